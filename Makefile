@@ -1,0 +1,36 @@
+# Every target makes the environment first; a second run finds it made and installs nothing.
+SHELL  := /bin/bash
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+PORT   ?= 8000
+# One BLAS thread per process: chapters and tests run side by side, as many as there are cores.
+export OMP_NUM_THREADS = 1
+export MKL_NUM_THREADS = 1
+export OPENBLAS_NUM_THREADS = 1
+
+.PHONY: book test site serve clean
+
+book: $(READY)          ## run every chapter with its default parameters, then build the site
+	$(BIN)/mvnb book
+
+test: $(READY)          ## lint, unit, contract, smoke, nbval, strict site, browser
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pytest
+
+site: $(READY)          ## build the site from the notebooks as they are; a warning is an error
+	$(BIN)/jupyter-book build . --all -W -n --keep-going
+
+serve: $(READY)
+	$(BIN)/python -m http.server --directory _build/html $(PORT)
+
+clean:
+	rm -rf _build runs .pytest_cache .ruff_cache .hypothesis
+
+$(READY): requirements.lock pyproject.toml
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -qq -r requirements.lock
+	$(BIN)/pip install -qq --no-deps -e .
+	touch $@
