@@ -1,0 +1,157 @@
+"""The scoreboard: every claim of every chapter, read from the committed notebooks when the site is built.
+
+``{scoreboard}`` writes one table a chapter, each row linked to the row ``claim-<id>`` of the chapter's own ledger;
+``{scoreboard-totals}`` writes how many claims of each kind held. The same rows lie in the site as
+``_static/claims.json``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import nbformat
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
+from mvnb import claims
+
+KINDS = {
+    "exact": "the paper's own set-up",
+    "scaled": "the same set-up, smaller",
+    "stand-in": "other data or weights",
+}
+PLACE = "_static/claims.json"
+
+
+def chapters(srcdir) -> list[Path]:
+    return sorted(Path(srcdir, "notebooks").glob("[0-9][0-9]_*.ipynb"))
+
+
+def chapter_title(path: Path) -> str:
+    for cell in nbformat.read(path, as_version=4).cells:
+        for line in cell.source.splitlines() if cell.cell_type == "markdown" else ():
+            if line.startswith("# "):
+                return line[2:].strip()
+    return path.stem
+
+
+def number(value) -> str:
+    """A measured or printed value at a readable precision; text passes through."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return f"{value:.4g}".replace("-", "\N{MINUS SIGN}")
+    return str(value)
+
+
+def measured(row: dict) -> str:
+    text = number(row["measured"])
+    uncertainty = row.get("uncertainty")
+    if isinstance(uncertainty, (list, tuple)):
+        return f"{text} [{number(uncertainty[0])}, {number(uncertainty[1])}]"
+    return f"{text} ± {float(uncertainty):.2g}" if uncertainty is not None else text
+
+
+def verdict(row: dict) -> str:
+    return "✓ holds" if row["holds"] else "✗ does not hold"
+
+
+def table(header: list[str], rows: list[list[list[nodes.Node]]], classes: list[str]) -> nodes.Node:
+    """A docutils table from cells that are lists of inline nodes."""
+    group = nodes.tgroup("", *(nodes.colspec(colwidth=1) for _ in header), cols=len(header))
+
+    def row(cells):
+        return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", *cell)) for cell in cells))
+
+    group += nodes.thead("", row([[nodes.Text(title)] for title in header]))
+    group += nodes.tbody("", *(row(cells) for cells in rows))
+    return nodes.table("", group, classes=["scoreboard", *classes])
+
+
+class ScoreboardDirective(SphinxDirective):
+    """Common to both directives: the committed notebooks and their rows."""
+
+    def rows(self) -> dict[Path, list[dict]]:
+        found = {}
+        for path in chapters(self.env.srcdir):
+            docname = f"notebooks/{path.stem}"
+            if docname in self.env.found_docs:
+                self.env.note_dependency(str(path))
+                found[path] = claims.read(path)
+        return found
+
+    def link(self, text: str, target: str) -> nodes.reference:
+        return nodes.reference("", text, refuri=target, internal=True)
+
+    def page(self, path: Path) -> str:
+        return self.env.app.builder.get_relative_uri(self.env.docname, f"notebooks/{path.stem}")
+
+
+class Totals(ScoreboardDirective):
+    def run(self):
+        rows = [row for chapter in self.rows().values() for row in chapter]
+        held = Counter(row["kind"] for row in rows if row["holds"])
+        made = Counter(row["kind"] for row in rows)
+        body = []
+        for kind, meaning in KINDS.items():
+            cells = [f"{kind} ({meaning})", made[kind], held[kind], made[kind] - held[kind]]
+            body.append([[nodes.Text(str(cell))] for cell in cells])
+        total = ["all", len(rows), held.total(), len(rows) - held.total()]
+        body.append([[nodes.strong("", str(cell))] for cell in total])
+        return [table(["Kind", "Claims", "Hold", "Do not hold"], body, ["totals"])]
+
+
+class Scoreboard(ScoreboardDirective):
+    def run(self):
+        result = []
+        for path, rows in self.rows().items():
+            title = chapter_title(path)
+            section = nodes.section(ids=[f"chapter-{path.stem[:2]}"])
+            section += nodes.title("", f"{path.stem[:2]} · {title}")
+            section += nodes.paragraph("", "", self.link("Read the chapter", self.page(path)))
+            if rows:
+                header = ["Claim", "Source", "Kind", "Paper", "Measured here", "Criterion", "Verdict"]
+                section += table(header, [self.cells(path, row) for row in rows], ["claims"])
+            result.append(section)
+        return result
+
+    def cells(self, path: Path, row: dict) -> list[list[nodes.Node]]:
+        claim = self.link(row["says"], f"{self.page(path)}#claim-{row['id']}")
+        judged = nodes.inline("", verdict(row), classes=["holds" if row["holds"] else "fails"])
+        note = [judged]
+        if row.get("reason") and not row["holds"]:
+            note.append(nodes.Text(f": {row['reason']}"))
+        unit = f" {row['unit']}" if row.get("unit") else ""
+        ours = measured(row) + unit if row["measured"] is not None else ""
+        plain = [row["source"], row["kind"], number(row.get("paper")), ours, row["criterion"]]
+        return [[claim], *([nodes.Text(str(cell or "–"))] for cell in plain), note]
+
+
+class ClaimsFile(ScoreboardDirective):
+    """A link to the file with all rows."""
+
+    def run(self):
+        root = "../" * self.env.docname.count("/")
+        return [nodes.paragraph("", "", self.link("All claims as JSON", root + PLACE))]
+
+
+def write_claims(app, exc):
+    if exc is None and app.builder.format == "html":
+        docs = app.env.found_docs
+        rows = [row for path in chapters(app.srcdir) if f"notebooks/{path.stem}" in docs for row in claims.read(path)]
+        target = Path(app.outdir, PLACE)
+        target.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def setup(app):
+    app.add_directive("scoreboard", Scoreboard)
+    app.add_directive("scoreboard-totals", Totals)
+    app.add_directive("scoreboard-file", ClaimsFile)
+    app.connect("build-finished", write_claims)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

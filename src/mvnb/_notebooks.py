@@ -1,0 +1,203 @@
+"""Notebooks as objects: running one in a fresh kernel, tidying what was run, and comparing a pair.
+
+The kernel is always the interpreter that runs this module, with one thread per numerical library unless the environment
+says otherwise, and works in the folder of the chapter, as it does under Jupyter and under nbval.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "NUMEXPR_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+}
+KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+LANGUAGE = {"file_extension": ".py", "mimetype": "text/x-python", "name": "python", "pygments_lexer": "ipython3"}
+FORMATS = "ipynb,py:percent"
+_DERIVED = ("lines_to_next_cell", "papermill", "execution", "trusted", "collapsed")
+
+
+class CellFailed(RuntimeError):
+    """A chapter stopped at a cell; the message names the cell, its first line, the exception and what was kept."""
+
+
+def read(path: Path) -> NotebookNode:
+    """The notebook at ``path`` (``.ipynb``, or a jupytext source), as a version-4 notebook."""
+    import jupytext
+
+    if path.suffix == ".ipynb":
+        return nbformat.read(path, as_version=4)
+    return jupytext.read(path)
+
+
+def play(
+    notebook: NotebookNode,
+    partial: Path,
+    parameters: Mapping[str, Any],
+    folder: Path,
+    on_cell: Callable[[], None] = lambda: None,
+) -> NotebookNode:
+    """Run a notebook with papermill, saving to ``partial`` after every cell, and return what was run.
+
+    Parameters
+    ----------
+    parameters
+        Values that replace defaults, in a cell of their own after the one tagged ``parameters``.
+    folder
+        Where the kernel works.
+    on_cell
+        Called after every code cell.
+
+    Raises
+    ------
+    CellFailed
+        When a cell raises or the kernel dies; ``partial`` then holds what had been run.
+    KeyboardInterrupt
+        After removing ``partial``.
+    """
+    import papermill
+    from nbclient.exceptions import DeadKernelError
+
+    notebook = _with_parameters(notebook, parameters)
+    notebook.metadata["kernelspec"] = dict(KERNELSPEC)
+    try:
+        return papermill.execute_notebook(
+            notebook,
+            str(partial.resolve()).replace("{", "{{").replace("}", "}}"),
+            cwd=str(folder.resolve()),
+            kernel_name=KERNELSPEC["name"],
+            progress_bar=False,
+            kernel_manager_class=_kernel_manager(),
+            on_cell_complete=lambda cell, cell_index: on_cell(),
+        )
+    except papermill.PapermillExecutionError as error:
+        lines = error.source.strip().splitlines()
+        line = next((line for line in lines if not line.startswith("#")), lines[0])
+        raised = " ".join(f"{error.ename}: {error.evalue}".split())
+        raise CellFailed(f"cell [{error.exec_count}] failed at {line!r}: {raised}; kept {partial}") from None
+    except DeadKernelError:
+        raise CellFailed(f"the kernel died (out of memory?); kept {partial}") from None
+    except KeyboardInterrupt:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def _with_parameters(notebook: NotebookNode, parameters: Mapping[str, Any]) -> NotebookNode:
+    """The notebook with ``parameters`` set in a cell after the parameters cell (papermill's own takes no tuple)."""
+    notebook = nbformat.from_dict(notebook)
+    if not parameters:
+        return notebook
+    lines = [f"{name} = {_written(value)}" for name, value in parameters.items()]
+    cell = nbformat.v4.new_code_cell("\n".join(["# Parameters", *lines]), metadata={"tags": ["injected-parameters"]})
+    places = [index for index, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", [])]
+    notebook.cells = [*notebook.cells[: places[0] + 1], cell, *notebook.cells[places[0] + 1 :]]
+    return notebook
+
+
+def _written(value: Any) -> str:
+    """A literal as source; a float that is not finite has none of its own."""
+    if isinstance(value, list | tuple):
+        inner = ", ".join(map(_written, value))
+        return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
+    return f'float("{value}")' if repr(value) in ("inf", "-inf", "nan") else repr(value)
+
+
+def _kernel_manager() -> type:
+    """A kernel manager that knows one kernel: this interpreter, whatever kernels are registered on the machine."""
+    from ipykernel.kernelspec import get_kernel_dict
+    from jupyter_client.kernelspec import KernelSpec
+    from jupyter_client.manager import AsyncKernelManager
+
+    command = [sys.executable, "-m", "ipykernel_launcher", "--log-level=50", "-f", "{connection_file}"]
+    missing = {name: value for name, value in ENVIRONMENT.items() if name not in os.environ}
+    spec = KernelSpec(**{**get_kernel_dict(), "argv": command, "env": missing})
+
+    class ThisInterpreter(AsyncKernelManager):
+        kernel_spec = spec
+
+    return ThisInterpreter
+
+
+def tidy(source: NotebookNode, ran: NotebookNode) -> NotebookNode:
+    """The cells of ``source`` with the outputs of ``ran``, and nothing that differs from one run to the next."""
+    cells: list[NotebookNode] = []
+    seen: dict[str, int] = {}
+    for cell, done in zip(source.cells, ran.cells, strict=True):
+        metadata = {key: value for key, value in cell.metadata.items() if key not in _DERIVED}
+        new = nbformat.from_dict({**cell, "metadata": metadata, "id": _cell_id(cell, seen)})
+        if cell.cell_type == "code":
+            new.outputs = _merged(done.outputs)
+            new.execution_count = done.execution_count
+        cells.append(new)
+    kept = {key: value for key, value in source.metadata.items() if key not in ("jupytext", "papermill")}
+    metadata = {**kept, "jupytext": {"formats": FORMATS}, "kernelspec": dict(KERNELSPEC), "language_info": LANGUAGE}
+    return nbformat.from_dict({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5})
+
+
+def _cell_id(cell: NotebookNode, seen: dict[str, int]) -> str:
+    """An id made from the cell itself, so that editing one cell leaves the ids of the others alone."""
+    digest = hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:12]
+    seen[digest] = seen.get(digest, 0) + 1
+    return digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
+
+
+def _merged(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """Outputs without what was written to stderr, and with neighbouring pieces of stdout joined."""
+    merged: list[NotebookNode] = []
+    for output in outputs:
+        if output.output_type != "stream":
+            merged.append(output)
+        elif output.name == "stdout":
+            if merged and merged[-1].output_type == "stream":
+                merged[-1].text += output.text
+            else:
+                merged.append(nbformat.from_dict(output))
+    return merged
+
+
+def complaints(notebook: NotebookNode) -> str:
+    """What the cells of a notebook wrote to stderr."""
+    streams = (output for cell in notebook.cells for output in cell.get("outputs", []))
+    return "".join(output.text for output in streams if output.get("name") == "stderr")
+
+
+def difference(source: NotebookNode, paired: NotebookNode, names: tuple[str, str]) -> str:
+    """A unified diff of two notebooks' cell types, cell metadata and sources; empty when they agree."""
+    lines = difflib.unified_diff(_outline(source), _outline(paired), *names, lineterm="", n=2)
+    return "\n".join(lines)
+
+
+def _outline(notebook: NotebookNode) -> list[str]:
+    lines: list[str] = []
+    for cell in notebook.cells:
+        metadata = {key: value for key, value in cell.metadata.items() if key not in _DERIVED and value != []}
+        lines.append(f"%% {cell.cell_type} {json.dumps(metadata, sort_keys=True)}")
+        lines.extend(cell.source.splitlines())
+    return lines
+
+
+def write(path: Path, text: str) -> None:
+    """Write a text file so that its name holds the whole text or what it held before, never a part."""
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()
+        raise

@@ -1,0 +1,177 @@
+"""The parameters of a chapter: reading them from its source, and turning typed text into values of their types."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from numbers import Integral, Real
+from typing import Any
+
+from nbformat import NotebookNode
+
+
+class ChapterError(ValueError):
+    """A request that cannot be met as it stands: an unknown name, a value of the wrong type, a missing file."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One knob of a chapter: its name, its default (which fixes its type) and the comment that explains it."""
+
+    name: str
+    default: Any
+    comment: str
+
+    @property
+    def type(self) -> str:
+        """The type in words, as error messages and listings show it."""
+        return _type_name(self.default)
+
+
+def read_parameters(notebook: NotebookNode, name: str = "the notebook") -> dict[str, Parameter]:
+    """The assignments of the cell tagged ``parameters``, in order.
+
+    Raises
+    ------
+    ChapterError
+        When there is not exactly one such cell, or it holds anything but assignments of literals.
+    """
+    cells = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    if len(cells) != 1:
+        raise ChapterError(f"{name} has {len(cells)} cells tagged 'parameters'; it needs exactly one")
+    source = cells[0].source
+    try:
+        statements = ast.parse(source).body
+        comments = _comments(source)
+    except (SyntaxError, tokenize.TokenError) as error:
+        raise ChapterError(f"the parameters cell of {name} is not Python: {error}") from None
+    parameters = (_parameter(statement, comments, name) for statement in statements)
+    return {parameter.name: parameter for parameter in parameters}
+
+
+def _parameter(statement: ast.stmt, comments: dict[int, str], name: str) -> Parameter:
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    if len(targets) != 1 or not isinstance(targets[0], ast.Name) or not getattr(statement, "value", None):
+        raise ChapterError(f"line {statement.lineno} of the parameters cell of {name} is not of the form name = literal")
+    try:
+        default = ast.literal_eval(statement.value)
+    except ValueError:
+        raise ChapterError(f"parameter {targets[0].id!r} of {name} is not a literal") from None
+    return Parameter(targets[0].id, default, comments.get(statement.end_lineno, ""))
+
+
+def _comments(source: str) -> dict[int, str]:
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return {token.start[0]: token.string.lstrip("# ").rstrip() for token in tokens if token.type == tokenize.COMMENT}
+
+
+def parse_assignments(texts: Iterable[str], parameters: Mapping[str, Parameter], name: str) -> dict[str, Any]:
+    """Turn ``name=value`` texts into values of the parameters' types.
+
+    Raises
+    ------
+    ChapterError
+        For a text that is not ``name=value``, a name that is unknown or given twice, a value of the wrong type.
+    """
+    values: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise ChapterError(f"{text!r} is not of the form name=value")
+        if key in values:
+            raise ChapterError(f"parameter {key!r} is given twice")
+        parameter = _known(key, parameters, name)
+        values[key] = coerce(_literal(value, parameter), parameter, shown=value)
+    return values
+
+
+def check_values(values: Mapping[str, Any], parameters: Mapping[str, Parameter], name: str) -> dict[str, Any]:
+    """Check names and types of values that are already Python objects; ints become floats where a float is expected."""
+    return {key: coerce(value, _known(key, parameters, name)) for key, value in values.items()}
+
+
+def coerce(value: Any, parameter: Parameter, shown: str | None = None) -> Any:
+    """The value as the parameter's type, or a ChapterError that says what was expected."""
+    try:
+        return _like(value, parameter.default)
+    except TypeError:
+        shown = repr(value) if shown is None else repr(shown.strip())
+        example = f" such as {parameter.default!r}" if isinstance(parameter.default, list | tuple) else ""
+        raise ChapterError(f"parameter {parameter.name!r} is {parameter.type}{example}, not {shown}") from None
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """``; did you mean 'x'?`` for the nearest choice, or nothing when none is near."""
+    near = get_close_matches(word, list(choices), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _known(key: str, parameters: Mapping[str, Parameter], name: str) -> Parameter:
+    if key not in parameters:
+        hint = did_you_mean(key, parameters)
+        raise ChapterError(f"{name} has no parameter {key!r}; it has {', '.join(parameters)}{hint}")
+    return parameters[key]
+
+
+def _literal(text: str, parameter: Parameter) -> Any:
+    """What a typed text stands for, given the type that is expected; the text itself when nothing else."""
+    if isinstance(parameter.default, str):
+        return text
+    text = text.strip()
+    if isinstance(parameter.default, bool):
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if isinstance(parameter.default, float):
+        try:
+            return float(text)
+        except ValueError:
+            return text
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+
+
+def _like(value: Any, default: Any) -> Any:
+    """``value`` as the type of ``default``; sequences element by element. TypeError when it does not fit."""
+    if isinstance(default, bool) or isinstance(value, bool):
+        if isinstance(default, bool) and isinstance(value, bool):
+            return value
+    elif isinstance(default, int):
+        if isinstance(value, Integral):
+            return int(value)
+    elif isinstance(default, float):
+        if isinstance(value, Real):
+            return float(value)
+    elif isinstance(default, str):
+        if isinstance(value, str):
+            return value
+    elif isinstance(default, list | tuple) and isinstance(value, list | tuple):
+        return type(default)(_like_any(item, default) for item in value)
+    raise TypeError
+
+
+def _like_any(item: Any, examples: list | tuple) -> Any:
+    """``item`` as the type of the first example it fits; of numbers, floats are asked first when any example is one."""
+    if not examples:
+        return item
+    for example in sorted(examples, key=lambda example: not isinstance(example, float)):
+        try:
+            return _like(item, example)
+        except TypeError:
+            continue
+    raise TypeError
+
+
+def _type_name(default: Any) -> str:
+    names = {bool: "true or false", int: "an integer", float: "a number", str: "text", list: "a list", tuple: "a tuple"}
+    name = names.get(type(default), type(default).__name__)
+    if isinstance(default, list | tuple) and default:
+        kinds = {bool: "booleans", int: "integers", float: "numbers", str: "texts"}
+        inner = {kinds.get(type(item), "sequences") for item in default}
+        name += " of " + ("numbers" if inner == {"numbers", "integers"} else " or ".join(sorted(inner)))
+    return name

@@ -1,0 +1,228 @@
+"""The claims ledger: what a paper says beside what was measured, as data.
+
+A chapter fills one :class:`Ledger` and shows it once. The table that readers see and the rows that programs read
+(:func:`read`, the command line, the site's scoreboard) come from the same cell output.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+MIME = "application/vnd.mvnb.claims+json"
+KINDS = {
+    "exact": "the paper's own set-up",
+    "scaled": "the paper's set-up, smaller",
+    "stand-in": "other data or weights",
+}
+_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+class Ledger:
+    """The claims of one chapter, in the order in which they are recorded.
+
+    Parameters
+    ----------
+    chapter
+        The chapter's file stem, such as ``"01_midpoint_mixup"``; every row carries it.
+    """
+
+    def __init__(self, chapter: str):
+        self.chapter = chapter
+        self.rows: list[dict[str, Any]] = []
+
+    def record(
+        self,
+        id: str,
+        *,
+        source: str,
+        says: str,
+        kind: str,
+        measured: float,
+        uncertainty: float | None = None,
+        paper: float | str | None = None,
+        unit: str = "",
+        holds: bool,
+        criterion: str,
+        reason: str = "",
+    ) -> None:
+        """Add one claim.
+
+        Parameters
+        ----------
+        id
+            Stable name in kebab-case, unique in this ledger.
+        source
+            Where the paper says it ("Theorem 4.6", "Figure 2").
+        says
+            What the paper says, in one sentence.
+        kind
+            ``"exact"`` (the paper's own set-up), ``"scaled"`` (the same, smaller) or ``"stand-in"`` (other data or
+            weights).
+        measured, uncertainty, unit
+            The number found here, the half-width of its interval, and what it counts.
+        paper
+            The number printed in the paper, if it prints one (text for a bound or a range).
+        holds, criterion
+            The verdict, and in words the condition that decided it. The criterion is fixed before the run: it must not
+            contain measured values, because it is what re-runs are compared by.
+        reason
+            Why the claim does not hold, where that is known; shown only when it does not.
+
+        Raises
+        ------
+        ValueError
+            For an unknown kind, an id that is not kebab-case, or an id recorded before.
+        """
+        if kind not in KINDS:
+            raise ValueError(f"kind {kind!r} of claim {id!r} is none of {', '.join(KINDS)}")
+        if not _ID.fullmatch(id):
+            raise ValueError(f"claim id {id!r} is not kebab-case (lower-case letters, digits and single hyphens)")
+        if any(row["id"] == id for row in self.rows):
+            raise ValueError(f"claim {id!r} is already in this ledger; make a new Ledger to record it again")
+        self.rows.append(
+            {
+                "chapter": self.chapter,
+                "id": id,
+                "source": source,
+                "says": says,
+                "kind": kind,
+                "measured": _rounded(measured),
+                "uncertainty": None if uncertainty is None else _rounded(uncertainty),
+                "paper": paper if paper is None or isinstance(paper, str) else _rounded(paper),
+                "unit": unit,
+                "holds": bool(holds),
+                "criterion": criterion,
+                "reason": reason,
+            }
+        )
+
+    def show(self) -> None:
+        """Display the ledger: a table for readers, the same rows for programs, a stable summary for comparison."""
+        from IPython.display import display
+
+        display(_Shown(self.rows))
+
+
+class _Shown:
+    """What :meth:`Ledger.show` displays; the text form holds nothing that differs between processors."""
+
+    def __init__(self, rows: Sequence[dict[str, Any]]):
+        self.rows = [dict(row) for row in rows]
+
+    def __repr__(self) -> str:
+        columns = ("claim", "kind", "verdict", "criterion")
+        lines = [(row["id"], row["kind"], verdict(row), row["criterion"]) for row in self.rows]
+        return f"{aligned(columns, lines)}\n\n{tally(self.rows)}"
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
+        return {"text/plain": repr(self), "text/html": _html(self.rows), MIME: self.rows}
+
+
+def read(notebook_path: str | Path) -> list[dict[str, Any]]:
+    """Rows of every ledger shown in a notebook, in order; of rows with one id, the last shown.
+
+    Raises
+    ------
+    OSError, ValueError
+        When the file cannot be read, or is not a notebook.
+    """
+    notebook = json.loads(Path(notebook_path).read_text(encoding="utf-8"))
+    if not isinstance(notebook, dict) or "cells" not in notebook:
+        raise ValueError(f"{notebook_path} is not a notebook")
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for cell in notebook["cells"]:
+        for output in cell.get("outputs", []):
+            for row in output.get("data", {}).get(MIME, []):
+                rows[row["chapter"], row["id"]] = row
+    return list(rows.values())
+
+
+def table(rows: Iterable[dict[str, Any]]) -> str:
+    """The rows as a table for the terminal, with the measured values."""
+    rows = list(rows)
+    columns = ("chapter", "claim", "kind", "source", "paper", "measured", "verdict", "criterion")
+    lines = [
+        (
+            row["chapter"],
+            row["id"],
+            row["kind"],
+            row["source"],
+            _paper(row),
+            _measured(row),
+            verdict(row),
+            row["criterion"],
+        )
+        for row in rows
+    ]
+    return f"{aligned(columns, lines)}\n\n{tally(rows)}"
+
+
+def verdict(row: dict[str, Any]) -> str:
+    """The verdict of a row in words."""
+    return "holds" if row["holds"] else "does not hold"
+
+
+def tally(rows: Sequence[dict[str, Any]]) -> str:
+    """How many of the rows hold, as a sentence fragment."""
+    return f"{sum(row['holds'] for row in rows)} of {len(rows)} claims hold"
+
+
+def _rounded(value: Any) -> float | None:
+    """A plain float of four significant digits; None when it is not finite (JSON has no such number)."""
+    number = float(value)
+    return float(f"{number:.4g}") if math.isfinite(number) else None
+
+
+def _number(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.4g}"
+
+
+def _measured(row: dict[str, Any]) -> str:
+    text = _number(row["measured"])
+    if row["uncertainty"] is not None:
+        text += f" ± {_number(row['uncertainty'])}"
+    return f"{text} {row['unit']}".rstrip()
+
+
+def _paper(row: dict[str, Any]) -> str:
+    paper = row["paper"]
+    return "–" if paper is None else paper if isinstance(paper, str) else _number(paper)
+
+
+def aligned(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Lines of text cells under column heads, in columns of equal width."""
+    widths = [max(map(len, column)) for column in zip(columns, *lines)]
+    rows = [columns, ["-" * width for width in widths], *lines]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+
+
+def _html(rows: Sequence[dict[str, Any]]) -> str:
+    heads = ("Claim", "Source", "Set-up", "Paper", "Measured", "Criterion", "Verdict")
+    head = "".join(f'<th scope="col">{text}</th>' for text in heads)
+    body = "\n".join(_html_row(row) for row in rows)
+    return (
+        '<table class="mvnb-claims">\n'
+        f"<caption>What the paper says and what was measured here: {tally(rows)}.</caption>\n"
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    )
+
+
+def _html_row(row: dict[str, Any]) -> str:
+    word, symbol, style = ("holds", "✓", "holds") if row["holds"] else ("does not hold", "✗", "fails")
+    reason = f'<br><span class="reason">{escape(row["reason"])}</span>' if row["reason"] and not row["holds"] else ""
+    cells = (
+        escape(row["source"]),
+        f'<abbr title="{escape(KINDS[row["kind"]])}">{row["kind"]}</abbr>',
+        escape(_paper(row)),
+        escape(_measured(row)),
+        escape(row["criterion"]),
+        f'<span class="verdict {style}"><span aria-hidden="true">{symbol}</span> {word}</span>{reason}',
+    )
+    data = "".join(f"<td>{cell}</td>" for cell in cells)
+    return f'<tr id="claim-{row["id"]}"><th scope="row">{escape(row["says"])}</th>{data}</tr>'

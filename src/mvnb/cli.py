@@ -1,0 +1,178 @@
+"""The command ``mvnb``: list, run and check the chapters, and build the book.
+
+Exit status: 0 for success, 1 when a chapter, a claim or the site fails, 2 for a request that cannot be met (one line on
+stderr, nothing written), 130 after an interrupt.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mvnb import chapters, claims
+
+app = typer.Typer(
+    name="mvnb",
+    help="Executable papers on feature learning: run a chapter, check its claims, build the book.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+_UsageError = typer.BadParameter.__mro__[1]
+
+SomeChapters = Annotated[
+    list[str] | None, typer.Argument(metavar="[CHAPTER]...", help="Number, slug or path; all chapters by default.")
+]
+
+
+class Format(StrEnum):
+    """How claims are printed."""
+
+    table = "table"
+    json = "json"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        status = app(args=arguments or ["--help"], prog_name="mvnb", standalone_mode=False) or 0
+    except _UsageError as error:
+        return _complain(error.format_message(), 2)
+    except chapters.ChapterError as error:
+        return _complain(str(error), 2)
+    except chapters.CellFailed as error:
+        return _complain(str(error), 1)
+    except (KeyboardInterrupt, typer.Abort):
+        status = 130
+    return _complain("interrupted", 130) if status == 130 else status
+
+
+def _complain(message: str, status: int) -> int:
+    print(f"mvnb: {' '.join(message.split())}", file=sys.stderr)
+    return status
+
+
+@app.command("list")
+def list_chapters() -> None:
+    """List the chapters with their presets and how many of their claims hold."""
+    root = chapters.find_root()
+    presets = chapters.presets(root)
+    rows = [
+        (chapter.number, chapter.slug, chapter.title, " ".join(presets.get(chapter.name, {})) or "-", _held(chapter))
+        for chapter in chapters.discover(root)
+    ]
+    _print_table(("no.", "chapter", "title", "presets", "claims held"), rows)
+
+
+@app.command()
+def run(
+    chapter: Annotated[str, typer.Argument(help="Number, slug or path of the chapter.")],
+    parameter: Annotated[
+        list[str] | None, typer.Option("-p", metavar="NAME=VALUE", help="Replace a parameter; repeatable.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="Start from a named set of parameters.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same as -p seed=N.")] = None,
+    html: Annotated[bool, typer.Option(help="Render the notebook as HTML, too.")] = True,
+    output: Annotated[Path, typer.Option("-o", metavar="DIR", help="Where the results are written.")] = Path("runs"),
+) -> None:
+    """Run a chapter, with other parameters if you like; the book itself is not touched."""
+    found = chapters.resolve(chapter)
+    seeds = [] if seed is None else [f"seed={seed}"]
+    values = found.parse([*(parameter or []), *seeds])
+    if preset is not None:
+        values = chapters.preset(found, preset) | values
+    result = chapters.run(found, values, output, html=html, progress=True)
+    for path in filter(None, (result.notebook, result.html, result.claims)):
+        print(path)
+    print(f"{result.seconds:.1f} s")
+    if result.rows:
+        print(f"\n{claims.table(result.rows)}")
+
+
+@app.command("claims")
+def show_claims(chapter: SomeChapters = None, format: Annotated[Format, typer.Option()] = Format.table) -> int:
+    """Print the claims of the committed notebooks; exit status 1 when one does not hold."""
+    rows = [row for found in _chosen(chapter) for row in _committed(found)]
+    print(json.dumps(rows, indent=1, ensure_ascii=False) if format is Format.json else claims.table(rows))
+    return 0 if all(row["holds"] for row in rows) else 1
+
+
+@app.command()
+def book(
+    chapter: SomeChapters = None,
+    jobs: Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Chapters at once; one per core.")] = None,
+    site: Annotated[bool, typer.Option(help="Build the site, too.")] = True,
+) -> int:
+    """Run chapters with their default parameters in place, then build the site."""
+    root = chapters.find_root()
+    found = _chosen(chapter)
+    for stranger in (one for one in found if one.root is None):
+        raise chapters.ChapterError(f"{stranger.source} is not in {root / 'notebooks'}; to run it, use: mvnb run")
+    done = chapters.execute_all(found, jobs, progress=True)
+    for result in done:
+        if result.stderr:
+            print(f"{result.chapter} wrote to stderr (left out of the notebook):\n{result.stderr}", file=sys.stderr)
+    built = _build_site(root) if site else True
+    rows = [(result.chapter, f"{result.seconds:.0f}", _outcome(result)) for result in done]
+    _print_table(("chapter", "seconds", "claims held"), rows)
+    for result in filter(lambda result: result.error, done):
+        _complain(f"{result.chapter}: {result.error}", 1)
+    if site and built:
+        print(f"\nsite: {root / '_build' / 'html' / 'index.html'}")
+    return 0 if built and not any(result.error for result in done) else 1
+
+
+def _build_site(root: Path) -> bool:
+    """Build the strict site; its output is shown only when it fails."""
+    print("building the site", file=sys.stderr)
+    build = "import sys; from jupyter_book.cli.main import main; sys.exit(main())"
+    options = ["build", str(root), "--all", "-W", "-n", "--keep-going"]
+    finished = subprocess.run([sys.executable, "-c", build, *options], capture_output=True, text=True)
+    if finished.returncode:
+        said = re.sub(r"\x1b\[[\d;]*m", "", f"{finished.stdout}\n{finished.stderr}")
+        print(f"{said}\nmvnb: the site was not built", file=sys.stderr)
+    return finished.returncode == 0
+
+
+def _chosen(names: list[str] | None) -> list[chapters.Chapter]:
+    """The chapters named, each once, or all of them."""
+    if names:
+        return list(dict.fromkeys(chapters.resolve(name) for name in names))
+    return chapters.discover()
+
+
+def _committed(chapter: chapters.Chapter) -> list[dict[str, Any]]:
+    try:
+        return claims.read(chapter.notebook)
+    except FileNotFoundError:
+        raise chapters.ChapterError(f"{chapter.name} has not been executed; run: mvnb book {chapter.name}") from None
+    except ValueError as error:
+        raise chapters.ChapterError(f"cannot read {chapter.notebook}: {error}") from None
+
+
+def _held(chapter: chapters.Chapter) -> str:
+    return _fraction(_committed(chapter)) if chapter.notebook.is_file() else "not executed"
+
+
+def _outcome(result: chapters.Execution) -> str:
+    return "failed" if result.error else _fraction(result.rows)
+
+
+def _fraction(rows) -> str:
+    return f"{sum(row['holds'] for row in rows)}/{len(rows)}"
+
+
+def _print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    print(claims.aligned(columns, rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

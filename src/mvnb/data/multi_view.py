@@ -1,0 +1,214 @@
+"""Multi-view data: every class owns several features, each of which identifies it.
+
+Samples are drawn in *feature coordinates*: axis ``2y + l`` is the feature ``v_{y,l}`` (classes and views counted from 0).
+:func:`embed` maps them into an ambient space with any orthonormal dictionary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Patches(NamedTuple):
+    """Labelled points made of patches.
+
+    ``x`` has shape ``(..., n, slots, dim)``, ``y`` shape ``(..., n)``; patch ``s`` counts ``multiplicity[..., s]`` times in
+    every sum over patches, which is how thousands of equal noise patches cost as much as one.
+    """
+
+    x: Tensor
+    y: Tensor
+    multiplicity: Tensor
+
+
+class Points(NamedTuple):
+    """Labelled vectors: ``x`` of shape ``(..., n, dim)`` and ``y`` of shape ``(..., n)``."""
+
+    x: Tensor
+    y: Tensor
+
+
+def embed(sample: Patches | Points, features: Tensor):
+    """The same sample in the ambient space of ``features`` (rows, shape ``(n_features, dim)``)."""
+    return sample._replace(x=sample.x @ features)
+
+
+def keep_feature(sample: Patches | Points, view: int, n_views: int = 2):
+    """The test points of Def. 4.5: every feature of a point's own class except ``view`` is set to zero.
+
+    Works in feature coordinates, for any leading axes. Features of other classes are left as they are.
+    """
+    axes = torch.arange(sample.x.shape[-1], device=sample.x.device)
+    own = axes // n_views == sample.y[..., None]
+    drop = own & (axes % n_views != view)  # (..., n, dim)
+    if sample.x.dim() > drop.dim():
+        drop = drop[..., None, :]
+    return sample._replace(x=sample.x.masked_fill(drop, 0.0))
+
+
+def draw_labels(n: int, n_classes: int, generator: torch.Generator, balanced: bool) -> Tensor:
+    """``n`` class labels: uniform and independent, or as even as ``n`` allows, in random order."""
+    if not balanced:
+        return torch.randint(n_classes, (n,), generator=generator)
+    return (torch.arange(n) % n_classes)[torch.randperm(n, generator=generator)]
+
+
+@dataclass(frozen=True)
+class SimpleMultiView:
+    """Two mirrored views in a vector: ``x = b v_{y,1} + (1 - b) v_{y,2}`` with ``b`` uniform.
+
+    Source: Chidambaram et al. 2024, Def. 3.1. ``low`` is the smallest coefficient; the largest is ``1 - low``.
+    """
+
+    n_classes: int
+    low: float = 0.1
+    balanced: bool = False
+
+    def __post_init__(self):
+        if self.n_classes < 2:
+            raise ValueError(f"n_classes must be at least 2, got {self.n_classes}")
+        if not 0 <= self.low < 0.5:
+            raise ValueError(f"low must lie in [0, 0.5), got {self.low}")
+
+    def sample(self, n: int, generator: torch.Generator, dtype=torch.float64) -> Points:
+        """``n`` points in feature coordinates: ``x`` of shape ``(n, 2 n_classes)``."""
+        y = draw_labels(n, self.n_classes, generator, self.balanced)
+        beta = self.low + (1 - 2 * self.low) * torch.rand(n, generator=generator, dtype=torch.float64)
+        x = torch.zeros(n, 2 * self.n_classes, dtype=torch.float64)
+        x.scatter_(1, torch.stack([2 * y, 2 * y + 1], 1), torch.stack([beta, 1 - beta], 1))
+        return Points(x.to(dtype), y)
+
+
+@dataclass(frozen=True)
+class MultiView:
+    r"""Multi-view patches: mirrored signal patches among patches of feature noise.
+
+    Source: Chidambaram et al. 2024, Def. 4.1. A point of class ``y`` has ``signal_patches`` patches
+    ``b v_{y,1}``, as many partners ``(coefficient_sum - b) v_{y,2}``, and every other patch is feature noise
+    ``sum_j sum_l g_{j,l} v_{s_j,l}`` over ``noise_classes`` other classes.
+
+    Parameters
+    ----------
+    n_classes
+        Number of classes, k.
+    n_patches
+        Number of patches of a point, P.
+    signal_patches
+        Patches of each view, C_P.
+    coefficient_sum
+        What mirrored coefficients add up to, delta_2.
+    low
+        Smallest signal coefficient, delta_1; the largest is ``coefficient_sum - low``.
+    beta_quantile
+        Quantile function of the rescaled coefficient on [0, 1]: any law symmetric about 1/2. ``None`` is uniform.
+    noise_classes
+        Number Q of other classes that feature noise is made of.
+    noise_low, noise_high
+        Range of the noise coefficients, delta_3 and delta_4; uniform in between.
+    placement
+        ``"jittered"``: the signal patches of each point fall on random distinct positions among the first ``slots``;
+        ``"fixed"``: view 1 on the first ``signal_patches`` positions, view 2 on the next.
+    slots
+        Positions among which signal patches are jittered; by default twice the number of signal patches.
+    shared_noise
+        All noise patches of a point are equal, so that all but those in the slots are stored once, with a multiplicity.
+        Otherwise every patch has its own coefficients.
+    dense_noise
+        Standard deviation of Gaussian noise added to every stored patch (Allen-Zhu & Li 2023; 0 in Def. 4.1).
+    balanced
+        Equal class counts instead of independent uniform labels.
+    """
+
+    n_classes: int
+    n_patches: int
+    signal_patches: int = 1
+    coefficient_sum: float = 2.0
+    low: float = 0.6
+    beta_quantile: Callable[[Tensor], Tensor] | None = None
+    noise_classes: int = 1
+    noise_low: float = 0.0
+    noise_high: float = 0.0
+    placement: Literal["jittered", "fixed"] = "jittered"
+    slots: int | None = None
+    shared_noise: bool = True
+    dense_noise: float = 0.0
+    balanced: bool = False
+
+    def __post_init__(self):
+        signal = 2 * self.signal_patches
+        if self.n_classes < 2:
+            raise ValueError(f"n_classes must be at least 2, got {self.n_classes}")
+        if self.signal_patches < 1 or self.n_patches < signal:
+            raise ValueError(f"need 1 <= signal_patches <= n_patches / 2, got {self.signal_patches} of {self.n_patches}")
+        if not 0 < self.low <= self.coefficient_sum / 2:
+            raise ValueError(f"low must lie in (0, coefficient_sum / 2], got {self.low}")
+        if not 1 <= self.noise_classes < self.n_classes:
+            raise ValueError(f"noise_classes must lie in [1, n_classes - 1], got {self.noise_classes}")
+        if not 0 <= self.noise_low <= self.noise_high:
+            raise ValueError(f"need 0 <= noise_low <= noise_high, got {self.noise_low}, {self.noise_high}")
+        if self.placement not in ("jittered", "fixed"):
+            raise ValueError(f"placement must be 'jittered' or 'fixed', got {self.placement!r}")
+        if not signal <= self.n_slots <= self.n_patches:
+            raise ValueError(f"slots must lie in [{signal}, {self.n_patches}], got {self.n_slots}")
+
+    @property
+    def n_slots(self) -> int:
+        """Number of leading positions that signal patches can fall on."""
+        if self.placement == "fixed":
+            return 2 * self.signal_patches
+        return min(4 * self.signal_patches, self.n_patches) if self.slots is None else self.slots
+
+    @property
+    def dim(self) -> int:
+        """Number of feature coordinates, 2 n_classes."""
+        return 2 * self.n_classes
+
+    def sample(self, n: int, generator: torch.Generator, y: Tensor | None = None, dtype=torch.float64) -> Patches:
+        """``n`` points in feature coordinates; labels are drawn unless ``y`` (shape ``(n,)``) gives them."""
+        if y is None:
+            y = draw_labels(n, self.n_classes, generator, self.balanced)
+        elif y.shape != (n,):
+            raise ValueError(f"y must have shape ({n},), got {tuple(y.shape)}")
+        stored = self.n_patches
+        multiplicity = torch.ones(stored, dtype=dtype)
+        if self.shared_noise and self.n_patches > self.n_slots:
+            stored = self.n_slots + 1
+            multiplicity = torch.ones(stored, dtype=dtype)
+            multiplicity[-1] = self.n_patches - self.n_slots
+        x = self._noise(n, y, 1 if self.shared_noise else stored, generator).expand(n, stored, self.dim).clone()
+        self._place_signal(x, y, generator)
+        if self.dense_noise:
+            x += self.dense_noise * torch.randn(x.shape, generator=generator, dtype=x.dtype)
+        return Patches(x.to(dtype), y, multiplicity)
+
+    def _noise(self, n: int, y: Tensor, patches: int, generator: torch.Generator) -> Tensor:
+        # The first Q of a random order of the other classes; skipping y keeps the order uniform.
+        order = torch.rand(n, self.n_classes - 1, generator=generator).argsort(1)[:, : self.noise_classes]
+        others = order + (order >= y[:, None])  # (n, Q)
+        shape = (n, patches, self.noise_classes, 2)
+        uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
+        gamma = self.noise_low + (self.noise_high - self.noise_low) * uniform
+        axes = torch.stack([2 * others, 2 * others + 1], -1)  # (n, Q, view)
+        noise = torch.zeros(n, patches, self.dim, dtype=torch.float64)
+        return noise.scatter_(2, axes[:, None].expand(shape).flatten(2), gamma.flatten(2))
+
+    def _place_signal(self, x: Tensor, y: Tensor, generator: torch.Generator) -> None:
+        n, count = len(y), self.signal_patches
+        uniform = torch.rand(n, count, generator=generator, dtype=torch.float64)
+        if self.beta_quantile is not None:
+            uniform = self.beta_quantile(uniform)
+        beta = self.low + (self.coefficient_sum - 2 * self.low) * uniform
+        if self.placement == "fixed":
+            position = torch.arange(2 * count).expand(n, -1)
+        else:
+            position = torch.rand(n, self.n_slots, generator=generator).argsort(1)[:, : 2 * count]
+        coefficient = torch.cat([beta, self.coefficient_sum - beta], 1)  # (n, 2 C_P)
+        axis = torch.cat([(2 * y)[:, None].expand(n, count), (2 * y + 1)[:, None].expand(n, count)], 1)
+        row = torch.arange(n)[:, None]
+        x[row, position] = 0.0
+        x[row, position, axis] = coefficient

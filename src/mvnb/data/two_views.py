@@ -1,0 +1,86 @@
+"""Turning a one-view data set into a two-view one: every training point gets a spurious companion from a partner class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+def class_pairing(n_classes: int, generator: torch.Generator) -> Tensor:
+    """A random pairing of the classes, shape ``(n_classes,)``: ``pairing[pairing[y]] == y`` and ``pairing[y] != y``.
+
+    Raises ``ValueError`` when ``n_classes`` is odd.
+    """
+    if n_classes % 2 or n_classes < 2:
+        raise ValueError(f"classes can only be paired when their number is even, got {n_classes}")
+    order = torch.randperm(n_classes, generator=generator).view(-1, 2)
+    pairing = torch.empty(n_classes, dtype=torch.long)
+    pairing[order[:, 0]], pairing[order[:, 1]] = order[:, 1], order[:, 0]
+    return pairing
+
+
+def draw_companions(y: Tensor, pairing: Tensor, generator: torch.Generator) -> Tensor:
+    """For every point, the index of a uniformly random point of its class's partner: shape ``(n,)``.
+
+    Raises ``ValueError`` when a partner class has no point.
+    """
+    by_class = y.argsort(stable=True)
+    counts = torch.bincount(y, minlength=len(pairing))
+    first = counts.cumsum(0) - counts
+    partner = pairing[y]
+    if (counts[partner] == 0).any():
+        raise ValueError("a partner class has no points to draw companions from")
+    offset = (torch.rand(len(y), generator=generator, dtype=torch.float64) * counts[partner]).long()
+    return by_class[first[partner] + offset]
+
+
+@dataclass(frozen=True)
+class ConcatenatedViews:
+    """Chidambaram et al. 2024, section 5: inputs ``[g x, (1 - g) e(x)]`` in training and ``[x, 0]`` in test.
+
+    The concatenation is along the first axis of a point (the channels of an image). ``x`` ``(n, ...)`` are the points,
+    ``companions`` ``(n,)`` the index of each point's companion, frozen for the run; ``spurious=False`` replaces companions by
+    zeros, which leaves everything else as it is: the control that isolates the spurious view.
+    """
+
+    x: Tensor
+    companions: Tensor
+    spurious: bool = True
+
+    def train(self, index: Tensor, weight: Tensor) -> Tensor:
+        """Training inputs of the points ``index`` (any shape) with the weights g in [0, 1], of the same shape."""
+        weight = weight.to(self.x.dtype).view(*index.shape, *[1] * (self.x.dim() - 1))
+        own, other = self.x[index], self.x[self.companions[index]]
+        return torch.cat([weight * own, (1 - weight) * other * self.spurious], index.dim())
+
+    @staticmethod
+    def test(x: Tensor) -> Tensor:
+        """Test inputs: the points followed by zeros, shape ``(n, 2 c, ...)``."""
+        return torch.cat([x, torch.zeros_like(x)], 1)
+
+
+@dataclass(frozen=True)
+class PrototypeMixture:
+    """Vectors around several unit prototypes a class: ``x = p + noise * N(0, I/dim)``, classes and prototypes uniform.
+
+    ``prototypes`` has shape ``(n_classes, per_class, dim)``.
+    """
+
+    prototypes: Tensor
+    noise: float
+
+    @classmethod
+    def draw(cls, n_classes: int, per_class: int, dim: int, noise: float, generator: torch.Generator):
+        """Prototypes uniform on the unit sphere."""
+        gaussian = torch.randn(n_classes, per_class, dim, generator=generator)
+        return cls(gaussian / gaussian.norm(dim=-1, keepdim=True), noise)
+
+    def sample(self, points_per_class: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """``(x, y)`` with ``points_per_class`` points of every class, in class order."""
+        n_classes, per_class, dim = self.prototypes.shape
+        y = torch.arange(n_classes).repeat_interleave(points_per_class)
+        which = torch.randint(per_class, y.shape, generator=generator)
+        noise = torch.randn(len(y), dim, generator=generator) / dim**0.5
+        return self.prototypes[y, which] + self.noise * noise, y

@@ -1,0 +1,80 @@
+"""House style, and the few plots that recur."""
+
+from __future__ import annotations
+
+import io
+
+import matplotlib as mpl
+import numpy as np
+import seaborn as sns
+from matplotlib.figure import Figure
+
+# One colour a method in the whole book (Okabe & Ito's palette, safe for colour-blind readers).
+COLORS = {
+    "ERM": "#0072B2",
+    "Midpoint Mixup": "#D55E00",
+    "Uniform Mixup": "#009E73",
+    "Beta Mixup": "#CC79A7",
+    "theory": "#333333",
+}
+VIEW_COLORS = ("#56B4E9", "#E69F00")
+"""First and second feature of a class."""
+
+
+def use_style() -> None:
+    """House style for every figure that follows: no top and right spines, light grid, sizes for a page 7.5 inches wide."""
+    sns.set_theme(context="notebook", style="whitegrid", palette=list(COLORS.values()))
+    mpl.rcParams.update(
+        {
+            "figure.figsize": (7.5, 3.4),
+            "figure.dpi": 100,
+            "figure.constrained_layout.use": True,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.titlesize": 12,
+            "axes.titlelocation": "left",
+            "axes.labelsize": 11,
+            "legend.frameon": False,
+            "legend.fontsize": 10,
+            "lines.linewidth": 1.8,
+            "grid.color": "#e6e6e6",
+            "svg.hashsalt": "mvnb",
+            "mathtext.fontset": "cm",
+        }
+    )
+
+
+def show(fig: Figure, alt: str, glue: str | None = None) -> None:
+    """Display a figure as a PNG at twice the resolution, with its alternative text, and close it.
+
+    ``alt`` says in a sentence or two what the picture shows; ``ValueError`` when it is empty. With a name in ``glue`` the page
+    can show the picture elsewhere, too (MyST-NB's ``glue:figure``).
+    """
+    from IPython.display import display
+    from matplotlib import pyplot as plt
+
+    if not alt.strip():
+        raise ValueError("a figure needs an alternative text")
+    buffer = io.BytesIO()
+    # No software or date stamp: the same figure is the same bytes.
+    fig.savefig(buffer, format="png", dpi=2 * fig.dpi, metadata={"Software": None})
+    width, height = (round(side * fig.dpi) for side in fig.get_size_inches())
+    plt.close(fig)
+    data = {"image/png": buffer.getvalue(), "text/plain": f"Figure: {alt}"}
+    metadata: dict[str, dict] = {"image/png": {"alt": alt, "width": width, "height": height}}
+    if glue:
+        metadata["scrapbook"] = {"name": glue, "mime_prefix": ""}
+    display(data, metadata=metadata, raw=True)
+
+
+def intervals(ax, labels, estimates, halves, colors=None, horizontal: bool = False) -> None:
+    """Points with error bars, one a category, labelled on the axis."""
+    position = np.arange(len(labels))
+    for i, (value, half) in enumerate(zip(estimates, halves)):
+        style = {"color": colors[i] if colors else COLORS["theory"], "fmt": "o", "capsize": 4}
+        half = np.reshape(half, (-1, 1)) if np.ndim(half) else half
+        if horizontal:
+            ax.errorbar(value, position[i], xerr=half, **style)
+        else:
+            ax.errorbar(position[i], value, yerr=half, **style)
+    (ax.set_yticks if horizontal else ax.set_xticks)(position, labels)

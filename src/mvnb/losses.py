@@ -1,0 +1,73 @@
+"""Objectives: plain functions of a model ``f`` (inputs to logits), inputs ``x`` ``(n, ...)`` and labels ``y`` ``(n,)``.
+
+None of them knows about replicas; :func:`mvnb.training.stacked` puts a stack of models through any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+MixingLaw = Literal["midpoint", "uniform"] | float
+"""Law of the mixing weight: always 1/2, uniform on [0, 1], or ``a`` for Beta(a, a)."""
+
+
+def sample_mixing(law: MixingLaw, shape: tuple[int, ...], generator: torch.Generator, dtype=torch.float64) -> Tensor:
+    """Mixing weights of the given shape, in [0, 1]. Raises ``ValueError`` for anything but the three laws.
+
+    Beta(a, a) tends to the point mass at 1/2 as a grows and to a fair coin on {0, 1} as a falls to 0, so "midpoint" is a law
+    of its own and never a value of ``a``.
+    """
+    if law == "midpoint":
+        return torch.full(shape, 0.5, dtype=dtype)
+    if law == "uniform":
+        return torch.rand(shape, generator=generator, dtype=dtype)
+    if isinstance(law, str) or not law > 0:
+        raise ValueError(f"mixing law must be 'midpoint', 'uniform' or a number a > 0 for Beta(a, a), got {law!r}")
+    shape_parameter = torch.full(shape, float(law), dtype=torch.float64)
+    first = torch._standard_gamma(shape_parameter, generator)
+    second = torch._standard_gamma(shape_parameter, generator)
+    return (first / (first + second)).to(dtype)
+
+
+def soft_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """Mean over points of ``-sum_y target_y log softmax(logits)_y``; both ``(n, n_classes)``, targets sum to 1."""
+    return -(target * logits.log_softmax(-1)).sum(-1).mean()
+
+
+def cross_entropy(f: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
+    """Empirical risk, J in Chidambaram et al. 2024, eq. (2.1)."""
+    return F.cross_entropy(f(x), y)
+
+
+def mixup(f: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, x2: Tensor, y2: Tensor, lam: Tensor) -> Tensor:
+    """Mixup over the sampled pairs ``(x_i, x2_i)``: inputs and labels mixed with the weight ``lam`` (scalar or ``(n,)``).
+
+    Source: Zhang et al. 2018.
+    """
+    lam = torch.as_tensor(lam, dtype=x.dtype, device=x.device).expand(x.shape[0])
+    logits = f(torch.lerp(x2, x, lam.view(-1, *[1] * (x.dim() - 1))))
+    log_prob = logits.log_softmax(-1)
+    pick = log_prob.gather(-1, torch.stack([y, y2], -1))
+    return -(lam * pick[:, 0] + (1 - lam) * pick[:, 1]).mean()
+
+
+def mixup_all_pairs(f: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, lam: Tensor | float) -> Tensor:
+    """Mixup averaged over all n^2 ordered pairs, i = j included; ``lam`` is a number or ``(n, n)``.
+
+    J_M of Chidambaram et al. 2024, eq. (2.2), for one draw of the weights.
+    """
+    n = x.shape[0]
+    i, j = torch.meshgrid(torch.arange(n, device=x.device), torch.arange(n, device=x.device), indexing="ij")
+    weight = torch.as_tensor(lam, dtype=x.dtype, device=x.device).expand(n, n).flatten()
+    i, j = i.flatten(), j.flatten()
+    return mixup(f, x[i], y[i], x[j], y[j], weight)
+
+
+def midpoint_mixup(f: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
+    """Midpoint Mixup over all pairs, J_MM of Chidambaram et al. 2024, eq. (3.1)."""
+    return mixup_all_pairs(f, x, y, 0.5)

@@ -1,0 +1,25 @@
+"""Activations of the theory papers."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def smoothed_relu(x: Tensor, power: int | float, threshold: float) -> Tensor:
+    r"""ReLU whose kink is a polynomial: 0 below 0, ``x^q / (q t^(q-1))`` up to the threshold ``t``, then ``x - (1 - 1/q) t``.
+
+    ``power`` q >= 1 and ``threshold`` t > 0; q = 1 is the ReLU. Written without branches as
+    ``(t/q) clip(x/t, 0, 1)^q + max(x - t, 0)``, so that no power of a negative or large number is ever taken.
+    Source: Allen-Zhu & Li 2023; Chidambaram et al. 2024, section 4.
+    """
+    if power < 1 or threshold <= 0:
+        raise ValueError(f"need power >= 1 and threshold > 0, got power={power}, threshold={threshold}")
+    rise = (x / threshold).clamp(0.0, 1.0)
+    return (threshold / power) * rise**power + torch.relu(x - threshold)
+
+
+def smoothed_relu_grad(x: Tensor, power: int | float, threshold: float) -> Tensor:
+    """Derivative of :func:`smoothed_relu`: ``clip(x/t, 0, 1)^(q-1)``, with the convention 0 at ``x <= 0``."""
+    rise = (x / threshold).clamp(0.0, 1.0)
+    return rise ** (power - 1) * (x > 0)

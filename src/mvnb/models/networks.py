@@ -1,0 +1,79 @@
+"""Networks for images and vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class MLP(nn.Sequential):
+    """ReLU network on vectors, ``widths = (inputs, hidden..., outputs)``; PyTorch's default initialisation."""
+
+    def __init__(self, widths: Sequence[int]):
+        layers: list[nn.Module] = []
+        for i, (a, b) in enumerate(pairwise(widths)):
+            layers += [nn.ReLU()] * (i > 0) + [nn.Linear(a, b)]
+        super().__init__(*layers)
+
+
+class SmallConvNet(nn.Module):
+    """Three 3x3 convolutions with group normalisation, global average pooling and a linear head; for CPUs.
+
+    Input ``(n, in_channels, height, width)``, any size from 4x4. It has no buffers, so a stack of them runs as one program.
+    """
+
+    def __init__(self, in_channels: int, n_classes: int, width: int = 16):
+        super().__init__()
+        widths = [in_channels, width, 2 * width, 2 * width]
+        self.convs = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1, bias=False) for a, b in pairwise(widths))
+        self.norms = nn.ModuleList(nn.GroupNorm(4, b) for b in widths[1:])
+        self.head = nn.Linear(widths[-1], n_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for i, (conv, norm) in enumerate(zip(self.convs, self.norms)):
+            x = F.relu(norm(conv(x)))
+            if i < 2:
+                x = F.avg_pool2d(x, 2)
+        return self.head(x.mean((-1, -2)))
+
+
+class _BasicBlock(nn.Module):
+    def __init__(self, inputs: int, outputs: int, stride: int):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        return F.relu(out + self.shortcut(x))
+
+
+class ResNet18(nn.Module):
+    """The ResNet-18 for small images: 3x3 stem of stride 1, four stages of two blocks, global average pooling.
+
+    Source: He et al. 2016, in the CIFAR form that Chidambaram et al. 2024, section 5, train. Inputs
+    ``(n, in_channels, height, width)``.
+    """
+
+    def __init__(self, in_channels: int, n_classes: int, width: int = 64):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(in_channels, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+        blocks, inputs = [], width
+        for stage in range(4):
+            for block in range(2):
+                outputs = width * 2**stage
+                blocks.append(_BasicBlock(inputs, outputs, 2 if stage and not block else 1))
+                inputs = outputs
+        self.blocks = nn.Sequential(*blocks)
+        self.head = nn.Linear(inputs, n_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.blocks(self.stem(x)).mean((-1, -2)))

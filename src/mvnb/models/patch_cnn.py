@@ -1,0 +1,157 @@
+"""The two-layer patch network of the multi-view papers, with hand-derived gradients of its (mixed) cross-entropy.
+
+Everything here works on a stack of replicas: weights carry a leading axis R, data too, and nothing loops over it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mvnb.models.activations import smoothed_relu
+
+# Temporaries of one block of mixed pairs: about 1 MB in float32, so that they live in a core's own cache.
+_BLOCK_ELEMENTS = 1 << 18
+
+
+class PatchCNN(nn.Module):
+    r"""One hidden layer of filters that slide over patches; every class owns its filters.
+
+    ``g_y(x) = sum_r sum_p s(<w_{y,r}, x^(p)>)`` with the smoothed ReLU ``s`` of exponent ``power`` and threshold
+    ``threshold``; the second layer is fixed to ones. Source: Chidambaram et al. 2024, Def. 4.2.
+    ``weight`` has shape ``(n_classes, n_filters, dim)`` and starts as ``N(0, init_scale^2)``; the paper's ``init_scale``
+    is ``1/sqrt(dim)``, the default.
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        n_filters: int,
+        dim: int,
+        power: int = 8,
+        threshold: float = 0.1,
+        init_scale: float | None = None,
+        generator: torch.Generator | None = None,
+        dtype=torch.float64,
+    ):
+        super().__init__()
+        self.power, self.threshold = power, threshold
+        scale = 1 / math.sqrt(dim) if init_scale is None else init_scale
+        self.weight = nn.Parameter(scale * torch.randn(n_classes, n_filters, dim, generator=generator, dtype=dtype))
+
+    def forward(self, x: Tensor, multiplicity: Tensor | None = None) -> Tensor:
+        """Logits ``(..., n, n_classes)`` of patches ``x`` of shape ``(..., n, patches, dim)``."""
+        return patch_logits(self.weight, x, multiplicity, self.power, self.threshold)
+
+
+def patch_logits(weight: Tensor, x: Tensor, multiplicity: Tensor | None, power: int, threshold: float) -> Tensor:
+    """Logits ``(..., n, n_classes)`` of a (stack of) :class:`PatchCNN`.
+
+    ``weight`` is ``(..., n_classes, n_filters, dim)``, ``x`` is ``(..., n, patches, dim)``, with equal or broadcastable
+    leading axes; ``multiplicity`` ``(patches,)`` weighs the patches in the sum (ones by default).
+    """
+    response = smoothed_relu(torch.einsum("...npd,...kmd->...npkm", x, weight), power, threshold)
+    if multiplicity is None:
+        return response.sum((-1, -4 + 1))
+    return torch.einsum("...npkm,p->...nk", response, multiplicity.to(response.dtype))
+
+
+class PatchObjective:
+    """Mixed cross-entropy of a stack of patch networks, with its gradient written by hand.
+
+    An objective for :func:`mvnb.training.fit`. Called with ``params["weight"]`` ``(R, n_classes, n_filters, dim)``, ``x``
+    ``(R, n, patches, dim)``, labels ``(R, n)`` and ``multiplicity`` ``(R, patches)`` it returns the losses ``(R,)`` and the
+    gradients. ``lam=None`` is the plain cross-entropy
+    (ERM); a number or a tensor ``(R, n, n)`` mixes every pair as ``lam x_i + (1 - lam) x_j``, labels alike, and averages over
+    all n^2 ordered pairs. For a tensor only ``lam[:, i, j]`` with ``i <= j`` is read: the pair ``(j, i)`` is the same point.
+
+    Products and powers are done in ``compute_dtype``; the weights, and what is added to them, keep their own precision,
+    because a filter far below the threshold moves by less than float32 can add.
+    Source: Chidambaram et al. 2024, eqs. (A.9) and (A.10).
+    """
+
+    def __init__(self, power: int, threshold: float, compute_dtype=torch.float32):
+        if power != int(power) or power < 2:
+            raise ValueError(f"power must be an integer of at least 2, got {power}")
+        self.power, self.threshold, self.dtype = int(power), float(threshold), compute_dtype
+
+    def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor, multiplicity: Tensor, lam=None):
+        weight = params["weight"]
+        n_classes, n_filters, _ = weight.shape[1:]
+        n = y.shape[1]
+        flat = weight.flatten(1, 2)  # (R, class * filter, dim)
+        # Pre-activations in units of the threshold, one row per point: (R, n, patch * class * filter).
+        pre = (torch.einsum("rnpd,rfd->rnpf", x, flat) / self.threshold).to(self.dtype).flatten(2)
+        pool = torch.eye(n_classes, dtype=self.dtype, device=x.device).repeat_interleave(n_filters, 0)
+        pool = torch.einsum("p,fk->pfk", multiplicity[0].to(self.dtype), pool).flatten(0, 1) * self.threshold
+        target = F.one_hot(y, n_classes).to(self.dtype)
+        loss, d_pre = self._plain(pre, target, pool) if lam is None else self._mixed(pre, target, pool, lam)
+        d_pre = d_pre.view(*pre.shape[:2], x.shape[2], -1).to(weight.dtype) / self.threshold
+        grad = torch.einsum("rnpf,rnpd->rfd", d_pre, x).view_as(weight)
+        points = n if lam is None else n * n
+        return loss / points, {"weight": grad / points}
+
+    def _plain(self, pre: Tensor, target: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
+        value, slope = self._activation(pre)
+        loss, d_logits = _cross_entropy(value @ pool, target, None)
+        return loss, slope.mul_(d_logits @ pool.T)
+
+    def _mixed(self, pre: Tensor, target: Tensor, pool: Tensor, lam) -> tuple[Tensor, Tensor]:
+        replicas, n, width = pre.shape
+        d_pre, loss = torch.zeros_like(pre), pre.new_zeros(replicas, dtype=torch.float64)
+        rows = max(1, _BLOCK_ELEMENTS // (replicas * n * width))
+        for a in range(0, n, rows):
+            i, j = slice(a, min(a + rows, n)), slice(a, n)
+            if torch.is_tensor(lam):
+                left = lam[:, i, j, None].to(self.dtype)  # (R, i, j, 1)
+                mixed, label = (left * v[:, i, None] + (1 - left) * v[:, None, j] for v in (pre, target))
+            else:  # scaling before the pairs are formed saves passes over the large tensor
+                mixed, label = ((lam * v)[:, i, None] + ((1 - lam) * v)[:, None, j] for v in (pre, target))
+            # Each unordered pair stands for two ordered ones, a pair of equals for one; below the diagonal for none.
+            row = torch.arange(a, i.stop, device=pre.device)[:, None]
+            column = torch.arange(a, n, device=pre.device)
+            weight = 2 * (column > row).to(self.dtype) + (column == row)
+            value, slope = self._activation(mixed)  # (R, i, j, patch * class * filter)
+            block_loss, d_logits = _cross_entropy(value @ pool, label, weight)
+            loss += block_loss
+            slope.mul_(d_logits @ pool.T)
+            if torch.is_tensor(lam):
+                d_pre[:, i] += (slope * left).sum(2)
+                d_pre[:, j] += slope.mul_(1 - left).sum(1)
+            else:
+                d_pre[:, i] += lam * slope.sum(2)
+                d_pre[:, j] += (1 - lam) * slope.sum(1)
+        return loss, d_pre
+
+    def _activation(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Smoothed ReLU and its slope at ``threshold * u``, in units of the threshold; ``u`` is overwritten."""
+        u = u.clamp_(min=0)
+        rise = u.clamp(max=1)
+        slope = _integer_power(rise, self.power - 1)
+        value = u.sub_(rise).addcmul_(slope, rise, value=1 / self.power)
+        return value, slope
+
+
+def _integer_power(x: Tensor, exponent: int) -> Tensor:
+    """``x ** exponent`` by repeated squaring: several times faster than ``torch.pow`` on a CPU."""
+    result = None
+    while exponent:
+        if exponent & 1:
+            result = x.clone() if result is None else result.mul_(x)
+        exponent >>= 1
+        if exponent:
+            x = x * x
+    return result
+
+
+def _cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Summed soft-label cross-entropy per replica (float64), and its gradient in the logits; ``weight`` weighs points."""
+    log_prob = logits.log_softmax(-1)
+    point = -(target * log_prob).sum(-1)
+    grad = log_prob.exp().sub_(target)
+    if weight is not None:
+        point, grad = point * weight, grad.mul_(weight[..., None])
+    return point.flatten(1).sum(1, dtype=torch.float64), grad

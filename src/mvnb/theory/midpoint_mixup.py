@@ -1,0 +1,426 @@
+"""Closed forms for *Provably Learning Diverse Features in Multi-View Data with Midpoint Mixup*.
+
+Source: Chidambaram, Wang, Wu and Ge 2024 (arXiv 2210.13512), called "Chidambaram et al. 2024" below.
+
+The linear part of the paper has data ``x = beta v_{y,1} + (1 - beta) v_{y,2}`` with ``beta`` uniform on [0.1, 0.9], all
+features orthonormal, labels uniform on ``n_classes`` classes, and a model ``g_y(x) = <w_y, x>``. A class is described
+by its two *correlations* ``(<w_y, v_{y,1}>, <w_y, v_{y,2}>)``; their difference is its *gap*. Cross-class correlations
+are 0 unless a function takes them. The non-linear part has patches and the smoothed ReLU with exponent ``act_power``
+(alpha) and ``threshold`` (rho).
+"""
+
+from functools import lru_cache
+
+import numpy as np
+from scipy.linalg import eigh_tridiagonal
+from scipy.optimize import linprog, minimize_scalar
+from scipy.sparse import coo_array
+from scipy.special import digamma, expit
+
+BETA_RANGE = (0.1, 0.9)
+"""Support of the coefficient of the first feature in the linear data (Chidambaram et al. 2024, Def. 3.1)."""
+
+_N_NODES = 200  # Gauss-Legendre nodes per coefficient: errors below 1e-12 for correlations up to 75, 1e-7 up to 150
+
+
+# --- Losses of a model that has learned both features equally (Lemma 3.2, Proposition 3.3) ---
+
+
+def cross_pair_fraction(counts):
+    """Fraction of the N^2 ordered pairs of points whose labels differ, ``1 - sum_y (n_y / N)^2``.
+
+    ``counts``: points per class, shape (..., n_classes), nonnegative with a positive sum (``ValueError`` otherwise).
+    Source: Chidambaram et al. 2024, Lemma 3.2 (the constant in front of its cross-class term).
+    """
+    counts = np.asarray(counts, dtype=float)
+    total = counts.sum(-1, keepdims=True)
+    if np.any(counts < 0) or np.any(total <= 0):
+        raise ValueError("counts must be nonnegative and must not all be zero")
+    return 1.0 - np.sum((counts / total) ** 2, axis=-1)
+
+
+def midpoint_loss(c, n_classes, p_cross):
+    """Midpoint Mixup loss of the linear model whose within-class correlations all equal ``c``.
+
+    ``p_cross log(2 + (k-2) e^{-c/2}) + (1 - p_cross) log(1 + (k-1) e^{-c})``, exact for every sample because the
+    mirrored coefficients sum to one. Arguments broadcast; ``c`` is any real, ``n_classes >= 2``, ``p_cross`` in [0, 1]
+    is the fraction of cross-class pairs (:func:`cross_pair_fraction`); ``ValueError`` outside these ranges. Source:
+    Chidambaram et al. 2024, Lemma 3.2.
+    """
+    c, k = np.asarray(c, dtype=float), _classes(n_classes)
+    p_cross = _probability(p_cross, "p_cross")
+    cross = np.logaddexp(np.log(2.0), _log(k - 2) - c / 2)
+    same = np.logaddexp(0.0, np.log(k - 1) - c)
+    return p_cross * cross + (1 - p_cross) * same
+
+
+def midpoint_infimum(p_cross):
+    """Infimum of the Midpoint Mixup loss over *all* functions, ``p_cross log 2``, for ``p_cross`` in [0, 1].
+
+    The equal-correlation linear model reaches it as its scale grows. Source: Chidambaram et al. 2024, Lemma 3.2.
+    """
+    return _probability(p_cross, "p_cross") * np.log(2.0)
+
+
+def expected_entropy(beta_a):
+    """Mean label entropy ``E[-l log l - (1-l) log(1-l)]`` in nats for a mixing weight ``l ~ Beta(beta_a, beta_a)``.
+
+    Equals ``digamma(2a+1) - digamma(a+1)``: 0 at a -> 0, 1/2 for uniform mixing (a = 1), log 2 at the midpoint limit
+    a -> infinity. It is the smallest loss any function can have on a cross-class pair. Broadcasts over ``beta_a > 0``
+    (``ValueError`` otherwise). Source: Chidambaram et al. 2024, Eq. (C.3).
+    """
+    a = _positive(beta_a, "beta_a")
+    return digamma(2 * a + 1) - digamma(a + 1)
+
+
+def mixup_gap(n_classes, scale, beta_a):
+    """Excess Mixup loss on one cross-class pair, over the best function, for equal correlations ``scale``.
+
+    ``E[log(k-2 + e^{l C} + e^{(1-l) C}) - (l^2 + (1-l)^2) C] - E[entropy(l)]`` with ``C = scale`` and ``l ~
+    Beta(beta_a, beta_a)``: positive and convex in ``scale``. All cross-class pairs are alike, so the excess of the
+    whole loss is at least the fraction of cross-class pairs times this number.
+
+    ``n_classes >= 2`` and ``beta_a > 0`` are scalars, ``scale`` any array; the result has the shape of ``scale``.
+    Source: Chidambaram et al. 2024, Prop. 3.3.
+    """
+    k, a = float(_classes(n_classes)), float(_positive(beta_a, "beta_a"))
+    mix, weights = _beta_rule(a)
+    scale = np.asarray(scale, dtype=float)[..., None]  # (..., node)
+    log_total = np.logaddexp(_log(k - 2), np.logaddexp(mix * scale, (1 - mix) * scale))
+    return (log_total - (mix**2 + (1 - mix) ** 2) * scale) @ weights - expected_entropy(a)
+
+
+def minimal_mixup_gap(n_classes, beta_a):
+    """The scale that minimises :func:`mixup_gap`, and the minimum: ``(C*, gap)``.
+
+    ``n_classes >= 2``, ``beta_a > 0``, scalars. The gap is positive for every finite ``beta_a`` and tends to 0 in the
+    midpoint limit, where ``C*`` runs off to infinity. Source: Chidambaram et al. 2024, Prop. 3.3 (its epsilon_0).
+    """
+    best = minimize_scalar(lambda scale: mixup_gap(n_classes, scale, beta_a), bracket=(0.0, 1.0))
+    return float(best.x), float(best.fun)
+
+
+@lru_cache(maxsize=64)
+def _beta_rule(beta_a, n_nodes=128):
+    """Gauss rule for Beta(a, a): nodes in (0, 1) and weights that sum to 1 (Golub-Welsch on the Jacobi recurrence).
+
+    The density is the weight function, so the end-point singularity at a < 1 and the narrow peak at large a cost
+    nothing.
+    """
+    n = np.arange(2, n_nodes)
+    squares = np.r_[1 / (2 * beta_a + 1), n * (n + 2 * beta_a - 2) / ((2 * n + 2 * beta_a - 3) * (2 * n + 2 * beta_a - 1))]
+    nodes, vectors = eigh_tridiagonal(np.zeros(n_nodes), np.sqrt(squares))
+    return (1 + nodes) / 2, vectors[0] ** 2
+
+
+# --- Population gradients of the linear model (Propositions 3.4 and 3.5) ---
+
+
+def gradient_correlations(own, other, n_classes, objective="midpoint"):
+    """``n_classes`` times the population ``(<-grad_{w_y} J, v_{y,1}>, <-grad_{w_y} J, v_{y,2}>)`` of a linear model.
+
+    ``own``: the two correlations of class y, shape (..., 2). ``other``: those shared by each of the other classes, same
+    shape; they matter only for ``objective="midpoint"``. ``objective`` is ``"erm"`` (cross-entropy) or ``"midpoint"``.
+    Leading shapes broadcast with ``n_classes >= 2``; two arrays of the broadcast shape are returned. Gauss-Legendre in
+    each coefficient. ``ValueError`` for an unknown objective or a wrong last axis.
+    Source: Chidambaram et al. 2024, Def. 3.1 and Calculations (A.9), (A.10).
+    """
+    k, own, other = _classes(n_classes)[..., None, None], _pairs(own, "own"), _pairs(other, "other")
+    beta, w = _legendre(*BETA_RANGE)
+    first, second = beta[:, None], beta[None, :]  # the pair of coefficients: (node, 1), (1, node)
+    out_own = _class_output(own, first)  # g_y on a point of class y: (..., node, 1)
+    if objective == "erm":
+        miss = expit(np.log(k - 1) - out_own)[..., 0]  # 1 - phi_y: (..., node)
+        return miss @ (w * beta), miss @ (w * (1 - beta))
+    if objective != "midpoint":
+        raise ValueError(f"objective must be 'erm' or 'midpoint', not {objective!r}")
+    log_rest = np.logaddexp(_log(k - 2), _class_output(other, second) / 2)
+    cross = np.tanh((log_rest - out_own / 2) / 2)  # A_1 = 1 - 2 phi_y on a cross-class midpoint
+    same = expit(np.log(k - 1) - (out_own + _class_output(own, second)) / 2)  # A_2 = 1 - phi_y, both points of class y
+    k = k[..., 0, 0]
+    to_first = (k - 1) / (2 * k) * _mean2(cross * first, w) + _mean2(same * (first + second) / 2, w) / k
+    to_either = (k - 1) / (2 * k) * _mean2(cross, w) + _mean2(same, w) / k
+    return to_first, to_either - to_first
+
+
+def linear_gradient_correlations(scale, n_classes, objective="midpoint", others="zero"):
+    """:func:`gradient_correlations` of a class that has learned one feature: ``w_y = scale log(k) v_{y,1}``.
+
+    ``scale`` (the paper's C) and ``n_classes >= 2`` broadcast. ``others`` says what the other classes have learned:
+    ``"zero"`` nothing, ``"same-gap"`` the same as class y, ``"equal"`` both features with correlation
+    ``scale log(k) / 2``. Returns the two arrays (towards v_{y,1}, towards v_{y,2}), times ``n_classes``.
+    ``ValueError`` for an unknown name. Source: the setting of Chidambaram et al. 2024, Props. 3.4 and 3.5.
+    """
+    known = {"zero": (0.0, 0.0), "same-gap": (1.0, 0.0), "equal": (0.5, 0.5)}
+    if others not in known:
+        raise ValueError(f"others must be one of {sorted(known)}, not {others!r}")
+    gap = (np.asarray(scale, dtype=float) * np.log(_classes(n_classes)))[..., None]
+    return gradient_correlations(gap * np.array([1.0, 0.0]), gap * np.array(known[others]), n_classes, objective)
+
+
+def midpoint_gap_gradient(own, other, n_classes):
+    """``n_classes`` times the population ``<-grad_{w_y} J_MM, v_{y,1} - v_{y,2}>`` of a linear model.
+
+    Arguments as in :func:`gradient_correlations`. Opposite in sign to the gap ``own[0] - own[1]``, always: Midpoint
+    Mixup pushes the two correlations together whatever the other classes do. Both terms are evaluated in symmetrised
+    form, so that the sign survives rounding. Source: Chidambaram et al. 2024, proof of Prop. 3.4, Eqs. (C.7) and
+    (C.12).
+    """
+    k, own, other = _classes(n_classes), _pairs(own, "own"), _pairs(other, "other")
+    gap, level = own[..., 0] - own[..., 1], own.sum(-1) / 2
+    beta, w = _legendre(*BETA_RANGE)
+    # cross-class pairs: E[A_1 (beta_y - 1/2)], first over beta_y, then over beta_s
+    log_rest = np.logaddexp(_log(k - 2)[..., None], _class_output(other, beta)[..., 0, :] / 2) - level[..., None] / 2
+    cross = symmetrised_gap_integral(gap[..., None], log_rest) @ w
+    # same-class pairs: E[A_2 t] with t = beta + beta' - 1, which is symmetric about 0
+    t = beta[:, None] + beta[None, :] - 1
+    fold = _odd_kernel(gap[..., None, None] * t / 2, (np.log(k - 1) - level)[..., None, None])
+    return (k - 1) / k * cross - _mean2(fold * t, w) / (4 * k)
+
+
+def symmetrised_gap_integral(gap, log_rest):
+    """``E[(1 - 2 phi_y) (beta - 1/2)]`` over one uniform coefficient of class y, other point of the pair held fixed.
+
+    ``gap``: Delta_y; ``log_rest``: log of Lambda_s, the sum of ``exp`` of the other classes' outputs on the midpoint,
+    after subtracting the mean ``(<w_y, v_{y,1}> + <w_y, v_{y,2}>) / 4`` from every output. The two broadcast. With ``u
+    = t gap / 2`` this is ``-(1/0.8) int_0^0.4 2 L (e^u - e^-u) / (L^2 + L (e^u + e^-u) + 1) t dt``, hence negative for
+    a positive gap. Source: Chidambaram et al. 2024, Eq. (C.12) (whose first line lacks the factor ``t``).
+    """
+    t, w = _legendre(0.0, (BETA_RANGE[1] - BETA_RANGE[0]) / 2)
+    gap, log_rest = np.asarray(gap, dtype=float)[..., None], np.asarray(log_rest, dtype=float)[..., None]
+    return -0.5 * (_odd_kernel(gap * t / 2, log_rest) * t) @ w
+
+
+def erm_gradient_bound(scale, n_classes):
+    """Cross-entropy's push towards the lagging feature: ``(exact, bound)`` for ``<-grad_{w_y} J, v_{y,2}>``.
+
+    ``exact`` is the population value at ``w_y = scale log(k) v_{y,1}``, the largest among all models with gap at least
+    ``scale log(k)``, ``<w_y, v_{y,2}> >= 0`` and no cross-class correlation. ``bound`` replaces every output by its
+    smallest value ``a log(k)``, ``a = 0.1 scale``: ``(k-1) / (k^a + k-1) * E[1 - beta] / k``. ``scale >= 0`` and
+    ``n_classes >= 2`` broadcast (``ValueError`` otherwise). Source: Chidambaram et al. 2024, Prop. 3.5.
+    """
+    k, scale = _classes(n_classes), np.asarray(scale, dtype=float)
+    if np.any(scale < 0):
+        raise ValueError("scale must be nonnegative")
+    exact = linear_gradient_correlations(scale, k, "erm")[1] / k
+    return exact, expit(np.log(k - 1) - BETA_RANGE[0] * scale * np.log(k)) / (2 * k)
+
+
+def empirical_gap_gradient(coefficients, labels, correlations):
+    """Exact ``<-grad_{w_y} J_MM, v_{y,1} - v_{y,2}>`` on a sample, for every class y, split into its two sums.
+
+    ``coefficients``: beta_i in front of the first feature, shape (N,). ``labels``: integers in [0, k), shape (N,).
+    ``correlations``: ``<w_y, v_{s,l}>`` at ``[y, s, l]``, shape (k, k, 2); cross-class entries need not vanish.
+    Returns ``(cross, same)``, shape (k,) each; the gradient is their sum:
+
+    ``cross = 1/N^2 sum_{i in y, j not in y} (1 - 2 phi_y(z_ij)) (beta_i - 1/2)``,
+    ``same  = 2/N^2 sum_{i, j in y} (1 - phi_y(z_ij)) (beta_i - 1/2)``.
+
+    ``ValueError`` when shapes or labels do not fit. Source: Chidambaram et al. 2024, Eq. (C.6), which prints the second
+    sum without its factor 2. Memory: N^2 k floats.
+    """
+    beta, labels = np.asarray(coefficients, dtype=float), np.asarray(labels)
+    corr = np.asarray(correlations, dtype=float)
+    k = corr.shape[0]
+    if corr.shape != (k, k, 2) or beta.ndim != 1 or labels.shape != beta.shape:
+        raise ValueError("need coefficients (N,), labels (N,) and correlations (k, k, 2)")
+    if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0 or labels.max() >= k:
+        raise ValueError("labels must be integers in [0, k)")
+    out = (corr[:, labels, 0] * beta + corr[:, labels, 1] * (1 - beta)).T  # (point, class)
+    mid = (out[:, None] + out[None, :]) / 2  # (point i, point j, class)
+    mid = np.exp(mid - mid.max(-1, keepdims=True))
+    phi = mid / mid.sum(-1, keepdims=True)
+    member = labels[:, None] == np.arange(k)  # (point, class)
+    push = member * (beta - 0.5)[:, None] / len(beta) ** 2
+    cross = np.einsum("iy,jy,ijy->y", push, ~member, 1 - 2 * phi)
+    same = 2 * np.einsum("iy,jy,ijy->y", push, member, 1 - phi)
+    return cross, same
+
+
+# --- Linear classifiers on the patch data (Proposition 4.4) ---
+
+
+def separable(n_classes, signal, noise):
+    """Whether some linear classifier ``h_y(x) = sum_p <w_y, x^(p)>`` fits every point, decided by linear programming.
+
+    Every (label u, noise class v != u) occurs, and its patches sum to ``signal V_u + noise V_v`` with ``V_a = v_{a,1} +
+    v_{a,2}``. The unknowns are ``M[a, b] = <w_a, V_b>``; each competitor s != u demands ``signal (M[u,u] - M[s,u]) +
+    noise (M[u,v] - M[s,v]) >= 1``. With P patches, C_P per view, mirrored coefficients at their mean delta_2 / 2 and
+    noise level gamma, ``signal = C_P delta_2 / 2`` and ``noise = (P - 2 C_P) gamma``. ``n_classes >= 2`` integer,
+    ``signal > 0``, ``noise >= 0`` (``ValueError`` otherwise); ``RuntimeError`` if the solver gives no verdict. Source:
+    Chidambaram et al. 2024, Prop. 4.4; :func:`separability_threshold` is the answer in closed form.
+    """
+    k, signal = int(_classes(n_classes)), float(_positive(signal, "signal"))
+    if not noise >= 0:
+        raise ValueError("noise must be nonnegative")
+    u, v, s = (index.ravel() for index in np.meshgrid(*[np.arange(k)] * 3, indexing="ij"))
+    keep = (v != u) & (s != u)
+    u, v, s, row = u[keep], v[keep], s[keep], np.arange(keep.sum())
+    columns = np.concatenate([u * k + u, u * k + v, s * k + u, s * k + v])  # M[u,u], M[u,v], M[s,u], M[s,v]
+    entries = np.repeat(np.array([signal, noise, -signal, -noise]) / max(signal, noise), len(row))
+    demands = coo_array((entries, (np.tile(row, 4), columns)), shape=(len(row), k * k)).tocsr()
+    result = linprog(np.zeros(k * k), A_ub=-demands, b_ub=-np.ones(len(row)), bounds=(None, None), method="highs")
+    if result.status not in (0, 2):
+        raise RuntimeError(f"linear program undecided: {result.message}")
+    return result.status == 0
+
+
+def separability_threshold(n_classes, signal):
+    """Noise sum from which on :func:`separable` is false: ``signal`` for three or more classes, infinity for two.
+
+    Write ``D_us = M[u,u] - M[s,u]``. Competitor s = v asks ``signal D_uv > noise D_vu``; adding the mirrored demand
+    gives ``(signal - noise)(D_uv + D_vu) > 0``. With a third class as noise, adding the demands of (u against s) and (s
+    against u) gives ``D_us + D_su > 0``. So ``noise < signal`` is necessary, and then ``w_y = V_y`` fits. With two
+    classes the second step is missing and the noise class itself gives the label away, save at ``noise == signal``,
+    where both labels produce the same sum. Source: a sharp form of Chidambaram et al. 2024, Prop. 4.4.
+    """
+    signal = float(_positive(signal, "signal"))
+    return signal if _classes(n_classes) > 2 else np.inf
+
+
+# --- Winner-take-all in the polynomial part of the activation (Claims B.10-B.12) ---
+
+
+def feature_strength(coefficients, labels, n_classes, act_power):
+    """``S_{y,l} = 1/N sum_{i: y_i = y} sum_p beta_{i,p}^alpha``: how hard the data push feature l of class y.
+
+    ``coefficients``: nonnegative, shape (N, 2, C_P), feature l of point i's own class in its signal patches.
+    ``labels``: integers, shape (N,). Returns shape (n_classes, 2). ``ValueError`` when the shapes do not fit. Source:
+    Chidambaram et al. 2024, App. B, before Claim B.10.
+    """
+    coefficients, labels = np.asarray(coefficients, dtype=float), np.asarray(labels)
+    if coefficients.ndim != 3 or coefficients.shape[1] != 2 or labels.shape != coefficients.shape[:1]:
+        raise ValueError("need coefficients (N, 2, C_P) and labels (N,)")
+    member = labels[:, None] == np.arange(int(_classes(n_classes)))  # (point, class)
+    return member.T @ (coefficients**act_power).sum(-1) / len(labels)
+
+
+def predicted_winner(strength, initial_correlation, act_power):
+    """Index (0 or 1) of the feature that cross-entropy training learns: ``argmax_l S_l^{1/(alpha-2)} Lambda_l(0)``.
+
+    ``strength`` >= 0 and ``initial_correlation`` (the largest over the neurons of the class), shapes (..., 2),
+    broadcast. A negative correlation never grows; -1 where neither feature can. ``act_power > 2`` (``ValueError``
+    otherwise). Source: Chidambaram et al. 2024, Claim B.10.
+    """
+    _check_power(act_power)
+    score = np.asarray(strength, dtype=float) ** (1 / (act_power - 2)) * np.maximum(initial_correlation, 0.0)
+    return np.where(score.max(-1) > 0, score.argmax(-1), -1)[()]
+
+
+def escape_time(initial_correlation, strength, n_classes, act_power, threshold, level, step_size=1.0):
+    """Steps until a correlation has grown from its initial value to ``level`` in the polynomial part of the activation.
+
+    Solves ``ds/dt = step_size c s^{alpha-1}``, ``c = (1 - 1/k) S / rho^{alpha-1}`` (the class is not yet fitted, so
+    ``1 - phi_y = 1 - 1/k``): ``(s0^{-(alpha-2)} - level^{-(alpha-2)}) / ((alpha-2) step_size c)``. Broadcasts over
+    ``initial_correlation`` and ``strength``; 0 from ``level`` on, infinity for a correlation or strength that is not
+    positive. ``act_power > 2``, the rest positive (``ValueError`` otherwise). Valid up to
+    ``level = threshold / (largest coefficient)``. Source: Chidambaram et al. 2024, Claims B.10-B.12, Eq. (B.13).
+    """
+    _check_power(act_power)
+    threshold, level = float(_positive(threshold, "threshold")), float(_positive(level, "level"))
+    start, strength = np.asarray(initial_correlation, dtype=float), np.asarray(strength, dtype=float)
+    power, step_size = act_power - 2, float(_positive(step_size, "step_size"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # in units of rho, so that large powers of small numbers cancel
+        way = (np.maximum(start, 0.0) / threshold) ** -power - (level / threshold) ** -power
+        time = way * threshold / (power * step_size * (1 - 1 / _classes(n_classes)) * strength)
+    return np.where(start >= level, 0.0, np.where((start > 0) & (strength > 0), time, np.inf))[()]
+
+
+def tensor_power_race(leader, follower, ratio, power, level, step_size, max_steps=1_000_000):
+    """Two power iterations ``x += eta x^{q-1}`` and ``y += eta S y^{q-1}`` until x first reaches ``level``.
+
+    ``leader`` x_0, ``follower`` y_0, ``ratio`` S, ``level`` and ``step_size`` eta positive, ``power`` q > 2
+    (``ValueError`` otherwise). Returns both trajectories including step 0, two arrays of length T_x + 1;
+    ``RuntimeError`` if x needs more than ``max_steps``. The follower may overflow to infinity when it is really ahead.
+    Source: Chidambaram et al. 2024, Lemma B.11 (Allen-Zhu and Li 2021, Lemma C.19).
+    """
+    _check_power(power)
+    if not min(leader, follower, ratio, level, step_size) > 0:
+        raise ValueError("leader, follower, ratio, level and step_size must be positive")
+    path, rates = [np.array([leader, follower], dtype=float)], step_size * np.array([1.0, ratio])
+    with np.errstate(over="ignore"):
+        while path[-1][0] < level:
+            if len(path) > max_steps:
+                raise RuntimeError(f"the leader is still below {level} after {max_steps} steps")
+            path.append(path[-1] + rates * path[-1] ** (power - 1))
+    return tuple(np.array(path).T)
+
+
+def race_bound(margin, power):
+    """Largest factor by which the follower of :func:`tensor_power_race` grows while the leader escapes.
+
+    For ``x_0 = (1 + margin) S^{1/(q-2)} y_0`` and small steps, ``y(T_x) / y_0 <= (1 - (1+margin)^{-(q-2)})^{-1/(q-2)}``
+    whatever the level and however small ``y_0``: the constant that Lemma B.11 hides in its polylog. ``margin > 0``
+    broadcasts, ``power > 2`` (``ValueError`` otherwise). Source: integrating Chidambaram et al. 2024, Lemma B.11.
+    """
+    _check_power(power)
+    p = power - 2
+    return (-np.expm1(-p * np.log1p(_positive(margin, "margin")))) ** (-1 / p)
+
+
+# --- Checks and quadrature ---
+
+
+def _classes(n_classes):
+    k = np.asarray(n_classes, dtype=float)
+    if np.any(k < 2):
+        raise ValueError("n_classes must be at least 2")
+    return k
+
+
+def _positive(value, name):
+    value = np.asarray(value, dtype=float)
+    if not np.all(value > 0):
+        raise ValueError(f"{name} must be positive")
+    return value
+
+
+def _probability(value, name):
+    value = np.asarray(value, dtype=float)
+    if not np.all((value >= 0) & (value <= 1)):
+        raise ValueError(f"{name} must lie in [0, 1]")
+    return value
+
+
+def _check_power(power):
+    if not power > 2:
+        raise ValueError("the exponent must exceed 2: at 2 the growth is exponential and nobody takes all")
+
+
+def _pairs(correlations, name):
+    correlations = np.asarray(correlations, dtype=float)
+    if correlations.shape[-1:] != (2,):
+        raise ValueError(f"{name} must have a last axis of length 2")
+    return correlations
+
+
+def _log(x):
+    """Logarithm with ``log 0 = -inf`` and no warning (two classes leave no third one)."""
+    with np.errstate(divide="ignore"):
+        return np.log(x)
+
+
+@lru_cache
+def _legendre(low, high):
+    """Gauss-Legendre nodes on [low, high] and weights of the uniform law there (they sum to 1)."""
+    x, w = np.polynomial.legendre.leggauss(_N_NODES)
+    return low + (high - low) * (x + 1) / 2, w / 2
+
+
+def _class_output(correlations, beta):
+    """Output of a class on its own points, shape (..., *beta.shape) or (..., 1, node) for a flat ``beta``."""
+    return correlations[..., 0, None, None] * beta + correlations[..., 1, None, None] * (1 - beta)
+
+
+def _mean2(values, weights):
+    """Mean over a pair of independent coefficients, the last two axes."""
+    values = np.broadcast_to(values, (*values.shape[:-2], len(weights), len(weights)))
+    return np.einsum("...ij,i,j->...", values, weights, weights)
+
+
+def _odd_kernel(u, shift):
+    """``tanh((u + shift)/2) + tanh((u - shift)/2) = 2 sinh u / (cosh u + cosh shift)``, without cancellation."""
+    size, top = np.abs(u), np.maximum(np.abs(u), np.abs(shift))
+    bottom = np.exp(size - top) + np.exp(-size - top) + np.exp(np.abs(shift) - top) + np.exp(-np.abs(shift) - top)
+    return -2 * np.sign(u) * np.expm1(-2 * size) * np.exp(size - top) / bottom

@@ -1,0 +1,185 @@
+"""The rules that every chapter keeps, one function each; a function returns what is wrong, as a list of sentences."""
+
+from __future__ import annotations
+
+import re
+
+import nbformat
+
+from mvnb import chapters, claims
+
+SECTIONS = ("question", "world", "model", "derivation", "experiments", "held-up", "not-run", "try", "further")
+LONGEST_CELL = 30
+LARGEST_NOTEBOOK = 1_500_000
+FORBIDDEN = {
+    "an absolute path": r"(?<![\w.~-])/(home|root|work|tmp)/",
+    "a path beside the book": r"\.\./shared",
+    "a timing": r"(?<![a-z])(it/s|s/it|Wall time|CPU times)\b",
+    "a memory address": r"\bat 0x[0-9a-f]{6,}",
+}
+_FENCE = r"^\s*(?:`{3,}|:{3,})"
+
+
+def _markdown(chapter: chapters.Chapter) -> str:
+    return "\n\n".join(cell.source for cell in chapter.cells.cells if cell.cell_type == "markdown")
+
+
+def _code(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+
+
+def _committed(chapter: chapters.Chapter) -> nbformat.NotebookNode:
+    return nbformat.read(chapter.notebook, as_version=4)
+
+
+def _outputs(notebook: nbformat.NotebookNode) -> list[tuple[int, nbformat.NotebookNode]]:
+    return [(cell.execution_count, output) for cell in _code(notebook) for output in cell.outputs]
+
+
+def output_text(output: nbformat.NotebookNode) -> str:
+    """What a reader can read of an output."""
+    data = output.get("data", {})
+    texts = [str(value) for mime, value in data.items() if not mime.startswith("image/")]
+    return "\n".join([output.get("text", ""), *texts])
+
+
+def pair(chapter):
+    """The committed notebook has the cells of the source."""
+    difference = chapters.paired(chapter)
+    return [f"the pair is out of step; run: mvnb book {chapter.name} --no-site\n{difference}"] if difference else []
+
+
+def parameters(chapter):
+    """Every parameter is a literal with a comment; seed, replicas and device are among them."""
+    read = chapter.parameters
+    wrong = [f"parameter {name!r} has no comment on its line" for name, one in read.items() if not one.comment]
+    defaults = {name: one.default for name, one in read.items()}
+    wrong += [f"parameter {name!r} is not an integer" for name in ("seed", "replicas") if type(defaults.get(name)) is not int]
+    return wrong + ([] if defaults.get("device") == "auto" else ["parameter 'device' is not \"auto\" by default"])
+
+
+def anatomy(chapter):
+    """One heading of level one, first; then the labelled sections, in order, each with its heading below."""
+    text = _markdown(chapter)
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    wrong = [] if re.match(r"(\([\w-]+\)=\s*)*# ", text.lstrip()) else ["the first cell does not begin with the title"]
+    if len(re.findall(r"^# ", prose, re.MULTILINE)) != 1:
+        wrong.append("there is not exactly one heading of level one")
+    labels = [f"{chapter.number}-{section}" for section in SECTIONS]
+    found = [label for label in re.findall(r"^\(([\w-]+)\)=\n+##? ", text, re.MULTILINE) if label in labels]
+    return wrong if found == labels else [*wrong, f"sections are {found}, not {labels}"]
+
+
+def mathematics(chapter):
+    """There are a numbered equation, a theorem and a proof."""
+    text = _markdown(chapter)
+    wanted = {
+        "numbered equation": r"^\s*\$\$\s*\([\w:-]+\)\s*$|\{math\}\s*\n\s*:label:",
+        "prf:theorem": _FENCE + r"\{prf:theorem\}",
+        "prf:proof": _FENCE + r"\{prf:proof\}",
+    }
+    return [f"there is no {name}" for name, pattern in wanted.items() if not re.search(pattern, text, re.MULTILINE)]
+
+
+def exercises(chapter):
+    """Three to five exercises, each with a solution behind a toggle."""
+    text = _markdown(chapter)
+    option = r"(?:\n\s*:\w+:.*)*?\n\s*"
+    labels = re.findall(_FENCE + r"\{exercise(?:-start)?\}.*" + option + r":label:[ \t]*(\S+)", text, re.MULTILINE)
+    solution = _FENCE + r"\{solution(?:-start)?\}\s*(\S+)[ \t]*" + option + r":class:.*\bdropdown\b"
+    solved = re.findall(solution, text, re.MULTILINE)
+    wrong = [] if 3 <= len(labels) <= 5 else [f"there are {len(labels)} labelled exercises, not 3 to 5"]
+    return wrong + [f"exercise {label} has no solution of class dropdown" for label in labels if label not in solved]
+
+
+def ledger(chapter):
+    """Claims are shown in a compared cell, and every id stands in the source."""
+    rows = claims.read(chapter.notebook)
+    source = "\n".join(cell.source for cell in _code(chapter.cells))
+    wrong = [] if rows else ["no ledger is shown"]
+    wrong += [f"claim {row['id']} is not recorded in the source" for row in rows if f'"{row["id"]}"' not in source]
+    wrong += [f"claim {row['id']} is of {row['chapter']}" for row in rows if row["chapter"] != chapter.name]
+    showing = [cell for cell in _code(_committed(chapter)) if any(claims.MIME in out.get("data", {}) for out in cell.outputs)]
+    marked = [cell for cell in showing if re.search(r"^# NBVAL_CHECK_OUTPUT$", cell.source, re.MULTILINE)]
+    return wrong if marked else [*wrong, "no cell with # NBVAL_CHECK_OUTPUT shows the ledger"]
+
+
+def figures(chapter):
+    """There is a figure, and every figure has alternative text."""
+    images = [
+        (number, output.metadata.get(mime, {}).get("alt", ""))
+        for number, output in _outputs(_committed(chapter))
+        for mime in output.get("data", {})
+        if mime.startswith("image/")
+    ]
+    wrong = [] if images else ["there is no figure"]
+    return wrong + [f"a figure of cell [{number}] has no alternative text" for number, alt in images if not alt.strip()]
+
+
+def outputs(chapter):
+    """Everything ran, in order, without errors or words on stderr, and the notebook is small."""
+    notebook = _committed(chapter)
+    counts = [cell.execution_count for cell in _code(notebook)]
+    wrong = [] if counts == list(range(1, len(counts) + 1)) else [f"cells were run in the order {counts}"]
+    for number, output in _outputs(notebook):
+        if output.output_type == "error" or output.get("name") == "stderr":
+            wrong.append(f"cell [{number}] has {output.get('ename', 'stderr')} in its output")
+    size = chapter.notebook.stat().st_size
+    return wrong + ([f"the notebook has {size:,} bytes"] if size >= LARGEST_NOTEBOOK else [])
+
+
+def strings(chapter):
+    """Neither source nor outputs hold paths of one machine, and outputs hold no timings or addresses."""
+    notebook = _committed(chapter)
+    sources = [(f"cell {place}", cell.source) for place, cell in enumerate(chapter.cells.cells, 1)]
+    shown = [(f"the output of cell [{number}]", output_text(output)) for number, output in _outputs(notebook)]
+    return [
+        f"{where} holds {what}: {match[0]!r}"
+        for what, pattern in FORBIDDEN.items()
+        for where, text in (shown if what in ("a timing", "a memory address") else sources + shown)
+        if (match := re.search(pattern, text))
+    ]
+
+
+def cell_length(chapter):
+    """No code cell is longer than can be read at a glance."""
+    lengths = [(cell.source, sum(bool(line.strip()) for line in cell.source.splitlines())) for cell in _code(chapter.cells)]
+    return [f"{n} lines in the cell {source.splitlines()[0]!r}" for source, n in lengths if n > LONGEST_CELL]
+
+
+def presets(chapter):
+    """The presets ``smoke`` and ``paper`` are there and fit the parameters."""
+    wrong = []
+    for name in ("smoke", "paper"):
+        try:
+            if not chapters.preset(chapter, name):
+                wrong.append(f"preset {name!r} changes nothing")
+        except chapters.ChapterError as error:
+            wrong.append(str(error))
+    return wrong
+
+
+CHECKS = (
+    pair,
+    parameters,
+    anatomy,
+    mathematics,
+    exercises,
+    ledger,
+    figures,
+    outputs,
+    strings,
+    cell_length,
+    presets,
+)
+
+
+def differing_outputs(chapter, notebook_path) -> int:
+    """How many cells of another run show something else than the committed notebook does."""
+    committed = {cell.source: cell.outputs for cell in _code(_committed(chapter))}
+    other = [cell for cell in _code(nbformat.read(notebook_path, as_version=4)) if cell.source in committed]
+    return sum(_shown(cell.outputs) != _shown(committed[cell.source]) for cell in other)
+
+
+def _shown(outputs) -> list[str]:
+    return [output_text(out) + str(out.get("data", {}).get("image/png")) for out in outputs if out.get("name") != "stderr"]

@@ -1,0 +1,147 @@
+"""Every chapter of the book keeps the rules of the house, and the rules notice when one does not."""
+
+from pathlib import Path
+
+import chapter_checks
+import nbformat
+import pytest
+import tiny_book
+
+from mvnb import chapters
+
+ROOT = Path(__file__).resolve().parents[1]
+CHAPTERS = chapters.discover(ROOT)
+
+
+def named(things):
+    return pytest.mark.parametrize("check", things, ids=lambda check: check.__name__)
+
+
+every_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.name)
+
+
+@every_chapter
+@named(chapter_checks.CHECKS)
+def test_chapter(chapter, check):
+    assert not check(chapter)
+
+
+@every_chapter
+def test_smoke(chapter, tmp_path):
+    result = chapters.run(chapter, chapters.preset(chapter, "smoke"), tmp_path, html=False)
+    assert chapter_checks.differing_outputs(chapter, result.notebook) > 0
+
+
+def test_presets_are_of_chapters():
+    assert set(chapters.presets(ROOT)) <= {chapter.name for chapter in CHAPTERS}
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """The tiny book, executed once: its source and its committed notebook."""
+    (tiny,) = chapters.discover(tiny_book.make(tmp_path_factory.mktemp("executed") / "book"))
+    chapters.execute(tiny)
+    return tiny
+
+
+@named(chapter_checks.CHECKS)
+def test_the_tiny_chapter_keeps_every_rule(executed, check):
+    assert check(executed) == []
+
+
+BROKEN_SOURCES = [
+    (chapter_checks.pair, "Count.", "Count again.", "out of step"),
+    (chapter_checks.parameters, "  # independent runs, at least 1", "", "no comment"),
+    (chapter_checks.parameters, "seed = 0", "sead = 0", "'seed' is not an integer"),
+    (chapter_checks.parameters, '"auto"  #', '"cpu"  #', "'device' is not"),
+    (chapter_checks.anatomy, "# A tiny chapter", "A tiny chapter", "does not begin with the title"),
+    (chapter_checks.anatomy, "# ## What is drawn", "# # What is drawn", "exactly one heading"),
+    (chapter_checks.anatomy, "(01-world)=", "(01-wordl)=", "sections are"),
+    (chapter_checks.mathematics, "$$ (eq-tiny)", "$$", "numbered equation"),
+    (chapter_checks.mathematics, "{prf:proof}", "{note}", "prf:proof"),
+    (chapter_checks.exercises, ":class: dropdown", "", "no solution"),
+    (chapter_checks.exercises, "ex-tiny-3\n# Do", "\n# Do", "there are 2"),
+    (chapter_checks.ledger, '"small-mean"', '"small-" + "mean"', "not recorded in the source"),
+    (chapter_checks.strings, "Count.", "See /tmp/x.", "an absolute path: '/tmp/'"),
+    (chapter_checks.strings, "Count.", "See `../shared/x`.", "beside the book"),
+    (chapter_checks.cell_length, "draws =", "x = 1\n" * 30 + "draws =", "lines in the cell"),
+    (chapter_checks.presets, "replicas = 4", "copies = 4", "no parameter 'replicas'"),
+]
+
+
+@pytest.mark.parametrize(("check", "old", "new", "message"), BROKEN_SOURCES)
+def test_a_broken_source_is_noticed(executed, tmp_path, check, old, new, message):
+    assert old in tiny_book.CHAPTER
+    (chapter,) = chapters.discover(tiny_book.make(tmp_path / "book", tiny_book.CHAPTER.replace(old, new)))
+    chapter.notebook.write_bytes(executed.notebook.read_bytes())
+    assert message in "\n".join(check(chapter))
+
+
+def _no_alt(cells):
+    cells[2].outputs[0].metadata = {}
+
+
+def _error(cells):
+    cells[1].outputs = [nbformat.v4.new_output("error", ename="ValueError", evalue="", traceback=[])]
+
+
+def _stderr(cells):
+    cells[1].outputs = [nbformat.v4.new_output("stream", name="stderr", text="warning")]
+
+
+def _timing(cells):
+    cells[1].outputs[0].text = "10.2it/s"
+
+
+def _address(cells):
+    cells[1].outputs[0].text = "<object at 0x7f0011223344>"
+
+
+def _not_run(cells):
+    cells[1].execution_count = None
+
+
+def _large(cells):
+    cells[1].outputs[0].text = "x" * chapter_checks.LARGEST_NOTEBOOK
+
+
+def _no_ledger(cells):
+    cells[3].outputs = []
+
+
+def _not_compared(cells):
+    cells[3].source = cells[3].source.replace("NBVAL", "NVBAL")
+
+
+def _no_figure(cells):
+    cells[2].outputs = []
+
+
+BROKEN_OUTPUTS = [
+    (chapter_checks.figures, _no_alt, "cell [3] has no alternative text"),
+    (chapter_checks.figures, _no_figure, "no figure"),
+    (chapter_checks.outputs, _error, "ValueError"),
+    (chapter_checks.outputs, _stderr, "stderr"),
+    (chapter_checks.outputs, _not_run, "in the order [1, None"),
+    (chapter_checks.outputs, _large, "bytes"),
+    (chapter_checks.strings, _timing, "a timing"),
+    (chapter_checks.strings, _address, "a memory address"),
+    (chapter_checks.ledger, _no_ledger, "no ledger"),
+    (chapter_checks.ledger, _not_compared, "no cell with # NBVAL_CHECK_OUTPUT"),
+]
+
+
+@pytest.mark.parametrize(("check", "breakage", "message"), BROKEN_OUTPUTS)
+def test_broken_outputs_are_noticed(executed, tmp_path, check, breakage, message):
+    (chapter,) = chapters.discover(tiny_book.make(tmp_path / "book"))
+    notebook = nbformat.read(executed.notebook, as_version=4)
+    breakage([cell for cell in notebook.cells if cell.cell_type == "code"])
+    nbformat.write(notebook, chapter.notebook)
+    assert message in "\n".join(check(chapter))
+
+
+def test_a_smoke_run_that_changes_nothing_is_noticed(executed, tmp_path):
+    same = chapters.run(executed, {}, tmp_path / "same", html=False)
+    other = chapters.run(executed, chapters.preset(executed, "smoke"), tmp_path / "other", html=False)
+    assert chapter_checks.differing_outputs(executed, same.notebook) == 0
+    assert chapter_checks.differing_outputs(executed, other.notebook) == 2

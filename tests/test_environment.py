@@ -1,0 +1,75 @@
+"""One set of dependencies, told four times: pyproject.toml, requirements.lock, environment.yml and CONTRIBUTING.md."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def direct() -> list[Requirement]:
+    """The dependencies of the package and of its extras, as pyproject.toml asks for them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"].values()
+    return [Requirement(text) for group in (project["dependencies"], *extras) for text in group]
+
+
+def pins(lines) -> dict[str, str]:
+    """Exact versions by canonical name; anything but ``name==version`` is refused."""
+    found = {}
+    for line in lines:
+        text = line.split("#")[0].strip()
+        if text and not text.startswith("-"):
+            requirement = Requirement(text)
+            (clause,) = requirement.specifier
+            assert clause.operator == "==" and "*" not in clause.version, f"not an exact version: {line}"
+            name = canonicalize_name(requirement.name)
+            assert name not in found, f"{name} is pinned twice"
+            found[name] = clause.version
+    return found
+
+
+@pytest.fixture(scope="module")
+def lock() -> dict[str, str]:
+    return pins((ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines())
+
+
+@pytest.fixture(scope="module")
+def conda() -> dict:
+    return yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("requirement", direct(), ids=lambda requirement: requirement.name)
+def test_lock_satisfies_the_project(requirement, lock):
+    version = lock.get(canonicalize_name(requirement.name))
+    assert version, "missing from requirements.lock"
+    assert requirement.specifier.contains(version, prereleases=True)
+
+
+def test_conda_environment_has_the_same_versions(lock, conda):
+    (section,) = (entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict))
+    asked = {canonicalize_name(requirement.name) for requirement in direct()}
+    assert pins(section) == {name: lock[name] for name in asked}
+
+
+def test_conda_python_suits_the_project(conda):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (python,) = (entry for entry in conda["dependencies"] if isinstance(entry, str) and entry.startswith("python="))
+    assert Requirement(f"python{project['requires-python']}").specifier.contains(python.split("=")[1])
+
+
+def test_torch_is_pinned_exactly(lock):
+    assert lock["torch"] == "2.13.0"
+
+
+def test_every_dependency_has_its_reason():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Dependencies")[1]
+    reasons = dict(re.findall(r"^\| `([^`]+)` \| (\S.*?) \|$", page, flags=re.MULTILINE))
+    assert set(reasons) == {requirement.name for requirement in direct()}

@@ -1,0 +1,353 @@
+"""The site as a reader meets it: built strictly from the committed notebooks, crawled, and opened in Chromium."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+CHROMIUM = ["chromium", "chromium-browser", "google-chrome"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+
+pytestmark = pytest.mark.xdist_group("site")  # one build, whatever the number of workers
+
+
+# -- the site, the server, the browser -----------------------------------------------------------------------------
+
+
+@dataclass
+class Page(HTMLParser):
+    """What the crawl needs of one HTML file."""
+
+    path: Path
+    ids: set = field(default_factory=set)
+    links: list = field(default_factory=list)
+    assets: list = field(default_factory=list)
+    images: list = field(default_factory=list)
+    headings: list = field(default_factory=list)  # levels, in the article only
+    scripts: str = ""  # written into the page
+    redirect: bool = False
+    inside: int = 0
+    scripting: bool = False
+
+    def __post_init__(self):
+        super().__init__()
+        self.feed(self.path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.ids.update(given[key] for key in ("id", "name") if given.get(key))
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"])
+        elif tag in ("script", "img", "iframe", "source", "video", "audio", "object", "embed"):
+            self.assets.extend(given[key] for key in ("src", "data") if given.get(key))
+        elif tag == "link" and given.get("rel") not in ("canonical", "author"):
+            self.assets.append(given["href"])
+        if tag == "img":
+            self.images.append(given)
+        if tag == "article":
+            self.inside += 1
+        if self.inside and re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if tag == "meta" and (given.get("http-equiv") or "").lower() == "refresh":
+            self.redirect = True
+            self.links.append(given["content"].split("url=")[1])
+
+        self.scripting = tag == "script"
+
+    def handle_endtag(self, tag):
+        self.inside -= tag == "article"
+        self.scripting = False
+
+    def handle_data(self, data):
+        self.scripts += data if self.scripting else ""
+
+
+@dataclass
+class Site:
+    folder: Path
+    log: str
+    status: int
+    url: str = ""
+
+    @functools.cached_property
+    def pages(self) -> dict[str, Page]:
+        """Every HTML page, by its address within the site."""
+        files = sorted(p for p in self.folder.rglob("*.html") if "_static" not in p.parts)
+        return {p.relative_to(self.folder).as_posix(): Page(p) for p in files}
+
+    @property
+    def written(self) -> list[str]:
+        """The pages of the table of contents."""
+        toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+        chapters = [chapter["file"] for part in toc["parts"] for chapter in part["chapters"]]
+        return [f"{name}.html" for name in (toc["root"], *chapters)]
+
+    @property
+    def chapters(self) -> list[str]:
+        return [page for page in self.written if page.startswith("notebooks/")]
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    out = tmp_path_factory.mktemp("site")
+    command = [Path(sys.executable).with_name("jupyter-book"), "build", ROOT, "--path-output", out]
+    done = subprocess.run(
+        [*map(str, command), "--all", "-W", "-n", "--keep-going"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+    built = Site(out / "_build" / "html", done.stdout, done.returncode)
+    assert built.folder.is_dir(), done.stdout[-4000:]
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+    handler = functools.partial(Quiet, directory=str(built.folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        built.url = f"http://127.0.0.1:{server.server_port}/"
+        yield built
+        server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    executable = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    assert executable, "no Chromium found: apt-get install chromium"
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def tab(browser, request):
+    """A fresh tab that notes everything that goes wrong; indirect parameter: options of the browser context."""
+    context = browser.new_context(**{"viewport": DESKTOP, **getattr(request, "param", {})})
+    page = context.new_page()
+    page.set_default_timeout(20_000)
+    page.trouble, page.hosts = [], set()
+    page.on("console", lambda m: page.trouble.append(f"console: {m.text}") if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: page.trouble.append(f"script: {error}"))
+    page.on("requestfailed", lambda r: page.trouble.append(f"failed: {r.url}"))
+    page.on("response", lambda r: page.trouble.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
+    page.on("request", lambda r: page.hosts.add(urlsplit(r.url).hostname) if r.url.startswith("http") else None)
+    yield page
+    context.close()
+
+
+def visit(tab, site, page):
+    """Open a page and wait until its mathematics stands."""
+    tab.goto(site.url + page, wait_until="load")
+    tab.evaluate("() => window.MathJax?.startup?.promise")
+    tab.wait_for_load_state("networkidle")
+
+
+# -- the files -----------------------------------------------------------------------------------------------------
+
+
+def test_build_is_strict(site):
+    noted = [line for line in site.log.splitlines() if re.search(r"\b(WARNING|ERROR)\b", line)]
+    assert site.status == 0 and not noted, "\n".join(noted) or site.log[-4000:]
+
+
+def test_every_page_of_the_contents_is_built(site):
+    assert set(site.written) <= set(site.pages)
+    assert site.chapters
+
+
+def test_every_reference_resolves(site):
+    broken = defaultdict(list)
+    for name, page in site.pages.items():
+        for target in page.links + page.assets:
+            parts = urlsplit(target)
+            if parts.scheme or parts.netloc:
+                continue
+            path, fragment = urldefrag(urljoin("/" + name, target))
+            path = unquote(urlsplit(path).path).lstrip("/") or "index.html"
+            path += "index.html" if path.endswith("/") else ""
+            if not (site.folder / path).is_file():
+                broken[name].append(target)
+            elif fragment and path in site.pages and unquote(fragment) not in site.pages[path].ids:
+                broken[name].append(target)
+    assert not broken, dict(broken)
+
+
+def test_styles_reach_their_files(site):
+    broken = []
+    for sheet in site.folder.rglob("*.css"):
+        for target in re.findall(r"url\(\s*['\"]?([^'\")]+)", sheet.read_text(encoding="utf-8")):
+            if target.startswith(("data:", "#")):
+                continue
+            if urlsplit(target).netloc or not (sheet.parent / urlsplit(target).path).is_file():
+                broken.append((sheet.name, target))
+    assert not broken
+
+
+def test_no_asset_from_another_host(site):
+    foreign = {(name, a) for name, page in site.pages.items() for a in page.assets if urlsplit(a).netloc}
+    assert not foreign
+    assert not [name for name, page in site.pages.items() if re.search("https?://", page.scripts)]
+
+
+def test_images_have_alternative_text(site):
+    silent = [(n, image.get("src")) for n, p in site.pages.items() for image in p.images if not image.get("alt")]
+    assert not silent
+    lazy = [
+        (name, image["src"])
+        for name in site.written
+        for image in site.pages[name].images
+        if "_images" in image["src"] and (len(image["alt"]) < 20 or image["alt"].startswith(("../", "_images")))
+    ]
+    assert not lazy, "alternative text that says nothing"
+
+
+def test_headings_in_order(site):
+    for name in site.written:
+        levels = site.pages[name].headings
+        assert levels and levels.count(1) == 1, name
+        jumps = [(a, b) for a, b in itertools.pairwise(levels) if b > a + 1]
+        assert levels[0] == 1 and not jumps, (name, jumps)
+
+
+def test_scoreboard_is_the_notebooks_ledger(site):
+    from mvnb import claims
+
+    expected = [row for name in site.chapters for row in claims.read(ROOT / name.replace(".html", ".ipynb"))]
+    assert expected
+    assert json.loads((site.folder / "_static" / "claims.json").read_text(encoding="utf-8")) == expected
+    board = site.pages["book/reproduction.html"]
+    for row in expected:
+        chapter = f"notebooks/{row['chapter']}.html"
+        assert f"../{chapter}#claim-{row['id']}" in board.links
+        assert f"claim-{row['id']}" in site.pages[chapter].ids
+
+
+# -- in the browser ------------------------------------------------------------------------------------------------
+
+UNRENDERED = r"""() => {
+  const text = document.querySelector('article').cloneNode(true);
+  text.querySelectorAll('pre, code, script, style, mjx-container').forEach(node => node.remove());
+  return (text.textContent.match(/.{0,40}(\$[^$\n]+\$|\\begin|\\frac|\\sum|\\\(|\\\[).{0,40}/g) || []);
+}"""
+
+
+@pytest.mark.parametrize("tab", [{}, {"color_scheme": "dark"}], ids=["light", "dark"], indirect=True)
+def test_pages_open_without_a_complaint(site, tab, request):
+    for name, page in site.pages.items():
+        if not page.redirect:
+            visit(tab, site, name)
+            assert not tab.trouble, (name, tab.trouble)
+    assert tab.hosts == {"127.0.0.1"}
+    wanted = "dark" if "dark" in request.node.name else "light"
+    assert tab.locator("html").get_attribute("data-theme") == wanted
+
+
+def test_front_door_leads_to_the_introduction(site, tab):
+    tab.goto(site.url)
+    tab.wait_for_url(f"**/{site.written[0]}")
+    assert not tab.trouble
+
+
+def test_mathematics_is_rendered(site, tab):
+    for name in site.written:
+        visit(tab, site, name)
+        unknown = "mjx-mtext[style*='color: red']"  # how MathJax sets a command it does not know
+        assert tab.locator(f"mjx-merror, {unknown}").count() == 0, name
+        assert tab.evaluate(UNRENDERED) == [], name
+        if name in site.chapters or name == "book/notation.html":
+            assert tab.locator("mjx-container").count() > 10, name
+
+
+def test_search_finds_the_chapter(site, tab):
+    visit(tab, site, "search.html?q=midpoint")
+    hits = tab.locator("#search-results li a")
+    hits.first.wait_for()
+    addresses = hits.evaluate_all("links => links.map(link => link.getAttribute('href'))")
+    assert any("01_midpoint_mixup" in address for address in addresses)
+
+
+def test_search_box_opens(site, tab):
+    visit(tab, site, site.written[0])
+    tab.locator("button.search-button__button:visible, button.search-button:visible").first.click()
+    box = tab.locator(".search-button__search-container input[type=search]")
+    box.fill("midpoint")
+    box.press("Enter")
+    tab.locator("#search-results li a").first.wait_for()
+
+
+def test_solutions_open_on_click(site, tab):
+    for name in site.chapters:
+        visit(tab, site, name)
+        solutions = tab.locator("div.solution")
+        assert solutions.count() >= 3, name
+        for k in range(solutions.count()):
+            solution = solutions.nth(k)
+            content = solution.locator(".section, section, .solution-content").first
+            assert not content.is_visible(), f"solution {k} of {name} is open from the start"
+            solution.locator("button.toggle-button").click()
+            content.wait_for(state="visible")
+            solution.locator("button.toggle-button").click()
+            content.wait_for(state="hidden")
+
+
+@pytest.mark.parametrize("tab", [{"viewport": PHONE, "has_touch": True, "is_mobile": True}], indirect=True)
+def test_pages_fit_a_phone(site, tab):
+    for name in site.written:
+        visit(tab, site, name)
+        page, window = tab.evaluate("() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+        assert page <= window + 1, (name, page)
+        body = tab.evaluate("() => document.body.scrollWidth")
+        assert body <= window + 1, (name, body)
+
+
+@pytest.mark.parametrize("tab", [{"viewport": PHONE}], indirect=True)
+def test_navigation_opens_on_a_phone(site, tab):
+    visit(tab, site, site.written[0])
+    entry = tab.locator(f"nav.bd-links a[href$='{Path(site.chapters[0]).name}']").first
+    assert not entry.is_visible() or entry.bounding_box()["x"] < 0
+    tab.locator("button.primary-toggle:visible, label.primary-toggle:visible").first.click()
+    tab.wait_for_function("link => link.checkVisibility() && link.getBoundingClientRect().x >= 0", arg=entry.element_handle())
+    entry.click()
+    tab.wait_for_url(f"**/{Path(site.chapters[0]).name}*")
+
+
+def test_scoreboard_leads_to_the_claim(site, tab):
+    visit(tab, site, "book/reproduction.html")
+    link = tab.locator("table.claims a[href*='#claim-']").first
+    target = link.get_attribute("href").split("#")[1]
+    link.click()
+    tab.wait_for_url(f"**#{target}")
+    row = tab.locator(f"[id='{target}']")
+    row.wait_for(state="visible")
+    assert not tab.trouble

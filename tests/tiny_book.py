@@ -1,0 +1,171 @@
+"""A book of one small chapter that keeps every rule of the real ones; tests run it, and break it one rule at a time."""
+
+from pathlib import Path
+
+NAME = "01_tiny"
+
+HEADER = """\
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+"""
+
+PARAMETERS = """\
+# %% tags=["parameters"]
+seed = 0  # seed of every random number, any integer
+replicas = 4  # independent runs, at least 1
+device = "auto"  # "auto", "cpu" or "cuda"
+noise = 0.5  # standard deviation, at least 0
+exact = True  # whether to use the closed form
+widths = [8, 16]  # hidden units, each at least 1
+interval = (0.1, 2.0)  # ends of the range that is drawn
+
+"""
+
+CHAPTER = (
+    HEADER
+    + """\
+# %% [markdown]
+# # A tiny chapter
+#
+# Three sentences and a picture.
+
+"""
+    + PARAMETERS
+    + """\
+# %% [markdown]
+# (01-question)=
+# ## Why this
+#
+# (01-world)=
+# ## What is drawn
+#
+# (01-model)=
+# ## What learns
+#
+# $$
+# y = \\sum_i x_i
+# $$ (eq-tiny)
+#
+# (01-derivation)=
+# ## Why it works
+#
+# :::{prf:theorem} Sums
+# :label: thm-tiny
+# See {eq}`eq-tiny`.
+# :::
+#
+# :::{prf:proof}
+# Count.
+# :::
+#
+# (01-experiments)=
+# ## What happens
+
+# %%
+import base64
+import random
+
+from IPython.display import display
+
+from mvnb import claims
+
+draws = random.Random(seed)
+values = [draws.gauss(0, noise) for _ in range(replicas)]
+print(f"{len(values)} values, the first {values[0]:.3f}")
+
+# %%
+PNG = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
+figure = {"image/png": PNG, "text/plain": "a figure"}
+display(figure, raw=True, metadata={"image/png": {"alt": "One blue dot."}})
+
+# %% [markdown]
+# (01-held-up)=
+# ## What held up
+
+# %%
+# NBVAL_CHECK_OUTPUT
+ledger = claims.Ledger("01_tiny")
+ledger.record(
+    "small-mean",
+    source="Theorem 1",
+    says="The mean is small",
+    kind="scaled",
+    measured=sum(values) / replicas,
+    uncertainty=0.1,
+    holds=noise < 1,
+    criterion="noise below 1",
+    reason="the noise is too large",
+)
+ledger.show()
+
+# %% [markdown]
+# (01-not-run)=
+# ## What is not run
+#
+# (01-try)=
+# ## Try it
+#
+"""
+    + "".join(
+        f"""\
+# :::{{exercise}}
+# :label: ex-tiny-{n}
+# Do it.
+# :::
+#
+# :::{{solution}} ex-tiny-{n}
+# :class: dropdown
+# Done.
+# :::
+#
+"""
+        for n in (1, 2, 3)
+    )
+    + """\
+# (01-further)=
+# ## Further reading
+"""
+)
+
+PRESETS = """\
+01_tiny:
+  smoke: {replicas: 2}
+  paper: {replicas: 1000, noise: 1}
+  unknown: {replica: 3}
+  mistyped: {replicas: many}
+"""
+
+BROKEN = """\
+# %% tags=["parameters"]
+seconds = 0.0  # how long to sleep
+
+# %%
+import time
+print("asleep", flush=True)
+time.sleep(seconds)
+
+# %%
+# This cell fails.
+1 / 0
+"""
+
+
+def make(root: Path, chapter: str = CHAPTER) -> Path:
+    """Write the book under ``root`` and return it."""
+    (root / "notebooks").mkdir(parents=True)
+    (root / "notebooks" / f"{NAME}.py").write_text(chapter)
+    (root / "presets.yml").write_text(PRESETS)
+    return root
