@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pooch
 import torch
 from torch import Tensor
 
@@ -64,6 +63,8 @@ class Images:
 
 def data_dir() -> Path:
     """Where ``NAME.npz`` files live: ``$MVNB_DATA`` or the user cache directory."""
+    import pooch  # here and below, because importing it is slow and most runs need no download
+
     return Path(os.environ.get("MVNB_DATA") or pooch.os_cache("mvnb")).expanduser()
 
 
@@ -119,6 +120,8 @@ def _stored(name: str) -> dict[str, np.ndarray]:
 
 
 def _download(name: str, path: Path) -> None:
+    import pooch
+
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         files = [Path(pooch.retrieve(u, h, path=path.parent / "archives")) for u, h in _ARCHIVES[name].items()]

@@ -82,15 +82,16 @@ class PatchObjective:
         weight = params["weight"]
         n_classes, n_filters, _ = weight.shape[1:]
         n = y.shape[1]
-        flat = weight.flatten(1, 2)  # (R, class * filter, dim)
+        x = x.to(self.dtype)
+        flat = (weight.flatten(1, 2) / self.threshold).to(self.dtype)  # (R, class * filter, dim)
         # Pre-activations in units of the threshold, one row per point: (R, n, patch * class * filter).
-        pre = (torch.einsum("rnpd,rfd->rnpf", x, flat) / self.threshold).to(self.dtype).flatten(2)
+        pre = torch.einsum("rnpd,rfd->rnpf", x, flat).flatten(2)
         pool = torch.eye(n_classes, dtype=self.dtype, device=x.device).repeat_interleave(n_filters, 0)
         pool = torch.einsum("p,fk->pfk", multiplicity[0].to(self.dtype), pool).flatten(0, 1) * self.threshold
         target = F.one_hot(y, n_classes).to(self.dtype)
         loss, d_pre = self._plain(pre, target, pool) if lam is None else self._mixed(pre, target, pool, lam)
-        d_pre = d_pre.view(*pre.shape[:2], x.shape[2], -1).to(weight.dtype) / self.threshold
-        grad = torch.einsum("rnpf,rnpd->rfd", d_pre, x).view_as(weight)
+        d_pre = d_pre.view(*pre.shape[:2], x.shape[2], -1)
+        grad = torch.einsum("rnpf,rnpd->rfd", d_pre, x).to(weight.dtype).view_as(weight) / self.threshold
         points = n if lam is None else n * n
         return loss / points, {"weight": grad / points}
 
