@@ -37,25 +37,15 @@ def chapter_title(path: Path) -> str:
     return path.stem
 
 
-def number(value) -> str:
-    """A measured or printed value at a readable precision; text passes through."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return f"{value:.4g}".replace("-", "\N{MINUS SIGN}")
-    return str(value)
+def paper(row: dict) -> str:
+    value = row.get("paper")
+    return "" if value is None else value if isinstance(value, str) else claims.number(value, 4)
 
 
 def measured(row: dict) -> str:
-    text = number(row["measured"])
+    text = claims.number(row["measured"])
     uncertainty = row.get("uncertainty")
-    if isinstance(uncertainty, (list, tuple)):
-        return f"{text} [{number(uncertainty[0])}, {number(uncertainty[1])}]"
-    return f"{text} ± {float(uncertainty):.2g}" if uncertainty is not None else text
+    return f"{text} ± {claims.number(uncertainty, 2)}" if uncertainty is not None else text
 
 
 def verdict(row: dict) -> str:
@@ -129,7 +119,7 @@ class Scoreboard(ScoreboardDirective):
             note.append(nodes.Text(f": {row['reason']}"))
         unit = f" {row['unit']}" if row.get("unit") else ""
         ours = measured(row) + unit if row["measured"] is not None else ""
-        plain = [row["source"], row["kind"], number(row.get("paper")), ours, row["criterion"]]
+        plain = [row["source"], row["kind"], paper(row), ours, row["criterion"]]
         return [[claim], *([nodes.Text(str(cell or "–"))] for cell in plain), note]
 
 

@@ -179,20 +179,21 @@ def _rounded(value: Any) -> float | None:
     return float(f"{number:.4g}") if math.isfinite(number) else None
 
 
-def _number(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.4g}"
+def number(value: float | None, digits: int = 3) -> str:
+    """A value at a readable precision: ``digits`` significant digits."""
+    return "not finite" if value is None else f"{value:.{digits}g}"
 
 
 def _measured(row: dict[str, Any]) -> str:
-    text = _number(row["measured"])
+    text = number(row["measured"])
     if row["uncertainty"] is not None:
-        text += f" ± {_number(row['uncertainty'])}"
+        text += f" ± {number(row['uncertainty'], 2)}"
     return f"{text} {row['unit']}".rstrip()
 
 
 def _paper(row: dict[str, Any]) -> str:
     paper = row["paper"]
-    return "–" if paper is None else paper if isinstance(paper, str) else _number(paper)
+    return "–" if paper is None else paper if isinstance(paper, str) else number(paper, 4)
 
 
 def aligned(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -125,16 +125,18 @@ class FlowGD:
     A filter (row of a weight) shorter than ``knee`` may change by the fraction ``relative`` of its length in a step, a longer
     one by ``absolute``; no step exceeds ``max_step``. Small initial weights grow super-linearly, so a constant step spends
     almost all its steps where nothing moves; this one spends them where something does. The flow time, the sum of the steps,
-    is the natural time axis. Source: the flow argument of Chidambaram et al. 2024, Claim B.12, in continuous time.
+    is the natural time axis; a replica whose flow time has reached ``horizon`` stands still.
     """
 
     max_step: float = math.inf
     relative: float = 0.1
     absolute: float = math.inf
     knee: float = math.inf
+    horizon: float = math.inf
 
     def start(self, params: Params) -> Params:
-        return {}
+        first = next(iter(params.values()))
+        return {"time": torch.zeros(len(first), dtype=torch.float64, device=first.device)}
 
     def step(self, params: Params, grads: Params, state: Params) -> Tensor:
         allowed = []
@@ -142,7 +144,9 @@ class FlowGD:
             length = p.norm(dim=-1).flatten(1)
             change = torch.where(length < self.knee, self.relative * length, self.absolute)
             allowed.append((change / grads[k].norm(dim=-1).flatten(1)).amin(1))
-        eta = torch.stack(allowed).amin(0).clamp(max=self.max_step)
+        eta = torch.stack(allowed).amin(0).double().clamp(max=self.max_step)
+        eta = torch.minimum(eta, self.horizon - state["time"])
+        state["time"] += eta
         for k, p in params.items():
             p.sub_(_per_replica(eta, p) * grads[k])
         return eta
