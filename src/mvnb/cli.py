@@ -95,6 +95,8 @@ def run(
     print(f"{result.seconds:.1f} s")
     if result.rows:
         print(f"\n{claims.table(result.rows)}")
+        if values.keys() - {"seed", "device"}:
+            print("The criteria were set for the default parameters, with any seed; with others a claim may rightly fail.")
 
 
 @app.command("claims")

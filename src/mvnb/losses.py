@@ -26,7 +26,7 @@ def sample_mixing(law: MixingLaw, shape: tuple[int, ...], generator: torch.Gener
         return torch.full(shape, 0.5, dtype=dtype)
     if law == "uniform":
         return torch.rand(shape, generator=generator, dtype=dtype)
-    if isinstance(law, str) or not law > 0:
+    if isinstance(law, str) or not 0 < law < float("inf"):
         raise ValueError(f"mixing law must be 'midpoint', 'uniform' or a number a > 0 for Beta(a, a), got {law!r}")
     shape_parameter = torch.full(shape, float(law), dtype=torch.float64)
     first = torch._standard_gamma(shape_parameter, generator)

@@ -233,7 +233,7 @@ def fit(
             rows["loss"].append(losses.detach().cpu())
             rows["time"].append(time.cpu().clone())
             for name, probe in (probes or {}).items():
-                rows[name].append(probe(params).detach().cpu())
+                rows[name].append(probe(params).detach().to("cpu", copy=True))
         if step < steps:
             time += optimizer.step(params, grads, state)
     return Run(params, np.array(wanted), {k: torch.stack(v) for k, v in rows.items()})

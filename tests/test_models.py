@@ -1,0 +1,355 @@
+"""The patch network against explicit loops, autograd and the model it abbreviates; the other networks by their shapes."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from mvnb import losses, training
+from mvnb.data import MultiView, Patches, embed, orthonormal_features
+from mvnb.models import (
+    MLP,
+    PatchCNN,
+    PatchObjective,
+    ResNet18,
+    SmallConvNet,
+    patch_cnn,
+    patch_logits,
+    smoothed_relu,
+    smoothed_relu_grad,
+)
+
+few = settings(max_examples=20, deadline=None)
+some = settings(max_examples=60, deadline=None)
+powers, thresholds = st.integers(1, 12) | st.floats(1.0, 6.0), st.floats(0.01, 5.0)
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(*shape, seed=0, scale=1.0):
+    return scale * torch.randn(*shape, generator=seeded(seed), dtype=torch.float64)
+
+
+# --- the activation ---
+
+
+def piecewise(x, power, threshold):
+    """The definition, a number at a time."""
+    if x <= 0:
+        return 0.0
+    if x <= threshold:
+        return x**power / (power * threshold ** (power - 1))
+    return x - (1 - 1 / power) * threshold
+
+
+@some
+@given(power=powers, threshold=thresholds, x=st.floats(-20, 20))
+def test_smoothed_relu_is_the_piecewise_definition(power, threshold, x):
+    value = smoothed_relu(torch.tensor(x, dtype=torch.float64), power, threshold).item()
+    assert math.isclose(value, piecewise(x, power, threshold), rel_tol=1e-10, abs_tol=1e-12)
+
+
+@some
+@given(power=st.integers(2, 12) | st.floats(1.5, 6.0), threshold=thresholds)
+def test_smoothed_relu_and_its_slope_are_continuous(power, threshold):
+    for kink, value, slope in ((0.0, 0.0, 0.0), (threshold, threshold / power, 1.0)):
+        step = 1e-9 * threshold
+        x = torch.tensor([kink - step, kink, kink + step], dtype=torch.float64)
+        assert torch.allclose(smoothed_relu(x, power, threshold), torch.full_like(x, value), atol=1e-8 * threshold, rtol=0)
+        assert torch.allclose(smoothed_relu_grad(x, power, threshold), torch.full_like(x, slope), atol=1e-4, rtol=0)
+
+
+@some
+@given(power=powers, threshold=thresholds, a=st.floats(-9, 9), b=st.floats(-9, 9), share=st.floats(0, 1))
+def test_smoothed_relu_is_convex_increasing_and_1_lipschitz(power, threshold, a, b, share):
+    points = torch.tensor([a, b, share * a + (1 - share) * b], dtype=torch.float64)
+    fa, fb, between = smoothed_relu(points, power, threshold).tolist()
+    assert between <= share * fa + (1 - share) * fb + 1e-12
+    assert abs(fa - fb) <= abs(a - b) + 1e-12
+    assert (fa - fb) * (a - b) >= 0
+
+
+@few
+@given(power=st.integers(2, 12) | st.floats(1.5, 6.0), threshold=thresholds)
+def test_smoothed_relu_grad_is_the_derivative(power, threshold):
+    x = torch.linspace(-2 * threshold, 3 * threshold, 102, dtype=torch.float64).requires_grad_()
+    (slope,) = torch.autograd.grad(smoothed_relu(x, power, threshold).sum(), x)
+    assert torch.allclose(smoothed_relu_grad(x.detach(), power, threshold), slope, atol=1e-12, rtol=1e-12)
+
+
+def test_smoothed_relu_of_power_1_is_relu():
+    x = torch.tensor([-3.0, -1e-3, 0.0, 1e-3, 0.1, 7.0], dtype=torch.float64)
+    assert torch.allclose(smoothed_relu(x, 1, 0.1), x.relu(), atol=1e-15, rtol=0)
+    assert smoothed_relu_grad(x, 1, 0.1).tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_smoothed_relu_takes_no_power_of_a_large_number():
+    x = torch.tensor([-1e30, 1e30], requires_grad=True)
+    value = smoothed_relu(x, 8, 0.1)
+    value.sum().backward()
+    assert value.tolist() == pytest.approx([0.0, 1e30])
+    assert x.grad.tolist() == smoothed_relu_grad(x.detach(), 8, 0.1).tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(("power", "threshold"), [(0.5, 0.1), (0, 0.1), (3, 0.0), (3, -1.0)])
+def test_smoothed_relu_refuses(power, threshold):
+    with pytest.raises(ValueError, match="power"):
+        smoothed_relu(torch.zeros(1), power, threshold)
+
+
+# --- the patch network ---
+
+
+def test_patch_network_is_its_definition():
+    net = PatchCNN(3, 2, 4, power=3, threshold=0.5, init_scale=1.0, generator=seeded())
+    x, multiplicity = normal(5, 6, 4, seed=1), torch.tensor([1, 2, 1, 1, 7, 0])
+    with torch.no_grad():
+        plain, weighted = net(x), net(x, multiplicity)
+    for i in range(5):
+        for y in range(3):
+            terms = [sum(piecewise((net.weight[y, r] @ x[i, p]).item(), 3, 0.5) for r in range(2)) for p in range(6)]
+            assert math.isclose(plain[i, y], sum(terms), rel_tol=1e-12, abs_tol=1e-12)
+            counted = sum(m * t for m, t in zip(multiplicity.tolist(), terms))
+            assert math.isclose(weighted[i, y], counted, rel_tol=1e-12, abs_tol=1e-12)
+
+
+def test_patch_network_starts_at_its_scale():
+    paper = PatchCNN(10, 20, 25, generator=seeded()).weight
+    assert paper.shape == (10, 20, 25) and paper.dtype == torch.float64
+    assert paper.std().item() == pytest.approx(1 / 5, rel=0.05)
+    own = PatchCNN(10, 20, 25, init_scale=0.01, generator=seeded(), dtype=torch.float32).weight
+    assert own.dtype == torch.float32
+    assert own.std().item() == pytest.approx(0.01, rel=0.05)
+
+
+def test_patch_logits_of_a_stack_are_those_of_its_members():
+    weight, x, multiplicity = normal(4, 3, 2, 6), normal(4, 5, 7, 6, seed=1), torch.arange(7)
+    together = patch_logits(weight, x, multiplicity, 4, 0.3)
+    shared = patch_logits(weight, x[0], multiplicity, 4, 0.3)
+    for r in range(4):
+        assert torch.allclose(together[r], patch_logits(weight[r], x[r], multiplicity, 4, 0.3), rtol=1e-12)
+        assert torch.allclose(shared[r], patch_logits(weight[r], x[0], multiplicity, 4, 0.3), rtol=1e-12)
+
+
+# --- its objective, by hand ---
+
+POWER, THRESHOLD, REPLICAS, POINTS = 4, 0.1, 3, 7
+
+
+def problem(seed=0):
+    """A stack of small nets and data whose responses fall on all three pieces of the activation."""
+    weight = normal(REPLICAS, 3, 2, 6, seed=seed, scale=0.15)
+    x = normal(REPLICAS, POINTS, 5, 6, seed=seed + 1)
+    y = torch.randint(3, (REPLICAS, POINTS), generator=seeded(seed + 2))
+    multiplicity = torch.tensor([1.0, 1.0, 1.0, 3.0, 0.5], dtype=torch.float64).expand(REPLICAS, -1)
+    return weight, x, y, multiplicity
+
+
+def by_autograd(loss, weight, x, y, multiplicity, power=POWER):
+    values, grads = [], []
+    for r in range(len(weight)):
+        leaf = weight[r].clone().requires_grad_()
+        value = loss(r, lambda z, leaf=leaf: patch_logits(leaf, z, multiplicity[0], power, THRESHOLD), x[r], y[r])
+        grads.append(torch.autograd.grad(value, leaf)[0])
+        values.append(value.detach())
+    return torch.stack(values), torch.stack(grads)
+
+
+def mirrored(lam):
+    """Weights of all ordered pairs in which the pair (j, i) is the same point as (i, j): only i <= j is used."""
+    upper = torch.ones(lam.shape[-2:], dtype=torch.bool).triu()
+    return torch.where(upper, lam, 1 - lam.mT)
+
+
+@few
+@given(seed=st.integers(0, 10_000), power=st.integers(2, 9))
+def test_erm_gradient(seed, power):
+    weight, *batch = problem(seed)
+    loss, grad = PatchObjective(power, THRESHOLD, torch.float64)({"weight": weight}, *batch)
+    expected, by_hand = by_autograd(lambda r, f, x, y: losses.cross_entropy(f, x, y), weight, *batch, power)
+    assert torch.allclose(loss, expected, atol=1e-10, rtol=1e-10)
+    assert torch.allclose(grad["weight"], by_hand, atol=1e-10, rtol=1e-10)
+
+
+@few
+@given(seed=st.integers(0, 10_000), power=st.integers(2, 9))
+def test_midpoint_gradient(seed, power):
+    weight, *batch = problem(seed)
+    loss, grad = PatchObjective(power, THRESHOLD, torch.float64)({"weight": weight}, *batch, 0.5)
+    expected, by_hand = by_autograd(lambda r, f, x, y: losses.midpoint_mixup(f, x, y), weight, *batch, power)
+    assert torch.allclose(loss, expected, atol=1e-10, rtol=1e-10)
+    assert torch.allclose(grad["weight"], by_hand, atol=1e-10, rtol=1e-10)
+
+
+@few
+@given(seed=st.integers(0, 10_000))
+def test_gradient_with_a_weight_for_every_pair(seed):
+    weight, *batch = problem(seed)
+    lam = torch.rand(REPLICAS, POINTS, POINTS, generator=seeded(seed + 3), dtype=torch.float64)
+    loss, grad = PatchObjective(POWER, THRESHOLD, torch.float64)({"weight": weight}, *batch, lam)
+    full = mirrored(lam)
+    expected, by_hand = by_autograd(lambda r, f, x, y: losses.mixup_all_pairs(f, x, y, full[r]), weight, *batch)
+    assert torch.allclose(loss, expected, atol=1e-10, rtol=1e-10)
+    assert torch.allclose(grad["weight"], by_hand, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5])
+@pytest.mark.parametrize("tensor", [False, True])
+def test_blocks_of_pairs_change_nothing(rows, tensor, monkeypatch):
+    weight, *batch = problem()
+    lam = torch.rand(REPLICAS, POINTS, POINTS, generator=seeded(3), dtype=torch.float64) if tensor else 0.5
+    objective = PatchObjective(POWER, THRESHOLD, torch.float64)
+    loss, grad = objective({"weight": weight}, *batch, lam)
+    row, calls, activation = REPLICAS * POINTS * 5 * 3 * 2, [], objective._activation
+    monkeypatch.setattr(patch_cnn, "_BLOCK_ELEMENTS", rows * row)
+    monkeypatch.setattr(objective, "_activation", lambda u: calls.append(u.shape[1]) or activation(u))
+    blocked_loss, blocked = objective({"weight": weight}, *batch, lam)
+    assert len(calls) == math.ceil(POINTS / rows) and sum(calls) == POINTS
+    assert torch.allclose(blocked_loss, loss, atol=1e-12, rtol=1e-12)
+    assert torch.allclose(blocked["weight"], grad["weight"], atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("lam", [None, 0.5, "pairs"])
+def test_single_precision_is_close_and_keeps_the_weights_precision(lam):
+    weight, *batch = problem(5)
+    if lam == "pairs":
+        lam = torch.rand(REPLICAS, POINTS, POINTS, generator=seeded(6), dtype=torch.float64)
+    loss, grad = PatchObjective(POWER, THRESHOLD)({"weight": weight}, *batch, lam)
+    exact_loss, exact = PatchObjective(POWER, THRESHOLD, torch.float64)({"weight": weight}, *batch, lam)
+    assert grad["weight"].dtype == loss.dtype == torch.float64
+    assert torch.allclose(loss, exact_loss, rtol=1e-5)
+    difference = (grad["weight"] - exact["weight"]).abs().max()
+    assert 0 < difference < 1e-5 * exact["weight"].abs().max()
+
+
+def test_objective_changes_none_of_its_inputs():
+    weight, *batch = problem()
+    before = [part.clone() for part in (weight, *batch)]
+    for lam in (None, 0.5, torch.full((REPLICAS, POINTS, POINTS), 0.3)):
+        PatchObjective(POWER, THRESHOLD, torch.float64)({"weight": weight}, *batch, lam)
+    assert all(torch.equal(a, b) for a, b in zip(before, (weight, *batch)))
+
+
+@pytest.mark.parametrize("power", [1, 0, -2, 2.5])
+def test_objective_refuses_powers(power):
+    with pytest.raises(ValueError, match="power"):
+        PatchObjective(power, 0.1)
+
+
+@pytest.mark.parametrize("lam", [None, 0.5, "pairs"])
+def test_zero_weights_are_stationary_at_the_loss_of_guessing(lam):
+    weight, *batch = problem()
+    if lam == "pairs":
+        lam = torch.rand(REPLICAS, POINTS, POINTS, generator=seeded(), dtype=torch.float64)
+    loss, grad = PatchObjective(POWER, THRESHOLD, torch.float64)({"weight": torch.zeros_like(weight)}, *batch, lam)
+    assert torch.allclose(loss, torch.full_like(loss, math.log(3)), atol=1e-12, rtol=0)
+    assert (grad["weight"] == 0).all()
+
+
+# --- what training must not depend on ---
+
+WORLD = MultiView(3, 30, noise_low=0.02, noise_high=0.05, balanced=True)
+MIXES = pytest.mark.parametrize("lam", [None, 0.5], ids=["erm", "midpoint"])
+
+
+def train(params, sample, lam, steps=25):
+    """Final weights and losses of gradient descent far enough for the filters to leave the polynomial part."""
+    run = training.fit(
+        PatchObjective(POWER, THRESHOLD, torch.float64),
+        {"weight": params},
+        (*sample, lam),
+        steps=steps,
+        optimizer=training.GD(0.4),
+        log_at=range(steps + 1),
+    )
+    return run.params["weight"], run.log["loss"]
+
+
+def start(replicas=2, dim=WORLD.dim):
+    sample = training.stack([WORLD.sample(9, g) for g in training.generators(0, replicas)])
+    return normal(replicas, 3, 2, dim, seed=9, scale=0.1), sample
+
+
+@MIXES
+def test_feature_coordinates_are_the_whole_model(lam):
+    dim = 4 * WORLD.dim
+    weight, sample = start(dim=dim)
+    features = orthonormal_features(WORLD.dim, dim, seeded(4))
+    full, full_loss = train(weight, embed(sample, features), lam)
+    reduced, reduced_loss = train(weight @ features.T, sample, lam)
+    assert torch.allclose(full_loss, reduced_loss, atol=1e-8, rtol=0)
+    assert (full_loss[-1] < full_loss[0] - 0.05).all()
+    assert torch.allclose(full @ features.T, reduced, atol=1e-8, rtol=0)
+    outside = torch.eye(dim, dtype=torch.float64) - features.T @ features
+    assert torch.allclose(full @ outside, weight @ outside, atol=1e-12, rtol=0)
+    assert (weight @ outside).abs().max() > 0.1
+
+
+@MIXES
+def test_renaming_the_classes_renames_the_run(lam):
+    weight, sample = start()
+    old = torch.tensor([2, 0, 1])  # the old name of each new class
+    new = old.argsort()
+    axes = torch.stack([2 * old, 2 * old + 1], 1).flatten()
+    renamed = Patches(sample.x[..., axes], new[sample.y], sample.multiplicity)
+    final, loss = train(weight, sample, lam)
+    other, other_loss = train(weight[:, old][..., axes], renamed, lam)
+    assert torch.allclose(other_loss, loss, atol=1e-10, rtol=0)
+    assert torch.allclose(other, final[:, old][..., axes], atol=1e-9, rtol=0)
+    assert (final - weight).abs().max() > 0.1
+
+
+@MIXES
+def test_the_order_of_points_patches_and_filters_does_not_matter(lam):
+    weight, sample = start()
+    final, _ = train(weight, sample, lam)
+    points, patches = torch.randperm(9, generator=seeded(1)), torch.randperm(sample.x.shape[2], generator=seeded(2))
+    shuffled = Patches(sample.x[:, points][:, :, patches], sample.y[:, points], sample.multiplicity[:, patches])
+    other, _ = train(weight.flip(2), shuffled, lam)
+    assert torch.allclose(other.flip(2), final, atol=1e-9, rtol=0)
+
+
+# --- the other networks ---
+
+
+def test_mlp():
+    net = MLP((5, 7, 6, 3))
+    assert [type(layer) for layer in net] == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
+    assert [tuple(layer.weight.shape) for layer in net if isinstance(layer, nn.Linear)] == [(7, 5), (6, 7), (3, 6)]
+    x = torch.randn(4, 5, generator=seeded())
+    with torch.no_grad():
+        assert torch.allclose(net(x), net[4](net[2](net[0](x).relu()).relu()))
+    assert [type(layer) for layer in MLP((5, 3))] == [nn.Linear]
+
+
+@pytest.mark.parametrize(("channels", "side"), [(1, 4), (2, 8), (6, 9), (2, 28)])
+def test_small_conv_net(channels, side):
+    net = SmallConvNet(channels, 7, width=8)
+    x = torch.randn(3, channels, side, side, generator=seeded())
+    assert net(x).shape == (3, 7)
+    assert not list(net.buffers())
+    assert torch.allclose(net(x)[1:2], net(x[1:2]), atol=1e-6)  # points do not see each other
+    assert {p.shape[0] for p in net.convs.parameters()} == {8, 16}
+
+
+@pytest.mark.parametrize("channels", [1, 6])
+def test_resnet18(channels):
+    net = ResNet18(channels, 5, width=4)
+    assert net(torch.randn(2, channels, 16, 16, generator=seeded())).shape == (2, 5)
+    x, sides = torch.zeros(2, channels, 16, 16), []
+    for block in (net.stem, *net.blocks):
+        x = block(x)
+        sides.append((x.shape[1], x.shape[2]))
+    assert sides == [(4, 16)] * 3 + [(8, 8)] * 2 + [(16, 4)] * 2 + [(32, 2)] * 2
+    assert sum(isinstance(m, nn.Conv2d) and m.kernel_size == (3, 3) for m in net.modules()) == 17
+
+
+def test_resnet18_has_the_published_size():
+    with torch.device("meta"):
+        net = ResNet18(3, 10)
+    assert sum(p.numel() for p in net.parameters()) == 11_173_962
