@@ -55,6 +55,7 @@ n_train = 2000  # training images used at most; 0 for all
 image_network = "small"  # "small" (three convolutions) or "resnet18" (the paper's)
 image_epochs = 6  # passes over the training images (the paper: 100)
 image_batch = 100  # images per step (the paper: 750)
+image_step_size = 3e-3  # Adam's step size (the paper: 1e-3)
 image_replicas = 4  # runs per method (2 or more; the paper: 5)
 standin_classes = 20  # classes of the prototype mixture (even)
 standin_epochs = 60  # passes over its training points
@@ -669,7 +670,7 @@ ledger.record(
 # fast closing gap for midpoints and a slow one for ERM.
 
 # %%
-gap_k, gap_n, gap_runs = 5, 30, 8
+gap_k, gap_n, gap_runs = 5, 25, 8
 linear_world = SimpleMultiView(gap_k, balanced=True)
 points = training.stack(
     [linear_world.sample(gap_n, g) for g in training.generators(seed, gap_runs)]
@@ -1460,7 +1461,7 @@ image_errors = {
         law,
         image_epochs,
         image_batch,
-        step_size=1e-3,
+        step_size=image_step_size,
     )
     for name, law in METHODS.items()
 }

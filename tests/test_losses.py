@@ -173,6 +173,8 @@ def test_weights_follow_their_law(law, a):
     assert sp.kstest(lam.flatten().numpy(), sp.beta(a, a).cdf).pvalue > 0.01
     assert lam.mean().item() == pytest.approx(0.5, abs=4 * lam.std().item() / 3000**0.5)
     assert lam.var().item() == pytest.approx(1 / (4 * (2 * a + 1)), rel=0.1)
+    for other in (lam.flip(0), lam.flip(1), lam.roll(1, 0), lam.roll(1, 1)):  # every weight is drawn for itself
+        assert torch.corrcoef(torch.stack([lam.flatten(), other.flatten()]))[0, 1].abs() < 0.1
 
 
 def test_the_two_limits_of_the_beta_law():

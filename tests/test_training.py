@@ -125,15 +125,18 @@ def test_stack_keeps_the_type_and_the_order():
 
 def test_stack_modules_copies_parameters_and_buffers():
     modules = [nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)) for _ in range(3)]
+    for r, m in enumerate(modules):
+        m[1].running_mean.fill_(r)
     params, buffers = training.stack_modules(modules)
     assert params["0.weight"].shape == (3, 2, 3) and not params["0.weight"].requires_grad
     assert set(buffers) == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
     before = [m[0].weight.clone() for m in modules]
     assert all(torch.equal(params["0.weight"][r], before[r]) for r in range(3))
+    assert buffers["1.running_mean"].tolist() == [[0, 0], [1, 1], [2, 2]]
     params["0.weight"].zero_()
     buffers["1.running_mean"].add_(5)
     assert all(torch.equal(m[0].weight, w) for m, w in zip(modules, before))
-    assert all((m[1].running_mean == 0).all() for m in modules)
+    assert all((m[1].running_mean == r).all() for r, m in enumerate(modules))
     assert training.stack_modules([nn.Linear(3, 2)])[1] == {}
 
 
@@ -255,8 +258,8 @@ def test_predict_is_the_evaluation_mode_of_each_replica_and_restores_the_mode(tr
     with torch.random.fork_rng():
         torch.manual_seed(0)
         nets = [nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5)).double() for _ in range(2)]
-    for net in nets:
-        net[1].running_mean.copy_(normal(3, seed=7))
+    for r, net in enumerate(nets):
+        net[1].running_mean.copy_(normal(3, seed=r))
     params, buffers = training.stack_modules(nets)
     before = {k: b.clone() for k, b in buffers.items()}
     x = normal(2, 11, 4, seed=8)
@@ -301,7 +304,7 @@ def flow_step(optimizer, weight, gradient):
 def test_a_flow_step_is_the_largest_that_keeps_its_bounds(seed, relative, absolute, knee, max_step, horizon):
     scale = torch.tensor([0.1, 1.0, 0.5], dtype=torch.float64).view(3, 1, 1, 1)
     weight, gradient = scale * normal(3, 2, 4, 5, seed=seed), normal(3, 2, 4, 5, seed=seed + 1)
-    if math.isinf(max(absolute, max_step)) and math.isinf(min(max_step, horizon)):
+    if math.isinf(min(absolute, max_step, horizon)):
         knee = math.inf  # otherwise nothing need bound a step
     optimizer = training.FlowGD(max_step, relative, absolute, knee, horizon)
     eta, after = flow_step(optimizer, weight, gradient)
