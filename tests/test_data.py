@@ -41,6 +41,8 @@ def worlds(draw, **fixed):
         "balanced": draw(st.booleans()),
         "slots": draw(st.none() | st.integers(2 * signal_patches, n_patches)),
     }
+    if switches["placement"] == "fixed":
+        switches["slots"] = None
     return data.MultiView(n_classes, n_patches, signal_patches, **(switches | fixed))
 
 
@@ -302,6 +304,8 @@ def test_keep_feature_of_points_and_of_three_views():
         ({"noise_low": -0.1}, "noise_low"),
         ({"noise_low": 0.2, "noise_high": 0.1}, "noise_low"),
         ({"placement": "anywhere"}, "placement"),
+        ({"placement": "fixed", "slots": 7}, "slots"),
+        ({"dense_noise": -0.1}, "dense_noise"),
         ({"slots": 1}, "slots"),
         ({"slots": 11}, "slots"),
     ],

@@ -353,3 +353,11 @@ def test_resnet18_has_the_published_size():
     with torch.device("meta"):
         net = ResNet18(3, 10)
     assert sum(p.numel() for p in net.parameters()) == 11_173_962
+
+
+def test_a_mixing_number_other_than_the_midpoint_is_refused():
+    objective = PatchObjective(4, 0.3)
+    weight = torch.zeros(1, 2, 1, 4, dtype=torch.float64)
+    x, y = torch.zeros(1, 3, 2, 4, dtype=torch.float64), torch.zeros(1, 3, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"0\.5"):
+        objective({"weight": weight}, x, y, torch.ones(1, 2), 0.3)

@@ -136,3 +136,8 @@ def test_learned_counts_use_the_threshold():
     assert probes.learned_counts(values).tolist() == [1, 2, 0]
     assert probes.learned_counts(values, threshold=0.5).tolist() == [2, 2, 1]
     assert not probes.learned_counts(values).is_floating_point()
+
+
+def test_a_tie_is_not_a_hit():
+    logits = torch.tensor([[0.0, 0.0], [1.0, 0.0]])
+    assert probes.accuracy(logits, torch.tensor([0, 0])).item() == 0.5

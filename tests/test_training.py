@@ -487,3 +487,20 @@ def test_devices(monkeypatch):
 def test_absent_devices_are_refused(name):
     with pytest.raises(ValueError, match="device must be"):
         training.pick_device(name)
+
+
+@pytest.mark.parametrize("log_at", [[], [-1], [0, 4]])
+def test_steps_to_log_at_must_be_there(log_at):
+    params = {"w": torch.ones(2, 3)}
+    with pytest.raises(ValueError, match="log_at"):
+        training.fit(lambda p: (p["w"].sum(-1), p), params, (), steps=3, optimizer=training.GD(0.1), log_at=log_at)
+
+
+def test_a_flow_step_takes_vectors_and_stands_still_without_gradients():
+    params = {"w": torch.ones(2, 3), "b": torch.ones(2, 4, 3)}
+    grads = {"w": torch.zeros(2, 3), "b": torch.zeros(2, 4, 3)}
+    optimizer = training.FlowGD()
+    assert optimizer.step(params, grads, optimizer.start(params)).tolist() == [0.0, 0.0]
+    assert all((p == 1).all() for p in params.values())
+    grads["w"] = torch.full((2, 3), 2.0)
+    assert torch.allclose(optimizer.step(params, grads, optimizer.start(params)), torch.tensor(0.05, dtype=torch.float64))

@@ -44,10 +44,11 @@ def use_style() -> None:
     )
 
 
-def show(fig: Figure, alt: str, glue: str | None = None) -> None:
+def show(fig: Figure, alt: str, title: str | None = None, glue: str | None = None) -> None:
     """Display a figure as a PNG at twice the resolution, with its alternative text, and close it.
 
-    ``alt`` says in a sentence or two what the picture shows; ``ValueError`` when it is empty. With a name in ``glue`` the page
+    ``alt`` says in a sentence or two what the picture shows; ``ValueError`` when it is empty. ``title`` states the message
+    above a figure of several panels. With a name in ``glue`` the page
     can show the picture elsewhere, too (MyST-NB's ``glue:figure``).
     """
     from IPython.display import display
@@ -55,6 +56,8 @@ def show(fig: Figure, alt: str, glue: str | None = None) -> None:
 
     if not alt.strip():
         raise ValueError("a figure needs an alternative text")
+    if title:
+        fig.suptitle(title, x=0.02, ha="left", fontsize=12)
     buffer = io.BytesIO()
     # No software or date stamp: the same figure is the same bytes.
     fig.savefig(buffer, format="png", dpi=2 * fig.dpi, metadata={"Software": None})

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 MixingLaw = Literal["midpoint", "uniform"] | float
-"""Law of the mixing weight: always 1/2, uniform on [0, 1], or ``a`` for Beta(a, a)."""
+"""Law of the mixing weight: always 1/2, uniform on [0, 1], or ``a`` (at least 0.01) for Beta(a, a)."""
 
 
 def sample_mixing(law: MixingLaw, shape: tuple[int, ...], generator: torch.Generator, dtype=torch.float64) -> Tensor:
@@ -26,8 +26,9 @@ def sample_mixing(law: MixingLaw, shape: tuple[int, ...], generator: torch.Gener
         return torch.full(shape, 0.5, dtype=dtype)
     if law == "uniform":
         return torch.rand(shape, generator=generator, dtype=dtype)
-    if isinstance(law, str) or not 0 < law < float("inf"):
-        raise ValueError(f"mixing law must be 'midpoint', 'uniform' or a number a > 0 for Beta(a, a), got {law!r}")
+    # Below 0.01 both gamma variables underflow, and their ratio with them.
+    if isinstance(law, str) or not 0.01 <= law < float("inf"):
+        raise ValueError(f"mixing law must be 'midpoint', 'uniform' or a finite a >= 0.01 for Beta(a, a), got {law!r}")
     shape_parameter = torch.full(shape, float(law), dtype=torch.float64)
     first = torch._standard_gamma(shape_parameter, generator)
     second = torch._standard_gamma(shape_parameter, generator)

@@ -10,16 +10,23 @@ from torch import Tensor
 from mvnb.data.multi_view import Patches, keep_feature
 
 
+def _hits(logits: Tensor, y: Tensor) -> Tensor:
+    """1 where the label's logit is larger than every other: a tie is no knowledge."""
+    own = logits.gather(-1, y[..., None])
+    best_other = logits.scatter(-1, y[..., None], -torch.inf).amax(-1)
+    return (own[..., 0] > best_other).double()
+
+
 def accuracy(logits: Tensor, y: Tensor) -> Tensor:
-    """Fraction of points whose largest logit is the label's: ``(..., n, n_classes)``, ``(..., n)`` to ``(...)``."""
-    return (logits.argmax(-1) == y).double().mean(-1)
+    """Fraction of points whose strictly largest logit is the label's: ``(..., n, n_classes)``, ``(..., n)`` to ``(...)``."""
+    return _hits(logits, y.expand(logits.shape[:-1])).mean(-1)
 
 
 def class_accuracy(logits: Tensor, y: Tensor) -> Tensor:
     """Accuracy within every class: ``(..., n, n_classes)``, ``(..., n)`` to ``(..., n_classes)``; nan for an empty class."""
+    y = y.expand(logits.shape[:-1])
     member = torch.nn.functional.one_hot(y, logits.shape[-1]).double()
-    hit = (logits.argmax(-1) == y).double()
-    return (hit[..., None] * member).sum(-2) / member.sum(-2)
+    return (_hits(logits, y)[..., None] * member).sum(-2) / member.sum(-2)
 
 
 def own_correlations(weight: Tensor, n_views: int = 2) -> Tensor:
@@ -67,7 +74,7 @@ def feature_accuracy(logits_of: Callable[[Tensor, Tensor], Tensor], sample: Patc
     """
     kept = [keep_feature(sample, view, n_views) for view in range(n_views)]
     logits = [logits_of(s.x, s.multiplicity) for s in kept]
-    return torch.stack([class_accuracy(z, sample.y.expand(z.shape[:-1])) for z in logits], -1)
+    return torch.stack([class_accuracy(z, sample.y) for z in logits], -1)
 
 
 def learned_counts(feature_accuracies: Tensor, threshold: float = 0.9) -> Tensor:

@@ -141,11 +141,12 @@ class FlowGD:
     def step(self, params: Params, grads: Params, state: Params) -> Tensor:
         allowed = []
         for k, p in params.items():
-            length = p.norm(dim=-1).flatten(1)
+            length, slope = (v.reshape(len(v), -1, v.shape[-1]).norm(dim=-1) for v in (p, grads[k]))
             change = torch.where(length < self.knee, self.relative * length, self.absolute)
-            allowed.append((change / grads[k].norm(dim=-1).flatten(1)).amin(1))
+            allowed.append(torch.where(slope > 0, change / slope, math.inf).amin(1))
         eta = torch.stack(allowed).amin(0).double().clamp(max=self.max_step)
         eta = torch.minimum(eta, self.horizon - state["time"])
+        eta = torch.where(eta.isfinite(), eta, 0.0)  # nothing moves and nothing bounds the step
         state["time"] += eta
         for k, p in params.items():
             p.sub_(_per_replica(eta, p) * grads[k])
@@ -216,7 +217,8 @@ def fit(
 
     ``batches`` is the one full batch, or a function of the step that returns a batch. Before step s, for each s in ``log_at``
     (default: start and end; ``steps`` itself is the state after the last), every probe sees the parameters; probes must not
-    change them. ``params`` is left as it was.
+    change them. The loss at ``steps`` costs one more batch. ``params`` is left as it was. ``ValueError`` when ``steps`` is
+    negative or ``log_at`` is empty or leaves [0, steps].
     """
     if steps < 0:
         raise ValueError(f"steps must not be negative, got {steps}")
@@ -226,6 +228,8 @@ def fit(
     replicas = len(next(iter(params.values())))
     time = torch.zeros(replicas, dtype=torch.float64, device=next(iter(params.values())).device)
     wanted = sorted(set(log_at) if log_at is not None else {0, steps})
+    if not wanted or wanted[0] < 0 or wanted[-1] > steps:
+        raise ValueError(f"log_at must name steps from 0 to {steps}, got {wanted[:5]}")
     rows: dict[str, list[Tensor]] = {name: [] for name in ("loss", "time", *(probes or {}))}
     for step in tqdm(range(steps + 1), disable=not progress):
         losses, grads = objective(params, *draw(step)) if step < steps or step in wanted else (None, None)

@@ -81,6 +81,11 @@ def load_images(name: str) -> Images:
     if name not in DATASETS:
         raise ValueError(f"unknown dataset {name!r}; choose one of {', '.join(DATASETS)}")
     arrays = _embedded(name) if name in EMBEDDED else _stored(name)
+    for key in ("x_train", "x_test"):
+        if arrays[key].ndim not in (3, 4):
+            raise ValueError(
+                f"{key} of {name} must be (n, height, width) or (n, height, width, channels), got {arrays[key].shape}"
+            )
     tensors = [_to_tensor(arrays[key], 16.0 if name == "digits" else 255.0) for key in _KEYS]
     return Images(name, *tensors)
 

@@ -153,6 +153,10 @@ class MultiView:
             raise ValueError(f"need 0 <= noise_low <= noise_high, got {self.noise_low}, {self.noise_high}")
         if self.placement not in ("jittered", "fixed"):
             raise ValueError(f"placement must be 'jittered' or 'fixed', got {self.placement!r}")
+        if self.placement == "fixed" and self.slots not in (None, signal):
+            raise ValueError(f"slots are for jittered patches; fixed ones take {signal} positions, got slots={self.slots}")
+        if self.dense_noise < 0:
+            raise ValueError(f"dense_noise must not be negative, got {self.dense_noise}")
         if not signal <= self.n_slots <= self.n_patches:
             raise ValueError(f"slots must lie in [{signal}, {self.n_patches}], got {self.n_slots}")
 

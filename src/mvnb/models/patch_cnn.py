@@ -65,8 +65,8 @@ class PatchObjective:
     An objective for :func:`mvnb.training.fit`. Called with ``params["weight"]`` ``(R, n_classes, n_filters, dim)``, ``x``
     ``(R, n, patches, dim)``, labels ``(R, n)`` and ``multiplicity`` ``(R, patches)`` it returns the losses ``(R,)`` and the
     gradients. ``lam=None`` is the plain cross-entropy
-    (ERM); a number or a tensor ``(R, n, n)`` mixes every pair as ``lam x_i + (1 - lam) x_j``, labels alike, and averages over
-    all n^2 ordered pairs. For a tensor only ``lam[:, i, j]`` with ``i <= j`` is read: the pair ``(j, i)`` is the same point.
+    (ERM); 0.5 or a tensor ``(R, n, n)`` mixes every pair as ``lam x_i + (1 - lam) x_j``, labels alike, and averages over
+    all n^2 ordered pairs. Only ``lam[:, i, j]`` with ``i <= j`` is read: the pair ``(j, i)`` is the same point.
 
     Products and powers are done in ``compute_dtype``; the weights, and what is added to them, keep their own precision,
     because a filter far below the threshold moves by less than float32 can add.
@@ -79,6 +79,8 @@ class PatchObjective:
         self.power, self.threshold, self.dtype = int(power), float(threshold), compute_dtype
 
     def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor, multiplicity: Tensor, lam=None):
+        if not (lam is None or torch.is_tensor(lam) or lam == 0.5):
+            raise ValueError(f"lam must be None, 0.5 or a tensor with a weight for every pair, got {lam!r}")
         weight = params["weight"]
         n_classes, n_filters, _ = weight.shape[1:]
         n = y.shape[1]
