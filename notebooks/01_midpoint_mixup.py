@@ -56,9 +56,10 @@ image_network = "small"  # "small" (three convolutions) or "resnet18" (the paper
 image_epochs = 6  # passes over the training images (the paper: 100)
 image_batch = 100  # images per step (the paper: 750)
 image_step_size = 3e-3  # Adam's step size (the paper: 1e-3)
-image_replicas = 4  # runs per method (2 or more; the paper: 5)
+image_replicas = 3  # runs per method (2 or more; the paper: 5)
 standin_classes = 20  # classes of the prototype mixture (even)
 standin_epochs = 60  # passes over its training points
+standin_step_size = 8e-3  # Adam's step size there
 standin_replicas = 4  # runs per method and condition (2 or more)
 
 # %% tags=["hide-input"]
@@ -661,7 +662,7 @@ ledger.record(
 # fast closing gap for midpoints and a slow one for ERM.
 
 # %%
-gap_k, gap_n, gap_runs = 5, 25, 8
+gap_k, gap_n, gap_runs = 5, 25, 6
 linear_world = SimpleMultiView(gap_k, balanced=True)
 points = training.stack(
     [linear_world.sample(gap_n, g) for g in training.generators(seed, gap_runs)]
@@ -710,7 +711,7 @@ ax.set(
 ax.set_title(f"Midpoint Mixup closes the gap; ERM takes its time ({gap_runs} samples)")
 figures.show(
     fig,
-    alt="Gap between the two correlations over 1000 gradient steps, eight samples. Midpoint Mixup falls from 8 to below 3; ERM "
+    alt="Gap between the two correlations over 1000 gradient steps, six samples. Midpoint Mixup falls from 8 to below 3; ERM "
     "falls much less.",
 )
 
@@ -1310,7 +1311,7 @@ mixed = training.fit(
     objective,
     {"weight": start[shared]},
     mixed_batch,
-    steps=midpoint_steps // 3,
+    steps=midpoint_steps * 3 // 10,
     optimizer=training.FlowGD(
         max_step=80, relative=0.1, absolute=0.3, knee=threshold, horizon=15000
     ),
@@ -1527,8 +1528,8 @@ for spurious in (True, False):
             labels.to(device),
             law,
             standin_epochs,
-            200,
-            8e-3,
+            batch=200,
+            step_size=standin_step_size,
         )
 
 # %% tags=["hide-input"]
@@ -1547,9 +1548,9 @@ for ax, spurious, title in zip(
 axes[0].set_ylabel("test error, %")
 figures.show(
     fig,
-    title="Mixup wins by as much when there is no spurious view to resist",
+    title="Much of Mixup's lead remains when there is no spurious view",
     alt="Test errors of ERM, Midpoint and Uniform Mixup with 95 percent intervals, in two panels: with the spurious view and with "
-    "zeros instead. In both, ERM's error is above 30 percent and those of both Mixups are lower by about ten points.",
+    "zeros instead. In both, ERM's error is near 30 percent and those of both Mixups are lower by about ten points.",
 )
 for name in ("Midpoint Mixup", "Uniform Mixup"):
     gains = [
@@ -1593,18 +1594,16 @@ ledger.record(
 
 # %% tags=["remove-cell"]
 ledger.record(
-    "advantage-comes-from-the-view",
-    source="Section 5, the reading of Table 1",
-    says="Mixup's advantage over ERM comes from resisting the spurious view",
+    "advantage-needs-the-view",
+    source="Section 5, a control of ours",
+    says="Mixup's advantage over ERM goes away with the spurious view",
     kind="stand-in",
-    measured=float(control.mean() / gain.mean()),
-    uncertainty=float(
-        np.diff(stats.bootstrap_interval(control / gain, seed=seed)[1:])[0] / 2
-    ),
-    unit="advantage without the view over advantage with it",
-    holds=bool(control.mean() < 0.5 * gain.mean()),
-    criterion="< 0.5",
-    reason="the advantage is there, too, when the spurious view is replaced by zeros; the paper lacks this control",
+    measured=stats.mean_interval(control)[0],
+    uncertainty=stats.mean_interval(control)[1],
+    unit="percentage points, ERM minus Midpoint without the view",
+    holds=bool(control.mean() <= stats.mean_interval(control)[1]),
+    criterion="<= 0 within the 95 % interval",
+    reason="the advantage is there, too, when the view is replaced by zeros",
 )
 
 # %% [markdown]
@@ -1623,8 +1622,9 @@ ledger.show()
 # a rate $\Theta(1/k)$, where the paper claims $\Theta(1/k^2)$. Both theorems are visible at $k=8$: ERM keeps one feature for about nine classes in ten, and the exceptions are the classes whose two features would escape within a short time of each other; every class that Midpoint
 # Mixup has fitted has both.
 #
-# **Fails as printed.** *Proposition 3.4* needs two hypotheses: a class that is far ahead of the others is pushed down along both features ({prf:ref}`cor-01-lagging`). *The reading of Table 1* does not survive its missing control, in the one
-# setting where we can afford it: Mixup's advantage is about as large when there is no second view at all, so a lower test error on two-view images does not show that both views were learned. {prf:ref}`thm-01-midpoint` is a statement about
+# **Fails as printed.** *Proposition 3.4* needs two hypotheses: a class that is far ahead of the others is pushed down along both features ({prf:ref}`cor-01-lagging`). *The reading of Table 1* lacks a control, and
+# in the one setting where we can afford it the control matters: Mixup is far ahead of ERM when there is no second view at all, so a lower test error on two-view images does not by itself show that both views were learned. (How much of the
+# lead remains depends on the training: from about a third to all of it as Adam's step falls from 0.01 to 0.003; try `-p standin_step_size=0.003`.) {prf:ref}`thm-01-midpoint` is a statement about
 # features, and the test that deletes features is the right one. The errors of the text are listed on the [errata page](../book/errata.md).
 #
 # **Only scaled.** $k=8$, $N=32$ and $d=1/\sigma^2\approx8300$ are not asymptotic. The bounds on off-diagonal correlations are quoted, not checked. Midpoint Mixup is slow: classes with unlucky initial weights outlast the step
