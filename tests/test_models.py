@@ -333,7 +333,7 @@ def test_small_conv_net(channels, side):
     x = torch.randn(3, channels, side, side, generator=seeded())
     assert net(x).shape == (3, 7)
     assert not list(net.buffers())
-    assert torch.allclose(net(x)[1:2], net(x[1:2]), atol=1e-6)  # points do not see each other
+    assert torch.allclose(net(x)[1:2], net(x[1:2]), atol=1e-5)  # points do not see each other
     assert {p.shape[0] for p in net.convs.parameters()} == {8, 16}
 
 
