@@ -85,6 +85,11 @@ figures.use_style()
 ledger = claims.Ledger("01_midpoint_mixup")
 device = training.pick_device(device)
 print(f"device: {device.type}")
+# What may be wrong with the parameters shows here, before anything is trained.
+raw = load_images(dataset).head(n_train, 0)
+networks = {"small": SmallConvNet, "resnet18": ResNet18}
+if image_network not in networks:
+    raise ValueError(f"image_network must be small or resnet18, got {image_network!r}")
 
 # %% [markdown]
 # (01-question)=
@@ -171,6 +176,7 @@ figures.show(
 # and they follow these curves, faster by the factor $k/(k-1)$.)
 
 # %%
+# NBVAL_CHECK_OUTPUT
 # The drawn surface and the flow's right-hand side are two derivations of one thing: check one against the other.
 step, point = 1e-5, np.array([3.0, 1.2])
 for row, objective in enumerate(("erm", "midpoint")):
@@ -300,18 +306,13 @@ figures.show(
 # $1-2\phi_y$ *changes sign* when class $y$ claims more than its half.
 
 # %%
+# NBVAL_CHECK_OUTPUT
 # The training code uses the gradient written by hand; autograd on the losses as written above must agree.
 check = training.stack(
     [world.sample(2 * n_classes, g) for g in training.generators(seed, 2)]
 )
-weight = 0.2 * torch.randn(
-    2,
-    n_classes,
-    3,
-    world.dim,
-    dtype=torch.float64,
-    generator=torch.Generator().manual_seed(seed),
-)
+g, shape = torch.Generator().manual_seed(seed), (2, n_classes, 3, world.dim)
+weight = 0.2 * torch.randn(shape, dtype=torch.float64, generator=g)
 by_hand = PatchObjective(act_power, threshold, compute_dtype=torch.float64)
 for name, loss, lam in (
     ("ERM", losses.cross_entropy, None),
@@ -399,6 +400,7 @@ for name, loss, lam in (
 # ```
 
 # %%
+# NBVAL_CHECK_OUTPUT
 # Lemma: the closed form against the loss of an actual sample, and its limit.
 sample = SimpleMultiView(5).sample(60, torch.Generator().manual_seed(seed))
 p_cross = theory.cross_pair_fraction(np.bincount(sample.y, minlength=5))
@@ -551,6 +553,7 @@ figures.show(
 # $1/k$ as $C$ grows. (It is a factor $k$ smaller than the paper's bound $O(k^{-(C/10-1)})$: only every $k$-th point belongs to the class.)
 
 # %%
+# NBVAL_CHECK_OUTPUT
 # The identity for samples, against autograd; then the gap statement and Prop. 3.4 over a grid of populations.
 generator = torch.Generator().manual_seed(seed)
 w = torch.zeros(5, 10, dtype=torch.float64)
@@ -573,6 +576,7 @@ print(
 )
 
 # %%
+# NBVAL_CHECK_OUTPUT
 scales, sizes = np.array([1.0, 5, 8, 10, 20]), np.array([10, 100, 1000])
 C, k_grid = np.meshgrid(scales, sizes)
 alone = theory.linear_gradient_correlations(C, k_grid, "midpoint", "zero")
@@ -759,6 +763,7 @@ ledger.record(
 # $c_n/c_s\approx P\gamma=\Theta(\sqrt k)$, beyond the threshold by far; in our runs it is as printed below. (A training set of $N=32$ points misses many of the pairs and may be fitted linearly all the same; it is on fresh points that a linear model then fails.)
 
 # %%
+# NBVAL_CHECK_OUTPUT
 ratios = (0.5, 0.9, 0.99, 1.01, 2.0)
 verdicts = {k: [theory.separable(k, 1.0, r) for r in ratios] for k in (2, 3, 5)}
 for k, row in verdicts.items():
@@ -875,6 +880,7 @@ ledger.record(
 # Where ERM's residual *vanishes* once one feature is learned, the midpoint residual *changes sign* with the coefficient: it is larger where the lagging feature shows more.
 
 # %%
+# NBVAL_CHECK_OUTPUT
 # Facts 1 and 3, and the race, by brute force.
 rng = np.random.default_rng(seed)
 logits = rng.normal(size=(1000, 6)) * 5
@@ -1336,7 +1342,6 @@ for law in laws:
 # `-p dataset=cifar10` (or `mnist`, `fashion_mnist`, `cifar100`) runs the same comparison on the first 2,000 training images of the real set, `-p n_train=0` on all of them, and the preset `paper` at the paper's sizes.
 
 # %%
-raw = load_images(dataset).head(n_train, 0)
 images = raw.standardised()
 image_views = [
     ConcatenatedViews(
@@ -1422,11 +1427,6 @@ def train_on_views(make, views, y, test_x, test_y, law, epochs, batch, step_size
 
 
 # %%
-networks = {"small": SmallConvNet, "resnet18": ResNet18}
-if image_network not in networks:
-    raise ValueError(
-        f"image_network must be one of {', '.join(networks)}, got {image_network!r}"
-    )
 channels = 2 * images.x_train.shape[1]
 image_errors = {
     name: train_on_views(

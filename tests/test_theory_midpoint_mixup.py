@@ -112,7 +112,7 @@ def test_mixup_gap_against_the_quantile_transform(k, a, scale):
         return log_total - (mix**2 + (1 - mix) ** 2) * scale
 
     expected = 2 * integrate.quad(excess, 0, 0.5, limit=200, epsabs=1e-12)[0] - theory.expected_entropy(a)
-    assert np.isclose(theory.mixup_gap(k, scale, a), expected, rtol=0, atol=1e-8)
+    assert np.isclose(theory.mixup_gap(k, scale, a), expected, rtol=0, atol=1e-7)  # the accuracy of the quantiles
 
 
 def test_mixup_gap_is_the_excess_of_the_whole_loss():
