@@ -257,3 +257,16 @@ def test_markdown_of_the_book_is_put_plainly():
     text = f"(a-b)=\n## H\n\n{proof}\n\n```python\n:::{{x}}\n```"
     plain = plain_markdown(text)
     assert plain.split() == "## H **Proof.** $$ x $$ (e), [a2024] ```python :::{x} ```".split()
+
+
+def test_a_relative_data_folder_is_meant_from_where_the_command_runs(book, tmp_path, monkeypatch):
+    monkeypatch.setenv("MVNB_DATA", "data")
+    source = tmp_path / "where.py"
+    source.write_text(
+        tiny_book.HEADER
+        + "# %% [markdown]\n# # Where\n\n"
+        + tiny_book.PARAMETERS
+        + "# %%\nimport os\n\nprint(os.environ['MVNB_DATA'])\n"
+    )
+    result = chapters.run(chapters.resolve(str(source)), output_dir=tmp_path / "out", html=False)
+    assert stdout(result.notebook).strip() == str(book / "data")

@@ -124,8 +124,11 @@ def _kernel_manager() -> type:
     from jupyter_client.manager import AsyncKernelManager
 
     command = [sys.executable, "-m", "ipykernel_launcher", "--log-level=50", "-f", "{connection_file}"]
-    missing = {name: value for name, value in ENVIRONMENT.items() if name not in os.environ}
-    spec = KernelSpec(**{**get_kernel_dict(), "argv": command, "env": missing})
+    added = {name: value for name, value in ENVIRONMENT.items() if name not in os.environ}
+    if os.environ.get("MVNB_DATA"):
+        # A relative folder is meant from here; the kernel works in the chapter's folder.
+        added["MVNB_DATA"] = str(Path(os.environ["MVNB_DATA"]).expanduser().resolve())
+    spec = KernelSpec(**{**get_kernel_dict(), "argv": command, "env": added})
 
     class ThisInterpreter(AsyncKernelManager):
         kernel_spec = spec
