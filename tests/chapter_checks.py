@@ -13,7 +13,7 @@ LONGEST_CELL = 30
 LARGEST_NOTEBOOK = 1_500_000
 FORBIDDEN = {
     "an absolute path": r"(?<![\w.~-])/(home|root|work|tmp)/",
-    "a path beside the book": r"\.\./shared",
+    "a path outside the book": r"\.\./\.\./",
     "a timing": r"(?<![a-z])(it/s|s/it|Wall time|CPU times)\b",
     "a memory address": r"\bat 0x[0-9a-f]{6,}",
 }

@@ -1,9 +1,20 @@
-"""How hypothesis draws its examples: at random on a desk, the same ones every time in continuous integration."""
+"""A small book to break, and how hypothesis draws: at random on a desk, the same examples every time in CI."""
 
 import os
 
+import pytest
+import tiny_book
 from hypothesis import settings
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("desk", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    """The tiny book in a folder of its own, which is the current one."""
+    monkeypatch.delenv("MVNB_ROOT", raising=False)
+    root = tiny_book.make(tmp_path / "book")
+    monkeypatch.chdir(root)
+    return root

@@ -13,14 +13,6 @@ from mvnb._html import plain_markdown
 
 
 @pytest.fixture
-def book(tmp_path, monkeypatch):
-    monkeypatch.delenv("MVNB_ROOT", raising=False)
-    root = tiny_book.make(tmp_path / "book")
-    monkeypatch.chdir(root)
-    return root
-
-
-@pytest.fixture
 def tiny(book):
     return chapters.resolve("1")
 

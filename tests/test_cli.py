@@ -15,14 +15,6 @@ from mvnb._notebooks import play
 
 
 @pytest.fixture
-def book(tmp_path, monkeypatch):
-    monkeypatch.delenv("MVNB_ROOT", raising=False)
-    root = tiny_book.make(tmp_path / "book")
-    monkeypatch.chdir(root)
-    return root
-
-
-@pytest.fixture
 def mvnb(book, capfd):
     """Run the command in this process: exit status, stdout, stderr."""
 
