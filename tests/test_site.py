@@ -329,6 +329,11 @@ def test_pages_fit_a_phone(site, tab):
         assert page <= window + 1, (name, page)
         body = tab.evaluate("() => document.body.scrollWidth")
         assert body <= window + 1, (name, body)
+        stretched = tab.evaluate("""() => [...document.querySelectorAll("article img")]
+            .filter(i => i.clientHeight && i.naturalHeight)
+            .filter(i => Math.abs(i.clientWidth * i.naturalHeight / (i.clientHeight * i.naturalWidth) - 1) > 0.05)
+            .map(i => i.src)""")
+        assert not stretched, (name, stretched)
 
 
 @pytest.mark.parametrize("tab", [{"viewport": PHONE}], indirect=True)
