@@ -37,21 +37,6 @@ def chapter_title(path: Path) -> str:
     return path.stem
 
 
-def paper(row: dict) -> str:
-    value = row.get("paper")
-    return "" if value is None else value if isinstance(value, str) else claims.number(value, 4)
-
-
-def measured(row: dict) -> str:
-    text = claims.number(row["measured"])
-    uncertainty = row.get("uncertainty")
-    return f"{text} ± {claims.number(uncertainty, 2)}" if uncertainty is not None else text
-
-
-def verdict(row: dict) -> str:
-    return "✓ holds" if row["holds"] else "✗ does not hold"
-
-
 def table(header: list[str], rows: list[list[list[nodes.Node]]], classes: list[str]) -> nodes.Node:
     """A docutils table from cells that are lists of inline nodes."""
     group = nodes.tgroup("", *(nodes.colspec(colwidth=1) for _ in header), cols=len(header))
@@ -113,13 +98,12 @@ class Scoreboard(ScoreboardDirective):
 
     def cells(self, path: Path, row: dict) -> list[list[nodes.Node]]:
         claim = self.link(row["says"], f"{self.page(path)}#claim-{row['id']}")
-        judged = nodes.inline("", verdict(row), classes=["holds" if row["holds"] else "fails"])
+        mark = "✓" if row["holds"] else "✗"
+        judged = nodes.inline("", f"{mark} {claims.verdict(row)}", classes=["holds" if row["holds"] else "fails"])
         note = [judged]
         if row.get("reason") and not row["holds"]:
             note.append(nodes.Text(f": {row['reason']}"))
-        unit = f" {row['unit']}" if row.get("unit") else ""
-        ours = measured(row) + unit if row["measured"] is not None else ""
-        plain = [row["source"], row["kind"], paper(row), ours, row["criterion"]]
+        plain = [row["source"], row["kind"], claims.paper(row), claims.measured(row), row["criterion"]]
         return [[claim], *([nodes.Text(str(cell or "–"))] for cell in plain), note]
 
 

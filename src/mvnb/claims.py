@@ -153,8 +153,8 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
             row["id"],
             row["kind"],
             row["source"],
-            _paper(row),
-            _measured(row),
+            paper(row),
+            measured(row),
             verdict(row),
             row["criterion"],
         )
@@ -184,16 +184,18 @@ def number(value: float | None, digits: int = 3) -> str:
     return "not finite" if value is None else f"{value:.{digits}g}"
 
 
-def _measured(row: dict[str, Any]) -> str:
+def measured(row: dict[str, Any]) -> str:
+    """What was measured, with its half-width and unit."""
     text = number(row["measured"])
     if row["uncertainty"] is not None:
         text += f" ± {number(row['uncertainty'], 2)}"
     return f"{text} {row['unit']}".rstrip()
 
 
-def _paper(row: dict[str, Any]) -> str:
-    paper = row["paper"]
-    return "–" if paper is None else paper if isinstance(paper, str) else number(paper, 4)
+def paper(row: dict[str, Any]) -> str:
+    """What the paper printed, a dash where it printed nothing."""
+    printed = row["paper"]
+    return "–" if printed is None else printed if isinstance(printed, str) else number(printed, 4)
 
 
 def aligned(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -220,8 +222,8 @@ def _html_row(row: dict[str, Any]) -> str:
     cells = (
         escape(row["source"]),
         f'<abbr title="{escape(KINDS[row["kind"]])}">{row["kind"]}</abbr>',
-        escape(_paper(row)),
-        escape(_measured(row)),
+        escape(paper(row)),
+        escape(measured(row)),
         escape(row["criterion"]),
         f'<span class="verdict {style}"><span aria-hidden="true">{symbol}</span> {word}</span>{reason}',
     )
