@@ -1409,12 +1409,12 @@ def train_on_views(make, views, y, test_x, test_y, law, epochs, batch, step_size
     for r in range(len(views)):
         torch.manual_seed(seed + r)
         modules.append(make().to(device))
-    params, buffers = training.stack_modules(modules)
+    params = training.stack_modules(modules)
     runs = training.generators(seed + 10**6, len(views))
     batch = min(batch, y.shape[-1])
     fitted = training.fit(
         training.stacked(
-            modules[0], losses.cross_entropy if law is None else losses.mixup, buffers
+            modules[0], losses.cross_entropy if law is None else losses.mixup
         ),
         params,
         view_batches(views, y, law, batch, runs),
@@ -1423,7 +1423,7 @@ def train_on_views(make, views, y, test_x, test_y, law, epochs, batch, step_size
         log_at=[0],
         progress=y.shape[-1] > 5000,
     )
-    logits = training.predict(modules[0], fitted.params, buffers, test_x)
+    logits = training.predict(modules[0], fitted.params, test_x)
     return 100 * (1 - probes.accuracy(logits, test_y).cpu().numpy())
 
 

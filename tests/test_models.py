@@ -203,7 +203,7 @@ def test_gradient_with_a_weight_for_every_pair(seed):
 def test_blocks_of_pairs_change_nothing(rows, tensor, monkeypatch):
     weight, *batch = problem()
     lam = torch.rand(REPLICAS, POINTS, POINTS, generator=seeded(3), dtype=torch.float64) if tensor else 0.5
-    objective = PatchObjective(POWER, THRESHOLD, torch.float64)
+    objective = PatchObjective(POWER, THRESHOLD, torch.float64, compiled=False)
     loss, grad = objective({"weight": weight}, *batch, lam)
     row, calls, activation = REPLICAS * POINTS * 5 * 3 * 2, [], objective._activation
     monkeypatch.setattr(patch_cnn, "_BLOCK_ELEMENTS", rows * row)

@@ -69,7 +69,7 @@ def module_run(make, seed, replicas, optimizer):
     for g in training.generators(seed, replicas):
         modules.append(make(g))
         batches.append((torch.randn(12, 3, 6, generator=g, dtype=torch.float64), torch.randint(3, (12,), generator=g)))
-    params, _ = training.stack_modules(modules)
+    params = training.stack_modules(modules)
     batch = tuple(torch.stack(part) for part in zip(*batches))
     objective = training.stacked(modules[0], losses.midpoint_mixup)
     return training.fit(objective, params, batch, steps=15, optimizer=optimizer)
@@ -127,17 +127,16 @@ def test_stack_modules_copies_parameters_and_buffers():
     modules = [nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)) for _ in range(3)]
     for r, m in enumerate(modules):
         m[1].running_mean.fill_(r)
-    params, buffers = training.stack_modules(modules)
+    params = training.stack_modules(modules)
     assert params["0.weight"].shape == (3, 2, 3) and not params["0.weight"].requires_grad
-    assert set(buffers) == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
+    assert {k for k in params if "running" in k or "num" in k} == {f"1.{k}" for k, _ in modules[0][1].named_buffers()}
     before = [m[0].weight.clone() for m in modules]
     assert all(torch.equal(params["0.weight"][r], before[r]) for r in range(3))
-    assert buffers["1.running_mean"].tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert params["1.running_mean"].tolist() == [[0, 0], [1, 1], [2, 2]]
     params["0.weight"].zero_()
-    buffers["1.running_mean"].add_(5)
+    params["1.running_mean"].add_(5)
     assert all(torch.equal(m[0].weight, w) for m, w in zip(modules, before))
     assert all((m[1].running_mean == r).all() for r, m in enumerate(modules))
-    assert training.stack_modules([nn.Linear(3, 2)])[1] == {}
 
 
 # --- a step is the formula ---
@@ -195,7 +194,7 @@ def test_gradient_descent_on_the_patch_network_is_the_printed_step(midpoint):
 def test_adam_is_pytorchs(settings):
     net = drawn_mlp(seeded(1))
     x, y = normal(10, 3, 6), torch.randint(3, (10,), generator=seeded(2))
-    params, _ = training.stack_modules([net])
+    params = training.stack_modules([net])
     objective, optimizer = training.stacked(net, losses.cross_entropy), training.Adam(**settings)
     ours = training.fit(objective, params, (x[None], y[None]), steps=12, optimizer=optimizer)
     theirs = torch.optim.Adam(
@@ -205,7 +204,7 @@ def test_adam_is_pytorchs(settings):
         theirs.zero_grad()
         losses.cross_entropy(net, x, y).backward()
         theirs.step()
-    assert difference(ours.params, training.stack_modules([net])[0]) < 1e-10
+    assert difference(ours.params, training.stack_modules([net])) < 1e-10
     assert difference(ours.params, params) > 1e-3
 
 
@@ -230,27 +229,27 @@ def test_networks_with_batch_normalisation_are_separate_plain_runs():
     with torch.random.fork_rng():
         nets = [batch_norm_net(r) for r in range(3)]
     x, y = normal(3, 4, 8, 1, 6, 6), torch.randint(3, (3, 4, 8), generator=seeded(1))  # (replica, step, n, ...)
-    params, buffers = training.stack_modules(nets)
-    # The losses before each step; the state after the last is not looked at, since looking is a pass in training mode, too.
+    params = training.stack_modules(nets)
     run = training.fit(
-        training.stacked(nets[0], losses.cross_entropy, buffers),
+        training.stacked(nets[0], losses.cross_entropy),
         params,
-        lambda step: (x[:, step], y[:, step]),
+        lambda step: (x[:, min(step, 3)], y[:, min(step, 3)]),
         steps=4,
         optimizer=training.Adam(0.01),
-        log_at=range(4),
+        log_at=range(5),
     )
     test = normal(3, 7, 1, 6, 6, seed=5)
-    outputs = training.predict(nets[0], run.params, buffers, test, chunk=3)
+    outputs = training.predict(nets[0], run.params, test, chunk=3)
     for r, net in enumerate(nets):
         values = plain_training(net, lambda s, r=r: (x[r, s], y[r, s]), 4, torch.optim.Adam(net.parameters(), 0.01))
-        assert np.allclose(run.log["loss"][:, r], values, rtol=0, atol=1e-10)
-        assert all(torch.allclose(run.params[k][r], p, atol=1e-10, rtol=0) for k, p in net.named_parameters())
-        assert all(torch.allclose(buffers[k][r].double(), b.double(), atol=1e-10, rtol=0) for k, b in net.named_buffers())
+        assert np.allclose(run.log["loss"][:4, r], values, rtol=0, atol=1e-10)
+        # The bias before a normalisation has the gradient 0, and Adam blows up the rounding errors in it.
+        assert all(torch.allclose(run.params[k][r], p, atol=1e-9, rtol=0) for k, p in net.named_parameters())
+        assert all(torch.allclose(run.params[k][r].double(), b.double(), atol=1e-10, rtol=0) for k, b in net.named_buffers())
         with torch.no_grad():
             assert torch.allclose(outputs[r], net.eval()(test[r]), atol=1e-10, rtol=0)
             assert not torch.allclose(outputs[r], net.train()(test[r]), atol=1e-3)
-    assert (buffers["1.num_batches_tracked"] == 4).all()
+    assert (run.params["1.num_batches_tracked"] == 4).all() and (params["1.num_batches_tracked"] == 0).all()
 
 
 @pytest.mark.parametrize("training_mode", [True, False])
@@ -260,25 +259,25 @@ def test_predict_is_the_evaluation_mode_of_each_replica_and_restores_the_mode(tr
         nets = [nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5)).double() for _ in range(2)]
     for r, net in enumerate(nets):
         net[1].running_mean.copy_(normal(3, seed=r))
-    params, buffers = training.stack_modules(nets)
-    before = {k: b.clone() for k, b in buffers.items()}
+    params = training.stack_modules(nets)
+    before = {k: p.clone() for k, p in params.items()}
     x = normal(2, 11, 4, seed=8)
     nets[0].train(training_mode)
-    whole, chunks = (training.predict(nets[0], params, buffers, x, chunk) for chunk in (1000, 4))
+    whole, chunks = (training.predict(nets[0], params, x, chunk) for chunk in (1000, 4))
     assert nets[0].training is training_mode
     assert torch.allclose(whole, chunks, atol=1e-12, rtol=0)
     assert not whole.requires_grad
     for r in range(2):
         with torch.no_grad():
             assert torch.allclose(whole[r], copy.deepcopy(nets[r]).eval()(x[r]), atol=1e-12, rtol=0)
-    assert all(torch.equal(before[k], buffers[k]) for k in before)
+    assert all(torch.equal(before[k], params[k]) for k in before)
 
 
 def test_predict_without_buffers():
     nets = [drawn_mlp(seeded(r)) for r in range(3)]
-    params, buffers = training.stack_modules(nets)
+    params = training.stack_modules(nets)
     x = normal(3, 5, 3, 6)
-    out = training.predict(nets[0], params, buffers, x)
+    out = training.predict(nets[0], params, x)
     assert out.shape == (3, 5, 3)
     assert all(torch.allclose(out[r], nets[r](x[r]), atol=1e-12, rtol=0) for r in range(3))
 
@@ -288,7 +287,7 @@ def test_predict_without_buffers():
 
 def flow_step(optimizer, weight, gradient):
     params = {"weight": weight.clone()}
-    eta = optimizer.step(params, {"weight": gradient}, optimizer.start(params))
+    eta = optimizer.step(params, {"weight": gradient}, {"time": torch.zeros(len(weight), dtype=torch.float64)})
     return eta, params["weight"]
 
 
@@ -497,10 +496,11 @@ def test_steps_to_log_at_must_be_there(log_at):
 
 
 def test_a_flow_step_takes_vectors_and_stands_still_without_gradients():
+    state = {"time": torch.zeros(2, dtype=torch.float64)}
     params = {"w": torch.ones(2, 3), "b": torch.ones(2, 4, 3)}
     grads = {"w": torch.zeros(2, 3), "b": torch.zeros(2, 4, 3)}
     optimizer = training.FlowGD()
-    assert optimizer.step(params, grads, optimizer.start(params)).tolist() == [0.0, 0.0]
+    assert optimizer.step(params, grads, state).tolist() == [0.0, 0.0]
     assert all((p == 1).all() for p in params.values())
     grads["w"] = torch.full((2, 3), 2.0)
-    assert torch.allclose(optimizer.step(params, grads, optimizer.start(params)), torch.tensor(0.05, dtype=torch.float64))
+    assert torch.allclose(optimizer.step(params, grads, state), torch.tensor(0.05, dtype=torch.float64))

@@ -25,12 +25,20 @@ class Patches(NamedTuple):
     y: Tensor
     multiplicity: Tensor
 
+    def split(self, n: int) -> list[Patches]:
+        """The sample in parts of ``n`` points."""
+        return [self._replace(x=x, y=y) for x, y in zip(self.x.split(n, -3), self.y.split(n, -1))]
+
 
 class Points(NamedTuple):
     """Labelled vectors: ``x`` of shape ``(..., n, dim)`` and ``y`` of shape ``(..., n)``."""
 
     x: Tensor
     y: Tensor
+
+    def split(self, n: int) -> list[Points]:
+        """The sample in parts of ``n`` points."""
+        return [Points(x, y) for x, y in zip(self.x.split(n, -2), self.y.split(n, -1))]
 
 
 def embed(sample: Patches | Points, features: Tensor):

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mvnb.models import _patch_kernels
 from mvnb.models.activations import smoothed_relu
 
 # Temporaries of one block of mixed pairs: about 1 MB in float32, so that they live in a core's own cache.
@@ -63,43 +65,63 @@ class PatchObjective:
     """Mixed cross-entropy of a stack of patch networks, with its gradient written by hand.
 
     An objective for :func:`mvnb.training.fit`. Called with ``params["weight"]`` ``(R, n_classes, n_filters, dim)``, ``x``
-    ``(R, n, patches, dim)``, labels ``(R, n)`` and ``multiplicity`` ``(R, patches)`` it returns the losses ``(R,)`` and the
-    gradients. ``lam=None`` is the plain cross-entropy
-    (ERM); 0.5 or a tensor ``(R, n, n)`` mixes every pair as ``lam x_i + (1 - lam) x_j``, labels alike, and averages over
-    all n^2 ordered pairs. Only ``lam[:, i, j]`` with ``i <= j`` is read: the pair ``(j, i)`` is the same point.
+    ``(R, n, patches, dim)``, labels ``(R, n)`` and ``multiplicity`` ``(R, patches)``, which is the same in all replicas, it
+    returns the losses ``(R,)`` and the gradients. ``lam=None`` is the plain cross-entropy (ERM); 0.5 or a tensor
+    ``(R, n, n)`` mixes every pair as ``lam x_i + (1 - lam) x_j``, labels alike, and averages over all n^2 ordered pairs. Only
+    ``lam[:, i, j]`` with ``i <= j`` is read: the pair ``(j, i)`` is the same point.
 
     Products and powers are done in ``compute_dtype``; the weights, and what is added to them, keep their own precision,
-    because a filter far below the threshold moves by less than float32 can add.
-    Source: Chidambaram et al. 2024, eqs. (A.9) and (A.10).
+    because a filter far below the threshold moves by less than float32 can add. On a CPU the element-wise part is compiled
+    (``compiled=False`` for tensor operations, which a GPU always uses).
+    Source: Chidambaram et al. 2024, eqs. (A.9) and (A.10). ``ValueError`` unless ``power`` is an integer of at least 2.
     """
 
-    def __init__(self, power: int, threshold: float, compute_dtype=torch.float32):
+    def __init__(self, power: int, threshold: float, compute_dtype=torch.float32, compiled: bool = True):
         if power != int(power) or power < 2:
             raise ValueError(f"power must be an integer of at least 2, got {power}")
-        self.power, self.threshold, self.dtype = int(power), float(threshold), compute_dtype
+        self.power, self.threshold, self.dtype, self.compiled = int(power), float(threshold), compute_dtype, compiled
 
     def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor, multiplicity: Tensor, lam=None):
         if not (lam is None or torch.is_tensor(lam) or lam == 0.5):
             raise ValueError(f"lam must be None, 0.5 or a tensor with a weight for every pair, got {lam!r}")
         weight = params["weight"]
-        n_classes, n_filters, _ = weight.shape[1:]
-        n = y.shape[1]
-        x = x.to(self.dtype)
+        n, n_classes = y.shape[1], weight.shape[1]
+        x = x.to(self.dtype).flatten(1, 2)  # (R, n * patches, dim)
         flat = (weight.flatten(1, 2) / self.threshold).to(self.dtype)  # (R, class * filter, dim)
-        # Pre-activations in units of the threshold, one row per point: (R, n, patch * class * filter).
-        pre = torch.einsum("rnpd,rfd->rnpf", x, flat).flatten(2)
-        pool = torch.eye(n_classes, dtype=self.dtype, device=x.device).repeat_interleave(n_filters, 0)
-        pool = torch.einsum("p,fk->pfk", multiplicity[0].to(self.dtype), pool).flatten(0, 1) * self.threshold
+        # Pre-activations in units of the threshold, which cancels in the gradient: (R, n, patches, class * filter).
+        pre = torch.bmm(x, flat.mT).unflatten(1, (n, -1))
+        part = self._fused if self.compiled and x.device.type == "cpu" else self._tensors
+        loss, d_pre = part(pre, y, multiplicity[0].to(self.dtype), n_classes, lam)
+        grad = torch.bmm(d_pre.flatten(1, 2).mT, x)
+        return loss, {"weight": grad.to(weight.dtype).view_as(weight)}
+
+    def _fused(self, pre: Tensor, y: Tensor, multiplicity: Tensor, n_classes: int, lam) -> tuple[Tensor, Tensor]:
+        loss, points = np.zeros(len(pre)), y.shape[1] if lam is None else y.shape[1] ** 2
+        kind = np.dtype(str(self.dtype).removeprefix("torch.")).type
+        tiny = np.finfo(kind).tiny
+        floor = float(tiny) ** (1 / (self.power - 1))
+        scalars = [kind(v) for v in (1 / self.power, floor, tiny, self.threshold, 1 / points)]
+        common = (multiplicity.numpy(), n_classes, self.power - 1, *scalars, loss)
+        if lam is None:
+            _patch_kernels.plain(pre.numpy(), y.numpy(), *common)
+            return torch.from_numpy(loss / points), pre
+        lam = torch.as_tensor(lam, dtype=self.dtype).expand(*y.shape, y.shape[1]).contiguous()
+        grad = torch.zeros_like(pre)
+        _patch_kernels.mixed(pre.numpy(), y.numpy(), lam.numpy(), *common, grad.numpy())
+        return torch.from_numpy(loss / points), grad
+
+    def _tensors(self, pre: Tensor, y: Tensor, multiplicity: Tensor, n_classes: int, lam) -> tuple[Tensor, Tensor]:
+        shape, pre = pre.shape, pre.flatten(2)
+        pool = torch.eye(n_classes, dtype=self.dtype, device=pre.device).repeat_interleave(shape[-1] // n_classes, 0)
+        pool = torch.einsum("p,fk->pfk", multiplicity, pool).flatten(0, 1)
         target = F.one_hot(y, n_classes).to(self.dtype)
         loss, d_pre = self._plain(pre, target, pool) if lam is None else self._mixed(pre, target, pool, lam)
-        d_pre = d_pre.view(*pre.shape[:2], x.shape[2], -1)
-        grad = torch.einsum("rnpf,rnpd->rfd", d_pre, x).to(weight.dtype).view_as(weight) / self.threshold
-        points = n if lam is None else n * n
-        return loss / points, {"weight": grad / points}
+        points = shape[1] if lam is None else shape[1] ** 2
+        return loss / points, d_pre.view(shape) / points
 
     def _plain(self, pre: Tensor, target: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
         value, slope = self._activation(pre)
-        loss, d_logits = _cross_entropy(value @ pool, target, None)
+        loss, d_logits = _cross_entropy(value @ pool * self.threshold, target, None)
         return loss, slope.mul_(d_logits @ pool.T)
 
     def _mixed(self, pre: Tensor, target: Tensor, pool: Tensor, lam) -> tuple[Tensor, Tensor]:
@@ -118,7 +140,7 @@ class PatchObjective:
             column = torch.arange(a, n, device=pre.device)
             weight = 2 * (column > row).to(self.dtype) + (column == row)
             value, slope = self._activation(mixed)  # (R, i, j, patch * class * filter)
-            block_loss, d_logits = _cross_entropy(value @ pool, label, weight)
+            block_loss, d_logits = _cross_entropy(value @ pool * self.threshold, label, weight)
             loss += block_loss
             slope.mul_(d_logits @ pool.T)
             if torch.is_tensor(lam):

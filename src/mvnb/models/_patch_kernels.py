@@ -1,0 +1,136 @@
+"""The element-wise part of the patch network's cross-entropy on a CPU, compiled: one pass over what a matrix product made.
+
+Between the two matrix products of a step lie a smoothed ReLU, a pooling, a softmax and their derivatives. Written with tensor
+operations these are a dozen passes over memory; here every number is read once and stays in the core's own cache. Mixed
+pairs are formed, used and forgotten one by one, so that the n^2 pairs never exist. The tensor version in ``patch_cnn.py`` is
+the reference, and runs on graphics cards.
+
+All arrays are C-contiguous and of one floating type: pre-activations in units of the threshold
+``(R, n, patches, width)``, whose ``width = n_classes * n_filters`` is ordered by class; labels ``(R, n)``; multiplicities ``(patches,)``. The scalars are of that
+type, too (a Python number would lift all arithmetic to float64): ``share`` is 1 / power, ``floor`` the base below which
+``base ** exponent`` underflows, ``tiny`` the smallest normal number, ``scale`` the threshold, ``each`` the
+weight of a point in the mean. ``exponent`` is power - 1.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+_jit = {"nogil": True, "cache": True, "fastmath": {"contract", "reassoc", "nsz", "arcp"}, "error_model": "numpy"}
+
+
+@numba.njit(inline="always")
+def _forward(base, u, slope, value, weight, exponent, share, floor):
+    """Adds ``weight`` times the activation at ``u`` ``(width,)`` to ``value`` and writes ``weight`` times its slope.
+
+    The power is made by repeated squaring, in passes over arrays that stay in the first-level cache; ``base`` is scratch.
+    """
+    one = share / share
+    zero = one - one
+    n = u.shape[0]
+    for f in range(n):
+        rise = min(max(u[f], zero), one)
+        base[f] = rise if rise > floor else zero  # below the floor the power underflows, and denormal numbers are slow
+        slope[f] = one
+    while exponent:
+        if exponent & 1:
+            for f in range(n):
+                slope[f] *= base[f]
+        exponent >>= 1
+        if exponent:
+            for f in range(n):
+                base[f] *= base[f]
+    for f in range(n):
+        x = max(u[f], zero)
+        rise = min(x, one)
+        value[f] += weight * (x - rise + share * slope[f] * rise)
+        slope[f] *= weight
+
+
+@numba.njit(inline="always")
+def _pool(value, logit, n_filters, scale):
+    """Sums ``value`` ``(width,)`` over the filters of each class into ``logit``; returns the largest."""
+    top = -np.inf
+    for c in range(logit.shape[0]):
+        total = value[c * n_filters]
+        for j in range(1, n_filters):
+            total += value[c * n_filters + j]
+        logit[c] = total * scale
+        top = max(top, logit[c])
+    return top
+
+
+@numba.njit(**_jit)
+def plain(pre, y, multiplicity, n_classes, exponent, share, floor, tiny, scale, each, loss):
+    """Cross-entropy: adds the losses of each replica into ``loss`` ``(R,)`` and turns ``pre`` into the gradient in ``pre``."""
+    replicas, n, patches, width = pre.shape
+    n_filters = width // n_classes
+    one = scale / scale
+    zero = one - one
+    slope = np.empty_like(pre[0, 0])  # not in place: loops over arrays that may overlap are not vectorised
+    value, push, logit = np.empty_like(pre[0, 0, 0]), np.empty_like(pre[0, 0, 0]), np.empty_like(pre[0, 0, 0, :n_classes])
+    for r in range(replicas):
+        for i in range(n):
+            value[:] = zero
+            for p in range(patches):
+                _forward(push, pre[r, i, p], slope[p], value, multiplicity[p], exponent, share, floor)
+            top = _pool(value, logit, n_filters, scale)
+            loss[r] += top - logit[y[r, i]]
+            total = zero
+            for c in range(n_classes):
+                logit[c] = np.exp(logit[c] - top)
+                total += logit[c]
+            loss[r] += np.log(total)
+            for c in range(n_classes):
+                g = logit[c] / total
+                if c == y[r, i]:
+                    g -= one
+                push[c * n_filters : (c + 1) * n_filters] = each * g
+            for p in range(patches):
+                for f in range(width):
+                    g = slope[p, f] * push[f]
+                    pre[r, i, p, f] = g if abs(g) > tiny else zero
+
+
+@numba.njit(**_jit)
+def mixed(pre, y, lam, multiplicity, n_classes, exponent, share, floor, tiny, scale, each, loss, grad):
+    """Mixed cross-entropy over all n^2 ordered pairs, ``lam`` ``(R, n, n)``: adds to ``loss`` and to ``grad``, like ``pre``."""
+    replicas, n, patches, width = pre.shape
+    n_filters = width // n_classes
+    one = scale / scale
+    zero = one - one
+    mix, slope = np.empty_like(pre[0, 0]), np.empty_like(pre[0, 0])
+    value, push, logit = np.empty_like(pre[0, 0, 0]), np.empty_like(pre[0, 0, 0]), np.empty_like(pre[0, 0, 0, :n_classes])
+    for r in range(replicas):
+        for i in range(n):
+            for j in range(i, n):
+                a = lam[r, i, j]
+                b = one - a
+                value[:] = zero
+                for p in range(patches):
+                    for f in range(width):
+                        mix[p, f] = a * pre[r, i, p, f] + b * pre[r, j, p, f]
+                    _forward(push, mix[p], slope[p], value, multiplicity[p], exponent, share, floor)
+                top = _pool(value, logit, n_filters, scale)
+                # Each unordered pair stands for two ordered ones, a pair of equals for one.
+                weight = one if i == j else one + one
+                point = top - a * logit[y[r, i]] - b * logit[y[r, j]]
+                total = zero
+                for c in range(n_classes):
+                    logit[c] = np.exp(logit[c] - top)
+                    total += logit[c]
+                loss[r] += weight * (point + np.log(total))
+                for c in range(n_classes):
+                    g = logit[c] / total
+                    if c == y[r, i]:
+                        g -= a
+                    if c == y[r, j]:
+                        g -= b
+                    push[c * n_filters : (c + 1) * n_filters] = each * weight * g
+                for p in range(patches):
+                    for f in range(width):
+                        g = slope[p, f] * push[f]
+                        g = g if abs(g) > tiny else zero
+                        grad[r, i, p, f] += a * g
+                        grad[r, j, p, f] += b * g

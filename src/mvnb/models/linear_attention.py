@@ -1,0 +1,54 @@
+"""One layer of linear self-attention on prompts of labelled examples, with hand-derived gradients for a stack of replicas."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+def prompt_moments(x: Tensor, y: Tensor, query: Tensor) -> Tensor:
+    """Second moments ``E E^T / N`` ``(..., dim + 1, dim + 1)`` of prompts: all that linear attention sees of the examples.
+
+    ``x`` ``(..., N, dim)`` and ``y`` ``(..., N)`` are the examples; the last column of the prompt E holds ``query``
+    ``(..., dim)`` with a 0 in place of its label. Source: Zhang, Frei and Bartlett 2024; Shi thesis 2024, section 5.2.
+    """
+    examples = torch.cat([x, y[..., None]], -1)
+    last = nn.functional.pad(query, (0, 1))
+    return (examples.mT @ examples + last[..., :, None] * last[..., None, :]) / x.shape[-2]
+
+
+class LinearSelfAttention(nn.Module):
+    r"""The prediction for the query of one layer of linear self-attention: ``v^T (E E^T / N) W x_q``.
+
+    ``v`` ``(dim + 1,)`` is the last row of the projection-value matrix and ``W`` ``(dim + 1, dim)`` the first columns of the
+    key-query matrix; the other entries never reach the prediction. Source: Shi thesis 2024, eq. (5.2).
+    """
+
+    def __init__(self, v: Tensor, w: Tensor):
+        super().__init__()
+        self.v, self.w = nn.Parameter(v), nn.Parameter(w)
+
+    def forward(self, moments: Tensor, query: Tensor) -> Tensor:
+        """Predictions ``(...,)`` from moments ``(..., dim + 1, dim + 1)`` and queries ``(..., dim)``."""
+        return ((moments @ self.v) * (query @ self.w.mT)).sum(-1)
+
+
+class AttentionObjective:
+    """Squared error of a stack of :class:`LinearSelfAttention`, with its gradient written by hand.
+
+    An objective for :func:`mvnb.training.fit`. Called with ``params`` ``v`` ``(R, dim + 1)`` and ``w`` ``(R, dim + 1, dim)``,
+    ``moments`` ``(R, n, dim + 1, dim + 1)``, ``query`` ``(R, n, dim)`` and ``target`` ``(R, n)`` it returns half the mean
+    squared errors ``(R,)`` and the gradients.
+    """
+
+    def __call__(self, params: dict[str, Tensor], moments: Tensor, query: Tensor, target: Tensor):
+        v, w = params["v"], params["w"]
+        replicas, n, size, _ = moments.shape
+        # The moments are symmetric: one product with all their rows serves both factors.
+        value = torch.bmm(moments.view(replicas, n * size, size), v[..., None]).view(replicas, n, size)
+        key = torch.bmm(query, w.mT)  # (R, n, dim + 1)
+        error = (value * key).sum(-1) - target
+        push = (error / n)[..., None]
+        d_w = torch.bmm((push * value).mT, query)
+        d_v = torch.bmm((push * key).view(replicas, 1, n * size), moments.view(replicas, n * size, size))[:, 0]
+        return error.square().mean(1) / 2, {"v": d_v, "w": d_w}

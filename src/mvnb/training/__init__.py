@@ -1,0 +1,43 @@
+"""The training core: a stack of independent runs ("replicas") trained as one program.
+
+Theory papers speak of what happens for most seeds, so the unit of work is R runs at once. Parameters are a dictionary of
+tensors with a leading replica axis. An *objective* maps ``(params, *batch)`` to the losses ``(R,)`` and the gradients (a
+dictionary of the trained parameters): :func:`stacked` makes one from any module and loss, and a model may bring its own with a
+hand-derived gradient (:class:`mvnb.models.PatchObjective`). :func:`fit` does the rest.
+"""
+
+from mvnb.training.coordinates import join, random_coordinates, split
+from mvnb.training.core import Run, fit, log_steps
+from mvnb.training.optimizers import GD, Adam, FlowGD
+from mvnb.training.stacking import (
+    Fresh,
+    Objective,
+    Params,
+    generators,
+    pick_device,
+    predict,
+    stack,
+    stack_modules,
+    stacked,
+)
+
+__all__ = [
+    "GD",
+    "Adam",
+    "FlowGD",
+    "Fresh",
+    "Objective",
+    "Params",
+    "Run",
+    "fit",
+    "generators",
+    "join",
+    "log_steps",
+    "pick_device",
+    "predict",
+    "random_coordinates",
+    "split",
+    "stack",
+    "stack_modules",
+    "stacked",
+]

@@ -1,0 +1,202 @@
+"""The loop: a stack of independent runs trained as one program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from mvnb.training.coordinates import join, split
+from mvnb.training.optimizers import GD, Adam, FlowGD
+from mvnb.training.stacking import Objective, Params
+
+
+@dataclass
+class Run:
+    """What a stack of runs left behind, and all that is needed to go on.
+
+    ``params`` are the final parameters; ``steps`` ``(T,)`` the logged steps; ``log[name]`` ``(T, R, ...)`` the probes there,
+    with ``"loss"`` and ``"time"`` (the sum of step sizes so far) always among them; ``step`` the number of steps taken,
+    ``running`` ``(R,)`` the replicas that have not been stopped, ``state`` the optimizer's.
+    """
+
+    params: Params
+    steps: np.ndarray
+    log: dict[str, Tensor] = field(default_factory=dict)
+    step: int = 0
+    running: Tensor | None = None
+    state: dict = field(default_factory=dict)
+
+    def table(self) -> pd.DataFrame:
+        """The scalar probes as a long table with the columns ``replica``, ``step`` and one a probe."""
+        scalars = {k: v.numpy() for k, v in self.log.items() if v.dim() == 2}
+        n_steps, replicas = next(iter(scalars.values())).shape
+        index = {"replica": np.tile(np.arange(replicas), n_steps), "step": np.repeat(self.steps, replicas)}
+        return pd.DataFrame({**index, **{k: v.reshape(-1) for k, v in scalars.items()}})
+
+    def save(self, path: str | Path) -> None:
+        """Write the run to a file, whole or not at all."""
+        partial = Path(path).with_name(Path(path).name + ".partial")
+        torch.save({**vars(self), "steps": self.steps.tolist()}, partial)
+        partial.replace(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Run:
+        """A run that was saved."""
+        parts = torch.load(path, weights_only=True)
+        return cls(**{**parts, "steps": np.array(parts["steps"])})
+
+
+def log_steps(steps: int, count: int = 40) -> list[int]:
+    """About ``count`` steps from 0 to ``steps``, evenly spaced, both ends among them."""
+    return sorted({round(s) for s in np.linspace(0, steps, count)})
+
+
+def _copy(tree: Mapping) -> dict:
+    return {k: v.clone() if torch.is_tensor(v) else v for k, v in tree.items()}
+
+
+def _rows(tree: Mapping, rows: Tensor) -> dict:
+    """A copy of the given rows of every tensor with axes; anything else is common to all replicas."""
+    return {k: v[rows] if torch.is_tensor(v) and v.dim() else v for k, v in tree.items()}
+
+
+def _write(tree: dict, part: Mapping, rows: Tensor, replicas: int) -> None:
+    """The inverse of :func:`_rows`, in place; what ``tree`` does not have yet starts as zeros."""
+    for k, v in part.items():
+        if torch.is_tensor(v) and v.dim():
+            tree.setdefault(k, v.new_zeros(replicas, *v.shape[1:]))[rows] = v
+        else:
+            tree[k] = v
+
+
+def fit(
+    objective: Objective,
+    params: Params | Run,
+    batches: tuple | Callable[[int], tuple],
+    *,
+    steps: int,
+    optimizer: GD | FlowGD | Adam,
+    probes: dict[str, Callable[[Params], Tensor]] | None = None,
+    log_at: Iterable[int] | None = None,
+    until: Callable[[Params, Tensor], Tensor] | None = None,
+    features: Mapping[str, Tensor] | None = None,
+    progress: bool = False,
+) -> Run:
+    """Train a stack of replicas up to step ``steps``.
+
+    Parameters
+    ----------
+    objective
+        Maps ``(params, *batch)`` to the losses ``(R,)`` and the gradients; parameters without a gradient stay.
+    params
+        Tensors with a leading replica axis, left as they were; or an earlier :class:`Run`, which goes on from where it ended.
+        Two halves are the whole: the same objective, batches and optimizer give the parameters and the log of one long run.
+    batches
+        The one full batch, or a function of the step that returns a batch (:class:`Fresh`). Every tensor in it that has axes
+        has the replica axis first.
+    probes, log_at
+        Before step s, for each s in ``log_at`` (default: start and end; ``steps`` itself is the state after the last), every
+        probe sees the parameters. Probes must not change them. The loss at ``steps`` costs one more batch.
+    until
+        ``(params, losses) -> (R,)`` of booleans, asked at each logged step: replicas for which it is true stop there, and
+        are no longer computed. Their rows in later probes repeat; the run ends when all have stopped.
+    features
+        Per named parameter an orthonormal dictionary ``(F, dim)``. ``batches`` are in its coordinates (as samplers draw them),
+        and so are the parameters that objective and probes see, beside ``NAME.rest``, the norm of what lies outside.
+        Exact when all inputs lie in the span. The run returned is in the ambient space again.
+
+    Raises ``ValueError`` when ``steps`` is negative or less than what the run has behind it, when ``log_at`` is empty or
+    leaves the range, when a run goes on with other probes, or when feature coordinates would not be exact: Adam and weight
+    decay do not keep to the span.
+    """
+    first = params.step if isinstance(params, Run) else 0
+    wanted = sorted(set(log_at) if log_at is not None else {first, steps})
+    if steps < first:
+        raise ValueError(f"steps must not be negative, or fewer than the {first} already taken, got {steps}")
+    if not wanted or wanted[0] < first or wanted[-1] > steps:
+        raise ValueError(f"log_at must name steps from {first} to {steps}, got {wanted[:5]}")
+    run = _begin(params, optimizer, ["loss", "time", *(probes or {})])
+    outside = _enter(run.params, features, optimizer) if features else {}
+    todo = [s for s in wanted if s not in run.steps]
+    bar = tqdm(total=steps - first, disable=not progress)
+    with bar:
+        while run.running.any() and (run.step < steps or steps in todo):
+            _advance(run, objective, batches, steps, optimizer, probes or {}, todo, until, bar)
+    for k, rest in outside.items():
+        del run.params[f"{k}.rest"]
+        run.params[k] = join(run.params[k], rest, features[k])
+    run.log = {k: torch.stack([row.cpu() for row in rows]) for k, rows in run.log.items()}
+    return run
+
+
+def _begin(params: Params | Run, optimizer, names: list[str]) -> Run:
+    if isinstance(params, Run):
+        if set(params.log) != set(names):
+            raise ValueError(f"a run goes on with the probes it began with: {', '.join(params.log)}")
+        log = {k: list(rows) for k, rows in params.log.items()}
+        return Run(_copy(params.params), params.steps, log, params.step, params.running.clone(), _copy(params.state))
+    one = next(iter(params.values()))
+    state = {"time": torch.zeros(len(one), dtype=torch.float64, device=one.device), **optimizer.start(params)}
+    running = torch.ones(len(one), dtype=torch.bool, device=one.device)
+    return Run(_copy(params), np.array([], dtype=int), {k: [] for k in names}, 0, running, state)
+
+
+def _enter(params: Params, features: Mapping[str, Tensor], optimizer) -> Params:
+    """Turn the named parameters into coordinates, in place; returns the parts outside."""
+    if isinstance(optimizer, Adam) or getattr(optimizer, "weight_decay", 0):
+        raise ValueError("feature coordinates are exact for gradient descent without weight decay only")
+    outside = {}
+    for k, dictionary in features.items():
+        params[k], outside[k] = split(params[k], dictionary)
+        params[f"{k}.rest"] = outside[k].norm(dim=-1)
+    return outside
+
+
+def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, todo: list[int], until, bar) -> None:
+    """Train the running replicas until some of them stop, or to the end."""
+    rows, replicas = run.running.nonzero()[:, 0], len(run.running)
+    take = tuple if len(rows) == replicas else lambda batch: tuple(_rows(dict(enumerate(batch)), rows).values())
+    fixed = None if callable(batches) else take(batches)
+    params, state = _rows(run.params, rows), _rows(run.state, rows)
+    for step in range(run.step, steps + 1):
+        looking = step in todo
+        if step == steps and not looking:
+            break
+        # After the last step the batch is only looked at: on a copy, because buffers change when they are used.
+        seen = params if step < steps else _copy(params)
+        losses, grads = objective(seen, *(fixed or take(batches(step))))
+        stopping = None
+        if looking:
+            _write(run.params, params, rows, replicas)
+            _write(run.state, state, rows, replicas)
+            _look(run, step, rows, losses.detach(), probes)
+            todo.remove(step)
+            stopping = until(run.params, run.log["loss"][-1]) & run.running if until else None
+        if step < steps:
+            state["time"] += optimizer.step(params, grads, state)
+            bar.update()
+        if stopping is not None and stopping.any():
+            run.running &= ~stopping
+            break
+    keep = run.running[rows]
+    _write(run.params, _rows(params, keep), rows[keep], replicas)
+    _write(run.state, _rows(state, keep), rows[keep], replicas)
+    run.step = min(step + 1, steps)
+
+
+def _look(run: Run, step: int, rows: Tensor, losses: Tensor, probes: dict) -> None:
+    """Log what there is to see; nothing leaves the device before the run is over."""
+    loss = run.log["loss"][-1].to(losses.device, copy=True) if run.log["loss"] else losses.new_zeros(len(run.running))
+    loss[rows] = losses  # those that have stopped keep their last
+    run.log["loss"].append(loss)
+    run.log["time"].append(run.state["time"].clone())
+    for name, probe in probes.items():
+        run.log[name].append(probe(run.params).detach().clone())
+    run.steps = np.append(run.steps, step)

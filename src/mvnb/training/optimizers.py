@@ -1,0 +1,144 @@
+"""Steps of a stack of replicas: gradient descent, gradient descent along the flow, Adam.
+
+An optimizer has ``start(params)``, its state (a dictionary; tensors in it have a leading replica axis), and
+``step(params, grads, state)``, which moves the parameters that have a gradient, in place, and returns how much time has
+passed (a number or ``(R,)``). Everything else in ``params`` (buffers, untouched rests) is left alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from mvnb.training.stacking import Params
+
+StepSize = float | Tensor | Callable[[int], float | Tensor]
+"""A number, one number a replica (shape ``(R,)``), or a schedule: a function of the step."""
+
+
+def _start(step_size: StepSize, params: Params) -> dict:
+    first = next(iter(params.values()))
+    if torch.is_tensor(step_size):
+        if step_size.shape != (len(first),):
+            raise ValueError(f"step_size must be a number or have shape ({len(first)},), got {tuple(step_size.shape)}")
+        return {"count": 0, "step_size": step_size.to(first.device)}
+    return {"count": 0}
+
+
+def _step_size(step_size: StepSize, state: dict) -> float | Tensor:
+    state["count"] += 1
+    if callable(step_size):
+        return step_size(state["count"] - 1)
+    return state.get("step_size", step_size)  # the state's, because it loses the rows of replicas that have stopped
+
+
+def _moment(state: dict, name: str, like: Tensor) -> Tensor:
+    if name not in state:
+        state[name] = torch.zeros_like(like)
+    return state[name]
+
+
+def _like(scale: float | Tensor, p: Tensor) -> float | Tensor:
+    return scale.to(p.dtype).view(-1, *[1] * (p.dim() - 1)) if torch.is_tensor(scale) else scale
+
+
+def _move(p: Tensor, direction: Tensor, scale: float | Tensor) -> None:
+    """``p -= scale * direction``, in place."""
+    if torch.is_tensor(scale):
+        p.addcmul_(direction, _like(scale, p), value=-1)
+    else:
+        p.sub_(direction, alpha=scale)
+
+
+@dataclass(frozen=True)
+class GD:
+    """Gradient descent, stochastic when the batches are; with heavy-ball momentum and an L2 penalty on request.
+
+    The velocity is ``momentum`` times itself plus the gradient, as in PyTorch's SGD. ``rates`` multiplies the step of the
+    parameters it names. Time is the sum of the steps, without momentum's boost.
+    """
+
+    step_size: StepSize
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    rates: Mapping[str, float] = field(default_factory=dict)
+
+    def start(self, params: Params) -> dict:
+        return _start(self.step_size, params)
+
+    def step(self, params: Params, grads: Params, state: dict) -> float | Tensor:
+        eta = _step_size(self.step_size, state)
+        for k, g in grads.items():
+            if self.weight_decay:
+                g = g.add(params[k], alpha=self.weight_decay)
+            if self.momentum:
+                g = _moment(state, f"v.{k}", g).mul_(self.momentum).add_(g)
+            _move(params[k], g, eta * self.rates.get(k, 1.0))
+        return eta
+
+
+@dataclass(frozen=True)
+class FlowGD:
+    r"""Gradient descent along the gradient flow, with the largest step that keeps to it, chosen per replica.
+
+    A filter (row of a weight) shorter than ``knee`` may change by the fraction ``relative`` of its length in a step, a longer
+    one by ``absolute``; no step exceeds ``max_step``. Small initial weights grow super-linearly, so a constant step spends
+    almost all its steps where nothing moves; this one spends them where something does. The flow time, the sum of the steps,
+    is the natural time axis; a replica whose flow time has reached ``horizon`` stands still. The length of a filter includes
+    ``params["NAME.rest"]``, the norm of what lies outside the coordinates, where there is one.
+    """
+
+    max_step: float = math.inf
+    relative: float = 0.1
+    absolute: float = math.inf
+    knee: float = math.inf
+    horizon: float = math.inf
+
+    def start(self, params: Params) -> dict:
+        return {}
+
+    def step(self, params: Params, grads: Params, state: dict) -> Tensor:
+        allowed = []
+        for k, g in grads.items():
+            length, slope = (v.reshape(len(v), -1, v.shape[-1]).norm(dim=-1) for v in (params[k], g))
+            if f"{k}.rest" in params:
+                length = torch.hypot(length, params[f"{k}.rest"].reshape(length.shape))
+            change = torch.where(length < self.knee, self.relative * length, self.absolute)
+            allowed.append(torch.where(slope > 0, change / slope, math.inf).amin(1))
+        eta = torch.stack(allowed).amin(0).double().clamp(max=self.max_step)
+        eta = torch.minimum(eta, self.horizon - state["time"])
+        eta = torch.where(eta.isfinite(), eta, 0.0)  # nothing moves and nothing bounds the step
+        for k, g in grads.items():
+            _move(params[k], g, eta)
+        return eta
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam with bias correction (Kingma & Ba 2015); ``weight_decay`` is decoupled (AdamW, Loshchilov & Hutter 2019)."""
+
+    step_size: StepSize = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+
+    def start(self, params: Params) -> dict:
+        return _start(self.step_size, params)
+
+    def step(self, params: Params, grads: Params, state: dict) -> float | Tensor:
+        eta = _step_size(self.step_size, state)
+        t = state["count"]
+        for k, g in grads.items():
+            p = params[k]
+            if self.weight_decay:
+                p.mul_(1 - _like(eta, p) * self.weight_decay)
+            m = _moment(state, f"m.{k}", g).lerp_(g, 1 - self.beta1)
+            v = _moment(state, f"v.{k}", g).mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
+            direction = m / (v / (1 - self.beta2**t)).sqrt_().add_(self.eps)
+            _move(p, direction, eta / (1 - self.beta1**t))
+        return eta

@@ -1,0 +1,118 @@
+"""Replicas side by side: seeds, samples and modules of independent runs as tensors with a leading replica axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+
+Params = dict[str, Tensor]
+Objective = Callable[..., tuple[Tensor, Params]]
+
+
+def generators(seed: int, replicas: int) -> list[torch.Generator]:
+    """One generator a replica. Replica r of a stack draws what a run of ``replicas=1`` with seed ``seed + r`` would."""
+    if replicas < 1:
+        raise ValueError(f"replicas must be at least 1, got {replicas}")
+    return [torch.Generator().manual_seed(seed + r) for r in range(replicas)]
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of a name: ``"auto"`` is the GPU when there is one, else the CPU; anything else is PyTorch's own name.
+
+    Raises ``ValueError`` when the name is unknown or that device is not there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device must be 'auto', 'cpu' or a device of this machine, got {name!r}: {reason}") from None
+    return device
+
+
+def stack(samples: Sequence):
+    """A list of equal NamedTuples of tensors as one, with a leading replica axis."""
+    return type(samples[0])(*(torch.stack(parts) for parts in zip(*samples)))
+
+
+class Fresh:
+    """Fresh samples at every step, as the ``batches`` of :func:`mvnb.training.fit`.
+
+    ``draw(n, generator)`` returns ``n`` points, as a sample with a method ``split`` (:class:`mvnb.data.Patches`,
+    :class:`mvnb.data.Points`) or a tuple of tensors with leading axis n. The points of ``block`` steps are drawn at once,
+    since structured samplers cost as much for one point as for hundreds; ``block`` is part of what the seed decides.
+    ``generators`` has one generator a replica, used by nobody else. Steps are asked for in order, repetitions allowed; skipped
+    blocks are drawn and thrown away, so that a resumed run meets the samples it would have met. ``ValueError`` on a way back.
+    """
+
+    def __init__(self, draw, n: int, generators: Sequence[torch.Generator], block: int = 16, device="cpu"):
+        if n < 1 or block < 1:
+            raise ValueError(f"n and block must be at least 1, got n={n}, block={block}")
+        self._draw, self._n, self._generators, self._block, self._device = draw, n, generators, block, device
+        self._current, self._steps = -1, []
+
+    def __call__(self, step: int) -> tuple[Tensor, ...]:
+        block, offset = divmod(step, self._block)
+        if block < self._current:
+            raise ValueError(f"fresh samples cannot go back to step {step}")
+        while self._current < block:
+            samples = [self._draw(self._n * self._block, g) for g in self._generators]
+            self._current += 1
+            if self._current == block:
+                parts = [_split(sample, self._n) for sample in samples]
+                self._steps = [tuple(torch.stack(p).to(self._device) for p in zip(*step)) for step in zip(*parts)]
+        return self._steps[offset]
+
+
+def _split(sample, n: int) -> list[tuple[Tensor, ...]]:
+    return sample.split(n) if hasattr(sample, "split") else list(zip(*(part.split(n) for part in sample)))
+
+
+def stack_modules(modules: Sequence[nn.Module]) -> Params:
+    """Parameters and buffers of equal modules, copied and stacked: a dictionary of tensors ``(R, ...)``."""
+    states = [{**dict(m.named_parameters()), **dict(m.named_buffers())} for m in modules]
+    return {k: torch.stack([state[k].detach() for state in states]) for k in states[0]}
+
+
+def stacked(module: nn.Module, loss: Callable[..., Tensor]) -> Objective:
+    """Objective of a stack of ``module``: replica r is ``loss(f_r, *batch_r)``, differentiated automatically.
+
+    Without buffers the stack runs as one vectorised program. With buffers (batch normalisation) the replicas run one after
+    the other, since such networks fill the device on their own; the buffers among the parameters are updated in place.
+    """
+    names = [k for k, _ in module.named_parameters()]
+    buffers = [k for k, _ in module.named_buffers()]
+
+    def one(params: Params, *batch: Tensor) -> Tensor:
+        return loss(lambda x: functional_call(module, params, (x,)), *batch)
+
+    def vectorised(params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
+        grads, losses = vmap(grad_and_value(one))({k: params[k] for k in names}, *batch)
+        return losses, grads
+
+    def sequential(params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
+        losses, rows = [], []
+        for r in range(len(params[names[0]])):
+            leaves = {k: params[k][r].detach().requires_grad_() for k in names}
+            value = one({**leaves, **{k: params[k][r] for k in buffers}}, *(b[r] for b in batch))
+            rows.append(torch.autograd.grad(value, list(leaves.values())))
+            losses.append(value.detach())
+        return torch.stack(losses), {k: torch.stack(row) for k, row in zip(names, zip(*rows))}
+
+    return sequential if buffers else vectorised
+
+
+def predict(module: nn.Module, params: Params, x: Tensor, chunk: int = 1000) -> Tensor:
+    """Outputs ``(R, n, ...)`` of a stack of ``module`` in evaluation mode on ``x`` ``(R, n, ...)``, in chunks."""
+    training = module.training
+    module.eval()
+    call = vmap(lambda p, z: functional_call(module, p, (z,)))
+    with torch.no_grad():
+        out = torch.cat([call(params, z) for z in x.split(chunk, 1)], 1)
+    module.train(training)
+    return out
