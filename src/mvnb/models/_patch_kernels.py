@@ -6,10 +6,10 @@ pairs are formed, used and forgotten one by one, so that the n^2 pairs never exi
 the reference, and runs on graphics cards.
 
 All arrays are C-contiguous and of one floating type: pre-activations in units of the threshold
-``(R, n, patches, width)``, whose ``width = n_classes * n_filters`` is ordered by class; labels ``(R, n)``; multiplicities ``(patches,)``. The scalars are of that
-type, too (a Python number would lift all arithmetic to float64): ``share`` is 1 / power, ``floor`` the base below which
-``base ** exponent`` underflows, ``tiny`` the smallest normal number, ``scale`` the threshold, ``each`` the
-weight of a point in the mean. ``exponent`` is power - 1.
+``(R, n, patches, width)``, whose ``width = n_classes * n_filters`` is ordered by class; labels ``(R, n)``; multiplicities
+``(patches,)``. The scalars are of that type, too (a Python number would lift all arithmetic to float64): ``share`` is
+1 / power, ``floor`` the base below which ``base ** exponent`` underflows, ``tiny`` the smallest normal number, ``scale`` the
+threshold, ``each`` the weight of a point in the mean. ``exponent`` is power - 1.
 """
 
 from __future__ import annotations
