@@ -10,7 +10,7 @@ export OMP_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: book test site serve clean
+.PHONY: book test site serve bench clean
 
 book: $(READY)          ## run every chapter with its default parameters, then build the site
 	$(BIN)/mvnb book
@@ -25,6 +25,11 @@ site: $(READY)          ## build the site from the notebooks as they are; a warn
 
 serve: $(READY)
 	$(BIN)/python -m http.server --directory _build/html $(PORT)
+
+bench: $(READY)         ## the training core against the loop over seeds, JAX and the arithmetic: benchmarks/RESULTS.md
+	$(BIN)/pip install -qq -r requirements-bench.lock
+	for cores in 1 2; do MVNB_BENCH_CORES=$$cores $(BIN)/pytest benchmarks -n0 --benchmark-json=runs/bench-$$cores.json || exit 1; done
+	$(BIN)/python benchmarks/report.py runs/bench-1.json runs/bench-2.json
 
 clean:
 	rm -rf _build runs .pytest_cache .ruff_cache .hypothesis

@@ -14,11 +14,14 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def direct() -> list[Requirement]:
-    """The dependencies of the package and of its extras, as pyproject.toml asks for them."""
+def direct(*extras: str) -> list[Requirement]:
+    """The dependencies of the package (when no extras are named) or of extras, as pyproject.toml asks for them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"].values()
-    return [Requirement(text) for group in (project["dependencies"], *extras) for text in group]
+    groups = [project["optional-dependencies"][extra] for extra in extras] or [project["dependencies"]]
+    return [Requirement(text) for group in groups for text in group]
+
+
+INSTALLED = [*direct(), *direct("book", "test")]
 
 
 def pins(lines) -> dict[str, str]:
@@ -46,7 +49,7 @@ def conda() -> dict:
     return yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("requirement", direct(), ids=lambda requirement: requirement.name)
+@pytest.mark.parametrize("requirement", INSTALLED, ids=lambda requirement: requirement.name)
 def test_lock_satisfies_the_project(requirement, lock):
     version = lock.get(canonicalize_name(requirement.name))
     assert version, "missing from requirements.lock"
@@ -55,7 +58,7 @@ def test_lock_satisfies_the_project(requirement, lock):
 
 def test_conda_environment_has_the_same_versions(lock, conda):
     (section,) = (entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict))
-    asked = {canonicalize_name(requirement.name) for requirement in direct()}
+    asked = {canonicalize_name(requirement.name) for requirement in INSTALLED}
     assert pins(section) == {name: lock[name] for name in asked}
 
 
@@ -72,4 +75,11 @@ def test_torch_is_pinned_exactly(lock):
 def test_every_dependency_has_its_reason():
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Dependencies")[1]
     reasons = dict(re.findall(r"^\| `([^`]+)` \| (\S.*?) \|$", page, flags=re.MULTILINE))
-    assert set(reasons) == {requirement.name for requirement in direct()}
+    assert set(reasons) == {requirement.name for requirement in (*INSTALLED, *direct("bench"))}
+
+
+@pytest.mark.parametrize("requirement", direct("bench"), ids=lambda requirement: requirement.name)
+def test_lock_of_the_benchmarks_satisfies_its_extra_and_adds_only(requirement, lock):
+    bench = pins((ROOT / "requirements-bench.lock").read_text(encoding="utf-8").splitlines())
+    assert requirement.specifier.contains(bench[canonicalize_name(requirement.name)])
+    assert not set(bench) & set(lock)

@@ -1,23 +1,32 @@
 """The patch network against explicit loops, autograd and the model it abbreviates; the other networks by their shapes."""
 
 import math
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn import functional as F
 
 from mvnb import losses, training
 from mvnb.data import MultiView, Patches, embed, orthonormal_features
 from mvnb.models import (
     MLP,
+    AttentionObjective,
+    LinearSelfAttention,
     PatchCNN,
     PatchObjective,
     ResNet18,
     SmallConvNet,
+    TwoLayer,
+    TwoLayerObjective,
     patch_cnn,
     patch_logits,
+    prompt_moments,
     smoothed_relu,
     smoothed_relu_grad,
 )
@@ -138,6 +147,7 @@ def test_patch_logits_of_a_stack_are_those_of_its_members():
 
 # --- its objective, by hand ---
 
+both_ways = pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "tensors"])
 POWER, THRESHOLD, REPLICAS, POINTS = 4, 0.1, 3, 7
 
 
@@ -166,32 +176,35 @@ def mirrored(lam):
     return torch.where(upper, lam, 1 - lam.mT)
 
 
+@both_ways
 @few
 @given(seed=st.integers(0, 10_000), power=st.integers(2, 9))
-def test_erm_gradient(seed, power):
+def test_erm_gradient(compiled, seed, power):
     weight, *batch = problem(seed)
-    loss, grad = PatchObjective(power, THRESHOLD, torch.float64)({"weight": weight}, *batch)
+    loss, grad = PatchObjective(power, THRESHOLD, torch.float64, compiled)({"weight": weight}, *batch)
     expected, by_hand = by_autograd(lambda r, f, x, y: losses.cross_entropy(f, x, y), weight, *batch, power)
     assert torch.allclose(loss, expected, atol=1e-10, rtol=1e-10)
     assert torch.allclose(grad["weight"], by_hand, atol=1e-10, rtol=1e-10)
 
 
+@both_ways
 @few
 @given(seed=st.integers(0, 10_000), power=st.integers(2, 9))
-def test_midpoint_gradient(seed, power):
+def test_midpoint_gradient(compiled, seed, power):
     weight, *batch = problem(seed)
-    loss, grad = PatchObjective(power, THRESHOLD, torch.float64)({"weight": weight}, *batch, 0.5)
+    loss, grad = PatchObjective(power, THRESHOLD, torch.float64, compiled)({"weight": weight}, *batch, 0.5)
     expected, by_hand = by_autograd(lambda r, f, x, y: losses.midpoint_mixup(f, x, y), weight, *batch, power)
     assert torch.allclose(loss, expected, atol=1e-10, rtol=1e-10)
     assert torch.allclose(grad["weight"], by_hand, atol=1e-10, rtol=1e-10)
 
 
+@both_ways
 @few
 @given(seed=st.integers(0, 10_000))
-def test_gradient_with_a_weight_for_every_pair(seed):
+def test_gradient_with_a_weight_for_every_pair(compiled, seed):
     weight, *batch = problem(seed)
     lam = torch.rand(REPLICAS, POINTS, POINTS, generator=seeded(seed + 3), dtype=torch.float64)
-    loss, grad = PatchObjective(POWER, THRESHOLD, torch.float64)({"weight": weight}, *batch, lam)
+    loss, grad = PatchObjective(POWER, THRESHOLD, torch.float64, compiled)({"weight": weight}, *batch, lam)
     full = mirrored(lam)
     expected, by_hand = by_autograd(lambda r, f, x, y: losses.mixup_all_pairs(f, x, y, full[r]), weight, *batch)
     assert torch.allclose(loss, expected, atol=1e-10, rtol=1e-10)
@@ -214,12 +227,13 @@ def test_blocks_of_pairs_change_nothing(rows, tensor, monkeypatch):
     assert torch.allclose(blocked["weight"], grad["weight"], atol=1e-12, rtol=1e-12)
 
 
+@both_ways
 @pytest.mark.parametrize("lam", [None, 0.5, "pairs"])
-def test_single_precision_is_close_and_keeps_the_weights_precision(lam):
+def test_single_precision_is_close_and_keeps_the_weights_precision(lam, compiled):
     weight, *batch = problem(5)
     if lam == "pairs":
         lam = torch.rand(REPLICAS, POINTS, POINTS, generator=seeded(6), dtype=torch.float64)
-    loss, grad = PatchObjective(POWER, THRESHOLD)({"weight": weight}, *batch, lam)
+    loss, grad = PatchObjective(POWER, THRESHOLD, compiled=compiled)({"weight": weight}, *batch, lam)
     exact_loss, exact = PatchObjective(POWER, THRESHOLD, torch.float64)({"weight": weight}, *batch, lam)
     assert grad["weight"].dtype == loss.dtype == torch.float64
     assert torch.allclose(loss, exact_loss, rtol=1e-5)
@@ -227,11 +241,12 @@ def test_single_precision_is_close_and_keeps_the_weights_precision(lam):
     assert 0 < difference < 1e-5 * exact["weight"].abs().max()
 
 
-def test_objective_changes_none_of_its_inputs():
+@both_ways
+def test_objective_changes_none_of_its_inputs(compiled):
     weight, *batch = problem()
     before = [part.clone() for part in (weight, *batch)]
     for lam in (None, 0.5, torch.full((REPLICAS, POINTS, POINTS), 0.3)):
-        PatchObjective(POWER, THRESHOLD, torch.float64)({"weight": weight}, *batch, lam)
+        PatchObjective(POWER, THRESHOLD, torch.float64, compiled)({"weight": weight}, *batch, lam)
     assert all(torch.equal(a, b) for a, b in zip(before, (weight, *batch)))
 
 
@@ -241,12 +256,14 @@ def test_objective_refuses_powers(power):
         PatchObjective(power, 0.1)
 
 
+@both_ways
 @pytest.mark.parametrize("lam", [None, 0.5, "pairs"])
-def test_zero_weights_are_stationary_at_the_loss_of_guessing(lam):
+def test_zero_weights_are_stationary_at_the_loss_of_guessing(lam, compiled):
     weight, *batch = problem()
     if lam == "pairs":
         lam = torch.rand(REPLICAS, POINTS, POINTS, generator=seeded(), dtype=torch.float64)
-    loss, grad = PatchObjective(POWER, THRESHOLD, torch.float64)({"weight": torch.zeros_like(weight)}, *batch, lam)
+    objective = PatchObjective(POWER, THRESHOLD, torch.float64, compiled)
+    loss, grad = objective({"weight": torch.zeros_like(weight)}, *batch, lam)
     assert torch.allclose(loss, torch.full_like(loss, math.log(3)), atol=1e-12, rtol=0)
     assert (grad["weight"] == 0).all()
 
@@ -361,3 +378,230 @@ def test_a_mixing_number_other_than_the_midpoint_is_refused():
     x, y = torch.zeros(1, 3, 2, 4, dtype=torch.float64), torch.zeros(1, 3, dtype=torch.long)
     with pytest.raises(ValueError, match=r"0\.5"):
         objective({"weight": weight}, x, y, torch.ones(1, 2), 0.3)
+
+
+# --- the compiled part of the patch network's objective ---
+
+each_mix = pytest.mark.parametrize("lam", [None, 0.5, "pairs"])
+
+
+def mixed(lam):
+    return torch.rand(REPLICAS, POINTS, POINTS, generator=seeded(6), dtype=torch.float64) if lam == "pairs" else lam
+
+
+def some_patches(n_classes, n_filters, scale=0.15):
+    weight, (_, x, y, multiplicity) = normal(REPLICAS, n_classes, n_filters, 6, seed=1, scale=scale), problem(2)
+    return {"weight": weight}, x, y % n_classes, multiplicity
+
+
+def both(power, dtype, lam, params, *batch):
+    return [PatchObjective(power, THRESHOLD, dtype, compiled)(params, *batch, mixed(lam)) for compiled in (True, False)]
+
+
+@each_mix
+@pytest.mark.parametrize("power", [2, 3, 8, 11])
+@pytest.mark.parametrize(("n_classes", "n_filters"), [(3, 1), (2, 5), (4, 8)])
+@pytest.mark.parametrize(("dtype", "accuracy"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_compiled_and_tensor_operations_agree(dtype, accuracy, n_classes, n_filters, power, lam):
+    (loss, grad), (expected, reference) = both(power, dtype, lam, *some_patches(n_classes, n_filters))
+    assert loss.dtype == expected.dtype == torch.float64 and grad.keys() == reference.keys() == {"weight"}
+    assert torch.allclose(loss, expected, rtol=accuracy, atol=0)
+    assert (grad["weight"] - reference["weight"]).abs().max() < accuracy * reference["weight"].abs().max()
+    assert reference["weight"].abs().amax((1, 2, 3)).min() > 0.01 and loss.unique().numel() == REPLICAS
+
+
+@both_ways
+@each_mix
+@pytest.mark.parametrize("power", range(2, 12))
+def test_tiny_responses_give_the_right_gradient_or_none(power, lam, compiled):
+    """From the seventh power on, slopes at 1e-8 are lost in single precision; below, they must be right."""
+    params, *batch = some_patches(3, 4, scale=1e-8)
+    loss, grad = PatchObjective(power, THRESHOLD, compiled=compiled)(params, *batch, mixed(lam))
+    exact_loss, exact = PatchObjective(power, THRESHOLD, torch.float64)(params, *batch, mixed(lam))
+    assert torch.allclose(loss, exact_loss, rtol=1e-6)
+    largest = exact["weight"].abs().max()
+    assert (grad["weight"] - exact["weight"]).abs().max() < 1e-5 * largest + 1e-37
+    assert largest > 1e-32 or power > 6
+
+
+@both_ways
+@each_mix
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1e6, 1e12, 1e30])
+def test_huge_logits_give_the_right_numbers(scale, dtype, lam, compiled):
+    params, x, y, multiplicity = some_patches(3, 4, scale)
+    lam = mixed(lam)
+    loss, grad = PatchObjective(8, THRESHOLD, dtype, compiled)(params, x, y, multiplicity, lam)
+    assert loss.isfinite().all() and grad["weight"].isfinite().all()
+    # So far above the threshold the activation is the ReLU, and the softmax all of its largest entry.
+    if lam is None:
+        logits = torch.einsum("rnpkm,p->rnk", torch.einsum("rnpd,rkmd->rnpkm", x, params["weight"]).relu(), multiplicity[0])
+        expected = logits.amax(-1) - logits.gather(-1, y[..., None])[..., 0]
+        assert torch.allclose(loss, expected.mean(1), rtol=1e-5)
+    small = {"weight": 1e6 / scale * params["weight"]}
+    small_loss, same = PatchObjective(8, THRESHOLD, torch.float64, False)(small, x, y, multiplicity, lam)
+    assert torch.allclose(loss, small_loss * scale / 1e6, rtol=1e-5)
+    assert (grad["weight"] - same["weight"]).abs().max() < 1e-5 * same["weight"].abs().max()
+
+
+@both_ways
+@each_mix
+def test_a_diverged_replica_shows_in_its_loss_and_in_no_other(lam, compiled):
+    params, *batch = some_patches(3, 4)
+    objective = PatchObjective(POWER, THRESHOLD, compiled=compiled)
+    expected, reference = objective(params, *batch, mixed(lam))
+    params["weight"][1, 0, 0, 0] = math.nan
+    loss, grad = objective(params, *batch, mixed(lam))
+    assert loss[1].isnan()
+    assert torch.equal(loss[[0, 2]], expected[[0, 2]])
+    assert torch.equal(grad["weight"][[0, 2]], reference["weight"][[0, 2]])
+
+
+@both_ways
+@each_mix
+def test_labels_multiplicities_and_replicas_need_not_lie_side_by_side(lam, compiled):
+    params, x, y, multiplicity = some_patches(3, 4)
+    objective = PatchObjective(POWER, THRESHOLD, torch.float64, compiled)
+    loss, grad = objective(params, x, y, multiplicity, mixed(lam))
+    weight = params["weight"].transpose(0, 1).contiguous().transpose(0, 1)
+    weights = mixed(lam).mT.contiguous().mT if lam == "pairs" else lam
+    strided = (x.transpose(0, 1).contiguous().transpose(0, 1), y.T.contiguous().T, multiplicity.T.contiguous().T)
+    other_loss, other = objective({"weight": weight}, *strided, weights)
+    assert torch.allclose(other_loss, loss, rtol=1e-13) and torch.allclose(other["weight"], grad["weight"], atol=1e-13)
+
+
+MEMORY = """
+import torch
+from mvnb import training
+from mvnb.data import MultiView
+from mvnb.models import PatchObjective
+
+torch.set_num_threads(1)
+sample = training.stack([MultiView(8, 60, slots=3, noise_high=0.05).sample(32, g) for g in training.generators(0, 256)])
+assert sample.x.shape == (256, 32, 4, 16)
+weight = 0.1 * torch.randn(256, 8, 16, 16, dtype=torch.float64)
+for lam in (None, 0.5):
+    training.fit(PatchObjective(8, 0.1), {"weight": weight}, (*sample, lam), steps=3, optimizer=training.FlowGD(10.0))
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+assert int(peak.split()[1]) < 2e6, peak
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory of a process from /proc")
+def test_256_replicas_need_less_than_2_gb():
+    """Not from ``getrusage``: there a process begins with the peak of the one that started it."""
+    subprocess.run([sys.executable, "-c", MEMORY], check=True, timeout=120)
+
+
+# --- the two-layer network ---
+
+
+def of_a_module(modules, loss, batch):
+    params = training.stack_modules(modules)
+    return params, training.stacked(modules[0], loss)(params, *batch)
+
+
+@pytest.mark.parametrize("truncated", [False, True], ids=["relu", "truncated"])
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_two_layer_gradient(loss, truncated):
+    modules = [
+        TwoLayer(*(normal(*s, seed=10 * r + i) for i, s in enumerate([(7, 5), (7,), (7,)])), truncated) for r in range(3)
+    ]
+    x, y = normal(3, 11, 5, seed=50), torch.sign(normal(3, 11, seed=51))
+    margins = {"logistic": lambda m: F.softplus(-m), "hinge": lambda m: (1 - m).relu()}
+    params, (values, by_autograd) = of_a_module(modules, lambda f, x, y: margins[loss](y * f(x)).mean(), (x, y))
+    losses, by_hand = TwoLayerObjective(loss, truncated)(params, x, y)
+    assert torch.allclose(losses, values, atol=1e-12, rtol=0)
+    assert by_hand.keys() == by_autograd.keys() == {"w", "b", "a"}
+    for k, g in by_hand.items():
+        assert g.shape == params[k].shape
+        assert torch.allclose(g, by_autograd[k], atol=1e-10, rtol=0) and g.abs().max() > 0.01
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+def test_two_layer_network_is_its_definition(truncated):
+    w, b, a, x = normal(4, 3), normal(4, seed=1), normal(4, seed=2), normal(2, 6, 3, seed=3)
+    out = TwoLayer(w, b, a, truncated)(x)
+    for i in range(2):
+        for j in range(6):
+            hidden = [max(0.0, (w[k] @ x[i, j] + b[k]).item()) for k in range(4)]
+            value = sum(a[k].item() * (min(1.0, h) if truncated else h) for k, h in enumerate(hidden))
+            assert out[i, j].item() == pytest.approx(value, abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_two_layer_losses_of_huge_margins_are_finite(loss):
+    params = {"w": torch.full((1, 2, 3), 1e4), "b": torch.zeros(1, 2), "a": torch.ones(1, 2)}
+    x, y = torch.ones(1, 2, 3), torch.tensor([[1.0, -1.0]])
+    value, grads = TwoLayerObjective(loss)(params, x, y)
+    assert value.item() == pytest.approx(3e4, rel=1e-3)
+    assert grads["a"].tolist() == [[1.5e4, 1.5e4]]
+
+
+def test_at_the_kinks_both_slopes_are_0():
+    """A neuron on its threshold, one on its ceiling, and an example with margin 1."""
+    params = {"w": torch.zeros(1, 2, 1), "b": torch.tensor([[0.0, 1.0]]), "a": torch.ones(1, 2)}
+    x = torch.ones(1, 1, 1)
+    for label in (1.0, -1.0):
+        _, grads = TwoLayerObjective("hinge", truncated=True)(params, x, torch.tensor([[label]]))
+        assert (grads["w"] == 0).all() and (grads["b"] == 0).all()
+        assert grads["a"].tolist() == [[0.0, 0.0 if label == 1.0 else 1.0]]
+    _, grads = TwoLayerObjective("hinge")(params, x, -torch.ones(1, 1))
+    assert grads["b"].tolist() == [[0.0, 1.0]]
+
+
+@pytest.mark.parametrize("loss", ["square", "", None, "Logistic"])
+def test_other_losses_of_the_two_layer_network_are_refused(loss):
+    with pytest.raises(ValueError, match="'logistic' or 'hinge'"):
+        TwoLayerObjective(loss)
+
+
+# --- linear self-attention ---
+
+
+def prompts(replicas=3, n=6, dim=4, examples=9):
+    x, y, query = normal(replicas, n, examples, dim), normal(replicas, n, examples, seed=1), normal(replicas, n, dim, seed=2)
+    return x, y, query
+
+
+def test_linear_attention_is_the_whole_layer():
+    x, y, query = prompts()
+    dim, examples = x.shape[-1], x.shape[-2]
+    value, key_query = normal(dim + 1, dim + 1, seed=3), normal(dim + 1, dim + 1, seed=4)
+    module = LinearSelfAttention(value[-1].clone(), key_query[:, :dim].clone())
+    with torch.no_grad():
+        predictions = module(prompt_moments(x, y, query), query)
+    for r in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            prompt = np.zeros((dim + 1, examples + 1))
+            prompt[:dim, :-1], prompt[-1, :-1], prompt[:dim, -1] = x[r, i].T, y[r, i], query[r, i]
+            out = prompt + value.numpy() @ prompt @ prompt.T @ key_query.numpy() @ prompt / examples
+            assert predictions[r, i].item() == pytest.approx(out[-1, -1], abs=1e-12)
+
+
+def test_attention_gradient():
+    x, y, query = prompts()
+    target, moments = normal(3, 6, seed=7), prompt_moments(x, y, query)
+    modules = [LinearSelfAttention(normal(5, seed=10 + r), normal(5, 4, seed=20 + r)) for r in range(3)]
+
+    def loss(f, z, target):
+        return (f(z) - target).square().mean() / 2
+
+    class Packed(nn.Module):
+        """The module with its two inputs in one."""
+
+        def __init__(self, inner):
+            super().__init__()
+            self.v, self.w = inner.v, inner.w
+
+        def forward(self, z):
+            return LinearSelfAttention.forward(self, z[..., :5], z[..., 0, 5:])
+
+    packed = torch.cat([moments, query[..., None, :].expand(3, 6, 5, 4)], -1)
+    params, (values, by_autograd) = of_a_module([Packed(m) for m in modules], loss, (packed, target))
+    losses, by_hand = AttentionObjective()(params, moments, query, target)
+    assert torch.allclose(losses, values, atol=1e-12, rtol=1e-12)
+    assert by_hand.keys() == by_autograd.keys() == {"v", "w"}
+    for k, g in by_hand.items():
+        assert g.shape == params[k].shape
+        assert torch.allclose(g, by_autograd[k], atol=1e-10, rtol=1e-10) and g.abs().max() > 0.01

@@ -352,6 +352,44 @@ def test_flow_time_is_the_sum_of_the_steps_and_stops_at_the_horizon():
     assert torch.allclose(stopped.log["loss"][10:, first], stack.log["loss"][10, first].expand(11), atol=1e-9, rtol=0)
 
 
+def test_filters_beyond_the_knee_have_clocks_of_their_own():
+    weight = torch.tensor([[[[0.1, 0.0], [3.0, 0.0], [0.0, 2.0], [5.0, 0.0]]]]).double()
+    gradient = torch.tensor([[[[0.0, 0.02], [0.01, 0.0], [0.0, 4.0], [0.0, 0.0]]]]).double()
+    optimizer = training.FlowGD(relative=0.2, absolute=0.4, knee=1.0, relax=10.0)
+    eta, after = flow_step(optimizer, weight, gradient)
+    assert eta.tolist() == pytest.approx([1.0])  # 0.2 * 0.1 / 0.02: the only filter below the knee
+    moved = (weight - after)[0, 0]
+    assert torch.allclose(moved[0], torch.tensor([0.0, 0.02]).double())
+    assert torch.allclose(moved[1], torch.tensor([0.01, 0.0]).double())  # no longer than time itself
+    assert torch.allclose(moved[2], torch.tensor([0.0, 0.4]).double())  # no further than ``absolute``
+    slow = gradient * torch.tensor([1e-6, 1.0, 1.0, 1.0]).double()[:, None]
+    eta, after = flow_step(optimizer, weight, slow)
+    assert eta.tolist() == pytest.approx([1e6])
+    assert torch.allclose((weight - after)[0, 0, 1], torch.tensor([0.1, 0.0]).double())  # for no longer than ``relax``
+
+
+def test_clocks_of_their_own_change_nothing_below_the_knee():
+    with_clocks, without = (
+        patch_run(5, 3, training.FlowGD(50.0, 0.1, 0.05, math.inf, math.inf, relax), None) for relax in (1.0, None)
+    )
+    assert torch.equal(with_clocks.params["weight"], without.params["weight"])
+
+
+def test_learned_filters_with_clocks_of_their_own_settle_where_the_flow_leads():
+    # A loss in one variable per filter whose minimum is at 1: (w - 1)^2 / 2 for the long, and w' = w for the short.
+    def objective(params):
+        w = params["w"]
+        return w.sum((1, 2)), {"w": torch.stack([-w[:, 0], w[:, 1] - 1], 1)}
+
+    start = {"w": torch.tensor([[[1e-9], [0.5]]]).double()}
+    optimizer = training.FlowGD(relative=0.1, absolute=0.2, knee=0.1, relax=0.5)
+    run = training.fit(objective, start, (), steps=150, optimizer=optimizer)
+    assert run.params["w"][0, 1, 0].item() == pytest.approx(1.0, abs=1e-9)
+    # Time is that of the short filter, whose growth is exp(t): 150 steps of 10 % are t = 150 log(1.1) up to the step's error.
+    assert run.log["time"][-1].item() == pytest.approx(15.0, rel=1e-9)
+    assert run.params["w"][0, 0, 0].item() == pytest.approx(1e-9 * 1.1**150, rel=1e-9)
+
+
 def test_time_counts_constant_steps():
     run = patch_run(0, 2, OPTIMIZERS["gd"], None)
     assert torch.allclose(run.log["time"], 0.3 * torch.arange(21, dtype=torch.float64)[:, None].expand(21, 2))

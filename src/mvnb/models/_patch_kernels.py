@@ -75,18 +75,18 @@ def plain(pre, y, multiplicity, n_classes, exponent, share, floor, tiny, scale, 
             value[:] = zero
             for p in range(patches):
                 _forward(push, pre[r, i, p], slope[p], value, multiplicity[p], exponent, share, floor)
-            top = _pool(value, logit, n_filters, scale)
-            loss[r] += top - logit[y[r, i]]
-            total = zero
+            own, top = y[r, i], _pool(value, logit, n_filters, scale)
+            # The others' share is summed by itself: 1 - probability would round to 0 long before it vanishes.
+            mine, others = np.exp(logit[own] - top), zero
+            margin = top - logit[own]
             for c in range(n_classes):
-                logit[c] = np.exp(logit[c] - top)
-                total += logit[c]
-            loss[r] += np.log(total)
+                logit[c] = np.exp(logit[c] - top) if c != own else zero
+                others += logit[c]
+            total = mine + others
+            loss[r] += margin + (np.log1p(others) if margin == zero else np.log(total))
+            logit[own] = -others
             for c in range(n_classes):
-                g = logit[c] / total
-                if c == y[r, i]:
-                    g -= one
-                push[c * n_filters : (c + 1) * n_filters] = each * g
+                push[c * n_filters : (c + 1) * n_filters] = each * (logit[c] / total)
             for p in range(patches):
                 for f in range(width):
                     g = slope[p, f] * push[f]

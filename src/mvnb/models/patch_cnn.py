@@ -121,7 +121,11 @@ class PatchObjective:
 
     def _plain(self, pre: Tensor, target: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
         value, slope = self._activation(pre)
-        loss, d_logits = _cross_entropy(value @ pool * self.threshold, target, None)
+        log_prob = (value @ pool * self.threshold).log_softmax(-1)
+        loss = -(target * log_prob).sum((1, 2), dtype=torch.float64)
+        # The others' share is summed by itself: 1 - probability would round to 0 long before it vanishes.
+        others = log_prob.exp() * (1 - target)
+        d_logits = others - target * others.sum(-1, keepdim=True)
         return loss, slope.mul_(d_logits @ pool.T)
 
     def _mixed(self, pre: Tensor, target: Tensor, pool: Tensor, lam) -> tuple[Tensor, Tensor]:
@@ -172,11 +176,10 @@ def _integer_power(x: Tensor, exponent: int) -> Tensor:
     return result
 
 
-def _cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+def _cross_entropy(logits: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Summed soft-label cross-entropy per replica (float64), and its gradient in the logits; ``weight`` weighs points."""
     log_prob = logits.log_softmax(-1)
     point = -(target * log_prob).sum(-1)
     grad = log_prob.exp().sub_(target)
-    if weight is not None:
-        point, grad = point * weight, grad.mul_(weight[..., None])
+    point, grad = point * weight, grad.mul_(weight[..., None])
     return point.flatten(1).sum(1, dtype=torch.float64), grad

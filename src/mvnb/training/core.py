@@ -169,13 +169,14 @@ def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, 
         looking = step in todo
         if step == steps and not looking:
             break
-        # After the last step the batch is only looked at: on a copy, because buffers change when they are used.
-        seen = params if step < steps else _copy(params)
-        losses, grads = objective(seen, *(fixed or take(batches(step))))
-        stopping = None
-        if looking:
+        if looking:  # before the objective: buffers change when they are used
             _write(run.params, params, rows, replicas)
             _write(run.state, state, rows, replicas)
+        # After the last step the batch is only looked at, on a copy.
+        seen = params if step < steps else _copy(params)
+        losses, grads = objective(seen, *(take(batches(step)) if fixed is None else fixed))
+        stopping = None
+        if looking:
             _look(run, step, rows, losses.detach(), probes)
             todo.remove(step)
             stopping = until(run.params, run.log["loss"][-1]) & run.running if until else None

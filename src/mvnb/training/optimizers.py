@@ -22,17 +22,24 @@ StepSize = float | Tensor | Callable[[int], float | Tensor]
 
 def _start(step_size: StepSize, params: Params) -> dict:
     first = next(iter(params.values()))
-    if torch.is_tensor(step_size):
-        if step_size.shape != (len(first),):
-            raise ValueError(f"step_size must be a number or have shape ({len(first)},), got {tuple(step_size.shape)}")
-        return {"count": 0, "step_size": step_size.to(first.device)}
-    return {"count": 0}
+    state = {"count": 0, "replicas": len(first)}
+    if callable(step_size):  # a schedule does not know which replicas have stopped
+        return {**state, "replica": torch.arange(len(first), device=first.device)}
+    return {**state, "step_size": _checked(step_size, state).to(first.device)} if torch.is_tensor(step_size) else state
+
+
+def _checked(step_size: Tensor, state: dict) -> Tensor:
+    if step_size.shape != (state["replicas"],):
+        expected = f"a number or have shape ({state['replicas']},)"
+        raise ValueError(f"step_size must be {expected}, got {tuple(step_size.shape)}")
+    return step_size
 
 
 def _step_size(step_size: StepSize, state: dict) -> float | Tensor:
     state["count"] += 1
     if callable(step_size):
-        return step_size(state["count"] - 1)
+        eta = step_size(state["count"] - 1)
+        return _checked(eta, state).to(state["replica"].device)[state["replica"]] if torch.is_tensor(eta) else eta
     return state.get("step_size", step_size)  # the state's, because it loses the rows of replicas that have stopped
 
 
@@ -90,6 +97,11 @@ class FlowGD:
     almost all its steps where nothing moves; this one spends them where something does. The flow time, the sum of the steps,
     is the natural time axis; a replica whose flow time has reached ``horizon`` stands still. The length of a filter includes
     ``params["NAME.rest"]``, the norm of what lies outside the coordinates, where there is one.
+
+    ``relax`` gives every filter from ``knee`` on a clock of its own: it moves by at most ``absolute``, and for at most ``relax``
+    of time, while time itself is set by the filters below the knee. That is the limit in which small filters take forever and
+    large ones settle at once where the small ones leave them, for losses whose minimum large filters do reach: steps of the
+    flow would have to be as short as the settling, and their number would grow with the time that the small ones take.
     """
 
     max_step: float = math.inf
@@ -97,23 +109,33 @@ class FlowGD:
     absolute: float = math.inf
     knee: float = math.inf
     horizon: float = math.inf
+    relax: float | None = None
 
     def start(self, params: Params) -> dict:
         return {}
 
     def step(self, params: Params, grads: Params, state: dict) -> Tensor:
-        allowed = []
+        allowed, own = [], {}
         for k, g in grads.items():
             length, slope = (v.reshape(len(v), -1, v.shape[-1]).norm(dim=-1) for v in (params[k], g))
             if f"{k}.rest" in params:
                 length = torch.hypot(length, params[f"{k}.rest"].reshape(length.shape))
-            change = torch.where(length < self.knee, self.relative * length, self.absolute)
-            allowed.append(torch.where(slope > 0, change / slope, math.inf).amin(1))
+            long = length >= self.knee
+            change = torch.where(long, self.absolute, self.relative * length)
+            bound = torch.where(slope > 0, change / slope, math.inf)  # (R, filters)
+            if self.relax is not None:
+                own[k] = torch.where(long, bound.clamp(max=self.relax), math.inf)
+                bound = torch.where(long, math.inf, bound)
+            allowed.append(bound.amin(1))
         eta = torch.stack(allowed).amin(0).double().clamp(max=self.max_step)
         eta = torch.minimum(eta, self.horizon - state["time"])
-        eta = torch.where(eta.isfinite(), eta, 0.0)  # nothing moves and nothing bounds the step
+        eta = torch.where(eta.isfinite(), eta, self.relax or 0.0)  # nothing below the knee moves, and nothing bounds the step
         for k, g in grads.items():
-            _move(params[k], g, eta)
+            if k in own:
+                clock = torch.minimum(eta[:, None], own[k]).to(g.dtype).view(*g.shape[:-1], 1)
+                params[k].addcmul_(g, clock, value=-1)
+            else:
+                _move(params[k], g, eta)
         return eta
 
 
