@@ -98,10 +98,10 @@ class FlowGD:
     is the natural time axis; a replica whose flow time has reached ``horizon`` stands still. The length of a filter includes
     ``params["NAME.rest"]``, the norm of what lies outside the coordinates, where there is one.
 
-    ``relax`` gives every filter from ``knee`` on a clock of its own: it moves by at most ``absolute``, and for at most ``relax``
-    of time, while time itself is set by the filters below the knee. That is the limit in which small filters take forever and
-    large ones settle at once where the small ones leave them, for losses whose minimum large filters do reach: steps of the
-    flow would have to be as short as the settling, and their number would grow with the time that the small ones take.
+    ``relax`` gives every filter from ``knee`` on a clock of its own: it moves by at most ``absolute``, and for at most
+    ``relax`` of time, while time itself is set by the filters below the knee. That is the limit in which small filters take
+    forever and large ones settle at once where the small ones leave them, for losses whose minimum large filters do reach.
+    Steps of the flow itself would have to be as short as the settling is, however long the small ones take.
     """
 
     max_step: float = math.inf
