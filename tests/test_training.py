@@ -381,7 +381,7 @@ def test_learned_filters_with_clocks_of_their_own_settle_where_the_flow_leads():
         w = params["w"]
         return w.sum((1, 2)), {"w": torch.stack([-w[:, 0], w[:, 1] - 1], 1)}
 
-    start = {"w": torch.tensor([[[1e-9], [0.5]]]).double()}
+    start = {"w": torch.tensor([[[1e-9], [0.5]]], dtype=torch.float64)}
     optimizer = training.FlowGD(relative=0.1, absolute=0.2, knee=0.1, relax=0.5)
     run = training.fit(objective, start, (), steps=150, optimizer=optimizer)
     assert run.params["w"][0, 1, 0].item() == pytest.approx(1 - 0.5 * 0.9**150, rel=1e-12)
