@@ -2,7 +2,17 @@
 
 from mvnb.data.features import orthonormal_features
 from mvnb.data.images import DATASETS, Images, load_images
-from mvnb.data.multi_view import MultiView, Patches, Points, SimpleMultiView, embed, keep_feature
+from mvnb.data.multi_view import (
+    MultiView,
+    Patches,
+    Points,
+    SimpleMultiView,
+    draw_labels,
+    embed,
+    keep_feature,
+    place,
+    random_positions,
+)
 from mvnb.data.two_views import ConcatenatedViews, PrototypeMixture, class_pairing, draw_companions
 
 __all__ = [
@@ -16,8 +26,11 @@ __all__ = [
     "SimpleMultiView",
     "class_pairing",
     "draw_companions",
+    "draw_labels",
     "embed",
     "keep_feature",
     "load_images",
     "orthonormal_features",
+    "place",
+    "random_positions",
 ]

@@ -66,6 +66,28 @@ def draw_labels(n: int, n_classes: int, generator: torch.Generator, balanced: bo
     return (torch.arange(n) % n_classes)[torch.randperm(n, generator=generator)]
 
 
+def place(x: Tensor, axes: Tensor, coefficients: Tensor, position: Tensor) -> Tensor:
+    """Put features on patches, in place: patch ``position[i, j]`` of point i becomes ``coefficients[i, j]`` times a feature.
+
+    ``x`` ``(n, patches, dim)`` in feature coordinates; ``axes`` ``(n, c)`` names the features, -1 for a place left as it is;
+    ``position`` ``(n, c)`` has distinct entries in each row (:func:`random_positions`). Returns which feature each patch
+    holds, ``(n, patches)``, -1 for none.
+    """
+    row, position = (axes >= 0).nonzero()[:, 0], position[axes >= 0]
+    x[row, position] = 0.0
+    x[row, position, axes[axes >= 0]] = coefficients[axes >= 0].to(x.dtype)
+    holds = torch.full(x.shape[:2], -1, dtype=torch.long)
+    holds[row, position] = axes[axes >= 0]
+    return holds
+
+
+def random_positions(n: int, slots: int, count: int, generator: torch.Generator) -> Tensor:
+    """``count`` distinct positions among ``slots``, uniformly at random for each of ``n`` points: ``(n, count)``."""
+    if count > slots:
+        raise ValueError(f"{count} patches do not fit on {slots} positions")
+    return torch.rand(n, slots, generator=generator).argsort(1)[:, :count]
+
+
 @dataclass(frozen=True)
 class SimpleMultiView:
     """Two mirrored views in a vector: ``x = b v_{y,1} + (1 - b) v_{y,2}`` with ``b`` uniform.
@@ -218,9 +240,7 @@ class MultiView:
         if self.placement == "fixed":
             position = torch.arange(2 * count).expand(n, -1)
         else:
-            position = torch.rand(n, self.n_slots, generator=generator).argsort(1)[:, : 2 * count]
+            position = random_positions(n, self.n_slots, 2 * count, generator)
         coefficient = torch.cat([beta, self.coefficient_sum - beta], 1)  # (n, 2 C_P)
         axis = torch.cat([(2 * y)[:, None].expand(n, count), (2 * y + 1)[:, None].expand(n, count)], 1)
-        row = torch.arange(n)[:, None]
-        x[row, position] = 0.0
-        x[row, position, axis] = coefficient
+        place(x, axis, coefficient, position)

@@ -3,7 +3,7 @@
 from mvnb.models.activations import smoothed_relu, smoothed_relu_grad
 from mvnb.models.linear_attention import AttentionObjective, LinearSelfAttention, prompt_moments
 from mvnb.models.networks import MLP, ResNet18, SmallConvNet
-from mvnb.models.patch_cnn import PatchCNN, PatchObjective, patch_logits
+from mvnb.models.patch_cnn import PatchCNN, PatchObjective, patch_features, patch_logits
 from mvnb.models.two_layer import TwoLayer, TwoLayerObjective
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "SmallConvNet",
     "TwoLayer",
     "TwoLayerObjective",
+    "patch_features",
     "patch_logits",
     "prompt_moments",
     "smoothed_relu",

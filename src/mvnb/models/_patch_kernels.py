@@ -90,7 +90,7 @@ def plain(pre, y, multiplicity, n_classes, exponent, share, floor, tiny, scale, 
             for p in range(patches):
                 for f in range(width):
                     g = slope[p, f] * push[f]
-                    pre[r, i, p, f] = g if abs(g) > tiny else zero
+                    pre[r, i, p, f] = zero if abs(g) <= tiny else g
 
 
 @numba.njit(**_jit)
@@ -131,6 +131,6 @@ def mixed(pre, y, lam, multiplicity, n_classes, exponent, share, floor, tiny, sc
                 for p in range(patches):
                     for f in range(width):
                         g = slope[p, f] * push[f]
-                        g = g if abs(g) > tiny else zero
+                        g = zero if abs(g) <= tiny else g
                         grad[r, i, p, f] += a * g
                         grad[r, j, p, f] += b * g

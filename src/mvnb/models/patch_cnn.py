@@ -49,16 +49,35 @@ class PatchCNN(nn.Module):
         return patch_logits(self.weight, x, multiplicity, self.power, self.threshold)
 
 
-def patch_logits(weight: Tensor, x: Tensor, multiplicity: Tensor | None, power: int, threshold: float) -> Tensor:
-    """Logits ``(..., n, n_classes)`` of a (stack of) :class:`PatchCNN`.
+def patch_features(
+    weight: Tensor, x: Tensor, multiplicity: Tensor | None, power: int, threshold: float, bias: Tensor | None = None
+) -> Tensor:
+    """What each filter of a (stack of) patch networks finds, ``sum_p s(<w_r, x^(p)> + b_r)``: shape ``(..., n, filters)``.
 
-    ``weight`` is ``(..., n_classes, n_filters, dim)``, ``x`` is ``(..., n, patches, dim)``, with equal or broadcastable
-    leading axes; ``multiplicity`` ``(patches,)`` weighs the patches in the sum (ones by default).
+    ``weight`` is ``(..., filters, dim)``, ``x`` is ``(..., n, patches, dim)``, with equal or broadcastable leading axes;
+    ``bias`` ``(..., filters)`` is zero by default; ``multiplicity`` ``(patches,)`` weighs the patches in the sum (ones by default).
+    ``power`` 1 is the ReLU.
     """
-    response = smoothed_relu(torch.einsum("...npd,...kmd->...npkm", x, weight), power, threshold)
+    response = x.flatten(-3, -2) @ weight.mT  # (..., n * patches, filters)
+    if bias is not None:
+        response = response + bias[..., None, :]
+    response = smoothed_relu(response, power, threshold).unflatten(-2, x.shape[-3:-1])
     if multiplicity is None:
-        return response.sum((-1, -4 + 1))
-    return torch.einsum("...npkm,p->...nk", response, multiplicity.to(response.dtype))
+        return response.sum(-2)
+    return torch.einsum("...pf,p->...f", response, multiplicity.to(response.dtype))
+
+
+def patch_logits(
+    weight: Tensor, x: Tensor, multiplicity: Tensor | None, power: int, threshold: float, bias: Tensor | None = None
+) -> Tensor:
+    """Logits ``(..., n, n_classes)`` of a (stack of) :class:`PatchCNN`: the responses of each class's filters, summed.
+
+    ``weight`` is ``(..., n_classes, n_filters, dim)``, ``bias`` ``(..., n_classes, n_filters)``; the rest as for
+    :func:`patch_features`.
+    """
+    bias = None if bias is None else bias.flatten(-2)
+    features = patch_features(weight.flatten(-3, -2), x, multiplicity, power, threshold, bias)
+    return features.unflatten(-1, weight.shape[-3:-1]).sum(-1)
 
 
 class PatchObjective:

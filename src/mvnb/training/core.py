@@ -47,9 +47,9 @@ class Run:
         partial.replace(path)
 
     @classmethod
-    def load(cls, path: str | Path) -> Run:
-        """A run that was saved."""
-        parts = torch.load(path, weights_only=True)
+    def load(cls, path: str | Path, device="cpu") -> Run:
+        """A run that was saved, on ``device``."""
+        parts = torch.load(path, map_location=device, weights_only=True)
         return cls(**{**parts, "steps": np.array(parts["steps"])})
 
 

@@ -79,6 +79,8 @@ class GD:
 
     def step(self, params: Params, grads: Params, state: dict) -> float | Tensor:
         eta = _step_size(self.step_size, state)
+        if unknown := set(self.rates) - set(grads):
+            raise ValueError(f"rates names parameters that are not trained: {', '.join(sorted(unknown))}")
         for k, g in grads.items():
             if self.weight_decay:
                 g = g.add(params[k], alpha=self.weight_decay)

@@ -1,0 +1,591 @@
+"""A stack whose members differ, stop and go on is still its members; feature coordinates are the whole space."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+from torch.nn import functional as F
+
+from mvnb import losses, training
+from mvnb.data import MultiView, Patches, SimpleMultiView, embed, orthonormal_features
+from mvnb.models import PatchObjective
+
+WORLD = MultiView(3, 30, noise_low=0.02, noise_high=0.05, balanced=True)
+FIELDS = ("loss", "time", "w", "b")
+LOOKS = {"w": lambda p: p["w"], "b": lambda p: p["b"][:, 0]}
+SIZES = torch.tensor([0.2, 0.5, 1.1], dtype=torch.float64)
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=seeded(seed), dtype=torch.float64)
+
+
+def regression(params, x, y):
+    """Logistic loss of a linear classifier: smooth, and each replica's numbers do not depend on who is beside it."""
+    margin = y * ((x * params["w"][:, None]).sum(-1) + params["b"])
+    push = -torch.sigmoid(-margin) * y / y.shape[1]
+    return F.softplus(-margin).mean(1), {"w": (push[..., None] * x).sum(1), "b": push.sum(1, keepdim=True)}
+
+
+def problem(replicas=3, seed=0):
+    """Start and full batch; some labels are wrong, so that there is a finite best classifier."""
+    x = normal(replicas, 12, 4, seed=seed)
+    y = torch.sign(x[..., 0] + 0.5 * x[..., 1] + normal(replicas, 12, seed=seed + 1))
+    return {"w": normal(replicas, 4, seed=seed + 2), "b": normal(replicas, 1, seed=seed + 3)}, (x, y)
+
+
+def points(n, generator):
+    x = torch.randn(n, 4, generator=generator, dtype=torch.float64)
+    return x, torch.sign(x[:, 0] + torch.randn(n, generator=generator, dtype=torch.float64))
+
+
+def fresh(replicas=3, seed=40, block=4):
+    return training.Fresh(points, 6, training.generators(seed, replicas), block)
+
+
+def train(start, batches, optimizer, steps=24, **how):
+    how = {"probes": LOOKS, "log_at": range(0, steps + 1, 3)} | how
+    return training.fit(regression, start, batches, steps=steps, optimizer=optimizer, **how)
+
+
+def same(one, other):
+    """Bit for bit."""
+    assert one.params.keys() == other.params.keys() and one.log.keys() == other.log.keys()
+    assert one.steps.tolist() == other.steps.tolist() and one.step == other.step
+    assert torch.equal(one.running, other.running)
+    assert all(torch.equal(p, other.params[k]) for k, p in one.params.items())
+    assert all(torch.equal(rows, other.log[k]) for k, rows in one.log.items())
+
+
+OPTIMIZERS = {
+    "gd": training.GD(0.5),
+    "momentum": training.GD(SIZES, momentum=0.8, weight_decay=0.01, rates={"b": 0.3}),
+    "schedule": training.GD(lambda step: SIZES / (1 + 0.1 * step), momentum=0.5),
+    "adam": training.Adam(0.2 * SIZES, weight_decay=0.1),
+    "flow": training.FlowGD(max_step=1.5, relative=0.2, absolute=0.05, knee=1.5),
+}
+each_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+BATCHES = {"fixed": lambda: problem()[1], "fresh": fresh}
+each_batch = pytest.mark.parametrize("batches", BATCHES.values(), ids=BATCHES)
+
+
+# --- step sizes ---
+
+MAKERS = {
+    "gd": training.GD,
+    "rates": lambda eta: training.GD(eta, rates={"b": 0.25}),
+    "momentum": lambda eta: training.GD(eta, momentum=0.7, weight_decay=0.05),
+    "adam": training.Adam,
+    "adamw": lambda eta: training.Adam(eta, weight_decay=0.3),
+}
+each_maker = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+
+
+@each_maker
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_a_replica_with_its_own_step_size_is_a_single_run_with_that_number(make, scheduled):
+    start, batch = problem()
+
+    def size(number):
+        return (lambda step: number / (1 + step)) if scheduled else number
+
+    run = train(start, batch, make(size(SIZES)))
+    for r, number in enumerate(SIZES.tolist()):
+        alone = train({k: p[[r]] for k, p in start.items()}, tuple(part[[r]] for part in batch), make(size(number)))
+        assert all(torch.allclose(run.params[k][r], p[0], atol=1e-12, rtol=0) for k, p in alone.params.items())
+        assert all(torch.allclose(run.log[k][:, r], alone.log[k][:, 0], atol=1e-12, rtol=0) for k in FIELDS)
+        passed = number * (sum(1 / (1 + step) for step in range(24)) if scheduled else 24)
+        assert run.log["time"][-1, r].item() == pytest.approx(passed)
+    assert (run.params["w"] - start["w"]).abs().amax(1).min() > 0.05
+
+
+def test_a_schedule_is_asked_for_every_step_once_and_in_order():
+    start, batch = problem()
+    asked = []
+    optimizer = training.GD(lambda step: asked.append(step) or 0.1)
+    run = train(start, batch, optimizer, steps=5)
+    assert asked == list(range(5))
+    train(run, batch, optimizer, steps=8, log_at=[8])
+    assert asked == list(range(8))
+
+
+@pytest.mark.parametrize("make", [training.GD, training.Adam])
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (4,), (3, 1)])
+def test_step_sizes_of_another_shape_are_refused(make, shape):
+    start, batch = problem()
+    for size in (torch.full(shape, 0.1), lambda step: torch.full(shape, 0.1)):
+        with pytest.raises(ValueError, match="step_size"):
+            train(start, batch, make(size))
+
+
+def test_rates_of_parameters_that_are_not_there_are_refused():
+    start, batch = problem()
+    with pytest.raises(ValueError, match="nothing"):
+        train(start, batch, training.GD(0.1, rates={"nothing": 2.0}), steps=1)
+
+
+def test_rates_scale_the_steps_of_the_parameters_they_name():
+    start, batch = problem()
+    gradient = regression(start, *batch)[1]
+    run = train(start, batch, training.GD(SIZES, rates={"w": 2.0, "b": 0.0}), steps=1, log_at=[1])
+    assert torch.allclose(run.params["w"], start["w"] - 2 * SIZES[:, None] * gradient["w"], atol=1e-14, rtol=0)
+    assert torch.equal(run.params["b"], start["b"])
+    assert torch.equal(run.log["time"][-1], SIZES)
+
+
+PYTORCH = {
+    "plain": ({}, lambda g: torch.optim.SGD(g)),
+    "momentum": ({"momentum": 0.9}, lambda g: torch.optim.SGD(g, momentum=0.9)),
+    "decay": ({"weight_decay": 0.1}, lambda g: torch.optim.SGD(g, weight_decay=0.1)),
+    "both": ({"momentum": 0.6, "weight_decay": 0.02}, lambda g: torch.optim.SGD(g, momentum=0.6, weight_decay=0.02)),
+    "adam": ({}, lambda g: torch.optim.Adam(g)),
+    "adamw": ({"weight_decay": 0.2}, lambda g: torch.optim.AdamW(g, weight_decay=0.2)),
+}
+
+
+@pytest.mark.parametrize("name", PYTORCH)
+def test_the_optimizers_are_pytorchs_over_many_steps(name):
+    options, theirs = PYTORCH[name]
+    start, (x, y) = problem()
+    adam, rates = name.startswith("adam"), {"b": 0.5}
+    ours = training.Adam(0.1 * SIZES, **options) if adam else training.GD(SIZES, rates=rates, **options)
+    run = train(start, (x, y), ours, steps=100)
+    for r, size in enumerate(SIZES.tolist()):
+        leaves = {k: p[r].clone().requires_grad_() for k, p in start.items()}
+        scale = {"w": 0.1 * size, "b": 0.1 * size} if adam else {"w": size, "b": size * rates["b"]}
+        optimizer = theirs([{"params": [leaves[k]], "lr": lr} for k, lr in scale.items()])
+        for _ in range(100):
+            optimizer.zero_grad()
+            F.softplus(-y[r] * (x[r] @ leaves["w"] + leaves["b"])).mean().backward()
+            optimizer.step()
+        assert all(torch.allclose(run.params[k][r], leaves[k], atol=1e-10, rtol=0) for k in leaves)
+
+
+# --- replicas that stop ---
+
+
+def stops(log, threshold):
+    """Row of the log in which each replica falls below the threshold; one past the end where it does not."""
+    below = torch.cat([log["loss"] < threshold, torch.ones(1, log["loss"].shape[1], dtype=torch.bool)])
+    return below.int().argmax(0)
+
+
+@each_optimizer
+@each_batch
+def test_a_stopped_replica_keeps_what_it_had_and_the_others_do_not_notice(optimizer, batches):
+    start, _ = problem()
+    free = train(start, batches(), optimizer)
+    # Two replicas stop, one after the other; the third goes on to the end.
+    lowest = free.log["loss"].amin(0).sort().values
+    threshold = (lowest[1:].mean()).item()
+    rows = stops(free.log, threshold)
+    assert sorted(rows.tolist())[-1] == len(free.steps) and rows.unique().numel() == 3
+    run = train(start, batches(), optimizer, until=lambda p, loss: loss < threshold)
+    assert run.running.tolist() == (rows == len(free.steps)).tolist()
+    assert run.steps.tolist() == free.steps.tolist()
+    for r, row in enumerate(rows.tolist()):
+        for k in FIELDS:
+            assert torch.allclose(run.log[k][: row + 1, r], free.log[k][: row + 1, r], atol=1e-12, rtol=0)
+            assert (run.log[k][row:, r] == run.log[k][row : row + 1, r]).all()
+        if row < len(free.steps):
+            assert torch.equal(run.params["w"][r], run.log["w"][row, r])
+            assert torch.equal(run.params["b"][r, 0], run.log["b"][row, r])
+        else:
+            assert all(torch.allclose(run.params[k][r], free.params[k][r], atol=1e-12, rtol=0) for k in start)
+
+
+def test_stopped_replicas_are_not_computed_and_the_run_ends_with_the_last():
+    start, batch = problem()
+    sizes, looks = [], []
+
+    def counted(params, *batch):
+        sizes.append(len(params["w"]))
+        assert all(len(part) == sizes[-1] for part in batch)
+        return regression(params, *batch)
+
+    def until(params, losses):
+        looks.append(losses.clone())
+        assert len(params["w"]) == len(losses) == 3
+        return torch.tensor([len(looks) >= 3, True, len(looks) >= 4])
+
+    how = {"steps": 50, "optimizer": training.GD(SIZES, momentum=0.5), "log_at": [0, 2, 3, 6, 20, 50], "until": until}
+    run = training.fit(counted, start, batch, **how)
+    assert sizes == [3, 2, 2, 2, 1, 1, 1]
+    assert run.steps.tolist() == [0, 2, 3, 6] and len(looks) == 4
+    assert not run.running.any()
+    assert all(torch.equal(row, seen) for row, seen in zip(run.log["loss"], looks))
+    assert torch.equal(run.params["w"][1], start["w"][1])
+    with_later = training.fit(counted, run, batch, **{**how, "steps": 80, "log_at": [50, 80]})
+    assert len(sizes) == 7 and with_later.steps.tolist() == [0, 2, 3, 6]
+    assert torch.equal(with_later.params["w"], run.params["w"])
+
+
+def test_who_stops_at_the_last_step_has_taken_them_all():
+    start, batch = problem()
+    free = train(start, batch, training.GD(0.5), steps=6)
+    run = train(start, batch, training.GD(0.5), steps=6, log_at=[6], until=lambda p, loss: loss < math.inf)
+    assert not run.running.any() and run.step == 6
+    assert torch.equal(run.params["w"], free.params["w"])
+
+
+# --- batch normalisation ---
+
+
+def normalised(replicas=3):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        nets = [nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 2)).double() for _ in range(replicas)]
+    x, y = normal(replicas, 9, 10, 4), torch.randint(2, (replicas, 9, 10), generator=seeded(1))  # (replica, step, n, ...)
+    return nets, training.stacked(nets[0], losses.cross_entropy), lambda step: (x[:, step], y[:, step])
+
+
+MEAN, COUNT = "1.running_mean", "1.num_batches_tracked"
+BUFFERS = {"mean": lambda p: p[MEAN], "count": lambda p: p[COUNT]}
+
+
+def train_normalised(params, steps=8, log_at=range(9), optimizer=training.GD(SIZES, momentum=0.8, weight_decay=0.01), **how):
+    _, objective, batches = normalised()
+    return training.fit(objective, params, batches, steps=steps, optimizer=optimizer, probes=BUFFERS, log_at=log_at, **how)
+
+
+def test_a_stop_leaves_the_running_statistics_of_the_others_alone():
+    start = training.stack_modules(normalised()[0])
+    free = train_normalised(start)
+    run = train_normalised(
+        start, log_at=[0, 3, 5, 8], until=lambda p, loss: (p[COUNT] >= 3) & torch.tensor([False, True, False])
+    )
+    assert run.running.tolist() == [True, False, True]
+    for k, p in run.params.items():
+        assert torch.equal(p[[0, 2]], free.params[k][[0, 2]])
+    assert run.params[COUNT].tolist() == [8, 3, 8]
+    assert torch.equal(run.params[MEAN][1], free.log["mean"][3, 1])
+    assert torch.equal(run.log["mean"][:, 1], run.log["mean"][[0, 1, 1, 1], 1])
+
+
+def test_probes_see_the_buffers_before_the_step():
+    start = training.stack_modules(normalised()[0])
+    run = train_normalised(start)
+    assert run.log["count"].tolist() == [[step] * 3 for step in range(9)]
+    assert torch.equal(run.log["mean"][0], start[MEAN])
+    for step in (0, 1, 4):
+        assert torch.equal(train_normalised(start, steps=step, log_at=[step]).params[MEAN], run.log["mean"][step])
+
+
+@pytest.mark.parametrize("seam", [1, 4, 8])
+def test_a_network_with_buffers_goes_on_as_if_it_had_not_stopped(seam):
+    start = training.stack_modules(normalised()[0])
+    half = train_normalised(start, steps=seam, log_at=range(seam + 1))
+    same(train_normalised(half, log_at=range(seam, 9)), train_normalised(start))
+
+
+# --- going on ---
+
+
+@each_optimizer
+@each_batch
+@pytest.mark.parametrize("stop", [False, True], ids=["all", "some"])
+def test_two_halves_are_the_whole(optimizer, batches, stop, tmp_path):
+    start, _ = problem()
+    how = {"until": lambda p, loss: (loss < 0.6) & torch.tensor([True, False, True])} if stop else {}
+    whole = train(start, batches(), optimizer, log_at=range(0, 25, 2), **how)
+    shared = batches()
+    half = train(start, shared, optimizer, steps=11, log_at=range(0, 11, 2), **how)
+    assert half.step == 11 and (not stop or 0 < half.running.sum() < 3)
+    before = copy.deepcopy(half)
+    same(train(half, shared, optimizer, log_at=range(12, 25, 2), **how), whole)
+    same(half, before)
+    assert all(torch.equal(v, before.state[k]) if torch.is_tensor(v) else v == before.state[k] for k, v in half.state.items())
+    half.save(tmp_path / "half")
+    loaded = training.Run.load(tmp_path / "half")
+    same(loaded, half)
+    assert [file.name for file in tmp_path.iterdir()] == ["half"]
+    # New batches from the same seeds: those behind the run are drawn and thrown away.
+    same(train(loaded, batches(), optimizer, log_at=range(12, 25, 2), **how), whole)
+    assert loaded.table().equals(half.table())
+
+
+@each_optimizer
+def test_many_pieces_are_the_whole_wherever_the_seams_are_logged(optimizer):
+    start, _ = problem()
+    whole = train(start, fresh(), optimizer, log_at=[0, 5, 7, 24])
+    batches, run = fresh(), start
+    for steps, log_at in ((5, [0, 5]), (5, [5]), (7, [7]), (24, [24])):  # the second piece has nothing to do
+        run = train(run, batches, optimizer, steps=steps, log_at=log_at)
+    same(run, whole)
+    run = train(start, fresh(), optimizer, steps=5, log_at=[0])
+    same(train(run, fresh(), optimizer, log_at=[5, 7, 24]), whole)
+
+
+def test_a_run_does_not_go_on_with_other_probes_or_backwards():
+    start, batch = problem()
+    run = train(start, batch, training.GD(0.1), steps=6)
+    for probes in (None, {"w": LOOKS["w"]}, {**LOOKS, "more": LOOKS["b"]}):
+        with pytest.raises(ValueError, match="probes"):
+            train(run, batch, training.GD(0.1), probes=probes, log_at=[24])
+    with pytest.raises(ValueError, match="the 6 already taken"):
+        train(run, batch, training.GD(0.1), steps=5, log_at=[6])
+    with pytest.raises(ValueError, match="from 6 to 24"):
+        train(run, batch, training.GD(0.1), log_at=[5, 24])
+
+
+# --- fresh samples ---
+
+PATCHES, POINTS = WORLD.sample, SimpleMultiView(3).sample
+each_draw = pytest.mark.parametrize("draw", [PATCHES, POINTS, points], ids=["patches", "points", "tuple"])
+
+
+def equal(one, other):
+    return len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other))
+
+
+@each_draw
+@pytest.mark.parametrize("block", [1, 3, 16])
+def test_a_replica_sees_the_fresh_samples_of_a_run_of_its_own(draw, block):
+    together = training.Fresh(draw, 5, training.generators(8, 3), block)
+    alone = [training.Fresh(draw, 5, training.generators(8 + r, 1), block) for r in range(3)]
+    seen = []
+    for step in (0, 1, 2, 3, 7):
+        batch = together(step)
+        assert type(batch) is tuple and batch[0].shape[:2] == (3, 5)
+        assert equal(batch, together(step))
+        for r in range(3):
+            assert equal([part[r] for part in batch], [part[0] for part in alone[r](step)])
+            seen.append(batch[0][r])
+    assert not any(torch.equal(a, b) for i, a in enumerate(seen) for b in seen[:i])
+
+
+@each_draw
+def test_fresh_samples_are_the_draws_of_the_generator_in_blocks(draw):
+    batches = training.Fresh(draw, 5, [seeded(3)], block=4)
+    generator = seeded(3)
+    for block in range(2):
+        whole = draw(20, generator)
+        for offset in range(4):
+            batch, n = batches(4 * block + offset), slice(5 * offset, 5 * offset + 5)
+            assert torch.equal(batch[0][0], whole[0][n]) and torch.equal(batch[1][0], whole[1][n])
+            if isinstance(whole, Patches):
+                assert torch.equal(batch[2][0], whole.multiplicity)
+
+
+def test_skipped_fresh_samples_are_drawn_all_the_same():
+    batches, late = fresh(), fresh()
+    steps = [batches(step) for step in range(14)]
+    assert equal(late(13), steps[13])
+
+
+def test_fresh_samples_do_not_go_back():
+    batches = fresh()
+    batches(3), batches(4)
+    with pytest.raises(ValueError, match="back to step 3"):
+        batches(3)
+
+
+@pytest.mark.parametrize(("n", "block"), [(0, 4), (-1, 4), (5, 0), (5, -2)])
+def test_fresh_samples_come_in_positive_numbers(n, block):
+    with pytest.raises(ValueError, match="at least 1"):
+        training.Fresh(points, n, training.generators(0, 1), block)
+
+
+def test_fresh_patches_train_a_stack():
+    def run(seed, replicas):
+        batches = training.Fresh(WORLD.sample, 9, training.generators(seed, replicas), 3)
+        weight = torch.stack([0.1 * normal(3, 4, WORLD.dim, seed=seed + r) for r in range(replicas)])
+        optimizer = training.GD(0.3)
+        return training.fit(PatchObjective(4, 0.1, torch.float64), {"weight": weight}, batches, steps=8, optimizer=optimizer)
+
+    stack = run(3, 3)
+    for r in range(3):
+        assert torch.allclose(stack.params["weight"][r], run(3 + r, 1).params["weight"][0], atol=1e-11, rtol=0)
+    assert stack.log["loss"].unique().numel() == 6
+
+
+# --- looking changes nothing ---
+
+
+@each_optimizer
+@each_batch
+def test_looking_at_every_step_is_looking_once(optimizer, batches):
+    start, _ = problem()
+    often = train(start, batches(), optimizer, log_at=range(25), until=lambda p, loss: loss < -1)
+    for log_at in ([0], [24], [3, 17]):
+        rare = train(start, batches(), optimizer, log_at=log_at)
+        assert all(torch.equal(p, often.params[k]) for k, p in rare.params.items())
+        assert all(torch.equal(rows, often.log[k][log_at]) for k, rows in rare.log.items())
+
+
+@pytest.mark.parametrize("optimizer", [training.GD(SIZES, momentum=0.8), OPTIMIZERS["adam"]], ids=["momentum", "adam"])
+def test_looking_at_a_network_with_buffers_changes_nothing(optimizer):
+    start = training.stack_modules(normalised()[0])
+    often, rare = (train_normalised(start, log_at=log_at, optimizer=optimizer) for log_at in (range(9), [0]))
+    assert all(torch.equal(p, often.params[k]) for k, p in rare.params.items())
+    assert (often.params["0.weight"] - start["0.weight"]).abs().max() > 0.05
+
+
+# --- feature coordinates ---
+
+MIXES = pytest.mark.parametrize("lam", [None, 0.5], ids=["erm", "midpoint"])
+COORDINATES = {
+    "gd": training.GD(0.4),
+    "own sizes": training.GD(0.5 * SIZES),
+    "momentum": training.GD(0.2, momentum=0.6),
+    "flow": training.FlowGD(max_step=20.0, relative=0.1),
+    "bounded flow": training.FlowGD(max_step=20.0, relative=0.1, absolute=0.05, knee=0.6, horizon=8.0),
+}
+
+
+def space(dim, scale=0.1):
+    sample = training.stack([WORLD.sample(9, g) for g in training.generators(0, 3)])
+    return scale * normal(3, 3, 2, dim, seed=9), sample, orthonormal_features(WORLD.dim, dim, seeded(4))
+
+
+def fit_patches(params, batch, optimizer, steps=20, **how):
+    objective = PatchObjective(4, 0.1, torch.float64)
+    return training.fit(
+        objective, params, batch, **{"steps": steps, "optimizer": optimizer, "log_at": range(0, steps + 1, 4)} | how
+    )
+
+
+@MIXES
+@pytest.mark.parametrize("optimizer", COORDINATES.values(), ids=COORDINATES)
+@pytest.mark.parametrize("dim", [6, 8, 200])
+def test_a_run_in_coordinates_is_the_run_in_the_whole_space(dim, optimizer, lam):
+    """In 200 dimensions most of a filter's length lies outside the span of the features."""
+    weight, sample, features = space(dim)
+    before = weight.clone()
+    dense = fit_patches({"weight": weight}, (*embed(sample, features), lam), optimizer)
+    shapes = []
+    probes = {"rest": lambda p: shapes.append(p["weight"].shape) or p["weight.rest"], "coordinates": lambda p: p["weight"]}
+    run = fit_patches({"weight": weight}, (*sample, lam), optimizer, probes=probes, features={"weight": features})
+    assert set(run.params) == {"weight"} and torch.equal(weight, before)
+    assert torch.allclose(run.params["weight"], dense.params["weight"], atol=1e-9, rtol=0)
+    for k in ("loss", "time"):
+        assert torch.allclose(run.log[k], dense.log[k], atol=1e-9, rtol=1e-9)
+    assert set(shapes) == {(3, 3, 2, WORLD.dim)}
+    rest = weight - weight @ features.T @ features
+    assert torch.allclose(run.log["rest"], rest.norm(dim=-1).expand(6, -1, -1, -1), atol=1e-12, rtol=0)
+    assert torch.allclose(run.log["coordinates"][-1], dense.params["weight"] @ features.T, atol=1e-9, rtol=0)
+    assert (run.log["coordinates"][-1] - run.log["coordinates"][0]).abs().max() > 0.05
+
+
+@pytest.mark.parametrize("name", ["flow", "bounded flow"])
+def test_the_flow_knows_the_space_around_its_coordinates(name):
+    weight, sample, features = space(200)
+    run = fit_patches({"weight": weight}, tuple(sample), COORDINATES[name], steps=3, log_at=[3], features={"weight": features})
+    bare = fit_patches({"weight": weight @ features.T}, tuple(sample), COORDINATES[name], steps=3, log_at=[3])
+    assert (run.log["time"] > 1.5 * bare.log["time"]).all()
+
+
+def test_a_run_in_coordinates_stops_and_goes_on():
+    weight, sample, features = space(40)
+    optimizer, how = COORDINATES["flow"], {"features": {"weight": features}}
+    free = fit_patches({"weight": weight}, tuple(sample), optimizer, **how)
+    half = fit_patches({"weight": weight}, tuple(sample), optimizer, steps=10, log_at=[0, 4, 8], **how)
+    assert half.params["weight"].shape == weight.shape
+    # Out of the coordinates and into them again: equal up to rounding.
+    whole = fit_patches(half, tuple(sample), optimizer, log_at=[12, 16, 20], **how)
+    assert torch.allclose(whole.params["weight"], free.params["weight"], atol=1e-10, rtol=0)
+    assert torch.allclose(whole.log["time"], free.log["time"], atol=1e-10, rtol=1e-10)
+    one = torch.tensor([False, True, False])
+    run = fit_patches(
+        {"weight": weight}, tuple(sample), optimizer, until=lambda p, loss: (p["weight.rest"][:, 0, 0] > 0) & one, **how
+    )
+    assert torch.allclose(run.params["weight"][~one], free.params["weight"][~one], atol=1e-12, rtol=0)
+    assert torch.allclose(run.params["weight"][one], weight[one], atol=1e-14, rtol=0)
+
+
+def test_looking_in_coordinates_changes_nothing():
+    weight, sample, features = space(20)
+    how = {"features": {"weight": features}}
+    for optimizer in COORDINATES.values():
+        often, rare = (fit_patches({"weight": weight}, tuple(sample), optimizer, log_at=at, **how) for at in (range(21), [0]))
+        assert torch.equal(often.params["weight"], rare.params["weight"])
+
+
+@pytest.mark.parametrize("dim", [5, 6, 30])
+def test_split_and_join_are_inverse(dim):
+    features, weight = orthonormal_features(5, dim, seeded()), normal(2, 3, dim, seed=1)
+    coordinates, rest = training.split(weight, features)
+    assert coordinates.shape == (2, 3, 5) and rest.shape == weight.shape
+    assert torch.allclose(coordinates, torch.einsum("rkd,fd->rkf", weight, features), atol=1e-12, rtol=0)
+    assert (rest @ features.T).abs().max() < 1e-12
+    assert torch.allclose(training.join(coordinates, rest, features), weight, atol=1e-12, rtol=0)
+    other = training.join(coordinates + 1, rest, features)
+    assert torch.allclose(other - weight, features.sum(0).expand_as(weight), atol=1e-12, rtol=0)
+
+
+def test_coordinates_that_would_not_be_exact_are_refused():
+    weight, sample, features = space(20)
+    for wrong in (2 * features, features + 0.01, features[[0, 0, 1, 2, 3, 4]]):
+        with pytest.raises(ValueError, match="orthonormal"):
+            training.split(weight, wrong)
+        with pytest.raises(ValueError, match="orthonormal"):
+            fit_patches({"weight": weight}, tuple(sample), training.GD(0.1), features={"weight": wrong})
+    with pytest.raises(ValueError, match="dimension 20, features 19"):
+        training.split(weight, features[:, :19])
+    for optimizer in (training.Adam(), training.Adam(weight_decay=0.1), training.GD(0.1, weight_decay=0.1)):
+        with pytest.raises(ValueError, match="without weight decay"):
+            fit_patches({"weight": weight}, tuple(sample), optimizer, features={"weight": features})
+
+
+@pytest.mark.parametrize("extra", [1, 2, 30])
+def test_random_coordinates_have_the_law_of_dense_draws(extra):
+    n, n_features, scale = 4000, 3, 0.7
+    coordinates, rest = training.random_coordinates((n,), n_features, n_features + extra, scale, seeded())
+    assert coordinates.shape == (n, n_features) and rest.shape == (n,) and coordinates.dtype == rest.dtype == torch.float64
+    features = orthonormal_features(n_features, n_features + extra, seeded(1))
+    theirs, outside = training.split(scale * normal(n, n_features + extra, seed=2), features)
+    for squared in (rest.square() / scale**2, outside.norm(dim=-1).square() / scale**2):
+        # A chi-square variable with d degrees of freedom: mean d, variance 2 d, kurtosis 3 + 12 / d.
+        assert abs(squared.mean() - extra) < 5 * math.sqrt(2 * extra / n)
+        assert abs(squared.var() / (2 * extra) - 1) < 5 * math.sqrt((2 + 12 / extra) / n)
+    assert stats.ks_2samp(rest, outside.norm(dim=-1)).pvalue > 1e-5
+    for drawn in (coordinates, theirs):
+        assert (drawn.mean(0).abs() < 5 * scale / math.sqrt(n)).all()
+        second = drawn.mT @ drawn / n / scale**2 - torch.eye(n_features, dtype=torch.float64)
+        assert second.abs().max() < 5 * math.sqrt(2 / n)
+    together = torch.cat([coordinates, coordinates.abs(), rest[:, None]], 1)
+    assert np.abs(np.corrcoef(together.T)[-1, :-1]).max() < 5 / math.sqrt(n)
+
+
+@pytest.mark.parametrize("dim", [1e18, 8.0**20, 10**18])
+def test_random_coordinates_in_a_space_too_large_to_write_down(dim):
+    coordinates, rest = training.random_coordinates((3, 4, 5), 6, dim, 1e-9, seeded())
+    assert coordinates.shape == (3, 4, 5, 6) and rest.shape == (3, 4, 5)
+    assert coordinates.std().item() == pytest.approx(1e-9, rel=0.2)
+    # The norm of the rest is sharp: its relative spread is 1 / sqrt(2 dim).
+    assert torch.allclose(rest, torch.full_like(rest, 1e-9 * math.sqrt(dim)), rtol=1e-8)
+    assert rest.unique().numel() > 10
+
+
+def test_random_coordinates_without_a_rest_and_without_room():
+    coordinates, rest = training.random_coordinates((2, 3), 4, 4, 1.0, seeded())
+    assert rest.shape == (2, 3) and (rest == 0).all()
+    assert torch.equal(coordinates, normal(2, 3, 4))
+    with pytest.raises(ValueError, match="at least n_features=4"):
+        training.random_coordinates((2, 3), 4, 3, 1.0, seeded())
+
+
+@pytest.mark.parametrize("dim", [6, 50, 1e18])
+@pytest.mark.parametrize("lam", [None, 0.5])
+def test_a_run_from_random_coordinates_leaves_the_rest_untouched(dim, lam):
+    _, sample, _ = space(6)
+    scale = 0.1 / math.sqrt(dim)
+    draws = [training.random_coordinates((3, 2), WORLD.dim, dim, scale, g) for g in training.generators(0, 3)]
+    weight, rest = (torch.stack(part) for part in zip(*draws))
+    start = {"weight": weight + 0.05, "weight.rest": rest}
+    run = fit_patches(
+        start, (*sample, lam), COORDINATES["flow"], steps=1, probes={"rest": lambda p: p["weight.rest"]}, log_at=[0, 1]
+    )
+    assert torch.equal(run.params["weight.rest"], rest) and torch.equal(run.log["rest"], rest.expand(2, -1, -1, -1))
+    change = (run.params["weight"] - start["weight"]).norm(dim=-1)
+    share = change / torch.hypot(start["weight"].norm(dim=-1), rest)
+    step = run.log["time"][1]
+    assert torch.allclose(torch.maximum(share.amax((1, 2)) / 0.1, step / 20.0), torch.ones_like(step), rtol=1e-9)
