@@ -251,7 +251,10 @@ MEAN, COUNT = "1.running_mean", "1.num_batches_tracked"
 BUFFERS = {"mean": lambda p: p[MEAN], "count": lambda p: p[COUNT]}
 
 
-def train_normalised(params, steps=8, log_at=range(9), optimizer=training.GD(SIZES, momentum=0.8, weight_decay=0.01), **how):
+HEAVY = training.GD(SIZES, momentum=0.8, weight_decay=0.01)
+
+
+def train_normalised(params, steps=8, log_at=range(9), optimizer=HEAVY, **how):
     _, objective, batches = normalised()
     return training.fit(objective, params, batches, steps=steps, optimizer=optimizer, probes=BUFFERS, log_at=log_at, **how)
 

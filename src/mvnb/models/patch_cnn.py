@@ -55,8 +55,8 @@ def patch_features(
     """What each filter of a (stack of) patch networks finds, ``sum_p s(<w_r, x^(p)> + b_r)``: shape ``(..., n, filters)``.
 
     ``weight`` is ``(..., filters, dim)``, ``x`` is ``(..., n, patches, dim)``, with equal or broadcastable leading axes;
-    ``bias`` ``(..., filters)`` is zero by default; ``multiplicity`` ``(patches,)`` weighs the patches in the sum (ones by default).
-    ``power`` 1 is the ReLU.
+    ``bias`` ``(..., filters)`` is zero by default; ``multiplicity`` ``(patches,)`` weighs the patches in the sum (ones by
+    default). ``power`` 1 is the ReLU.
     """
     response = x.flatten(-3, -2) @ weight.mT  # (..., n * patches, filters)
     if bias is not None:
