@@ -124,7 +124,7 @@ def fit(
         raise ValueError(f"log_at must name steps from {first} to {steps}, got {wanted[:5]}")
     run = _begin(params, optimizer, ["loss", "time", *(probes or {})])
     outside = _enter(run.params, features, optimizer) if features else {}
-    todo = [s for s in wanted if s not in run.steps]
+    todo = set(wanted) - set(run.steps.tolist())
     bar = tqdm(total=steps - first, disable=not progress)
     with bar:
         while run.running.any() and (run.step < steps or steps in todo):
@@ -159,7 +159,7 @@ def _enter(params: Params, features: Mapping[str, Tensor], optimizer) -> Params:
     return outside
 
 
-def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, todo: list[int], until, bar) -> None:
+def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, todo: set[int], until, bar) -> None:
     """Train the running replicas until some of them stop, or to the end."""
     rows, replicas = run.running.nonzero()[:, 0], len(run.running)
     take = tuple if len(rows) == replicas else lambda batch: tuple(_rows(dict(enumerate(batch)), rows).values())

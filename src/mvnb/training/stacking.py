@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import functional_call, vmap
 
 Params = dict[str, Tensor]
 Objective = Callable[..., tuple[Tensor, Params]]
@@ -92,8 +92,10 @@ def stacked(module: nn.Module, loss: Callable[..., Tensor]) -> Objective:
         return loss(lambda x: functional_call(module, params, (x,)), *batch)
 
     def vectorised(params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
-        grads, losses = vmap(grad_and_value(one))({k: params[k] for k in names}, *batch)
-        return losses, grads
+        # The gradient of the sum is the stack of the gradients: replicas share nothing.
+        leaves = {k: params[k].detach().requires_grad_() for k in names}
+        losses = vmap(one)(leaves, *batch)
+        return losses.detach(), dict(zip(names, torch.autograd.grad(losses.sum(), list(leaves.values()))))
 
     def sequential(params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
         losses, rows = [], []
