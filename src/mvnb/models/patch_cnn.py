@@ -15,8 +15,9 @@ from torch.nn import functional as F
 from mvnb.models import _patch_kernels
 from mvnb.models.activations import smoothed_relu
 
-# Temporaries of one block of mixed pairs: about 1 MB in float32, so that they live in a core's own cache.
+# Temporaries of one block: about 1 MB in float32, so that they live in a core's own cache.
 _BLOCK_ELEMENTS = 1 << 18
+_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 class PatchCNN(nn.Module):
@@ -107,16 +108,23 @@ class PatchObjective:
         n, n_classes = y.shape[1], weight.shape[1]
         x = x.to(self.dtype).flatten(1, 2)  # (R, n * patches, dim)
         flat = (weight.flatten(1, 2) / self.threshold).to(self.dtype)  # (R, class * filter, dim)
-        # Pre-activations in units of the threshold, which cancels in the gradient: (R, n, patches, class * filter).
-        pre = torch.bmm(x, flat.mT).unflatten(1, (n, -1))
-        part = self._fused if self.compiled and x.device.type == "cpu" else self._tensors
-        loss, d_pre = part(pre, y, multiplicity[0].to(self.dtype), n_classes, lam)
-        grad = torch.bmm(d_pre.flatten(1, 2).mT, x)
+        multiplicity = multiplicity[0].to(self.dtype)
+        fused = self.compiled and x.device.type == "cpu"
+        # As many replicas at a time as fit into the cache between the two products.
+        chunk = max(1, _BLOCK_ELEMENTS // (x.shape[1] * flat.shape[1])) if fused else len(y)
+        parts = []
+        for r in (slice(start, start + chunk) for start in range(0, len(y), chunk)):
+            # Pre-activations in units of the threshold, which cancels in the gradient: (R, n, patches, class * filter).
+            pre = torch.bmm(x[r], flat[r].mT).unflatten(1, (n, -1))
+            mix = lam[r] if torch.is_tensor(lam) else lam
+            loss, d_pre = (self._fused if fused else self._tensors)(pre, y[r], multiplicity, n_classes, mix)
+            parts.append((loss, torch.bmm(d_pre.flatten(1, 2).mT, x[r])))
+        loss, grad = map(torch.cat, zip(*parts))
         return loss, {"weight": grad.to(weight.dtype).view_as(weight)}
 
     def _fused(self, pre: Tensor, y: Tensor, multiplicity: Tensor, n_classes: int, lam) -> tuple[Tensor, Tensor]:
         loss, points = np.zeros(len(pre)), y.shape[1] if lam is None else y.shape[1] ** 2
-        kind = np.dtype(str(self.dtype).removeprefix("torch.")).type
+        kind = _NUMPY[self.dtype]
         tiny = np.finfo(kind).tiny
         floor = float(tiny) ** (1 / (self.power - 1))
         scalars = [kind(v) for v in (1 / self.power, floor, tiny, self.threshold, 1 / points)]

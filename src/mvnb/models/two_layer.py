@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
+
+from mvnb.models import _two_layer_kernels
 
 
 class TwoLayer(nn.Module):
@@ -30,16 +33,28 @@ class TwoLayerObjective:
 
     An objective for :func:`mvnb.training.fit`. Called with ``params`` ``w`` ``(R, width, dim)``, ``b`` and ``a``
     ``(R, width)``, inputs ``x`` ``(R, n, dim)`` and labels ``y`` ``(R, n)`` of -1 and 1, in the floating type of ``params``,
-    it returns the mean losses ``(R,)`` and the gradients. Both slopes are taken to be 0 at the kinks.
+    it returns the mean losses ``(R,)`` and the gradients. Both slopes are taken to be 0 at the kinks. On a CPU the
+    element-wise part is compiled (``compiled=False`` for tensor operations, which a GPU always uses).
     """
 
-    def __init__(self, loss: Literal["logistic", "hinge"] = "logistic", truncated: bool = False):
+    def __init__(self, loss: Literal["logistic", "hinge"] = "logistic", truncated: bool = False, compiled: bool = True):
         if loss not in ("logistic", "hinge"):
             raise ValueError(f"loss must be 'logistic' or 'hinge', got {loss!r}")
-        self.loss, self.truncated = loss, truncated
+        self.loss, self.truncated, self.compiled = loss, truncated, compiled
 
     def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        w, b, a = params["w"], params["b"], params["a"]
+        part = self._fused if self.compiled and x.device.type == "cpu" else self._tensors
+        return part(params["w"], params["b"], params["a"], x, y)
+
+    def _fused(self, w: Tensor, b: Tensor, a: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        z = torch.bmm(x, w.mT)  # (R, n, width)
+        loss, d_a, d_b = y.new_zeros(len(y)), torch.zeros_like(a), torch.zeros_like(b)
+        arrays = [v.contiguous().numpy() for v in (z, b, a, y)]
+        cap, each = (arrays[0].dtype.type(v) for v in (1 if self.truncated else math.inf, 1 / y.shape[1]))
+        _two_layer_kernels.two_layer(*arrays, cap, each, self.loss == "logistic", loss.numpy(), d_a.numpy(), d_b.numpy())
+        return loss, {"w": torch.bmm(z.mT, x).mul_(a[..., None]), "b": d_b.mul_(a), "a": d_a}
+
+    def _tensors(self, w: Tensor, b: Tensor, a: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         z = torch.baddbmm(b[:, None], x, w.mT)  # (R, n, width)
         hidden = z.clamp_(0, 1) if self.truncated else z.relu_()
         margin = y * torch.bmm(hidden, a[..., None])[..., 0]

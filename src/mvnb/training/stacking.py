@@ -89,7 +89,7 @@ def stacked(module: nn.Module, loss: Callable[..., Tensor]) -> Objective:
     buffers = [k for k, _ in module.named_buffers()]
 
     def one(params: Params, *batch: Tensor) -> Tensor:
-        return loss(lambda x: functional_call(module, params, (x,)), *batch)
+        return loss(lambda *x: functional_call(module, params, x), *batch)
 
     def vectorised(params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
         # The gradient of the sum is the stack of the gradients: replicas share nothing.

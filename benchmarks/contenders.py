@@ -1,0 +1,136 @@
+"""Who is measured: the training core, and what one would write or pick instead."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from tasks.base import Task, jax, jnp
+
+from mvnb.training import GD, Params, fit, stack_modules, stacked
+
+CHECKED_STEPS = 3
+GEMM_SIZE = 1024
+GEMM_FLOPS = 2 * GEMM_SIZE**3
+
+
+def mvnb(task: Task, steps: int, fixed: bool = False, device="cpu", objective=None) -> Params:
+    """The training core with the hand-derived gradient; ``fixed`` trains on the task's one batch even if samples are fresh."""
+    if task.draw and not fixed:
+        batches = task.fresh(device)
+    else:
+        batches = tuple(part.to(device) for part in task.batch)
+    start = {k: p.to(device) for k, p in task.start.items()}
+    optimizer = GD(task.step_size, rates=task.rates)
+    # Logged at the start only: the loss at the end would cost one more batch.
+    return fit(objective or task.objective, start, batches, steps=steps, optimizer=optimizer, log_at=[0]).params
+
+
+def autograd(task: Task, steps: int, fixed: bool = False, device="cpu") -> Params:
+    """The training core with any module and loss, differentiated automatically."""
+    return mvnb(task, steps, fixed, device, stacked(task.modules[0], task.loss))
+
+
+def loop(task: Task, steps: int, fixed: bool = False, device="cpu", replicas: int | None = None) -> Params:
+    """One replica after the other, as one would write it; ``replicas`` trains only the first ones."""
+    finals = []
+    for r, start in enumerate(task.modules[:replicas]):
+        module = copy.deepcopy(start).to(device)
+        if task.rates:
+            groups = [{"params": [p], "lr": task.step_size * task.rates.get(k, 1.0)} for k, p in module.named_parameters()]
+        else:
+            groups = module.parameters()
+        optimizer = torch.optim.SGD(groups, lr=task.step_size)
+        generator = torch.Generator().manual_seed(r)
+        batch = tuple(part[r].to(device) for part in task.batch)
+        for _ in range(steps):
+            if task.draw and not fixed:
+                batch = tuple(part.to(device) for part in task.draw(task.sizes["samples"], generator))
+            optimizer.zero_grad()
+            task.loss(module, *batch).backward()
+            optimizer.step()
+        finals.append(module)
+    return stack_modules(finals)
+
+
+def jax_keys(n: int):
+    """Keys of JAX's random bit generator; the default one takes many times longer to compile and to run on a CPU."""
+    return jax.random.split(jax.random.key(0, impl="rbg"), n)
+
+
+class Compiled:
+    """The whole training in JAX, compiled: a scan over steps, vectorised over replicas; ``seconds`` is what that took."""
+
+    def __init__(self, task: Task, steps: int, fixed: bool = False):
+        fresh = task.draw is not None and not fixed
+
+        def train(params, source):
+            def step(carry, _):
+                params, key = carry
+                batch = source
+                if fresh:
+                    key, now = jax.random.split(key)
+                    batch = task.jax_draw(now)
+                loss, grads = jax.value_and_grad(task.jax_loss)(params, *batch)
+                params = {k: p - task.step_size * task.rates.get(k, 1.0) * grads[k] for k, p in params.items()}
+                return (params, key), loss
+
+            (params, _), losses = jax.lax.scan(step, (params, source if fresh else None), None, steps)
+            return params, losses
+
+        self._start = {k: jnp.asarray(p.numpy()) for k, p in task.start.items()}
+        if fresh:
+            self._source = jax_keys(task.replicas)
+        else:
+            self._source = tuple(jnp.asarray(part.numpy()) for part in task.batch)
+        began = time.perf_counter()
+        self._run = jax.jit(jax.vmap(train)).lower(self._start, self._source).compile()
+        self.seconds = time.perf_counter() - began
+
+    def __call__(self) -> Params:
+        params, _ = jax.block_until_ready(self._run(self._start, self._source))
+        return params
+
+
+def clock(call: Callable, *args, threads: int = 1, **kwargs) -> float:
+    """Seconds that a call takes with this number of PyTorch threads, the graphics card's work included."""
+    torch.set_num_threads(threads)
+    cuda = torch.cuda.is_available()
+    if cuda:
+        torch.cuda.synchronize()
+    began = time.perf_counter()
+    call(*args, **kwargs)
+    if cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def gemm_seconds() -> float:
+    """Seconds of a large float32 matrix product of ``GEMM_FLOPS`` operations on one core."""
+    a = torch.full((GEMM_SIZE, GEMM_SIZE), 0.5)
+    return clock(torch.mm, a, a)
+
+
+def as_torch(arrays: dict) -> Params:
+    """JAX arrays as tensors."""
+    return {k: torch.from_numpy(np.array(v)) for k, v in arrays.items()}
+
+
+def disagreements(task: Task, device="cpu") -> dict[str, float]:
+    """How far each contender is from ``mvnb`` after a few steps on the task's one batch: the proof that they do the same.
+
+    The largest distance of two results, parameter by parameter, relative to how far training moved the parameter.
+    """
+    results = {"loop": loop(task, CHECKED_STEPS, fixed=True, device=device)}
+    if task.has_autograd:
+        results["autograd"] = autograd(task, CHECKED_STEPS, fixed=True, device=device)
+    if jax and device == "cpu":
+        results["jax"] = as_torch(Compiled(task, CHECKED_STEPS, fixed=True)())
+    ours = mvnb(task, CHECKED_STEPS, fixed=True, device=device)
+    moved = {k: (p.cpu() - task.start[k]).norm() for k, p in ours.items()}
+    return {
+        name: max(((theirs[k] - p).norm().cpu() / moved[k]).item() for k, p in ours.items()) for name, theirs in results.items()
+    }

@@ -1,0 +1,180 @@
+"""Results as a page: ``python benchmarks/report.py RESULT.json [RESULT.json ...]``.
+
+Reads what ``pytest benchmarks --benchmark-json=RESULT.json`` wrote, one file a setting, and writes ``RESULTS.md`` and the
+compact ``results.json`` beside this file, and the figure of the book's page on costs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from draw import draw
+
+HERE = Path(__file__).parent
+PICTURE = HERE.parent / "book" / "_static" / "what-it-costs.svg"
+STEPS = 500  # length of the run whose total time, compilation included, is compared
+TITLES = {"1": "One core", "2": "Two cores", "cuda": "Graphics card"}
+
+HOW_TO_READ = f"""\
+`mvnb` is `mvnb.training.fit` with a gradient written by hand, on one thread: it is meant to run as one process per core.
+Every other column is another contender's time divided by its own, so that **above 1 `mvnb` is faster**:
+
+- *loop*: a loop over seeds with a module, `loss.backward()` and `torch.optim.SGD`, on all cores of the setting;
+- *autograd*: `fit` with `training.stacked(module, loss)`, for a model that brings no gradient, on one thread;
+- *a thread per core*: the same program with as many PyTorch threads as the setting has cores, where that is more than one;
+- *JAX*: `jit(vmap(scan))` over replicas and steps, on all cores of the setting, in the fastest of several ways to write
+  the loss and with the fastest of its generators; then the total time of a run of {STEPS} steps, JAX's compilation included.
+
+*Share of bound* is the time that the matrix products of a step would take at the measured rate of a large float32 product on
+one core, divided by the time `mvnb` takes. It is low where the work is not in matrix products: Midpoint Mixup spends its
+time on single numbers of all pairs of points, the online rows on drawing samples. All contenders start from the same
+parameters and do the same arithmetic in float32: before anything is timed, three steps on the same data must agree. They take
+turns, and what is reported are medians over rounds; expect a tenth of scatter on a machine that is not idle.
+"""
+
+
+def _row(benchmark: dict) -> dict:
+    info = benchmark["extra_info"]
+    seconds, bound = info["seconds"], info.get("bound")
+    ours = seconds["mvnb"]
+    ratios = {name: seconds[name] / ours for name in ("loop", "autograd", "threads", "jax") if name in seconds}
+    if "jax" in seconds:
+        ratios["jax_run"] = (info["jax_compile"] + STEPS * seconds["jax"]) / (STEPS * ours)
+    row = {"name": info.get("row"), "sizes": info["sizes"], "seconds": seconds, "ratios": ratios}
+    row |= {k: info[k] for k in ("jax_compile", "gemm_rate") if k in info}
+    if bound is not None:
+        row["share_of_bound"] = bound / ours
+    return row
+
+
+def _setting(result: dict) -> dict:
+    setting = {"device": result["machine_info"]["device"], "rows": [], "sweep": [], "slopes": {}, "memory": {}}
+    for benchmark in result["benchmarks"]:
+        info = benchmark["extra_info"]
+        if "row" in info:
+            setting["rows"].append(_row(benchmark))
+        elif "sweep" in info:
+            setting["sweep"] = info["sweep"]
+        elif "slopes" in info:
+            setting["slopes"][info["slopes"]] = info["axes"]
+        elif "memory" in info:
+            setting["memory"][info["memory"]] = info["megabytes"]
+        elif "first_call" in info:
+            setting["first_call"] = info["first_call"]
+    return setting
+
+
+def _short(value):
+    """The same tree with floats of four digits."""
+    if isinstance(value, dict):
+        return {k: _short(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_short(v) for v in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def summary(results: list[dict]) -> dict:
+    """What the results of all settings say, as a plain dictionary."""
+    info = results[0]["machine_info"]
+    machine = {"cpu": info["cpu"].get("brand_raw"), "cores": info["cpu"].get("count"), "python": info["python_version"]}
+    settings = {result["machine_info"]["setting"]: _setting(result) for result in results}
+    return _short({"machine": machine | {"versions": info["versions"]}, "steps": STEPS, "settings": settings})
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _number(value: float | None, form: str = "{:.2f}") -> str:
+    return "–" if value is None else form.format(value)
+
+
+def _ratio(value: float | None) -> str:
+    return _number(value, "{:.2f}" if value and value < 10 else "{:.0f}")
+
+
+def _rows(setting: dict, jax: bool) -> str:
+    columns = {"loop": "loop ÷ mvnb", "autograd": "autograd ÷ mvnb", "threads": "mvnb, a thread per core ÷ mvnb"}
+    columns |= {"jax": "JAX ÷ mvnb", "jax_run": f"JAX ÷ mvnb, {STEPS} steps with compilation"}
+    if not any("threads" in row["ratios"] for row in setting["rows"]):
+        del columns["threads"]
+    header = ["task", "sizes", "mvnb, ms a step", *columns.values(), "share of bound"]
+    lines = []
+    for row in setting["rows"]:
+        sizes = ", ".join(f"{v} {k}" for k, v in row["sizes"].items())
+        ratios = [_ratio(row["ratios"].get(name)) for name in columns]
+        share = _number(row.get("share_of_bound"), "{:.0%}")
+        lines.append([row["name"], sizes, _number(1e3 * row["seconds"]["mvnb"]), *ratios, share])
+    text = _table(header, lines)
+    if setting["device"]:
+        text += f"\nPyTorch on {setting['device']}; JAX and the bound are left out.\n"
+    elif not jax:
+        text += "\nJAX is not installed; its columns are empty.\n"
+    sampled = [row for row in setting["rows"] if "sampling" in row["seconds"]]
+    if sampled:
+        parts = [f"{row['name']} {row['seconds']['sampling'] / row['seconds']['mvnb']:.0%}" for row in sampled]
+        text += f"\nShare of `mvnb`'s time that draws samples: {'; '.join(parts)}.\n"
+    if "first_call" in setting:
+        cold, cached = setting["first_call"]["cold"], setting["first_call"]["cached"]
+        text += (
+            f"\nFirst call of `PatchObjective` on a machine: {cold['plain']:.1f} s for ERM, {cold['mixed']:.1f} s for mixed "
+            f"pairs, compiled once and kept on disk; in a later process {cached['plain']:.2f} s for the first of the two, "
+            f"{cached['mixed']:.2f} s for the second. These are not in the table.\n"
+        )
+    return text
+
+
+def _sweep(setting: dict) -> str:
+    lines = []
+    for row in setting["sweep"]:
+        per_replica = (
+            _number(row["seconds"].get(name) and 1e6 * row["seconds"][name], "{:.1f}") for name in ("mvnb", "jax", "loop")
+        )
+        lines.append([str(row["replicas"]), *per_replica])
+    return _table(["replicas", "mvnb", "JAX", "loop"], lines)
+
+
+def _slopes(setting: dict) -> str:
+    lines = []
+    for objective, axes in setting["slopes"].items():
+        for axis, found in axes.items():
+            sizes, times = (
+                ", ".join(map(form, found[k])) for k, form in (("sizes", str), ("seconds", lambda s: f"{1e3 * s:.2f}"))
+            )
+            name = "samples" if axis == "n" else axis
+            lines.append([f"{objective}, {name}", sizes, times, _number(found["slope"])])
+    return _table(["objective, size", "sizes", "ms a step", "slope"], lines)
+
+
+def markdown(found: dict) -> str:
+    """The page."""
+    machine = found["machine"]
+    versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items() if v)
+    text = "# How fast the training core is\n\n"
+    text += f"{machine['cpu']}, {machine['cores']} cores; Python {machine['python']}, {versions}.\n\n{HOW_TO_READ}"
+    for name, setting in found["settings"].items():
+        text += f"\n## {TITLES.get(name, f'{name} cores')}\n\n{_rows(setting, machine['versions'].get('jax'))}"
+        if setting["sweep"]:
+            text += f'\n### Microseconds per replica and step of "ERM, small"\n\n{_sweep(setting)}'
+        if setting["slopes"]:
+            text += "\n### Growth of `mvnb`'s time per step\n\nSlope of log time against log size; pairs of samples make it 2 "
+            text += f"under Midpoint Mixup.\n\n{_slopes(setting)}"
+        if setting["memory"]:
+            peaks = (f"{k} {v['peak']:.0f} MB" for k, v in setting["memory"].items())
+            imports = max(v["imports"] for v in setting["memory"].values())
+            text += f"\nPeak memory with 256 replicas, {imports:.0f} MB of it the imports: {', '.join(peaks)}.\n"
+    return text
+
+
+def main(paths: list[str]) -> None:
+    found = summary([json.loads(Path(path).read_text()) for path in paths])
+    (HERE / "results.json").write_text(json.dumps(found, indent=1) + "\n")
+    (HERE / "RESULTS.md").write_text(markdown(found))
+    draw(found, PICTURE)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

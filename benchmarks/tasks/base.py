@@ -1,0 +1,68 @@
+"""What a task is: one piece of training in the terms of every contender."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from mvnb.training import Fresh, Objective, Params, generators, stack_modules
+
+try:
+    import jax
+    from jax import numpy as jnp
+except ImportError:  # an optional extra: its column stays empty
+    jax = jnp = None
+
+
+@dataclass
+class Task:
+    """Replicas of one network, each with its own start and data, trained by gradient descent in float32.
+
+    ``modules`` are the networks at their starts. ``loss(f, *batch)`` is the loss of one replica as one would write it, with
+    ``f`` the module; ``jax_loss(params, *batch)`` the same in JAX. ``objective`` is that of the whole stack, with its gradient
+    written by hand. ``batch`` is a stacked batch; where samples are fresh at every step, ``draw(n, generator)`` and
+    ``jax_draw(key)`` return one of a single replica, and ``block`` is that of :class:`mvnb.training.Fresh`. ``rates``
+    multiplies the step size of the parameters it names. ``flops`` counts the multiplications and additions in the matrix
+    products that one step of all replicas cannot do without.
+    """
+
+    sizes: dict[str, int]
+    modules: list[nn.Module]
+    objective: Objective
+    loss: Callable[..., Tensor]
+    jax_loss: Callable
+    flops: float
+    batch: tuple[Tensor, ...] = ()
+    draw: Callable | None = None
+    jax_draw: Callable | None = None
+    block: int = 1
+    step_size: float = 0.1
+    rates: Mapping[str, float] = field(default_factory=dict)
+    has_autograd: bool = True
+
+    def __post_init__(self):
+        if self.draw:
+            self.batch = self.fresh()(0)
+
+    @property
+    def replicas(self) -> int:
+        """Number of replicas, R."""
+        return len(self.modules)
+
+    @cached_property
+    def start(self) -> Params:
+        """The stacked parameters before the first step."""
+        return stack_modules(self.modules)
+
+    def fresh(self, device="cpu") -> Fresh:
+        """The stream of fresh samples, from its beginning."""
+        return Fresh(self.draw, self.sizes["samples"], generators(0, self.replicas), self.block, device)
+
+
+def normal(*shape: int, seed: int, scale: float = 1.0) -> Tensor:
+    """Independent ``N(0, scale^2)`` variables in float32."""
+    return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))

@@ -1,0 +1,94 @@
+"""Every contender on every row, and a sweep over replicas: ratios from one run in which the contenders take turns."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+from contenders import GEMM_FLOPS, Compiled, autograd, clock, disagreements, gemm_seconds, jax, loop, mvnb
+from tasks import ROWS, Task, multi_view
+
+ROUNDS = 7
+TARGET = 0.2  # seconds of one timed call
+LOOPED = 2  # replicas in a timed loop: all of them cost their number times as much as one
+SWEEP = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+def _within_target(seconds_per_step: float) -> int:
+    return int(min(max(TARGET / seconds_per_step, 1), 1000))
+
+
+def timer(contender, task: Task, share: float = 1.0, **kwargs):
+    """A function that measures seconds per step of all replicas; ``share`` is the share of them that the contender trains."""
+    clock(contender, task, 1, **kwargs)
+    steps = 1
+    while (seconds := clock(contender, task, steps, **kwargs)) < TARGET / 10 and steps < 1000:
+        steps *= 4
+    steps = _within_target(seconds / steps)
+    return lambda: clock(contender, task, steps, **kwargs) / steps / share
+
+
+def jax_timer(task: Task):
+    """The same for JAX, with the seconds that compiling took. The number of steps is compiled in."""
+    look = Compiled(task, 4)
+    look()
+    steps = _within_target(clock(look) / 4)
+    run = Compiled(task, steps)
+    run()
+    return lambda: clock(run) / steps, run.seconds
+
+
+def take_turns(benchmark, timers: dict) -> dict:
+    """The median of every timer, over rounds in which all of them run one after the other."""
+    values = {name: [] for name in timers}
+    last = list(timers)[-1]
+
+    def measure(name):
+        values[name].append(timers[name]())
+
+    def others():
+        for name in timers:
+            if name != last:
+                measure(name)
+
+    # The library sees the last one; what the report reads are the medians of all.
+    benchmark.pedantic(measure, (last,), setup=others, rounds=ROUNDS, iterations=1)
+    return {name: median(found) for name, found in values.items()}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_row(benchmark, name, cores, device):
+    task = ROWS[name]()
+    extra = {"row": name, "sizes": task.sizes, "first_call": clock(mvnb, task, 1, device=device)}
+    distances = disagreements(task, device)
+    assert max(distances.values()) < 1e-3, distances
+    few = min(LOOPED, task.replicas)
+    timers = {"loop": timer(loop, task, few / task.replicas, threads=cores, device=device, replicas=few)}
+    if cores > 1 and device == "cpu":
+        timers["threads"] = timer(mvnb, task, threads=cores)
+    if task.has_autograd:
+        timers["autograd"] = timer(autograd, task, device=device)
+    if jax and device == "cpu":
+        timers["jax"], extra["jax_compile"] = jax_timer(task)
+    if task.draw:
+        timers["sampling"] = timer(lambda task, steps: [*map(task.fresh(device), range(steps))], task)
+    found = take_turns(benchmark, timers | {"gemm": gemm_seconds, "mvnb": timer(mvnb, task, device=device)})
+    extra["gemm_rate"] = GEMM_FLOPS / found.pop("gemm")
+    if device == "cpu":
+        extra["bound"] = task.flops / extra["gemm_rate"]
+    benchmark.extra_info.update(extra, seconds=found)
+
+
+def test_sweep(benchmark, cores, device):
+    """Replicas of "ERM, small": one after the other costs the same for each, side by side less and less until it is flat."""
+    timers = {}
+    for replicas in SWEEP:
+        task = multi_view(replicas)
+        if replicas <= 4:
+            timers["loop", replicas] = timer(loop, task, threads=cores, device=device)
+        if jax and device == "cpu":
+            timers["jax", replicas], _ = jax_timer(task)
+        timers["mvnb", replicas] = timer(mvnb, task, device=device)
+    found = take_turns(benchmark, timers)
+    sweep = [{name: found[name, n] / n for name in ("mvnb", "jax", "loop") if (name, n) in found} for n in SWEEP]
+    benchmark.extra_info["sweep"] = [{"replicas": n, "seconds": seconds} for n, seconds in zip(SWEEP, sweep)]
