@@ -6,6 +6,7 @@ Everything here works on a stack of replicas: weights carry a leading axis R, da
 from __future__ import annotations
 
 import math
+from itertools import repeat
 
 import numpy as np
 import torch
@@ -113,13 +114,13 @@ class PatchObjective:
         # As many replicas at a time as fit into the cache between the two products.
         chunk = max(1, _BLOCK_ELEMENTS // (x.shape[1] * flat.shape[1])) if fused else len(y)
         parts = []
-        for r in (slice(start, start + chunk) for start in range(0, len(y), chunk)):
-            # Pre-activations in units of the threshold, which cancels in the gradient: (R, n, patches, class * filter).
-            pre = torch.bmm(x[r], flat[r].mT).unflatten(1, (n, -1))
-            mix = lam[r] if torch.is_tensor(lam) else lam
-            loss, d_pre = (self._fused if fused else self._tensors)(pre, y[r], multiplicity, n_classes, mix)
-            parts.append((loss, torch.bmm(d_pre.flatten(1, 2).mT, x[r])))
-        loss, grad = map(torch.cat, zip(*parts))
+        for xs, ws, ys, mix in zip(*(_split(v, chunk) for v in (x, flat, y, lam))):
+            # Pre-activations in units of the threshold, which cancels in the gradient: (R, n * patches, class * filter).
+            pre = torch.bmm(xs, ws.mT)
+            shaped = pre.view(len(ys), n, -1, pre.shape[-1])
+            loss, d_pre = (self._fused if fused else self._tensors)(shaped, ys, multiplicity, n_classes, mix)
+            parts.append((loss, torch.bmm(d_pre.view(pre.shape).mT, xs)))
+        loss, grad = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts))
         return loss, {"weight": grad.to(weight.dtype).view_as(weight)}
 
     def _fused(self, pre: Tensor, y: Tensor, multiplicity: Tensor, n_classes: int, lam) -> tuple[Tensor, Tensor]:
@@ -189,6 +190,13 @@ class PatchObjective:
         slope = _integer_power(rise, self.power - 1)
         value = u.sub_(rise).addcmul_(slope, rise, value=1 / self.power)
         return value, slope
+
+
+def _split(v, size: int):
+    """The parts of a tensor along its first axis; anything else is the same for all of them."""
+    if not torch.is_tensor(v):
+        return repeat(v)
+    return (v,) if size >= len(v) else v.split(size)
 
 
 def _integer_power(x: Tensor, exponent: int) -> Tensor:
