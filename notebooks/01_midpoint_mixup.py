@@ -52,8 +52,8 @@ linear_steps = 1000  # gradient steps of the linear model
 erm_steps = 500  # gradient steps of ERM
 midpoint_steps = 1000  # gradient steps of Midpoint Mixup
 dim_exponent = 20  # exponent of the theorem's dimension, d = k^20 (4 to 60)
-dim_replicas = 6  # runs there; Midpoint Mixup trains half of them (2 or more)
-dim_steps = 1600  # steps there
+dim_replicas = 6  # runs there; Midpoint Mixup trains a third of them (2 or more)
+dim_steps = 3600  # steps of Midpoint Mixup there; a third of it where less is needed
 dataset = "digits"  # or mnist5k, mnist, fashion_mnist, cifar10, cifar100
 n_train = 2000  # training images used at most; 0 for all
 image_network = "small"  # "small" (three convolutions) or "resnet18" (the paper's)
@@ -1039,10 +1039,13 @@ for name, (none, one, both) in counts.items():
     print(
         f"{name:31s} none {none:3d}   one {one:3d}   both {both:3d}   of {none + one + both}"
     )
+best_filter = probes.own_correlations(midpoint.params["weight"]).argmax(2).cpu().numpy()
+together = (best_filter[..., 0] == best_filter[..., 1])[midpoint_learned == 2]
+print(f"both features in one filter: {together.mean():.0%} of classes with both")
 
 # %% [markdown]
 # Read it off: under ERM almost every class has exactly one feature; under Midpoint Mixup a class that is fitted has both. The classes that Midpoint Mixup has not fitted yet are late, not lost: their best initial correlation is small, and the
-# escape time grows with its power $-6$. (Give `midpoint_steps` a larger value and watch them come.)
+# escape time grows with its power $-6$. And the two features of a class sit in *one* filter; why, and that it need not be so, [comes further down](#01-own-dimension). (Give `midpoint_steps` a larger value and watch them come.)
 #
 # Now the theory against each single class: does {eq}`eq-01-winner` name the right winner, and the right time? (A step that lets a filter grow by 3 % lags behind the flow; that alone accounts for a median
 # error of several percent, and the error shrinks with the step.)
@@ -1308,129 +1311,131 @@ ledger.record(
 # - *Time.* ERM's push on what is learned fades, so its steps may grow as time goes by. The midpoint's does not fade: learned filters settle at an optimum within a time of the order $10^2$, and an explicit step of the flow cannot be longer than that. But a filter that races for a time
 #   of $10^{54}$ sees the learned ones *settled*. So every filter beyond the threshold gets a clock of its own, and time is set by the others. It is what the flow tends to as the weights shrink. At $\sigma=0.011$, where both can be run, it teaches the same features, and nine escape times in ten differ by less than a factor of 2.
 #
-# **Prediction.** What was true of most classes is true of all: one feature under ERM, both under Midpoint Mixup.
+# And one thing can be taken apart. The theorem holds wherever the signal patches lie. With jittered places, a midpoint of two points of a class may put *both* features into one patch; with fixed places, the first feature on patch 1 and the second on patch 2, it never does.
+#
+# **Prediction.** What was true of most classes is true of all: one feature under ERM, both under Midpoint Mixup. But a filter that has learned the first feature sees a patch with both at full slope, so with jittered places the second should come at once and in the *same* filter; with fixed places it has
+# to wait until another filter escapes by itself.
 
 # %%
 theorem_dim = float(n_classes) ** dim_exponent
-quiet = replace(
-    world,
-    n_patches=30 * n_patches,
-    noise_low=noise_coefficient / 30,
-    noise_high=noise_coefficient / 30,
-)
 dim_generators = training.generators(seed + 3 * 10**6, dim_replicas)
-dim_data = training.stack([quiet.sample(n_points, g) for g in dim_generators])
-drawn = [
-    training.random_coordinates(
-        (n_classes, n_filters), world.dim, theorem_dim, theorem_dim**-0.5, g
+dim_test, dim_data = {}, {}
+for placement in ("fixed", "jittered"):
+    quiet = replace(
+        world,
+        n_patches=30 * n_patches,
+        noise_low=noise_coefficient / 30,
+        noise_high=noise_coefficient / 30,
+        placement=placement,
+        slots=3 if placement == "jittered" else None,
     )
-    for g in dim_generators
-]
-dim_start = torch.stack([coordinates for coordinates, _ in drawn])
-print(
-    f"d = {theorem_dim:.3g}; coordinates of a filter: {dim_start.std():.2g};", end=" "
+    sample = training.stack([quiet.sample(n_points, g) for g in dim_generators])
+    dim_data[placement] = [part.to(device) for part in sample]
+    sample = quiet.sample(len(fresh_labels), dim_generators[0], y=fresh_labels)
+    dim_test[placement] = type(sample)(*(part.to(device) for part in sample))
+coordinates, rest = zip(
+    *(
+        training.random_coordinates(
+            (n_classes, n_filters), world.dim, theorem_dim, theorem_dim**-0.5, g
+        )
+        for g in dim_generators
+    )
 )
-print(
-    f"norm of what lies outside: {torch.stack([rest for _, rest in drawn]).mean():.6f}"
-)
-quiet_test = quiet.sample(
-    len(fresh_labels), torch.Generator().manual_seed(seed + 10**6), y=fresh_labels
-)
-quiet_test = type(fresh)(*(part.to(device) for part in quiet_test))
+dim_start = torch.stack(coordinates).to(device)
+print(f"d = {theorem_dim:.3g}; coordinates of a filter: {dim_start.std():.2g};")
+print(f"norm of what lies outside: {torch.stack(rest).mean():.6f}")
 
 # %%
-escape_unit = (
-    theorem_dim * 0.011**2
-) ** 3  # escape times grow like sigma^-6 = d^3; this is 1 at sigma = 0.011
-in_theorem_dim, theorem_dim_learned = {}, {}
-for name, runs, extra, optimizer in (
-    (
-        "ERM",
-        dim_replicas,
-        (),
-        training.FlowGD(
-            relative=0.2, absolute=5, knee=threshold, horizon=1e5 * escape_unit
-        ),
+# Escape times grow like sigma^-6 = d^3; in this unit they are those at sigma = 0.011.
+unit = (theorem_dim * 0.011**2) ** 3
+racing = {"knee": threshold, "relative": 0.3}
+settings = {  # placement, runs, steps, mixing, how to step
+    "ERM, fixed places": (
+        *("fixed", dim_replicas, dim_steps // 3, ()),
+        training.FlowGD(absolute=5, horizon=1e5 * unit, **racing),
     ),
-    (
-        "Midpoint Mixup",
-        (dim_replicas + 1) // 2,
-        (0.5,),
-        training.FlowGD(
-            relative=0.2,
-            absolute=0.3,
-            knee=threshold,
-            relax=80,
-            horizon=1e6 * escape_unit,
-        ),
+    "Midpoint Mixup, fixed places": (
+        *("fixed", (dim_replicas + 2) // 3, dim_steps, (0.5,)),
+        training.FlowGD(absolute=0.5, relax=80, horizon=1e8 * unit, **racing),
     ),
-):
+    "Midpoint Mixup, jittered places": (
+        *("jittered", (dim_replicas + 2) // 3, dim_steps // 3, (0.5,)),
+        training.FlowGD(absolute=0.5, relax=80, horizon=1e8 * unit, **racing),
+    ),
+}
+
+# %%
+dim_run, dim_learned, same_filter = {}, {}, {}
+for name, (placement, runs, steps, mixing, optimizer) in settings.items():
     run = training.fit(
         PatchObjective(act_power, threshold, torch.float64),
-        {"weight": dim_start[:runs].to(device)},
-        (*(part[:runs].to(device) for part in dim_data), *extra),
-        steps=dim_steps,
+        {"weight": dim_start[:runs]},
+        (*(part[:runs] for part in dim_data[placement]), *mixing),
+        steps=steps,
         optimizer=optimizer,
         probes={"best": lambda p: probes.max_correlation(p["weight"])},
-        log_at=training.log_steps(dim_steps, 301),
+        log_at=training.log_steps(steps, 401),
     )
-    in_theorem_dim[name] = run
-    theorem_dim_learned[name] = features_learned(run.params, test=quiet_test)
-    none, one, both = np.bincount(theorem_dim_learned[name].ravel(), minlength=3)
-    print(f"{name:15s} none {none:3d}   one {one:3d}   both {both:3d}")
+    dim_run[name] = run
+    dim_learned[name] = features_learned(run.params, test=dim_test[placement])
+    best_filter = probes.own_correlations(run.params["weight"]).argmax(2).cpu()
+    same_filter[name] = (best_filter[..., 0] == best_filter[..., 1]).numpy()
+    none, one, both = np.bincount(dim_learned[name].ravel(), minlength=3)
+    print(f"{name:32s} none {none:2d}   one {one:2d}   both {both:2d}")
+jittered = "Midpoint Mixup, jittered places"
+print(f"jittered: both features in one filter for {same_filter[jittered].mean():.0%}")
 
 # %% tags=["hide-input"]
-fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.4), sharex=True, sharey=True)
-for ax, (name, run) in zip(axes, in_theorem_dim.items()):
-    clock = run.log["time"][:, 0].numpy() / escape_unit
+fig, axes = plt.subplots(1, 3, figsize=(7.5, 3.2), sharex=True, sharey=True)
+for ax, (name, run) in zip(axes, dim_run.items()):
+    color = figures.COLORS[name.split(",")[0]]
+    clock = run.log["time"][:, 0].numpy() / unit
     best = run.log["best"][:, 0].numpy()  # (T, n_classes, 2)
     order = best[-1].argsort(-1)
-    for rank, style, label in ((1, "-", "its stronger"), (0, "--", "its weaker")):
+    for rank, style in ((1, "-"), (0, "--")):
         lines = np.take_along_axis(best, order[None, :, rank, None], -1)[..., 0]
-        ax.plot(clock, lines, style, color=figures.COLORS[name], lw=1.1)
-        ax.plot([], [], style, color=figures.COLORS[name], label=label)
+        ax.plot(clock, lines, style, color=color, lw=1)
     ax.axhline(threshold, color="#999999", lw=0.8)
-    ax.set(xscale="log", yscale="log", title=name)
-    ax.set_xlim(3e1, 1e6)
-    ax.set_xlabel(r"flow time, in units of $(0.011/\sigma)^6$")
-    ax.legend(loc="center left", frameon=False)
+    ax.set(xscale="log", yscale="log", xlim=(1e2, 1e8))
+    ax.set_title(name.replace(", ", "\n"), fontsize=10.5)
+axes[1].set_xlabel(r"flow time, in units of $(0.011/\sigma)^6$")
 axes[0].set_ylabel("best correlation with a feature")
 figures.show(
     fig,
-    title="At $d=k^{20}$ features are learned one by one: half of them, or all",
-    alt="Best correlations of one network's classes with their two features against flow time, both axes logarithmic, at "
-    "d of about 10 to the 18. All start near 10 to the minus 9 and jump above the threshold at separate times. ERM: one "
-    "line of every class jumps, the other stays. Midpoint Mixup: both jump.",
+    title=r"At $d=k^{20}$: half of the features, all of them in turn, or in pairs",
+    alt="Best correlations of one network's classes with their two features against flow time, both axes logarithmic, at d of "
+    "about 10 to the 18; solid for the stronger feature, dashed for the weaker. All start near 10 to the minus 9 and jump above "
+    "the threshold. ERM: only the solid lines jump. Midpoint Mixup with fixed places: dashed lines jump later than the solid "
+    "ones. With jittered places: each dashed line jumps together with its solid one.",
 )
 
 # %% [markdown]
-# Every vertical line is a filter that crosses eight orders of magnitude in a small part of the time that it waited. Under ERM the weaker feature of a class stays where it was drawn: when its turn would come, the class has long been fitted. Under Midpoint Mixup
-# it has its turn.
+# Each class has a solid line for its stronger feature and a dashed one for its weaker. A vertical stretch is a filter that crosses eight orders of magnitude in a small part of the time that it waited. Under ERM the weaker feature stays where it was drawn: when its turn would come, the class has long
+# been fitted. Under Midpoint Mixup with fixed places it has its turn, up to hundreds of times later. With jittered places it does not wait. So the runs of the preceding sections, with jittered places, took a short cut that the theorem does not need; what ERM
+# misses and Midpoint Mixup finds is the same either way.
 
 # %% tags=["remove-cell"]
-for id, name, learned, source, says in (
+for id, name, learned, least, source, says in (
     (
-        "erm-one-feature-own-dimension",
-        "ERM",
-        1,
-        "Theorem 4.6",
-        "At d = k^20 ERM learns exactly one feature for almost all classes",
+        *("erm-one-feature-own-dimension", "ERM, fixed places", 1, 0.95),
+        *("Theorem 4.6", "At d = k^20 ERM learns exactly one feature of a class"),
     ),
     (
-        "midpoint-both-own-dimension",
-        "Midpoint Mixup",
-        2,
-        "Theorem 4.7",
-        "At d = k^20 Midpoint Mixup learns both features of every class",
+        *("midpoint-both-own-dimension", "Midpoint Mixup, fixed places", 2, 0.8),
+        *("Theorem 4.7", "At d = k^20 Midpoint Mixup learns both, one by one"),
+    ),
+    (
+        *("midpoint-both-at-once", jittered, 2, 0.95),
+        *("Theorem 4.7", "The same where patches may coincide, at once"),
     ),
 ):
     fraction_claim(
         id,
-        theorem_dim_learned[name] == learned,
-        0.95,
+        dim_learned[name] == learned,
+        least,
         source=source,
         says=says,
-        criterion=">= 0.95 of all classes of all runs",
+        criterion=f">= {least} of all classes within the step budget",
     )
 
 # %% [markdown]
