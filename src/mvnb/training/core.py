@@ -96,10 +96,10 @@ def fit(
     objective
         Maps ``(params, *batch)`` to the losses ``(R,)`` and the gradients; parameters without a gradient stay.
     params
-        Tensors with a leading replica axis, left as they were; or an earlier :class:`Run`, which goes on from where it ended.
+        Tensors with a leading replica axis, left as they were; or an earlier run, which goes on from where it ended.
         Two halves are the whole: the same objective, batches and optimizer give the parameters and the log of one long run.
     batches
-        The one full batch, or a function of the step that returns a batch (:class:`Fresh`). Every tensor in it that has axes
+        The one full batch, or a function of the step that returns a batch (:class:`mvnb.training.Fresh`). Every tensor in it that has axes
         has the replica axis first.
     probes, log_at
         Before step s, for each s in ``log_at`` (default: start and end; ``steps`` itself is the state after the last), every
@@ -112,9 +112,12 @@ def fit(
         and so are the parameters that objective and probes see, beside ``NAME.rest``, the norm of what lies outside.
         Exact when all inputs lie in the span. The run returned is in the ambient space again.
 
-    Raises ``ValueError`` when ``steps`` is negative or less than what the run has behind it, when ``log_at`` is empty or
-    leaves the range, when a run goes on with other probes, or when feature coordinates would not be exact: Adam and weight
-    decay do not keep to the span.
+    Raises
+    ------
+    ValueError
+        When ``steps`` is negative or less than what the run has behind it, when ``log_at`` is empty or leaves the range, when
+        a run goes on with other probes, or when feature coordinates would not be exact: Adam and weight decay do not keep to
+        the span.
     """
     first = params.step if isinstance(params, Run) else 0
     wanted = sorted(set(log_at) if log_at is not None else {first, steps})
