@@ -101,13 +101,12 @@ def _rows(setting: dict, jax: bool) -> str:
     columns |= {"jax": "JAX ÷ mvnb", "jax_run": f"JAX ÷ mvnb, {STEPS} steps with compilation"}
     if not any("threads" in row["ratios"] for row in setting["rows"]):
         del columns["threads"]
-    header = ["task", "sizes", "mvnb, ms a step", *columns.values(), "share of bound"]
+    header = ["task", "mvnb, ms a step", *columns.values(), "share of bound"]
     lines = []
     for row in setting["rows"]:
-        sizes = ", ".join(f"{v} {k}" for k, v in row["sizes"].items())
         ratios = [_ratio(row["ratios"].get(name)) for name in columns]
         share = _number(row.get("share_of_bound"), "{:.0%}")
-        lines.append([row["name"], sizes, _number(1e3 * row["seconds"]["mvnb"]), *ratios, share])
+        lines.append([row["name"], _number(1e3 * row["seconds"]["mvnb"]), *ratios, share])
     text = _table(header, lines)
     if setting["device"]:
         text += f"\nPyTorch on {setting['device']}; JAX and the bound are left out.\n"
@@ -125,6 +124,11 @@ def _rows(setting: dict, jax: bool) -> str:
             f"{cached['mixed']:.2f} s for the second. These are not in the table.\n"
         )
     return text
+
+
+def _tasks(setting: dict) -> str:
+    rows = ((row["name"], ", ".join(f"{v} {k}" for k, v in row["sizes"].items())) for row in setting["rows"])
+    return "".join(f"- *{name}*: {sizes}\n" for name, sizes in rows)
 
 
 def _sweep(setting: dict) -> str:
@@ -155,6 +159,7 @@ def markdown(found: dict) -> str:
     versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items() if v)
     text = "# How fast the training core is\n\n"
     text += f"{machine['cpu']}, {machine['cores']} cores; Python {machine['python']}, {versions}.\n\n{HOW_TO_READ}"
+    text += f"\n## Sizes of the tasks\n\n{_tasks(next(iter(found['settings'].values())))}"
     for name, setting in found["settings"].items():
         text += f"\n## {TITLES.get(name, f'{name} cores')}\n\n{_rows(setting, machine['versions'].get('jax'))}"
         if setting["sweep"]:
