@@ -15,6 +15,14 @@ COLORS = {
     "Midpoint Mixup": "#D55E00",
     "Uniform Mixup": "#009E73",
     "Beta Mixup": "#CC79A7",
+    "coarse labels": "#332288",
+    "fine labels": "#117733",
+    "random labels": "#AA4499",
+    "cluster labels": "#999933",
+    "unique labels": "#882255",
+    "MAE": "#CC3311",
+    "Teacher-student": "#009988",
+    "Random features": "#888888",
     "theory": "#333333",
 }
 VIEW_COLORS = ("#56B4E9", "#E69F00")

@@ -2,23 +2,51 @@
 
 from mvnb.models.activations import smoothed_relu, smoothed_relu_grad
 from mvnb.models.linear_attention import AttentionObjective, LinearSelfAttention, prompt_moments
+from mvnb.models.mask_reconstruction import (
+    FineTuneObjective,
+    MaskedAutoencoderObjective,
+    TeacherStudentObjective,
+    head_objective,
+)
 from mvnb.models.networks import MLP, ResNet18, SmallConvNet
 from mvnb.models.patch_cnn import PatchCNN, PatchObjective, patch_features, patch_logits
+from mvnb.models.relu_patches import (
+    ReluPatchObjective,
+    compressed_detectors,
+    dense_detectors,
+    detector_masks,
+    max_read_out,
+    relu_logits,
+    relu_responses,
+    stratified_detectors,
+)
 from mvnb.models.two_layer import TwoLayer, TwoLayerObjective
 
 __all__ = [
     "MLP",
     "AttentionObjective",
+    "FineTuneObjective",
     "LinearSelfAttention",
+    "MaskedAutoencoderObjective",
     "PatchCNN",
     "PatchObjective",
+    "ReluPatchObjective",
     "ResNet18",
     "SmallConvNet",
+    "TeacherStudentObjective",
     "TwoLayer",
     "TwoLayerObjective",
+    "compressed_detectors",
+    "dense_detectors",
+    "detector_masks",
+    "head_objective",
+    "max_read_out",
     "patch_features",
     "patch_logits",
     "prompt_moments",
+    "relu_logits",
+    "relu_responses",
     "smoothed_relu",
     "smoothed_relu_grad",
+    "stratified_detectors",
 ]

@@ -15,6 +15,8 @@ def smoothed_relu(x: Tensor, power: int | float, threshold: float) -> Tensor:
     """
     if power < 1 or threshold <= 0:
         raise ValueError(f"need power >= 1 and threshold > 0, got power={power}, threshold={threshold}")
+    if power == 1:
+        return torch.relu(x)
     rise = (x / threshold).clamp(0.0, 1.0)
     return (threshold / power) * rise**power + torch.relu(x - threshold)
 

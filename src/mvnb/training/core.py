@@ -99,8 +99,8 @@ def fit(
         Tensors with a leading replica axis, left as they were; or an earlier run, which goes on from where it ended.
         Two halves are the whole: the same objective, batches and optimizer give the parameters and the log of one long run.
     batches
-        The one full batch, or a function of the step that returns a batch (:class:`mvnb.training.Fresh`). Every tensor in it that has axes
-        has the replica axis first.
+        The one full batch, or a function of the step that returns a batch (:class:`mvnb.training.Fresh`). Every tensor in it
+        that has axes has the replica axis first.
     probes, log_at
         Before step s, for each s in ``log_at`` (default: start and end; ``steps`` itself is the state after the last), every
         probe sees the parameters. Probes must not change them. The loss at ``steps`` costs one more batch.

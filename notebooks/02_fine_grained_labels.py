@@ -1,0 +1,2115 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Fine-grained labels teach the rarer feature
+#
+# > *Why Fine-grained Labels in Pretraining Benefit Generalization?*, Guan Zhe Hong, Yin Cui, Ariel Fuxman, Stanley H. Chan and
+# > Enming Luo {cite}`hong2024finegrained`.
+#
+# Trained to tell cats from dogs, a network learns what all dogs have in common $k$ times faster than what only poodles have, because it sees it $k$ times as often; then its error is gone, learning
+# all but stops, and the imbalance is frozen in. Trained on the breeds instead, the same network has to learn both, and afterwards it tells cats from dogs even where the common feature is hidden. The advantage needs labels that
+# are finer *and* agree with the features: random sub-labels leave the ratio at exactly $k$.
+#
+# ```{glue:figure} 02-contrast
+# :alt: Error over training steps in two panels. On easy samples both networks reach zero error at once. On hard samples the network trained on coarse labels stays near one hundred percent error, the one trained on fine labels is at zero.
+# :name: fig-02-contrast
+#
+# Two networks, the same inputs, both asked for the superclass of points they have not seen. On easy points the labels they were
+# trained with make no difference; on hard points, which lack the common feature, they make all of it.
+# ```
+#
+# The picture is computed [further down](#02-experiments), in about ten seconds.
+
+# %% tags=["parameters"]
+seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
+replicas = 3  # independent runs of every experiment, one stack each (2 or more)
+device = "auto"  # "auto", "cpu" or "cuda"
+n_subclasses = 8  # subclasses k of each of the two superclasses (a multiple of 4)
+dim = 64  # patch dimension d (at least 2 + 2k)
+n_patches = 16  # patches per point, P (at least 9)
+noise = 0.005  # standard deviation of the noise in every coordinate of every patch
+strong_noise = 0.2  # the same for the one strong noise patch of a hard point
+distractor_low = 0.25  # weakest distractor in a hard point (above 1/bias_lambda)
+distractor_high = 0.35  # strongest distractor in a hard point (below 1)
+bias_lambda = 20  # a bias falls by the distance its weight moves, divided by this
+step_size = 0.008  # gradient step, eta / P in the paper's notation
+coarse_neurons = 10000  # neurons drawn for each of the 2 coarse classes
+coarse_detectors = 14  # of them, detectors of each feature in the mean
+fine_neurons = 2000  # neurons drawn for each of the 2k fine classes
+fine_detectors = 10  # of them, detectors of each feature in the mean
+coarse_steps = 100  # steps under coarse labels (20 or more)
+fine_steps = 20  # steps under fine labels (20 or more)
+tune_steps = 10  # steps of fine-tuning afterwards
+ideal_step = 0.064  # gradient step of the idealised network, one detector a feature
+ideal_steps = 300  # steps of its longest run (100 or more)
+sweep_steps = 40  # steps of each run of a sweep (10 or more)
+dataset = "digits"  # or mnist5k, mnist, fashion_mnist, cifar10
+n_train = 500  # training images of every run
+image_epochs = 25  # passes over them when pretraining
+image_batch = 50  # images per step
+image_replicas = 5  # runs per kind of label (2 or more)
+
+# %% tags=["hide-input"]
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from torch import nn
+
+from mvnb import claims, figures, losses, probes, stats, training
+from mvnb.data import (
+    HierarchicalMultiView,
+    cluster_within,
+    grouped_labels,
+    hierarchical,
+    hierarchy_level,
+    load_images,
+    random_ids,
+    rebalanced_counts,
+)
+from mvnb.models import (
+    MLP,
+    ReluPatchObjective,
+    compressed_detectors,
+    dense_detectors,
+    detector_masks,
+    max_read_out,
+    relu_logits,
+    relu_responses,
+    stratified_detectors,
+)
+from mvnb.theory import fine_grained_labels as theory
+
+# %% tags=["hide-input"]
+figures.use_style()
+COLORS = figures.COLORS
+ledger = claims.Ledger("02_fine_grained_labels")
+device = training.pick_device(device)
+print(f"device: {device.type}")
+
+
+def note(ax, text, xy, offset=(5, 4), **style):
+    """Text beside a point, the offset in points."""
+    ax.annotate(text, xy, xytext=offset, textcoords="offset points", **style)
+
+
+# %% tags=["hide-input"]
+# What may be wrong with the parameters shows here, before anything is trained.
+if n_subclasses < 4 or n_subclasses % 4:
+    raise ValueError(f"n_subclasses must be a multiple of 4, got {n_subclasses}")
+rate = 1 / bias_lambda
+world = HierarchicalMultiView(
+    n_subclasses,
+    dim,
+    n_patches,
+    jitter=0.05,
+    noise=noise,
+    strong_noise=strong_noise,
+    distractor_low=distractor_low,
+    distractor_high=distractor_high,
+)
+k, signal = n_subclasses, world.signal_patches
+alpha = theory.mean_coefficient(world.jitter)
+weak_mean = (distractor_low + distractor_high) / 2
+k_star = theory.critical_subclasses(
+    signal, alpha, world.distractor_patches, weak_mean, rate
+)
+
+# %% tags=["hide-input"]
+TREES = {  # nested groups of the ten classes, from coarse to fine
+    "digits": (
+        ((0, 2, 3, 5, 6, 8), (1, 4, 7, 9)),
+        ((0, 6), (2, 3, 5, 8), (1, 4, 7, 9)),
+        ((0, 6), (2, 5), (3, 8), (4, 9), (1, 7)),
+    ),
+    "cifar10": (
+        ((0, 1, 8, 9), (2, 3, 4, 5, 6, 7)),
+        ((0, 1, 8, 9), (3, 4, 5, 7), (2, 6)),
+        ((0, 8), (1, 9), (3, 5), (4, 7), (2, 6)),
+    ),
+    "fashion_mnist": (
+        ((0, 1, 2, 3, 4, 6), (5, 7, 8, 9)),
+        ((0, 2, 4, 6), (1, 3), (5, 7, 8, 9)),
+        ((0, 6), (2, 4), (1, 3), (5, 7), (8, 9)),
+    ),
+}
+TREES["mnist"] = TREES["mnist5k"] = TREES["digits"]
+if dataset not in TREES:
+    raise ValueError(f"dataset must be one of {', '.join(TREES)}, got {dataset!r}")
+raw = load_images(dataset)
+
+# %% [markdown]
+# (02-question)=
+# ## The question: why would a question you are not asked help?
+#
+# A network that will have to tell dogs from cats can be trained on exactly that, or first on the breeds. The breeds are a harder question, and nobody is going to ask it. Yet practitioners know that it helps: a backbone pretrained on the 21,843 leaves of ImageNet-21k transfers far better
+# than one pretrained on 38 coarse groups of the same images. *What does the finer label change in the network?*
+#
+# The smallest case that bites has one class of dogs, two features and two numbers. Every photograph of a poodle shows a dog's face (the *common* feature) and a poodle's coat (the *fine* one); dogs come in $k$ breeds. Let $A_c$ and $A_f$ be how far the detectors of face and coat have
+# grown. Under the label "dog" both features push the same output up, but the face is in every picture of a dog and the coat in one of $k$. Under the label "poodle" both are in every picture of the class, and faces of *other* breeds push back. We derive the two flows below; here they are.
+#
+# **Predict before you look:** along which line does each path run, and how far does it get? A *hard* photograph hides the face and shows a cat's, faintly, in the background. On which side of the dotted line is it understood?
+
+# %% tags=["hide-input"]
+times = np.concatenate([[0.0], np.geomspace(0.02, 400, 300)])
+unit = (ideal_step, signal, alpha, rate)
+fine_path = theory.fine_trajectory(times, *unit, k)
+output = theory.coarse_response(theory.coarse_clock(*unit, k) * times)
+coarse_fine = output / (signal * (alpha - rate) * (k + 1))
+coarse_path = np.stack([k * coarse_fine, coarse_fine])
+boundary = world.distractor_patches * (weak_mean - rate) / (signal * (alpha - rate))
+
+# %% tags=["hide-input"]
+fig, ax = plt.subplots(figsize=(7.5, 3.6))
+across = np.array([0, 2.0])
+ax.plot(across, boundary * across, ":", color=COLORS["theory"])
+note(ax, "hard photographs flip", (1.15, boundary * 1.15), (0, 8), rotation=17)
+for path, name, style in (
+    (coarse_path, "coarse labels", "-"),
+    (fine_path, "fine labels", "--"),
+):
+    ax.plot(*path, style, color=COLORS[name])
+    for t in (4, 40, 400):
+        i = np.searchsorted(times, t) - 1
+        ax.plot(*path[:, i], "o", ms=4, color=COLORS[name])
+        if t > 4:
+            note(ax, f"$t={t}$", path[:, i], (4, -11), fontsize=9)
+ax.annotate("label: dog", (1.3, 0.15), color=COLORS["coarse labels"])
+ax.annotate("label: poodle", (0.03, 1.0), color=COLORS["fine labels"])
+ax.set(
+    xlabel="growth $A_c$ of the face's detectors (common)",
+    ylabel="growth $A_f$ of the coat's (fine)",
+    xlim=(0, 2),
+    ylim=(0, None),
+)
+ax.set_title(f"Coarse labels learn the face $k={k}$ times faster, and then stop")
+figures.show(
+    fig,
+    alt="Plane of the growth of the common and of the fine feature. The path under coarse labels runs along a line of slope one over k, below a dotted "
+    "boundary, and slows down; the path under fine labels runs steeply upwards, above the boundary.",
+)
+
+# %% [markdown]
+# Below the dotted line four faint cats' faces outweigh four clear poodle coats. Coarse training moves along a ray below it, and tenfold time buys it the same small step again. *More training does not help*, and more photographs of the same kind would not either. Fine training moves
+# above it, for good.
+#
+# (02-world)=
+# ## The world: features on two levels
+#
+# ```{prf:definition} Hierarchical multi-view patches
+# :label: def-02-world
+#
+# Let $v_+,v_-$ and $v_{\pm,1},\dots,v_{\pm,k}$ be orthonormal in $\mathbb R^d$. A point is a tuple of $P$ patches. An *easy* point of subclass $(+,c)$ has
+#
+# 1. about $s^*$ *common* patches $x_p=\alpha_pv_++\zeta_p$,
+# 2. about $s^*$ *fine* patches $x_p=\alpha_pv_{+,c}+\zeta_p$,
+# 3. noise $x_p=\zeta_p$ on all other patches,
+#
+# at random positions, with $\alpha_p\in[\sqrt{1-\iota},\sqrt{1+\iota}]$ and $\zeta_p\sim\mathcal N(0,\sigma_\zeta^2I_d)$. A *hard* point is an easy one in which every common patch has become noise, about $s^\dagger$ patches hold the *other* superclass's common feature, weakly,
+# $x_p=\alpha^\dagger_pv_-+\zeta_p$, and one patch is strong noise, $\zeta^*\sim\mathcal N(0,\sigma_{\zeta^*}^2I_d)$ with $\sigma_{\zeta^*}\gg\sigma_\zeta$. For $(-,c)$ exchange the signs. The coarse label is the sign, the fine label the pair.
+# ```
+#
+# This is Section 4 and Appendix B of the paper. Training sees easy points alone, a fresh batch at every step with equally many of each subclass; hard points are for the test. In the paper every patch decides by itself whether to hold a feature, so that "about" means a binomial number. With $s^*=4$ such a number is 0 now and
+# then, and a hard point without a fine patch has lost its label (a fraction $e^{-4}\approx2\,\%$). The theorems concern large $s^*$, where this does not happen; our default is therefore exactly $s^*$ patches, and the binomial form is a variant that we also run. Which law $\alpha_p$ has on its interval the paper does not say; ours is uniform.
+
+# %%
+toy = HierarchicalMultiView(
+    2, 8, 12, signal_patches=2, noise=0.03, strong_noise=0.25, distractor_patches=2
+)
+toy_easy, toy_hard = (
+    toy.sample(4, torch.Generator().manual_seed(seed), hard=hard)
+    for hard in (False, True)
+)
+print(
+    "patches",
+    tuple(toy_easy.x.shape),
+    "as (point, patch, coordinate); the first point's, by kind:",
+)
+for name, sample in (("easy", toy_easy), ("hard", toy_hard)):
+    print(name, sample.kind[0].tolist())
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 2.9), sharey=True)
+for ax, sample, title in zip(
+    axes, (toy_easy, toy_hard), ("an easy point", "a hard point, same subclass")
+):
+    order = (sample.kind[0] - 1).remainder(6).argsort()  # by kind, noise last
+    image = ax.imshow(
+        sample.x[0][order].T, cmap="RdBu_r", vmin=-1.1, vmax=1.1, aspect="auto"
+    )
+    ax.axhline(5.5, color="#777777", lw=0.8)
+    ax.set(title=title, xlabel="patch (sorted by what it holds)", xticks=range(12))
+    ax.set_xticklabels(range(1, 13))
+    ax.grid(False)
+fine_names = [f"$v_{{{sign},{c}}}$" for sign in "+-" for c in (1, 2)]
+axes[0].set_yticks(range(8), ["$v_+$", "$v_-$", *fine_names, "", "noise only"])
+axes[0].set_ylabel("coordinate")
+fig.colorbar(image, ax=axes, label="coefficient")
+figures.show(
+    fig,
+    title="A hard point hides the common feature and shows the wrong one",
+    alt="Two heat maps of coordinates against patches. The easy point has two patches with the common feature v plus and two with its fine feature; the "
+    "hard point has the two fine patches, two faint patches with v minus, and one patch of strong noise in all coordinates.",
+)
+
+# %% [markdown]
+# Rows are inner products with the orthonormal features; below the grey line are directions that hold noise only. In these coordinates the runs below work: no generality is lost by calling the features the first axes.
+#
+# (02-model)=
+# ## The model, the objective and a rule for the biases
+#
+# The network sums plain ReLUs over neurons and patches; every class, coarse or fine, owns its neurons, and the head is fixed to ones:
+#
+# $$
+# F_c(x)=\sum_{r=1}^{m}\sum_{p=1}^{P}\max\bigl(0,\ \langle w_{c,r},x_p\rangle+b_{c,r}\bigr).
+# $$ (eq-02-network)
+#
+# The weights descend the cross-entropy, with softmax probabilities $p_c(x)=e^{F_c(x)}/\sum_{c'}e^{F_{c'}(x)}$ and a step that we call $\mu$ ($\eta/P$ in the paper):
+#
+# $$
+# w_{c,r}\leftarrow w_{c,r}+\frac{\mu}{N}\sum_{n=1}^N\bigl(\mathbb 1[y_n=c]-p_c(x_n)\bigr)\sum_{p\,:\,\text{neuron fires}}x_{n,p}.
+# $$ (eq-02-update)
+#
+# The biases start negative, $b=-\sigma_0\theta$, and do *not* follow a gradient. They fall by a rule of the authors' that keeps noise out,
+#
+# $$
+# b_{c,r}\leftarrow b_{c,r}-\frac1\lambda\bigl\|\Delta w_{c,r}\bigr\|,
+# $$ (eq-02-bias)
+#
+# with $\lambda=\log^5d$ in the paper. (At $d=128$ that is 2,687, too large to suppress any noise worth the name; $\lambda=20$ does at our sizes. What is needed is that $1/\lambda$ is small and yet several times $\sigma_\zeta$.) Since the rule is proportional to the length of the step, gradient descent can carry it out: hand it
+# $\|\nabla_w\|/\lambda$ in the place of the bias's gradient. That is all there is to the code:
+#
+# ```{literalinclude} ../src/mvnb/models/relu_patches.py
+# :pyobject: ReluPatchObjective.__call__
+# :language: python
+# :dedent: 4
+# ```
+#
+# A network with $2k$ fine outputs answers the coarse question by the *max read-out*,
+#
+# $$
+# \hat F_\pm(x)=\max_{c\le k}F_{\pm,c}(x),
+# $$ (eq-02-max)
+#
+# and predicts the larger.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+# The gradient written by hand against autograd, with both read-outs.
+g = torch.Generator().manual_seed(seed)
+few = world.sample(2 * k, g, dtype=torch.float64)
+leaf = (
+    0.3 * torch.randn(1, 2 * k, 3, dim, generator=g, dtype=torch.float64)
+).requires_grad_()
+bias = -0.3 * torch.rand(1, 2 * k, 3, generator=g, dtype=torch.float64)
+for name, on, y in (
+    ("fine labels", False, few.subclass),
+    ("max read-out", True, few.subclass // k),
+):
+    logits = relu_logits({"weight": leaf, "bias": bias}, few.x)[0]
+    loss = nn.functional.cross_entropy(max_read_out(logits) if on else logits, y)
+    (auto,) = torch.autograd.grad(loss, leaf)
+    value, by_hand = ReluPatchObjective(rate, on)(
+        {"weight": leaf.detach(), "bias": bias}, few.x[None], y[None]
+    )
+    print(
+        name,
+        "loss:",
+        abs(value.item() - loss.item()) < 1e-12,
+        " gradient:",
+        (auto - by_hand["weight"]).abs().max().item() < 1e-12,
+    )
+
+# %% [markdown]
+# (02-derivation)=
+# ## The derivation, I: who fires at the start
+#
+# A Gaussian neuron has inner product $\sigma_0g$, $g\sim\mathcal N(0,1)$, with each feature, and fires on it if $g$ exceeds $\theta$ or so. Call a neuron a *possible detector* of $v$ if $g_v\ge\theta-\delta$, and a *singleton detector* if $g_v\ge\theta+\delta$ and it is a possible detector of nothing else. The slack $\delta$ absorbs jitter and noise.
+#
+# ```{prf:proposition} Detectors (Propositions 1 and 2, before asymptotics)
+# :label: prop-02-detectors
+#
+# Let $Q$ be the Gaussian tail and $M$ the number of features. Of $m$ independent neurons, the numbers of singleton and of possible detectors of a given feature are binomial with means
+#
+# $$
+# \mathbb E|S^*|=m\,Q(\theta+\delta)\,\bigl(1-Q(\theta-\delta)\bigr)^{M-1},\qquad \mathbb E|S|=m\,Q(\theta-\delta).
+# $$ (eq-02-detectors)
+# ```
+#
+# ```{prf:proof}
+# Inner products with orthonormal vectors are independent Gaussians, and neurons are independent.
+# ```
+#
+# With $\theta=\sqrt{(4+2c_0)\log d}$ and $m=\Theta(d^{2+2c_0})$ (coarse; $2+2c_0$ under the root and $m=\Theta(d^{1+2c_0})$ for fine labels) the tail bound $Q(\theta)\approx e^{-\theta^2/2}/(\theta\sqrt{2\pi})$ gives $\Theta(d^{c_0}/\sqrt{\log d})$ detectors of every feature, all classes and features alike up to $1\pm O(\log^{-5}d)$. That is the paper's statement. At $d=128$, $c_0=0.05$ and
+# $m=d^{2+2c_0}$ it means 0.1 detectors; no computer reaches sizes at which it means ten. We keep the logic and change the constants, in one of three ways:
+#
+# - *dense*: draw $m$ neurons and choose $\theta=Q^{-1}(n/m)$ so that each feature has $n$ detectors in the mean;
+# - *compressed*: the same, without the neurons that are possible detectors of nothing. By the next lemma they never fire and never move, so that leaving them out changes nothing but the bill. This is our default;
+# - *stratified*: exactly one singleton detector per class and feature and nothing else. That is the idealised network of the theory, good for figures without fluctuations. (Since the detectors of one class and feature move alike, $n$ of them behave as one with $n$ times the step.)
+#
+# ```{prf:lemma} The bias outruns everything but the feature (the mechanism of Theorems F.1 and G.1)
+# :label: lem-02-bias
+#
+# Suppose a neuron with $\Delta b=-\|\Delta w\|/\lambda$ has moved by $\Delta w=c\,(v+\xi)$ with $\xi$ orthogonal to $v$ and $\|\xi\|\le1$.
+#
+# 1. On any patch $x$ with $|\langle v+\xi,x\rangle|<\|v+\xi\|/\lambda$, such as pure noise with $\sigma_\zeta\ll1/\lambda$ or, for small $\xi$, another feature, its pre-activation falls.
+# 2. On $x=av$, $a>0$, it changes by $c\,a-|c|\,\|v+\xi\|/\lambda$: it rises if $c>0$ and $a>\|v+\xi\|/\lambda$, and falls if $c<0$.
+# ```
+#
+# ```{prf:proof}
+# The pre-activation changes by $\langle\Delta w,x\rangle+\Delta b=c\,\langle v+\xi,x\rangle-|c|\,\|v+\xi\|/\lambda$.
+# ```
+#
+# By induction over the steps: a singleton detector fires on the patches of its own feature and on no others, so it moves along $v$ plus averaged noise, so by the lemma it goes on doing so. A neuron that fires on nothing at the start has no gradient and stays. And a detector of a feature that its class does *not* own gets pushes with
+# $c<0$ and never says more than at the start. The paper's Theorem F.1 controls the small $\xi$ with high probability for all polynomial times. In the idealised network every detector is thus described by one number, its growth $A$ along its feature, and answers a patch with coefficient $a$ by
+#
+# $$
+# \bigl(a-\tfrac1\lambda\bigr)\,A .
+# $$ (eq-02-response)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+# Dense against compressed: the outputs on easy points agree.
+small = HierarchicalMultiView(2, 12, 10, noise=0.005)
+g = torch.Generator().manual_seed(seed)
+dense = {
+    name: part[None]
+    for name, part in dense_detectors(2, 400, 12, 1e-5, 2.2, g, torch.float64).items()
+}
+fires = dense["weight"][..., :6].amax(-1) >= 1e-5 * (2.2 - 0.3)
+without = {"weight": dense["weight"] * fires[..., None], "bias": dense["bias"]}
+sample = small.sample(24, g, dtype=torch.float64)
+batch = (sample.x[None], sample.subclass[None] // 2)
+outputs = []
+for start in (dense, without):
+    run = training.fit(
+        ReluPatchObjective(rate), start, batch, steps=30, optimizer=training.GD(0.01)
+    )
+    outputs.append(relu_logits(run.params, sample.x))
+print(
+    "neurons that can be left out: more than",
+    f"{(~fires).double().mean().item() // 0.1 / 10:.0%}",
+)
+print("outputs agree to 1e-12:", (outputs[0] - outputs[1]).abs().max().item() < 1e-12)
+
+# %% [markdown]
+# ## The derivation, II: the first step already knows
+#
+# Outputs start near 0, so that all $G$ classes have probability $1/G$. Let labels be any function of the point, random ones included, for which all $G$ labels are equally frequent, and write $\Pr[u]$ for the probability that a point shows feature $u$: $\frac12$ for a common one, $\frac1{2k}$ for a fine one.
+#
+# ```{prf:proposition} First drift
+# :label: prop-02-drift
+#
+# In the idealised network without noise, the first step moves the detector of feature $u$ that belongs to class $q$ along $u$ by, in expectation,
+#
+# $$
+# \mu\,s^*\bar\alpha\;\Pr[u]\,\Bigl(\Pr[q\mid u]-\frac1G\Bigr),\qquad\bar\alpha=\mathbb E\,\alpha_p .
+# $$ (eq-02-drift)
+# ```
+#
+# ```{prf:proof}
+# In {eq}`eq-02-update` the detector fires on the $s^*$ patches of $u$ in points that show $u$, each worth $\alpha_pu$. The residual is $1-\frac1G$ if the label is $q$ and $-\frac1G$ if not, in the mean $\Pr[q\mid u]-\frac1G$.
+# ```
+#
+# A feature is learned by a class to the extent that it is *frequent* and *informative*. Three kinds of labels follow:
+#
+# ```{prf:corollary} Growth ratios
+# :label: cor-02-ratio
+#
+# Let $\varrho$ be the first drift of a class's detectors of its common feature over that of its detectors of its own fine feature.
+#
+# 1. If the $k$ subclasses of each superclass fall into $g$ equal groups, which are the labels, then $\varrho=\dfrac{k}{2g-1}$: $k$ for coarse labels ($g=1$), $\dfrac k{2k-1}\approx\frac12$ for fine ones ($g=k$).
+# 2. If every point gets one of $C$ random IDs inside its superclass, $\varrho=k$, whatever $C$ is.
+# 3. If labels are independent of the class, no class feature is learned at all.
+# ```
+#
+# ```{prf:proof}
+# (1) $G=2g$, $\Pr[q\mid v_\pm]=\frac1g$ and $\Pr[q\mid v_{\pm,c}]=1$: the drifts are proportional to $\frac12(\frac1g-\frac1{2g})=\frac1{4g}$ and $\frac1{2k}(1-\frac1{2g})=\frac{2g-1}{4gk}$. (2) $G=2C$, and both conditional probabilities are $\frac1C$, so that only the frequencies, $\frac12$ and $\frac1{2k}$, differ. (3) The bracket vanishes.
+# ```
+#
+# The paper has the two ends of (1), $\Theta(k)$ and $\Theta(1)$ (Theorem D.1 and Lemma G.2); the rest is ours. It explains at once why random IDs do not help in the paper's Table 1.
+
+
+# %%
+def one_step(world, n_labels, label, n):
+    """What one step moves every detector of every class: (label, feature)."""
+    g = torch.Generator().manual_seed(seed)
+    sample = world.sample(n, g, dtype=torch.float64)
+    start = stratified_detectors(
+        n_labels, world.n_features, world.dim, 1e-12, 1, torch.float64
+    )
+    _, gradient = ReluPatchObjective(rate)(start, sample.x[None], label(sample)[None])
+    return -gradient["weight"][0].diagonal(dim1=-2, dim2=-1).numpy()
+
+
+# %%
+# NBVAL_CHECK_OUTPUT
+still = replace(world, noise=0.0, jitter=0.0)
+# Balanced random IDs, without fluctuations
+turns = lambda s, n: torch.arange(len(s.subclass)) // (2 * k) % n
+cases = {
+    "unrelated": (lambda s: turns(s, 4), theory.unrelated_label_probabilities(k, 4))
+}
+for g in (1, 2, k // 2, k):
+    table = theory.grouped_label_probabilities(k, g)
+    cases[f"{g} groups"] = (lambda s, g=g: s.subclass * g // k, table)
+for n in (2, 8):
+    table = theory.random_label_probabilities(k, n)
+    label = lambda s, n=n: s.subclass // k * n + turns(s, n)
+    cases[f"{n} random IDs"] = (label, table)
+drift_errors = {}
+for name, (label, table) in cases.items():
+    frequency = theory.feature_probabilities(k)
+    expected = theory.first_drift(table, frequency, 1.0, signal, 1.0)
+    moved = one_step(still, len(table), label, 16 * k)
+    drift_errors[name] = np.abs(moved - expected).max()
+    ratio = "0 / 0" if name == "unrelated" else f"{moved[0, 0] / moved[0, 2]:.3f}"
+    exact = drift_errors[name] < 1e-12
+    print(f"{name:13s} all {moved.size:3d} drifts to 1e-12: {exact}   ratio {ratio}")
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "first-drift",
+    source="Theorem D.1 and Lemma G.2, generalised",
+    says="One step moves every detector as frequency times informativeness says, for any label function",
+    kind="exact",
+    measured=max(drift_errors.values()),
+    unit="largest deviation over seven label functions",
+    holds=bool(max(drift_errors.values()) < 1e-12),
+    criterion="< 1e-12 without noise and jitter",
+)
+
+# %% [markdown]
+# ## The derivation, III: coarse labels, and why the imbalance freezes
+#
+# Let every class have $n_c$ detectors of its common and $n_f$ of each of its fine features, grown by $A_c$ and $A_f$. By {eq}`eq-02-response` the own output on an easy point is
+#
+# $$
+# F=u\,(n_cA_c+n_fA_f),\qquad u=s^*\bigl(\bar\alpha-\tfrac1\lambda\bigr),
+# $$ (eq-02-output)
+#
+# and the other superclass's output is 0.
+#
+# ```{prf:theorem} The log law
+# :label: thm-02-log
+#
+# Under the gradient flow of the idealised coarse network, from 0,
+#
+# $$
+# \begin{gathered}
+# A_c=k\,A_f\ \text{ for all times},\qquad F+e^F=1+\kappa t,\\
+# \kappa=\frac{\mu s^*\bar\alpha}2\,u\,\Bigl(n_c+\frac{n_f}k\Bigr),
+# \end{gathered}
+# $$ (eq-02-log)
+#
+# that is, $F(t)=c-W(e^c)$ with $c=1+\kappa t$ and Lambert's $W$. Hence $F\le\log(1+\kappa t)$, and $F=\log\kappa t+o(1)$.
+# ```
+#
+# ```{prf:proof}
+# By symmetry all points of a superclass have the same residual, $\rho=1-p_y=1/(1+e^F)$. Common detectors meet their feature in half of the points, fine ones in a fraction $\frac1{2k}$: $\dot A_c=\frac12\mu s^*\bar\alpha\,\rho$ and $\dot A_f=\dot A_c/k$, which proves the first statement; it does not matter what
+# $\rho$ does. Therefore $\dot F=\kappa\rho=\kappa/(1+e^F)$, and $(1+e^F)\,\dot F=\kappa$ integrates to $F+e^F=1+\kappa t$. With $z=e^F$ this is $z+\log z=c$, the equation of $W(e^c)$. As $F\ge0$, $e^F\le1+\kappa t$.
+# ```
+#
+# The two features share *one clock*, $\int\rho\,dt$, and the faster one stops it. The common detectors alone could bring the loss down; at all polynomial times the fine ones have $A_f=A_c/k\le O(\log t/k)$. The paper proves this for the network itself and in discrete time (Lemma E.4, with an error $O(\log^{-4}d)\log t$). The discrete step costs little:
+#
+# ```{prf:lemma} The recursion behind the log law
+# :label: lem-02-recursion
+#
+# If $A_{t+1}=A_t+Ce^{-A_t}$ with $C>0$, then with $y_t=e^{A_0}+Ct$
+#
+# $$
+# 0\ \le\ A_t-\log y_t\ \le\ \log\Bigl(1+\frac{C\,e^{C/y_0}}{2\,y_t}\Bigl(\frac C{y_0}+\log\frac{y_t}{y_0}\Bigr)\Bigr).
+# $$ (eq-02-recursion)
+# ```
+#
+# ```{prf:proof}
+# Let $z_t=e^{A_t}$, so that $z_{t+1}=z_te^{C/z_t}$. From $e^x\ge1+x$ we get $z_{t+1}\ge z_t+C$, hence $z_t\ge y_t$. From $e^x\le1+x+\frac{x^2}2e^x$, $z_{t+1}-z_t-C\le\frac{C^2}{2z_t}e^{C/z_t}\le\frac{C^2}{2y_t}e^{C/y_0}$, and $\sum_{\tau<t}\frac C{y_\tau}\le\frac C{y_0}+\log\frac{y_t}{y_0}$ by comparison with the integral.
+# ```
+
+# %%
+# NBVAL_CHECK_OUTPUT
+clock = np.array([0.0, 1.0, 30.0, 599.0, 1e4, 1e8])
+F = theory.coarse_response(clock)
+print(
+    "F + exp(F) = 1 + clock to 1e-12, relative:",
+    np.abs((F + np.exp(F)) / (1 + clock) - 1).max() < 1e-12,
+)
+inside = []
+for C in (0.1, 1.0, 3.0):
+    A = [0.5]
+    for _ in range(1000):
+        A.append(A[-1] + C * np.exp(-A[-1]))
+    t = np.arange(1001)
+    excess = np.array(A) - np.log(np.exp(0.5) + C * t)
+    most = theory.log_law_excess(C, 0.5, t)
+    inside.append(bool((excess >= -1e-12).all() and (excess <= most + 1e-12).all()))
+print("recursion inside its bracket for C = 0.1, 1, 3:", inside)
+
+# %% [markdown]
+# ## The derivation, IV: which hard points flip
+#
+# ```{prf:proposition} The threshold on the number of subclasses
+# :label: prop-02-threshold
+#
+# Let the detectors of common features have grown $\varrho$ times as far as those of fine ones. Without strong noise, the idealised network misjudges a hard point exactly when
+#
+# $$
+# n_c\,\varrho\sum_{p=1}^{s^\dagger}\bigl(\alpha_p^\dagger-\tfrac1\lambda\bigr)\ \ge\ n_f\sum_{p=1}^{s^*}\bigl(\alpha_p-\tfrac1\lambda\bigr).
+# $$ (eq-02-flip)
+#
+# For coarse labels, $\varrho=k$, the average hard point is thus understood if and only if
+#
+# $$
+# k<k^*=\frac{s^*\,(\bar\alpha-1/\lambda)}{s^\dagger\,(\bar\alpha^\dagger-1/\lambda)}\cdot\frac{n_f}{n_c},
+# $$ (eq-02-kstar)
+#
+# and with $\alpha^\dagger_p$ uniform on an interval the error probability is a distribution function of a sum of $s^\dagger$ uniform variables, at every time the same.
+# ```
+#
+# ```{prf:proof}
+# A hard point shows its own class nothing but $s^*$ fine patches, worth $n_fA_f\sum(\alpha_p-\frac1\lambda)$ by {eq}`eq-02-response`, and the other class $s^\dagger$ distractors, worth $n_cA_c\sum(\alpha^\dagger_p-\frac1\lambda)$. Divide by $A_f$. A tie counts as an error.
+# ```
+#
+# ```{prf:theorem} Coarse labels (Theorem 5.1)
+# :label: thm-02-coarse
+#
+# In the regime of Appendix B.3, in short: $k\le d^{0.4}$, $k\ge s^*\log^5d$ and $s^*$ a large power of $\log d$; $\sigma_\zeta=1/(\sqrt d\log^{10}d)$; $s^\dagger\alpha^\dagger\le O(1/\log d)$, $\alpha^\dagger\ge\log^{-4}d$; batches of at least $kd\,\mathrm{polylog}(d)$ points; small $\sigma_0$ and $\mu$. With probability $1-o(1)$ there is $T^*\le\mathrm{poly}(d)$ such that at all polynomial times $t\ge T^*$ the training loss is $o(1)$ on every point and an easy test point is
+# misjudged with probability $o(1)$; while at *all* polynomial times a hard test point is misjudged with probability $\Omega(1)$.
+# ```
+#
+# ```{prf:proof}
+# *(The skeleton. Quoted: the invariants of {prf:ref}`lem-02-bias` with high probability, Theorem F.1, and the concentration of counts.)* **Start.** Until outputs reach $1/d$ the residuals are $\frac12\pm O(1/d)$, so that by {prf:ref}`prop-02-drift` all singleton detectors of one feature get the same update, those of common features $k$ times that of fine ones, up to
+# the fluctuation $s^{*-1/3}$ of the counts (Theorem D.1). **Freeze.** {prf:ref}`thm-02-log`, with multiplicative errors $1\pm O(\log^{-5}d)$: $F$ reaches $\log\log^5d$ in polynomial time, which makes the loss $o(1)$, and never exceeds $O(\log d)$; and as the residuals of different subclasses differ by at most
+# $e^{O(\log d/k)}$, $A_f/A_c=\Theta(1/k)$ (Lemmas E.4, E.5). **Easy points.** By the second part of {prf:ref}`lem-02-bias` the other output stays at its initial $o(1)$, while the own one is $\Omega(\log\log d)$. **Hard points.** By {prf:ref}`prop-02-threshold` the distractors win once $s^\dagger\alpha^\dagger\gg s^*/k$, which the regime implies (with
+# $A_+/A_-\le O(\log d)$, Lemma E.6, for two classes that do not grow exactly alike). Where $A$ is still below the initial scale both outputs are made of responses of idle neurons to $\zeta^*$; by the symmetry of the two signs the wrong one is larger with a constant probability.
+# ```
+#
+# The theorem claims only $\Omega(1)$; {eq}`eq-02-flip` says more, an error near 1 far beyond $k^*$, because the distractors pull systematically. Note what the regime asks for: $k\ge s^*\log^5d$ with $s^*$ itself a power of $\log d$ beyond the 15th, and $k\le d^{0.4}$. The smallest $d$ that satisfies both has more than 120 digits. What can be tested is the mechanism, its ratios
+# and its laws.
+#
+# ## The derivation, V: fine labels
+#
+# Now $G=2k$. Write $F_o$ for the own class's output on a point, $F_s$ for the output of a sibling class; the other superclass says 0:
+#
+# $$
+# \begin{gathered}
+# F_s=u\,n_cA_c,\qquad F_o=F_s+u\,n_fA_f,\qquad Z=e^{F_o}+(k-1)e^{F_s}+k,\\
+# \dot A_c=\frac{\mu s^*\bar\alpha}{2k}\cdot\frac kZ,\qquad\dot A_f=\frac{\mu s^*\bar\alpha}{2k}\cdot\frac{(k-1)e^{F_s}+k}Z .
+# \end{gathered}
+# $$ (eq-02-fine)
+#
+# To see this, note that a class's fine detectors meet their feature in a fraction $\frac1{2k}$ of the points, all of the class, with residual $1-e^{F_o}/Z$. Its common detectors meet theirs in these points *and* in those of the $k-1$ siblings, which push back with $-e^{F_s}/Z$ each: together
+#
+# $$
+# (1-p_o)-(k-1)\,p_s=\frac kZ,
+# $$ (eq-02-pushback)
+#
+# the probability that is still on the *wrong superclass*. So the common feature is learned only as long as the superclass is in doubt, the fine one as long as anything is. The ratio $\dot A_c/\dot A_f=k/((k-1)e^{F_s}+k)$ begins at $k/(2k-1)$, as it should, and only falls.
+#
+# ```{prf:lemma} Constants of Lemma G.2
+# :label: lem-02-constants
+#
+# While all outputs lie in $[0,\log\frac32]$, all probabilities lie in $[\frac1{3k},\frac3{4k}]$, and {eq}`eq-02-pushback` in $[\frac14,\frac23]$.
+# ```
+#
+# ```{prf:proof}
+# $Z$ has $2k$ terms between 1 and $\frac32$; so $\frac1{3k}=\frac1{2k\cdot3/2}\le p\le\frac{3/2}{2k}=\frac3{4k}$. And $(1-p_o)-(k-1)p_s$ lies between $1-k\cdot\frac3{4k}$ and $1-k\cdot\frac1{3k}$.
+# ```
+#
+# ```{prf:theorem} Fine labels (Theorem 5.2)
+# :label: thm-02-fine
+#
+# In the same regime and with $k\le d^{0.4}$, there is a polynomial time $T_0$ at which, with high probability, the network trained on fine labels misjudges the *subclass* of an easy or hard point with probability $o(1)$, and its max read-out {eq}`eq-02-max` the superclass, too.
+# ```
+#
+# ```{prf:proof}
+# *(The skeleton; the same things are quoted.)* Stop when the first output reaches some $B\le\log\frac32$. Up to then {prf:ref}`lem-02-constants` holds: in $T_0$ steps fine detectors have grown by $(1-O(\frac1k))\,a$ and common ones by between $\frac14a$ and $\frac23a$, with $a=\mu s^*\bar\alpha T_0/(2k)$. **Easy points.** With $n$ detectors of everything the own class says at least $un\,(1+\frac14)\,a$ up to $o(1)$, a
+# sibling at most $un\cdot\frac23a$, the others $o(1)$; and $B=\Theta(1)$ makes these outputs constants. **Hard points.** The own class still says $un\,(1-O(\frac1k))\,a=\Theta(1)$. Siblings have nothing to fire on, and the other superclass gets distractors worth at most $O(1)\cdot s^\dagger\alpha^\dagger=O(1/\log d)$; the strong noise is worth $O(1/\mathrm{polylog}\,d)$ to anyone, as $\sigma_{\zeta^*}$ is small beside 1. So the own class wins
+# strictly, and the max over the right superclass is the own class or larger. **Fine-tuning keeps it.** With {eq}`eq-02-max` as logits of the coarse question, the residual of the right superclass is positive and goes to the arg-max class's neurons; a wrong superclass's neurons fire on nothing in an easy point. Detectors of own features only grow.
+# ```
+
+# %%
+# NBVAL_CHECK_OUTPUT
+# The fine flow against gradient descent in small steps, without noise and jitter.
+start = stratified_detectors(2 * k, still.n_features, dim, 1e-10, 1, torch.float64)
+points = still.sample(2 * k, torch.Generator().manual_seed(seed), dtype=torch.float64)
+run = training.fit(
+    ReluPatchObjective(rate),
+    start,
+    (points.x[None], points.subclass[None]),
+    steps=200,
+    optimizer=training.GD(0.02),
+)
+moved = run.params["weight"][0].diagonal(dim1=-2, dim2=-1)
+flow = theory.fine_trajectory([200.0], 0.02, signal, 1.0, rate, k)[:, 0]
+print(
+    "common and fine growth within 2 % of the flow:",
+    [bool(abs(moved[0, f].item() / A - 1) < 0.02) for f, A in zip((0, 2), flow)],
+)
+p = np.linspace(1 / (3 * k), 3 / (4 * k), 50)
+bounds = theory.common_residual_bounds(k, p[:, None], p)
+print("constants of Lemma G.2:", round(bounds.min(), 6), round(bounds.max(), 6))
+
+# %% [markdown]
+# (02-experiments)=
+# ## The experiments
+#
+# ### Theorems 5.1 and 5.2, run
+#
+# The paper reports no simulation of its own world. Here is one: two networks on the same stream of easy points, one trained on the sign, one on the subclass, both asked for the sign. Weights start at $\sigma_0=10^{-5}$, far below where they will end; $\theta$ is set so that every feature has the wanted number of detectors.
+#
+# **Prediction.** Easy points: no errors for either. Hard points: by {eq}`eq-02-kstar` coarse labels cope with fewer than $k^*$ subclasses, printed below; at $k=8$ they fail at every time, and the fine-label network does not.
+
+# %%
+INIT_SCALE = 1e-5  # sigma_0
+SLACK = 0.2  # delta, in units of sigma_0
+objective = ReluPatchObjective(rate)
+coarse_label = lambda x, subclass, kind, background: subclass // k
+fine_label = lambda x, subclass, kind, background: subclass
+print(f"k = {k}, k* = {k_star:.2f}")
+
+
+def labelled(world, label, runs, points=2):
+    """Fresh easy points at every step, ``points`` of each subclass, labelled."""
+    fresh = training.Fresh(
+        world.sample, 2 * world.n_subclasses * points, runs, device=device
+    )
+    return lambda step: (fresh(step)[0], label(*fresh(step)))
+
+
+def test_set(world, hard, copies=3, offset=2 * 10**6):
+    """Fresh points, ``copies`` of each subclass, seen by all runs."""
+    sample = world.sample(
+        2 * world.n_subclasses * copies,
+        torch.Generator().manual_seed(seed + offset + hard),
+        hard=hard,
+    )
+    return type(sample)(*(part.to(device) for part in sample))
+
+
+def sign_error(params, test, k=k):
+    """Share of test points whose superclass is misjudged, one number a run."""
+    return 1 - probes.accuracy(
+        max_read_out(relu_logits(params, test.x)), test.subclass // k
+    )
+
+
+# %%
+def start_detectors(n_labels, n_neurons, n_detectors):
+    """Compressed networks; which neurons are singleton, which possible detectors."""
+    threshold = theory.detector_threshold(n_neurons, n_detectors)
+    start = compressed_detectors(
+        n_labels,
+        n_neurons,
+        world.n_features,
+        dim,
+        INIT_SCALE,
+        threshold,
+        training.generators(seed, replicas),
+        SLACK,
+    )
+    masks = detector_masks(
+        start["weight"], world.n_features, INIT_SCALE, threshold, SLACK
+    )
+    start = {name: part.to(device) for name, part in start.items()}
+    return start, *(mask.to(device) for mask in masks)
+
+
+# %% tags=["hide-input"]
+def growth_probe(start, single, owns):
+    """Mean growth of each class's singleton detectors: (R, label, common or fine)."""
+    own = torch.as_tensor(owns > 0, device=device)[:, None]  # (label, 1, feature)
+    common = torch.arange(world.n_features, device=device) < 2
+    chosen = [single & own & which for which in (common, ~common)]
+
+    def probe(params):
+        moved = (params["weight"] - start["weight"])[..., : world.n_features]
+        return torch.stack(
+            [(moved * mask).sum((2, 3)) / mask.sum((2, 3)) for mask in chosen], -1
+        )
+
+    return probe
+
+
+# %%
+tests = {"easy": test_set(world, False), "hard": test_set(world, True)}
+plans = {
+    "coarse labels": (
+        2,
+        coarse_neurons,
+        coarse_detectors,
+        coarse_steps,
+        coarse_label,
+        1,
+    ),
+    "fine labels": (2 * k, fine_neurons, fine_detectors, fine_steps, fine_label, k),
+}
+starts, runs, masks = {}, {}, {}
+for name, (n_labels, m, n_det, steps, label, groups) in plans.items():
+    starts[name], *masks[name] = start_detectors(n_labels, m, n_det)
+    owns = theory.grouped_label_probabilities(k, groups)
+    measure = {
+        kind: lambda p, test=test: sign_error(p, test) for kind, test in tests.items()
+    }
+    runs[name] = training.fit(
+        objective,
+        starts[name],
+        labelled(world, label, training.generators(seed + 10**6, replicas)),
+        steps=steps,
+        optimizer=training.GD(step_size),
+        probes={**measure, "growth": growth_probe(starts[name], masks[name][0], owns)},
+        log_at=sorted({0, 1, 2, 5, 10, steps}),
+    )
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.1), sharey=True)
+for ax, kind, title in zip(
+    axes, ("easy", "hard"), ("easy test points", "hard test points")
+):
+    for (name, run), style in zip(runs.items(), ("o-", "s--")):
+        ax.plot(
+            run.steps[1:],
+            100 * run.log[kind][1:].numpy(),
+            style,
+            ms=4,
+            color=COLORS[name],
+            alpha=0.8,
+        )
+    ax.set(title=title, xscale="log", xlabel="training step", ylim=(-4, 104))
+axes[0].set_ylabel("superclass misjudged, %")
+axes[1].annotate("coarse labels", (3, 88), color=COLORS["coarse labels"])
+axes[1].annotate("fine labels", (3, 6), color=COLORS["fine labels"])
+axes[0].annotate("both", (3, 6))
+figures.show(
+    fig,
+    title=f"On hard points the labels decide ({replicas} runs each)",
+    alt="Error against training step, logarithmic. Easy test points: both kinds of network are at zero from the first step. Hard test points: networks "
+    "trained on coarse labels stay near 100 percent, networks trained on fine labels are at or near zero.",
+    glue="02-contrast",
+)
+
+# %% [markdown]
+# Every run is drawn. Under coarse labels the hard error is there from the first steps on and does not improve: there is no moment at which early stopping would have helped. (The spread between runs comes from how many detectors each subclass happened to draw, the factor $n_f/n_c$ in {eq}`eq-02-kstar`.)
+#
+# ### Growth: the ratio, the law, the two flows
+#
+# **Prediction.** The mean growth of singleton detectors has the ratio $k$ under coarse labels, at all times, and begins at $k/(2k-1)$ under fine ones. In the idealised network the output follows $c-W(e^c)$, and common and fine growth follow {eq}`eq-02-fine`.
+
+
+# %%
+def idealised(world, n_labels, label, steps, test=None, log_at=None, points=2):
+    """Runs of the idealised network; logs each detector's growth as "moved"."""
+    start = stratified_detectors(
+        n_labels, world.n_features, world.dim, INIT_SCALE, replicas
+    )
+    start = {name: part.to(device) for name, part in start.items()}
+    measure = {
+        "moved": lambda p: (p["weight"] - start["weight"]).diagonal(dim1=-2, dim2=-1)
+    }
+    if test is not None:  # the mean output of the right superclass
+        own = (test.subclass // world.n_subclasses).view(1, -1, 1)
+        measure["output"] = lambda p: (
+            max_read_out(relu_logits(p, test.x))
+            .gather(2, own.expand(replicas, -1, 1))
+            .mean((1, 2))
+        )
+    return training.fit(
+        objective,
+        start,
+        labelled(world, label, training.generators(seed + 3 * 10**6, replicas), points),
+        steps=steps,
+        optimizer=training.GD(ideal_step),
+        probes=measure,
+        log_at=log_at,
+    )
+
+
+# %%
+# Class by class, then the mean over classes: (T, R)
+drawn_ratio = {}
+for name, run in runs.items():
+    common, fine = np.moveaxis(run.log["growth"][1:].numpy(), -1, 0)
+    drawn_ratio[name] = np.nanmean(common / fine, -1)
+marks = sorted({round(s) for s in np.geomspace(1, ideal_steps, 14)})
+fine_marks = [m for m in marks if m <= ideal_steps // 2]
+binomial = replace(world, counts="bernoulli", n_patches=20)
+easy, half = tests["easy"], ideal_steps // 2
+ideal = {
+    "exact counts": idealised(world, 2, coarse_label, ideal_steps, easy, marks),
+    "binomial counts": idealised(binomial, 2, coarse_label, ideal_steps, easy, marks),
+    "fine labels": idealised(world, 2 * k, fine_label, half, easy, fine_marks),
+}
+
+
+# %% tags=["hide-input"]
+def own_growth(run, groups):
+    """Growth of own common and own fine detectors, mean over classes: (T, R) each."""
+    moved = run.log["moved"].numpy()
+    own = theory.grouped_label_probabilities(k, groups) > 0
+    common = np.arange(world.n_features) < 2
+    return [moved[..., own & which].mean(-1) for which in (common, ~common)]
+
+
+ideal_ratio = {
+    name: np.divide(*own_growth(ideal[name], 1))
+    for name in ("exact counts", "binomial counts")
+}
+kappa = theory.coarse_clock(*unit, k)
+law = theory.coarse_response(kappa * np.array(marks))
+outputs = ideal["exact counts"].log["output"].numpy()
+late = np.array(marks) >= ideal_steps // 10
+slope_of = lambda F: np.polyfit(np.log(np.array(marks)[late]), F[late], 1)[0]
+law_slope = slope_of(outputs.mean(1))
+print(f"slope of F in log t over the last decade: {law_slope:.3f}", end="; ")
+print(f"of the law: {slope_of(law):.3f}")
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.2))
+blue = {"color": COLORS["coarse labels"], "alpha": 0.7}
+axes[0].axhline(k, color=COLORS["theory"], lw=1.2)
+axes[0].plot(marks, ideal_ratio["exact counts"], "o", ms=4, **blue)
+axes[0].plot(marks, ideal_ratio["binomial counts"], "^", ms=4, mfc="none", **blue)
+steps = runs["coarse labels"].steps[1:]
+axes[0].plot(steps, drawn_ratio["coarse labels"], "x", ms=6, color=COLORS["theory"])
+axes[0].set(ylabel="common growth / fine growth", ylim=(0, 1.25 * k))
+axes[0].set_title("ratio under coarse labels")
+note(axes[0], f"theory: $k={k}$", (1, k), (0, 5))
+axes[0].annotate("○ exact   △ binomial   × drawn neurons", (1, 0.4), fontsize=9)
+t = np.geomspace(1, ideal_steps, 200)
+axes[1].plot(t, theory.coarse_response(kappa * t), color=COLORS["theory"], lw=1.2)
+axes[1].plot(marks, outputs, "o", ms=4, **blue)
+axes[1].set(ylabel="output $F$ of the right class", title="output: $F=c-W(e^c)$")
+for ax in axes:
+    ax.set(xscale="log", xlabel="training step")
+figures.show(
+    fig,
+    title="The ratio stays at $k$ while the output grows like $\\log t$",
+    alt="Left: ratio of common to fine growth over the steps under coarse labels; points for exact counts and for drawn neurons lie on the line at k, those for "
+    "binomial counts drift below it. Right: the output of the right class on a logarithmic time axis lies on the curve of the log law.",
+)
+# %% [markdown]
+# Circles and crosses (the drawn, compressed networks) lie on the line. With binomial counts (triangles) the clock is no longer shared: points that happen to hold few common patches keep a large residual longer, and what they do hold is fine patches; so the ratio slowly falls. That is a matter of small $s^*$, since the relative
+# fluctuation of the counts is $1/\sqrt{s^*}$. On the right, the theory's line has no parameter left to fit.
+
+# %% tags=["hide-input"]
+t = np.geomspace(1, fine_marks[-1], 200)
+smooth, flow = (theory.fine_trajectory(at, *unit, k) for at in (t, fine_marks))
+fine_growth = own_growth(ideal["fine labels"], k)
+fig, ax = plt.subplots(figsize=(7.5, 3.2))
+for values, line, marker, text in zip(
+    fine_growth, smooth, ("o", "s"), ("common, $A_c$", "fine, $A_f$")
+):
+    ax.plot(t, line, color=COLORS["theory"], lw=1.2)
+    ax.plot(fine_marks, values, marker, ms=4, color=COLORS["fine labels"], alpha=0.7)
+    note(ax, text, (fine_marks[-1], line[-1]), (6, -3), color=COLORS["fine labels"])
+ax.set(
+    xscale="log",
+    xlabel="training step",
+    ylabel="growth",
+    xlim=(None, 2 * fine_marks[-1]),
+    ylim=(0, None),
+)
+ax.set_title("Under fine labels the fine feature leads from the first step")
+figures.show(
+    fig,
+    alt="Growth of common and fine detectors under fine labels over the steps. Both lie on the lines of the two-dimensional flow; the fine feature grows "
+    "about twice as fast at the start and its lead widens.",
+)
+early_ratio = drawn_ratio["fine labels"][0]
+print(
+    f"common / fine after one step, drawn neurons: {early_ratio.mean():.3f}", end="; "
+)
+print(f"theory: {theory.growth_ratio(k, k):.3f}")
+
+# %% tags=["remove-cell"]
+easy_end = {name: run.log["easy"][-1].numpy() for name, run in runs.items()}
+after5 = runs["coarse labels"].steps >= 5
+coarse_hard = runs["coarse labels"].log["hard"].numpy()[after5]
+fine_hard = runs["fine labels"].log["hard"][-1].numpy()
+ledger.record(
+    "easy-points-learned",
+    source="Theorems 5.1 and 5.2",
+    says="Either kind of label teaches the superclass of easy points",
+    kind="scaled",
+    measured=float(max(errors.mean() for errors in easy_end.values())),
+    unit="larger of the two mean easy errors",
+    holds=bool(all(errors.mean() <= 0.01 for errors in easy_end.values())),
+    criterion="<= 0.01 at the end, both",
+)
+ledger.record(
+    "coarse-fails-on-hard",
+    source="Theorem 5.1 (iii)",
+    says="Trained on coarse labels, a network errs on hard points at all times",
+    kind="scaled",
+    measured=float(coarse_hard.mean(1).min()),
+    uncertainty=float(stats.mean_interval(coarse_hard[-1])[1]),
+    unit="smallest mean hard error over time",
+    holds=bool(coarse_hard.mean(1).min() >= 0.9),
+    criterion=">= 0.9 at every logged step from 5 on",
+)
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "fine-understands-hard",
+    source="Theorem 5.2 (ii)",
+    says="Trained on fine labels, it understands hard points",
+    kind="scaled",
+    measured=float(fine_hard.mean()),
+    uncertainty=float(stats.mean_interval(fine_hard)[1]),
+    unit="mean hard error at the end",
+    holds=bool(fine_hard.mean() <= 0.02),
+    criterion="<= 0.02 at the end",
+)
+later = drawn_ratio["coarse labels"][runs["coarse labels"].steps[1:] >= 5]
+ledger.record(
+    "growth-ratio-k",
+    source="Theorem D.1, Lemma E.5",
+    says="Under coarse labels common features grow k times faster than fine ones, for good",
+    kind="scaled",
+    measured=float(later[-1].mean() / k),
+    uncertainty=float(stats.mean_interval(later[-1] / k)[1]),
+    paper="Theta(1)",
+    unit="ratio over k, singleton detectors, last step",
+    holds=bool(np.abs(later / k - 1).max() <= 0.05),
+    criterion="within 5 % in every run from step 5 on",
+)
+
+# %% tags=["remove-cell"]
+law_error = np.abs(outputs / law[:, None] - 1)[np.array(marks) >= 5]
+ledger.record(
+    "log-law",
+    source="Lemma E.4",
+    says="Under coarse labels the output grows like log t",
+    kind="scaled",
+    measured=law_slope,
+    paper=1.0,
+    unit="slope of F in log t, last decade",
+    holds=bool(law_error.max() <= 0.05 and 0.97 <= law_slope <= 1.08),
+    criterion="F within 5 % of c - W(e^c) from step 5 on, slope in [0.97, 1.08]",
+)
+fine_error = max(
+    np.abs(a[1:] / line[1:, None] - 1).max() for a, line in zip(fine_growth, flow)
+)
+ledger.record(
+    "fine-flow",
+    source="Lemma G.2, made a flow",
+    says="Under fine labels both features grow at comparable rates",
+    kind="scaled",
+    measured=float(early_ratio.mean()),
+    uncertainty=float(stats.mean_interval(early_ratio)[1]),
+    paper="between 1/4 and 2/3 (up to 1/k)",
+    unit="common over fine growth after one step",
+    holds=bool(
+        abs(early_ratio.mean() / theory.growth_ratio(k, k) - 1) <= 0.08
+        and fine_error <= 0.2
+    ),
+    criterion="within 8 % of k/(2k-1) at first, and within 20 % of the flow throughout",
+)
+
+# %% [markdown]
+# Lines are the flow, symbols the three runs; nothing is fitted. The common feature is learned, too, but its detectors are held back by the siblings from the first step on, and the better the superclass is known the less there is to learn about it: the lead of the fine feature widens.
+#
+# ### Do the invariants hold?
+#
+# Three statements carry the proofs: noise patches make no neuron fire, no class learns to answer a feature that is not its own, and the number of detectors is {eq}`eq-02-detectors`. All three can be counted.
+
+
+# %%
+def noise_and_foreign(name):
+    """Shares of pairs that fire on noise, and of neurons louder on foreign features."""
+    now, first = runs[name].params, starts[name]
+    few = tests["easy"]
+    said = relu_responses(now["weight"], now["bias"], few.x[: 2 * k])
+    firing = (said > 0)[:, few.kind[: 2 * k] == hierarchical.NOISE]
+    # What neurons say to noise-free features: (R, label, neuron, feature)
+    answer = lambda p: torch.relu(
+        p["weight"][..., : world.n_features] + p["bias"][..., None]
+    )
+    own = theory.grouped_label_probabilities(k, plans[name][-1]) > 0
+    foreign = torch.as_tensor(~own, device=device)[:, None]
+    louder = ((answer(now) - answer(first) > 1e-9) & foreign).any(-1)
+    drawn = (first["weight"] != 0).any(-1)
+    return firing.double().mean().item(), louder[drawn].double().mean().item()
+
+
+invariants = {name: noise_and_foreign(name) for name in runs}
+for name, (firing, louder) in invariants.items():
+    print(f"{name}: pairs that fire on noise {firing:.0e}, neurons louder {louder:.0e}")
+
+# %%
+count_scores = []
+for name, (_, m, n_det, *_) in plans.items():
+    threshold = theory.detector_threshold(m, n_det)
+    expected = theory.detector_counts(m, world.n_features, threshold, SLACK)
+    for what, mask, mean in zip(("singleton", "possible"), masks[name], expected):
+        counts = mask.sum(2).double()  # (R, label, feature)
+        count_scores.append(
+            (counts.mean().item() - mean) / (mean / counts.numel()) ** 0.5
+        )
+        print(f"{name}, {what} detectors: {counts.mean():.2f} (theory {mean:.2f})")
+
+# %% tags=["remove-cell"]
+worst = (*np.max(list(invariants.values()), axis=0), np.abs(count_scores).max())
+ledger.record(
+    "invariants",
+    source="Theorems F.1 and G.1",
+    says="Noise makes no neuron fire, and no class learns a foreign feature",
+    kind="scaled",
+    measured=worst[0],
+    unit="share of (noise patch, neuron) pairs that fire, at the end",
+    holds=bool(worst[0] < 1e-4 and worst[1] <= 1e-3),
+    criterion="< 1e-4, and a foreign response louder than at first in <= 0.1 % of neurons",
+)
+ledger.record(
+    "detector-counts",
+    source="Propositions 1 and 2",
+    says="Every class has the same number of detectors of every feature, up to chance",
+    kind="scaled",
+    measured=worst[2],
+    unit="standard errors from the exact formula, worst of four means",
+    holds=bool(worst[2] <= 4),
+    criterion="<= 4",
+)
+
+# %% [markdown]
+# ### From two subclasses to thirty-two
+#
+# **Prediction.** The ratio is $k$, a line of slope 1; and the hard error follows from {eq}`eq-02-flip` as a distribution function. To see the transition in full we let distractors vary more, $\alpha^\dagger\in[0.05,0.35]$, once without strong noise, for which the formula is exact, and once with it.
+
+# %%
+SIZES = (2, 4, 8, 16, 32)
+spread = replace(world, distractor_low=rate, distractor_high=0.35)
+by_size = {}
+for size in SIZES:
+    this = replace(spread, n_subclasses=size, dim=max(dim, 2 + 2 * size))
+    run = idealised(
+        this,
+        2,
+        lambda x, subclass, kind, background, size=size: subclass // size,
+        sweep_steps,
+        log_at=[5, sweep_steps],
+    )
+    own = theory.grouped_label_probabilities(size, 1) > 0
+    moved, common = run.log["moved"].numpy(), np.arange(2 + 2 * size) < 2
+    ratio = moved[..., own & common].mean(-1) / moved[..., own & ~common].mean(
+        -1
+    )  # (T, R)
+    copies = -(-384 // (2 * size))
+    hard = [
+        sign_error(
+            run.params, test_set(replace(this, strong_noise=s), True, copies), size
+        )
+        .cpu()
+        .numpy()
+        for s in (0.0, strong_noise)
+    ]
+    by_size[size] = (ratio[0], *hard)
+spread_k_star = theory.critical_subclasses(
+    signal, alpha, spread.distractor_patches, (rate + 0.35) / 2, rate
+)
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.2))
+dense_sizes = np.geomspace(1.6, 40, 200)
+axes[0].plot(dense_sizes, dense_sizes, color=COLORS["theory"], lw=1.2)
+curve = theory.hard_error(
+    dense_sizes, signal, alpha, spread.distractor_patches, rate, 0.35, rate
+)
+axes[1].plot(dense_sizes, curve, color=COLORS["theory"], lw=1.2)
+axes[1].axvline(spread_k_star, color=COLORS["theory"], lw=0.8, ls=":")
+for size, (ratio, clean, noisy) in by_size.items():
+    x = [size] * replicas
+    axes[0].plot(x, ratio, "o", ms=5, **blue)
+    axes[1].plot(x, clean, "o", ms=5, **blue)
+    axes[1].plot(x, noisy, "^", ms=5, mfc="none", **blue)
+for ax in axes:
+    ax.set(xscale="log", xlabel="subclasses $k$ of each superclass")
+    ax.set_xticks(SIZES, SIZES)
+    ax.minorticks_off()
+axes[0].set(yscale="log", ylabel="common growth / fine growth")
+axes[0].set_yticks(SIZES, SIZES)
+axes[0].minorticks_off()
+axes[1].set(ylabel="hard points misjudged", ylim=(-0.03, 1.03))
+axes[1].annotate(
+    "$k^*$", (spread_k_star, 0.02), xytext=(4, 0), textcoords="offset points"
+)
+figures.show(
+    fig,
+    title="More subclasses, rarer features, more errors: all as computed",
+    alt="Left: ratio of growth against k on logarithmic axes, on the line of slope one. Right: hard error against k; circles without strong noise lie on the "
+    "theoretical curve, which rises from 0 at k equal 2 to 1 at 32 and passes one half at k star; triangles with strong noise lie close to it.",
+)
+
+# %% tags=["remove-cell"]
+sizes = np.array(SIZES, dtype=float)
+slope = stats.power_law_fit(sizes, np.array([by_size[s][0].mean() for s in SIZES]))
+ledger.record(
+    "ratio-scales-like-k",
+    source="Theorem D.1",
+    says="The ratio of growth is proportional to the number of subclasses",
+    kind="scaled",
+    measured=slope.slope,
+    uncertainty=slope.slope_error,
+    paper=1.0,
+    unit="log-log slope, k = 2 to 32",
+    holds=bool(abs(slope.slope - 1) <= 0.03),
+    criterion="1 within 0.03",
+)
+
+# %% tags=["remove-cell"]
+clean = np.array([by_size[s][1].mean() for s in SIZES])
+noisy = np.array([by_size[s][2].mean() for s in SIZES])
+predicted = theory.hard_error(
+    sizes, signal, alpha, spread.distractor_patches, rate, 0.35, rate
+)
+crossing = float(np.exp(np.interp(0.5, noisy, np.log(sizes))))
+ledger.record(
+    "hard-error-threshold",
+    source="Lemma E.8, made a formula",
+    says="Hard points flip when there are more subclasses than k*",
+    kind="scaled",
+    measured=crossing,
+    unit=f"k at which the error with strong noise passes 1/2 (theory: {spread_k_star:.2f})",
+    holds=bool(
+        np.abs(clean - predicted).max() <= 0.08
+        and (np.diff(noisy) >= 0).all()
+        and 0.5 <= crossing / spread_k_star <= 2
+    ),
+    criterion="error within 0.08 of the formula without strong noise; with it increasing in k, passing 1/2 within a factor 2 of k*",
+)
+
+# %% [markdown]
+# The ratio lies on the line over a factor of sixteen, and the error climbs along the distribution function of a sum of four uniform numbers. Strong noise softens the transition a little, in both directions: now and then $\zeta^*$ happens to resemble the right common feature, now and then the wrong one.
+#
+# ### Which labels? A synthetic Figure 5
+#
+# The paper's main figure compares kinds of labels on iNaturalist. We first do so in the world in which everything is known. Eight *backgrounds* are added, strong features that say nothing about the class: every point shows one, on four patches, with coefficient 1.5. And the labels are
+#
+# - *manual*: subclasses in $g$ groups per superclass, $g=1,2,\frac k2,k$;
+# - *split*: each subclass cut into two at random;
+# - *random*: 2 or 8 IDs inside every superclass, each ID equally often in a batch (with fresh points that is as random as any other way);
+# - *clusters*: $k$-means of the points' patch sums, inside each superclass ($C=2$ or $8$) or on the whole data ($C=8$).
+#
+# **Prediction** from {prf:ref}`cor-02-ratio`: the ratio falls from $k$ to about ½ with $g$ and is $k$ for random IDs. The largest differences between points are those of the backgrounds, so clusters will follow these: inside a superclass they are random IDs that can be *told from the image*, and on the whole data they are unrelated to the class.
+
+# %%
+behind = replace(
+    world,
+    n_backgrounds=8,
+    background_patches=4,
+    n_patches=n_patches + 8,
+    dim=2 * k + 10,
+    distractor_low=0.3,
+    distractor_high=0.4,
+)
+pool = behind.sample(100 * k, torch.Generator().manual_seed(seed + 5 * 10**6))
+sums, pool_sign = pool.x.sum(1), pool.subclass // k
+
+
+# %%
+def cluster_labels(n_clusters, inside):
+    """A label function: the nearest k-means centre, of the own superclass or of all."""
+    groups = pool_sign if inside else torch.zeros_like(pool_sign)
+    n_init = 4 if inside else 40  # starts of k-means, of which the best counts
+    found = cluster_within(sums.numpy(), groups.numpy(), n_clusters, seed, n_init)
+    centres = [sums[found == c].mean(0) for c in range(found.max() + 1)]
+    centres = torch.stack(centres).to(device)
+    home = torch.arange(len(centres), device=device) // n_clusters
+
+    def label(x, subclass, kind, background):
+        every = centres.expand(len(x), -1, -1)
+        distance = torch.cdist(x.sum(-2).float(), every)  # (R, n, centre)
+        if inside:
+            distance[home != (subclass // k)[..., None]] = torch.inf
+        return distance.argmin(-1)
+
+    return label
+
+
+# %%
+# Fresh points are alike: when they take turns for their IDs, the IDs are random.
+turn = lambda s, n: torch.arange(s.shape[-1], device=s.device) // (2 * k) % n
+group = lambda g: lambda x, s, kind, b: s * g // k
+ids = lambda n: lambda x, s, kind, b: s // k * n + turn(s, n)
+split = lambda x, s, kind, b: 2 * s + turn(s, 2)
+manual = {g: theory.grouped_label_probabilities(k, g) for g in (1, 2, k // 2, k)}
+nested = {n: theory.random_label_probabilities(k, n) for n in (2, 8)}
+unrelated = theory.unrelated_label_probabilities(k, behind.n_backgrounds)
+label_kinds = {  # the label function, and Pr[label | feature]
+    **{f"manual {g}": (group(g), table) for g, table in manual.items()},
+    "split": (split, manual[k].repeat(2, 0) / 2),
+    **{f"random {n}": (ids(n), table) for n, table in nested.items()},
+    **{f"clusters {n}": (cluster_labels(n, True), t) for n, t in nested.items()},
+    "clusters, all": (cluster_labels(behind.n_backgrounds, False), unrelated),
+}
+
+# %%
+behind_hard = test_set(behind, True)
+kinds = {}
+for name, (label, table) in label_kinds.items():
+    log_at = [1, sweep_steps]
+    run = idealised(behind, len(table), label, sweep_steps, log_at=log_at, points=8)
+    moved = run.log["moved"][..., : 2 + 2 * k].numpy()  # (T, R, label, feature)
+    kinds[name] = (moved, sign_error(run.params, behind_hard).cpu().numpy())
+
+# %% tags=["hide-input"]
+is_common = np.arange(2 + 2 * k) < 2
+
+
+def measured_ratio(name):
+    """Own common over own fine growth after one step, one number a run."""
+    first, own = kinds[name][0][0], label_kinds[name][1] > 0
+    return first[..., own & is_common].mean(-1) / first[..., own & ~is_common].mean(-1)
+
+
+FAMILY = {
+    "manual": "fine labels",
+    "split": "fine labels",
+    "random": "random labels",
+    "clusters": "cluster labels",
+}
+shown = [name for name in kinds if name != "clusters, all"]
+hues = [
+    COLORS["coarse labels" if name == "manual 1" else FAMILY[name.split()[0]]]
+    for name in shown
+]
+expected_ratio = (
+    [theory.growth_ratio(k, g) for g in manual]
+    + [theory.growth_ratio(k, k)]
+    + 4 * [float(k)]
+)
+ratios = {name: measured_ratio(name) for name in shown}
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.4), sharey=True)
+for i, name in enumerate(shown):
+    style = {"ms": 5, "color": hues[i], "alpha": 0.6}
+    axes[0].plot(ratios[name], [i] * replicas, "o", **style)
+    axes[1].plot(100 * kinds[name][1], [i] * replicas, "o", **style)
+axes[0].plot(expected_ratio, range(len(shown)), "|", ms=14, color=COLORS["theory"])
+axes[0].set(xscale="log", xlabel="common / fine growth, first step")
+axes[0].set_title("bars: theory")
+axes[0].set_xticks([0.5, 1, 2, 4, 8], ["½", 1, 2, 4, 8])
+axes[0].minorticks_off()
+axes[1].set(xlabel="hard points misjudged, %", xlim=(-4, 104))
+axes[1].set_title(f"after {sweep_steps} steps")
+names = {"manual 1": "coarse", f"manual {k}": f"manual, {k} (fine)"}
+names["split"] = f"manual, {k}, each split"
+ticks = [names.get(name, name.replace(" ", ", ", 1)) for name in shown]
+axes[0].set_yticks(range(len(shown)), ticks)
+axes[0].invert_yaxis()
+figures.show(
+    fig,
+    title="Finer labels help when they follow the features",
+    alt="For nine kinds of labels, the ratio of common to fine growth and the hard error. The ratio falls from k for coarse labels to one half for fine ones "
+    "and is k for random IDs and clusters; the hard error is near 100 percent for coarse and random labels and 0 for fine labels.",
+)
+
+
+# %% tags=["hide-input"]
+def population_drift(name):
+    """First drift of every detector of a common feature, (label, 2), over many points."""
+    label, table = label_kinds[name]
+    one = lambda z: label(z.x[None], z.subclass[None], None, None)[0].cpu()
+    return one_step(replace(behind, noise=0.0), len(table), one, 400 * k)[:, :2]
+
+
+whole = np.abs(population_drift("clusters, all")).max()
+whole /= population_drift("manual 1")[0, 0]
+print(f"first drift along common features, all-data clusters over coarse: {whole:.3f}")
+
+# %% [markdown]
+# Read it from above. Two groups per superclass are enough to bring the ratio below $k^*$, and with it the hard error to zero; splitting true subclasses further costs time but no accuracy. Random IDs change neither the ratio nor the error. Clusters find the backgrounds. Eight of them inside a superclass act as random IDs do (what they still help comes from the small batch, in which the background is not quite balanced against
+# the subclass; with four times as many points no hard point is understood). Two of them lump the backgrounds together unevenly; then labels are not equally frequent, {prf:ref}`cor-02-ratio` says nothing about the error, and they help a little. Whole-data clusters are the backgrounds; along the common features there is no drift beyond chance, and there is no superclass to read off.
+#
+# What the idealised world does *not* show is the right arm of the U in the paper's Figure 5, where ever finer labels hurt again. With fresh points nothing is ever too fine. That arm needs finitely many images; it comes back below.
+
+# %% tags=["remove-cell"]
+ratio_error = {
+    name: np.abs(ratios[name] / e - 1).max() for name, e in zip(shown, expected_ratio)
+}
+ledger.record(
+    "ratio-by-label",
+    source="derived from Theorem D.1 and Lemma G.2",
+    says="With g label groups a superclass the first ratio is k/(2g-1), with random IDs k",
+    kind="scaled",
+    measured=max(ratio_error.values()),
+    unit="largest relative deviation of a run, nine kinds of labels",
+    holds=bool(max(ratio_error.values()) <= 0.06),
+    criterion="<= 0.06",
+)
+hard_by = {name: kinds[name][1].mean() for name in shown}
+manual_hard = [hard_by[f"manual {g}"] for g in manual]
+ledger.record(
+    "granularity-monotone",
+    source="Figure 5, manual hierarchy",
+    says="The finer the true labels, the fewer hard points are misjudged",
+    kind="stand-in",
+    measured=manual_hard[-1] - manual_hard[0],
+    unit="hard error, fine minus coarse",
+    holds=bool(
+        (np.diff(manual_hard) <= 0.01).all() and manual_hard[0] - manual_hard[-1] >= 0.9
+    ),
+    criterion="not increasing in g, and a fall of at least 0.9",
+)
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "random-ids-do-not-help",
+    source="Figure 5 and Table 1, random class IDs",
+    says="Random labels inside a superclass do not help",
+    kind="stand-in",
+    measured=min(hard_by["random 2"], hard_by["random 8"]),
+    unit="smaller of the two hard errors",
+    holds=bool(min(hard_by["random 2"], hard_by["random 8"]) >= 0.8),
+    criterion=">= 0.8 with 2 and with 8 IDs",
+)
+ledger.record(
+    "clusters-need-alignment",
+    source="Figure 5 and Table 1, k-means labels",
+    says="Clusters that follow something else are no substitute for true subclasses",
+    kind="stand-in",
+    measured=min(hard_by["clusters 2"], hard_by["clusters 8"]),
+    unit="smaller of the two hard errors of per-superclass clusters",
+    holds=bool(
+        min(hard_by["clusters 2"], hard_by["clusters 8"])
+        >= hard_by[f"manual {k}"] + 0.3
+        and whole <= 0.1
+    ),
+    criterion="at least 0.3 above fine labels; first drift of common features under whole-data clusters <= 10 % of that under coarse labels",
+)
+
+# %% [markdown]
+# ### What the fine features survive, and what a probe makes of them
+#
+# In practice one does not read off the maximum but fine-tunes on the coarse labels, or fits a linear probe. The proof of {prf:ref}`thm-02-fine` predicts that *fine-tuning* through the max read-out harms nothing: detectors do not shrink. A *probe* is another matter. Fitted on easy points it sees two sets of features, each of which separates its data completely;
+# common ones do so with fewer coefficients, and nothing in the data says that they will be missing one day. **Prediction:** a probe fitted on easy points alone takes the shortcut on either backbone; with one hard point in twenty, only the fine backbone has something to offer.
+
+# %%
+tuned = training.fit(
+    ReluPatchObjective(rate, superclasses=True),
+    runs["fine labels"].params,
+    labelled(world, coarse_label, training.generators(seed + 4 * 10**6, replicas)),
+    steps=tune_steps,
+    optimizer=training.GD(step_size),
+    probes={
+        "growth": growth_probe(
+            starts["fine labels"],
+            masks["fine labels"][0],
+            theory.grouped_label_probabilities(k, k),
+        )
+    },
+)
+tuned_hard = {
+    kind: sign_error(tuned.params, test).cpu().numpy() for kind, test in tests.items()
+}
+grown = np.nanmean(
+    (tuned.log["growth"][-1] / tuned.log["growth"][0]).numpy(), (0, 1)
+)  # common, fine
+rows = [f"{kind} error {errors.mean():.3f}" for kind, errors in tuned_hard.items()]
+print(f"after {tune_steps} coarse steps: {', '.join(rows)}")
+print("growth of common and fine detectors, after over before:", np.round(grown, 3))
+
+
+# %%
+def linear_probe(features, y, n_classes, optimizer, steps=300):
+    """Logistic regression on features (R, n, dim): a function of features to logits."""
+    scale = (
+        features.norm(dim=-1).square().mean(1).sqrt()[:, None, None]
+    )  # points have norm 1 in the mean
+    linear = nn.Linear(features.shape[-1], n_classes)
+    start = {
+        "weight": torch.zeros(len(features), n_classes, features.shape[-1]),
+        "bias": torch.zeros(len(features), n_classes),
+    }
+    start = {name: part.to(features) for name, part in start.items()}
+    objective = training.stacked(linear, losses.cross_entropy)
+    fitted = training.fit(
+        objective,
+        start,
+        (features / scale, y),
+        steps=steps,
+        optimizer=optimizer,
+        log_at=[steps],
+    )
+    return lambda other: training.predict(linear, fitted.params, other / scale)
+
+
+# %%
+pooled = lambda params, x: (
+    relu_responses(params["weight"], params["bias"], x).sum(2).flatten(2)
+)  # (R, n, neuron)
+backbones = {
+    "coarse labels": ideal["exact counts"].params,
+    "fine labels": ideal["fine labels"].params,
+}
+easy_fit, hard_fit = (
+    test_set(world, hard, 20, offset=7 * 10**6) for hard in (False, True)
+)
+sign = (easy_fit.subclass // k).expand(replicas, -1)
+probe_error = {}
+for share in (0.0, 0.05):
+    replaced = (
+        slice(None, None, 19) if share else slice(0, 0)
+    )  # 19 and 2k have no common divisor: all subclasses take part
+    x = easy_fit.x.clone()
+    x[replaced] = hard_fit.x[replaced]
+    for name, params in backbones.items():
+        fit_probe = linear_probe(
+            pooled(params, x), sign, 2, training.GD(2.0, momentum=0.9)
+        )
+        logits = fit_probe(pooled(params, tests["hard"].x))
+        probe_error[name, share] = (
+            1 - probes.accuracy(logits, tests["hard"].subclass // k).cpu().numpy()
+        )
+
+# %% tags=["hide-input"]
+print("hard error")
+for share, text in ((0.0, "easy points only"), (0.05, "one hard point in twenty")):
+    row = "   ".join(
+        f"{name} {100 * probe_error[name, share].mean():5.1f} %" for name in backbones
+    )
+    print(f"probe fitted on {text:24s} {row}")
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "fine-tuning-keeps-features",
+    source="Appendix G, finetuning",
+    says="Fine-tuning on coarse labels does not undo what fine labels have taught",
+    kind="scaled",
+    measured=float(grown.min()),
+    unit="growth of detectors, after over before, smallest",
+    holds=bool(grown.min() >= 0.99 and tuned_hard["hard"].mean() <= 0.02),
+    criterion="no mean growth falls by more than 1 %, hard error <= 0.02",
+)
+gain = probe_error["coarse labels", 0.05] - probe_error["fine labels", 0.05]
+ledger.record(
+    "probe-with-some-hard-points",
+    source="Appendix G, remark on linear probing",
+    says="The fine-label backbone separates hard points linearly better than the coarse-label one",
+    kind="scaled",
+    measured=float(gain.mean()),
+    uncertainty=float(stats.mean_interval(gain)[1]),
+    unit="hard error, coarse minus fine backbone, 5 % hard points among those fitted",
+    holds=bool(gain.mean() >= 0.2),
+    criterion=">= 0.2",
+)
+
+# %% [markdown]
+# So the head of {eq}`eq-02-max` is part of the theorem. That a backbone *contains* a feature does not mean that a probe will use it: the paper's own Table 5 has a leaf-pretrained backbone whose linear probe is four points *worse* than the coarse one's (87.5 against 91.7 % accuracy), while fine-tuning makes it better.
+#
+# ### Why a bias at all
+#
+# The paper remarks that even the ideal linear model fails on such data, because the noise of all patches adds up. A ReLU without a bias has the same weakness, if milder: about half of the noise patches make it fire. The experiment: coarse labels, noise in each coordinate twenty times as strong as above, more and more patches; once with random neurons and no
+# biases ($b=0$, $\lambda=\infty$), once the idealised network with $\lambda=2.5$, the largest that covers four standard deviations. **Prediction:** without a bias errors on *easy* points grow with $P$, with it they do not.
+
+# %%
+COUNTS = (16, 64, 256, 512)
+drawn = [
+    1e-3 * torch.randn(2, 16, 12, generator=g)
+    for g in training.generators(seed, replicas)
+]
+free = {"weight": torch.stack(drawn), "bias": torch.zeros(replicas, 2, 16)}
+networks = {  # start, 1/lambda, step size
+    "no bias": (free, 0.0, 0.02),
+    "bias": (stratified_detectors(2, 6, 12, 1e-3, replicas), 0.4, 0.1),
+}
+
+
+def with_many_patches(name, patches):
+    """Error on easy points after ten steps, and how many (noise, neuron) pairs fire."""
+    start, bias_rate, step = networks[name]
+    loud = HierarchicalMultiView(2, 12, patches, noise=0.1, jitter=0.05)
+    stream = training.generators(seed + 8 * 10**6, replicas)
+    run = training.fit(
+        ReluPatchObjective(bias_rate),
+        {part: value.to(device) for part, value in start.items()},
+        labelled(loud, lambda x, s, kind, b: s // 2, stream, points=4),
+        steps=10,
+        optimizer=training.GD(step),
+    )
+    test = test_set(loud, False, 64)
+    said = relu_responses(run.params["weight"], run.params["bias"], test.x[:16])
+    firing = (said > 0)[:, test.kind[:16] == hierarchical.NOISE].double().mean()
+    return sign_error(run.params, test, 2).cpu().numpy(), firing.item()
+
+
+# %%
+noise_runs = {
+    (name, p): with_many_patches(name, p) for name in networks for p in COUNTS
+}
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.0))
+for name, style, color in (
+    ("no bias", "s--", COLORS["theory"]),
+    ("bias", "o-", COLORS["coarse labels"]),
+):
+    error, firing = zip(*(noise_runs[name, p] for p in COUNTS))
+    axes[0].plot(COUNTS, 100 * np.array(firing), style, ms=4, color=color)
+    axes[1].plot(COUNTS, 100 * np.array(error), style, ms=4, color=color, alpha=0.8)
+    axes[0].annotate(
+        name,
+        (COUNTS[1], 100 * firing[1]),
+        xytext=(0, 6),
+        textcoords="offset points",
+        color=color,
+    )
+for ax, ylabel in zip(axes, ("neurons firing on noise, %", "easy points misjudged, %")):
+    ax.set(xscale="log", xlabel="patches $P$", ylabel=ylabel, ylim=(-4, 60))
+    ax.set_xticks(COUNTS, COUNTS)
+    ax.minorticks_off()
+figures.show(
+    fig,
+    title="Without a bias, the noise of many patches drowns the signal",
+    alt="Left: share of noise patches on which a neuron fires, one half without a bias and zero with it. Right: error on easy points against the number of "
+    "patches, rising to one half without a bias and zero with it.",
+)
+
+# %% tags=["remove-cell"]
+with_bias = [noise_runs["bias", p] for p in COUNTS]
+without_bias = [noise_runs["no bias", p] for p in COUNTS]
+ledger.record(
+    "bias-keeps-noise-out",
+    source="Appendix B, remark on linear models, and eq. (18)",
+    says="The falling bias removes noise that would otherwise add up over the patches",
+    kind="scaled",
+    measured=float(without_bias[-1][0].mean()),
+    unit=f"easy error without a bias, P = {COUNTS[-1]}",
+    holds=bool(
+        without_bias[-1][0].mean() >= 0.1
+        and max(e.mean() for e, _ in with_bias) <= 0.02
+        and max(f for _, f in with_bias) <= 0.01
+    ),
+    criterion=">= 0.1 without, <= 0.02 with it at every P, and <= 1 % of noise patches fire",
+)
+
+# %% [markdown]
+# Half of all noise patches make a neuron without a bias fire, however many there are, and at some hundred patches their sum is what decides. With the bias next to none does, and the error stays at zero.
+#
+# ### Real images: which labels make good features?
+#
+# The paper's evidence is real: ResNets on iNaturalist and ImageNet, a vision Transformer on ImageNet-21k, hundreds of accelerator hours. Here is a *stand-in* of seconds: a small perceptron (two hidden layers of 64 and 32 units) on 500 handwritten digits, pretrained with every kind of label, then (1) its 32 features frozen and probed for the ten digits, the paper's Table 8,
+# and (2) the whole network fine-tuned for a two-way superclass, the paper's Table 1. What is finer than a digit, or beside it, is made as the paper does. Its hierarchies come from WordNet, where level $l$ of a label is its $l$-th ancestor, or the root when the path is shorter:
+
+# %%
+# NBVAL_CHECK_OUTPUT
+wordnet = {
+    "poodle": "dog",
+    "beagle": "dog",
+    "dog": "carnivore",
+    "siamese": "cat",
+    "cat": "carnivore",
+    "carnivore": "animal",
+    "tulip": "flower",
+}
+for level in range(4):
+    print(
+        level,
+        [
+            hierarchy_level(wordnet, leaf, level)
+            for leaf in ("poodle", "beagle", "siamese", "tulip")
+        ],
+    )
+
+# %% [markdown]
+# For digits we grow a tree by looks: pairs {0,6}, {2,5}, {3,8}, {4,9}, {1,7}; then three groups; then *round* {0,2,3,5,6,8} against *straight* {1,4,7,9}, the superclasses. $k$-means works on pixels, where the paper uses CLIP embeddings: inside each digit (finer than the truth), inside each superclass (also rebalanced: the largest number of clusters of which none is small),
+# or on all images. Random IDs live inside superclasses; and in the extreme every image has a label of its own.
+#
+# **Prediction.** Probe accuracy rises with true granularity up to the digits and falls again beyond, as the images per label run out; random IDs gain little over the coarse labels, since they leave the ratio as it was.
+
+# %%
+shrink = lambda x: nn.functional.avg_pool2d(x, 2) if x.shape[-1] > 16 else x
+images = replace(
+    raw, x_train=shrink(raw.x_train), x_test=shrink(raw.x_test)
+).standardised()
+x_all, x_test = images.x_train.flatten(1), images.x_test.flatten(1).to(device)
+image_batch = min(image_batch, n_train, len(x_all))
+streams = training.generators(seed, image_replicas)
+chosen = [torch.randperm(len(x_all), generator=g)[:n_train] for g in streams]
+chosen = torch.stack(chosen)
+x_run, y_run = x_all[chosen], images.y_train[chosen]  # (R, n, dim), (R, n)
+tree = TREES[dataset]
+super_run = grouped_labels(y_run, tree[0])
+super_test = grouped_labels(images.y_test, tree[0]).to(device)
+
+
+# %% tags=["hide-input"]
+def clustered(within, n_clusters):
+    """k-means labels inside the classes of ``within`` (R, n), run by run."""
+    least = min(torch.bincount(w).min().item() for w in within)
+    size = min(n_clusters, least)
+    pairs = zip(x_run.numpy(), within.numpy())
+    labels = [cluster_within(x, w, size, seed) for x, w in pairs]
+    return torch.from_numpy(np.stack(labels))
+
+
+def rebalanced(r, least=n_train // 50):
+    """Clusters in each superclass of run r, none with ``least`` images or fewer."""
+    x, s = x_run[r].numpy(), super_run[r].numpy()
+    clusterings = {c: cluster_within(x, s, c, seed) for c in (2, 4, 8, 16)}
+    return torch.from_numpy(
+        cluster_within(x, s, rebalanced_counts(clusterings, s, least), seed)
+    )
+
+
+# %%
+source = torch.Generator().manual_seed(seed + 9 * 10**6)
+everything, n_images = torch.zeros_like(y_run), y_run.shape[1]
+image_labels = {  # family, name: labels (R, n)
+    ("manual", "2 groups"): super_run,
+    ("manual", "3 groups"): grouped_labels(y_run, tree[1]),
+    ("manual", "5 groups"): grouped_labels(y_run, tree[2]),
+    ("manual", "10 classes"): y_run,
+    ("clusters in class", "4 each"): clustered(y_run, 4),
+    ("clusters in class", "16 each"): clustered(y_run, 16),
+    ("random", "5 each"): random_ids(super_run, 5, source),
+    ("random", "20 each"): random_ids(super_run, 20, source),
+    ("clusters in superclass", "5 each"): clustered(super_run, 5),
+    ("clusters in superclass", "20 each"): clustered(super_run, 20),
+    ("clusters in superclass", "rebalanced"): torch.stack(
+        [rebalanced(r) for r in range(image_replicas)]
+    ),
+    ("clusters of all", "10"): clustered(everything, 10),
+    ("clusters of all", "40"): clustered(everything, 40),
+    ("unique", "one an image"): torch.arange(n_images).expand(image_replicas, -1),
+}
+granularity = {key: int(labels.max()) + 1 for key, labels in image_labels.items()}
+balanced_sizes = np.sort(
+    np.bincount(image_labels["clusters in superclass", "rebalanced"][0])
+)
+print("images per rebalanced cluster, first run:", balanced_sizes.tolist())
+
+# %% [markdown]
+# All kinds of labels and all runs are trained as one stack of perceptrons. They have one head size, and a mask takes away the outputs that a kind of label does not use.
+
+
+# %% tags=["hide-input"]
+def minibatches(x, y, mask, runs):
+    """Batches of a stack of runs, each in its own random order, redrawn every epoch."""
+    order, rows = None, torch.arange(len(x))[:, None]
+    per_epoch = x.shape[1] // image_batch
+
+    def draw(step):
+        nonlocal order
+        place = step % per_epoch
+        if place == 0:
+            order = torch.stack([torch.randperm(x.shape[1], generator=g) for g in runs])
+        columns = order[:, place * image_batch : (place + 1) * image_batch]
+        return x[rows, columns], y[rows, columns], mask
+
+    return draw
+
+
+# %%
+def start_images(n_runs, size):
+    """Perceptrons with ``size`` outputs, the same start for every kind of label."""
+    widths, modules = (x_run.shape[-1], 64, 32), []
+    for r in range(n_runs):
+        torch.manual_seed(seed + r % image_replicas)
+        modules.append(nn.Sequential(MLP(widths), nn.ReLU(), nn.Linear(32, size)))
+    stack = training.stack_modules(modules)
+    return modules[0], {name: part.to(device) for name, part in stack.items()}
+
+
+def train_images(y, head, size, backbone=None):
+    """Train perceptrons on labels ``y`` (R, n), of which ``head`` (R,) are in use."""
+    net, params = start_images(len(y), size)
+    mask = torch.where(torch.arange(size) < head[:, None], 0.0, -1e9).to(device)
+    x = x_run.repeat(len(y) // image_replicas, 1, 1).to(device)
+    steps, peak = image_epochs * (n_images // image_batch), 0.025 if backbone else 0.1
+    warm = lambda t: min(1, (t + 1) / (0.08 * steps))
+    schedule = lambda t: peak * warm(t) * (1 + np.cos(np.pi * t / steps)) / 2
+    masked = lambda f, x, y, m: nn.functional.cross_entropy(f(x) + m, y)
+    stream = training.generators(seed + 10**7, len(y))
+    run = training.fit(
+        training.stacked(net, masked),
+        params | (backbone or {}),
+        minibatches(x, y.to(device), mask, stream),
+        steps=steps,
+        optimizer=training.GD(schedule, momentum=0.9, weight_decay=5e-5),
+        log_at=[steps],
+    )
+    return net, run.params
+
+
+# %%
+stack_y = torch.cat(list(image_labels.values()))
+heads = torch.tensor(list(granularity.values())).repeat_interleave(image_replicas)
+net, pretrained = train_images(stack_y, heads, int(heads.max()))
+backbone = {name: part for name, part in pretrained.items() if name.startswith("0.")}
+repeat = lambda y: y.repeat(len(image_labels), 1).to(device)
+feature = lambda x: training.predict(net[:2], backbone, x)
+train_features, test_features = (
+    feature(x_run.repeat(len(image_labels), 1, 1).to(device)),
+    feature(x_test.expand(len(heads), -1, -1)),
+)
+percent = lambda hits: (
+    100 * hits.cpu().numpy().reshape(len(image_labels), image_replicas)
+)
+probe_of = lambda y, classes: linear_probe(
+    train_features, repeat(y), classes, training.Adam(0.3), steps=150
+)(test_features)
+# %%
+ten_way = percent(probes.accuracy(probe_of(y_run, 10), images.y_test.to(device)))
+two_way = percent(probes.accuracy(probe_of(super_run, 2), super_test))
+
+# %%
+TUNED = [
+    ("manual", "2 groups"),
+    ("manual", "10 classes"),
+    ("random", "5 each"),
+    ("clusters of all", "10"),
+    ("unique", "one an image"),
+]
+first = [list(image_labels).index(key) * image_replicas for key in TUNED]
+rows = torch.cat([torch.arange(i, i + image_replicas) for i in first])
+some = {name: part[rows] for name, part in backbone.items()}
+
+
+def two_way_error(y, backbone=None):
+    """Test error in percent of perceptrons trained on two superclasses."""
+    net, params = train_images(y, torch.full((len(y),), 2), 2, backbone)
+    logits = training.predict(net, params, x_test.expand(len(y), -1, -1))
+    return 100 - 100 * probes.accuracy(logits, super_test).cpu().numpy()
+
+
+errors = two_way_error(super_run.repeat(len(TUNED), 1), some)
+tuned_error = dict(zip(TUNED, errors.reshape(len(TUNED), image_replicas)))
+one_pass = two_way_error(super_run)
+probed = {key: (ten, two) for key, ten, two in zip(image_labels, ten_way, two_way)}
+
+# %% tags=["hide-input"]
+HUE = {"manual": "fine labels", "random": "random labels", "unique": "unique labels"}
+fig, ax = plt.subplots(figsize=(7.5, 3.8))
+for family, marker in zip(dict.fromkeys(f for f, _ in probed), "oDs^v*"):
+    keys = [key for key in probed if key[0] == family and key[1] != "rebalanced"]
+    if family == "clusters in class":  # they continue the manual labels
+        keys = [("manual", "10 classes"), *keys]
+    mean, half = np.transpose([stats.mean_interval(probed[key][0]) for key in keys])
+    aside = {"clusters in superclass": 0.93, "clusters of all": 1.0, "random": 1.07}
+    x = np.array([granularity[key] for key in keys]) * aside.get(family, 1.0)
+    color = COLORS[HUE.get(family, "cluster labels")]
+    ax.errorbar(x, mean, half, marker=marker, ms=6, capsize=3, color=color, lw=1.2)
+    below = family in ("clusters of all", "clusters in class", "random")
+    note(
+        ax, family, (x[-1], mean[-1]), (7, -13 if below else 4), color=color, fontsize=9
+    )
+ax.set(
+    xscale="log",
+    xlabel="number of pretraining labels",
+    ylabel="ten-way probe accuracy, %",
+    xlim=(1.6, 2500),
+)
+ax.set_title("Finer labels make better features, up to the truth and no further")
+figures.show(
+    fig,
+    alt="Accuracy of a linear probe for ten digits against the number of pretraining labels, logarithmic. Manual labels rise from two groups to the ten classes, the "
+    "maximum; clusters inside classes fall beyond; random labels, clusters and unique labels lie below the maximum.",
+)
+
+# %% tags=["hide-input"]
+print(f"{dataset}, {n_images} images, {image_replicas} runs: mean ± 95 % half-width")
+print(
+    "labels                               number   ten-way probe, %   two-way probe, %"
+)
+for key, (ten, two) in probed.items():
+    row = [stats.mean_interval(values) for values in (ten, two)]
+    print(
+        f"{', '.join(key):36s} {granularity[key]:6d}   {row[0][0]:6.1f} ± {row[0][1]:4.1f}      {row[1][0]:6.1f} ± {row[1][1]:4.1f}"
+    )
+print("\ntwo-way error after fine-tuning, %")
+for key, error in tuned_error.items():
+    print(
+        "{:36s} {:5.2f} ± {:4.2f}".format(", ".join(key), *stats.mean_interval(error))
+    )
+print(
+    "{:36s} {:5.2f} ± {:4.2f}".format(
+        "no pretraining (one pass)", *stats.mean_interval(one_pass)
+    )
+)
+
+# %% tags=["remove-cell"]
+ten = {key: values[0] for key, values in probed.items()}
+levels = [
+    ten["manual", name] for name in ("2 groups", "3 groups", "5 groups", "10 classes")
+]
+rise = levels[-1] - levels[0]
+ledger.record(
+    "probe-rises-with-granularity",
+    source="Table 8",
+    says="The finer the pretraining labels, the better a linear probe",
+    kind="stand-in",
+    measured=float(rise.mean()),
+    uncertainty=stats.mean_interval(rise)[1],
+    paper=24.1,
+    unit="points of accuracy, finest minus coarsest manual labels",
+    holds=bool(
+        rise.mean() >= 2
+        and rise.mean() > stats.mean_interval(rise)[1]
+        and max(a.mean() for a in levels[:-1]) < levels[-1].mean()
+    ),
+    criterion=">= 2 points, > 0 with its 95 % interval, and the finest is the best",
+)
+
+# %% tags=["remove-cell"]
+fall = ten["manual", "10 classes"] - ten["unique", "one an image"]
+ledger.record(
+    "too-fine-is-worse",
+    source="Figure 5 and Table 1, right end; Table 6",
+    says="Labels with too few images each lose the gain",
+    kind="stand-in",
+    measured=float(fall.mean()),
+    uncertainty=stats.mean_interval(fall)[1],
+    unit="points of accuracy, true classes minus one label an image",
+    holds=bool(
+        fall.mean() >= 1
+        and (levels[-1] - ten["clusters in class", "16 each"]).mean() >= 0.5
+    ),
+    criterion=">= 1 point; and >= 0.5 against 16 clusters a class",
+)
+
+# %% tags=["remove-cell"]
+random_rise = (ten["random", "5 each"] + ten["random", "20 each"]) / 2 - levels[0]
+ledger.record(
+    "random-labels-teach-little",
+    source="Table 1, random class IDs",
+    says="Random labels do not give the gain of true ones",
+    kind="stand-in",
+    measured=float(random_rise.mean() / rise.mean()),
+    unit="share of the true labels' rise in probe accuracy",
+    holds=bool(random_rise.mean() <= 0.6 * rise.mean()),
+    criterion="<= 0.6 in the mean of two numbers of IDs",
+)
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "random-worse-than-coarse",
+    source="Table 1, random class IDs against the baseline",
+    says="Random labels are worse than coarse ones",
+    kind="stand-in",
+    measured=float(random_rise.mean()),
+    uncertainty=stats.mean_interval(random_rise)[1],
+    paper="0.85 to 1.36 points worse",
+    unit="points of ten-way probe accuracy, random minus coarse",
+    holds=bool(random_rise.mean() < 0),
+    criterion="< 0 in the mean of two numbers of IDs",
+    reason="a two-way task discards what tells ten digits apart; random IDs do not",
+)
+
+# %% tags=["remove-cell"]
+best = tuned_error["manual", "10 classes"]
+gain = tuned_error["manual", "2 groups"] - best
+ledger.record(
+    "fine-tuning-not-worse",
+    source="Table 1, manual hierarchy",
+    says="After fine-tuning, true fine labels do at least as well as the retraining baseline",
+    kind="stand-in",
+    measured=float(gain.mean()),
+    uncertainty=stats.mean_interval(gain)[1],
+    paper=0.46,
+    unit="points of error, baseline minus fine",
+    holds=bool(gain.mean() >= -tuned_error["manual", "2 groups"].std(ddof=1)),
+    criterion="not worse by more than a standard deviation of the baseline's runs",
+)
+ledger.record(
+    "unique-labels-tune-worse",
+    source="Table 1, one label an image",
+    says="After fine-tuning, one label an image does worse than true fine labels",
+    kind="stand-in",
+    measured=float((tuned_error["unique", "one an image"] - best).mean()),
+    uncertainty=stats.mean_interval(tuned_error["unique", "one an image"] - best)[1],
+    paper=1.75,
+    unit="points of error, unique minus fine",
+    holds=bool((tuned_error["unique", "one an image"] - best).mean() > 0),
+    criterion="> 0 in the mean of the runs",
+)
+
+# %% [markdown]
+# The picture is the paper's inverted U. Up to the true classes every refinement helps; $k$-means inside the classes, which splits them along nothing that the probe is asked for, already costs a little, and at sixteen clusters a class (some three images a label) and one label an image more. Random IDs lie far below the true labels of the same number.
+# Not at the bottom: the two coarse groups are worse as features for *ten* digits, since random IDs ask the network to tell images apart, which keeps information that a two-way task may throw away. For the paper's random IDs and its coarse target that difference has no counterpart; and on harder images it shrinks: with `-p dataset=cifar10 -p n_train=1000` the U is there, too, and random IDs are no better than two groups.
+#
+# What is **not** seen at this scale is the size of the fine-tuning gain. The paper's gain is 0.46 points over six runs with a standard deviation of 0.05; ours is of that order or larger, but so is its interval, over a handful of runs and 360 test images. We claim only that fine labels are not worse, and that one label an image is.
+#
+# #### The paper's numbers
+#
+# All of the following are **quoted**. Table 1 (for each family a row with the numbers of labels, and one with the errors): iNaturalist 2021 mini, ResNet-34, error in percent on the 11 superclasses after fine-tuning, mean ± standard deviation.
+#
+# | Labels, from coarse to fine | 1 | 2 | 3 | 4 | 5 | 6 | 7 |
+# |---|---|---|---|---|---|---|---|
+# | manual, number | 11 (baseline) | 13 | 51 | 273 | 1103 | 4884 | 6485 |
+# | error | 5.25 ± 0.051 | 5.40 ± 0.075 | 5.10 ± 0.038 | 4.83 ± 0.041 | **4.79 ± 0.045** | 4.82 ± 0.056 | 4.84 ± 0.033 |
+# | random, number | 22 | 88 | 352 | 1408 | 5632 | 11264 | 500000 |
+# | error | 6.61 ± 0.215 | 6.30 ± 0.070 | 6.12 ± 0.77 | 6.10 ± 0.053 | 6.12 ± 0.042 | 6.10 ± 0.057 | 6.54 ± 0.758 |
+# | clusters in superclass, number | 22 | 88 | 352 | 1408 | 2816 | 5632 | 22528 |
+# | error | 5.14 ± 0.049 | 5.16 ± 0.033 | 5.17 ± 0.027 | 5.24 ± 0.029 | 5.30 ± 0.029 | 5.31 ± 0.077 | 5.37 ± 0.032 |
+# | rebalanced, number | 88 | 218 | 320 | 608 | 1040 | 1984 | |
+# | error | 5.18 ± 0.054 | 5.17 ± 0.038 | 5.23 ± 0.052 | 5.28 ± 0.045 | 5.26 ± 0.035 | 5.21 ± 0.040 | |
+# | clusters of all, number | 22 | 44 | 88 | 352 | 1408 | 2816 | 5632 |
+# | error | 5.52 ± 0.015 | 5.42 ± 0.047 | 5.45 ± 0.049 | 5.46 ± 0.019 | 5.60 ± 0.029 | 5.50 ± 0.029 | 5.47 ± 0.029 |
+#
+# Figure 5 plots it; without pretraining ("one pass") the error is 5.87. Two standard deviations, 0.77 and 0.758, are far out of line with the rest and perhaps misprints.
+
+# %% [markdown]
+# Tables 2 and 3 (quoted): the manual hierarchy at earlier checkpoints, and with a ResNet-50; error in percent.
+#
+# | Number of labels | 11 | 13 | 51 | 273 | 1103 | 4884 | 6485 |
+# |---|---|---|---|---|---|---|---|
+# | epoch 90 (ResNet-34) | | 5.40 ± 0.075 | 5.10 ± 0.038 | 4.83 ± 0.041 | 4.79 ± 0.045 | 4.82 ± 0.056 | 4.84 ± 0.033 |
+# | epoch 70 | | 5.43 ± 0.055 | 5.08 ± 0.029 | 4.86 ± 0.037 | 4.82 ± 0.034 | 4.83 ± 0.064 | 4.85 ± 0.018 |
+# | epoch 50 | | 5.53 ± 0.036 | 5.20 ± 0.031 | 4.90 ± 0.038 | 4.90 ± 0.042 | 4.91 ± 0.020 | 4.95 ± 0.026 |
+# | ResNet-50 | 4.43 ± 0.029 | 4.44 ± 0.063 | 4.36 ± 0.062 | 4.22 ± 0.021 | 4.20 ± 0.035 | 4.23 ± 0.054 | 4.33 ± 0.037 |
+#
+# ResNet-50 with random IDs (22, 88, 352, 1408, 5632, 11264, 500000 labels): 5.36 ± 0.111, 5.31 ± 0.079, 5.24 ± 0.093, 5.38 ± 0.052, 5.37 ± 0.033, 5.40 ± 0.033, 5.13 ± 0.072.
+#
+# Tables 4 and 5 (quoted): ImageNet-21k, "is it a living thing?", ViT-B/16. Error in percent by number of labels, one run:
+#
+# | Level | baseline | 9 | 6 | 4 | 2 | 1 | 0 (leaf) |
+# |---|---|---|---|---|---|---|---|
+# | labels | 2 | 38 | 160 | 519 | 2281 | 5995 | 21843 |
+# | error | 7.90 | 7.55 | 7.31 | 6.97 | 6.70 | 6.76 | **6.56** |
+#
+# and accuracy in percent by the way of evaluation (batch size / step size; the table's own header says "error", but $100-93.439=6.56$):
+#
+# | Backbone | 90 epochs, 4096/1e-3 | 1024/2.5e-4 | 512/1.25e-4 | probe, 4096/1e-3 | probe, 512/1.25e-4 | 10 epochs, 4096/1e-3 | 512/1.25e-4 |
+# |---|---|---|---|---|---|---|---|
+# | leaf labels | 92.782 | 93.177 | 93.295 | 87.497 | 87.493 | 92.294 | **93.439** |
+# | two labels | **92.102** | 91.971 | 91.939 | 91.703 | 91.719 | 92.002 | 91.856 |
+
+# %% [markdown]
+# Table 6 (quoted): ImageNet-1k within itself, ResNet-50, error in percent on 1000 classes; retraining baseline 23.28 ± 0.103, one pass 24.04 ± 0.057. With about a thousand images a class, finer labels bring nothing.
+#
+# | Labels | 2000 | 4000 | 8000 |
+# |---|---|---|---|
+# | clusters in class, CLIP ResNet-50 | 23.4 ± 0.13 | 23.48 ± 0.098 | 23.49 ± 0.204 |
+# | clusters in class, CLIP ViT-L/14 | 23.4 ± 0.127 | 23.47 ± 0.074 | 23.78 ± 0.048 |
+# | random IDs in class | 23.4 ± 0.068 | 23.4 ± 0.070 | 23.65 ± 0.071 |
+#
+# Tables 7 and 8 (quoted): ImageNet-21k levels transferred to ImageNet-1k, accuracy in percent, by step size of fine-tuning and for a linear probe. Figure 2 plots the best of each row.
+#
+# | Labels | 3e-3 | 3e-2 | 6e-2 | 3e-1 | probe |
+# |---|---|---|---|---|---|
+# | 21843 | 80.87 ± 0.012 | 82.48 ± 0.005 | **82.51 ± 0.042** | 81.40 ± 0.041 | 81.45 ± 0.021 |
+# | 5995 | 77.38 ± 0.037 | 81.03 ± 0.054 | **81.28 ± 0.045** | 80.40 ± 0.087 | 78.33 ± 0.018 |
+# | 2281 | 74.91 ± 0.012 | 79.76 ± 0.021 | **80.26 ± 0.05** | 79.7 ± 0.019 | 75.66 ± 0.005 |
+# | 519 | 63.65 ± 0.052 | 76.43 ± 0.033 | 77.32 ± 0.088 | **77.53 ± 0.078** | 68.95 ± 0.051 |
+# | 160 | 62.17 ± 0.012 | 73.65 ± 0.033 | 73.92 ± 0.073 | **75.53 ± 0.024** | 63.65 ± 0.035 |
+# | 38 | 53.68 ± 0.034 | 69.33 ± 0.045 | 71.08 ± 0.068 | **72.75 ± 0.071** | 57.35 ± 0.016 |
+
+# %% [markdown]
+# (02-held-up)=
+# ## What held up
+#
+# The criteria were set on pilot runs of other sizes, some of them with the default seed. Two were changed when a pilot had been seen. `clusters-need-alignment` first asked for no *growth* along common features under whole-data clusters; in batches of 128 the backgrounds are too unevenly mixed for that, and it now asks for no *drift* over many points. And a claim that fine labels fine-tune better than the
+# baseline *beyond the 95 % interval* was given up for `fine-tuning-not-worse`, because five runs cannot decide it: the mean was positive with every seed tried, the interval reached below zero with most. (The cells that record the claims are left out of the page; they are in the notebook.)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+ledger.show()
+
+# %% [markdown]
+# **Holds, and to more digits than the paper asks for.** The theorems' engine is a ratio and a clock, and both can be computed in closed form and seen in a laptop's simulation: the ratio $k$ (and $k/(2g-1)$ for labels in between), the law $F+e^F=1+\kappa t$, the two-dimensional flow of fine labels, the threshold $k^*$. The hard error of coarse training is
+# not just bounded from below, as claimed; beyond $k^*$ it is near 1, since distractors pull the same way each time.
+#
+# **Holds with a condition.** That fine pretraining helps a *linear probe* needs a probe that has seen some hard points, or a head that looks at single fine features. A probe fitted on easy points alone fails on hard ones with either backbone.
+#
+# **Does not hold here.** In the paper's Table 1 random IDs are worse than coarse labels. As features for *ten* digits they are better than two groups, for the reason given above. The two-way probe in the table of results, which asks the coarse question, does not tell them apart.
+#
+# **Only scaled.** $d=64$, $k=8$, $s^*=4$, and $\lambda=20$ in the place of $\log^5d$. The theorems' own regime has no instance that could be run. With binomial counts and $s^*=4$ the ratio drifts below $k$; the theorems need $s^*$ large, and say so.
+#
+# **Only a stand-in.** Digits and a perceptron show the inverted U for probes, not the size of the gain after fine-tuning. The right arm of the U is *outside* the theory, in which points are fresh and labels are free: over-splitting true classes does no harm there. It takes finitely many images to make labels too fine.
+#
+# **Unclear in the text.** Average pooling is announced and sum pooling written (the update has the factor $1/P$ that the output lacks; we follow the formulas). Theorem D.1 (2) and Lemma G.2 (2) let fine detectors fire on patches of the common feature; their own is meant. The condition $P\sigma_\zeta\ge\omega(\mathrm{polylog})$ that is said to defeat linear models is
+# not enough for it as a rule, because independent noise adds up like $\sqrt P\,\sigma_\zeta$. These and others are on the [errata page](../book/errata.md).
+#
+# **Open.** A theory of the right arm: how many images a label needs before finer labels hurt.
+
+# %% [markdown]
+# (02-not-run)=
+# ## Not run here
+#
+# | What the paper reports | Why not by default | What runs it |
+# |---|---|---|
+# | Tables 1 to 3, Figure 5: iNaturalist 2021 mini, ResNet-34 and ResNet-50, at least six runs | half a million images, 2 h on 16 TPUs a run | stand-in by `mvnb run 02`; on larger images `mvnb run 02 -p dataset=cifar10 -p n_train=5000` |
+# | Table 2: earlier checkpoints | the stand-in trains to its end | shorter schedules: `mvnb run 02 -p image_epochs=8`, and 17 |
+# | Tables 4, 5, 7, 8 and Figure 2: ImageNet-21k, ViT-B/16 | 12.7 million images, 1.5 to 2 days on 64 TPUs a run | stand-in by `mvnb run 02`; `-p dataset=mnist5k` for another |
+# | Table 7: grid over fine-tuning steps | the stand-in has one step size | not offered |
+# | Table 6: clusters in the classes of ImageNet-1k | the same; the stand-in's clusters in class are its counterpart | `mvnb run 02 -p n_train=1000` |
+# | CLIP embeddings for clusters (Figures 5 and 6) | weights not bundled; pixels instead | not offered |
+# | networks of the theorem's width, $d^{2+2c_0}$ neurons a class | $d=128$ would have 0.1 detectors a feature | `mvnb run 02 --preset paper` takes $d=512$ |
+
+# %% [markdown]
+# (02-try)=
+# ## Try it
+#
+# ```{exercise}
+# :label: ex-02-unequal
+#
+# By hand: suppose one superclass has $k_+$ and the other $k_-$ subclasses, with equally many points in each *superclass*. What is the ratio of growth in each under coarse labels, and which superclass's hard points flip first?
+# ```
+#
+# ```{solution} ex-02-unequal
+# :class: dropdown
+#
+# In {prf:ref}`prop-02-drift` fine features now have $\Pr[u]=\frac1{2k_\pm}$, common ones still $\frac12$: the ratios are $k_+$ and $k_-$. A hard point of $+$ needs $k_+<k^*$, whatever $k_-$ is, because the distractors' detectors, those of $v_-$, grow as fast as those of $v_+$ (exactly so at first, and up to a factor $(1+\frac1{k_+})/(1+\frac1{k_-})$ later). So the superclass with more subclasses flips first.
+# ```
+#
+# ```{exercise}
+# :label: ex-02-lambert
+#
+# By hand: how long does coarse training take to bring the residual $\rho$ down to $\epsilon$, and how far has the fine output $u\,n_fA_f$ come by then?
+# ```
+#
+# ```{solution} ex-02-lambert
+# :class: dropdown
+#
+# $\rho=1/(1+e^F)=\epsilon$ means $e^F=\frac1\epsilon-1$, and {eq}`eq-02-log` gives $\kappa t=\log(\frac1\epsilon-1)+\frac1\epsilon-2\approx\frac1\epsilon$. The fine part of the output is the share $\frac{n_f}{kn_c+n_f}$ of $F\approx\log\frac1\epsilon$: for $n_c=n_f$, $\frac1{k+1}\log\frac1\epsilon$. To bring it to 1 the loss would have to fall to $e^{-(k+1)}$.
+# ```
+#
+# ```{exercise}
+# :label: ex-02-probe
+#
+# By hand: a probe starts from 0 and follows the gradient of the logistic loss on pooled responses of easy points, with one detector of everything. What is the ratio of its first responses to a common and to a fine patch, for the coarse backbone ($A_c=kA_f$) and for the fine one ($A_c\approx\frac12A_f$)? Why does it take the shortcut on both?
+# ```
+#
+# ```{solution} ex-02-probe
+# :class: dropdown
+#
+# The probe's first weight on a neuron is proportional to the neuron's mean response on points of one sign. Coarse backbone: $A_c$ and $A_f/k$; a common patch then gets $A_c^2$, a fine one $A_f^2/k$, a ratio of $k^3$. Fine backbone: $k$ classes have a detector of the common feature each, so $kA_c^2$ against $A_f^2/k$, a ratio of $k^2(A_c/A_f)^2\approx k^2/4$. Both exceed
+# $k^*$ at $k=8$. The second is much smaller, which is why a few hard points correct it.
+# ```
+#
+# ```{exercise}
+# :label: ex-02-few
+#
+# Re-run the chapter with weaker distractors. What happens to $k^*$, and to the claim `coarse-fails-on-hard`?
+# ```
+#
+# ```{solution} ex-02-few
+# :class: dropdown
+#
+# `mvnb run 02 -p distractor_low=0.1 -p distractor_high=0.15`. Now $\bar\alpha^\dagger-\frac1\lambda=0.075$ and $k^*\approx12.7>8$: coarse labels cope with most hard points, the claim fails, and it should. (The strong noise patch makes the rest of the errors.)
+# ```
+
+# %% [markdown]
+# (02-further)=
+# ## Further reading
+#
+# - Multi-view data and the patch network are from Allen-Zhu and Li {cite}`allenzhu2020towards`; [the chapter on Midpoint Mixup](01_midpoint_mixup.ipynb) asks the same question of the loss instead of the labels. There a polynomial activation makes the stronger feature win everything; here the plain ReLU grows at a steady rate, which is what makes ratios computable.
+# - A dominant feature that saturates the loss and starves the others is known as gradient starvation {cite}`pezeshki2021gradient` and as simplicity bias {cite}`shah2020pitfalls`.
+# - The data sets of the original: iNaturalist {cite}`vanhorn2021benchmarking`, ImageNet {cite}`deng2009imagenet`; its networks: ResNets {cite}`he2016deep` and vision Transformers {cite}`dosovitskiy2021image`; its embeddings: CLIP {cite}`radford2021learning`.
+# - Lambert's $W$ and its many uses {cite}`corless1996lambert`.
+# - What a pretext task without labels does to the same features is the subject of the chapter on mask-reconstruction pretraining {cite}`pan2023mask`.

@@ -1,0 +1,153 @@
+"""Objectives of mask-reconstruction pretraining and of fine-tuning, with hand-derived gradients, for stacks of replicas.
+
+The encoder is that of :func:`mvnb.models.patch_features`: kernels ``weight`` ``(R, kernels, dim)`` shared by all classes,
+``h_r(X) = sum_p s(<w_r, x_p>)``. Each objective maps ``(params, *batch)`` to losses ``(R,)`` and gradients, as
+:func:`mvnb.training.fit` expects; losses are means over points. ``keep``, the probability that a patch is kept (theta), is a
+number or one a replica; ``mask`` ``(R, n, patches)`` holds 1 for a kept patch, and without it the loss is the exact
+expectation over masks. Source: Pan, Zhou and Yan 2023.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mvnb.models.patch_cnn import _integer_power
+
+
+class _Encoder:
+    """What the objectives share: the smoothed ReLU of an integer ``power`` with its ``threshold``."""
+
+    def __init__(self, power: int, threshold: float):
+        if power != int(power) or power < 2:
+            raise ValueError(f"power must be an integer of at least 2, got {power}")
+        if threshold <= 0:
+            raise ValueError(f"threshold must be positive, got {threshold}")
+        self.power, self.threshold = int(power), float(threshold)
+
+    def _activation(self, pre: Tensor, scale: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
+        """Smoothed ReLU at ``scale * pre`` and its slope there."""
+        u = (pre * (scale / self.threshold)).clamp_(min=0)
+        rise = u.clamp(max=1)
+        slope = _integer_power(rise, self.power - 1)
+        value = u.sub_(rise).addcmul_(slope, rise, value=1 / self.power).mul_(self.threshold)
+        return value, slope
+
+    def features(self, weight: Tensor, x: Tensor, scale: float | Tensor = 1.0) -> Tensor:
+        """``sum_p s(scale <w_r, x_p>)``: ``(R, kernels, dim)``, ``(R, n, patches, dim)`` to ``(R, n, kernels)``."""
+        value, _ = self._activation(torch.bmm(x.flatten(1, 2), weight.mT), scale)
+        return value.unflatten(1, x.shape[1:3]).sum(2)
+
+
+def _per_replica(value: float | Tensor, like: Tensor) -> float | Tensor:
+    return value.to(like.dtype).view(-1, *[1] * (like.dim() - 1)) if torch.is_tensor(value) else value
+
+
+class TeacherStudentObjective(_Encoder):
+    """Half the squared distance between the features of a teacher, who sees all, and of a student, who sees a masked point.
+
+    Called as ``(params, x, keep, mask=None, target=None)`` with ``x`` ``(R, n, patches, dim)``. The student's features are
+    divided by ``keep``. The teacher is the student with kernels times ``tau = 1 + (1 - keep) / (C_p keep) + offset``, held
+    fixed in the gradient; with ``target`` ``(R, n, kernels)`` those features take the teacher's place (a frozen teacher).
+    Source: Pan et al. 2023, eqs. (2) and (3), Fact 2.1. ``ValueError`` for a power that is no integer of at least 2.
+    """
+
+    def __init__(self, power: int, threshold: float, patches_per_feature: int = 1, offset: float = 0.0):
+        super().__init__(power, threshold)
+        self.patches_per_feature, self.offset = patches_per_feature, offset
+
+    def __call__(self, params: dict[str, Tensor], x: Tensor, keep, mask: Tensor | None = None, target: Tensor | None = None):
+        flat, n = x.flatten(1, 2), x.shape[1]
+        keep = _per_replica(keep, flat)
+        pre = torch.bmm(flat, params["weight"].mT)  # (R, n * patches, kernels)
+        value, slope = self._activation(pre)
+
+        def split(t: Tensor) -> Tensor:
+            return t.unflatten(1, (n, -1))  # (R, n, patches, kernels)
+
+        if target is None:
+            teacher = 1 + (1 - keep) / (self.patches_per_feature * keep) + self.offset
+            target = split(self._activation(pre, teacher)[0]).sum(2)
+        if mask is None:
+            bias = target - split(value).sum(2)  # (R, n, kernels)
+            extra = 1 / keep - 1
+            loss = (bias.square().sum((1, 2)) + (extra * value.square()).sum((1, 2))) / 2
+            push = split(slope).mul_(bias[:, :, None] - split(extra * value))
+        else:
+            share = mask[..., None].to(value.dtype) / (keep[..., None] if torch.is_tensor(keep) else keep)
+            bias = target - (split(value) * share).sum(2)
+            loss = bias.square().sum((1, 2)) / 2
+            push = split(slope).mul_(share * bias[:, :, None])
+        return loss / n, {"weight": torch.bmm(push.flatten(1, 2).mT, flat) / -n}
+
+
+class MaskedAutoencoderObjective(_Encoder):
+    """Half the squared distance between every patch and its reconstruction from the masked point by the tied decoder.
+
+    Called as ``(params, x, keep, mask=None)``; patch p is reconstructed as ``sum_r w_r s(<w_r, x_p>) / keep`` if it is
+    kept, as 0 if it is masked. ``gradient="paper"`` gives the direction printed in Fact 2.2, which is not the gradient.
+    Source: Pan et al. 2023, Appendix H. ``ValueError`` for an unknown gradient or a power that is no integer of at least 2.
+
+    No tensor of the size of the data is made: ``<w_r, g_p>`` and ``s^T g`` go through the kernels' Gram matrix.
+    """
+
+    def __init__(self, power: int, threshold: float, gradient: Literal["exact", "paper"] = "exact"):
+        super().__init__(power, threshold)
+        if gradient not in ("exact", "paper"):
+            raise ValueError(f"gradient must be 'exact' or 'paper', got {gradient!r}")
+        self.gradient = gradient
+
+    def __call__(self, params: dict[str, Tensor], x: Tensor, keep, mask: Tensor | None = None):
+        weight, flat, n = params["weight"], x.flatten(1, 2), x.shape[1]
+        keep = _per_replica(keep, flat)
+        pre = torch.bmm(flat, weight.mT)  # (R, n * patches, kernels)
+        value, slope = self._activation(pre)
+        back = torch.bmm(value, torch.bmm(weight, weight.mT))  # <w_r, g_p>
+        # In expectation a patch counts fully; a mask drops it, or counts it 1 / keep times.
+        share = 1.0 if mask is None else mask.flatten(1)[..., None].to(value.dtype) / keep
+        fit = (value * (share * (back / (2 * keep) - pre))).sum((1, 2))
+        loss = flat.square().sum((1, 2)) / 2 + fit
+        along = pre.clamp(min=0) if self.gradient == "paper" else pre - back / keep
+        ascent = slope.mul_(along).add_(value)
+        if mask is not None:
+            ascent = ascent * share
+        other = value if self.gradient == "exact" else ascent
+        decoded = torch.bmm(other.mT, value if self.gradient == "paper" or mask is None else value * share)  # (R, K, K)
+        grad = torch.bmm(ascent.mT, flat) - torch.bmm(decoded, weight) / keep
+        return loss / n, {"weight": grad / -n}
+
+
+class FineTuneObjective(_Encoder):
+    """Cross-entropy of a linear head on the encoder's features: ``F_i(X) = sum_r u_{i,r} h_r(X)``, kernels trained, too.
+
+    Called as ``(params, x, y)`` with ``params["head"]`` ``(R, n_classes, kernels)`` beside the kernels and labels ``(R, n)``.
+    Source: Pan et al. 2023, section 3.3 and Appendix G. ``ValueError`` for a power that is no integer of at least 2.
+    """
+
+    def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor):
+        head, flat, n = params["head"], x.flatten(1, 2), x.shape[1]
+        value, slope = self._activation(torch.bmm(flat, params["weight"].mT))
+        hidden = value.unflatten(1, (n, -1)).sum(2)  # (R, n, kernels)
+        loss, push = _softmax_push(torch.bmm(hidden, head.mT), y)
+        spread = slope.unflatten(1, (n, -1)).mul_(torch.bmm(push, head)[:, :, None])
+        return loss, {"weight": torch.bmm(spread.flatten(1, 2).mT, flat), "head": torch.bmm(push.mT, hidden)}
+
+    def logits(self, params: dict[str, Tensor], x: Tensor) -> Tensor:
+        """Outputs ``(R, n, n_classes)``."""
+        return torch.bmm(self.features(params["weight"], x), params["head"].mT)
+
+
+def head_objective(params: dict[str, Tensor], hidden: Tensor, y: Tensor):
+    """The same loss when the kernels stay as they are: ``hidden`` ``(R, n, kernels)`` is computed once (a linear probe)."""
+    loss, push = _softmax_push(torch.bmm(hidden, params["head"].mT), y)
+    return loss, {"head": torch.bmm(push.mT, hidden)}
+
+
+def _softmax_push(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean cross-entropy ``(R,)`` and its gradient in the logits."""
+    log_prob = logits.log_softmax(-1)
+    target = F.one_hot(y, logits.shape[-1]).to(logits.dtype)
+    return -(target * log_prob).sum((1, 2)) / y.shape[1], (log_prob.exp() - target) / y.shape[1]

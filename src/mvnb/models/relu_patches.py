@@ -1,0 +1,147 @@
+"""The patch network with plain ReLU, a fixed head and biases that are moved by rule, and ways to draw its detectors.
+
+A *detector* of a feature is a neuron that fires on the patches of this feature. A random neuron's inner product with a feature
+is Gaussian, and a negative bias lets only the few most aligned ones fire; everything below is about those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from mvnb.models.patch_cnn import patch_logits
+
+
+class ReluPatchObjective:
+    r"""Cross-entropy of a stack of ReLU patch networks, with its gradient written by hand, and the rule for the biases.
+
+    The network is ``F_c(x) = sum_r sum_p relu(<w_{c,r}, x^(p)> + b_{c,r})``, every class with neurons of its own
+    (:func:`mvnb.models.patch_logits` with ``power=1``). An objective for :func:`mvnb.training.fit`: called with ``params``
+    ``weight`` ``(R, n_classes, n_neurons, dim)`` and ``bias`` ``(R, n_classes, n_neurons)``, ``x`` ``(R, n, patches, dim)``
+    and labels ``(R, n)``, it returns the mean losses ``(R,)`` and the gradients. The bias has no gradient but a rule: it
+    falls by ``bias_rate`` times the distance that the neuron's weight moves, so what is returned in its place is
+    ``bias_rate * |gradient of the weight|``, and plain gradient descent does the rest.
+
+    ``superclasses`` trains the *max read-out*: the labels are 0 and 1, and the two logits are the largest outputs of the first
+    and of the second half of the classes. Source: Hong et al. 2024, eqs. (2), (16) to (18) and Appendix G.
+    """
+
+    def __init__(self, bias_rate: float, superclasses: bool = False):
+        if bias_rate < 0:
+            raise ValueError(f"bias_rate must not be negative, got {bias_rate}")
+        self.bias_rate, self.superclasses = bias_rate, superclasses
+
+    def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        weight, bias = params["weight"], params["bias"]
+        rows = x.flatten(1, 2)  # (R, n * patches, dim)
+        hidden = relu_responses(weight, bias, x)  # (R, n, patches, class, neuron)
+        logits = hidden.sum(2).sum(-1)
+        losses, push = self._max_read_out(logits, y) if self.superclasses else _cross_entropy(logits, y)
+        push = push[:, :, None, :, None].expand_as(hidden)
+        d_hidden = torch.ops.aten.threshold_backward(push, hidden, 0)  # push where the neuron fires, 0 elsewhere
+        grad = torch.bmm(d_hidden.flatten(3).flatten(1, 2).mT, rows).view_as(weight)
+        return losses, {"weight": grad, "bias": self.bias_rate * grad.norm(dim=-1)}
+
+    @staticmethod
+    def _max_read_out(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        best, where = logits.unflatten(-1, (2, -1)).max(-1)  # (R, n, 2)
+        losses, push = _cross_entropy(best, y)
+        routed = torch.zeros_like(logits).unflatten(-1, (2, -1)).scatter_(-1, where[..., None], push[..., None])
+        return losses, routed.flatten(-2)
+
+
+def relu_responses(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+    """What every neuron says to every patch, ``(R, n, patches, n_classes, n_neurons)``.
+
+    ``x`` is ``(R, n, patches, dim)``, or ``(n, patches, dim)`` for points that all replicas see.
+    """
+    x = x.expand(len(weight), *x.shape[-3:])
+    rows = x.flatten(1, 2)
+    response = torch.baddbmm(bias.flatten(1)[:, None], rows, weight.flatten(1, 2).mT).relu_()
+    return response.view(*x.shape[:3], *bias.shape[1:])
+
+
+def relu_logits(params: dict[str, Tensor], x: Tensor, chunk: int = 32) -> Tensor:
+    """Outputs ``(R, n, n_classes)`` at ``x`` as for :func:`relu_responses`, a few points at a time."""
+    parts = (patch_logits(params["weight"], part, None, 1, 1.0, params["bias"]) for part in x.split(chunk, -3))
+    return torch.cat(list(parts), 1)
+
+
+def _cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean cross-entropy ``(R,)`` and its gradient in the logits ``(R, n, classes)``."""
+    log_prob = logits.log_softmax(-1)
+    own = y[..., None]
+    push = log_prob.exp().scatter_add_(-1, own, -torch.ones_like(log_prob[..., :1])) / y.shape[-1]
+    return -log_prob.gather(-1, own).mean((1, 2)), push
+
+
+def max_read_out(logits: Tensor) -> Tensor:
+    """The two superclass logits of a network trained on finer labels: largest of the first and second half of the classes."""
+    return logits.unflatten(-1, (2, -1)).amax(-1)
+
+
+def dense_detectors(
+    n_classes: int, n_neurons: int, dim: int, scale: float, threshold: float, generator: torch.Generator, dtype=torch.float32
+) -> dict[str, Tensor]:
+    """All neurons of one network: weights ``N(0, scale^2)``, biases ``-scale * threshold``. Without a replica axis."""
+    weight = scale * torch.randn(n_classes, n_neurons, dim, generator=generator, dtype=dtype)
+    return {"weight": weight, "bias": torch.full((n_classes, n_neurons), -scale * threshold, dtype=dtype)}
+
+
+def compressed_detectors(
+    n_classes: int,
+    n_neurons: int,
+    n_features: int,
+    dim: int,
+    scale: float,
+    threshold: float,
+    generators: Sequence[torch.Generator],
+    slack: float = 0.3,
+    dtype=torch.float32,
+) -> dict[str, Tensor]:
+    """The dense network without the neurons that never fire: ``weight`` ``(R, n_classes, kept, dim)`` and ``bias``.
+
+    Of ``n_neurons`` drawn for every class, those remain whose inner product with some of the first ``n_features`` axes is at
+    least ``scale * (threshold - slack)``. A neuron below fires on no feature patch, hence never moves (Hong et al. 2024,
+    Theorem F.1). Classes and replicas with fewer neurons are filled up with ones that cannot fire (weight 0, bias
+    ``-scale * threshold``).
+    """
+    rows = []
+    for g in generators:
+        for _ in range(n_classes):
+            features = torch.randn(n_neurons, n_features, generator=g, dtype=dtype)
+            features = features[features.amax(1) >= threshold - slack]
+            rest = torch.randn(len(features), dim - n_features, generator=g, dtype=dtype)
+            rows.append(scale * torch.cat([features, rest], 1))
+    weight = pad_sequence(rows, batch_first=True).unflatten(0, (len(generators), n_classes))
+    return {"weight": weight, "bias": torch.full(weight.shape[:-1], -scale * threshold, dtype=dtype)}
+
+
+def stratified_detectors(
+    n_classes: int, n_features: int, dim: int, scale: float, replicas: int, dtype=torch.float32
+) -> dict[str, Tensor]:
+    """The idealised network: neuron f of every class is a detector of feature f and of nothing else.
+
+    Since all detectors of one class and feature move alike, n of them behave as one trained with n times the step.
+    The start is a tenth above the threshold ``scale``, so that the neuron fires on weaker patches, too.
+    """
+    weight = torch.zeros(replicas, n_classes, n_features, dim, dtype=dtype)
+    weight[..., torch.arange(n_features), torch.arange(n_features)] = 1.1 * scale
+    return {"weight": weight, "bias": torch.full(weight.shape[:-1], -scale, dtype=dtype)}
+
+
+def detector_masks(
+    weight: Tensor, n_features: int, scale: float, threshold: float, slack: float = 0.3
+) -> tuple[Tensor, Tensor]:
+    """Which neurons are singleton detectors of which feature, and which may be detectors at all: ``(..., neurons, features)``.
+
+    A possible detector's inner product with the feature is at least ``scale * (threshold - slack)``. A singleton's is at least
+    ``scale * (threshold + slack)``, and it is a possible detector of nothing else: the sets S* and S of Hong et al. 2024,
+    Definition C.1, with a finite slack in the place of the vanishing one.
+    """
+    aligned = weight[..., :n_features] / scale
+    possible = aligned >= threshold - slack
+    return (aligned >= threshold + slack) & (possible.sum(-1, keepdim=True) == 1), possible

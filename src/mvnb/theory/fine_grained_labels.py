@@ -1,0 +1,215 @@
+"""Closed forms for *Why Fine-grained Labels in Pretraining Benefit Generalization?*
+
+Source: Hong, Cui, Fuxman, Chan and Luo 2024 (Transactions on Machine Learning Research), called "Hong et al. 2024" below.
+
+Everything is about the idealised network: every class has ``n_common`` detectors of each common and ``n_fine`` of each fine
+feature, and a detector that has moved by A responds to a patch with coefficient a by ``(a - bias_rate) A``. Symbols: k is
+``n_subclasses``, s* ``signal_patches``, lambda ``1 / bias_rate``, and ``step`` is the factor in front of the gradient of the
+mean cross-entropy (eta / P in the paper). Only the late form of the log law and the constants of Lemma G.2 are the paper's; the
+other closed forms are derived in chapter 02.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.integrate import solve_ivp
+from scipy.special import lambertw
+from scipy.stats import norm
+
+# --- The first step ---
+
+
+def feature_probabilities(n_subclasses):
+    """How likely a point shows each feature, shape ``(2 + 2k,)``: 1/2 for the common ones, 1/(2k) for the fine ones."""
+    k = _positive(n_subclasses, "n_subclasses")
+    return np.concatenate([np.full(2, 0.5), np.full(2 * k, 0.5 / k)])
+
+
+def grouped_label_probabilities(n_subclasses, groups):
+    """``Pr[label | feature]`` when every superclass's k subclasses fall into ``groups`` equal groups, the labels.
+
+    Shape ``(2 groups, 2 + 2k)``. ``groups=1`` are coarse labels, ``groups=k`` fine ones; ``ValueError`` unless ``groups``
+    divides k.
+    """
+    k, g = _positive(n_subclasses, "n_subclasses"), _positive(groups, "groups")
+    if k % g:
+        raise ValueError(f"groups must divide n_subclasses, got {g} and {k}")
+    out = np.zeros((2 * g, 2 + 2 * k))
+    for s in range(2):
+        out[s * g : (s + 1) * g, s] = 1 / g
+        for c in range(k):
+            out[s * g + c * g // k, 2 + s * k + c] = 1.0
+    return out
+
+
+def random_label_probabilities(n_subclasses, n_ids):
+    """``Pr[label | feature]`` for uniform random IDs inside superclasses, shape ``(2 n_ids, 2 + 2k)``."""
+    k, ids = _positive(n_subclasses, "n_subclasses"), _positive(n_ids, "n_ids")
+    superclass = np.concatenate([[0, 1], np.repeat([0, 1], k)])
+    return np.where(np.repeat([0, 1], ids)[:, None] == superclass, 1.0 / ids, 0.0)
+
+
+def unrelated_label_probabilities(n_subclasses, n_labels):
+    """``Pr[label | feature]`` for labels that are independent of the class, shape ``(n_labels, 2 + 2k)``."""
+    k, n = _positive(n_subclasses, "n_subclasses"), _positive(n_labels, "n_labels")
+    return np.full((n, 2 + 2 * k), 1.0 / n)
+
+
+def first_drift(label_given_feature, feature_probability, step, signal_patches, mean_coefficient):
+    """How far one step moves each class's detector of each feature along it, from outputs near 0.
+
+    ``step s* a Pr[u] (Pr[q | u] - 1 / G)`` for a label function whose G labels are equally frequent: shape ``(G, features)``.
+    """
+    conditional = np.asarray(label_given_feature, dtype=float)
+    excess = conditional - 1 / len(conditional)
+    return step * signal_patches * mean_coefficient * np.asarray(feature_probability) * excess
+
+
+def growth_ratio(n_subclasses, groups=1):
+    """First drift of a common detector over that of an own fine detector: ``k / (2g - 1)`` with g labels a superclass."""
+    return n_subclasses / (2 * groups - 1)
+
+
+def random_growth_ratio(n_subclasses, n_ids):
+    """The same for random IDs inside superclasses: k, however many IDs there are."""
+    return float(n_subclasses) + 0.0 * n_ids
+
+
+# --- Trajectories ---
+
+
+def mean_coefficient(jitter):
+    """Mean of a coefficient that is uniform on ``[sqrt(1 - jitter), sqrt(1 + jitter)]``."""
+    return (math.sqrt(1 - jitter) + math.sqrt(1 + jitter)) / 2
+
+
+def coarse_clock(step, signal_patches, coefficient, bias_rate, n_subclasses, n_common=1.0, n_fine=1.0):
+    """The rate kappa of the coarse log law: ``step s* a / 2`` times ``s* (a - 1/lambda) (n_common + n_fine / k)``."""
+    drift = step * signal_patches * coefficient / 2
+    return drift * signal_patches * (coefficient - bias_rate) * (n_common + n_fine / n_subclasses)
+
+
+def coarse_response(clock):
+    """Output F of the own superclass under coarse labels at ``clock = kappa t``: solves ``F + exp(F) = clock + 1``.
+
+    ``F = c - W(exp(c))`` with ``c = clock + 1`` and Lambert's W, continued beyond the range of ``exp`` by fixed-point
+    iteration of ``F = log(c - F)``. ``ValueError`` for a negative clock.
+    """
+    c = np.asarray(clock, dtype=float) + 1
+    if np.any(c < 1):
+        raise ValueError("clock must not be negative")
+    small = np.minimum(c, 600.0)
+    value = small - lambertw(np.exp(small)).real
+    large = np.log(np.maximum(c, 2.0))
+    for _ in range(60):
+        large = np.log(np.maximum(c, 600.0) - large)
+    return np.where(c > 600, large, value)
+
+
+def log_law_excess(growth, start, steps):
+    """Upper bound for ``A_t - log(exp(A_0) + C t)`` in the recursion ``A_{t+1} = A_t + C exp(-A_t)``; 0 is a lower bound.
+
+    ``growth`` C > 0, ``start`` A_0, ``steps`` t >= 0. It tends to 0 like ``log(t) / t``.
+    """
+    y0 = np.exp(start)
+    line = y0 + growth * np.asarray(steps, dtype=float)
+    curvature = growth / 2 * np.exp(growth / y0) * (growth / y0 + np.log(line / y0))
+    return np.log1p(np.where(np.asarray(steps) > 0, curvature, 0.0) / line)
+
+
+def fine_trajectory(times, step, signal_patches, coefficient, bias_rate, n_subclasses, n_common=1.0, n_fine=1.0):
+    """Movements ``(A_common, A_fine)``, shape ``(2, len(times))``, of a class's detectors under fine labels.
+
+    Solves ``A_c' = v k / Z`` and ``A_f' = v ((k - 1) exp(F_s) + k) / Z`` with ``v = step s* a / (2k)``,
+    ``Z = exp(F_o) + (k - 1) exp(F_s) + k``, ``F_s = u n_common A_c``, ``F_o = F_s + u n_fine A_f`` and
+    ``u = s* (a - 1/lambda)``. With k = 1 it is the coarse trajectory.
+    """
+    k, times = n_subclasses, np.asarray(times, dtype=float)
+    speed, u = step * signal_patches * coefficient / (2 * k), signal_patches * (coefficient - bias_rate)
+
+    def velocity(_, a):
+        siblings = u * n_common * a[0]
+        own = siblings + u * n_fine * a[1]
+        total = np.exp(own) + (k - 1) * np.exp(siblings) + k
+        return speed / total * np.array([k, (k - 1) * np.exp(siblings) + k])
+
+    span = (0.0, max(float(times.max()), 1e-12))
+    return solve_ivp(velocity, span, [0.0, 0.0], t_eval=times, rtol=1e-9, atol=1e-12).y
+
+
+def common_residual_bounds(n_subclasses, p_own, p_sibling):
+    """The factor ``(1 - p_own) - (k - 1) p_sibling`` that drives a class's common detectors under fine labels.
+
+    Between 1/4 and 2/3 while both probabilities lie in [1/(3k), 3/(4k)], as they do until an output reaches log(3/2).
+    Source: Hong et al. 2024, Lemma G.2.
+    """
+    return (1 - np.asarray(p_own)) - (n_subclasses - 1) * np.asarray(p_sibling)
+
+
+# --- Hard samples ---
+
+
+def critical_subclasses(signal_patches, coefficient, distractor_patches, distractor, bias_rate, fine_over_common=1.0):
+    """The number of subclasses k* from which coarse labels fail on an average hard sample.
+
+    ``s* (a - 1/lambda) / (s' (a' - 1/lambda))`` times the ratio of detector numbers; ``ValueError`` when distractors are too
+    weak to be seen (``a' <= 1/lambda``).
+    """
+    if distractor <= bias_rate:
+        raise ValueError(f"distractors below bias_rate={bias_rate} do not make any detector fire, got {distractor}")
+    return signal_patches * (coefficient - bias_rate) / (distractor_patches * (distractor - bias_rate)) * fine_over_common
+
+
+def uniform_sum_cdf(x, n):
+    """Distribution function of the sum of n independent uniform variables on [0, 1] (Irwin and Hall)."""
+    x = np.clip(np.asarray(x, dtype=float), 0, n)
+    terms = [(-1) ** j * math.comb(n, j) * np.maximum(x - j, 0) ** n for j in range(n + 1)]
+    return np.clip(sum(terms) / math.factorial(n), 0, 1)
+
+
+def hard_error(ratio, signal_patches, coefficient, distractor_patches, low, high, bias_rate):
+    """Probability that the distractors of a hard sample outweigh its fine feature, for detectors that grew as ``ratio`` to 1.
+
+    ``Pr[sum_p (a'_p - 1/lambda) * ratio >= s* (a - 1/lambda)]`` with ``a'_p`` uniform on ``[low, high]``, where ``ratio`` is
+    the growth of common over fine detectors. Strong noise and the small jitter of the fine patches are left out. ``ValueError``
+    when ``low < bias_rate``: then some distractors are not seen, and the sum is no sum of uniforms.
+    """
+    if low < bias_rate or high <= low:
+        raise ValueError(f"need bias_rate <= low < high, got {bias_rate}, {low}, {high}")
+    needed = signal_patches * (coefficient - bias_rate) / np.asarray(ratio, dtype=float)
+    return 1 - uniform_sum_cdf((needed - distractor_patches * (low - bias_rate)) / (high - low), distractor_patches)
+
+
+# --- The initial geometry ---
+
+
+def detector_threshold(n_neurons, n_detectors):
+    """The threshold, in units of the initial scale, that ``n_detectors`` of ``n_neurons`` Gaussians exceed in the mean."""
+    if not 0 < n_detectors < n_neurons:
+        raise ValueError(f"need 0 < n_detectors < n_neurons, got {n_detectors}, {n_neurons}")
+    return float(norm.isf(n_detectors / n_neurons))
+
+
+def detector_counts(n_neurons, n_features, threshold, slack):
+    """Expected numbers ``(singleton, possible)`` of a class's detectors of one feature.
+
+    ``m Q(threshold + slack) (1 - Q(threshold - slack))^(n_features - 1)`` and ``m Q(threshold - slack)``, Q the Gaussian tail.
+    Source: Hong et al. 2024, Propositions 1 and 2, before asymptotics.
+    """
+    low = norm.sf(threshold - slack)
+    return n_neurons * norm.sf(threshold + slack) * (1 - low) ** (n_features - 1), n_neurons * low
+
+
+def tail_bounds(epsilon):
+    """Lower and upper bound for the Gaussian tail at ``epsilon > 0``. Source: Hong et al. 2024, Proposition 1."""
+    epsilon = np.asarray(epsilon, dtype=float)
+    density = norm.pdf(epsilon)
+    return density * epsilon / (epsilon**2 + 1), density / epsilon
+
+
+def _positive(n, name):
+    if int(n) != n or n < 1:
+        raise ValueError(f"{name} must be a positive integer, got {n}")
+    return int(n)

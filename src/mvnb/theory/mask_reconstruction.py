@@ -1,0 +1,253 @@
+"""Closed forms for *Towards Understanding Why Mask-Reconstruction Pretraining Helps in Downstream Tasks*.
+
+Source: Pan, Zhou and Yan 2023 (arXiv 2206.03826), called "Pan et al. 2023" below.
+
+A kernel ``w`` meets a feature ``v`` with the *correlation* ``u = <w, v>``; a patch shows the feature with a strength ``z``,
+and the kernel answers ``s(u z)`` with the smoothed ReLU ``s`` of exponent ``power`` (q) and ``threshold`` (rho with a bar).
+``keep`` is the probability that a patch is kept (theta), ``patches`` the number of patches of a present feature (C_p). How
+often a feature is met, and how strongly, enters through *moments* ``E[sum_p z_p^n]`` (:func:`strength_moment`).
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+
+# --- Masks ---
+
+
+def masked_moments(values, keep):
+    """Mean and variance of ``sum_p e_p y_p / keep`` over independent masks ``e_p ~ Bernoulli(keep)``: ``(mean, variance)``.
+
+    ``values``: shape (..., patches), or (..., patches, dim) flattened by the caller; the sums run over the last axis. The
+    mean is ``sum_p y_p``, the variance ``(1/keep - 1) sum_p y_p^2``. ``keep`` in (0, 1] (``ValueError`` otherwise). Source:
+    Pan et al. 2023, eq. (3).
+    """
+    values, keep = np.asarray(values, dtype=float), _keep(keep)
+    return values.sum(-1), (1 / keep - 1) * (values**2).sum(-1)
+
+
+def teacher_scale(keep, patches=1, offset=0.0):
+    """How much longer the teacher's kernels are than the student's, ``tau = 1 + (1 - keep) / (patches keep) + offset``.
+
+    Source: Pan et al. 2023, Assumption C.2.
+    """
+    return 1 + (1 / _keep(keep) - 1) / patches + offset
+
+
+def autoencoder_floor(keep, energy):
+    """Smallest expected loss of the masked autoencoder, ``(1 - keep) / 2`` times ``energy``, the sum of the ``|x_p|^2``.
+
+    Reached exactly when every patch is decoded as ``keep`` times itself, since the loss is
+    ``keep / 2 sum_p |x_p - g_p / keep|^2 + (1 - keep) / 2 sum_p |x_p|^2``.
+    """
+    return (1 - _keep(keep)) / 2 * energy
+
+
+# --- How often a feature is met ---
+
+
+def strength_moment(power, n_classes, own, foreign, rate, patches=1):
+    """``E[sum_p z_p^power]`` for one feature over a random multi-view point.
+
+    ``own`` and ``foreign`` are the ranges ``(low, high)`` of its total strength, uniform and split evenly over ``patches``;
+    it is the point's own with probability ``1 / n_classes`` and else present with probability ``rate / n_classes`` (s/k).
+    Source: Pan et al. 2023, Def. 3.1.
+    """
+    own, foreign = (_uniform_moment(*bounds, power) for bounds in (own, foreign))
+    p_own, p_foreign = 1 / n_classes, (1 - 1 / n_classes) * rate / n_classes
+    return patches ** (1 - power) * (p_own * own + p_foreign * foreign)
+
+
+def _uniform_moment(low, high, power):
+    if low == high:
+        return float(low) ** power
+    return (high ** (power + 1) - low ** (power + 1)) / ((power + 1) * (high - low))
+
+
+# --- Growth below the threshold, and the lottery's clock ---
+
+
+class GrowthLaw(NamedTuple):
+    """``du/dt = constant * u ** exponent`` while the kernel answers in the polynomial part."""
+
+    constant: float
+    exponent: int
+
+    def time(self, start, end=np.inf):
+        """Flow time from ``start`` to ``end``, both positive; with ``end`` infinite the time of escape. Broadcasts."""
+        start, end = np.asarray(start, dtype=float), np.asarray(end, dtype=float)
+        n = self.exponent - 1
+        if n == 0:
+            return np.log(end / start) / self.constant
+        return (start**-n - end**-n) / (n * self.constant)
+
+
+def teacher_student_growth(power, threshold, keep, moment_2q, moment_qq, offset=0.0, patches=1):
+    """Growth law of the teacher-student loss, exponent ``2q - 1``.
+
+    ``moment_2q`` is ``E[sum_p z_p^2q]``, ``moment_qq`` is ``E[(sum_p z_p^q)^2]``; the teacher enters with ``tau^q - 1``,
+    the masks with ``1/keep - 1``. With one strength a on ``patches`` patches, met with probability f, the moments are ``f
+    patches a^2q`` and ``f patches^2 a^2q``. A constant of 0 or less means that nothing grows. Source: Pan et al. 2023,
+    Claim E.5.
+    """
+    gain = teacher_scale(keep, patches, offset) ** power - 1
+    constant = (gain * moment_qq - (1 / _keep(keep) - 1) * moment_2q) / (power * threshold ** (2 * power - 2))
+    return GrowthLaw(constant, 2 * power - 1)
+
+
+def autoencoder_growth(power, threshold, moment):
+    """Growth law of the masked autoencoder, exponent q; ``moment`` is ``E[sum_p z_p^(q+1)]``. ``keep`` does not enter.
+
+    Source: Pan et al. 2023, Claim H.7.
+    """
+    return GrowthLaw((1 + power) * moment / (power * threshold ** (power - 1)), power)
+
+
+def supervised_growth(power, threshold, moment, n_classes):
+    """Growth law of a class's own kernel under the cross-entropy, exponent ``q - 1``, while all softmax outputs are ``1/k``.
+
+    ``moment`` is ``E[sum_p z_p^q]`` over points of the class, times the probability ``1/k`` of the class; foreign
+    appearances, which push back, are left out. Source: Allen-Zhu and Li 2023; Pan et al. 2023, Lemma 1.
+    """
+    return GrowthLaw((1 - 1 / n_classes) * moment / threshold ** (power - 1), power - 1)
+
+
+# --- Beyond the threshold ---
+
+
+def teacher_student_drift(u, power, threshold, keep, frequency, strength=1.0, offset=0.0, patches=1):
+    """``du/dt`` of a kernel that holds one feature, in the linear part: positive for every ``u``, even with ``offset`` 0.
+
+    ``u strength >= threshold`` is required (``ValueError``). The feature is met with probability ``frequency``.
+    """
+    u = np.asarray(u, dtype=float)
+    if np.any(u * strength < threshold):
+        raise ValueError("the linear part begins at u * strength = threshold")
+    rest = (1 / _keep(keep) - 1) * (1 - 1 / power) * threshold
+    return frequency * patches * strength * (offset * patches * strength * u + rest)
+
+
+def teacher_student_pair_rate(keep, frequency, strength=1.0, patches=1):
+    """Exponential rate at which a kernel that holds two features that always appear together grows, with ``offset`` 0."""
+    return frequency * patches * strength**2 * (1 / _keep(keep) - 1)
+
+
+def autoencoder_fixed_point(power, threshold, keep, strengths, weights=None):
+    """Correlation at which the only kernel that holds a feature comes to rest under the masked autoencoder's loss.
+
+    ``strengths`` ``(n,)`` and ``weights`` are a rule for the law of the strength on a patch; the root of
+    ``E[(s(uz) + s'(uz) u z)(z - u s(uz) / keep)] = 0`` is found by bisection. With one strength it solves
+    ``u s(uz) = keep z``. ``ValueError`` unless the strengths are positive.
+    """
+    z = np.atleast_1d(np.asarray(strengths, dtype=float))
+    weights = np.ones_like(z) if weights is None else np.asarray(weights, dtype=float)
+    if np.any(z <= 0) or z.shape != weights.shape:
+        raise ValueError("strengths must be positive, with a weight each")
+
+    def push(u):
+        value, slope = _activation(u * z, power, threshold)
+        return weights @ ((value + slope * u * z) * (z - u * value / _keep(keep)))
+
+    low, high = 1e-9, 2.0 + threshold / z.min()
+    while push(high) > 0:
+        high *= 2
+    # The push is positive but tiny near 0, where its sign drowns in rounding; walk up to where it is not.
+    while push(low) <= 0:
+        low *= 2
+    return brentq(push, low, high, xtol=1e-12)
+
+
+def strength_rule(own, foreign, rate, n_classes, nodes=20):
+    """Gauss-Legendre rule ``(strengths, weights)`` for a feature's strength on a patch that holds it.
+
+    Arguments as in :func:`strength_moment`, for one patch a feature.
+    """
+    node, weight = np.polynomial.legendre.leggauss(nodes)
+    parts = ((own, 1 / n_classes), (foreign, (1 - 1 / n_classes) * rate / n_classes))
+    strengths = [low + (high - low) * (1 + node) / 2 for (low, high), _ in parts]
+    weights = np.concatenate([weight / 2 * p for _, p in parts])
+    return np.concatenate(strengths), weights / weights.sum()
+
+
+def autoencoder_fixed_point_linear(power, threshold, keep, strength):
+    """The same in closed form for one strength, if it lies in the linear part: a root of ``u^2 - (1 - 1/q) rho u / z =
+    keep``.
+
+    ``ValueError`` if it does not.
+    """
+    half = (1 - 1 / power) * threshold / (2 * strength)
+    u = half + math.sqrt(half**2 + _keep(keep))
+    if u * strength < threshold:
+        raise ValueError("the fixed point lies in the polynomial part")
+    return u
+
+
+# --- The lottery ---
+
+
+def uncovered_features(n_classes, n_kernels):
+    """Expected number of the 2k features that are no kernel's best, ``2k (1 - 1/2k)^K``."""
+    return 2 * n_classes * (1 - 1 / (2 * n_classes)) ** n_kernels
+
+
+def lottery(initial):
+    """Which (kernel, feature) pairs will be held once every feature is: a prediction from the initial correlations alone.
+
+    ``initial``: shape (..., kernels, features). A pair is predicted if its correlation is at least the smallest, over
+    features, of the best kernel's: all grow by one law, so what is ahead of the last winner arrives before it.
+    """
+    initial = np.asarray(initial)
+    return initial >= initial.max(-2).min(-1)[..., None, None]
+
+
+# --- Fine-tuning ---
+
+
+def centroid_head(hidden, y, n_classes, step_size=1.0):
+    """The head after one gradient step from zero, ``step_size / N sum_n (1[y_n = i] - 1/k) h(X_n)``: shape (..., k, kernels).
+
+    ``hidden`` (..., n, kernels), ``y`` (..., n). With balanced classes this is ``step_size / k`` times class mean minus mean.
+    Source: Pan et al. 2023, Appendix G.
+    """
+    hidden, y = np.asarray(hidden, dtype=float), np.asarray(y)
+    target = (y[..., None] == np.arange(n_classes)) - 1 / n_classes
+    return step_size * np.swapaxes(target, -1, -2) @ hidden / y.shape[-1]
+
+
+def ideal_margin(z_own, z_rival, psi_own, psi_rival, mean_own, mean_foreign, rate, n_classes, step_size):
+    """``F_y - F_j`` after one head step for an encoder with one kernel ``psi v`` a feature that answers linearly.
+
+    ``z_own`` and ``z_rival`` (..., 2) are the total strengths of the two features of classes y and j in the point,
+    ``psi_*`` their kernels' squared lengths (Psi), ``mean_own`` and ``mean_foreign`` the mean strengths, ``rate`` is s.
+    Equals ``step_size / k (mean_own - s/k mean_foreign) (sum_l Psi_y,l Z_y,l - sum_l Psi_j,l Z_j,l)``. Source: Pan et al.
+    2023, App. G.
+    """
+    front = step_size / n_classes * (mean_own - rate / n_classes * mean_foreign)
+    return front * ((np.asarray(psi_own) * z_own).sum(-1) - (np.asarray(psi_rival) * z_rival).sum(-1))
+
+
+def single_view_accuracy(learned, rate):
+    """Accuracy on single-view points of a network that holds the features ``learned`` (..., k, 2), true or false, and no
+    others.
+
+    A point whose strong view is held is right. One whose strong view is missing is wrong exactly if a held foreign feature is
+    present, each with probability ``rate / k``; the weak view cannot outweigh it. Averaged over classes and views.
+    """
+    learned = np.asarray(learned, dtype=bool)
+    k = learned.shape[-2]
+    others = learned.sum((-2, -1))[..., None, None] - learned.sum(-1, keepdims=True)
+    return np.where(learned, 1.0, (1 - rate / k) ** others).mean((-2, -1))
+
+
+def _activation(u, power, threshold):
+    rise = np.clip(u / threshold, 0, 1)
+    return threshold / power * rise**power + np.maximum(u - threshold, 0), rise ** (power - 1) * (u > 0)
+
+
+def _keep(keep):
+    keep = np.asarray(keep, dtype=float)
+    if np.any(keep <= 0) or np.any(keep > 1):
+        raise ValueError("keep must lie in (0, 1]")
+    return keep[()]
