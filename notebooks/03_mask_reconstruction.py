@@ -62,6 +62,7 @@ image_width = 24  # channels of the image encoder
 image_steps = 150  # pretraining steps on images
 image_label_steps = 120  # steps with labels
 image_replicas = 3  # runs on images (2 or more)
+dataset = "digits"  # real images: or mnist5k, mnist, fashion_mnist, cifar10, cifar100
 
 # %% tags=["hide-input"]
 from dataclasses import replace
@@ -72,7 +73,7 @@ import numpy as np
 import torch
 
 from mvnb import claims, figures, probes, stats, training
-from mvnb.data import SparseMultiView, embed
+from mvnb.data import SparseMultiView, embed, load_images
 from mvnb.models import (
     FineTuneObjective,
     MaskedAutoencoderObjective,
@@ -88,6 +89,7 @@ figures.use_style()
 ledger = claims.Ledger("03_mask_reconstruction")
 device = training.pick_device(device)
 print(f"device: {device.type}")
+real = load_images(dataset)  # an unknown name shows before anything is trained
 
 # %% [markdown]
 # (03-question)=
@@ -1926,9 +1928,9 @@ class Filler(torch.nn.Module):
 class Classifier(torch.nn.Module):
     """The same encoder, averaged over the image, and a linear head from zero."""
 
-    def __init__(self, width):
+    def __init__(self, width, classes):
         super().__init__()
-        self.encoder, self.head = Encoder(width), torch.nn.Linear(width, n_classes)
+        self.encoder, self.head = Encoder(width), torch.nn.Linear(width, classes)
         torch.nn.init.zeros_(self.head.weight)
 
     def forward(self, cells):
@@ -1941,23 +1943,9 @@ def fill_in(f, cells, mask):
 
 
 image_generators = training.generators(seed + 8 * 10**6, image_replicas)
-pictures = training.stack(
-    [picture_world.sample(image_points, g) for g in image_generators]
-)
-cells = torch.stack([quarters(type(pictures)(*part)) for part in zip(*pictures)]).to(
-    device
-)
-labels = pictures.y.to(device)
-modules = []
-for r in range(image_replicas):
-    torch.manual_seed(seed + r)
-    modules.append((Filler(image_width), Classifier(image_width)))
-fillers, classifiers = (training.stack_modules(column) for column in zip(*modules))
-fillers |= {k: v.clone() for k, v in classifiers.items() if k.startswith("encoder")}
 
 
-# %%
-def draw(pool, masked):
+def draw(cells, labels, pool, masked):
     """Batches of 50 of the first ``pool`` images of each run, with a mask on 60 % of the quarters or with labels."""
 
     def batch(step):
@@ -1972,29 +1960,44 @@ def draw(pool, masked):
 
 
 # %%
-adam = training.Adam(3e-3)
-filled = training.fit(
-    training.stacked(modules[0][0], fill_in),
-    {k: v.to(device) for k, v in fillers.items()},
-    draw(image_points, True),
-    steps=image_steps,
-    optimizer=adam,
-)
-starts = {"ERM": {k: v.to(device) for k, v in classifiers.items()}}
-starts["MAE"] = starts["ERM"] | {
-    k: v for k, v in filled.params.items() if k.startswith("encoder")
-}
-by_label = lambda f, x, y: torch.nn.functional.cross_entropy(f(x), y)
-image_runs = {
-    name: training.fit(
-        training.stacked(modules[0][1], by_label),
-        begin,
-        draw(min(image_labels, image_points), False),
-        steps=image_label_steps,
+def scratch_and_simmim(cells, labels, classes):
+    """Classifiers trained from scratch ("ERM") and from a SimMIM encoder ("MAE"): a module, and the two stacks of runs."""
+    modules = []
+    for r in range(image_replicas):
+        torch.manual_seed(seed + r)
+        modules.append((Filler(image_width), Classifier(image_width, classes)))
+    fillers, scratch = (training.stack_modules(column) for column in zip(*modules))
+    shared = {k: v for k, v in scratch.items() if k.startswith("encoder")}
+    adam, pool = training.Adam(3e-3), cells.shape[1]
+    filled = training.fit(
+        training.stacked(modules[0][0], fill_in),
+        {k: v.to(device) for k, v in (fillers | shared).items()},
+        draw(cells, labels, pool, True),
+        steps=image_steps,
         optimizer=adam,
     )
-    for name, begin in starts.items()
-}
+    runs = {}
+    for name, encoder in (("ERM", shared), ("MAE", filled.params)):
+        encoder = {k: encoder[k] for k in shared}
+        runs[name] = training.fit(
+            training.stacked(modules[0][1], by_label),
+            {k: v.to(device) for k, v in (scratch | encoder).items()},
+            draw(cells, labels, min(image_labels, pool), False),
+            steps=image_label_steps,
+            optimizer=adam,
+        )
+    return modules[0][1], runs
+
+
+# %%
+by_label = lambda f, x, y: torch.nn.functional.cross_entropy(f(x), y)
+pictures = training.stack(
+    [picture_world.sample(image_points, g) for g in image_generators]
+)
+cells = torch.stack([quarters(type(pictures)(*part)) for part in zip(*pictures)])
+classifier, image_runs = scratch_and_simmim(
+    cells.to(device), pictures.y.to(device), n_classes
+)
 
 
 # %%
@@ -2021,13 +2024,13 @@ def coverage(maps, sample):
 
 
 # %%
-exam, encoder = picture_tests["multi-view"], modules[0][1].encoder
+exam, encoder = picture_tests["multi-view"], classifier.encoder
 image_results, covered, maps = {}, {}, {}
 for name, run in image_runs.items():
     image_results[name] = {
         kind: probes.accuracy(
             training.predict(
-                modules[0][1],
+                classifier,
                 run.params,
                 quarters(s).to(device).expand(image_replicas, -1, -1, -1),
             ),
@@ -2120,6 +2123,54 @@ ledger.record(
 )
 
 # %% [markdown]
+# The same pipeline on real images, `dataset` by name: made grey, brought to $32\times32$ pixels and cut into the same $8\times8$ grid. Again all images of a run are for pretraining and a quarter of them have labels.
+
+
+# %%
+def grid(x):
+    """Images (n, channels, height, width) as standardised grey quarters (n, 64, 16)."""
+    grey = x.mean(1, keepdim=True)
+    grey = torch.nn.functional.interpolate(grey, (32, 32), mode="bilinear")
+    grey = (grey - grey.mean()) / grey.std()
+    return grey.view(-1, 8, 4, 8, 4).transpose(2, 3).reshape(-1, 64, 16)
+
+
+chosen = [
+    torch.randperm(len(real.y_train), generator=g)[:image_points]
+    for g in image_generators
+]
+real_cells = torch.stack([grid(real.x_train[i]) for i in chosen]).to(device)
+real_labels = torch.stack([real.y_train[i] for i in chosen]).to(device)
+real_module, real_runs = scratch_and_simmim(real_cells, real_labels, real.n_classes)
+asked = grid(real.x_test[:n_test]).to(device).expand(image_replicas, -1, -1, -1)
+truth = real.y_test[:n_test].to(device)
+real_accuracy = {
+    name: probes.accuracy(training.predict(real_module, run.params, asked), truth)
+    .cpu()
+    .numpy()
+    for name, run in real_runs.items()
+}
+print(f"{dataset}: test accuracy, mean and 95 % half-width of {image_replicas} runs")
+for name, title in (("ERM", "from scratch"), ("MAE", "SimMIM, fine-tuned")):
+    mean, half = stats.mean_interval(100 * real_accuracy[name])
+    print(f"{title:20s} {mean:5.1f} ± {half:.1f}")
+
+# %% tags=["remove-cell"]
+real_gain = 100 * (real_accuracy["MAE"] - real_accuracy["ERM"])
+ledger.record(
+    "real-images-pretraining-helps",
+    source="Table 1",
+    says="SimMIM pretraining improves classification with few labels on real images",
+    kind="stand-in",
+    measured=float(real_gain.mean()),
+    uncertainty=stats.mean_interval(real_gain)[1],
+    paper=1.8,
+    unit=f"percentage points, {dataset} (paper: ImageNet top-1)",
+    holds=bool(real_gain.mean() > 0),
+    criterion="mean gain > 0",
+)
+
+# %% [markdown]
 # Pretraining helps where both views show, and the pretrained network's maps fit the own tiles better. But neither network masters single-view images: we have not found out why. (Theorem 2 is about gradient descent from a zero head on features of equal size, and this network promises neither.)
 #
 # Both networks see the same labelled images; the pretrained one has seen more without labels, as in practice, so this comparison is not the matched one from above. And a network with two convolutions on tiles is no ResNet on photographs. What the stand-in shows is that the order in the paper's Table 1 does not hang on the peculiarities of the theory's encoder: it is there with Adam, biases, overlapping receptive fields and a
@@ -2141,7 +2192,7 @@ ledger.record(
 # (03-held-up)=
 # ## What held up
 #
-# The criteria were set on pilot runs with other seeds. Some were changed afterwards. Two were loosened when the sample was made smaller to save time: `capture-times` first asked for a rank correlation of 0.9, `lottery-foreseen` for 0.65. `views-order-accuracy` replaces a bound of 0.08 on the mean deviation from the formula, which the noisiest settings miss for some seeds. And `images-single-view` first asked for a gain over training from scratch, which varied in sign from seed to seed; it now asks what the theorem promises. (The cells that record the claims are left out of the page; they are in the notebook.)
+# The criteria were set on pilot runs with other seeds. Some were changed afterwards. Two were loosened when the sample was made smaller to save time: `capture-times` first asked for a rank correlation of 0.9, `lottery-foreseen` for 0.65. `views-order-accuracy` replaces a bound of 0.08 on the mean deviation from the formula, which the noisiest settings miss for some seeds. `images-cam-covers-parts` measured the share of own tiles that are lit before it measured the overlap, `images-pretraining-helps` asked for a gain on both kinds of images, and `ts-pure-kernels` was tightened from 0.8 to the 0.95 that the autoencoder has to meet. And `images-single-view` first asked for a gain over training from scratch, which varied in sign from seed to seed; it now asks what the theorem promises. (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -2176,6 +2227,10 @@ ledger.show()
 # | Figures 1, 3, 4: Eigen-CAM of ImageNet networks | needs ImageNet and its networks | not offered; stand-in above |
 # | Figure 5: Eigen-CAM of DeiT, MAE and data2vec Transformers | needs released weights | not offered |
 # | Figures 2 and 6: diagrams of the two losses | no measurement | equations {eq}`eq-03-ts` and {eq}`eq-03-mae` |
+# | teacher–student runs with sampled masks | the expectation is exact; the objective and its test are in the package | not offered |
+# | Theorem 2 with a teacher–student encoder | its kernels have no resting point to start from | not offered |
+# | pretraining on separate unlabelled points, N for pretraining and N more for labels | the matched comparison is the stricter one | not offered |
+# | a probe that finds the own tiles in the feature map | Eigen-CAM stands for it | not offered |
 
 # %% [markdown]
 # (03-try)=
