@@ -1051,8 +1051,9 @@ ledger.record(
     kind="scaled",
     measured=both_ways,
     unit="pairs both held and foreseen, over the larger of the two counts",
-    holds=bool(both_ways >= 0.5),
-    criterion=">= 0.5 (guessing: below 0.05)",
+    holds=bool(both_ways >= 0.8),
+    criterion=">= 0.8 (guessing: below 0.05)",
+    reason="kernels that start close to the last winner fall on either side of it",
 )
 
 # %% [markdown]
@@ -2192,7 +2193,7 @@ ledger.record(
 # (03-held-up)=
 # ## What held up
 #
-# The criteria were set on pilot runs with other seeds. Some were changed afterwards. Two were loosened when the sample was made smaller to save time: `capture-times` first asked for a rank correlation of 0.9, `lottery-foreseen` for 0.65. `views-order-accuracy` replaces a bound of 0.08 on the mean deviation from the formula, which the noisiest settings miss for some seeds. `images-cam-covers-parts` measured the share of own tiles that are lit before it measured the overlap, `images-pretraining-helps` asked for a gain on both kinds of images, and `ts-pure-kernels` was tightened from 0.8 to the 0.95 that the autoencoder has to meet. And `images-single-view` first asked for a gain over training from scratch, which varied in sign from seed to seed; it now asks what the theorem promises. (The cells that record the claims are left out of the page; they are in the notebook.)
+# The criteria were set on pilot runs with other seeds. Some were changed afterwards. One was loosened when the sample was made smaller to save time: `capture-times` first asked for a rank correlation of 0.9. `views-order-accuracy` replaces a bound of 0.08 on the mean deviation from the formula, which the noisiest settings miss for some seeds. `images-cam-covers-parts` measured the share of own tiles that are lit before it measured the overlap, `images-pretraining-helps` asked for a gain on both kinds of images, and `ts-pure-kernels` was tightened from 0.8 to the 0.95 that the autoencoder has to meet. And `images-single-view` first asked for a gain over training from scratch, which varied in sign from seed to seed; it now asks what the theorem promises. (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -2203,7 +2204,7 @@ ledger.show()
 # single-view points.
 #
 # **Fails as printed.** *Fact 2.2* is not the gradient of the autoencoder's loss; nothing that follows depends on it, since both agree along the kernels, and training with either gives the same features. *The upper bound after $T_0$* for the teacher–student loss drops a positive term: the loss has no resting point, and its correlations exceed any constant within the time that the theorem speaks of
-# ({prf:ref}`prop-03-drift`). *One feature a kernel* is, at these sizes, true of four kernels in five. *The limits of the mask ratio* are not what the discussion says: the autoencoder learns all features without any mask, and also with next to nothing kept. *The weak view* of $\rho=k^{-0.01}$ makes single-view points that are not single-view at any size a computer can hold. *Half-known tasks* do not profit as a whole, and on images a fine-tuned network does not master single-view points. These and smaller slips are on the
+# ({prf:ref}`prop-03-drift`). *One feature a kernel* is, at these sizes, true of four kernels in five, and *who will hold which feature* can be foreseen for two or three pairs in four, where we had hoped for four in five (that reading is ours; that winners were ahead at the start is the theorem's, and holds). *The limits of the mask ratio* are not what the discussion says: the autoencoder learns all features without any mask, and also with next to nothing kept. *The weak view* of $\rho=k^{-0.01}$ makes single-view points that are not single-view at any size a computer can hold. *Half-known tasks* do not profit as a whole, and on images a fine-tuned network does not master single-view points. These and smaller slips are on the
 # [errata page](../book/errata.md).
 #
 # **What the mask does.** Less than the title suggests. In the autoencoder a mask is a change of scale ({prf:ref}`prop-03-identity`); in the teacher–student loss it shrinks, and the teacher's scale is what drives growth. Where a mask does matter is beside labels: a supervised network that is shown randomly masked points learns nearly all the views. The paper does not discuss this control. It does not contradict a theorem, but it
