@@ -681,6 +681,8 @@ ahead = torch.zeros(gap_k, 2 * gap_k, dtype=torch.float64)
 ahead[torch.arange(gap_k), 2 * torch.arange(gap_k)] = 5 * np.log(gap_k)
 # Mean over classes: (R, 2)
 own_pair = lambda p: probes.own_correlations(p["weight"][:, :, None]).squeeze(2).mean(1)
+
+# %%
 # One loss for both: Midpoint Mixup is ERM on the midpoints of all pairs, labels alike.
 labels = torch.nn.functional.one_hot(points.y, gap_k).double()
 midpoints = lambda v: ((v[:, :, None] + v[:, None]) / 2).flatten(1, 2)

@@ -1706,6 +1706,8 @@ ledger.record(
     holds=bool(lowest > 0),
     criterion="> 0 with its 95 % bootstrap interval",
 )
+
+# %% tags=["remove-cell"]
 ledger.record(
     "paper-weak-view",
     source="Definition 3.1, rho = k^-0.01; Lemma 1",
