@@ -159,7 +159,12 @@ def tab(browser, request):
     page.trouble, page.hosts = [], set()
     page.on("console", lambda m: page.trouble.append(f"console: {m.text}") if m.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: page.trouble.append(f"script: {error}"))
-    page.on("requestfailed", lambda r: page.trouble.append(f"failed: {r.url}"))
+
+    # A request is aborted when the page is left before it is answered, which is no fault of the page.
+    def aborted(request):
+        return request.failure == "net::ERR_ABORTED"
+
+    page.on("requestfailed", lambda r: None if aborted(r) else page.trouble.append(f"failed: {r.url}"))
     page.on("response", lambda r: page.trouble.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
     page.on("request", lambda r: page.hosts.add(urlsplit(r.url).hostname) if r.url.startswith("http") else None)
     yield page
