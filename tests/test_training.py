@@ -542,3 +542,18 @@ def test_a_flow_step_takes_vectors_and_stands_still_without_gradients():
     assert all((p == 1).all() for p in params.values())
     grads["w"] = torch.full((2, 3), 2.0)
     assert torch.allclose(optimizer.step(params, grads, state), torch.tensor(0.05, dtype=torch.float64))
+
+
+def test_training_takes_subnormal_numbers_for_zero_and_leaves_the_mode_as_it_was():
+    tiny = torch.tensor([[1e-42]])
+    seen = []
+
+    def objective(params, x):
+        seen.append((params["w"] * 1).item())
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return x, {"w": torch.zeros_like(params["w"])}
+
+    with pytest.raises(KeyboardInterrupt):
+        training.fit(objective, {"w": tiny}, (torch.zeros(1),), steps=2, optimizer=training.GD(1.0))
+    assert seen == [0.0, 0.0] and (tiny * 1).item() > 0

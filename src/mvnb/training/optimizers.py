@@ -79,7 +79,7 @@ class GD:
 
     def step(self, params: Params, grads: Params, state: dict) -> float | Tensor:
         eta = _step_size(self.step_size, state)
-        if unknown := set(self.rates) - set(grads):
+        if state["count"] == 1 and (unknown := set(self.rates) - set(grads)):
             raise ValueError(f"rates names parameters that are not trained: {', '.join(sorted(unknown))}")
         for k, g in grads.items():
             if self.weight_decay:
@@ -157,12 +157,17 @@ class Adam:
     def step(self, params: Params, grads: Params, state: dict) -> float | Tensor:
         eta = _step_size(self.step_size, state)
         t = state["count"]
+        root = math.sqrt(1 - self.beta2**t)
+        scale = eta * root / (1 - self.beta1**t)
         for k, g in grads.items():
-            p = params[k]
+            p, g = params[k], g.contiguous()  # automatic gradients come transposed, and mixed layouts are slow
             if self.weight_decay:
                 p.mul_(1 - _like(eta, p) * self.weight_decay)
             m = _moment(state, f"m.{k}", g).lerp_(g, 1 - self.beta1)
             v = _moment(state, f"v.{k}", g).mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
-            direction = m / (v / (1 - self.beta2**t)).sqrt_().add_(self.eps)
-            _move(p, direction, eta / (1 - self.beta1**t))
+            length = v.sqrt().add_(self.eps * root)
+            if torch.is_tensor(scale):
+                p.addcdiv_(m * _like(scale, p), length, value=-1)
+            else:
+                p.addcdiv_(m, length, value=-scale)
         return eta
