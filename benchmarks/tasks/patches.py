@@ -16,21 +16,14 @@ from tasks.base import Task, jax, jnp, normal
 POWER, THRESHOLD = 8, 0.1
 
 
-class WeighedPatchCNN(PatchCNN):
-    """The patch network as a function of one argument, the pair of patches and multiplicities."""
-
-    def forward(self, pair: tuple[Tensor, Tensor]) -> Tensor:
-        return super().forward(*pair)
-
-
 def erm_loss(f, x: Tensor, y: Tensor, multiplicity: Tensor) -> Tensor:
     """Cross-entropy of one replica."""
-    return losses.cross_entropy(lambda z: f((z, multiplicity)), x, y)
+    return losses.cross_entropy(lambda z: f(z, multiplicity), x, y)
 
 
 def midpoint_loss(f, x: Tensor, y: Tensor, multiplicity: Tensor) -> Tensor:
     """Midpoint Mixup of one replica: the mixed inputs of all pairs go through the network."""
-    return losses.midpoint_mixup(lambda z: f((z, multiplicity)), x, y)
+    return losses.midpoint_mixup(lambda z: f(z, multiplicity), x, y)
 
 
 def _jax_pre(weight, x):
@@ -69,8 +62,7 @@ def jax_midpoint(params, x, y, multiplicity):
 def _task(batch: tuple, n_classes: int, n_filters: int, init_scale: float, lam: float | None, **more) -> Task:
     replicas, n, patches, dim = batch[0].shape
     modules = [
-        WeighedPatchCNN(n_classes, n_filters, dim, POWER, THRESHOLD, init_scale, g, torch.float32)
-        for g in generators(1000, replicas)
+        PatchCNN(n_classes, n_filters, dim, POWER, THRESHOLD, init_scale, g, torch.float32) for g in generators(1000, replicas)
     ]
     sizes = {"replicas": replicas, "classes": n_classes, "filters": n_filters, "samples": n, "patches": patches, "dim": dim}
     return Task(

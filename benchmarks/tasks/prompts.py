@@ -9,16 +9,9 @@ from mvnb.models import AttentionObjective, LinearSelfAttention, prompt_moments
 from tasks.base import Task, jax, jnp, normal
 
 
-class Attention(LinearSelfAttention):
-    """Linear self-attention as a function of one argument, the pair of moments and query."""
-
-    def forward(self, pair: tuple[Tensor, Tensor]) -> Tensor:
-        return super().forward(*pair)
-
-
 def loss(f, moments: Tensor, query: Tensor, target: Tensor) -> Tensor:
     """Half the mean squared error of one replica."""
-    return (f((moments, query)) - target).square().mean() / 2
+    return (f(moments, query) - target).square().mean() / 2
 
 
 def jax_loss(params, moments, query, target):
@@ -44,7 +37,10 @@ def prompts(replicas: int, examples: int = 20, dim: int = 8, n: int = 128) -> Ta
 
     size = dim + 1
     products = 2 * examples * size**2 + 2 * 2 * size * (size + dim)  # moments; both factors, and the gradients in them
-    modules = [Attention(normal(size, seed=r, scale=0.3), normal(size, dim, seed=r + 1000, scale=0.3)) for r in range(replicas)]
+    modules = [
+        LinearSelfAttention(normal(size, seed=r, scale=0.3), normal(size, dim, seed=r + 1000, scale=0.3))
+        for r in range(replicas)
+    ]
     return Task(
         sizes={"replicas": replicas, "samples": n, "examples": examples, "dim": dim},
         modules=modules,
