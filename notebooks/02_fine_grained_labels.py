@@ -59,7 +59,12 @@ dataset = "digits"  # or mnist5k, mnist, fashion_mnist, cifar10
 n_train = 500  # training images of every run
 image_epochs = 25  # passes over them when pretraining
 image_batch = 50  # images per step
+image_tune_epochs = 25  # passes over them when fine-tuning
+image_tune_step = 0.025  # largest step of fine-tuning (that of pretraining is 0.1)
 image_replicas = 5  # runs per kind of label (2 or more)
+
+# %% [markdown]
+# Data, networks and the training loop come from the package that all chapters share; what is peculiar to this paper stands on the page.
 
 # %% tags=["hide-input"]
 from dataclasses import replace
@@ -93,6 +98,9 @@ from mvnb.models import (
 )
 from mvnb.theory import fine_grained_labels as theory
 
+# %% [markdown]
+# The ledger below collects the claims as they are tested.
+
 # %% tags=["hide-input"]
 figures.use_style()
 COLORS = figures.COLORS
@@ -105,6 +113,9 @@ def note(ax, text, xy, offset=(5, 4), **style):
     """Text beside a point, the offset in points."""
     ax.annotate(text, xy, xytext=offset, textcoords="offset points", **style)
 
+
+# %% [markdown]
+# One data distribution serves all experiments; its symbols are explained [below](#02-world). We make it here, so that parameters that do not fit together are refused before anything is trained.
 
 # %% tags=["hide-input"]
 # What may be wrong with the parameters shows here, before anything is trained.
@@ -127,6 +138,9 @@ weak_mean = (distractor_low + distractor_high) / 2
 k_star = theory.critical_subclasses(
     signal, alpha, world.distractor_patches, weak_mean, rate
 )
+
+# %% [markdown]
+# The last experiment is on real images. Its labels are nested groups of the ten classes:
 
 # %% tags=["hide-input"]
 TREES = {  # nested groups of the ten classes, from coarse to fine
@@ -172,6 +186,9 @@ coarse_fine = output / (signal * (alpha - rate) * (k + 1))
 coarse_path = np.stack([k * coarse_fine, coarse_fine])
 boundary = world.distractor_patches * (weak_mean - rate) / (signal * (alpha - rate))
 
+# %% [markdown]
+# Those were the two paths and the line; drawn, with three times marked on each path:
+
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(7.5, 3.6))
 across = np.array([0, 2.0])
@@ -198,8 +215,10 @@ ax.set(
 ax.set_title(f"Coarse labels learn the face $k={k}$ times faster, and then stop")
 figures.show(
     fig,
-    alt="Plane of the growth of the common and of the fine feature. The path under coarse labels runs along a line of slope one over k, below a dotted "
-    "boundary, and slows down; the path under fine labels runs steeply upwards, above the boundary.",
+    alt="Plane of the growth of the common and of the fine feature. The path under "
+    "coarse labels runs along a line of slope one over k, below a dotted "
+    "boundary, and slows down; the path under fine labels runs steeply upwards, above "
+    "the boundary.",
 )
 
 # %% [markdown]
@@ -223,7 +242,7 @@ figures.show(
 # ```
 #
 # This is Section 4 and Appendix B of the paper. Training sees easy points alone, a fresh batch at every step with equally many of each subclass; hard points are for the test. In the paper every patch decides by itself whether to hold a feature, so that "about" means a binomial number. With $s^*=4$ such a number is 0 now and
-# then, and a hard point without a fine patch has lost its label (a fraction $e^{-4}\approx2\,\%$). The theorems concern large $s^*$, where this does not happen; our default is therefore exactly $s^*$ patches, and the binomial form is a variant that we also run. Which law $\alpha_p$ has on its interval the paper does not say; ours is uniform.
+# then, and a hard point without a fine patch has lost its label (a fraction $e^{-4}\approx2\,\%$). The theorems concern large $s^*$, where this does not happen; our default is therefore exactly $s^*$ patches, and the binomial form is a variant that we also run. Which law $\alpha_p$ has on its interval the paper does not say; ours is uniform. Throughout, $s^*=s^\dagger=4$ and $\iota=0.05$; the other sizes are parameters.
 
 # %%
 toy = HierarchicalMultiView(
@@ -241,6 +260,9 @@ print(
 for name, sample in (("easy", toy_easy), ("hard", toy_hard)):
     print(name, sample.kind[0].tolist())
 
+# %% [markdown]
+# (Kinds: 0 noise, 1 common, 2 fine, 3 distractor, 4 strong noise.) The first easy and the first hard point, patch by patch:
+
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 2.9), sharey=True)
 for ax, sample, title in zip(
@@ -251,8 +273,8 @@ for ax, sample, title in zip(
         sample.x[0][order].T, cmap="RdBu_r", vmin=-1.1, vmax=1.1, aspect="auto"
     )
     ax.axhline(5.5, color="#777777", lw=0.8)
-    ax.set(title=title, xlabel="patch (sorted by what it holds)", xticks=range(12))
-    ax.set_xticklabels(range(1, 13))
+    ax.set(title=title, xlabel="patch (sorted by what it holds)")
+    ax.set_xticks(range(1, 12, 2), range(2, 13, 2))
     ax.grid(False)
 fine_names = [f"$v_{{{sign},{c}}}$" for sign in "+-" for c in (1, 2)]
 axes[0].set_yticks(range(8), ["$v_+$", "$v_-$", *fine_names, "", "noise only"])
@@ -261,8 +283,10 @@ fig.colorbar(image, ax=axes, label="coefficient")
 figures.show(
     fig,
     title="A hard point hides the common feature and shows the wrong one",
-    alt="Two heat maps of coordinates against patches. The easy point has two patches with the common feature v plus and two with its fine feature; the "
-    "hard point has the two fine patches, two faint patches with v minus, and one patch of strong noise in all coordinates.",
+    alt="Two heat maps of coordinates against patches. The easy point has two patches "
+    "with the common feature v plus and two with its fine feature; the "
+    "hard point has the two fine patches, two faint patches with v minus, and one "
+    "patch of strong noise in all coordinates.",
 )
 
 # %% [markdown]
@@ -277,19 +301,19 @@ figures.show(
 # F_c(x)=\sum_{r=1}^{m}\sum_{p=1}^{P}\max\bigl(0,\ \langle w_{c,r},x_p\rangle+b_{c,r}\bigr).
 # $$ (eq-02-network)
 #
-# The weights descend the cross-entropy, with softmax probabilities $p_c(x)=e^{F_c(x)}/\sum_{c'}e^{F_{c'}(x)}$ and a step that we call $\mu$ ($\eta/P$ in the paper):
+# The weights start as $w_{c,r}\sim\mathcal N(0,\sigma_0^2I_d)$ with a tiny $\sigma_0$. On every batch of $N$ points they descend the cross-entropy, with softmax probabilities $p_c(x)=e^{F_c(x)}/\sum_{c'}e^{F_{c'}(x)}$ and a step that we call $\mu$ ($\eta/P$ in the paper):
 #
 # $$
 # w_{c,r}\leftarrow w_{c,r}+\frac{\mu}{N}\sum_{n=1}^N\bigl(\mathbb 1[y_n=c]-p_c(x_n)\bigr)\sum_{p\,:\,\text{neuron fires}}x_{n,p}.
 # $$ (eq-02-update)
 #
-# The biases start negative, $b=-\sigma_0\theta$, and do *not* follow a gradient. They fall by a rule of the authors' that keeps noise out,
+# The biases start negative, $b=-\sigma_0\theta$ with a threshold $\theta>0$ chosen below, and do *not* follow a gradient. They fall by a rule of the authors' that keeps noise out,
 #
 # $$
 # b_{c,r}\leftarrow b_{c,r}-\frac1\lambda\bigl\|\Delta w_{c,r}\bigr\|,
 # $$ (eq-02-bias)
 #
-# with $\lambda=\log^5d$ in the paper. (At $d=128$ that is 2,687, too large to suppress any noise worth the name; $\lambda=20$ does at our sizes. What is needed is that $1/\lambda$ is small and yet several times $\sigma_\zeta$.) Since the rule is proportional to the length of the step, gradient descent can carry it out: hand it
+# where $\Delta w_{c,r}$ is the step the weight has just made and $\lambda=\log^5d$ in the paper. (At $d=128$ that is 2,687, too large to suppress any noise worth the name; $\lambda=20$ does at our sizes. What is needed is that $1/\lambda$ is small and yet several times $\sigma_\zeta$.) Since the rule is proportional to the length of the step, gradient descent can carry it out: hand it
 # $\|\nabla_w\|/\lambda$ in the place of the bias's gradient. That is all there is to the code:
 #
 # ```{literalinclude} ../src/mvnb/models/relu_patches.py
@@ -363,9 +387,9 @@ for name, on, y in (
 # ```{prf:lemma} The bias outruns everything but the feature (the mechanism of Theorems F.1 and G.1)
 # :label: lem-02-bias
 #
-# Suppose a neuron with $\Delta b=-\|\Delta w\|/\lambda$ has moved by $\Delta w=c\,(v+\xi)$ with $\xi$ orthogonal to $v$ and $\|\xi\|\le1$.
+# Suppose that in one step a neuron has moved by $\Delta w=c\,(v+\xi)$, where $c\ne0$ and $\xi$ is orthogonal to the feature $v$, and its bias by $\Delta b=-\|\Delta w\|/\lambda$.
 #
-# 1. On any patch $x$ with $|\langle v+\xi,x\rangle|<\|v+\xi\|/\lambda$, such as pure noise with $\sigma_\zeta\ll1/\lambda$ or, for small $\xi$, another feature, its pre-activation falls.
+# 1. On any patch $x$ with $|\langle v+\xi,x\rangle|<\|v+\xi\|/\lambda$, such as pure noise with $\sigma_\zeta\ll1/\lambda$ or, for small $\xi$, another feature, its pre-activation $\langle w,x\rangle+b$ falls.
 # 2. On $x=av$, $a>0$, it changes by $c\,a-|c|\,\|v+\xi\|/\lambda$: it rises if $c>0$ and $a>\|v+\xi\|/\lambda$, and falls if $c<0$.
 # ```
 #
@@ -374,7 +398,7 @@ for name, on, y in (
 # ```
 #
 # By induction over the steps: a singleton detector fires on the patches of its own feature and on no others, so it moves along $v$ plus averaged noise, so by the lemma it goes on doing so. A neuron that fires on nothing at the start has no gradient and stays. And a detector of a feature that its class does *not* own gets pushes with
-# $c<0$ and never says more than at the start. The paper's Theorem F.1 controls the small $\xi$ with high probability for all polynomial times. In the idealised network every detector is thus described by one number, its growth $A$ along its feature, and answers a patch with coefficient $a$ by
+# $c<0$ and never says more than at the start. The paper's Theorem F.1 controls the small $\xi$ with high probability for all polynomial times; that part is quoted here, and its consequences are counted [in the experiments](#02-invariants). In the idealised network every detector is thus described by one number, its growth $A$ along its feature, and answers a patch with coefficient $a$ by
 #
 # $$
 # \bigl(a-\tfrac1\lambda\bigr)\,A .
@@ -455,6 +479,9 @@ def one_step(world, n_labels, label, n):
     return -gradient["weight"][0].diagonal(dim1=-2, dim2=-1).numpy()
 
 
+# %% [markdown]
+# With exact counts, no noise and no jitter the expectation is attained by any batch in which subclasses and IDs are balanced. Seven label functions, every detector of every class:
+
 # %%
 # NBVAL_CHECK_OUTPUT
 still = replace(world, noise=0.0, jitter=0.0)
@@ -484,7 +511,8 @@ for name, (label, table) in cases.items():
 ledger.record(
     "first-drift",
     source="Theorem D.1 and Lemma G.2, generalised",
-    says="One step moves every detector as frequency times informativeness says, for any label function",
+    says="One step moves every detector as frequency times informativeness says, for "
+    "any label function",
     kind="exact",
     measured=max(drift_errors.values()),
     unit="largest deviation over seven label functions",
@@ -523,7 +551,7 @@ ledger.record(
 # $\rho$ does. Therefore $\dot F=\kappa\rho=\kappa/(1+e^F)$, and $(1+e^F)\,\dot F=\kappa$ integrates to $F+e^F=1+\kappa t$. With $z=e^F$ this is $z+\log z=c$, the equation of $W(e^c)$. As $F\ge0$, $e^F\le1+\kappa t$.
 # ```
 #
-# The two features share *one clock*, $\int\rho\,dt$, and the faster one stops it. The common detectors alone could bring the loss down; at all polynomial times the fine ones have $A_f=A_c/k\le O(\log t/k)$. The paper proves this for the network itself and in discrete time (Lemma E.4, with an error $O(\log^{-4}d)\log t$). The discrete step costs little:
+# The two features share *one clock*, $\int\rho\,dt$, and the faster one stops it. The common detectors alone could bring the loss down; at all polynomial times the fine ones have $A_f=A_c/k\le O(\log t/k)$. The paper proves this for the network itself and in discrete time (Lemma E.4, with an error $O(\log^{-4}d)\log t$, by way of harmonic sums). The discrete step costs little, and a bracket for the sum is enough to see it:
 #
 # ```{prf:lemma} The recursion behind the log law
 # :label: lem-02-recursion
@@ -564,7 +592,7 @@ print("recursion inside its bracket for C = 0.1, 1, 3:", inside)
 # ```{prf:proposition} The threshold on the number of subclasses
 # :label: prop-02-threshold
 #
-# Let the detectors of common features have grown $\varrho$ times as far as those of fine ones. Without strong noise, the idealised network misjudges a hard point exactly when
+# Let the detectors of common features have grown $\varrho$ times as far as those of fine ones, and let all coefficients exceed $1/\lambda$. Without noise, the idealised network misjudges a hard point exactly when
 #
 # $$
 # n_c\,\varrho\sum_{p=1}^{s^\dagger}\bigl(\alpha_p^\dagger-\tfrac1\lambda\bigr)\ \ge\ n_f\sum_{p=1}^{s^*}\bigl(\alpha_p-\tfrac1\lambda\bigr).
@@ -576,12 +604,49 @@ print("recursion inside its bracket for C = 0.1, 1, 3:", inside)
 # k<k^*=\frac{s^*\,(\bar\alpha-1/\lambda)}{s^\dagger\,(\bar\alpha^\dagger-1/\lambda)}\cdot\frac{n_f}{n_c},
 # $$ (eq-02-kstar)
 #
-# and with $\alpha^\dagger_p$ uniform on an interval the error probability is a distribution function of a sum of $s^\dagger$ uniform variables, at every time the same.
+# If $\alpha^\dagger_p$ is uniform on $[\ell,h]$, and the small jitter of $\alpha_p$ is replaced by its mean, the probability of an error is, at every time the same,
+#
+# $$
+# 1-H\Bigl(\frac{1}{h-\ell}\Bigl[\frac{n_f}{n_c}\cdot\frac{s^*(\bar\alpha-1/\lambda)}{\varrho}-s^\dagger\bigl(\ell-\tfrac1\lambda\bigr)\Bigr]\Bigr),
+# $$ (eq-02-hard)
+#
+# where $H$ is the distribution function of the sum of $s^\dagger$ independent uniform variables on $[0,1]$.
 # ```
 #
 # ```{prf:proof}
-# A hard point shows its own class nothing but $s^*$ fine patches, worth $n_fA_f\sum(\alpha_p-\frac1\lambda)$ by {eq}`eq-02-response`, and the other class $s^\dagger$ distractors, worth $n_cA_c\sum(\alpha^\dagger_p-\frac1\lambda)$. Divide by $A_f$. A tie counts as an error.
+# A hard point shows its own class nothing but $s^*$ fine patches, worth $n_fA_f\sum(\alpha_p-\frac1\lambda)$ by {eq}`eq-02-response`, and the other class $s^\dagger$ distractors, worth $n_cA_c\sum(\alpha^\dagger_p-\frac1\lambda)$. Divide by $A_f$. A tie counts as an error. For {eq}`eq-02-kstar` put every coefficient at its mean; for {eq}`eq-02-hard` write $\alpha_p^\dagger=\ell+(h-\ell)U_p$ and solve for $\sum_pU_p$.
 # ```
+
+# %%
+# NBVAL_CHECK_OUTPUT
+# Who is misjudged by detectors that have grown by `ratio` (common) and 1 (fine)?
+quiet = replace(
+    world, noise=0.0, strong_noise=0.0, distractor_low=rate, distractor_high=0.35
+)
+few = quiet.sample(
+    400 * k, torch.Generator().manual_seed(seed), hard=True, dtype=torch.float64
+)
+own = torch.as_tensor(theory.grouped_label_probabilities(k, 1) > 0)
+seen = torch.relu(few.x.amax(-1) - rate)  # (point, patch): coefficient - 1/lambda
+fine, weak = (
+    (seen * (few.kind == kind)).sum(1)
+    for kind in (hierarchical.FINE, hierarchical.DISTRACTOR)
+)
+sizes = (quiet.distractor_patches, quiet.distractor_low, quiet.distractor_high, rate)
+for ratio in (4, 6, 8, 12):
+    grown = own * torch.where(torch.arange(2 + 2 * k) < 2, float(ratio), 1.0).double()
+    weight = grown[..., None] * torch.eye(2 + 2 * k, dim, dtype=torch.float64)
+    said = relu_logits({"weight": weight[None], "bias": -rate * grown[None]}, few.x)[0]
+    wrong = said.argmax(1) != few.subclass // k
+    inside = (wrong == (ratio * weak >= fine)).all().item()
+    formula = theory.hard_error(ratio, signal, alpha, *sizes)
+    near = abs(wrong.double().mean().item() - formula) < 0.04
+    print(
+        f"ratio {ratio:2d}: point by point {inside}, share {formula:.3f} ± 0.04 {near}"
+    )
+
+# %% [markdown]
+# Every single point is judged as {eq}`eq-02-flip` says, and the shares of errors are those of {eq}`eq-02-hard`, from 2 to 95 %. What the paper proves of the real network is the side far beyond the threshold:
 #
 # ```{prf:theorem} Coarse labels (Theorem 5.1)
 # :label: thm-02-coarse
@@ -707,6 +772,10 @@ def sign_error(params, test, k=k):
     )
 
 
+# %% [markdown]
+# Networks are drawn *compressed*, and with each comes a record of which neurons are singleton and which are possible detectors of what.
+
+
 # %%
 def start_detectors(n_labels, n_neurons, n_detectors):
     """Compressed networks; which neurons are singleton, which possible detectors."""
@@ -728,6 +797,10 @@ def start_detectors(n_labels, n_neurons, n_detectors):
     return start, *(mask.to(device) for mask in masks)
 
 
+# %% [markdown]
+# Growth is logged as the mean movement of a class's singleton detectors along their feature, separately for its common and its fine features.
+
+
 # %% tags=["hide-input"]
 def growth_probe(start, single, owns):
     """Mean growth of each class's singleton detectors: (R, label, common or fine)."""
@@ -743,6 +816,9 @@ def growth_probe(start, single, owns):
 
     return probe
 
+
+# %% [markdown]
+# Now the two trainings. They differ in the labels, and with them in the number of classes, of neurons a class and of steps; the stream of points and the step size are the same.
 
 # %%
 tests = {"easy": test_set(world, False), "hard": test_set(world, True)}
@@ -774,6 +850,9 @@ for name, (n_labels, m, n_det, steps, label, groups) in plans.items():
         log_at=sorted({0, 1, 2, 5, 10, steps}),
     )
 
+# %% [markdown]
+# The superclass error of every run, on easy and on hard test points:
+
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.1), sharey=True)
 for ax, kind, title in zip(
@@ -796,8 +875,10 @@ axes[0].annotate("both", (3, 6))
 figures.show(
     fig,
     title=f"On hard points the labels decide ({replicas} runs each)",
-    alt="Error against training step, logarithmic. Easy test points: both kinds of network are at zero from the first step. Hard test points: networks "
-    "trained on coarse labels stay near 100 percent, networks trained on fine labels are at or near zero.",
+    alt="Error against training step, logarithmic. Easy test points: both kinds of "
+    "network are at zero from the first step. Hard test points: networks "
+    "trained on coarse labels stay near 100 percent, networks trained on fine labels "
+    "are at or near zero.",
     glue="02-contrast",
 )
 
@@ -837,6 +918,9 @@ def idealised(world, n_labels, label, steps, test=None, log_at=None, points=2):
     )
 
 
+# %% [markdown]
+# We measure the ratio on the networks just trained, and train three stacks of idealised ones: coarse labels with exact and with binomial counts, and fine labels.
+
 # %%
 # Class by class, then the mean over classes: (T, R)
 drawn_ratio = {}
@@ -852,6 +936,10 @@ ideal = {
     "binomial counts": idealised(binomial, 2, coarse_label, ideal_steps, easy, marks),
     "fine labels": idealised(world, 2 * k, fine_label, half, easy, fine_marks),
 }
+
+
+# %% [markdown]
+# Growth and outputs, run by run, and the law to set beside them:
 
 
 # %% tags=["hide-input"]
@@ -876,6 +964,9 @@ law_slope = slope_of(outputs.mean(1))
 print(f"slope of F in log t over the last decade: {law_slope:.3f}", end="; ")
 print(f"of the law: {slope_of(law):.3f}")
 
+# %% [markdown]
+# Lines are theory; every symbol is one run.
+
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.2))
 blue = {"color": COLORS["coarse labels"], "alpha": 0.7}
@@ -886,8 +977,8 @@ steps = runs["coarse labels"].steps[1:]
 axes[0].plot(steps, drawn_ratio["coarse labels"], "x", ms=6, color=COLORS["theory"])
 axes[0].set(ylabel="common growth / fine growth", ylim=(0, 1.25 * k))
 axes[0].set_title("ratio under coarse labels")
-note(axes[0], f"theory: $k={k}$", (1, k), (0, 5))
-axes[0].annotate("○ exact   △ binomial   × drawn neurons", (1, 0.4), fontsize=9)
+note(axes[0], f"theory: $k={k}$", (30, k), (0, 5))
+axes[0].annotate("● exact   △ binomial   × drawn neurons", (1, 0.4), fontsize=9)
 t = np.geomspace(1, ideal_steps, 200)
 axes[1].plot(t, theory.coarse_response(kappa * t), color=COLORS["theory"], lw=1.2)
 axes[1].plot(marks, outputs, "o", ms=4, **blue)
@@ -897,8 +988,10 @@ for ax in axes:
 figures.show(
     fig,
     title="The ratio stays at $k$ while the output grows like $\\log t$",
-    alt="Left: ratio of common to fine growth over the steps under coarse labels; points for exact counts and for drawn neurons lie on the line at k, those for "
-    "binomial counts drift below it. Right: the output of the right class on a logarithmic time axis lies on the curve of the log law.",
+    alt="Left: ratio of common to fine growth over the steps under coarse labels; "
+    "points for exact counts and for drawn neurons lie on the line at k, those for "
+    "binomial counts drift below it. Right: the output of the right class on a "
+    "logarithmic time axis lies on the curve of the log law.",
 )
 # %% [markdown]
 # Circles and crosses (the drawn, compressed networks) lie on the line. With binomial counts (triangles) the clock is no longer shared: points that happen to hold few common patches keep a large residual longer, and what they do hold is fine patches; so the ratio slowly falls. That is a matter of small $s^*$, since the relative
@@ -925,7 +1018,8 @@ ax.set(
 ax.set_title("Under fine labels the fine feature leads from the first step")
 figures.show(
     fig,
-    alt="Growth of common and fine detectors under fine labels over the steps. Both lie on the lines of the two-dimensional flow; the fine feature grows "
+    alt="Growth of common and fine detectors under fine labels over the steps. Both "
+    "lie on the lines of the two-dimensional flow; the fine feature grows "
     "about twice as fast at the start and its lead widens.",
 )
 early_ratio = drawn_ratio["fine labels"][0]
@@ -977,7 +1071,8 @@ later = drawn_ratio["coarse labels"][runs["coarse labels"].steps[1:] >= 5]
 ledger.record(
     "growth-ratio-k",
     source="Theorem D.1, Lemma E.5",
-    says="Under coarse labels common features grow k times faster than fine ones, for good",
+    says="Under coarse labels common features grow k times faster than fine ones, for "
+    "good",
     kind="scaled",
     measured=float(later[-1].mean() / k),
     uncertainty=float(stats.mean_interval(later[-1] / k)[1]),
@@ -1022,9 +1117,10 @@ ledger.record(
 # %% [markdown]
 # Lines are the flow, symbols the three runs; nothing is fitted. The common feature is learned, too, but its detectors are held back by the siblings from the first step on, and the better the superclass is known the less there is to learn about it: the lead of the fine feature widens.
 #
+# (02-invariants)=
 # ### Do the invariants hold?
 #
-# Three statements carry the proofs: noise patches make no neuron fire, no class learns to answer a feature that is not its own, and the number of detectors is {eq}`eq-02-detectors`. All three can be counted.
+# Three statements carry the proofs: noise patches make no neuron fire, no class learns to answer a feature that is not its own, and the number of detectors is {eq}`eq-02-detectors`. All three can be counted. **Prediction:** no pair of a noise patch and a neuron fires, no neuron answers a foreign feature louder than at the start, and the counts are off by chance only.
 
 
 # %%
@@ -1049,6 +1145,9 @@ invariants = {name: noise_and_foreign(name) for name in runs}
 for name, (firing, louder) in invariants.items():
     print(f"{name}: pairs that fire on noise {firing:.0e}, neurons louder {louder:.0e}")
 
+# %% [markdown]
+# And the numbers of detectors in the initial draw, per class and feature, against {eq}`eq-02-detectors`:
+
 # %%
 count_scores = []
 for name, (_, m, n_det, *_) in plans.items():
@@ -1071,7 +1170,8 @@ ledger.record(
     measured=worst[0],
     unit="share of (noise patch, neuron) pairs that fire, at the end",
     holds=bool(worst[0] < 1e-4 and worst[1] <= 1e-3),
-    criterion="< 1e-4, and a foreign response louder than at first in <= 0.1 % of neurons",
+    criterion="< 1e-4, and a foreign response louder than at first in <= 0.1 % of "
+    "neurons",
 )
 ledger.record(
     "detector-counts",
@@ -1085,6 +1185,8 @@ ledger.record(
 )
 
 # %% [markdown]
+# All as predicted: training has given no neuron a second feature. This is what allows a network of thousands of neurons to be described by two numbers a class.
+#
 # ### From two subclasses to thirty-two
 #
 # **Prediction.** The ratio is $k$, a line of slope 1; and the hard error follows from {eq}`eq-02-flip` as a distribution function. To see the transition in full we let distractors vary more, $\alpha^\dagger\in[0.05,0.35]$, once without strong noise, for which the formula is exact, and once with it.
@@ -1121,6 +1223,9 @@ spread_k_star = theory.critical_subclasses(
     signal, alpha, spread.distractor_patches, (rate + 0.35) / 2, rate
 )
 
+# %% [markdown]
+# Circles are runs tested without strong noise, triangles with it; the line on the right is {eq}`eq-02-hard` with $\varrho=k$.
+
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.2))
 dense_sizes = np.geomspace(1.6, 40, 200)
@@ -1143,14 +1248,14 @@ axes[0].set(yscale="log", ylabel="common growth / fine growth")
 axes[0].set_yticks(SIZES, SIZES)
 axes[0].minorticks_off()
 axes[1].set(ylabel="hard points misjudged", ylim=(-0.03, 1.03))
-axes[1].annotate(
-    "$k^*$", (spread_k_star, 0.02), xytext=(4, 0), textcoords="offset points"
-)
+note(axes[1], "$k^*$", (spread_k_star, 0.02), (4, 0))
 figures.show(
     fig,
     title="More subclasses, rarer features, more errors: all as computed",
-    alt="Left: ratio of growth against k on logarithmic axes, on the line of slope one. Right: hard error against k; circles without strong noise lie on the "
-    "theoretical curve, which rises from 0 at k equal 2 to 1 at 32 and passes one half at k star; triangles with strong noise lie close to it.",
+    alt="Left: ratio of growth against k on logarithmic axes, on the line of slope "
+    "one. Right: hard error against k; circles without strong noise lie on the "
+    "theoretical curve, which rises from 0 at k equal 2 to 1 at 32 and passes one "
+    "half at k star; triangles with strong noise lie close to it.",
 )
 
 # %% tags=["remove-cell"]
@@ -1182,13 +1287,15 @@ ledger.record(
     says="Hard points flip when there are more subclasses than k*",
     kind="scaled",
     measured=crossing,
-    unit=f"k at which the error with strong noise passes 1/2 (theory: {spread_k_star:.2f})",
+    unit="k at which the error with strong noise passes 1/2 "
+    f"(theory: {spread_k_star:.2f})",
     holds=bool(
         np.abs(clean - predicted).max() <= 0.08
         and (np.diff(noisy) >= 0).all()
         and 0.5 <= crossing / spread_k_star <= 2
     ),
-    criterion="error within 0.08 of the formula without strong noise; with it increasing in k, passing 1/2 within a factor 2 of k*",
+    criterion="error within 0.08 of the formula without strong noise; with it "
+    "increasing in k, passing 1/2 within a factor 2 of k*",
 )
 
 # %% [markdown]
@@ -1219,6 +1326,10 @@ pool = behind.sample(100 * k, torch.Generator().manual_seed(seed + 5 * 10**6))
 sums, pool_sign = pool.x.sum(1), pool.subclass // k
 
 
+# %% [markdown]
+# Clusters are found once, on a pool of points, as in the paper; a fresh point then gets the label of the nearest centre.
+
+
 # %%
 def cluster_labels(n_clusters, inside):
     """A label function: the nearest k-means centre, of the own superclass or of all."""
@@ -1239,6 +1350,9 @@ def cluster_labels(n_clusters, inside):
     return label
 
 
+# %% [markdown]
+# The other label functions are one line each. Beside every function stands its table of $\Pr[q\mid u]$, from which the theory's drifts are computed.
+
 # %%
 # Fresh points are alike: when they take turns for their IDs, the IDs are random.
 turn = lambda s, n: torch.arange(s.shape[-1], device=s.device) // (2 * k) % n
@@ -1256,6 +1370,9 @@ label_kinds = {  # the label function, and Pr[label | feature]
     "clusters, all": (cluster_labels(behind.n_backgrounds, False), unrelated),
 }
 
+# %% [markdown]
+# Ten stacks of idealised networks, one for every kind of label:
+
 # %%
 behind_hard = test_set(behind, True)
 kinds = {}
@@ -1264,6 +1381,9 @@ for name, (label, table) in label_kinds.items():
     run = idealised(behind, len(table), label, sweep_steps, log_at=log_at, points=8)
     moved = run.log["moved"][..., : 2 + 2 * k].numpy()  # (T, R, label, feature)
     kinds[name] = (moved, sign_error(run.params, behind_hard).cpu().numpy())
+
+# %% [markdown]
+# From the first step we read the ratio, at the end the error of the max read-out on hard points.
 
 # %% tags=["hide-input"]
 is_common = np.arange(2 + 2 * k) < 2
@@ -1293,6 +1413,9 @@ expected_ratio = (
 )
 ratios = {name: measured_ratio(name) for name in shown}
 
+# %% [markdown]
+# On the left bars mark the predicted ratio, dots the runs:
+
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.4), sharey=True)
 for i, name in enumerate(shown):
@@ -1314,14 +1437,23 @@ axes[0].invert_yaxis()
 figures.show(
     fig,
     title="Finer labels help when they follow the features",
-    alt="For nine kinds of labels, the ratio of common to fine growth and the hard error. The ratio falls from k for coarse labels to one half for fine ones "
-    "and is k for random IDs and clusters; the hard error is near 100 percent for coarse and random labels and 0 for fine labels.",
+    alt="For nine kinds of labels, the ratio of common to fine growth and the hard "
+    "error. The ratio falls from k for coarse labels to one half for fine ones "
+    "and is k for random IDs and clusters; the hard error is near 100 percent for "
+    "coarse and random labels and 0 for fine labels.",
 )
+
+
+# %% [markdown]
+# Read it from above. Two groups per superclass are enough to bring the ratio below $k^*$, and with it the hard error to zero; splitting true subclasses further costs time but no accuracy. Random IDs change neither the ratio nor the error. Clusters find the backgrounds. Eight of them inside a superclass act as random IDs do (what they still help comes from the small batch, in which the background is not quite balanced against
+# the subclass; with four times as many points no hard point is understood). Two of them lump the backgrounds together unevenly; then labels are not equally frequent, {prf:ref}`cor-02-ratio` says nothing about the error, and they help a little.
+#
+# Clusters of the whole data are missing from the figure: their classes belong to no superclass, so there is no max to read off. What can be asked is whether they drive the common features at all. Over many points, the first drift along these is
 
 
 # %% tags=["hide-input"]
 def population_drift(name):
-    """First drift of every detector of a common feature, (label, 2), over many points."""
+    """First drift of each detector of a common feature, many points: (label, 2)."""
     label, table = label_kinds[name]
     one = lambda z: label(z.x[None], z.subclass[None], None, None)[0].cpu()
     return one_step(replace(behind, noise=0.0), len(table), one, 400 * k)[:, :2]
@@ -1332,8 +1464,7 @@ whole /= population_drift("manual 1")[0, 0]
 print(f"first drift along common features, all-data clusters over coarse: {whole:.3f}")
 
 # %% [markdown]
-# Read it from above. Two groups per superclass are enough to bring the ratio below $k^*$, and with it the hard error to zero; splitting true subclasses further costs time but no accuracy. Random IDs change neither the ratio nor the error. Clusters find the backgrounds. Eight of them inside a superclass act as random IDs do (what they still help comes from the small batch, in which the background is not quite balanced against
-# the subclass; with four times as many points no hard point is understood). Two of them lump the backgrounds together unevenly; then labels are not equally frequent, {prf:ref}`cor-02-ratio` says nothing about the error, and they help a little. Whole-data clusters are the backgrounds; along the common features there is no drift beyond chance, and there is no superclass to read off.
+# That is what chance leaves in a few thousand points: clusters of the whole data are the backgrounds, and drive no common feature.
 #
 # What the idealised world does *not* show is the right arm of the U in the paper's Figure 5, where ever finer labels hurt again. With fresh points nothing is ever too fine. That arm needs finitely many images; it comes back below.
 
@@ -1344,7 +1475,8 @@ ratio_error = {
 ledger.record(
     "ratio-by-label",
     source="derived from Theorem D.1 and Lemma G.2",
-    says="With g label groups a superclass the first ratio is k/(2g-1), with random IDs k",
+    says="With g label groups a superclass the first ratio is k/(2g-1), with random "
+    "IDs k",
     kind="scaled",
     measured=max(ratio_error.values()),
     unit="largest relative deviation of a run, nine kinds of labels",
@@ -1389,7 +1521,8 @@ ledger.record(
         >= hard_by[f"manual {k}"] + 0.3
         and whole <= 0.1
     ),
-    criterion="at least 0.3 above fine labels; first drift of common features under whole-data clusters <= 10 % of that under coarse labels",
+    criterion="at least 0.3 above fine labels; first drift of common features under "
+    "whole-data clusters <= 10 % of that under coarse labels",
 )
 
 # %% [markdown]
@@ -1424,6 +1557,10 @@ print(f"after {tune_steps} coarse steps: {', '.join(rows)}")
 print("growth of common and fine detectors, after over before:", np.round(grown, 3))
 
 
+# %% [markdown]
+# Next the probe: logistic regression on frozen features, fitted for all runs at once.
+
+
 # %%
 def linear_probe(features, y, n_classes, optimizer, steps=300):
     """Logistic regression on features (R, n, dim): a function of features to logits."""
@@ -1447,6 +1584,9 @@ def linear_probe(features, y, n_classes, optimizer, steps=300):
     )
     return lambda other: training.predict(linear, fitted.params, other / scale)
 
+
+# %% [markdown]
+# It reads what each neuron says, summed over patches, $\sum_p\max(0,\langle w_{c,r},x_p\rangle+b_{c,r})$, and is fitted twice for each backbone: on easy points, and with one in twenty replaced by a hard one.
 
 # %%
 pooled = lambda params, x: (
@@ -1476,6 +1616,9 @@ for share in (0.0, 0.05):
             1 - probes.accuracy(logits, tests["hard"].subclass // k).cpu().numpy()
         )
 
+# %% [markdown]
+# How often the four probes misjudge a hard point:
+
 # %% tags=["hide-input"]
 print("hard error")
 for share, text in ((0.0, "easy points only"), (0.05, "one hard point in twenty")):
@@ -1495,11 +1638,25 @@ ledger.record(
     holds=bool(grown.min() >= 0.99 and tuned_hard["hard"].mean() <= 0.02),
     criterion="no mean growth falls by more than 1 %, hard error <= 0.02",
 )
+shortcut = [probe_error[name, 0.0].mean() for name in backbones]
+ledger.record(
+    "probe-takes-the-shortcut",
+    source="derived; Appendix G's remark on linear probing",
+    says="A probe fitted on easy points alone fails on hard ones, with either backbone",
+    kind="scaled",
+    measured=float(min(shortcut)),
+    unit="smaller of the two mean hard errors",
+    holds=bool(min(shortcut) >= 0.9),
+    criterion=">= 0.9 with either backbone",
+)
+
+# %% tags=["remove-cell"]
 gain = probe_error["coarse labels", 0.05] - probe_error["fine labels", 0.05]
 ledger.record(
     "probe-with-some-hard-points",
     source="Appendix G, remark on linear probing",
-    says="The fine-label backbone separates hard points linearly better than the coarse-label one",
+    says="The fine-label backbone separates hard points linearly better than the "
+    "coarse-label one",
     kind="scaled",
     measured=float(gain.mean()),
     uncertainty=float(stats.mean_interval(gain)[1]),
@@ -1547,10 +1704,12 @@ def with_many_patches(name, patches):
     return sign_error(run.params, test, 2).cpu().numpy(), firing.item()
 
 
-# %%
 noise_runs = {
     (name, p): with_many_patches(name, p) for name in networks for p in COUNTS
 }
+
+# %% [markdown]
+# What fires, and what it does to the answers:
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.0))
@@ -1575,7 +1734,8 @@ for ax, ylabel in zip(axes, ("neurons firing on noise, %", "easy points misjudge
 figures.show(
     fig,
     title="Without a bias, the noise of many patches drowns the signal",
-    alt="Left: share of noise patches on which a neuron fires, one half without a bias and zero with it. Right: error on easy points against the number of "
+    alt="Left: share of noise patches on which a neuron fires, one half without a "
+    "bias and zero with it. Right: error on easy points against the number of "
     "patches, rising to one half without a bias and zero with it.",
 )
 
@@ -1594,7 +1754,8 @@ ledger.record(
         and max(e.mean() for e, _ in with_bias) <= 0.02
         and max(f for _, f in with_bias) <= 0.01
     ),
-    criterion=">= 0.1 without, <= 0.02 with it at every P, and <= 1 % of noise patches fire",
+    criterion=">= 0.1 without, <= 0.02 with it at every P, and <= 1 % of noise "
+    "patches fire",
 )
 
 # %% [markdown]
@@ -1603,7 +1764,9 @@ ledger.record(
 # ### Real images: which labels make good features?
 #
 # The paper's evidence is real: ResNets on iNaturalist and ImageNet, a vision Transformer on ImageNet-21k, hundreds of accelerator hours. Here is a *stand-in* of seconds: a small perceptron (two hidden layers of 64 and 32 units) on 500 handwritten digits, pretrained with every kind of label, then (1) its 32 features frozen and probed for the ten digits, the paper's Table 8,
-# and (2) the whole network fine-tuned for a two-way superclass, the paper's Table 1. What is finer than a digit, or beside it, is made as the paper does. Its hierarchies come from WordNet, where level $l$ of a label is its $l$-th ancestor, or the root when the path is shorter:
+# and (2) the whole network fine-tuned for a two-way superclass, the paper's Table 1. The paper names three conditions under which finer labels help: they are *consistent* (random IDs are not), they are *aligned* with what will be asked (clusters of the whole data need not be), and they leave *enough samples a class* (one label an image does not). Fourteen kinds of labels take these away one at a time.
+#
+# What is finer than a digit, or beside it, is made as the paper does. Its hierarchies come from WordNet, where level $l$ of a label is its $l$-th ancestor, or the root when the path is shorter:
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -1644,7 +1807,12 @@ chosen = torch.stack(chosen)
 x_run, y_run = x_all[chosen], images.y_train[chosen]  # (R, n, dim), (R, n)
 tree = TREES[dataset]
 super_run = grouped_labels(y_run, tree[0])
-super_test = grouped_labels(images.y_test, tree[0]).to(device)
+y_test = images.y_test.to(device)
+super_test = grouped_labels(y_test.cpu(), tree[0]).to(device)
+
+
+# %% [markdown]
+# Every run draws its own training images; clusters are found in these, run by run.
 
 
 # %% tags=["hide-input"]
@@ -1665,6 +1833,9 @@ def rebalanced(r, least=n_train // 50):
         cluster_within(x, s, rebalanced_counts(clusterings, s, least), seed)
     )
 
+
+# %% [markdown]
+# All fourteen kinds, from coarse to fine within each family. The rebalanced clusters are the paper's Figure 6; their sizes are printed, the smallest allowed being one more than a fiftieth of the images.
 
 # %%
 source = torch.Generator().manual_seed(seed + 9 * 10**6)
@@ -1714,6 +1885,10 @@ def minibatches(x, y, mask, runs):
     return draw
 
 
+# %% [markdown]
+# A network has two hidden layers. Pretraining begins at random, fine-tuning with the hidden layers of a pretrained one and a new head; the step rises over the first 8 % of the time and then falls along a cosine.
+
+
 # %%
 def start_images(n_runs, size):
     """Perceptrons with ``size`` outputs, the same start for every kind of label."""
@@ -1730,7 +1905,10 @@ def train_images(y, head, size, backbone=None):
     net, params = start_images(len(y), size)
     mask = torch.where(torch.arange(size) < head[:, None], 0.0, -1e9).to(device)
     x = x_run.repeat(len(y) // image_replicas, 1, 1).to(device)
-    steps, peak = image_epochs * (n_images // image_batch), 0.025 if backbone else 0.1
+    epochs, peak = (
+        (image_tune_epochs, image_tune_step) if backbone else (image_epochs, 0.1)
+    )
+    steps = epochs * (n_images // image_batch)
     warm = lambda t: min(1, (t + 1) / (0.08 * steps))
     schedule = lambda t: peak * warm(t) * (1 + np.cos(np.pi * t / steps)) / 2
     masked = lambda f, x, y, m: nn.functional.cross_entropy(f(x) + m, y)
@@ -1746,6 +1924,9 @@ def train_images(y, head, size, backbone=None):
     return net, run.params
 
 
+# %% [markdown]
+# Pretraining, and the features of all backbones:
+
 # %%
 stack_y = torch.cat(list(image_labels.values()))
 heads = torch.tensor(list(granularity.values())).repeat_interleave(image_replicas)
@@ -1760,12 +1941,28 @@ train_features, test_features = (
 percent = lambda hits: (
     100 * hits.cpu().numpy().reshape(len(image_labels), image_replicas)
 )
-probe_of = lambda y, classes: linear_probe(
-    train_features, repeat(y), classes, training.Adam(0.3), steps=150
-)(test_features)
+
+
+# %% [markdown]
+# Each backbone is probed with three questions: the ten digits; the superclass, for which the tree was made; and the *parity* of the digit, which cuts across the tree.
+
+
 # %%
-ten_way = percent(probes.accuracy(probe_of(y_run, 10), images.y_test.to(device)))
-two_way = percent(probes.accuracy(probe_of(super_run, 2), super_test))
+def probed_with(y, classes, answer):
+    """Test accuracy in percent of a probe of every backbone, (kind of label, run)."""
+    predict = linear_probe(
+        train_features, repeat(y), classes, training.Adam(0.3), steps=150
+    )
+    return percent(probes.accuracy(predict(test_features), answer))
+
+
+ten_way = probed_with(y_run, 10, y_test)
+two_way = probed_with(super_run, 2, super_test)
+parity = probed_with(y_run % 2, 2, y_test % 2)
+probed = dict(zip(image_labels, zip(ten_way, two_way, parity)))
+
+# %% [markdown]
+# And five of them are fine-tuned for the superclass, with the same labels, steps and new heads; for comparison, a network that was never pretrained (the paper's *one-pass* baseline; pretraining and fine-tuning on the coarse labels is its *retraining* baseline).
 
 # %%
 TUNED = [
@@ -1790,7 +1987,9 @@ def two_way_error(y, backbone=None):
 errors = two_way_error(super_run.repeat(len(TUNED), 1), some)
 tuned_error = dict(zip(TUNED, errors.reshape(len(TUNED), image_replicas)))
 one_pass = two_way_error(super_run)
-probed = {key: (ten, two) for key, ten, two in zip(image_labels, ten_way, two_way)}
+
+# %% [markdown]
+# The ten-way probe, the stand-in for Table 8 and Figure 2, with 95 % intervals over runs:
 
 # %% tags=["hide-input"]
 HUE = {"manual": "fine labels", "random": "random labels", "unique": "unique labels"}
@@ -1804,43 +2003,39 @@ for family, marker in zip(dict.fromkeys(f for f, _ in probed), "oDs^v*"):
     x = np.array([granularity[key] for key in keys]) * aside.get(family, 1.0)
     color = COLORS[HUE.get(family, "cluster labels")]
     ax.errorbar(x, mean, half, marker=marker, ms=6, capsize=3, color=color, lw=1.2)
-    below = family in ("clusters of all", "clusters in class", "random")
-    note(
-        ax, family, (x[-1], mean[-1]), (7, -13 if below else 4), color=color, fontsize=9
-    )
-ax.set(
-    xscale="log",
-    xlabel="number of pretraining labels",
-    ylabel="ten-way probe accuracy, %",
-    xlim=(1.6, 2500),
-)
+    at, shift, ha = {
+        "clusters in superclass": (0, (-8, -14), "right"),
+        "clusters of all": (0, (-8, -4), "right"),
+        "clusters in class": (1, (8, 6), "left"),
+        "random": (0, (8, -12), "left"),
+    }.get(family, (-1, (8, 4), "left"))
+    text = family.replace(" super", "\nsuper")
+    note(ax, text, (x[at], mean[at]), shift, ha=ha, color=color, fontsize=9)
+ax.set(xscale="log", xlabel="pretraining labels", ylabel="ten-way probe accuracy, %")
 ax.set_title("Finer labels make better features, up to the truth and no further")
 figures.show(
     fig,
-    alt="Accuracy of a linear probe for ten digits against the number of pretraining labels, logarithmic. Manual labels rise from two groups to the ten classes, the "
-    "maximum; clusters inside classes fall beyond; random labels, clusters and unique labels lie below the maximum.",
+    alt="Accuracy of a linear probe for ten digits against the number of pretraining "
+    "labels, logarithmic. Manual labels rise from two groups to the ten classes, the "
+    "maximum; clusters inside classes fall beyond; random labels, clusters and unique "
+    "labels lie below the maximum.",
 )
 
+# %% [markdown]
+# The same in numbers, with the other two probes, and the errors after fine-tuning, the stand-in for Table 1:
+
 # %% tags=["hide-input"]
-print(f"{dataset}, {n_images} images, {image_replicas} runs: mean ± 95 % half-width")
-print(
-    "labels                               number   ten-way probe, %   two-way probe, %"
-)
-for key, (ten, two) in probed.items():
-    row = [stats.mean_interval(values) for values in (ten, two)]
-    print(
-        f"{', '.join(key):36s} {granularity[key]:6d}   {row[0][0]:6.1f} ± {row[0][1]:4.1f}      {row[1][0]:6.1f} ± {row[1][1]:4.1f}"
-    )
-print("\ntwo-way error after fine-tuning, %")
-for key, error in tuned_error.items():
-    print(
-        "{:36s} {:5.2f} ± {:4.2f}".format(", ".join(key), *stats.mean_interval(error))
-    )
-print(
-    "{:36s} {:5.2f} ± {:4.2f}".format(
-        "no pretraining (one pass)", *stats.mean_interval(one_pass)
-    )
-)
+pm = lambda values: "{:5.1f} ± {:3.1f}".format(*stats.mean_interval(values))
+print(f"{dataset}, {n_images} images, {image_replicas} runs: mean ± 95 % half-width\n")
+print(f"{'probe accuracy, %':35s} labels  ten-way      superclass   parity")
+for key, values in probed.items():
+    row = "  ".join(pm(v) for v in values)
+    print(f"{', '.join(key):35s} {granularity[key]:6d}  {row}")
+order = stats.rank_correlation(ten_way.mean(1), parity.mean(1))
+print(f"rank correlation of the ten-way and the parity column: {order:.2f}")
+print("\nerror after fine-tuning for the superclass, %")
+for key, error in {**tuned_error, ("no pretraining",): one_pass}.items():
+    print(f"{', '.join(key):35s} {pm(error)}")
 
 # %% tags=["remove-cell"]
 ten = {key: values[0] for key, values in probed.items()}
@@ -1911,12 +2106,67 @@ ledger.record(
 )
 
 # %% tags=["remove-cell"]
+odd = {key: values[2] for key, values in probed.items()}
+odd_rise = odd["manual", "10 classes"] - odd["manual", "2 groups"]
+ledger.record(
+    "parity-rises-with-granularity",
+    source="Table 8, with another target",
+    says="Fine features also serve a question that cuts across the hierarchy",
+    kind="stand-in",
+    measured=float(odd_rise.mean()),
+    uncertainty=stats.mean_interval(odd_rise)[1],
+    unit="points of accuracy of a parity probe, true classes minus two groups",
+    holds=bool(
+        odd_rise.mean() > stats.mean_interval(odd_rise)[1]
+        and all(
+            odd["manual", "10 classes"].mean() > odd["manual", name].mean()
+            for name in ("2 groups", "3 groups", "5 groups")
+        )
+    ),
+    criterion="> 0 with its 95 % interval, and the true classes the best of the manual "
+    "labels",
+)
+
+# %% tags=["remove-cell"]
+two = {key: values[1] for key, values in probed.items()}
+astray = (two["clusters of all", "10"] + two["clusters of all", "40"]) / 2
+astray = two["manual", "2 groups"] - astray
+ledger.record(
+    "whole-data-clusters-are-worse",
+    source="Table 1, clusters of all",
+    says="Clusters of the whole data serve the coarse target worse than coarse labels",
+    kind="stand-in",
+    measured=float(astray.mean()),
+    uncertainty=stats.mean_interval(astray)[1],
+    paper="0.17 to 0.35 after fine-tuning",
+    unit="points of superclass probe accuracy, coarse minus clusters",
+    holds=bool(astray.mean() > stats.mean_interval(astray)[1]),
+    criterion="> 0 with its 95 % interval, mean of two numbers of clusters",
+)
+
+# %% tags=["remove-cell"]
+probe_loss = np.mean([100 - two[key] - tuned_error[key] for key in TUNED], 0)
+ledger.record(
+    "probe-below-fine-tuning",
+    source="Table 5",
+    says="A linear probe of a backbone does worse than fine-tuning it",
+    kind="stand-in",
+    measured=float(probe_loss.mean()),
+    uncertainty=stats.mean_interval(probe_loss)[1],
+    paper="5.9 (leaf labels), 0.4 (two labels)",
+    unit="points of error, probe minus fine-tuned, mean of five backbones",
+    holds=bool(probe_loss.mean() > stats.mean_interval(probe_loss)[1]),
+    criterion="> 0 with its 95 % interval over runs",
+)
+
+# %% tags=["remove-cell"]
 best = tuned_error["manual", "10 classes"]
 gain = tuned_error["manual", "2 groups"] - best
 ledger.record(
     "fine-tuning-not-worse",
     source="Table 1, manual hierarchy",
-    says="After fine-tuning, true fine labels do at least as well as the retraining baseline",
+    says="After fine-tuning, true fine labels do at least as well as the retraining "
+    "baseline",
     kind="stand-in",
     measured=float(gain.mean()),
     uncertainty=stats.mean_interval(gain)[1],
@@ -1942,7 +2192,10 @@ ledger.record(
 # The picture is the paper's inverted U. Up to the true classes every refinement helps; $k$-means inside the classes, which splits them along nothing that the probe is asked for, already costs a little, and at sixteen clusters a class (some three images a label) and one label an image more. Random IDs lie far below the true labels of the same number.
 # Not at the bottom: the two coarse groups are worse as features for *ten* digits, since random IDs ask the network to tell images apart, which keeps information that a two-way task may throw away. For the paper's random IDs and its coarse target that difference has no counterpart; and on harder images it shrinks: with `-p dataset=cifar10 -p n_train=1000` the U is there, too, and random IDs are no better than two groups.
 #
-# What is **not** seen at this scale is the size of the fine-tuning gain. The paper's gain is 0.46 points over six runs with a standard deviation of 0.05; ours is of that order or larger, but so is its interval, over a handful of runs and 360 test images. We claim only that fine labels are not worse, and that one label an image is.
+# The other two columns of the table say what *alignment* does. For the superclass, which is what two groups were trained on, coarse labels are as good as any; clusters of all images, which mix the superclasses, are worse. Parity cuts across the tree, and nobody was trained on it: among the manual labels the true classes serve it best, and
+# over all fourteen kinds its order resembles that of the ten-way probe. A backbone serves a question as well as its labels keep apart what the question keeps apart.
+#
+# What is **not** seen at this scale is the size of the fine-tuning gain. The paper's gain is 0.46 points over six runs with a standard deviation of 0.05; ours is of that order in the mean, but so is its interval, over a handful of runs and 360 test images. We claim only that fine labels are not worse, and that one label an image is. Two more of the paper's differences drown in the same intervals: that retraining on the coarse labels beats one pass (5.25 against 5.87 %), and that random IDs fine-tune worse than either (6.10 to 6.61 %).
 #
 # #### The paper's numbers
 #
@@ -1961,7 +2214,7 @@ ledger.record(
 # | clusters of all, number | 22 | 44 | 88 | 352 | 1408 | 2816 | 5632 |
 # | error | 5.52 ± 0.015 | 5.42 ± 0.047 | 5.45 ± 0.049 | 5.46 ± 0.019 | 5.60 ± 0.029 | 5.50 ± 0.029 | 5.47 ± 0.029 |
 #
-# Figure 5 plots it; without pretraining ("one pass") the error is 5.87. Two standard deviations, 0.77 and 0.758, are far out of line with the rest and perhaps misprints.
+# Figure 5 plots it; without pretraining ("one pass") the error is 5.87. The recipe: 90 epochs of gradient descent with momentum 0.9, weight decay $5\cdot10^{-5}$ and batches of 4096, the step rising over 7 epochs to 1.6 and then falling along a cosine; fine-tuning the same with batches of 1024 and a step of 0.4. Two standard deviations, 0.77 and 0.758, are far out of line with the rest and perhaps misprints.
 
 # %% [markdown]
 # Tables 2 and 3 (quoted): the manual hierarchy at earlier checkpoints, and with a ResNet-50; error in percent.
@@ -1988,6 +2241,8 @@ ledger.record(
 # |---|---|---|---|---|---|---|---|
 # | leaf labels | 92.782 | 93.177 | 93.295 | 87.497 | 87.493 | 92.294 | **93.439** |
 # | two labels | **92.102** | 91.971 | 91.939 | 91.703 | 91.719 | 92.002 | 91.856 |
+#
+# One pass on the two labels reaches 91.746. In the 90 epochs of fine-tuning the leaf backbone overfits: its validation accuracy is highest during the warm-up.
 
 # %% [markdown]
 # Table 6 (quoted): ImageNet-1k within itself, ResNet-50, error in percent on 1000 classes; retraining baseline 23.28 ± 0.103, one pass 24.04 ± 0.057. With about a thousand images a class, finer labels bring nothing.
@@ -2014,7 +2269,7 @@ ledger.record(
 # ## What held up
 #
 # The criteria were set on pilot runs of other sizes, some of them with the default seed. Two were changed when a pilot had been seen. `clusters-need-alignment` first asked for no *growth* along common features under whole-data clusters; in batches of 128 the backgrounds are too unevenly mixed for that, and it now asks for no *drift* over many points. And a claim that fine labels fine-tune better than the
-# baseline *beyond the 95 % interval* was given up for `fine-tuning-not-worse`, because five runs cannot decide it: the mean was positive with every seed tried, the interval reached below zero with most. (The cells that record the claims are left out of the page; they are in the notebook.)
+# baseline *beyond the 95 % interval* was given up for `fine-tuning-not-worse`, because five runs cannot decide it: the mean was positive with every seed tried, the interval reached below zero with most. Four claims came later, each with its criterion written before its first run: `probe-takes-the-shortcut`, `parity-rises-with-granularity`, `whole-data-clusters-are-worse` and `probe-below-fine-tuning`. The second had asked for more, a rank correlation of at least 0.7 between the parity and the ten-way probe over all fourteen kinds; over six seeds it lay between 0.54 and 0.88, too near the limit for five runs to decide, and that part was given up. (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -2045,9 +2300,10 @@ ledger.show()
 # |---|---|---|
 # | Tables 1 to 3, Figure 5: iNaturalist 2021 mini, ResNet-34 and ResNet-50, at least six runs | half a million images, 2 h on 16 TPUs a run | stand-in by `mvnb run 02`; on larger images `mvnb run 02 -p dataset=cifar10 -p n_train=5000` |
 # | Table 2: earlier checkpoints | the stand-in trains to its end | shorter schedules: `mvnb run 02 -p image_epochs=8`, and 17 |
-# | Tables 4, 5, 7, 8 and Figure 2: ImageNet-21k, ViT-B/16 | 12.7 million images, 1.5 to 2 days on 64 TPUs a run | stand-in by `mvnb run 02`; `-p dataset=mnist5k` for another |
-# | Table 7: grid over fine-tuning steps | the stand-in has one step size | not offered |
-# | Table 6: clusters in the classes of ImageNet-1k | the same; the stand-in's clusters in class are its counterpart | `mvnb run 02 -p n_train=1000` |
+# | Tables 4 and 8, Figure 2: ImageNet-21k, ViT-B/16 | 12.7 million images, 1.5 to 2 days on 64 TPUs a run | stand-in by `mvnb run 02`; `-p dataset=mnist5k` for another |
+# | Table 5: long against short fine-tuning | one length by default | `mvnb run 02 -p image_tune_epochs=5`, and 100 |
+# | Table 7: grid over the step of fine-tuning | one step by default | `mvnb run 02 -p image_tune_step=0.1`, and other values |
+# | Table 6: clusters in the classes of ImageNet-1k | the images, and 90 epochs of a ResNet-50 a run; clusters in class are its counterpart | `mvnb run 02 -p n_train=1000` |
 # | CLIP embeddings for clusters (Figures 5 and 6) | weights not bundled; pixels instead | not offered |
 # | networks of the theorem's width, $d^{2+2c_0}$ neurons a class | $d=128$ would have 0.1 detectors a feature | `mvnb run 02 --preset paper` takes $d=512$ |
 

@@ -4,6 +4,7 @@ The setting is the chapter's, small: idealised networks with one detector a clas
 chapter's own.
 """
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 from mvnb import losses, probes, stats, training
-from mvnb.data import HierarchicalMultiView, grouped_labels, hierarchical, load_images
+from mvnb.data import HierarchicalMultiView, cluster_within, grouped_labels, hierarchical, load_images, random_ids
 from mvnb.models import (
     MLP,
     ReluPatchObjective,
@@ -215,39 +216,216 @@ def test_fine_tuning_on_wrong_labels_would_be_noticed(fine):
     assert not (grown(wrong) >= 0.99 and wrong.hard[-1].mean() <= 0.02)
 
 
+def keeps_noise_out(without, with_bias):
+    """The chapter's criterion on errors on easy points: with many patches and no bias, and with the bias."""
+    return without.mean() >= 0.1 and with_bias.mean() <= 0.02
+
+
+def test_few_patches_do_not_drown_the_signal():
+    free = {
+        "weight": torch.stack([1e-3 * torch.randn(2, 16, 12, generator=g) for g in training.generators(0, RUNS)]),
+        "bias": torch.zeros(RUNS, 2, 16),
+    }
+    networks = {0.0: (free, 0.02), 0.4: (stratified_detectors(2, 6, 12, 1e-3, RUNS), 0.1)}  # by 1 / lambda
+
+    def error(rate, patches):
+        world = HierarchicalMultiView(2, 12, patches, noise=0.1, jitter=0.05)
+        fresh = training.Fresh(world.sample, 16, training.generators(8, RUNS))
+        start, step = networks[rate]
+        batches = lambda t: (fresh(t)[0], fresh(t)[1] // 2)  # noqa: E731
+        run = training.fit(ReluPatchObjective(rate), start, batches, steps=10, optimizer=training.GD(step))
+        test = world.sample(128, torch.Generator().manual_seed(4))
+        return 1 - probes.accuracy(relu_logits(run.params, test.x), test.subclass // 2)
+
+    assert keeps_noise_out(error(0.0, 512), error(0.4, 512))
+    assert not keeps_noise_out(error(0.0, 16), error(0.4, 16))
+
+
+def clusters_do_not_help(hard, fine_hard):
+    return hard.mean() >= fine_hard.mean() + 0.3
+
+
+def test_clusters_that_find_the_subclasses_are_told_from_those_that_find_backgrounds(fine):
+    """k-means of patch sums in every superclass finds backgrounds where there are any, and else the subclasses."""
+
+    def trained(world):
+        pool = world.sample(60 * K, torch.Generator().manual_seed(5))
+        sums, sign = pool.x.sum(1), pool.subclass // K
+        found = cluster_within(sums.numpy(), sign.numpy(), K, 0, 4)
+        centres = torch.stack([sums[found == c].mean(0) for c in range(2 * K)])
+        fresh = training.Fresh(world.sample, 16 * K, training.generators(50, RUNS))
+
+        def batches(step):
+            x, subclass, *_ = fresh(step)
+            distance = torch.cdist(x.sum(-2), centres.expand(RUNS, -1, -1))
+            home = torch.arange(2 * K) // K
+            return x, distance.masked_fill(home != (subclass // K)[..., None], torch.inf).argmin(-1)
+
+        start = stratified_detectors(2 * K, world.n_features, world.dim, 1e-5, RUNS)
+        run = training.fit(ReluPatchObjective(RATE), start, batches, steps=20, optimizer=training.GD(STEP))
+        hard = world.sample(6 * 2 * K, torch.Generator().manual_seed(3), hard=True)
+        return 1 - probes.accuracy(max_read_out(relu_logits(run.params, hard.x)), hard.subclass // K).numpy()
+
+    behind = replace(WORLD, n_backgrounds=8, background_patches=4, n_patches=24, dim=2 * K + 10)
+    assert clusters_do_not_help(trained(behind), fine.hard[-1])
+    assert not clusters_do_not_help(trained(WORLD), fine.hard[-1])
+
+
+def probe_hard_error(params, every=None):
+    """Error on hard points of a linear probe of pooled responses, fitted on easy points and, at ``every`` place, hard ones."""
+    easy, hard = (WORLD.sample(20 * 2 * K, torch.Generator().manual_seed(60 + h), hard=h) for h in (False, True))
+    chosen = torch.zeros(len(easy.x), dtype=torch.bool)
+    chosen[::every] = every is not None
+    x = torch.where(chosen[:, None, None], hard.x, easy.x)
+    test = WORLD.sample(6 * 2 * K, torch.Generator().manual_seed(3), hard=True)
+
+    def pooled(x):
+        return relu_responses(params["weight"], params["bias"], x).sum(2).flatten(2)
+
+    seen, linear = pooled(x), nn.Linear(params["bias"][0].numel(), 2)
+    scale = seen.norm(dim=-1).square().mean(1).sqrt()[:, None, None]
+    start = {"weight": torch.zeros(RUNS, 2, seen.shape[-1]), "bias": torch.zeros(RUNS, 2)}
+    batch = (seen / scale, (easy.subclass // K).expand(RUNS, -1))
+    descent = training.GD(2.0, momentum=0.9)
+    fitted = training.fit(training.stacked(linear, losses.cross_entropy), start, batch, steps=300, optimizer=descent)
+    logits = training.predict(linear, fitted.params, pooled(test.x) / scale)
+    return 1 - probes.accuracy(logits, test.subclass // K).numpy()
+
+
+def test_probes_take_the_shortcut_unless_points_and_backbone_say_otherwise(coarse, fine):
+    def takes_the_shortcut(errors):
+        return errors.mean() >= 0.9
+
+    def backbone_helps(coarse_errors, fine_errors):
+        return (coarse_errors - fine_errors).mean() >= 0.2
+
+    assert takes_the_shortcut(probe_hard_error(coarse.params))
+    assert takes_the_shortcut(probe_hard_error(fine.params))
+    assert not takes_the_shortcut(probe_hard_error(fine.params, 1))
+    few = probe_hard_error(coarse.params, 19)
+    assert backbone_helps(few, probe_hard_error(fine.params, 19))
+    ids = train(lambda s: s // K * 2 + torch.arange(s.shape[-1]) // (2 * K) % 2, 4, points=8, steps=20)
+    assert not backbone_helps(few, probe_hard_error(ids.params, 19))
+
+
+# Real images. The criteria take percentages, one a run.
+
+
+def surely_positive(values):
+    return values.mean() > stats.mean_interval(values)[1]
+
+
 def rises_with_granularity(levels):
-    """The chapter's criterion on probe accuracies in percent, (level, run), from coarse to fine."""
+    """Probe accuracies, (level, run), from coarse to fine."""
     rise = levels[-1] - levels[0]
-    half = stats.mean_interval(rise)[1]
-    return rise.mean() >= 2 and rise.mean() > half and levels[:-1].mean(1).max() < levels[-1].mean()
+    return rise.mean() >= 2 and surely_positive(rise) and levels[:-1].mean(1).max() < levels[-1].mean()
 
 
-def test_probe_criterion_holds_for_true_labels_and_fails_for_permuted_ones():
-    """A perceptron on 300 digits, trained on two groups or on ten classes, true or shuffled over the images."""
+def loses_the_gain(true, unique, split):
+    return (true - unique).mean() >= 1 and (true - split).mean() >= 0.5
+
+
+def teaches_little(coarse, true, random):
+    return (random - coarse).mean() <= 0.6 * (true - coarse).mean()
+
+
+def tunes_no_worse(coarse_error, true_error):
+    return (coarse_error - true_error).mean() >= -coarse_error.std(ddof=1)
+
+
+@pytest.fixture(scope="module")
+def images():
+    """Perceptrons on 500 digits, five runs: probes and fine-tuning by kind of pretraining label, true or shuffled."""
     digits = load_images("digits").standardised()
-    x_test, y_test = digits.x_test.flatten(1), digits.y_test
-    picks = [torch.randperm(len(digits.y_train), generator=g)[:300] for g in training.generators(0, 4)]
+    picks = [torch.randperm(len(digits.y_train), generator=g)[:500] for g in training.generators(0, 5)]
     x = torch.stack([digits.x_train.flatten(1)[p] for p in picks])
     y = torch.stack([digits.y_train[p] for p in picks])
-    two = grouped_labels(y, ((0, 2, 3, 5, 6, 8), (1, 4, 7, 9)))
-    shuffled = y[:, torch.randperm(300, generator=torch.Generator().manual_seed(1))]
+    x_test = digits.x_test.flatten(1).expand(5, -1, -1)
+    tree = ((0, 2, 3, 5, 6, 8), (1, 4, 7, 9))
+    two, two_test = grouped_labels(y, tree), grouped_labels(digits.y_test, tree)
+    g = torch.Generator().manual_seed(1)
+    shuffle = torch.randperm(500, generator=g)
+    within = [torch.from_numpy(cluster_within(a.numpy(), b.numpy(), 16, 0)) for a, b in zip(x, y)]
+    everything = torch.zeros(500, dtype=torch.long).numpy()
+    labels = {
+        "coarse": two,
+        "true": y,
+        "shuffled": y[:, shuffle],
+        "random": random_ids(two, 5, g),
+        "split": torch.stack(within),
+        "clusters": torch.stack([torch.from_numpy(cluster_within(a.numpy(), everything, 10, 0)) for a in x]),
+        "unique": torch.arange(500).expand(5, -1),
+    }
+    body = nn.Sequential(MLP((64, 64, 32)), nn.ReLU())
 
-    def probe_accuracy(labels, n_labels):
+    def fit(y, step, start=None):
         modules = []
-        for r in range(4):
+        for r in range(5):
             torch.manual_seed(r)
-            modules.append(nn.Sequential(MLP((64, 64, 32)), nn.ReLU(), nn.Linear(32, n_labels)))
-        objective = training.stacked(modules[0], losses.cross_entropy)
-        run = training.fit(objective, training.stack_modules(modules), (x, labels), steps=150, optimizer=training.Adam(0.01))
-        backbone = {name: part for name, part in run.params.items() if name.startswith("0.")}
-        seen, unseen = (training.predict(modules[0][:2], backbone, z) for z in (x, x_test.expand(4, -1, -1)))
-        linear = nn.Linear(32, 10)
-        start = {"weight": torch.zeros(4, 10, 32), "bias": torch.zeros(4, 10)}
-        probe = training.stacked(linear, losses.cross_entropy)
-        scale = seen.norm(dim=-1).mean()
-        head = training.fit(probe, start, (seen / scale, y), steps=150, optimizer=training.Adam(0.3)).params
-        return 100 * probes.accuracy(training.predict(linear, head, unseen / scale), y_test).numpy()
+            modules.append(nn.Sequential(MLP((64, 64, 32)), nn.ReLU(), nn.Linear(32, int(y.max()) + 1)))
+        orders = [torch.randperm(500, generator=g) for g in training.generators(7, 5)]
+        order = torch.stack(orders)[:, :500].view(5, 10, 50)
+        batches = lambda t: tuple(z[torch.arange(5)[:, None], order[:, t % 10]] for z in (x, y))  # noqa: E731
+        descent = training.GD(lambda t: step * (1 + math.cos(math.pi * t / 250)) / 2, momentum=0.9, weight_decay=5e-5)
+        params = training.stack_modules(modules) | (start or {})
+        return modules[0], training.fit(
+            training.stacked(modules[0], losses.cross_entropy), params, batches, steps=250, optimizer=descent
+        ).params
 
-    coarse = probe_accuracy(two, 2)
-    assert rises_with_granularity(np.stack([coarse, probe_accuracy(y, 10)]))
-    assert not rises_with_granularity(np.stack([coarse, probe_accuracy(shuffled, 10)]))
+    backbones = {
+        name: {part: value for part, value in fit(kind, 0.1)[1].items() if part.startswith("0.")}
+        for name, kind in labels.items()
+    }
+
+    def probe(name, answers, answers_test, classes):
+        seen, unseen = (training.predict(body, backbones[name], z) for z in (x, x_test))
+        linear, scale = nn.Linear(32, classes), seen.norm(dim=-1).mean()
+        start = {"weight": torch.zeros(5, classes, 32), "bias": torch.zeros(5, classes)}
+        head = training.fit(
+            training.stacked(linear, losses.cross_entropy),
+            start,
+            (seen / scale, answers),
+            steps=150,
+            optimizer=training.Adam(0.3),
+        )
+        return 100 * probes.accuracy(training.predict(linear, head.params, unseen / scale), answers_test).numpy()
+
+    def tuned_error(name, answers):
+        net, params = fit(answers, 0.025, backbones[name])
+        return 100 - 100 * probes.accuracy(training.predict(net, params, x_test), two_test).numpy()
+
+    return SimpleNamespace(
+        ten={name: probe(name, y, digits.y_test, 10) for name in labels if name != "clusters"},
+        two={name: probe(name, two, two_test, 2) for name in ("coarse", "true", "clusters", "unique")},
+        odd={name: probe(name, y % 2, digits.y_test % 2, 2) for name in ("coarse", "true", "shuffled")},
+        tuned={name: tuned_error(name, two) for name in ("coarse", "true", "unique")},
+        tuned_wrong=tuned_error("true", two[:, shuffle]),
+    )
+
+
+def test_probe_criteria_hold_for_true_labels_and_fail_for_shuffled_ones(images):
+    for accuracy in (images.ten, images.odd):
+        assert rises_with_granularity(np.stack([accuracy["coarse"], accuracy["true"]]))
+        assert not rises_with_granularity(np.stack([accuracy["coarse"], accuracy["shuffled"]]))
+    assert loses_the_gain(images.ten["true"], images.ten["unique"], images.ten["split"])
+    assert not loses_the_gain(images.ten["shuffled"], images.ten["unique"], images.ten["split"])
+
+
+def test_random_labels_are_told_from_true_ones(images):
+    assert teaches_little(images.ten["coarse"], images.ten["true"], images.ten["random"])
+    assert not teaches_little(images.ten["coarse"], images.ten["true"], images.ten["true"])
+
+
+def test_clusters_of_everything_are_told_from_true_classes(images):
+    assert surely_positive(images.two["coarse"] - images.two["clusters"])
+    assert not surely_positive(images.two["coarse"] - images.two["true"])
+
+
+def test_fine_tuning_criteria_notice_wrong_labels(images):
+    tuned, probed = images.tuned, 100 - images.two["unique"]
+    assert tunes_no_worse(tuned["coarse"], tuned["true"])
+    assert not tunes_no_worse(tuned["coarse"], images.tuned_wrong)
+    assert (tuned["unique"] - tuned["true"]).mean() > 0
+    assert not (tuned["coarse"] - images.tuned_wrong).mean() > 0
+    assert surely_positive(probed - tuned["unique"])
+    assert not surely_positive(probed - images.tuned_wrong)
