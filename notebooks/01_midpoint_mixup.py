@@ -1499,17 +1499,18 @@ for law in laws:
 
 # %%
 images = raw.standardised()
-image_views = [
-    ConcatenatedViews(
-        images.x_train,
-        draw_companions(images.y_train, class_pairing(images.n_classes, g), g),
-    )
+companions = [
+    draw_companions(images.y_train, class_pairing(images.n_classes, g), g)
     for g in training.generators(seed, image_replicas)
 ]
+image_views = ConcatenatedViews(
+    images.x_train.expand(image_replicas, *images.x_train.shape),
+    torch.stack(companions),
+)
 
 fig, axes = plt.subplots(2, 6, figsize=(7.5, 2.7))
 for column in range(6):
-    for row, index in enumerate((column, int(image_views[0].companions[column]))):
+    for row, index in enumerate((column, int(companions[0][column]))):
         axes[row, column].imshow(
             raw.x_train[index].permute(1, 2, 0).squeeze(-1), cmap="gray", vmin=0, vmax=1
         )
@@ -1529,30 +1530,21 @@ def view_batches(views, y, law, batch, generators):
     """Batches (x, y) or (x, y, x2, y2, lam) of a stack of runs, each drawn on its own."""
     n, order = y.shape[-1], None
 
+    def points(index):
+        gamma = torch.stack([torch.rand(batch, generator=g) for g in generators])
+        return views.train(index, gamma).to(device), y.gather(1, index).to(device)
+
     def draw(step):
         nonlocal order
         begin = step % (n // batch) * batch
         if begin == 0:
-            order = [torch.randperm(n, generator=g) for g in generators]
-        columns = []
-        for r, g in enumerate(generators):
-            i, j = (
-                order[r][begin : begin + batch],
-                torch.randint(n, (batch,), generator=g),
-            )
-            gamma = torch.rand(2, batch, generator=g)
-            lam = (
-                None
-                if law is None
-                else losses.sample_mixing(law, (1,), g, torch.float32)[0]
-            )
-            one = (views[r].train(i, gamma[0]), y[r][i])
-            columns.append(
-                one
-                if law is None
-                else (*one, views[r].train(j, gamma[1]), y[r][j], lam)
-            )
-        return tuple(torch.stack(part).to(device) for part in zip(*columns))
+            order = torch.stack([torch.randperm(n, generator=g) for g in generators])
+        first = points(order[:, begin : begin + batch])
+        if law is None:
+            return first
+        others = [torch.randint(n, (batch,), generator=g) for g in generators]
+        lam = [losses.sample_mixing(law, (), g, torch.float32) for g in generators]
+        return *first, *points(torch.stack(others)), torch.stack(lam).to(device)
 
     return draw
 
@@ -1561,11 +1553,11 @@ def view_batches(views, y, law, batch, generators):
 def train_on_views(make, views, y, test_x, test_y, law, epochs, batch, step_size):
     """Test errors (%, one a run) of networks trained with Adam on two views, tested on one."""
     modules = []
-    for r in range(len(views)):
+    for r in range(len(y)):
         torch.manual_seed(seed + r)
         modules.append(make().to(device))
     params = training.stack_modules(modules)
-    runs = training.generators(seed + 10**6, len(views))
+    runs = training.generators(seed + 10**6, len(y))
     batch = min(batch, y.shape[-1])
     fitted = training.fit(
         training.stacked(
@@ -1657,17 +1649,15 @@ if dataset in PAPER:
 # %%
 def mixture_runs(spurious):
     """Views, labels and test inputs of a prototype mixture, the same with and without a view."""
-    views, labels, tests = [], [], []
+    points, companions, labels, tests = [], [], [], []
     for g in training.generators(seed, standin_replicas):
         mixture = PrototypeMixture.draw(standin_classes, 3, 64, 1.5, g)
         x, y = mixture.sample(40, g)
-        tests.append(ConcatenatedViews.test(mixture.sample(40, g)[0]))
-        views.append(
-            ConcatenatedViews(
-                x, draw_companions(y, class_pairing(standin_classes, g), g), spurious
-            )
-        )
+        points.append(x)
         labels.append(y)
+        tests.append(ConcatenatedViews.test(mixture.sample(40, g)[0]))
+        companions.append(draw_companions(y, class_pairing(standin_classes, g), g))
+    views = ConcatenatedViews(torch.stack(points), torch.stack(companions), spurious)
     return views, torch.stack(labels), torch.stack(tests).to(device)
 
 

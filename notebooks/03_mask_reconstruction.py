@@ -42,7 +42,7 @@ n_filters = 12  # kernels per class, m; the encoder has k m of them (4 or more)
 dim = 256  # dimension d of a patch (2 k + 4 or more)
 n_patches = 12  # patches of a point, P
 n_points = 130  # training points N, equally many per class
-foreign = 2.0  # expected number s of appearances of each view of all other classes, up to (1 - 1/k)
+foreign = 2.0  # s: a foreign feature is present with probability s/k (0 to n_classes)
 act_power = 4  # exponent q of the smoothed ReLU (integer, 2 or more)
 threshold = 0.6  # threshold of the smoothed ReLU
 init_scale = 0.02  # standard deviation of initial weights, sigma_0
@@ -72,7 +72,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from mvnb import claims, figures, probes, stats, training
+from mvnb import claims, figures, losses, probes, stats, training
 from mvnb.data import SparseMultiView, embed, load_images
 from mvnb.models import (
     FineTuneObjective,
@@ -101,7 +101,7 @@ real = load_images(dataset)  # an unknown name shows before anything is trained
 #
 # The smallest example has one class that can be told by either of two features, on two patches, and two kernels. The first kernel has already found feature 1, with a correlation $u_1$; the second has a small
 # correlation $u_2=0.05$ with feature 2. **Predict before you look:** how does the push on the second kernel depend on how far the first has come, when the loss is (a) the cross-entropy, (b) the reconstruction of
-# the patches?
+# the patches? (The losses are written out [below](#03-model). Here it is enough that each of the three objectives returns a loss and its gradient, and that the *push* on a kernel along a feature is minus the gradient's inner product with it.)
 
 # %%
 # One point, two patches, a feature on each; kernel 1 holds feature 1 at u, kernel 2 has 0.05 of feature 2.
@@ -120,11 +120,11 @@ def push_on_second(objective, u, *batch, classes=1):
     return -objective({"weight": shaped}, *batch)[1]["weight"].view_as(w)[0, 0, 1, 1]
 
 
-ones, small = torch.ones(1, 2, dtype=torch.float64), (act_power, threshold)
+ones, activation = torch.ones(1, 2, dtype=torch.float64), (act_power, threshold)
 cases = {
-    "ERM": (PatchObjective(*small, torch.float64), (point, label, ones), 2),
-    "MAE": (MaskedAutoencoderObjective(*small), (point, 0.5), 1),
-    "Teacher-student": (TeacherStudentObjective(*small), (point, 0.5), 1),
+    "ERM": (PatchObjective(*activation, torch.float64), (point, label, ones), 2),
+    "MAE": (MaskedAutoencoderObjective(*activation), (point, 0.5), 1),
+    "Teacher-student": (TeacherStudentObjective(*activation), (point, 0.5), 1),
 }
 pushes = {
     name: np.array([push_on_second(f, u, *batch, classes=c) for u in found])
@@ -132,7 +132,7 @@ pushes = {
 }
 
 # %% tags=["hide-input"]
-fig, ax = plt.subplots(figsize=(6.5, 2.8))
+fig, ax = plt.subplots(figsize=(5.6, 2.5))
 for name, style in (("ERM", "-"), ("MAE", "-"), ("Teacher-student", "--")):
     ax.plot(
         found, pushes[name] / pushes[name][0], style, color=figures.COLORS[name], lw=2.5
@@ -151,19 +151,20 @@ ax.annotate(
 )
 ax.set(
     xlabel="$u_1$: what the first kernel knows of feature 1",
-    ylabel="push on the second kernel,\nrelative to the start",
+    ylabel="push on kernel 2,\nrelative to start",
     ylim=(0, 1.08),
 )
-ax.set_title("Labels stop asking for the second view; reconstruction does not")
 figures.show(
     fig,
-    alt="Push on the second kernel along the second feature against the first kernel's correlation with the first feature. Cross-entropy: "
-    "falls towards zero. Masked autoencoder and teacher-student: constant at one.",
+    title="Labels stop asking for the second view; reconstruction does not",
+    alt="Push on the second kernel along the second feature against the first "
+    "kernel's correlation with the first feature. Cross-entropy: falls towards "
+    "zero. Masked autoencoder and teacher-student: constant at one.",
 )
 
 # %% [markdown]
-# That is the whole paper in one figure. The cross-entropy's push carries the factor $1-\mathrm{softmax}_y$, which the first feature uses up. The two reconstruction losses have no such factor: what the first
-# kernel knows about the first patch does not help with the second. The rest of the chapter makes this precise, tests it at a size where features compete for kernels, and looks at what the figure does *not* show: nothing in it depends on there being a mask.
+# The cross-entropy's push carries the factor $1-\mathrm{softmax}_y$, which the first feature uses up. The two reconstruction losses have no such factor: what the first
+# kernel knows about the first patch does not help with the second. This is the mechanism of the paper. The rest of the chapter derives it, and tests it at a size where features compete for kernels. It also asks what the mask contributes, since nothing in the figure depends on there being one.
 
 # %% [markdown]
 # (03-world)=
@@ -180,9 +181,13 @@ figures.show(
 #    have $Z_v\in[\Omega(1),0.4]$.
 # ```
 #
-# This is Definition 3.1 of the paper, after {cite}`allenzhu2020towards`. Below, strengths are uniform on $[1,1.3]$ and $[0.2,0.4]$ and $C_p=1$, and two scales differ from the paper's on purpose. The paper sets $\rho=k^{-0.01}$, which is $0.98$ at $k=5$ and still $0.91$ at
+# This is Definition 3.1 of the paper, after {cite}`allenzhu2020towards`. Below, strengths are uniform on $[1,1.3]$ and $[0.2,0.4]$, $C_p=1$, there is no feature noise ($\gamma=0$), and feature patches have noise of length $0.05$. Two scales differ from the paper's on purpose. The paper sets $\rho=k^{-0.01}$, which is $0.98$ at $k=5$ and still $0.91$ at
 # $k=10^4$: at such sizes a single-view point shows both views. We take $\rho=0.1$. And the paper makes the background noise tiny, $\lVert\xi_p\rVert\approx\gamma k\le\tilde O(\sigma_0)$. Then random kernels with a linear head already solve the task, and an accuracy
-# proves nothing about learning; we make it as long as a feature, $\lVert\xi_p\rVert\approx1$, and look at kernels first and at accuracies second.
+# proves nothing about learning; we make it as long as a feature, $\lVert\xi_p\rVert\approx1$, and look at kernels first and at accuracies second. Training points are all multi-view ($\mu=0$); single-view points are for testing.
+#
+# Which size? The pilot runs behind the criteria of this chapter used $k=8$, $m=16$, $d=256$, $P=16$, $N=256$, $s=3$ and $\varrho=0.5$. To fit into a minute, the page takes $k=5$, $m=12$, $P=12$, $N=130$, $s=2$ and $\varrho=0.6$ (and the same $d$, $q=4$, $\sigma_0=0.02$ and $\theta=\frac12$). `mvnb run 03 --preset pilot` runs the larger setting.
+#
+# The two points drawn here have only nine patches, in just $2k$ dimensions, so that everything can be seen.
 
 # %%
 world = SparseMultiView(n_classes, n_patches, dim, foreign=foreign, balanced=True)
@@ -202,7 +207,7 @@ print(
 )
 
 # %% tags=["hide-input"]
-fig, axes = plt.subplots(1, 2, figsize=(6.6, 2.9), sharey=True)
+fig, axes = plt.subplots(1, 2, figsize=(6.0, 2.7), sharey=True)
 for ax, sample, title in zip(
     axes,
     (many, shown),
@@ -221,8 +226,10 @@ fig.colorbar(image, ax=axes, label="inner product")
 figures.show(
     fig,
     title="A point shows both its features or mainly one, and some of others'",
-    alt="Two heat maps of features against patches. In the multi-view point two patches hold the own features at full strength and a few others "
-    "hold foreign ones faintly; in the single-view point one own feature is nearly absent. All other patches are noise.",
+    alt="Two heat maps of features against patches. In the multi-view point two "
+    "patches hold the own features at full strength and a few others hold foreign "
+    "ones faintly; in the single-view point one own feature is nearly absent. All "
+    "other patches are noise.",
 )
 
 # %% [markdown]
@@ -270,11 +277,10 @@ figures.show(
 # $$ (eq-03-gradients)
 #
 # The first is the paper's Fact 2.1. The second is *not* its Fact 2.2, which prints $\sum_p\bigl(s+s'\cdot[\langle w_r,x_p\rangle]^+\bigr)\Delta_p$: there the derivative of the decoder's weights and of the encoder's both point along $\Delta_p$, but the encoder's points along $x_p$. The two agree where
-# $\Delta_p\parallel x_p$, and always in their inner product with $w_r$.
+# $\Delta_p\parallel x_p$, and always in their inner product with $w_r$. First the equations above, against automatic differentiation of the losses averaged over all $2^P$ masks of six patches.
 
 # %%
 # NBVAL_CHECK_OUTPUT
-# The gradients used in training, against automatic differentiation of the losses averaged over all 2^P masks.
 g = torch.Generator().manual_seed(seed)
 x, w = (
     torch.randn(1, 2, 6, 8, generator=g).double(),
@@ -283,7 +289,7 @@ x, w = (
 
 
 def written_out(name, w, mask, theta):
-    """Equations (2) and (3) for one mask."""
+    """The losses as defined above, mean of two points, for one mask."""
     s = lambda kernels, patches: smoothed_relu(
         patches @ kernels.T, act_power, threshold
     )
@@ -294,6 +300,7 @@ def written_out(name, w, mask, theta):
     return (teacher - s(w, seen).sum(1) / theta).square().sum() / 4
 
 
+deviations = {}
 for name in ("Teacher-student", "MAE"):
     leaf, theta = w[0].clone().requires_grad_(), 0.3
     value = sum(
@@ -304,11 +311,17 @@ for name in ("Teacher-student", "MAE"):
     )
     (autograd,) = torch.autograd.grad(value, leaf)
     loss, grads = cases[name][0]({"weight": w}, x, theta)
-    errors = (loss[0] - value).abs(), (grads["weight"][0] - autograd).abs().max()
-    print(f"{name}: loss and gradient exact to 1e-10:", all(e < 1e-10 for e in errors))
+    slope_error = (grads["weight"][0] - autograd).abs().max()
+    deviations[name] = max((loss[0] - value).abs().item(), slope_error.item())
+    print(f"{name}: loss and gradient exact to 1e-10:", deviations[name] < 1e-10)
+
+# %% [markdown]
+# And the direction that the paper prints, on the same kernels and patches.
 
 # %%
-printed = MaskedAutoencoderObjective(*small, gradient="paper")({"weight": w}, x, 0.3)[1]
+printed = MaskedAutoencoderObjective(*activation, gradient="paper")(
+    {"weight": w}, x, 0.3
+)[1]
 slip = (printed["weight"][0] - autograd).norm() / autograd.norm()
 along = ((printed["weight"][0] - autograd) * w[0]).sum(-1).abs().max()
 print(f"Fact 2.2 as printed: relative error {slip:.2f} (along the kernels {along:.0e})")
@@ -317,11 +330,12 @@ print(f"Fact 2.2 as printed: relative error {slip:.2f} (along the kernels {along
 ledger.record(
     "mask-expectation-exact",
     source="Equation (3), Fact 2.1 and their MAE counterparts",
-    says="The expectation over masks is a squared bias plus a variance, and its gradient is as derived",
+    says="The expectation over masks is a squared bias plus a variance, and its "
+    "gradient is as derived",
     kind="exact",
-    measured=float(max(errors)),
+    measured=max(deviations.values()),
     unit="largest deviation from enumerating all masks",
-    holds=bool(max(errors) < 1e-10),
+    holds=max(deviations.values()) < 1e-10,
     criterion="< 1e-10 for loss and gradient, in float64",
 )
 ledger.record(
@@ -333,7 +347,8 @@ ledger.record(
     unit="relative deviation from autograd, random kernels and patches",
     holds=bool(slip < 1e-6),
     criterion="< 1e-6",
-    reason="the encoder's part of the gradient points along the patch, not along the residual",
+    reason="the encoder's part of the gradient points along the patch, not along the "
+    "residual",
 )
 
 # %% [markdown]
@@ -430,14 +445,17 @@ def single_push(name, u):
     return -cases[name][0]({"weight": w}, alone, 0.5)[1]["weight"].item()
 
 
-grid = np.geomspace(0.01, 0.2, 12)
-measured_push = {name: [float(single_push(name, u)) for u in grid] for name in laws}
+u_grid = np.geomspace(0.01, 0.2, 12)
+measured_push = {name: [float(single_push(name, u)) for u in u_grid] for name in laws}
+
+# %% [markdown]
+# The exponents are slopes on logarithmic axes, fitted where $u$ is small. The time from $u_0$ to $u_1$ along the flow is $\int_{u_0}^{u_1}du/\dot u$, here by Simpson's rule with the measured pushes.
 
 
 # %%
 # NBVAL_CHECK_OUTPUT
 def flow_time(name, start, end, steps=100):
-    """Time to go from start to end, integrating 1 / push on a logarithmic grid (Simpson)."""
+    """Time from start to end: 1 / push integrated on a logarithmic grid (Simpson)."""
     u = np.geomspace(start, end, 2 * steps + 1)
     rate = np.array([u_ / float(single_push(name, u_)) for u_ in u])
     h = np.log(end / start) / (2 * steps)
@@ -446,19 +464,21 @@ def flow_time(name, start, end, steps=100):
 
 slopes, times = {}, {}
 for name, law in laws.items():
-    slopes[name] = stats.power_law_fit(grid[:6], measured_push[name][:6]).slope
+    slopes[name] = stats.power_law_fit(u_grid[:6], measured_push[name][:6]).slope
     times[name] = flow_time(name, 0.05, ended[name]) / law.time(0.05, ended[name])
-    print(
-        f"{name:16s} exponent {slopes[name]:.2f} (law: {law.exponent})   measured / predicted time {times[name]:.2f}"
-    )
+    print(f"{name:16s} exponent {slopes[name]:.2f} (law: {law.exponent})", end="   ")
+    print(f"measured / predicted time {times[name]:.2f}")
 
 # %% tags=["hide-input"]
-fig, ax = plt.subplots(figsize=(6.5, 2.9))
+fig, ax = plt.subplots(figsize=(5.6, 2.6))
 for name, law in laws.items():
     ax.plot(
-        grid, law.constant * grid**law.exponent, color=figures.COLORS["theory"], lw=1
+        u_grid,
+        law.constant * u_grid**law.exponent,
+        color=figures.COLORS["theory"],
+        lw=1,
     )
-    ax.plot(grid, measured_push[name], "o", ms=5, color=figures.COLORS[name])
+    ax.plot(u_grid, measured_push[name], "o", ms=5, color=figures.COLORS[name])
 for name, text, place in (
     ("ERM", "cross-entropy, $u^{q-1}$", (0.0105, 2.2e-5)),
     ("MAE", "autoencoder, $u^{q}$", (0.012, 1.2e-8)),
@@ -474,7 +494,8 @@ ax.set(
 ax.set_title("Three losses, three exponents; lines are the laws")
 figures.show(
     fig,
-    alt="Push against correlation on logarithmic axes. Measured points of the three losses lie on straight lines of slope q minus 1, q and 2q minus 1.",
+    alt="Push against correlation on logarithmic axes. Measured points of the "
+    "three losses lie on straight lines of slope q minus 1, q and 2q minus 1.",
 )
 
 # %% tags=["remove-cell"]
@@ -483,7 +504,8 @@ time_error = max(abs(t - 1) for t in times.values())
 ledger.record(
     "growth-exponents",
     source="Claims E.5 and H.7; Lemma 1",
-    says="Correlations grow with the powers 2q-1 (teacher-student), q (MAE) and q-1 (supervised)",
+    says="Correlations grow with the powers 2q-1 (teacher-student), q (MAE) and q-1 "
+    "(supervised)",
     kind="exact",
     measured=exponent_error,
     unit="largest deviation of a log-log slope",
@@ -493,7 +515,8 @@ ledger.record(
 ledger.record(
     "lottery-times",
     source="Claims E.6 and H.8",
-    says="The first feature is captured at times of the order sigma_0 to the minus 2q-2, q-1 and q-2",
+    says="The first feature is captured at times of the order sigma_0 to the minus "
+    "2q-2, q-1 and q-2",
     kind="exact",
     measured=time_error,
     unit="largest relative error of the predicted flow time, one kernel and feature",
@@ -550,32 +573,36 @@ ledger.record(
 # The paper's upper bound (its F.1) replaces $s(u)$ by $u$ in the linear part, which removes the drift (a). Over the time that the theorem allows, $T-T_0=\tilde O(kT_0^{1/q}/\eta)$, the drift adds $\Theta(T_0^{1/q}\varrho)$, a power of $k$ and not $\tilde O(1)$. And (b) is not exotic: the two views of a class appear together in every multi-view point. So for the
 # teacher–student loss we read {prf:ref}`thm-03-pretraining` as a statement about the time $T_0$ at which the last feature is captured.
 
+#
+# All three formulas, against gradients and, for the exponential, a small simulation with two patches and a feature on each:
+
 # %%
 # NBVAL_CHECK_OUTPUT
-# Fixed point, drift and blow-up, against gradients and a small simulation.
-single = lambda u: (
-    -MaskedAutoencoderObjective(*small)(
-        {"weight": torch.tensor([[[u]]], dtype=torch.float64)}, alone, keep
-    )[1]["weight"].item()
-)
-rest = theory.autoencoder_fixed_point(q, threshold, keep, 1.0)
-print("MAE push vanishes at the fixed point:", abs(single(rest)) < 1e-8)
-ts = TeacherStudentObjective(*small)
-drift = -ts({"weight": torch.full((1, 1, 1), 2.0).double()}, alone, 0.5)[1][
-    "weight"
-].item()
-print(
-    "teacher-student drift as predicted:",
-    np.isclose(drift, theory.teacher_student_drift(2.0, q, threshold, 0.5, 1.0)),
-)
-both, h = torch.full((1, 1, 2), 1.0, dtype=torch.float64), 0.002
-trace = []
+rest = theory.autoencoder_fixed_point(q, threshold, 0.5, 1.0)
+print("MAE push vanishes at the fixed point:", abs(single_push("MAE", rest)) < 1e-8)
+predicted_drift = theory.teacher_student_drift(2.0, q, threshold, 0.5, 1.0)
+drift_ratio = single_push("Teacher-student", 2.0) / predicted_drift
+print("teacher-student drift as predicted:", np.isclose(drift_ratio, 1))
+ts, h = TeacherStudentObjective(*activation), 0.002
+both, trace = torch.full((1, 1, 2), 1.0, dtype=torch.float64), []
 for _ in range(2500):
     both = both - h * ts({"weight": both}, point, 0.5)[1]["weight"]
     trace.append(both.sum().item())
-growth = np.log(trace[-1] / trace[-501]) / (500 * h)
-print(
-    f"two features in a kernel: growth rate {growth:.2f}, predicted {theory.teacher_student_pair_rate(0.5, 1.0):.2f}"
+rate = np.log(trace[-1] / trace[-501]) / (500 * h)
+pair_rate = theory.teacher_student_pair_rate(0.5, 1.0)
+print(f"two features in a kernel: growth rate {rate:.2f}, predicted {pair_rate:.2f}")
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "ts-drift-rates",
+    source="our finite-size formulas, against Appendix F.1",
+    says="Past the threshold one feature drifts at a constant rate, two grow "
+    "exponentially",
+    kind="exact",
+    measured=max(abs(drift_ratio - 1), abs(rate / pair_rate - 1)),
+    unit="larger relative error of the two predicted rates",
+    holds=max(abs(drift_ratio - 1), abs(rate / pair_rate - 1)) <= 0.03,
+    criterion="<= 0.03",
 )
 
 # %% [markdown]
@@ -622,25 +649,45 @@ print(
 # $$ (eq-03-single)
 #
 # With one view a class this tends to $\frac12(1+e^{-s})$ for large $k$, and to the paper's one half when $s$ grows, too (Lemma 1, from {cite}`allenzhu2020towards`).
+#
+# The margins {eq}`eq-03-margin` first, for an encoder with kernels of unequal lengths, on 2,000 noise-free single-view points and against every other class:
 
 # %%
 # NBVAL_CHECK_OUTPUT
-# An ideal encoder, one head step, noise-free points: with all features, and with one view a class deleted.
-pure = replace(
-    world, patch_noise=0.0, background_noise=0.0, n_patches=2 + 2 * (n_classes - 1)
+room = 2 + 2 * (n_classes - 1)  # patches enough for every feature
+pure = replace(world, patch_noise=0.0, background_noise=0.0, n_patches=room)
+lone_world = replace(pure, single_view=1.0)
+many_points, lone_points = (
+    view.sample(2000, torch.Generator().manual_seed(seed + i))
+    for i, view in enumerate((pure, lone_world))
 )
-many_points = pure.sample(2000, torch.Generator().manual_seed(seed))
-lone_points = replace(pure, single_view=1.0).sample(
-    2000, torch.Generator().manual_seed(seed + 1)
-)
+total_strength = lambda sample: sample.x.sum(1)[:, :n_features].double().numpy()
+psi = np.linspace(0.5, 1.5, n_features)
+is_own = np.arange(n_features) // 2 == np.arange(n_classes)[:, None]  # (class, kernel)
+mean_hidden = np.where(is_own, 1.15, foreign / n_classes * 0.3) * psi
+head = mean_hidden - mean_hidden.mean(0)  # one step of size eta_2 = k
+z, y = total_strength(lone_points), lone_points.y.numpy()
+logits, per_class = (psi * z) @ head.T, z.reshape(-1, n_classes, 2)
+rows, squared, margin_error = np.arange(len(y)), (psi**2).reshape(-1, 2), 0.0
+for shift in range(1, n_classes):
+    j = (y + shift) % n_classes
+    sizes = per_class[rows, y], per_class[rows, j], squared[y], squared[j]
+    margin = theory.ideal_margin(*sizes, 1.15, 0.3, foreign, n_classes, n_classes)
+    error = np.abs(logits[rows, y] - logits[rows, j] - margin).max()
+    margin_error = max(margin_error, error)
+print("margins as the formula says, to 1e-10:", margin_error < 1e-10)
+
+# %% [markdown]
+# Now with kernels of equal length and the head estimated from 2,000 points: with all features, and with one view a class deleted.
 
 
+# %%
+# NBVAL_CHECK_OUTPUT
 def centroid_accuracy(held):
-    """Accuracy after one head step if the encoder answers the features ``held`` (2k,) linearly."""
-    answer = lambda sample: sample.x.sum(1)[:, :n_features].numpy() * held
-    head = theory.centroid_head(
-        answer(many_points), many_points.y.numpy(), n_classes, n_classes
-    )
+    """Accuracy after one head step if the encoder answers ``held`` (2k,) linearly."""
+    answer = lambda sample: total_strength(sample) * held
+    labels = many_points.y.numpy()
+    head = theory.centroid_head(answer(many_points), labels, n_classes, n_classes)
     return [
         probes.accuracy(torch.from_numpy(answer(s) @ head.T), s.y).item()
         for s in (many_points, lone_points)
@@ -656,11 +703,23 @@ print(f"one view a class: multi-view {multi:.3f}, single-view", end=" ")
 print("as the formula says:", abs(lone - formula) < 0.03)
 
 # %% tags=["remove-cell"]
+ledger.record(
+    "ideal-margins",
+    source="Appendix G, with the constants worked out",
+    says="After one step of the head the margins of an ideal encoder follow in "
+    "closed form",
+    kind="exact",
+    measured=float(margin_error),
+    unit="largest deviation, 2,000 single-view points and all rival classes",
+    holds=bool(margin_error < 1e-10),
+    criterion="< 1e-10, in float64",
+)
 ideal = min(centroid_accuracy(everything))
 ledger.record(
     "ideal-encoder-classifies",
     source="Theorem 2, Appendix G",
-    says="With all features held equally, one step of the head classifies multi-view and single-view points",
+    says="With all features held equally, one step of the head classifies multi-view "
+    "and single-view points",
     kind="exact",
     measured=ideal,
     unit="smaller accuracy of the two, noise-free points",
@@ -695,6 +754,9 @@ tests = {
     "single-view": fresh(replace(world, single_view=1.0)),
 }
 
+# %% [markdown]
+# Every run is read with three probes: the best correlation of any kernel with each feature, the same when classes own their kernels, and the accuracy on both kinds of test points.
+
 
 # %%
 def correlations(params):
@@ -708,7 +770,7 @@ def own_correlations(params):
 
 
 def accuracies(logits_of, tests=tests):
-    """Accuracy on each test set, (R,): ``logits_of`` maps patches (1, n, patches, dim) to logits."""
+    """Accuracy on each test set, (R,), of a function from patches to logits."""
     return {
         kind: probes.accuracy(logits_of(s.x.to(device)[None]), s.y.to(device))
         .cpu()
@@ -716,6 +778,9 @@ def accuracies(logits_of, tests=tests):
         for kind, s in tests.items()
     }
 
+
+# %% [markdown]
+# The autoencoder. A kernel shorter than $\varrho$ changes by at most 3 % of its length in a step; time is the sum of the steps.
 
 # %%
 race = {"relative": 0.03, "absolute": 0.3, "knee": threshold}
@@ -730,12 +795,15 @@ mae = training.fit(
 )
 
 
+# %% [markdown]
+# The network from scratch has the same points and the same initial kernels, split into $k$ groups of $m$. It stops at a loss of 0.01.
+
 # %%
 fits = lambda params, losses: losses <= 0.01
 
 
 def from_scratch(weight, points, power=act_power, steps=sl_steps, until=fits, **kwargs):
-    """Learning from labels with kernels (R, k, m, dim) that classes own, until the loss is 0.01."""
+    """Learning from labels with kernels (R, k, m, dim) that classes own."""
     return training.fit(
         PatchObjective(power, threshold),
         {"weight": weight},
@@ -754,6 +822,9 @@ scratch = from_scratch(
     log_at=sorted({*range(min(60, sl_steps)), *range(0, sl_steps + 1, 5)}),
 )
 
+# %% [markdown]
+# A feature counts as learned when its best correlation exceeds $\varrho$, and a kernel *holds* a feature from a correlation of $\varrho/2$ on.
+
 # %%
 strengths = theory.strength_rule((1.0, 1.3), (0.2, 0.4), foreign, n_classes)
 level = theory.autoencoder_fixed_point(act_power, threshold, keep, *strengths)
@@ -769,7 +840,7 @@ for name, held in learned.items():
 print(f"autoencoder's level: {mae.log['best'][-1].mean():.3f}, predicted {level:.3f}")
 
 # %% tags=["hide-input"]
-fig, axes = plt.subplots(1, 2, figsize=(7.2, 3.2))
+fig, axes = plt.subplots(1, 2, figsize=(6.4, 2.9))
 for ax, run, name, title in (
     (axes[0], scratch, "ERM", "from labels"),
     (axes[1], mae, "MAE", "masked autoencoder"),
@@ -789,33 +860,48 @@ axes[1].annotate("predicted\nlevel", (220, level - 0.02), va="top")
 figures.show(
     fig,
     title="Labels: one view a class, and stop. Reconstruction: all, one by one",
-    alt="Best correlations of one network with its ten features against flow time, solid and dashed for the two views of a class. From labels: about half of "
-    "the lines rise, the others stay near zero. Masked autoencoder: all lines rise, one after the other, to the predicted level.",
+    alt="Best correlations of one network with its ten features against flow time, "
+    "solid and dashed for the two views of a class. From labels: about half of the "
+    "lines rise, the others stay near zero. Masked autoencoder: all lines rise, "
+    "one after the other, to the predicted level.",
     glue="03-staircase",
 )
 
 # %% [markdown]
-# Left, one view of nearly every class stays where it was drawn. Right, every line is a step of a staircase, and all steps have the predicted height. (The two panels have their own vertical scales: labels go on lengthening what they have found.) Now the times, for all features of all runs.
+# Left, one view of nearly every class stays where it was drawn. Right, every line is a step of a staircase, and all steps have the predicted height. (The two panels have their own vertical scales: labels go on lengthening what they have found.)
+#
+# The loss falls by stairs, too. A feature at its level lowers the loss on each of its patches from $\frac12z^2$ to $\frac12z^2-zu_*s(u_*z)+\frac1{2\theta}(u_*s(u_*z))^2$, by {eq}`eq-03-expected`, so the height of its stair follows from the strengths $z$ that it has in the sample. The time of its stair follows from {eq}`eq-03-growth`,
+# with the moment of the strengths in each run's own sample in place of the expectation.
+
 
 # %%
-# Strength moments of each feature in each run's own sample; predicted and measured time to half the threshold.
-half_way = threshold / 2
-moment = (
-    torch.stack(
-        [
-            torch.where(
-                data.holds == f, data.strength.double() ** (act_power + 1), 0.0
-            ).sum((1, 2))
-            for f in range(n_features)
-        ],
-        1,
-    )
-    .cpu()
-    .numpy()
-    / n_points
-)  # (R, 2k)
+def per_feature(value):
+    """A function of the strength, summed over a feature's patches, mean: (R, 2k)."""
+    value = value(data.strength.double())
+    on = [torch.where(data.holds == f, value, 0.0) for f in range(n_features)]
+    return torch.stack([v.sum((1, 2)) for v in on], 1).cpu().numpy() / n_points
+
+
+def gain(z):
+    """What a feature at its level takes off the loss of a patch."""
+    answer = level * smoothed_relu(level * z, act_power, threshold)
+    return answer * z - answer**2 / (2 * keep)
+
+
+stairs, loss = per_feature(gain), mae.log["loss"].cpu().numpy()
+known = mae.log["best"].cpu().numpy() > threshold  # (T, R, 2k)
+staircase = loss[0] - (known * stairs).sum(-1)
+climbing = known.any(-1) & ~known.all(-1)  # some features are learned, some not
+off_stairs = np.abs(loss - staircase) / stairs.sum(-1)
+mean_off = off_stairs[climbing].mean() if climbing.any() else np.inf
+print(f"loss off the stairs while features are learned: {mean_off:.3f} of the whole")
+
+# %% [markdown]
+# The times: predicted from the initial correlations, and measured as the time at which half of the threshold is passed, interpolated between logged steps.
+
 # %%
-law = theory.autoencoder_growth(act_power, threshold, 1.0)
+law, half_way = theory.autoencoder_growth(act_power, threshold, 1.0), threshold / 2
+moment = per_feature(lambda z: z ** (act_power + 1))
 initial = mae.log["best"][0].cpu().numpy()
 predicted = law.time(initial, half_way) / moment
 track, clock = mae.log["best"].cpu().numpy(), mae.log["time"].cpu().numpy()
@@ -833,23 +919,26 @@ captured = before + share * (after - before)
 late = captured / predicted[r, f] - 1 if len(r) else np.array([np.inf])
 
 # %% tags=["hide-input"]
-fig, ax = plt.subplots(figsize=(6.5, 3))
+fig, axes = plt.subplots(1, 2, figsize=(6.4, 2.6))
+axes[0].plot(clock[:, 0], loss[:, 0], color=figures.COLORS["MAE"], lw=2.5)
+axes[0].plot(clock[:, 0], staircase[:, 0], color=figures.COLORS["theory"], lw=1)
+axes[0].set(xscale="log", xlim=(200, None), xlabel="flow time", title="Loss of one run")
+axes[0].xaxis.set_minor_formatter(plt.NullFormatter())
 line = np.array([predicted.min(), predicted.max()])
-ax.plot(line, line, color=figures.COLORS["theory"], lw=1.2)
-ax.plot(predicted[r, f], captured, "o", ms=5, alpha=0.7, color=figures.COLORS["MAE"])
-ax.annotate("theory", line[[1, 1]], xytext=(-40, -32), textcoords="offset points")
-ax.set(
-    xscale="log",
-    yscale="log",
-    xlabel="predicted time at which a feature is captured (flow time)",
-    ylabel="measured",
+axes[1].plot(line, line, color=figures.COLORS["theory"], lw=1)
+axes[1].plot(
+    predicted[r, f], captured, "o", ms=4, alpha=0.7, color=figures.COLORS["MAE"]
 )
-ax.set_title(
-    f"The initial weights decide when a feature is learned ({len(r)} features)"
-)
+axes[1].set(xlabel="predicted time", ylabel="measured time")
+axes[1].set_title(f"Capture of {len(r)} features")
 figures.show(
     fig,
-    alt="Measured against predicted capture times on logarithmic axes for all features of all autoencoder runs; the points lie close to the diagonal, most of them a little above.",
+    title="The initial weights decide when the loss takes its next stair (lines: "
+    "theory)",
+    alt="Left: the autoencoder's loss falls in stairs, with the theoretical "
+    "staircase drawn over it. Right: measured against predicted capture times "
+    "for all features of all runs; most points lie on or a little above the "
+    "diagonal, a few well above.",
 )
 print(f"median deviation of the capture times: {np.median(late):+.2f}")
 same_order = stats.rank_correlation(predicted[r, f], captured) if len(r) > 2 else -1.0
@@ -913,6 +1002,18 @@ ledger.record(
     ),
     criterion="median <= 0.03, and >= 0.9 of the features within 0.1",
 )
+# %% tags=["remove-cell"]
+ledger.record(
+    "mae-staircase",
+    source="Theorem H.2, our finite-size formula",
+    says="The autoencoder's loss is a staircase, one stair a feature",
+    kind="scaled",
+    measured=float(mean_off),
+    unit="mean deviation from the predicted stairs, over their sum, while features "
+    "are learned",
+    holds=bool(mean_off <= 0.03),
+    criterion="<= 0.03",
+)
 ledger.record(
     "capture-times",
     source="Claims H.7 and H.8",
@@ -957,17 +1058,26 @@ ts_start = torch.stack(
     ]
 ).to(device)
 teacher_student = TeacherStudentObjective(ts_power, ts_threshold)
-ts_race = {"relative": 0.03, "absolute": 0.02, "knee": 1.0}
-at_t0 = training.fit(
-    teacher_student,
-    {"weight": ts_start},
-    (ts_data.x, 0.5),
-    steps=ts_steps,
-    optimizer=training.FlowGD(**ts_race),
-    probes={"best": correlations},
-    log_at=range(ts_steps + 1),
-    until=lambda p, losses: correlations(p).amin(-1) >= ts_threshold,
-)
+
+
+def until_t0(weight, x, theta):
+    """The teacher-student race, up to the step at which the last feature arrives."""
+    return training.fit(
+        teacher_student,
+        {"weight": weight},
+        (x, theta),
+        steps=ts_steps,
+        optimizer=training.FlowGD(relative=0.03, absolute=0.02, knee=1.0),
+        probes={"best": correlations},
+        log_at=range(ts_steps + 1),
+        until=lambda p, losses: correlations(p).amin(-1) >= ts_threshold,
+    )
+
+
+at_t0 = until_t0(ts_start, ts_data.x, 0.5)
+
+# %% [markdown]
+# What is held at $T_0$, beside what was foreseen:
 
 # %%
 pairs = lambda weight: weight[..., :n_features].cpu().numpy()
@@ -975,14 +1085,17 @@ held = pairs(at_t0.params["weight"]) >= ts_threshold  # (R, kernels, 2k)
 foreseen = theory.lottery(pairs(ts_start))
 active = held.any(-1)
 print("features learned:", (at_t0.log["best"][-1] >= ts_threshold).sum(1).tolist())
-print("kernels that hold one feature:", (held.sum(-1) == 1).sum(1).tolist())
-print("kernels that hold several:", (held.sum(-1) > 1).sum(1).tolist())
-print(
-    f"pairs held {held.sum()}, foreseen {foreseen.sum()}, both {(held & foreseen).sum()}"
-)
+counts = {"held": held.sum(-1), "foreseen": foreseen.sum(-1)}  # (R, kernels)
+for name, per_kernel in counts.items():
+    one, several = ((per_kernel == 1).sum(1), (per_kernel > 1).sum(1))
+    print(
+        f"kernels with one feature, {name}: {one.tolist()}, several: {several.tolist()}"
+    )
+n_both = (held & foreseen).sum()
+print(f"pairs held {held.sum()}, foreseen {foreseen.sum()}, both {n_both}")
 
 # %% tags=["hide-input"]
-fig, ax = plt.subplots(figsize=(6.5, 3))
+fig, ax = plt.subplots(figsize=(5.6, 2.6))
 first, last = pairs(ts_start)[0], pairs(at_t0.params["weight"])[0]
 bar = first.max(0).min()
 ax.plot(first, last, ".", ms=3, color="#bbbbbb")
@@ -1008,8 +1121,9 @@ ax.set(
 ax.set_title("Who will hold which feature is drawn at the start")
 figures.show(
     fig,
-    alt="Correlation of each kernel and feature at the time T0 against its initial value, one run. Pairs to the left of a vertical line stay where they were; nearly all of those to the "
-    "right have risen above the threshold.",
+    alt="Correlation of each kernel and feature at the time T0 against its initial "
+    "value, one run. Pairs to the left of a vertical line stay where they were; "
+    "nearly all of those to the right have risen above the threshold.",
 )
 
 # %% tags=["remove-cell"]
@@ -1029,8 +1143,19 @@ fraction_claim(
     says="Each kernel holds at most one feature",
     unit="fraction of active kernels",
     criterion=">= 0.95 of the kernels that hold a feature hold one, at T0",
-    reason="2k sets of candidates share km kernels, and features that appear together pull one another up",
+    reason="2k sets of candidates share km kernels, and features that appear "
+    "together pull one another up",
 )
+fraction_claim(
+    "ts-most-kernels-pure",
+    held.sum(-1)[active] == 1,
+    0.8,
+    source="Theorem 1 (b), at a finite size",
+    says="Most kernels of the teacher-student encoder hold at most one feature",
+    unit="fraction of active kernels",
+    criterion=">= 0.8 of the kernels that hold a feature hold one, at T0",
+)
+# %% tags=["remove-cell"]
 ahead = pairs(ts_start) >= (1 - 1 / np.log(n_classes)) * pairs(ts_start).max(1)[:, None]
 fraction_claim(
     "winners-were-ahead",
@@ -1040,6 +1165,35 @@ fraction_claim(
     says="Features end in kernels that were near the best at the start",
     unit="fraction of the held pairs",
     criterion=">= 0.95 started with at least 1 - 1/log k of the best correlation",
+)
+
+# %% tags=["remove-cell"]
+busy, double = (
+    {name: (c > at_least).sum(1) for name, c in counts.items()} for at_least in (0, 1)
+)
+off_busy = np.abs(busy["held"] / busy["foreseen"] - 1).mean()
+off_double = abs(double["held"].sum() / max(double["foreseen"].sum(), 1) - 1)
+ledger.record(
+    "ts-active-kernels",
+    source="Lemma C.1, our prediction from the initial correlations",
+    says="How many kernels hold a feature at T0 follows from the initial correlations",
+    kind="scaled",
+    measured=off_busy,
+    unit="relative error of the count, mean over runs",
+    holds=bool(off_busy <= 0.3),
+    criterion="<= 0.3",
+)
+ledger.record(
+    "ts-two-feature-kernels",
+    source="Theorem 1 (b), our prediction from the initial correlations",
+    says="So does the number of kernels that hold several features",
+    kind="scaled",
+    measured=off_double,
+    unit="relative error of the count over all runs",
+    holds=bool(off_double <= 0.3),
+    criterion="<= 0.3",
+    reason="features that appear together pull one another up; the prediction leaves "
+    "this out",
 )
 
 # %% tags=["remove-cell"]
@@ -1057,6 +1211,8 @@ ledger.record(
 )
 
 # %% [markdown]
+# The number of active kernels is foreseen to within a third. Kernels with several features are twice as many as foreseen, or more: once a kernel holds one view of a class, every multi-view point pulls the other view up, too, by the term that {prf:ref}`prop-03-drift` (b) is about.
+#
 # Now let it go on, past $T_0$. The theorem speaks of a time $T-T_0$ up to $\tilde O(kT_0^{1/q}/\eta)$, and claims $\Lambda=\tilde O(1)$ throughout.
 
 # %%
@@ -1074,12 +1230,11 @@ extra_time = beyond.log["time"].numpy()
 growth = beyond.log["best"].amax(-1) / beyond.log["best"][0].amax(-1)
 within = extra_time <= allowed
 largest = [float(growth[within[:, i], i].max()) for i in range(2)]
-print(
-    f"growth of the largest correlation within the allowed time: {min(largest):.0f} times or more"
-)
+print("growth of the largest correlation within the allowed time:", end=" ")
+print(f"{min(largest):.0f} times or more")
 
 # %% tags=["hide-input"]
-fig, ax = plt.subplots(figsize=(6.5, 2.7))
+fig, ax = plt.subplots(figsize=(5.6, 2.4))
 lines = beyond.log["best"][:, 0].cpu().numpy()
 ax.plot(extra_time[:, 0], lines, color=figures.COLORS["Teacher-student"], lw=1.2)
 ax.axvline(allowed[0], color=figures.COLORS["theory"], lw=1)
@@ -1094,7 +1249,9 @@ ax.set(yscale="log", xlabel="flow time after $T_0$", ylabel="best correlations")
 ax.set_title("The teacher–student loss has no resting point")
 figures.show(
     fig,
-    alt="Best correlations with the ten features after T0, logarithmic axis, against flow time. All go on growing, the largest exponentially, by orders of magnitude before the time that the theorem allows.",
+    alt="Best correlations with the ten features after T0, logarithmic axis, "
+    "against flow time. All go on growing, the largest exponentially, by orders of "
+    "magnitude before the time that the theorem allows.",
 )
 
 # %% tags=["remove-cell"]
@@ -1107,7 +1264,8 @@ ledger.record(
     unit="growth of the largest correlation within k T0^(1/q), smaller of two runs",
     holds=bool(max(largest) <= 3),
     criterion="at most a factor 3",
-    reason="one feature drifts at a constant rate, two that appear together grow exponentially",
+    reason="one feature drifts at a constant rate, two that appear together grow "
+    "exponentially",
 )
 
 # %% [markdown]
@@ -1122,7 +1280,7 @@ ledger.record(
 
 # %%
 def linear_probe(weight, points, objective, steps=600):
-    """A linear head on fixed kernels, trained on standardised features; returns the logits' function."""
+    """A linear head on fixed kernels, trained on standardised features; its logits."""
     hidden = objective.features(weight, points.x)
     scale = 1 / hidden.std((1, 2), keepdim=True)
     head = torch.zeros(len(weight), n_classes, weight.shape[1], device=device)
@@ -1138,6 +1296,9 @@ def linear_probe(weight, points, objective, steps=600):
         probe.params["head"].mT,
     )
 
+
+# %% [markdown]
+# Fine-tuning, with kernel steps of $0.2$ and head steps of $\eta_2=k$ as in the theorem:
 
 # %%
 tuner = FineTuneObjective(act_power, threshold)
@@ -1165,8 +1326,10 @@ def outputs(run):
     )
 
 
+# %% [markdown]
+# The control with a trained head: one step from zero, each row scaled to length 1, then the flow on head and kernels.
+
 # %%
-# Trained head: one step from zero, each row scaled to length 1, then the flow on head and kernels.
 zero_head = {
     "weight": start,
     "head": torch.zeros(replicas, n_classes, n_kernels, device=device),
@@ -1182,12 +1345,16 @@ trained_head = training.fit(
     log_at=range(0, sl_steps + 1, 10),
     until=fits,
 )
+# %% [markdown]
+# And the control with masked labels, for two of the runs. The multiplicity $1/\theta$ of the patches divides the outputs by $\theta$.
+
+# %%
 few = min(2, replicas)
 mask_generator = torch.Generator().manual_seed(seed + 5 * 10**6)
 
 
 def masked_labels(step):
-    """Labelled points behind a fresh mask; the multiplicity 1 / theta divides the outputs."""
+    """Labelled points behind a fresh mask."""
     kept = torch.rand(few, n_points, n_patches, generator=mask_generator) < keep
     x = data.x[:few] * kept[..., None].to(device)
     return x, data.y[:few], data.multiplicity[:few] / keep
@@ -1200,6 +1367,9 @@ with_masks = training.fit(
     steps=sl_steps * 3 // 4,
     optimizer=training.FlowGD(relative=0.1, absolute=0.05, knee=threshold),
 )
+
+# %% [markdown]
+# Fine-tuning itself goes on to a loss of 0.003 and keeps an eye on the features: the best correlation with each, and the largest correlation of a kernel with a feature that it does not hold.
 
 # %%
 tuned = fine_tune(
@@ -1215,6 +1385,9 @@ tuned = fine_tune(
         ).amax((1, 2)),
     },
 )
+# %% [markdown]
+# Accuracies on fresh points, mean over runs:
+
 # %%
 class_logits = lambda run: (
     lambda x: patch_logits(run.params["weight"], x, None, act_power, threshold)
@@ -1231,17 +1404,20 @@ expected = theory.single_view_accuracy(
     learned["ERM"].reshape(-1, n_classes, 2), foreign
 )
 for name, result in table.items():
-    print(
-        f"{name:27s} multi-view {result['multi-view'].mean():.3f}   single {result['single-view'].mean():.3f}"
-    )
+    multi, lone = (result[kind].mean() for kind in tests)
+    print(f"{name:27s} multi-view {multi:.3f}   single-view {lone:.3f}")
 print(
-    f"from scratch, expected from the missing views: single-view {expected.mean():.3f}"
+    f"from scratch, single-view, expected from the missing views: {expected.mean():.3f}"
+)
+headed_views = correlations(trained_head.params).cpu().numpy() > threshold
+print(
+    "views learned with a trained head:", headed_views.sum(1).tolist(), "of", n_features
 )
 views = own_correlations(with_masks.params).cpu().numpy() > threshold
 print("views learned with masked labels:", views.sum(1).tolist(), "of", n_features)
 
 # %% tags=["hide-input"]
-fig, ax = plt.subplots(figsize=(7, 3.2))
+fig, ax = plt.subplots(figsize=(6.4, 3))
 colour = ["MAE", "MAE", "ERM", "ERM", "Random features", "ERM"]
 for row, result in enumerate(reversed(table.values())):
     shade = figures.COLORS[colour[len(table) - 1 - row]]
@@ -1258,18 +1434,19 @@ ax.annotate(
     "expected from the\nmissing views", (expected.mean() + 0.06, row), va="center"
 )
 ax.set(
-    xlabel="test accuracy (squares: multi-view, discs: single-view points)",
+    xlabel="accuracy (squares: multi-view; discs: single-view)",
     xlim=(0.3, 1.02),
 )
 ax.set_title("One view alone tells them apart")
 figures.show(
     fig,
-    alt="Test accuracies of six ways to train, one mark a run, for multi-view and single-view points. Multi-view: nearly all at one. Single-view: the autoencoder at one, masked labels above 0.8, "
-    "the others between 0.45 and 0.75.",
+    alt="Test accuracies of six ways to train, one mark a run, for multi-view and "
+    "single-view points. Multi-view: nearly all at one. Single-view: the "
+    "autoencoder at one, masked labels above 0.8, the others between 0.45 and 0.75.",
 )
 
 # %% [markdown]
-# Two things to note. A linear head on *random* kernels is no worse than a network trained from scratch on single-view points; such are the accuracies of two-layer networks, and the reason why we count features. And *masked labels* teach almost all the views, too: a mask that hides the favourite view makes a single-view point of a multi-view
+# Two things to note. On single-view points a linear head on *random* kernels does about as well as a network trained from scratch. So accuracies alone say little about learning, which is why we count features. And *masked labels* teach almost all the views, too: a mask that hides the favourite view makes a single-view point of a multi-view
 # one, and the other view is what is left to fit. By {prf:ref}`prop-03-identity` the mask does nothing of the kind for the autoencoder. So in this world there are two separate ways to all the views: a loss without labels, mask or no mask, and labels with masks.
 
 # %% tags=["remove-cell"]
@@ -1283,24 +1460,25 @@ ledger.record(
     unit="mean accuracy, smaller of the two kinds",
     holds=bool(
         best_mae >= 0.99
-        and min(table["MAE, linear probe"][k].mean() for k in tests) >= 0.98
+        and min(table["MAE, linear probe"][k].mean() for k in tests) >= 0.99
     ),
-    criterion=">= 0.99 fine-tuned and >= 0.98 with a linear probe, on both kinds",
+    criterion=">= 0.99 fine-tuned and >= 0.99 with a linear probe, on both kinds",
 )
 lone = table["from scratch"]["single-view"]
 ledger.record(
     "sl-half-of-single-view",
     source="Lemma 1",
-    says="Supervised learning errs on about half of the single-view points and on no others",
+    says="Supervised learning errs on about half of the single-view points and on no "
+    "others",
     kind="scaled",
     measured=float(lone.mean()),
     uncertainty=stats.mean_interval(lone)[1],
     paper=0.5,
     unit="mean accuracy on single-view points",
     holds=bool(
-        lone.mean() <= 0.75 and table["from scratch"]["multi-view"].mean() >= 0.98
+        lone.mean() <= 0.75 and table["from scratch"]["multi-view"].mean() >= 0.99
     ),
-    criterion="single-view mean <= 0.75, multi-view mean >= 0.98",
+    criterion="single-view mean <= 0.75, multi-view mean >= 0.99",
 )
 
 # %% tags=["remove-cell"]
@@ -1320,7 +1498,8 @@ gap = table["MAE, fine-tuned"]["single-view"] - lone
 ledger.record(
     "mrp-beats-sl",
     source="Theorem 2 against Lemma 1",
-    says="Pretraining beats learning from scratch on single-view points, on the same data",
+    says="Pretraining beats learning from scratch on single-view points, on the same "
+    "data",
     kind="scaled",
     measured=float(gap.mean()),
     uncertainty=stats.mean_interval(gap)[1],
@@ -1328,17 +1507,28 @@ ledger.record(
     holds=bool(gap.mean() >= 0.2 and (gap > 0.05).all()),
     criterion="mean >= 0.2, and > 0.05 in every run",
 )
+# %% tags=["remove-cell"]
 headed = table["from scratch, trained head"]["single-view"]
 ledger.record(
     "sl-trained-head",
     source="Section 4.2, a control of ours",
-    says="From scratch with the head that fine-tuning has, single-view points fail, too",
+    says="From scratch with the head that fine-tuning has, single-view points fail, "
+    "too",
     kind="scaled",
     measured=float(headed.mean()),
     uncertainty=stats.mean_interval(headed)[1],
     unit="mean accuracy on single-view points",
-    holds=bool(headed.mean() <= 0.75),
-    criterion="<= 0.75",
+    holds=bool(headed.mean() <= 0.7),
+    criterion="<= 0.7",
+)
+fraction_claim(
+    "sl-trained-head-views",
+    headed_views.reshape(-1, n_classes, 2).sum(-1) <= 1,
+    0.5,
+    source="Section 4.2, a control of ours",
+    says="From scratch with a trained head, most classes have at most one view",
+    unit="fraction of classes",
+    criterion=">= 0.5 of the classes of all runs",
 )
 
 # %% tags=["remove-cell"]
@@ -1359,9 +1549,46 @@ fraction_claim(
     ~views,
     0.3,
     source="Section 1, a control of ours",
-    says="Masking alone, with labels in place of reconstruction, leaves views unlearned",
+    says="Masking alone, with labels in place of reconstruction, leaves views "
+    "unlearned",
     criterion=">= 0.3 of the features are missing after training on masked labels",
-    reason="a mask that hides one view makes a single-view training point of a multi-view one",
+    reason="a mask that hides one view makes a single-view training point of a "
+    "multi-view one",
+)
+
+# %% [markdown]
+# The teacher–student encoder, as it is at $T_0$, has unequal features (the best correlations of a run differ by factors of two to four), so the sign of the margin after one step is not settled. A head that is trained for long, here 2,000 steps, makes up for most of that. In the easier world of those runs random kernels do well, too; hence the control.
+
+# %%
+ts_tests = {
+    "multi-view": fresh(ts_world, 3),
+    "single-view": fresh(replace(ts_world, single_view=1.0), 4),
+}
+ts_table = {
+    name: accuracies(linear_probe(weight, ts_data, teacher_student, 2000), ts_tests)
+    for name, weight in (
+        ("teacher-student at T0", at_t0.params["weight"]),
+        ("random kernels", ts_start),
+    )
+}
+for name, result in ts_table.items():
+    multi, lone = (result[kind].mean() for kind in ts_tests)
+    print(f"linear probe, {name:22s} multi-view {multi:.3f}   single-view {lone:.3f}")
+
+# %% tags=["remove-cell"]
+probed = ts_table["teacher-student at T0"]
+ledger.record(
+    "ts-classifies-both",
+    source="Theorem 2",
+    says="A linear head on the teacher-student encoder classifies both kinds of points",
+    kind="scaled",
+    measured=float(probed["single-view"].mean()),
+    uncertainty=stats.mean_interval(probed["single-view"])[1],
+    unit="mean accuracy on single-view points",
+    holds=bool(
+        probed["multi-view"].mean() >= 0.99 and probed["single-view"].mean() >= 0.97
+    ),
+    criterion="multi-view >= 0.99, single-view >= 0.97",
 )
 
 # %% [markdown]
@@ -1391,19 +1618,20 @@ print(
 at_once = accuracies(outputs(first_step))
 print("classifies after that one step:", min(v.mean() for v in at_once.values()) > 0.98)
 
+# %% [markdown]
+# And along the whole of fine-tuning:
+
 # %%
 kept_ratio = (tuned.log["best"] / tuned.log["best"][0]).amin().item()
 spread = (tuned.log["others"][-1] / tuned.log["others"][0]).amax().item()
-print(
-    f"smallest ratio of a best correlation to its start, at any time: {kept_ratio:.2f}"
-)
+print(f"smallest ratio of a best correlation to its start, any time: {kept_ratio:.2f}")
 print(f"largest correlation outside the winners, end over start: {spread:.2f}")
 
 # %% tags=["remove-cell"]
 ledger.record(
     "first-step-is-centroid",
     source="Appendix G",
-    says="One step of the head from zero gives the centroid classifier, and it classifies both kinds of points",
+    says="One head step from zero is the centroid classifier and enough for all points",
     kind="scaled",
     measured=min(float(v.mean()) for v in at_once.values()),
     unit="mean accuracy after one step, smaller of the two kinds",
@@ -1413,12 +1641,22 @@ ledger.record(
 ledger.record(
     "fine-tuning-keeps-features",
     source="Lemma G.1",
-    says="Fine-tuning loses no feature and mixes none",
+    says="Fine-tuning loses no feature",
     kind="scaled",
     measured=kept_ratio,
     unit="smallest ratio of a feature's best correlation to its start",
-    holds=bool(kept_ratio >= 0.99 and spread <= 2),
-    criterion=">= 0.99 throughout, and the largest correlation outside the winners at most doubles",
+    holds=bool(kept_ratio >= 0.99),
+    criterion=">= 0.99 throughout",
+)
+ledger.record(
+    "fine-tuning-mixes-none",
+    source="Lemma G.1",
+    says="Fine-tuning draws no second feature into a kernel",
+    kind="scaled",
+    measured=spread,
+    unit="largest correlation outside the winners, end over start",
+    holds=bool(spread <= 2),
+    criterion="<= 2",
 )
 
 # %% [markdown]
@@ -1453,6 +1691,9 @@ def pretrain(objective, theta, kernels=side_start, x=side_data.x):
     )
 
 
+# %% [markdown]
+# Five values of $\theta$ in one stack, and the curve $u_*(\theta)$:
+
 # %%
 thetas = (0.05, 0.25, 0.5, 0.75, 1.0)
 same = lambda t: t[:1].expand(len(thetas), *t.shape[1:]).contiguous()
@@ -1464,42 +1705,20 @@ by_theta = pretrain(
 )
 levels = correlations(by_theta.params).cpu().numpy()  # (theta, 2k)
 curve = np.linspace(0.02, 1, 40)
-rests = [
-    theory.autoencoder_fixed_point(act_power, threshold, t, *strengths) for t in curve
-]
-rest_at = [
-    theory.autoencoder_fixed_point(act_power, threshold, t, *strengths) for t in thetas
-]
+rest_of = lambda t, power=act_power: theory.autoencoder_fixed_point(
+    power, threshold, t, *strengths
+)
+rests, rest_at = ([rest_of(t) for t in values] for values in (curve, thetas))
 
-# %% tags=["hide-input"]
-fig, ax = plt.subplots(figsize=(6.5, 2.8))
-ax.plot(curve, rests, color=figures.COLORS["theory"], lw=1.2)
-for t, values in zip(thetas, levels):
-    ax.plot(
-        np.full(len(values), t),
-        values,
-        "o",
-        ms=5,
-        alpha=0.6,
-        color=figures.COLORS["MAE"],
-    )
-ax.annotate("theory: $u_*(\\theta)$", (0.6, 0.93), ha="left", va="top")
-ax.set(
-    xlabel="probability $\\theta$ that a patch is kept",
-    ylabel="best correlation\nwith each feature",
-    ylim=(0, None),
-)
-ax.set_title("All features, at every mask ratio and without a mask")
-figures.show(
-    fig,
-    alt="Best correlation with each feature against the keep probability from 0.05 to 1. All points lie on the increasing theoretical curve, also at 1, where nothing is masked.",
-)
+# %% [markdown]
+# The exponents, the printed direction and the sampled masks, two runs each:
 
 # %%
 same_theta = torch.full((side_replicas,), keep, device=device)
 variants = {
     "q = 2": pretrain(MaskedAutoencoderObjective(2, threshold), same_theta),
     "q = 3": pretrain(MaskedAutoencoderObjective(3, threshold), same_theta),
+    "q = 4": pretrain(MaskedAutoencoderObjective(4, threshold), same_theta),
     "printed direction": pretrain(
         MaskedAutoencoderObjective(act_power, threshold, "paper"), same_theta
     ),
@@ -1517,51 +1736,87 @@ variants["sampled masks"] = training.fit(
     steps=side_steps,
     optimizer=replace(side_race, absolute=0.05),
 )
+# %% [markdown]
+# What they learned. For the exponents also what the losers gained: the growth of the *runner-up* of a feature, which is the kernel that ends second, from its own initial correlation.
+
 # %%
-captured_by = {}
-print("features learned; median level over predicted; largest losing correlation")
+captured_by, level_of, runner_up = {}, {}, {}
+first = pairs(side_start)
 for name, run in variants.items():
-    best = correlations(run.params).cpu().numpy()
-    captured_by[name] = best > threshold
+    final = np.sort(pairs(run.params["weight"]), 1)  # (R, kernels, 2k)
+    second = pairs(run.params["weight"]).argsort(1)[:, -2:-1]
+    runner_up[name] = final[:, -2] / np.take_along_axis(first, second, 1)[:, 0]
+    captured_by[name] = final[:, -1] > threshold
     power = int(name[-1]) if name.startswith("q") else act_power
-    rest = theory.autoencoder_fixed_point(power, threshold, keep, *strengths)
-    loser = torch.where(
-        run.params["weight"][..., :n_features] < threshold / 2,
-        run.params["weight"][..., :n_features],
-        0.0,
-    )
-    print(
-        f"{name:18s} features {captured_by[name].sum(1).tolist()}   level {np.median(best) / rest:.3f}   loser {loser.max():.2f}"
-    )
+    level_of[name] = final[:, -1] / rest_of(keep, power)
+    print(f"{name:18s} features {captured_by[name].sum(1).tolist()}", end="   ")
+    print(f"level over predicted {level_of[name].mean():.3f}", end="   ")
+    print(f"runner-up grew {np.median(runner_up[name]):.1f} times")
+
+# %% tags=["hide-input"]
+exponents = ("q = 2", "q = 3", "q = 4")
+fig, axes = plt.subplots(1, 2, figsize=(6.4, 2.6), width_ratios=(3, 2))
+dots = {"ls": "", "marker": "o", "ms": 4, "alpha": 0.6, "color": figures.COLORS["MAE"]}
+axes[0].plot(curve, rests, color=figures.COLORS["theory"], lw=1.2)
+for t, values in zip(thetas, levels):
+    axes[0].plot(np.full(len(values), t), values, **dots)
+axes[0].annotate("theory: $u_*(\\theta)$", (0.6, 0.93), ha="left", va="top")
+axes[0].set(
+    xlabel="probability $\\theta$ that a patch is kept",
+    ylabel="best correlation\nwith each feature",
+    ylim=(0, None),
+)
+for i, name in enumerate(exponents):
+    growths = runner_up[name].ravel()
+    axes[1].plot(i + np.linspace(-0.2, 0.2, len(growths)), growths, **dots)
+    axes[1].plot([i - 0.3, i + 0.3], [np.median(growths)] * 2, color="k", lw=1.5)
+axes[1].set_xticks(range(3), exponents)
+axes[1].set_yscale("log")
+axes[1].set_yticks([2, 5, 10, 20], ["2", "5", "10", "20"])
+axes[1].yaxis.set_minor_formatter(plt.NullFormatter())
+axes[1].set(ylabel="growth of a feature's\nrunner-up, times")
+figures.show(
+    fig,
+    title="All features at every mask ratio; a larger exponent holds losers down",
+    alt="Left: best correlation with each feature against the keep probability "
+    "from 0.05 to 1. The points lie on the increasing theoretical curve, also at "
+    "1, where nothing is masked. Right: growth of the second-best kernel of each "
+    "feature for the exponents 2, 3 and 4, with medians; it falls as the exponent "
+    "rises.",
+)
 
 # %% [markdown]
 # (Points below the curve: two kernels share the feature, as {eq}`eq-03-fixed-point` allows.) At $\theta=1$ there is no mask, and every feature is learned; at $\theta=0.05$ the same, at half the level. The theorem asks for $q\ge4$, but 3 does as well, and even 2, where losers rise, too, and several kernels share a feature.
 #
-# For the teacher–student loss one end *is* trivial: at $\theta=1$ and $\delta=0$ the teacher is the student, and loss and gradient vanish identically. There the paper is right.
+# For the teacher–student loss one end *is* trivial: at $\theta=1$ and $\delta=0$ the teacher is the student, and loss and gradient vanish identically. There the paper is right. Away from this end all features are learned, as they were at $\theta=\frac12$ above. The closer to it, the more steps it takes: at $\theta=0.9$ nine of ten features in the 120 steps of our budget.
 
 # %%
 # NBVAL_CHECK_OUTPUT
-idle = TeacherStudentObjective(*small)({"weight": w}, x, 1.0)
-print(
-    "teacher-student without mask: loss",
-    idle[0].item(),
-    "gradient",
-    idle[1]["weight"].abs().max().item(),
-)
+idle_loss, idle = TeacherStudentObjective(*activation)({"weight": w}, x, 1.0)
+idle_push = idle["weight"].abs().max().item()
+print("teacher-student without mask: loss", idle_loss.item(), "gradient", idle_push)
+ts_thetas = torch.tensor([0.3, 0.7])
+same_ts = lambda t: t[:1].expand(len(ts_thetas), *t.shape[1:]).contiguous()
+by_ts_theta = until_t0(same_ts(ts_start), same_ts(ts_data.x), ts_thetas.to(device))
+ts_found = by_ts_theta.log["best"][-1].cpu().numpy() >= ts_threshold
+print("features learned at theta = 0.3 and 0.7:", ts_found.sum(1).tolist())
 
 # %% tags=["remove-cell"]
 found_everywhere = (levels > 0.5 * np.array(rest_at)[:, None]).mean(1)
-on_curve = np.abs(np.median(levels, 1) / rest_at - 1)
+on_curve = np.abs(levels.mean(1) / rest_at - 1)
+off_curve = np.abs(levels / np.array(rest_at)[:, None] - 1)
 ledger.record(
     "theta-limits-fail",
     source="Appendix E.1, the function of theta",
-    says="MAE learns nothing as the mask ratio tends to 0, and its loss is unbounded as it tends to 1",
+    says="MAE learns nothing as the mask ratio tends to 0, and its loss is unbounded "
+    "as it tends to 1",
     kind="scaled",
     measured=float(min(found_everywhere[0], found_everywhere[-1])),
     unit="fraction of features learned, smaller of theta = 0.05 and theta = 1",
     holds=bool(max(found_everywhere[0], found_everywhere[-1]) <= 0.5),
     criterion="<= 0.5 of the features at theta = 0.05 and at theta = 1",
-    reason="the loss is that of an autoencoder with decoder gain 1/theta; its minimum is finite and not trivial",
+    reason="the loss is that of an autoencoder with decoder gain 1/theta; its "
+    "minimum is finite and not trivial",
 )
 ledger.record(
     "fixed-point-at-every-theta",
@@ -1569,9 +1824,38 @@ ledger.record(
     says="The level at which features come to rest is the predicted function of theta",
     kind="scaled",
     measured=float(on_curve.max()),
-    unit="largest relative deviation of a median level, theta from 0.05 to 1",
-    holds=bool(on_curve.max() <= 0.05 and found_everywhere.min() >= 0.9),
-    criterion="<= 0.05, and >= 0.9 of the features learned at every theta",
+    unit="largest relative deviation of a mean level, theta from 0.05 to 1",
+    holds=bool(on_curve.max() <= 0.03),
+    criterion="<= 0.03 at every theta",
+)
+
+# %% tags=["remove-cell"]
+fraction_claim(
+    "each-level-at-every-theta",
+    off_curve <= 0.1,
+    0.9,
+    source="our fixed point",
+    says="So is the level of each single feature",
+    unit="fraction of features within 10 % of the curve, five values of theta",
+    criterion=">= 0.9 (two kernels that share a feature rest lower)",
+)
+ledger.record(
+    "ts-idle-without-mask",
+    source="Appendix E.1, the function of theta",
+    says="Without a mask the teacher is the student, and nothing is learned",
+    kind="exact",
+    measured=max(idle_push, idle_loss.item()),
+    unit="loss and largest entry of the gradient at theta = 1",
+    holds=max(idle_push, idle_loss.item()) == 0,
+    criterion="exactly 0",
+)
+fraction_claim(
+    "ts-every-theta",
+    ts_found,
+    0.95,
+    source="Theorem C.4",
+    says="The teacher-student loss learns all features at other mask ratios",
+    criterion=">= 0.95 of the features at theta = 0.3 and 0.7 by the step budget",
 )
 
 # %% tags=["remove-cell"]
@@ -1582,6 +1866,28 @@ fraction_claim(
     source="Section 3.2, step (2)",
     says="With freshly sampled masks the autoencoder learns the same as in expectation",
     criterion=">= 0.9 of the features of all runs",
+)
+ledger.record(
+    "sampled-masks-level",
+    source="Section 3.2, step (2)",
+    says="And comes to rest at the same level",
+    kind="scaled",
+    measured=abs(level_of["sampled masks"].mean() - 1),
+    unit="relative deviation of the mean level from the predicted one",
+    holds=bool(abs(level_of["sampled masks"].mean() - 1) <= 0.05),
+    criterion="<= 0.05",
+)
+# %% tags=["remove-cell"]
+grew = [float(np.median(runner_up[name])) for name in exponents]
+ledger.record(
+    "losers-growth-falls",
+    source="Lemma F.4, Appendix H.12",
+    says="The larger the exponent, the less the losers of the race gain",
+    kind="scaled",
+    measured=grew[2],
+    unit="median growth of a feature's runner-up at q = 4, times",
+    holds=bool(grew[0] > grew[1] > grew[2]),
+    criterion="the median growth falls from q = 2 to 3 to 4",
 )
 fraction_claim(
     "printed-gradient-harmless",
@@ -1612,7 +1918,7 @@ sweep_steps = sl_steps * 9 // 10
 def scratch_again(
     view=side_world, scale=1.0, power=act_power, stop=0.01, points=side_points, weak=0.1
 ):
-    """Views learned (R, k, 2), accuracy on single-view points (R,) and the formula's value."""
+    """Views learned (R, k, 2), single-view accuracy (R,), the formula's value."""
     gens = training.generators(seed + 2 * 10**4, side_replicas)
     sample = training.stack([view.sample(points, g) for g in gens])
     size = scale * init_scale
@@ -1634,6 +1940,9 @@ def scratch_again(
     return views, seen, theory.single_view_accuracy(views, view.foreign)
 
 
+# %% [markdown]
+# Ten settings, two runs each:
+
 # %%
 settings = {
     "as it is": {},
@@ -1651,24 +1960,25 @@ swept = {name: scratch_again(**change) for name, change in settings.items()}
 print("share of classes with both views; single-view accuracy (expected)")
 for name, (views, seen, formula) in swept.items():
     both_views = (views.sum(-1) == 2).mean()
-    print(
-        f"{name:28s} both views {both_views:.1f}   accuracy {seen.mean():.2f} ({formula.mean():.2f})"
-    )
+    print(f"{name:28s} both views {both_views:.1f}", end="   ")
+    print(f"accuracy {seen.mean():.2f} ({formula.mean():.2f})")
 
 # %% tags=["hide-input"]
-fig, ax = plt.subplots(figsize=(6.5, 3.2))
+fig, ax = plt.subplots(figsize=(5.4, 2.7))
 ax.plot([0.5, 1], [0.5, 1], color=figures.COLORS["theory"], lw=1)
 for _, seen, formula in swept.values():
     ax.plot(formula, seen, "o", ms=6, alpha=0.8, color=figures.COLORS["ERM"])
 ax.annotate("theory", (0.8, 0.84), ha="right")
 ax.set(
-    xlabel="accuracy expected from the views that were learned",
-    ylabel="accuracy on single-view points",
+    xlabel="single-view accuracy expected from the views learned",
+    ylabel="measured accuracy",
 )
-ax.set_title("Missing views cost what theory says; noise costs some more")
 figures.show(
     fig,
-    alt="Measured against expected single-view accuracy for two runs in each of ten settings. The points lie along the diagonal or somewhat below it, from about 0.5 to 0.9.",
+    title="Missing views cost what theory says; noise costs some more",
+    alt="Measured against expected single-view accuracy for two runs in each of "
+    "ten settings. The points lie along the diagonal or somewhat below it, from "
+    "about 0.5 to 0.9.",
 )
 
 # %% [markdown]
@@ -1680,9 +1990,8 @@ figures.show(
 # %%
 paper_rho = n_classes**-0.01
 _, at_paper_rho, _ = scratch_again(weak=paper_rho)
-print(
-    f"weak view at {paper_rho:.3f} of the strong one: single-view accuracy {at_paper_rho.mean():.3f}"
-)
+print(f"weak view at {paper_rho:.3f} of the strong one:", end=" ")
+print(f"single-view accuracy {at_paper_rho.mean():.3f}")
 
 # %% tags=["remove-cell"]
 seen_all, formula_all = (
@@ -1692,13 +2001,13 @@ follows = stats.rank_correlation(formula_all, seen_all)
 draws = np.random.default_rng(seed).integers(seen_all.size, size=(500, seen_all.size))
 likely = [stats.rank_correlation(formula_all[i], seen_all[i]) for i in draws]
 lowest, highest = np.nanquantile(likely, (0.025, 0.975))
-print(
-    f"deviation from the formula: {np.abs(seen_all - formula_all).mean():.3f} on average"
-)
+mean_off = np.abs(seen_all - formula_all).mean()
+print(f"deviation from the formula: {mean_off:.3f} on average")
 ledger.record(
     "views-order-accuracy",
     source="Lemma 1, our finite-size formula",
-    says="Across settings, the views learned decide how well single-view points are classified",
+    says="Across settings, the views learned decide how well single-view points are "
+    "classified",
     kind="scaled",
     measured=follows,
     unit="rank correlation of accuracy with the formula, ten settings",
@@ -1711,14 +2020,16 @@ ledger.record(
 ledger.record(
     "paper-weak-view",
     source="Definition 3.1, rho = k^-0.01; Lemma 1",
-    says="With the paper's weak view, supervised learning errs on about half of the single-view points",
+    says="With the paper's weak view, supervised learning errs on about half of the "
+    "single-view points",
     kind="scaled",
     measured=float(at_paper_rho.mean()),
     paper=0.5,
     unit="accuracy on single-view points",
     holds=bool(at_paper_rho.mean() <= 0.75),
     criterion="<= 0.75",
-    reason="k^-0.01 is 0.98 at k = 5 and 0.91 at k = 10,000: both views are in plain sight",
+    reason="k^-0.01 is 0.98 at k = 5 and 0.91 at k = 10,000: both views are in plain "
+    "sight",
 )
 
 # %% [markdown]
@@ -1728,9 +2039,8 @@ ledger.record(
 # all. For each task, $N$ labelled points, fine-tuning from the autoencoder's kernels of the main experiment against training from scratch.
 
 # %%
-swap = torch.eye(
-    dim
-)  # features 1 to 4 change places with axes that pretraining never used
+# Features 1 to 4 change places with axes that pretraining never used.
+swap = torch.eye(dim)
 swap[:4, :4], swap[n_features : n_features + 4, n_features : n_features + 4] = 0, 0
 swap[range(4), range(n_features, n_features + 4)] = 1
 swap[range(n_features, n_features + 4), range(4)] = 1
@@ -1741,15 +2051,19 @@ tasks = {
 }
 
 
+# %% [markdown]
+# Fine-tuning goes in two parts. After a hundred steps at the rates of the theorem, what is not fitted has to grow from its initial size, and does so along the flow.
+
+
 # %%
 def draw_task(view, basis, n, generator):
-    """A sample of a task: in the first axes, or with some of its features moved to new ones."""
+    """A sample of a task, with some of its features moved if there is a basis."""
     sample = view.sample(n, generator)
     return sample if basis is None else embed(sample, basis)
 
 
 def fine_tune_along(weight, task):
-    """A hundred steps of fine-tuning; what is not fitted then has to grow from its initial size, along the flow."""
+    """A hundred steps of fine-tuning, then the flow until the loss is 0.01."""
     return training.fit(
         tuner,
         fine_tune(weight, task, steps=100).params,
@@ -1760,6 +2074,9 @@ def fine_tune_along(weight, task):
         until=fits,
     )
 
+
+# %% [markdown]
+# Each task: draw, fine-tune, train from scratch, test.
 
 # %%
 transfer = {}
@@ -1777,6 +2094,9 @@ for number, (name, (view, basis)) in enumerate(tasks.items()):
     transfer[name] = [
         accuracies(f, exams) for f in (outputs(ours), class_logits(plain))
     ]
+
+# %% [markdown]
+# Means of two runs a task:
 
 # %%
 print("accuracy on multi-view / single-view points: pretrained, from scratch")
@@ -1841,7 +2161,8 @@ ledger.record(
     unit="accuracy, pretrained minus from scratch, smaller of the two kinds of points",
     holds=bool(ahead_by[names[2]] >= 0.05),
     criterion=">= 0.05 on both kinds",
-    reason="the new features are learned from labels, by kernels that are left over and belong to no class",
+    reason="the new features are learned from labels, by kernels that are left over "
+    "and belong to no class",
 )
 
 # %% tags=["remove-cell"]
@@ -1867,7 +2188,7 @@ fraction_claim(
 
 # %%
 def walsh_tiles(count):
-    """The first 8x8 Walsh patterns by number of sign changes, the constant one last: orthonormal rows."""
+    """The first 8x8 Walsh patterns by sign changes, the constant one last."""
     signs = torch.ones(1, 1)
     for _ in range(3):
         signs = torch.cat([torch.cat([signs, signs], 1), torch.cat([signs, -signs], 1)])
@@ -1879,7 +2200,7 @@ def walsh_tiles(count):
 
 
 def quarters(sample):
-    """Images (n, 64, 16): an 8x8 grid of quarters of 4x4 pixels, from 16 patches of dimension 64."""
+    """Images (n, 64, 16): 8x8 quarters of 4x4 pixels, from 16 patches."""
     tiles = 8 * embed(sample, walsh_tiles(64)).x.view(-1, 4, 4, 2, 4, 2, 4)
     return tiles.permute(0, 1, 3, 2, 5, 4, 6).reshape(len(sample.y), 64, 16)
 
@@ -1896,6 +2217,10 @@ picture_tests = {
     "multi-view": fresh(picture_world, 1),
     "single-view": fresh(replace(picture_world, single_view=1.0), 2),
 }
+
+
+# %% [markdown]
+# The networks: an encoder, a head that fills in masked quarters, and a head that classifies.
 
 
 # %%
@@ -1917,7 +2242,7 @@ class Encoder(torch.nn.Module):
 
 
 class Filler(torch.nn.Module):
-    """SimMIM: puts a token on masked quarters, encodes, decodes; input (cells, mask)."""
+    """SimMIM: a token on masked quarters, encode, decode; input (cells, mask)."""
 
     def __init__(self, width):
         super().__init__()
@@ -1929,6 +2254,10 @@ class Filler(torch.nn.Module):
         return self.decoder(
             self.encoder(torch.where(mask[..., None], self.token, cells))
         )
+
+
+# %% [markdown]
+# The classifier averages the features over the image. Batches are drawn from all images, with masks, or from those that have labels.
 
 
 # %%
@@ -1953,7 +2282,7 @@ image_generators = training.generators(seed + 8 * 10**6, image_replicas)
 
 
 def draw(cells, labels, pool, masked):
-    """Batches of 50 of the first ``pool`` images of each run, with a mask on 60 % of the quarters or with labels."""
+    """Batches of 50 of the first ``pool`` images, 60 % masked or with labels."""
 
     def batch(step):
         rows = [torch.randperm(pool, generator=g)[:50] for g in image_generators]
@@ -1966,9 +2295,13 @@ def draw(cells, labels, pool, masked):
     return batch
 
 
+# %% [markdown]
+# Training: the fillers of all runs in one stack, then the classifiers, once from the encoder's initial weights and once from what the filler learned.
+
+
 # %%
 def scratch_and_simmim(cells, labels, classes):
-    """Classifiers trained from scratch ("ERM") and from a SimMIM encoder ("MAE"): a module, and the two stacks of runs."""
+    """A classifier; stacks of runs from scratch ("ERM") and from SimMIM ("MAE")."""
     modules = []
     for r in range(image_replicas):
         torch.manual_seed(seed + r)
@@ -1987,7 +2320,7 @@ def scratch_and_simmim(cells, labels, classes):
     for name, encoder in (("ERM", shared), ("MAE", filled.params)):
         encoder = {k: encoder[k] for k in shared}
         runs[name] = training.fit(
-            training.stacked(modules[0][1], by_label),
+            training.stacked(modules[0][1], losses.cross_entropy),
             {k: v.to(device) for k, v in (scratch | encoder).items()},
             draw(cells, labels, min(image_labels, pool), False),
             steps=image_label_steps,
@@ -1997,7 +2330,6 @@ def scratch_and_simmim(cells, labels, classes):
 
 
 # %%
-by_label = lambda f, x, y: torch.nn.functional.cross_entropy(f(x), y)
 pictures = training.stack(
     [picture_world.sample(image_points, g) for g in image_generators]
 )
@@ -2007,9 +2339,13 @@ classifier, image_runs = scratch_and_simmim(
 )
 
 
+# %% [markdown]
+# An Eigen-CAM map is the projection of the features at each position on their first principal direction. A tile is *lit* if a quarter of it is above half of the maximum.
+
+
 # %%
 def eigen_cam(features):
-    """Projection of features (n, 64, width) on their first right singular vector, scaled to [0, 1]: (n, 64)."""
+    """Features (n, 64, width) on their first right singular vector, in [0, 1]."""
     centred = features - features.mean(-2, keepdim=True)
     _, _, right = torch.linalg.svd(centred, full_matrices=False)
     scores = (centred @ right[:, :1].mT)[..., 0]
@@ -2023,16 +2359,24 @@ def eigen_cam(features):
     return maps / maps.amax(-1, keepdim=True).clamp(min=1e-9)
 
 
+def lit_tiles(maps):
+    """Tiles with a quarter above one half: (n, 16)."""
+    return maps.view(-1, 4, 2, 4, 2).amax((2, 4)).flatten(1) > 0.5
+
+
 def coverage(maps, sample):
-    """Tiles that are lit (a map above one half) and own, over those that are lit or own: (n,)."""
-    lit = maps.view(-1, 4, 2, 4, 2).amax((2, 4)).flatten(1) > 0.5  # (n, 16)
+    """Tiles that are lit and own, over those that are lit or own: (n,)."""
+    lit = lit_tiles(maps)
     own = (sample.holds // 2 == sample.y[:, None]) & (sample.holds >= 0)
     return (lit & own).sum(1) / (lit | own).sum(1)
 
 
+# %% [markdown]
+# Accuracies on both kinds of images, and how well the lit tiles are the own ones, on multi-view images.
+
 # %%
 exam, encoder = picture_tests["multi-view"], classifier.encoder
-image_results, covered, maps = {}, {}, {}
+image_results, image_features, covered, maps = {}, {}, {}, {}
 for name, run in image_runs.items():
     image_results[name] = {
         kind: probes.accuracy(
@@ -2048,20 +2392,19 @@ for name, run in image_runs.items():
         for kind, s in picture_tests.items()
     }
     inner = {k[8:]: v for k, v in run.params.items() if k.startswith("encoder.")}
-    features = training.predict(
+    image_features[name] = training.predict(
         encoder, inner, quarters(exam).to(device).expand(image_replicas, -1, -1, -1)
     )
-    maps[name] = [eigen_cam(f.cpu()) for f in features]
+    maps[name] = [eigen_cam(f.cpu()) for f in image_features[name]]
     covered[name] = np.array([coverage(m, exam).mean().item() for m in maps[name]])
 print("accuracy on multi-view and single-view images; overlap of lit and own tiles")
 for name, title in (("ERM", "from scratch"), ("MAE", "SimMIM, fine-tuned")):
     multi, lone = (image_results[name][kind] for kind in picture_tests)
-    print(
-        f"{title:20s} multi {multi.mean():.3f}   single {lone.mean():.3f}   tiles {covered[name].mean():.2f}"
-    )
+    print(f"{title:20s} multi {multi.mean():.3f}   single {lone.mean():.3f}", end="   ")
+    print(f"tiles {covered[name].mean():.2f}")
 
 # %% tags=["hide-input"]
-fig, axes = plt.subplots(3, 6, figsize=(6.6, 3.6))
+fig, axes = plt.subplots(3, 6, figsize=(5.8, 3.2))
 for column in range(6):
     picture = as_picture(quarters(exam)[column : column + 1])[0]
     axes[0, column].imshow(picture, cmap="gray", vmin=-1.5, vmax=1.5)
@@ -2085,8 +2428,108 @@ for row, label in enumerate(("image", "from scratch", "SimMIM")):
 figures.show(
     fig,
     title="Where the network looks; frames mark the two tiles of the own class",
-    alt="Six images of tiles in a row; below each the Eigen-CAM map of a network trained from scratch and of one pretrained with SimMIM. Blue frames mark the two tiles of the image's own class.",
+    alt="Six images of tiles in a row; below each the Eigen-CAM map of a network "
+    "trained from scratch and of one pretrained with SimMIM. Blue frames mark the "
+    "two tiles of the image's own class.",
 )
+
+# %% [markdown]
+# Pretraining helps where both views show, and the lit tiles of the pretrained network are more often the own ones. But on single-view images it fails, where Theorem 2 says that it should not. Why? If strangers outshouted what is left of the class, images without strangers would be classified. If one view of a class were unknown to the classifier, the accuracy would depend on which of the two is the strong one.
+
+
+# %%
+def guesses(sample):
+    """Predicted classes of the pretrained and fine-tuned networks: (R, n)."""
+    shown = quarters(sample).to(device).expand(image_replicas, -1, -1, -1)
+    return (
+        training.predict(classifier, image_runs["MAE"].params, shown).argmax(-1).cpu()
+    )
+
+
+alone = fresh(replace(picture_world, single_view=1.0, foreign=0.0), 5)
+lone = picture_tests["single-view"]
+right = guesses(lone) == lone.y
+by_view = torch.stack(
+    [
+        right[:, (lone.y == c) & (lone.strong == v)].double().mean(1)
+        for c, v in product(range(n_classes), range(2))
+    ],
+    1,
+).unflatten(1, (n_classes, 2))  # (R, k, 2)
+print(f"without strangers: {(guesses(alone) == alone.y).double().mean():.3f}")
+better, worse = (by_view.amax(-1).nanmean().item(), by_view.amin(-1).nanmean().item())
+print(f"a class's better view: {better:.3f}, its worse view: {worse:.3f}")
+
+# %% [markdown]
+# It is the second. Most classes are recognised by one of their views and hardly by the other, with or without strangers: fine-tuning is supervised training, and the lottery of labels is back. It starts from unequal features. In runs apart from this page, a linear probe of the *frozen* encoder, with labels for all images, reached 0.62 on single-view images after 150 steps of pretraining, 0.78 after 600, and 0.84 with twice the channels (300 steps, two
+# runs each), and fine-tuned networks 0.54, 0.62 and 0.67. The theorem's encoder holds all features at one level; this one approaches that with width and time, and is not there.
+#
+# The paper also fine-tunes for detection. A *cell probe* stands for it: a linear map, fitted by ridge regression on half of the images, from the features of a quarter of a tile to whether the tile is one of the two own ones. Its score on the other half is the average precision, 1 if all own quarters come first; own quarters are one in eight.
+
+
+# %%
+def cell_probe(features, own, penalty=1.0):
+    """Average precision of ridge regression from features to own quarters (n, 64)."""
+    half = len(own) // 2
+    features = (features - features.mean((0, 1))) / (features.std((0, 1)) + 1e-6)
+    x, target = (
+        features[:half].flatten(0, 1),
+        own[:half].flatten().float() - own.float().mean(),
+    )
+    gram = x.T @ x + penalty * torch.eye(x.shape[1])
+    score = (features[half:] @ torch.linalg.solve(gram, x.T @ target)).flatten()
+    hits = own[half:].flatten()[score.argsort(descending=True)].double()
+    return (
+        (hits.cumsum(0) / torch.arange(1, len(hits) + 1)) * hits
+    ).sum().item() / hits.sum().item()
+
+
+own_tiles = (exam.holds // 2 == exam.y[:, None]) & (exam.holds >= 0)  # (n, 16)
+own_quarters = own_tiles.view(-1, 4, 4).repeat_interleave(2, 1).repeat_interleave(2, 2)
+precision = {
+    name: np.array([cell_probe(f.cpu(), own_quarters.flatten(1)) for f in stack])
+    for name, stack in image_features.items()
+}
+lit_share = {
+    name: np.array(
+        [(lit_tiles(m) & own_tiles).sum(1).double().median().item() for m in stack]
+    )
+    for name, stack in maps.items()
+}
+print("average precision of the cell probe; median own tiles lit, of two, run by run")
+for name, title in (("ERM", "from scratch"), ("MAE", "SimMIM, fine-tuned")):
+    print(f"{title:20s} {precision[name].mean():.2f}   {lit_share[name].tolist()}")
+
+# %% tags=["remove-cell"]
+sharper = precision["MAE"] - precision["ERM"]
+ledger.record(
+    "images-cell-probe",
+    source="Table 1, detection",
+    says="Pretrained features say better where the object is",
+    kind="stand-in",
+    measured=float(sharper.mean()),
+    uncertainty=stats.mean_interval(sharper)[1],
+    paper="4.4 points of AP75",
+    unit="average precision of a linear cell probe, SimMIM minus from scratch",
+    holds=bool(sharper.mean() >= 0.05),
+    criterion="mean difference >= 0.05",
+)
+
+# %% tags=["remove-cell"]
+both_lit = {name: shares.mean() for name, shares in lit_share.items()}
+ledger.record(
+    "images-cam-both-parts",
+    source="Figures 3 and 4",
+    says="Maps of pretrained networks light both parts of the object",
+    kind="stand-in",
+    measured=float(both_lit["MAE"]),
+    unit="median number of own tiles lit, of two, mean over runs",
+    holds=bool(both_lit["MAE"] >= 1.5 and both_lit["MAE"] > both_lit["ERM"]),
+    criterion=">= 1.5, and fewer from scratch",
+)
+
+# %% [markdown]
+# SimMIM's features say better where the object is, and its maps light both own tiles in nearly every run. What maps of networks from scratch light varies: none, one or both.
 
 # %% tags=["remove-cell"]
 both_gain = image_results["MAE"]["multi-view"] - image_results["ERM"]["multi-view"]
@@ -2114,7 +2557,8 @@ ledger.record(
     unit="mean accuracy on single-view images",
     holds=bool(image_lone.mean() >= 0.9),
     criterion=">= 0.9",
-    reason="not explained; Adam with few labels is not gradient descent on features of equal size",
+    reason="features of unequal size, and fine-tuning relies on one view of most "
+    "classes",
 )
 wider = covered["MAE"] - covered["ERM"]
 ledger.record(
@@ -2173,13 +2617,11 @@ ledger.record(
     uncertainty=stats.mean_interval(real_gain)[1],
     paper=1.8,
     unit=f"percentage points, {dataset} (paper: ImageNet top-1)",
-    holds=bool(real_gain.mean() > 0),
-    criterion="mean gain > 0",
+    holds=bool(real_gain.mean() >= 3),
+    criterion="mean gain >= 3 points",
 )
 
 # %% [markdown]
-# Pretraining helps where both views show, and the pretrained network's maps fit the own tiles better. But neither network masters single-view images: we have not found out why. (Theorem 2 is about gradient descent from a zero head on features of equal size, and this network promises neither.)
-#
 # Both networks see the same labelled images; the pretrained one has seen more without labels, as in practice, so this comparison is not the matched one from above. And a network with two convolutions on tiles is no ResNet on photographs. What the stand-in shows is that the order in the paper's Table 1 does not hang on the peculiarities of the theory's encoder: it is there with Adam, biases, overlapping receptive fields and a
 # mask that asks for something to be inferred.
 #
@@ -2199,7 +2641,7 @@ ledger.record(
 # (03-held-up)=
 # ## What held up
 #
-# The criteria were set on pilot runs with other seeds. Some were changed afterwards. One was loosened when the sample was made smaller to save time: `capture-times` first asked for a rank correlation of 0.9. `views-order-accuracy` replaces a bound of 0.08 on the mean deviation from the formula, which the noisiest settings miss for some seeds; asked for a correlation of 0.6 it held for most seeds and not for all, so it asks now whether there is one at all. `images-cam-covers-parts` measured the share of own tiles that are lit before it measured the overlap, `images-pretraining-helps` asked for a gain on both kinds of images, and `ts-pure-kernels` was tightened from 0.8 to the 0.95 that the autoencoder has to meet. And `images-single-view` first asked for a gain over training from scratch, which varied in sign from seed to seed; it now asks what the theorem promises. (The cells that record the claims are left out of the page; they are in the notebook.)
+# The criteria were set on pilot runs with other seeds, most of them at the larger size named [above](#03-world). Some were changed afterwards. One was loosened when the sample was made smaller to save time: `capture-times` first asked for a rank correlation of 0.9. `views-order-accuracy` replaces a bound of 0.08 on the mean deviation from the formula, which the noisiest settings miss for some seeds; asked for a correlation of 0.6 it held for most seeds and not for all, so it asks now whether there is one at all. `images-cam-covers-parts` measured the share of own tiles that are lit before it measured the overlap, `images-pretraining-helps` asked for a gain on both kinds of images, and `ts-pure-kernels` was tightened from 0.8 to the 0.95 that the autoencoder has to meet. `images-single-view` first asked for a gain over training from scratch, which varied in sign from seed to seed; it now asks what the theorem promises. And `each-level-at-every-theta` asks for nine features in ten where the pilot asked for all: two kernels that share a feature rest lower, by {eq}`eq-03-fixed-point`. `ts-two-feature-kernels` asked for an error of at most 3 kernels a run, which five of six seeds met; it now asks for 30 %, as for the number of active kernels, and always fails. `images-cam-both-parts` expected one part from scratch, where anything between none and both occurs, and now asks of the pretrained networks only that they light both and more. `real-images-pretraining-helps` was tightened from any gain to 3 points. (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -2210,13 +2652,13 @@ ledger.show()
 # single-view points.
 #
 # **Fails as printed.** *Fact 2.2* is not the gradient of the autoencoder's loss; nothing that follows depends on it, since both agree along the kernels, and training with either gives the same features. *The upper bound after $T_0$* for the teacher–student loss drops a positive term: the loss has no resting point, and its correlations exceed any constant within the time that the theorem speaks of
-# ({prf:ref}`prop-03-drift`). *One feature a kernel* is, at these sizes, true of four kernels in five, and *who will hold which feature* can be foreseen for two or three pairs in four, where we had hoped for four in five (that reading is ours; that winners were ahead at the start is the theorem's, and holds). *The limits of the mask ratio* are not what the discussion says: the autoencoder learns all features without any mask, and also with next to nothing kept. *The weak view* of $\rho=k^{-0.01}$ makes single-view points that are not single-view at any size a computer can hold. *Half-known tasks* do not profit as a whole, and on images a fine-tuned network does not master single-view points. These and smaller slips are on the
+# ({prf:ref}`prop-03-drift`). *One feature a kernel* is, at these sizes, true of four kernels in five, and *who will hold which feature* can be foreseen for two or three pairs in four, where we had hoped for four in five (that reading is ours; that winners were ahead at the start is the theorem's, and holds, though at $k=5$ "near the best" means above $1-1/\log k=0.38$ of it). *The limits of the mask ratio* are not what the discussion says: the autoencoder learns all features without any mask, and also with next to nothing kept. *The weak view* of $\rho=k^{-0.01}$ makes single-view points that are not single-view at any size a computer can hold. *Half-known tasks* do not profit as a whole. On images a fine-tuned network does not master single-view points, because it relies on one view of most classes. These and smaller slips are on the
 # [errata page](../book/errata.md).
 #
 # **What the mask does.** Less than the title suggests. In the autoencoder a mask is a change of scale ({prf:ref}`prop-03-identity`); in the teacher–student loss it shrinks, and the teacher's scale is what drives growth. Where a mask does matter is beside labels: a supervised network that is shown randomly masked points learns nearly all the views. The paper does not discuss this control. It does not contradict a theorem, but it
 # does mean that "masked" and "reconstruction" are two explanations, and the second is the one that the theorems support.
 #
-# **Only scaled.** $k=5$, where the paper's assumptions need $k$ beyond all computers. Learning from scratch loses views in the setting shown and, as the sweep shows, much less so in others. Our kernels follow the flow with adaptive steps, where the paper takes one small constant; the autoencoder's settle on clocks of their own. The noise bounds are quoted, not checked.
+# **Only scaled.** $k=5$, where the paper's assumptions need $k$ beyond all computers. At the size of the pilot runs, $k=8$ (`--preset pilot`), three autoencoders learned 16 of 16 features at a level of 0.896, where 0.896 is predicted, 5 % later than predicted (median), in nearly the predicted order (rank correlation 0.98); the networks from scratch learned 10 of 16. Learning from scratch loses views in the setting shown and, as the sweep shows, much less so in others. Our kernels follow the flow with adaptive steps, where the paper takes one small constant; the autoencoder's settle on clocks of their own. The noise bounds are quoted, not checked.
 #
 # **Only a stand-in.** Tiles for photographs, two convolutions for a ResNet-50.
 #
@@ -2228,16 +2670,21 @@ ledger.show()
 #
 # | What the paper reports | Why not by default | What runs it |
 # |---|---|---|
+# | nothing; the same experiments at the size of the pilot runs, $k=8$ | some minutes | `mvnb run 03 --preset pilot` |
 # | nothing; the same experiments at $k=32$, with more kernels and points | needs a graphics card | `mvnb run 03 --preset paper` |
 # | nothing; whether single-view accuracy tends to one half as $k$ grows | the same | `mvnb run 03 --preset paper -p n_classes=64` |
+# | the mask ratios of the teacher–student loss near its end, $\theta=0.9$ | more steps than the page has | not offered; nine of ten features in the default budget |
+# | pretraining on $N$ points without labels and $N$ others with labels | the matched comparison is the stricter one | not offered; "twice the points" is the other half |
+# | teacher–student runs with sampled masks | the expectation is exact; the objective and its test are in the package | not offered |
+# | Table 1: SimMIM of a network on real images, with more images and steps | hours on one graphics card | `mvnb run 03 --preset paper -p dataset=cifar10` |
+# | the same with few labels, and under occlusion of parts | the same | `mvnb run 03 --preset paper -p dataset=cifar10 -p image_labels=80`; occlusion is not offered |
+# | Table 1, VOC 07: transfer to images with half of the tiles new | the planted world has the same question above, case (3) | not offered |
+# | the encoder of the theory on real digits, patches with a one-hot position | sum pooling is blind to position; SimMIM stands for real images | not offered |
 # | Table 1 and Appendix B: ResNet-50, ImageNet, VOC, ADE20K, COCO | weeks of a large machine; data not bundled | not offered; numbers quoted above |
 # | Figures 1, 3, 4: Eigen-CAM of ImageNet networks | needs ImageNet and its networks | not offered; stand-in above |
+# | Figure 1 with the weights of a small published network | weights and photographs are not bundled | not offered |
 # | Figure 5: Eigen-CAM of DeiT, MAE and data2vec Transformers | needs released weights | not offered |
 # | Figures 2 and 6: diagrams of the two losses | no measurement | equations {eq}`eq-03-ts` and {eq}`eq-03-mae` |
-# | teacher–student runs with sampled masks | the expectation is exact; the objective and its test are in the package | not offered |
-# | Theorem 2 with a teacher–student encoder | its kernels have no resting point to start from | not offered |
-# | pretraining on separate unlabelled points, N for pretraining and N more for labels | the matched comparison is the stricter one | not offered |
-# | a probe that finds the own tiles in the feature map | Eigen-CAM stands for it | not offered |
 
 # %% [markdown]
 # (03-try)=

@@ -5,13 +5,14 @@ deviation from a closed form are broken in the closed form, the others in the tr
 """
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from mvnb import probes, training
+from mvnb import chapters, probes, training
 from mvnb.data import SparseMultiView
 from mvnb.models import (
     FineTuneObjective,
@@ -19,6 +20,7 @@ from mvnb.models import (
     PatchObjective,
     TeacherStudentObjective,
     patch_logits,
+    smoothed_relu,
 )
 from mvnb.theory import mask_reconstruction as theory
 
@@ -142,6 +144,25 @@ def test_capture_times_need_the_right_law(runs):
     assert not timed(theory.autoencoder_growth(POWER, THRESHOLD, moment / 2))
 
 
+def test_the_loss_descends_the_predicted_stairs_only(runs):
+    rule = theory.strength_rule((1.0, 1.3), (0.2, 0.4), RATE, CLASSES)
+    z = runs.data.strength.double()
+    loss, known = runs.mae.log["loss"].numpy(), runs.mae.log["best"].numpy() > THRESHOLD
+    climbing = known.any(-1) & ~known.all(-1)
+
+    def on_stairs(keep, known):
+        level = theory.autoencoder_fixed_point(POWER, THRESHOLD, keep, *rule)
+        answer = level * smoothed_relu(level * z, POWER, THRESHOLD)
+        gain = answer * z - answer**2 / (2 * keep)
+        stairs = torch.stack([(gain * (runs.data.holds == f)).sum((1, 2)) for f in range(FEATURES)], 1).numpy() / POINTS
+        off = np.abs(loss - loss[0] + (known * stairs).sum(-1)) / stairs.sum(-1)
+        return off[climbing].mean() <= 0.03
+
+    assert climbing.any() and on_stairs(KEEP, known)
+    assert not on_stairs(2 * KEEP, known)  # the level without a mask
+    assert not on_stairs(KEEP, known.any(-1, keepdims=True) & np.ones_like(known))  # all in one stair
+
+
 def test_lost_views_hold_from_labels_and_fail_with_masks_or_reconstruction(runs):
     learned = best_of(runs.scratch) > THRESHOLD
     assert loses_views(learned)
@@ -205,10 +226,95 @@ def test_the_lottery_is_foreseen_by_its_own_start_only():
     def foreseen(pairs):
         return (held & pairs).sum() / max(held.sum(), pairs.sum()) >= 0.5
 
+    def counted(pairs):
+        active = [p.any(-1).sum(1) for p in (held, pairs)]
+        return np.abs(active[0] / active[1] - 1).mean() <= 0.3
+
     def ahead(initial):
         return (initial >= (1 - 1 / np.log(CLASSES)) * initial.max(1)[:, None])[held].mean() >= 0.95
 
     assert held.any(1).mean() >= 0.95
     assert foreseen(theory.lottery(initial)) and ahead(initial)
+    assert counted(theory.lottery(initial))
+    bar = initial.max(-2).min(-1)[..., None, None]
+    assert not counted(initial >= 0.6 * bar)
     for other in (np.roll(initial, 1, 0), np.roll(initial, 1, 1), np.roll(initial, 1, 2)):
         assert not foreseen(theory.lottery(other)) and not ahead(other)
+
+
+# --- Images: the chapter's own cells, with two runs ---
+
+IMAGE_CELLS = (
+    "seed = 0  #",
+    "from dataclasses import",
+    "world = SparseMultiView(",
+    "fresh = lambda",
+    "def walsh_tiles",
+    "class Encoder",
+    "class Classifier",
+    "def scratch_and_simmim",
+    "def eigen_cam",
+    "def cell_probe",
+)
+
+
+@pytest.fixture(scope="module")
+def images():
+    """The names of the chapter's image section, and what its networks do with true and with shuffled labels."""
+    (chapter,) = (c for c in chapters.discover(Path(__file__).resolve().parents[1]) if c.number == "03")
+    space = {}
+    for cell in chapter.cells.cells:
+        if cell.cell_type == "code" and any(text in cell.source for text in IMAGE_CELLS):
+            source = cell.source.split("own_tiles =")[0]  # of the cell probe only the function
+            exec(source, space)
+            if "image_replicas" in source and "seed = 0  #" in source:
+                space |= {"image_replicas": 2, "replicas": 2}
+    here = SimpleNamespace(**space)
+    pictures = training.stack([here.picture_world.sample(here.image_points, g) for g in here.image_generators])
+    cells = torch.stack([here.quarters(type(pictures)(*part)) for part in zip(*pictures)])
+    exam = here.picture_tests["multi-view"]
+    shown = here.quarters(exam).expand(2, -1, -1, -1)
+
+    def trained(labels):
+        module, runs = here.scratch_and_simmim(cells, labels, here.n_classes)
+        results = {}
+        for name, run in runs.items():
+            inner = {k[8:]: v for k, v in run.params.items() if k.startswith("encoder.")}
+            features = training.predict(module.encoder, inner, shown)
+            accuracy = probes.accuracy(training.predict(module, run.params, shown), exam.y).mean().item()
+            results[name] = accuracy, features, torch.stack([here.eigen_cam(f) for f in features])
+        return results
+
+    order = torch.randperm(here.image_points, generator=torch.Generator().manual_seed(1))
+    return SimpleNamespace(here=here, exam=exam, true=trained(pictures.y), shuffled=trained(pictures.y[:, order]))
+
+
+def test_pretraining_helps_on_images_only_if_labels_mean_something(images):
+    def helps(results):
+        return results["MAE"][0] - results["ERM"][0] >= 0.03
+
+    assert helps(images.true)
+    assert not helps(images.shuffled)
+
+
+def test_maps_cover_own_tiles_of_their_own_image(images):
+    def wider(shift):
+        covered = {
+            n: [images.here.coverage(m.roll(shift, 0), images.exam).mean() for m in r[2]] for n, r in images.true.items()
+        }
+        return np.mean(covered["MAE"]) - np.mean(covered["ERM"]) >= 0.05
+
+    assert wider(0)
+    assert not wider(1)
+
+
+def test_the_cell_probe_finds_own_tiles_and_no_others(images):
+    own = (images.exam.holds // 2 == images.exam.y[:, None]) & (images.exam.holds >= 0)
+    own = own.view(-1, 4, 4).repeat_interleave(2, 1).repeat_interleave(2, 2).flatten(1)
+
+    def sharper(own):
+        found = {name: np.mean([images.here.cell_probe(f, own) for f in r[1]]) for name, r in images.true.items()}
+        return found["MAE"] - found["ERM"] >= 0.05
+
+    assert sharper(own)
+    assert not sharper(own.roll(1, 0))

@@ -597,6 +597,14 @@ def test_concatenated_views(shape):
     assert (test[:, shape[0] :] == 0).all()
 
 
+def test_views_of_a_stack_are_those_of_its_members():
+    x, index, weight = torch.randn(2, 6, 3), torch.tensor([[4, 0, 4], [2, 1, 5]]), torch.rand(2, 3)
+    companions = torch.tensor([[3, 4, 5, 0, 1, 2], [1, 0, 3, 2, 5, 4]])
+    out = data.ConcatenatedViews(x, companions).train(index, weight)
+    members = [data.ConcatenatedViews(x[r], companions[r]).train(index[r], weight[r]) for r in range(2)]
+    assert torch.equal(out, torch.stack(members))
+
+
 def test_training_views_take_the_precision_of_the_points():
     views = data.ConcatenatedViews(torch.randn(3, 2), torch.tensor([1, 2, 0]))
     assert views.train(torch.tensor([0]), torch.tensor([0.3], dtype=torch.float64)).dtype == torch.float32

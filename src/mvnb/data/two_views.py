@@ -41,8 +41,9 @@ class ConcatenatedViews:
     """Chidambaram et al. 2024, section 5: inputs ``[g x, (1 - g) e(x)]`` in training and ``[x, 0]`` in test.
 
     The concatenation is along the first axis of a point (the channels of an image). ``x`` ``(n, ...)`` are the points,
-    ``companions`` ``(n,)`` the index of each point's companion, frozen for the run; ``spurious=False`` replaces companions by
-    zeros, which leaves everything else as it is: the control that isolates the spurious view.
+    ``companions`` ``(n,)`` the index of each point's companion, frozen for the run; in a stack of runs both have the replica
+    axis first. ``spurious=False`` replaces companions by zeros, which leaves everything else as it is: the control that
+    isolates the spurious view.
     """
 
     x: Tensor
@@ -50,10 +51,14 @@ class ConcatenatedViews:
     spurious: bool = True
 
     def train(self, index: Tensor, weight: Tensor) -> Tensor:
-        """Training inputs of the points ``index`` (any shape) with the weights g in [0, 1], of the same shape."""
-        weight = weight.to(self.x.dtype).view(*index.shape, *[1] * (self.x.dim() - 1))
-        own, other = self.x[index], self.x[self.companions[index]]
-        return torch.cat([weight * own, (1 - weight) * other * self.spurious], index.dim())
+        """Training inputs of the points ``index``, with the weights g in [0, 1] of the same shape.
+
+        ``index`` has any shape, in a stack of R runs the shape ``(R, b)``.
+        """
+        replica = (torch.arange(len(index), device=index.device)[:, None],) if self.companions.dim() == 2 else ()
+        own, other = self.x[*replica, index], self.x[*replica, self.companions[*replica, index]]
+        weight = weight.to(own.dtype).view(*index.shape, *[1] * (own.dim() - index.dim()))
+        return torch.cat([weight * own, (1 - weight) * self.spurious * other], index.dim())
 
     @staticmethod
     def test(x: Tensor) -> Tensor:

@@ -13,9 +13,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from mvnb.models.patch_cnn import _integer_power
+from mvnb.models.activations import smoothed_relu_and_slope
+from mvnb.models.patch_cnn import label_cross_entropy
 
 
 class _Encoder:
@@ -30,11 +30,8 @@ class _Encoder:
 
     def _activation(self, pre: Tensor, scale: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
         """Smoothed ReLU at ``scale * pre`` and its slope there."""
-        u = (pre * (scale / self.threshold)).clamp_(min=0)
-        rise = u.clamp(max=1)
-        slope = _integer_power(rise, self.power - 1)
-        value = u.sub_(rise).addcmul_(slope, rise, value=1 / self.power).mul_(self.threshold)
-        return value, slope
+        value, slope = smoothed_relu_and_slope(pre * (scale / self.threshold), self.power)
+        return value.mul_(self.threshold), slope
 
     def features(self, weight: Tensor, x: Tensor, scale: float | Tensor = 1.0) -> Tensor:
         """``sum_p s(scale <w_r, x_p>)``: ``(R, kernels, dim)``, ``(R, n, patches, dim)`` to ``(R, n, kernels)``."""
@@ -131,7 +128,7 @@ class FineTuneObjective(_Encoder):
         head, flat, n = params["head"], x.flatten(1, 2), x.shape[1]
         value, slope = self._activation(torch.bmm(flat, params["weight"].mT))
         hidden = value.unflatten(1, (n, -1)).sum(2)  # (R, n, kernels)
-        loss, push = _softmax_push(torch.bmm(hidden, head.mT), y)
+        loss, push = label_cross_entropy(torch.bmm(hidden, head.mT), y)
         spread = slope.unflatten(1, (n, -1)).mul_(torch.bmm(push, head)[:, :, None])
         return loss, {"weight": torch.bmm(spread.flatten(1, 2).mT, flat), "head": torch.bmm(push.mT, hidden)}
 
@@ -142,12 +139,5 @@ class FineTuneObjective(_Encoder):
 
 def head_objective(params: dict[str, Tensor], hidden: Tensor, y: Tensor):
     """The same loss when the kernels stay as they are: ``hidden`` ``(R, n, kernels)`` is computed once (a linear probe)."""
-    loss, push = _softmax_push(torch.bmm(hidden, params["head"].mT), y)
+    loss, push = label_cross_entropy(torch.bmm(hidden, params["head"].mT), y)
     return loss, {"head": torch.bmm(push.mT, hidden)}
-
-
-def _softmax_push(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean cross-entropy ``(R,)`` and its gradient in the logits."""
-    log_prob = logits.log_softmax(-1)
-    target = F.one_hot(y, logits.shape[-1]).to(logits.dtype)
-    return -(target * log_prob).sum((1, 2)) / y.shape[1], (log_prob.exp() - target) / y.shape[1]

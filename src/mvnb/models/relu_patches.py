@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from mvnb.models.patch_cnn import patch_logits
+from mvnb.models.patch_cnn import label_cross_entropy, patch_logits
 
 
 class ReluPatchObjective:
@@ -39,7 +39,7 @@ class ReluPatchObjective:
         rows = x.flatten(1, 2)  # (R, n * patches, dim)
         hidden = relu_responses(weight, bias, x)  # (R, n, patches, class, neuron)
         logits = hidden.sum(2).sum(-1)
-        losses, push = self._max_read_out(logits, y) if self.superclasses else _cross_entropy(logits, y)
+        losses, push = self._max_read_out(logits, y) if self.superclasses else label_cross_entropy(logits, y)
         push = push[:, :, None, :, None].expand_as(hidden)
         d_hidden = torch.ops.aten.threshold_backward(push, hidden, 0)  # push where the neuron fires, 0 elsewhere
         grad = torch.bmm(d_hidden.flatten(3).flatten(1, 2).mT, rows).view_as(weight)
@@ -48,7 +48,7 @@ class ReluPatchObjective:
     @staticmethod
     def _max_read_out(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         best, where = logits.unflatten(-1, (2, -1)).max(-1)  # (R, n, 2)
-        losses, push = _cross_entropy(best, y)
+        losses, push = label_cross_entropy(best, y)
         routed = torch.zeros_like(logits).unflatten(-1, (2, -1)).scatter_(-1, where[..., None], push[..., None])
         return losses, routed.flatten(-2)
 
@@ -68,14 +68,6 @@ def relu_logits(params: dict[str, Tensor], x: Tensor, chunk: int = 32) -> Tensor
     """Outputs ``(R, n, n_classes)`` at ``x`` as for :func:`relu_responses`, a few points at a time."""
     parts = (patch_logits(params["weight"], part, None, 1, 1.0, params["bias"]) for part in x.split(chunk, -3))
     return torch.cat(list(parts), 1)
-
-
-def _cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean cross-entropy ``(R,)`` and its gradient in the logits ``(R, n, classes)``."""
-    log_prob = logits.log_softmax(-1)
-    own = y[..., None]
-    push = log_prob.exp().scatter_add_(-1, own, -torch.ones_like(log_prob[..., :1])) / y.shape[-1]
-    return -log_prob.gather(-1, own).mean((1, 2)), push
 
 
 def max_read_out(logits: Tensor) -> Tensor:
