@@ -1366,7 +1366,14 @@ settings = {  # placement, runs, steps, mixing, how to step
     ),
 }
 
+
 # %%
+def all_learned(params, losses):
+    """Runs that have nothing left to learn: every feature is far beyond the threshold."""
+    best = probes.max_correlation(params["weight"])  # (R, n_classes, 2)
+    return (best > 10 * threshold).flatten(1).all(1)
+
+
 dim_run, dim_learned, same_filter = {}, {}, {}
 for name, (placement, runs, steps, mixing, optimizer) in settings.items():
     run = training.fit(
@@ -1377,6 +1384,7 @@ for name, (placement, runs, steps, mixing, optimizer) in settings.items():
         optimizer=optimizer,
         probes={"best": lambda p: probes.max_correlation(p["weight"])},
         log_at=training.log_steps(steps, 401),
+        until=all_learned,
     )
     dim_run[name] = run
     dim_learned[name] = features_learned(run.params, test=dim_test[placement])

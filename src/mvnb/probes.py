@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call, grad, jvp, vmap
 
 from mvnb.data.multi_view import Patches, keep_feature
 
@@ -80,3 +81,107 @@ def feature_accuracy(logits_of: Callable[[Tensor, Tensor], Tensor], sample: Patc
 def learned_counts(feature_accuracies: Tensor, threshold: float = 0.9) -> Tensor:
     """How many of a class's features are learned: ``(..., n_views)`` to ``(...)``, integers from 0 to n_views."""
     return (feature_accuracies >= threshold).sum(-1)
+
+
+def parameter_norm(params: Mapping[str, Tensor], names: Iterable[str] | None = None) -> Tensor:
+    """Euclidean norm ``(R,)`` of all parameters (or those in ``names``) of a stack as one vector, in float64."""
+    return torch.cat([params[k].reshape(len(params[k]), -1).double() for k in names or params], 1).norm(dim=1)
+
+
+def parameter_distance(first: Mapping[str, Tensor], second: Mapping[str, Tensor], names: Iterable[str] | None = None) -> Tensor:
+    """Euclidean distance ``(R,)`` of two stacks, all parameters (or those in ``names``) as one vector. Karp 2024, 2.4.1."""
+    return parameter_norm({k: first[k].double() - second[k].double() for k in names or first})
+
+
+def normalised_distance(
+    first: Mapping[str, Tensor], second: Mapping[str, Tensor], names: Iterable[str] | None = None
+) -> Tensor:
+    """The distance over the mean of both norms, ``(R,)``, in [0, 2]. Source: Karp 2024, Figure A.13."""
+    chosen = list(names or first)
+    mean = (parameter_norm(first, chosen) + parameter_norm(second, chosen)) / 2
+    return parameter_distance(first, second, chosen) / mean
+
+
+def interpolation_grid(low: int = -1, high: int = 2, per_unit: int = 25) -> Tensor:
+    """Equally spaced weights from ``low`` to ``high``, 0 and 1 exactly among them; 76 by default. Karp 2024, 2.4.2."""
+    return torch.arange(low * per_unit, high * per_unit + 1, dtype=torch.float64) / per_unit
+
+
+def interpolate(first: Mapping[str, Tensor], second: Mapping[str, Tensor], weights: Tensor) -> dict[str, Tensor]:
+    """The networks ``a * first + (1 - a) * second``: stacks ``(R, ...)`` and weights ``(A,)`` to a stack ``(A * R, ...)``.
+
+    Row ``i * R + r`` has weight i and replica r. Running statistics are interpolated, too; counters (integers) are those of
+    ``first``. At weights 1 and 0 the result is ``first`` and ``second`` to the last bit (unless they hold infinities).
+    """
+    out = {}
+    for k, a in first.items():
+        if a.is_floating_point():
+            w = weights.to(a).view(-1, *[1] * a.dim())
+            out[k] = (w * a + (1 - w) * second[k]).flatten(0, 1)  # (A, R, ...) as (A * R, ...)
+        else:
+            out[k] = a.expand(len(weights), *a.shape).flatten(0, 1)
+    return out
+
+
+def barrier(curves: Tensor, weights: Tensor) -> Tensor:
+    """How far an accuracy falls between two solutions, ``(A, ...)`` to ``(...)``, at least 0.
+
+    ``min(acc(0), acc(1)) - min over weights in [0, 1] of acc``; Frankle et al. 2020 call solutions connected when it is
+    at most about 0.02. ``ValueError`` when 0 or 1 is not among the weights.
+    """
+    ends = [(weights == w).nonzero().flatten() for w in (0, 1)]
+    if not all(len(e) for e in ends):
+        raise ValueError("weights must contain 0 and 1")
+    inside = curves[(weights >= 0) & (weights <= 1)].amin(0)
+    return torch.minimum(curves[ends[0][0]], curves[ends[1][0]]) - inside
+
+
+def parameter_jacobian(module: nn.Module, params: dict[str, Tensor], x: Tensor, chunk: int = 500) -> Tensor:
+    """Derivative of a module's one output in all its parameters: ``(n, P)`` for inputs ``x`` ``(n, ...)``.
+
+    Rows are the features of the empirical tangent kernel ``J J^T`` (Jacot et al. 2018); parameters in the order of ``params``,
+    each flattened. ``ValueError`` when the module has more than one output.
+    """
+
+    def output(p: dict[str, Tensor], z: Tensor) -> Tensor:
+        out = functional_call(module, p, (z[None],))
+        if out.numel() != 1:
+            raise ValueError(f"the module must have one output, not {out.numel()}")
+        return out.squeeze()
+
+    rows = vmap(grad(output), (None, 0))
+    parts = [torch.cat([g.flatten(1) for g in rows(params, z).values()], 1) for z in x.split(chunk)]
+    return torch.cat(parts)
+
+
+def linearised(module: nn.Module, params: dict[str, Tensor]) -> Callable[[dict[str, Tensor], Tensor], Tensor]:
+    """The module's first-order expansion around ``params``: a function of other parameters and inputs, affine in the former."""
+
+    def call(other: dict[str, Tensor], x: Tensor) -> Tensor:
+        step = {k: other[k] - params[k] for k in params}
+        value, change = jvp(lambda p: functional_call(module, p, (x,)), (params,), (step,))
+        return value + change
+
+    return call
+
+
+def ridge_fit(features: Tensor, targets: Tensor, ridge: float) -> Tensor:
+    """Ridge regression: weights ``(P, outputs)`` for ``features`` ``(n, P)`` and ``targets`` ``(n, outputs)``.
+
+    ``ridge`` (positive) is relative to the mean of the features' squared norms, as is usual for kernels: the normal equations
+    get ``ridge * mean ||row||^2`` on the diagonal. Solved in the smaller of the two forms. ``ValueError`` for ``ridge <= 0``.
+    """
+    if ridge <= 0:
+        raise ValueError(f"ridge must be positive, got {ridge}")
+    n, size = features.shape
+    gram = features.T @ features if size < n else features @ features.T
+    gram.diagonal().add_(ridge * features.square().sum() / n)
+    factor = torch.linalg.cholesky(gram)
+    if size < n:
+        return torch.cholesky_solve(features.T @ targets, factor)
+    return features.T @ torch.cholesky_solve(targets, factor)
+
+
+def active_fraction(activations: Tensor) -> Tensor:
+    """Share of positive entries after a ReLU, averaged over all axes but the first: ``(R, ...)`` to ``(R,)``."""
+    return (activations > 0).double().flatten(1).mean(1)

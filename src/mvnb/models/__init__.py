@@ -8,7 +8,7 @@ from mvnb.models.mask_reconstruction import (
     TeacherStudentObjective,
     head_objective,
 )
-from mvnb.models.networks import MLP, ResNet18, SmallConvNet
+from mvnb.models.networks import MLP, ResidualMLP, ResNet18, ResNet20, SmallConvNet
 from mvnb.models.patch_cnn import PatchCNN, PatchObjective, patch_features, patch_logits
 from mvnb.models.relu_patches import (
     ReluPatchObjective,
@@ -20,7 +20,14 @@ from mvnb.models.relu_patches import (
     relu_responses,
     stratified_detectors,
 )
+from mvnb.models.soft_threshold import (
+    SoftThresholdFilter,
+    SoftThresholdObjective,
+    SurvivorObjective,
+    step_keys,
+)
 from mvnb.models.two_layer import TwoLayer, TwoLayerObjective
+from mvnb.models.window_net import WindowNet
 
 __all__ = [
     "MLP",
@@ -32,10 +39,16 @@ __all__ = [
     "PatchObjective",
     "ReluPatchObjective",
     "ResNet18",
+    "ResNet20",
+    "ResidualMLP",
     "SmallConvNet",
+    "SoftThresholdFilter",
+    "SoftThresholdObjective",
+    "SurvivorObjective",
     "TeacherStudentObjective",
     "TwoLayer",
     "TwoLayerObjective",
+    "WindowNet",
     "compressed_detectors",
     "dense_detectors",
     "detector_masks",
@@ -48,5 +61,6 @@ __all__ = [
     "relu_responses",
     "smoothed_relu",
     "smoothed_relu_grad",
+    "step_keys",
     "stratified_detectors",
 ]

@@ -77,3 +77,81 @@ class ResNet18(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.blocks(self.stem(x)).mean((-1, -2)))
+
+
+class ResidualMLP(nn.Module):
+    """Residual network on flattened images: a ReLU stem, ``blocks`` blocks of two layers with identity shortcuts, a head.
+
+    Input ``(n, inputs)`` or images with ``inputs`` numbers. No normalisation: the last layer of each block starts at zero
+    (Zhang et al. 2019, Fixup), the others with He's normal initialisation. Without buffers, so stacks run as one program.
+    """
+
+    def __init__(self, inputs: int, n_classes: int, width: int = 32, blocks: int = 2):
+        super().__init__()
+        self.stem = nn.Linear(inputs, width)
+        self.first = nn.ModuleList(nn.Linear(width, width) for _ in range(blocks))
+        self.second = nn.ModuleList(nn.Linear(width, width) for _ in range(blocks))
+        self.head = nn.Linear(width, n_classes)
+        _residual_init(self, self.second)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.relu(self.stem(x.flatten(1)))
+        for first, second in zip(self.first, self.second):
+            h = F.relu(h + second(F.relu(first(h))))
+        return self.head(h)
+
+
+class _PlainBlock(nn.Module):
+    """Two 3x3 convolutions; the shortcut subsamples and pads with zero channels (option A of He et al. 2016)."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, norm: bool):
+        super().__init__()
+        self.stride, self.extra = stride, outputs - inputs
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=not norm)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=not norm)
+        self.norm1, self.norm2 = (nn.BatchNorm2d(outputs) if norm else nn.Identity() for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = x[..., :: self.stride, :: self.stride]
+        shortcut = F.pad(shortcut, (0, 0, 0, 0, 0, self.extra))
+        out = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
+        return F.relu(out + shortcut)
+
+
+class ResNet20(nn.Module):
+    """The ResNet-20 for small images and its smaller relatives; He et al. 2016, section 4.2.
+
+    A 3x3 stem, three stages of ``blocks`` blocks with ``width``, 2 and 4 times ``width`` channels, stride 2 between stages,
+    parameter-free shortcuts, global average pooling, a linear head. Inputs ``(n, in_channels, height, width)``. With the
+    defaults about 0.27 million parameters. ``norm=False`` leaves out batch normalisation; the last convolution of each
+    block then starts at zero, and a stack of such networks runs as one program. Weights have He's normal initialisation.
+    """
+
+    def __init__(self, in_channels: int, n_classes: int, width: int = 16, blocks: int = 3, norm: bool = True):
+        super().__init__()
+        widths = [width, 2 * width, 4 * width]
+        self.stem = nn.Conv2d(in_channels, width, 3, 1, 1, bias=not norm)
+        self.stem_norm = nn.BatchNorm2d(width) if norm else nn.Identity()
+        layers, inputs = [], width
+        for stage, outputs in enumerate(widths):
+            for block in range(blocks):
+                layers.append(_PlainBlock(inputs, outputs, 2 if stage and not block else 1, norm))
+                inputs = outputs
+        self.blocks = nn.Sequential(*layers)
+        self.head = nn.Linear(inputs, n_classes)
+        _residual_init(self, [] if norm else [layer.conv2 for layer in layers])
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.relu(self.stem_norm(self.stem(x)))
+        return self.head(self.blocks(h).mean((-1, -2)))
+
+
+def _residual_init(module: nn.Module, zeros: Sequence[nn.Module]) -> None:
+    """He's normal initialisation of all weights, zero biases, and zeros in the given layers."""
+    for part in module.modules():
+        if isinstance(part, (nn.Conv2d, nn.Linear)):
+            nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+    for part in zeros:
+        nn.init.zeros_(part.weight)

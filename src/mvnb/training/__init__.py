@@ -9,6 +9,7 @@ hand-derived gradient (:class:`mvnb.models.PatchObjective`). :func:`fit` does th
 from mvnb.training.coordinates import join, random_coordinates, split
 from mvnb.training.core import Run, fit, log_steps
 from mvnb.training.optimizers import GD, Adam, FlowGD
+from mvnb.training.pairs import LockStep, Swaps, sample_swaps
 from mvnb.training.stacking import (
     Fresh,
     Objective,
@@ -26,9 +27,11 @@ __all__ = [
     "Adam",
     "FlowGD",
     "Fresh",
+    "LockStep",
     "Objective",
     "Params",
     "Run",
+    "Swaps",
     "fit",
     "generators",
     "join",
@@ -36,6 +39,7 @@ __all__ = [
     "pick_device",
     "predict",
     "random_coordinates",
+    "sample_swaps",
     "split",
     "stack",
     "stack_modules",

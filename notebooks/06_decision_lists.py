@@ -1,0 +1,1657 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Softmax attention learns decision lists
+#
+# > *Provable Gradient-Descent-Based Learning of Decision Lists by Transformers*, Stefani Karp, Pranjal Awasthi and Satyen Kale {cite}`karp2023decision`; in full as
+# > chapter 4 of Karp's thesis {cite}`karp2024thesis`, which we follow.
+#
+# A layer of softmax attention begins by looking at all tokens equally, and gradient descent teaches every token to look for the one that matters to it, first choice first. That descent gets there is proved for any distribution of sequences, because a single misclassified position makes the gradient large along one
+# direction that can be named. The proof needs a value matrix that is nearly right to begin with; but one large gradient step, taken while attention is still uniform, writes that matrix down, and every entry of it can be computed beforehand.
+#
+# ```{glue:figure} 06-opening
+# :alt: Left, a heat map of the value matrix after one step, with one strong diagonal line and six faint ones beside it. Right, the attention weights of one token over training; its four list entries rise and end in the order of the list, and all other tokens stay below zero.
+# :name: fig-06-opening
+#
+# Left: the value matrix after one gradient step from noise (entries rounded); the strong line is the permutation that has to be learned. Right: what one token learns to attend to, with the value matrix held fixed, in several independent runs. The curves end in the order of the token's list.
+# ```
+#
+# Both halves are computed [further down](#06-experiments).
+
+# %% tags=["parameters"]
+seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
+replicas = 8  # independent runs of every experiment, one stack each (2 or more)
+device = "auto"  # "auto", "cpu" or "cuda"; small exact worlds stay on the CPU
+n_tokens = 200  # tokens of the vocabulary, L
+length = 25  # tokens of a sequence, n (2 or more, below n_tokens)
+list_gap = 10  # lists are (a + gap, a + 2 gap, a + 3 gap, a) modulo L
+one_step_sequences = 8000  # sequences of the single step on V, a run (1 or more)
+lemma_sets = 30  # sets of random lists on which the key lemma is tried (1 or more)
+exact_steps = 20000  # most steps of a run on an exact population (100 or more)
+scale = 200.0  # the scale c of V = c P in sampled runs (above 0)
+column_step = 0.05  # step on one column, eta / L
+column_steps = 48  # steps of a sampled run (20 or more)
+column_batch = 256  # fresh sequences a step
+epsilon = 0.5  # V starts within epsilon / 2 of c P, entry by entry (above 0)
+joint_scale = 200.0  # the scale c there, in sampled runs (above 4 epsilon)
+uniform_steps = 100  # steps of V alone under uniform attention
+extension_steps = 280  # steps of W, or of W and V, after the large step
+extension_step = 4.0  # their size, eta / L
+extension_batch = 128  # fresh sequences a step
+extension_replicas = 4  # runs of each kind (2 or more)
+n_test = 1000  # fresh sequences that judge a sampled run
+
+# %% tags=["hide-input"]
+import matplotlib.pyplot as plt
+import numpy as np
+import seaborn as sns
+import torch
+from torch import nn
+
+from mvnb import claims, figures, training
+from mvnb.data import DecisionLists
+from mvnb.theory import decision_lists as theory
+
+# %% tags=["hide-input"]
+figures.use_style()
+ledger = claims.Ledger("06_decision_lists")
+device = training.pick_device(device)
+print(f"device: {device.type}")
+# What may be wrong with the parameters shows here, before anything is trained.
+if min(replicas, extension_replicas) < 2:
+    raise ValueError("replicas and extension_replicas must be at least 2")
+if length < 2:
+    raise ValueError(f"length must be at least 2, got {length}")
+if epsilon <= 0 or scale <= 0 or joint_scale <= 4 * epsilon:
+    raise ValueError("scales and epsilon must be positive, joint_scale above 4 epsilon")
+if min(column_steps, extension_steps) < 20 or exact_steps < 100:
+    raise ValueError(
+        "column_steps and extension_steps must be at least 20, exact_steps 100"
+    )
+offsets = tuple(list_gap * j for j in (1, 2, 3))
+world = DecisionLists.shifted(n_tokens, length, offsets, shift=2 * list_gap)
+list_length = world.lists.shape[1]
+population = theory.ColumnPopulation(n_tokens, length, list_length)
+ENTRY = sns.color_palette("viridis", list_length + 1)[:list_length]  # first to last
+OUTSIDE, THEORY = "#999999", figures.COLORS["theory"]
+ARMS = {"W": "#0072B2", "V": "#CC79A7", "V, then W": "#0072B2"}
+ARMS |= {"V, then both": "#D55E00", "both": "#009E73"}
+
+# %% [markdown]
+# (06-question)=
+# ## The question: can descent find out where to look?
+#
+# Attention is a choice made by a softmax, and a softmax is a poor thing to differentiate: where it is undecided it averages over everything, and where it is decided it hardly reacts. Most proofs about learning attention leave it out and study linear attention instead. What happens if it is kept, and training starts where practice starts, from attention that is the same everywhere?
+#
+# To ask this one needs a task that cannot be done without attention. Here is the smallest. A vocabulary of six tokens, sequences of three, and one query, $a$, with the rule: *if $b$ is in the sequence, the answer is $b$; if not, it is $a$ itself.* Attention has to prefer $b$ to $a$, and $a$ to the four tokens that do not matter. With values already in place, two numbers describe what $a$ has learned: by how much the
+# weights of $b$ and of $a$ exceed those of the rest.
+#
+# **Predict before you look.** Sequences with $a$ but without $b$ are more frequent than sequences with both. Where does descent go first from the origin, and does it end in the corner where $w_b>w_a>w_{\text{rest}}$?
+
+# %% tags=["hide-input"]
+tiny = theory.ColumnPopulation(6, 3, 2)
+side = np.linspace(-1.0, 3.0, 33)
+b_axis, a_axis = (torch.tensor(x.ravel()) for x in np.meshgrid(side, side))
+plane = {
+    "entries": torch.stack([b_axis, a_axis], 1),
+    "outside": torch.zeros(len(a_axis), 1, dtype=torch.float64),
+}
+surface, push = tiny(plane, torch.full_like(a_axis, 8.0))
+arrows = (push["outside"] / 4 - push["entries"]).numpy()  # of the two differences
+zero = torch.zeros(1, 2, dtype=torch.float64)
+path = training.fit(
+    tiny,
+    {"entries": zero, "outside": zero[:, :1]},
+    (torch.tensor([8.0], dtype=torch.float64),),
+    steps=400,
+    optimizer=training.GD(0.1, rates={"outside": 1 / 4}),
+    probes={"w": lambda p: p["entries"] - p["outside"]},
+    log_at=range(401),
+).log["w"][:, 0]
+
+# %% tags=["hide-input"]
+fig, ax = plt.subplots(figsize=(6.0, 3.0))
+shape = (len(side), len(side))
+ax.contourf(side, side, surface.view(shape), 5, cmap="Greys_r")
+ax.grid(False)
+quiver = arrows.reshape(*shape, 2)[2::4, 2::4]
+size = np.linalg.norm(quiver, axis=-1, keepdims=True) ** 0.5 + 1e-9
+ax.quiver(side[2::4], side[2::4], *(quiver / size).transpose(2, 0, 1), color="white")
+ax.plot([3, 0, 3], [3, 0, 0], color="#E69F00", lw=1.4)
+ax.plot(*path.T, color=ARMS["W"], lw=2.4)
+ax.plot(*path[0], "o", color="white", mec=ARMS["W"], ms=7)
+ax.plot(*path[-1], "s", color=ARMS["W"], ms=7)
+ax.text(
+    -0.1,
+    -0.6,
+    "between the orange lines all answers are right",
+    bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85},
+)
+ax.set(
+    xlabel="$w_b-w_{rest}$: attention to the first choice",
+    ylabel="$w_a-w_{rest}$: to the second",
+    xlim=(-1, 3),
+    ylim=(-1, 3),
+    title="Descent sets out along the edge, and then finds the corner",
+)
+figures.show(
+    fig,
+    alt="Grey landscape of the loss over two attention weights, with white arrows of "
+    "descent. A path starts at the origin, runs along the diagonal edge of an orange "
+    "wedge in which all answers are right, and bends into the wedge.",
+)
+
+# %% [markdown]
+# Dark is low loss; the orange wedge is where every sequence is answered correctly. From the origin (white) the two weights rise almost together. A sequence without $b$ raises $w_a$, a sequence with $b$ lowers it, and at first it is not clear which side wins: *the gradient with respect to the right answer need not point up*. Yet the path enters the wedge and stays.
+# The chapter is about why it must, for every list, every distribution and any number of tokens.
+#
+# (06-world)=
+# ## The world: every token has a list
+#
+# ```{prf:definition} Decision-list sequences
+# :label: def-06-world
+#
+# Let $[L]$ be a vocabulary, $\pi$ a permutation of it, and let every token $a$ have a *list* $L_a=(a_1,\dots,a_m)$ of different tokens with $m\le M$ and $a_m=a$. A sequence $s$ consists of $n$ different tokens, drawn from some distribution $\mathcal D$. If $a\in s$, its *deciding token* is $a_j$ with the smallest $j$ for which $a_j\in s$, and the label at $a$'s position is $\pi(a_j)$.
+# ```
+#
+# The list ends with $a$, so there always is a deciding token. Every position has a label, and the order of the tokens does not matter. For the theorems $\mathcal D$ may be anything that is not too uneven ({prf:ref}`def-06-delta`). The paper's one experiment has $L=200$, $n=25$, sequences uniform over all choices and orders of $n$ different tokens, and, counting tokens from 0,
+#
+# $$
+# L_a=(a+10,\ a+20,\ a+30,\ a),\qquad\pi(b)=b+20\qquad(\text{modulo }L).
+# $$ (eq-06-lists)
+
+# %%
+toy = DecisionLists.random(8, 4, 3, torch.Generator().manual_seed(seed + 3))
+print("lists (row a: first choice, second choice, itself)")
+print(toy.lists.tolist())
+few = toy.sample(2, torch.Generator().manual_seed(seed))
+print("sequences", few.tokens.tolist())
+print("deciding ", few.decides.tolist())
+print("labels   ", toy.permutation[few.decides].tolist())
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.3), width_ratios=(1.25, 1))
+rank = theory.list_ranks(toy.lists[None])[0].double()
+picture = torch.where(rank < 3, rank, torch.nan)
+colors = sns.color_palette("viridis", 4)[:3]
+axes[0].imshow(picture, cmap=plt.matplotlib.colors.ListedColormap(colors))
+for a, token in np.argwhere(rank.numpy() < 3):
+    word = ("1st", "2nd", "own")[int(rank[a, token])]
+    axes[0].text(token, a, word, ha="center", va="center", color="white", fontsize=9)
+axes[0].set(xlabel="token", ylabel="query $a$", title="the lists of a small world")
+tokens, decides = few.tokens[0], few.decides[0]
+chosen = (tokens[None, :] == decides[:, None]).double()
+axes[1].imshow(chosen, cmap="Greys", vmax=1.6)
+for q in range(len(tokens)):
+    k = int(chosen[q].argmax())
+    label = int(toy.permutation[decides[q]])
+    axes[1].text(k, q, f"label {label}", ha="center", va="center", fontsize=9)
+axes[1].set(xlabel="token in the sequence", ylabel="query in the sequence")
+axes[1].set_title("who decides whose label")
+for ax, names in zip(axes, (range(8), tokens.tolist())):
+    ax.set_xticks(range(len(names)), names)
+    ax.set_yticks(range(len(names)), names)
+    ax.grid(False)
+figures.show(
+    fig,
+    alt="Left: an eight by eight table; each row is a query and marks its first "
+    "choice, second choice and own token. Right: for one sequence of four tokens, a "
+    "table of queries against tokens with the deciding token of each query marked by "
+    "its label.",
+)
+
+# %% [markdown]
+# Left: one world, eight tokens with lists of three. Right: one sequence of it. Each row of the right picture has one dark cell, and that is what attention has to become: query $a$ puts its weight on its deciding token. Which cell that is changes from sequence to sequence, while the list does not.
+#
+# (06-model)=
+# ## The model and the objective
+#
+# Tokens are embedded as unit vectors, $X=[e_{i_1}|\dots|e_{i_n}]\in\{0,1\}^{L\times n}$, keys and queries are merged into one matrix $W$, and there is neither a residual connection nor an MLP:
+#
+# $$
+# f_{W,V}(X)=\sigma\bigl(V X\,\sigma(X^\top W X)\bigr),\qquad W,V\in\mathbb R^{L\times L},
+# $$ (eq-06-model)
+#
+# with $\sigma$ the softmax of each column. In code this is two lines.
+
+
+# %%
+class OneLayerAttention(nn.Module):
+    """Logits of the Transformer, from one-hot sequences (sequence, token, position)."""
+
+    def __init__(self, w, v):
+        super().__init__()
+        self.w, self.v = nn.Parameter(w), nn.Parameter(v)
+
+    def forward(self, x):
+        attention = (x.mT @ self.w @ x).softmax(1)  # (sequence, key, query)
+        return self.v @ x @ attention  # (sequence, class, query)
+
+
+# %% [markdown]
+# It pays to write out one position. Let its token be $a$ and let $w=W_{:,a}$ be the column that belongs to it. Then
+#
+# $$
+# p_i=\frac{e^{w_i}}{\sum_{j\in s}e^{w_j}}\ (i\in s),\quad p_i=0\ (i\notin s),\qquad z=Vp,\qquad
+# \ell=-\log\sigma_y(z)=\log\sum_{l\in[L]}e^{z_l}-z_y .
+# $$ (eq-06-position)
+#
+# The loss is the mean of $\ell$ over the positions of a sequence and over sequences, $\mathcal L(W,V)=\mathbb E_s\frac1n\sum_{a\in s}\ell_a(s)$, and gradient descent acts on this *population loss*: $W\leftarrow W-\eta\nabla_W\mathcal L$, and the same for $V$ where it is trained. As long as $V$ is fixed, the columns of $W$ have nothing to do with each other.
+#
+# The right value matrix is $V=cP$, where $P_{\pi(b),b}=1$ and $c>0$. With it $z_{\pi(i)}=c\,p_i$, so the prediction is $\pi$ of the token that gets most attention, and classification is perfect exactly when every column is ordered like its list:
+#
+# $$
+# w_{a_1}>w_{a_2}>\dots>w_{a_m}>w_b\quad\text{for all }b\notin L_a
+# $$ (eq-06-order)
+#
+# (as far as the tokens concerned ever meet in a sequence). *Misclassified* shall mean that some other logit is at least as large as $z_y$; at $W=0$ everything is misclassified, by ties.
+#
+# ```{prf:lemma} The gradient
+# :label: lem-06-gradient
+#
+# For one position with token $a$ and label $y$, and with $\sigma=\sigma(z)$,
+#
+# $$
+# \frac{\partial\ell}{\partial w_k}=p_k\sum_{l}\sigma_l\bigl[(z_y-z_l)-(V_{y,k}-V_{l,k})\bigr]\ (k\in s),\qquad
+# \frac{\partial\ell}{\partial V_{l,i}}=\bigl(\sigma_l-\mathbb 1[l=y]\bigr)\,p_i ,
+# $$ (eq-06-gradient)
+#
+# and $\partial\ell/\partial w_k=0$ for $k\notin s$.
+# ```
+#
+# ```{prf:proof}
+# $\ell$ depends on $z$ with $\partial\ell/\partial z_l=\sigma_l-\mathbb 1[l=y]$, which gives the second formula. Since $\partial p_i/\partial w_k=p_i(\mathbb 1[i=k]-p_k)$, we have $\partial z_l/\partial w_k=p_k(V_{l,k}-z_l)$, so $\partial\ell/\partial w_k=p_k\sum_l(\sigma_l-\mathbb 1[l=y])(V_{l,k}-z_l)$. Write the term with $\mathbb 1[l=y]$ as $\sum_l\sigma_l(V_{y,k}-z_y)$.
+# ```
+#
+# The package computes exactly this, for a whole stack of Transformers and lists of sequences at once:
+#
+# ```{literalinclude} ../src/mvnb/theory/decision_lists.py
+# :pyobject: forward_backward
+# :language: python
+# ```
+#
+# The check compares it with automatic differentiation through {eq}`eq-06-model` on random matrices, and the loss at $W=0$, $V=cP$ with its closed form: all attention is $1/n$, so $n$ logits are $c/n$ and the others 0, and
+#
+# $$
+# \mathcal L_0=\log\bigl(n+(L-n)\,e^{-c/n}\bigr)\le\log L,\qquad\text{whatever the lists and the distribution are.}
+# $$ (eq-06-start)
+
+
+# %%
+# NBVAL_CHECK_OUTPUT
+def every_sequence(worlds):
+    """All token sets of some worlds of equal size: tokens, labels, deciding tokens."""
+    sets = torch.combinations(torch.arange(worlds[0].n_tokens), worlds[0].length)
+    decides = torch.stack([one.deciding(sets) for one in worlds])
+    labels = torch.stack([one.permutation[d] for one, d in zip(worlds, decides)])
+    return sets.expand_as(decides), labels, decides
+
+
+tokens, labels, _ = every_sequence([toy])
+g = torch.Generator().manual_seed(seed)
+w, v = torch.randn(2, 1, 8, 8, generator=g, dtype=torch.float64)
+model = OneLayerAttention(w[0], v[0])
+one_hot = nn.functional.one_hot(tokens[0], 8).mT.double()
+nn.functional.cross_entropy(model(one_hot), labels[0]).backward()
+loss, by_hand = theory.objective({"w": w, "v": v}, tokens, labels)
+for name, leaf in (("W", model.w), ("V", model.v)):
+    error = (by_hand[name.lower()][0] - leaf.grad).abs().max().item()
+    print(f"gradient in {name} agrees with autograd to 1e-12:", error < 1e-12)
+zero, right = torch.zeros_like(w), toy.value_matrix(10.0)[None]
+loss, _ = theory.objective({"w": zero, "v": right}, tokens, labels)
+print("initial loss", round(loss.item(), 6), theory.initial_loss(8, 4, 10.0).round(6))
+
+# %% [markdown]
+# (06-derivation)=
+# ## The derivation, I: a direction in which every sequence agrees
+#
+# The obvious plan is to look at one entry, the weight of the right answer. If $k$ decides $a$'s label in $s$, the gradient in $w_k$ is negative there, so descent raises $w_k$. But $k$ also occurs in sequences in which an *earlier* token of the list decides, and there the gradient in $w_k$ may be positive. How the two balance depends on the distribution. The idea of the paper is to ask about a sum of entries instead.
+#
+# Suppose that $a$ is misclassified in some sequence. Let $k^*$ be the deciding token, *earliest* in $L_a$, for which this happens; let $\mathcal S$ be the set of sequences in which $a$ is present, $k^*$ decides and $a$ is misclassified; and let
+#
+# $$
+# v\in\{0,1\}^L\ \text{ be 1 on } k^* \text{ and on all tokens before it in } L_a,\qquad\|v\|\le\sqrt M .
+# $$ (eq-06-direction)
+#
+# ```{prf:lemma} No sequence disagrees
+# :label: lem-06-direction
+#
+# Let $V=cP$ with $c>0$, and let $\nabla_w\mathcal L(s)$ be the gradient of the loss of sequence $s$ in column $a$. Then
+#
+# $$
+# \langle\nabla_w\mathcal L(s),v\rangle\le-\frac c{2n}\,p_{k^*}(1-p_{k^*})\quad(s\in\mathcal S),\qquad
+# \langle\nabla_w\mathcal L(s),v\rangle\le0\quad(s\notin\mathcal S).
+# $$ (eq-06-agree)
+# ```
+#
+# ````{prf:proof}
+# **In $\mathcal S$.** Tokens before $k^*$ are absent, since $k^*$ decides, so the only entry of $v$ that counts is $k^*$, and $y=\pi(k^*)$. In {eq}`eq-06-gradient` the term $l=y$ vanishes, and for $l\ne y$ we have $V_{y,k^*}=c$, $V_{l,k^*}=0$, $z_y=c\,p_{k^*}$ and $z_l\ge0$. Therefore
+#
+# $$
+# \langle\nabla_w\mathcal L(s),v\rangle\le\frac1n\,p_{k^*}\sum_{l\ne y}\sigma_l\,(c\,p_{k^*}-c)=-\frac cn\,p_{k^*}(1-\sigma_y)(1-p_{k^*}),
+# $$
+#
+# and $\sigma_y\le\frac12$, because some other logit is at least as large.
+#
+# **Outside $\mathcal S$.** If $a\notin s$, column $a$ is not used. If the deciding token comes later than $k^*$, no token of $v$ is in $s$. Both derivatives are 0. Otherwise the deciding token $b$ is $k^*$ or before it, and by the choice of $k^*$ and since $s\notin\mathcal S$, $a$ is classified *correctly*: $p_b\ge p_k$ for all $k\in s$. Let $s'\ni b$ be the tokens of $s$ on which $v$ is 1, $q=\sum_{k\in s'}p_k$, and write $\sigma_{(k)}=\sigma_{\pi(k)}$. From {eq}`eq-06-gradient`,
+#
+# $$
+# \begin{aligned}
+# \frac nc\,\langle\nabla_w\mathcal L(s),v\rangle
+# &=-(1-q)\,p_b+\sum_{k\in s'}p_k\sigma_{(k)}-q\sum_{t\in s}p_t\sigma_{(t)}\\
+# &\le-(1-q)\,p_b+(1-q)\sum_{k\in s'}p_k\sigma_{(k)}
+# \le-(1-q)\,p_b\Bigl(1-\sum_{k\in s'}\sigma_{(k)}\Bigr)\le0 .
+# \end{aligned}
+# $$
+#
+# The first inequality drops the terms with $t\notin s'$; the second is $p_k\le p_b$.
+# ````
+#
+# The early tokens in $v$ do the work. Where one of them decides, raising it and $k^*$ *together* moves attention from irrelevant tokens to relevant ones, and that cannot hurt an answer that is right already.
+#
+# We try the lemma on random columns, so nothing about training enters: many sets of lists, every sequence, every query.
+
+# %%
+sizes = (9, 4, 3)  # tokens, sequence length, list length
+lemma_worlds = [
+    DecisionLists.random(*sizes, g) for g in training.generators(seed, lemma_sets)
+]
+tokens, labels, decides = every_sequence(lemma_worlds)
+lists = torch.stack([one.lists for one in lemma_worlds])
+values = torch.stack([one.value_matrix(10.0) for one in lemma_worlds])
+g = torch.Generator().manual_seed(seed)
+random_w = 1.5 * torch.randn(values.shape, generator=g, dtype=torch.float64)
+seen = theory.directional_derivatives(random_w, values, tokens, labels, decides, lists)
+bound = -10.0 / (2 * sizes[1]) * seen.p_star * (1 - seen.p_star)
+inside, outside = seen.bad, seen.applies & ~seen.bad
+violations = (seen.along_v > bound + 1e-12)[inside].sum()
+violations += (seen.along_v > 1e-12)[outside].sum()
+wrong_way = (seen.alone > 1e-12)[outside].double().mean().item()
+cases = f"{int(inside.sum()):,} in S, {int(outside.sum()):,} outside"
+print("cases:", cases, "| violations:", int(violations))
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.0, 2.8), sharey=True)
+reach = [-1.4, 0.5]
+for ax, one, name in (
+    (axes[0], seen.alone, "by the entry of $k^*$ alone"),
+    (axes[1], seen.along_v, "along $v$"),
+):
+    for mask, color, word in ((outside, OUTSIDE, "outside"), (inside, "#D55E00", "in")):
+        drawn = one[mask][one[mask] != 0].clamp(*reach)
+        ax.hist(
+            drawn.numpy(),
+            bins=np.linspace(*reach, 39),
+            color=color,
+            alpha=0.8,
+            label=f"sequences {word} $\\mathcal{{S}}$",
+        )
+    ax.axvline(0, color=THEORY, lw=1)
+    ax.set(yscale="log", xlabel="derivative of a sequence's loss", title=name)
+axes[0].set_ylabel("sequences and queries")
+axes[1].legend(loc="upper left")
+axes[0].set_ylim(0.7, 2e4)
+axes[0].annotate("wrong way →", (0.03, 0.9), xycoords=("data", "axes fraction"))
+figures.show(
+    fig,
+    title="One entry gets mixed messages; the beginning of the list does not",
+    alt="Two histograms of derivatives of single sequences' losses. By the entry of k "
+    "star alone many grey sequences lie right of zero. Along v every bar lies left of "
+    "zero.",
+)
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "no-sequence-disagrees",
+    source="Theorem 4.3, both directional inequalities",
+    says="Along v every sequence's derivative is at most what the proof says",
+    kind="exact",
+    measured=int(violations),
+    paper="0",
+    unit="violations",
+    holds=int(violations) == 0 and int(inside.sum()) > 0,
+    criterion="no violation in any sequence of all sets of lists",
+)
+ledger.record(
+    "one-entry-is-not-enough",
+    source="Section 4.3.2",
+    says="The derivative by the right answer's entry alone can have the wrong sign",
+    kind="exact",
+    measured=100 * wrong_way,
+    paper="some",
+    unit="% of sequences outside S",
+    holds=wrong_way > 0,
+    criterion="> 0",
+)
+
+# %% [markdown]
+# On the left, grey sequences right of the line would push $w_{k^*}$ down; on the right there are none. (Values beyond the frame are drawn at its edge, and zeros, from sequences that do not matter, are left out.)
+#
+# ## The derivation, II: mistakes make gradients, and gradients end mistakes
+#
+# The lemma bounds the gradient from below as soon as $\mathcal S$ has some probability and $p_{k^*}$ is not tiny on it. The first is an assumption on the data:
+#
+# ```{prf:definition} Mistakes are not rare (Assumptions 4.2 and 4.3)
+# :label: def-06-delta
+#
+# $\delta>0$ is such that every $\mathcal S$ that occurs in training with positive probability has $\Pr[\mathcal S]\ge\delta$. With $V=cP$ it is enough that for every $b\in L_a$ and $c'\ne b$ the probability that $a,b,c'\in s$ and $b$ decides $a$'s label is 0 or at least $\delta$.
+# ```
+#
+# It is enough, because a mistake with deciding token $b$ means that some $c'\in s$ has $w_{c'}\ge w_b$; then *every* sequence with $a,b,c'$ in which $b$ decides is misclassified. For uniform sequences and lists of $M$ tokens all these probabilities are ratios of binomial coefficients,
+#
+# $$
+# \Pr[\,I\subset s,\ E\cap s=\emptyset\,]=\binom{L-|I|-|E|}{n-|I|}\Big/\binom Ln ,
+# $$ (eq-06-hyper)
+#
+# with $I=\{a,b,c'\}$ and $E$ the tokens before $b$. The second, that $p_{k^*}$ is not tiny, comes from the loss, which descent cannot raise.
+#
+# ```{prf:theorem} Training $W$ (Theorem 4.3)
+# :label: thm-06-w
+#
+# Let $V=cP$ with $c\ge\frac{4n^2\log L}\delta$ be fixed, $W_0=0$, and let the step be $\eta=1/\lambda$, where $\lambda$ is at least the largest eigenvalue of the Hessian of $\mathcal L(W)$ between any two successive iterates. Then some $W_t$ with $t\le T=\frac{32M\lambda}{\log L}$ classifies every sequence perfectly. In fact, fewer than $T$ of *all* iterates misclassify anything.
+# ```
+#
+# ````{prf:proof}
+# Let $W_t$ misclassify $a$ somewhere.
+#
+# *Little of $\mathcal S$ has tiny attention.* If $p_{k^*}\le\frac1{2n}$, some other token has $p_l\ge\frac1n$, so $\ell\ge z_{\pi(l)}-z_y=c(p_l-p_{k^*})\ge\frac c{2n}$, and the sequence's loss is at least $\frac c{2n^2}$. Since $\mathcal L_t\le\mathcal L_0\le\log L$ by {eq}`eq-06-start`, such sequences have probability at most $\frac{2n^2\log L}c\le\frac\delta2$.
+#
+# *The rest pulls.* On the rest of $\mathcal S$, of probability at least $\frac\delta2$, we have $\frac1{2n}<p_{k^*}\le\frac12$, the latter because $p_{k^*}>\frac12$ would be a correct answer. So $p_{k^*}(1-p_{k^*})>\frac1{2n}(1-\frac1{2n})$, and by {prf:ref}`lem-06-direction` no other sequence counts against it:
+#
+# $$
+# \langle\nabla_w\mathcal L,v\rangle<-\frac\delta2\cdot\frac c{2n}\cdot\frac1{2n}\Bigl(1-\frac1{2n}\Bigr)\le-\frac{\log L}2\Bigl(1-\frac1{2n}\Bigr)\le-\frac{\log L}4 .
+# $$ (eq-06-pull)
+#
+# With $\|v\|\le\sqrt M$ this makes $\|\nabla\mathcal L(W_t)\|^2>\frac{\log^2L}{16M}$.
+#
+# *This cannot go on.* A step of $1/\lambda$ lowers the loss by at least $\frac1{2\lambda}\|\nabla\mathcal L\|^2$ (descent lemma), so every iterate that misclassifies anything pays more than $\frac{\log^2L}{32M\lambda}$, out of a purse of $\mathcal L_0\le\log L$. There are fewer than $\frac{32M\lambda}{\log L}$ of them.
+# ````
+#
+# The last sentence is a little more than the paper says: mistakes are not only gone *once*, they can come back at most finitely often. The theorem leaves $\lambda$ open. It can be made explicit:
+#
+# ```{prf:lemma} Curvature (ours)
+# :label: lem-06-curvature
+#
+# With $V=cP$, at every $W$, the eigenvalues of the Hessian of $\mathcal L(W)$ are at most $\bar\lambda=\bigl(\frac{c^2}8+c\bigr)\max_a\frac{\Pr[a\in s]}n$ in absolute value; for uniform sequences the last factor is $\frac1L$.
+# ```
+#
+# ```{prf:proof}
+# Columns do not interact, so it is enough to take one position and a direction $u$. With $J=\mathrm{diag}(p)-pp^\top$, $S=\mathrm{diag}(\sigma)-\sigma\sigma^\top$, $g_k=\partial\ell/\partial p_k$ and means $\bar u,\bar g$ under $p$, differentiating twice gives $u^\top Hu=(VJu)^\top S(VJu)+\sum_kp_k(g_k-\bar g)(u_k-\bar u)^2$. Covariances of this form have norm at most $\frac12$ (a variance is at most a quarter of the squared range, and the range of $u$ at most $\sqrt2\|u\|$), so the first term is at most $\frac12c^2\cdot\frac14\|u\|^2$. In the second, $g_k=c(\sigma_{\pi(k)}-\mathbb 1[k=b])$ lies in $[-c,c]$, hence $|g_k-\bar g|\le2c$, and $\sum_kp_k(u_k-\bar u)^2=u^\top Ju\le\frac12\|u\|^2$. Column $a$ is used with probability $\Pr[a\in s]$ and weight $\frac1n$.
+# ```
+#
+# The next cell compares the Hessian in closed form with automatic differentiation, and its eigenvalues with the bound.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+tokens, labels, decides = every_sequence([toy])
+values = toy.value_matrix(10.0)[None]
+g = torch.Generator().manual_seed(seed)
+ratios = []
+for spread in (0.0, 2.0):
+    w = spread * torch.randn(1, 8, 8, generator=g, dtype=torch.float64)
+    blocks = theory.hessian_blocks(w, values, tokens, labels)[0]
+    as_loss = lambda x: theory.objective({"w": x[None], "v": values}, tokens, labels)[
+        0
+    ][0]
+    full = torch.autograd.functional.hessian(as_loss, w[0])  # (key, query, key, query)
+    own = torch.stack([full[:, a, :, a] for a in range(8)])
+    off = full.permute(1, 3, 0, 2)[~torch.eye(8, dtype=torch.bool)]
+    error = max((own - blocks).abs().max().item(), off.abs().max().item())
+    print("closed form agrees to 1e-12:", error < 1e-12)
+    ratios.append(torch.linalg.eigvalsh(blocks).abs().max().item())
+print("within the bound:", max(ratios) <= theory.smoothness(10.0, 1 / 8))
+
+# %% [markdown]
+# ## The derivation, III: values that move, too
+#
+# Suppose now that $V$ is only near $cP$ and is trained along. Two things change. The answer is no longer simply the token with most attention, and $V$ might wander off. The second is excluded by counting: steps are small and few.
+#
+# ```{prf:theorem} Training $W$ and $V$ from nearby (Theorem 4.4)
+# :label: thm-06-both
+#
+# Let $|V_0-cP|\le\frac\epsilon2$ in every entry, $\epsilon\le16M$, $W_0=0$, $\bar{\mathcal L}=\max\{1,\mathcal L_0\}$,
+#
+# $$
+# c>\Bigl(4\bar{\mathcal L}\sqrt{\frac M\epsilon}+\frac{6\epsilon}n\Bigr)\frac{10n^2}\delta+4\epsilon ,
+# $$
+#
+# and train both matrices with $\eta=1/\lambda$, $\lambda$ as in {prf:ref}`thm-06-w` for the Hessian in $(W,V)$. Then some $(W_t,V_t)$ with $t\le T=\frac{\lambda\epsilon}{2\bar{\mathcal L}}$ classifies every sequence perfectly.
+# ```
+#
+# ````{prf:proof}
+# *$V$ stays close* (Lemma 4.1). By {eq}`eq-06-gradient` no entry of $\nabla_V\mathcal L$ exceeds 1, so that an entry of $V$ moves at most $\eta$ a step, and at most $T\eta=\frac\epsilon{2\bar{\mathcal L}}\le\frac\epsilon2$ altogether: $|V_t-cP|\le\epsilon$.
+#
+# *In $\mathcal S$.* Write {eq}`eq-06-gradient` for $k^*$ as $\frac1np_{k^*}\sum_{l\ne y}\sigma_l\sum_{i\in s,\,i\ne k^*}p_i[(V_{y,i}-V_{l,i})-(V_{y,k^*}-V_{l,k^*})]$; the term $i=k^*$ cancels. Each bracket is at most $2\epsilon-(c-2\epsilon)$, so the derivative is at most $-\frac1{2n}p_{k^*}(1-p_{k^*})(c-4\epsilon)$.
+#
+# *Outside $\mathcal S$.* With $V=cP+E$, $|E|\le\epsilon$. A correct answer now means $c\,p_k\le c\,p_b+2\epsilon$. The part from $cP$ is at most $\frac{2\epsilon}n(1-q)$, as in {prf:ref}`lem-06-direction` with this in the place of $p_k\le p_b$. The part from $E$ is $\frac1n\sum_{k\in s'}p_k$ times four terms of size at most $\epsilon$. Together that is at most $\frac{4\epsilon}n$; the paper has $\frac{6\epsilon}n$, which we keep.
+#
+# *Attention on $\mathcal S$.* A wrong answer has $p_{k^*}\le\frac12+\frac\epsilon c$. Where $p_{k^*}\le\frac1{2n}$, the position's loss is at least $\frac cn-\frac c{2n}-2\epsilon$, so that such sequences have probability at most $n\mathcal L_0/(\frac c{2n}-2\epsilon)\le\frac\delta{20}\sqrt{\epsilon/M}\le\frac\delta5$.
+#
+# *The pull.* On the remaining $\frac45\delta$ we have $p_{k^*}(1-p_{k^*})>\frac1{4n}$, so
+#
+# $$
+# \langle\nabla_w\mathcal L,v\rangle<-\frac1{2n}\cdot\frac1{4n}(c-4\epsilon)\frac{4\delta}5+\frac{6\epsilon}n\le-4\bar{\mathcal L}\sqrt{\frac M\epsilon},
+# $$
+#
+# and $\|\nabla\mathcal L\|^2>16\bar{\mathcal L}^2/\epsilon$ whenever anything is misclassified. But among the first $T$ iterates one has $\|\nabla\mathcal L\|^2\le2\lambda\mathcal L_0/T\le4\bar{\mathcal L}^2/\epsilon$.
+# ````
+#
+# The same computation as in {prf:ref}`lem-06-curvature`, with the mixed terms bounded by $\sqrt2\,\|U\|\|u\|$, shows that $\lambda$ may be taken as the larger of $1+\frac1{\sqrt2}$ and $\frac1L\bigl[\frac14(c+\epsilon\sqrt{Ln})^2+c+2\epsilon+\frac1{\sqrt2}\bigr]$ for uniform sequences. That, too, is ours.
+#
+# ## The derivation, IV: one column is enough
+#
+# With $V=cP$ and uniform sequences there is a shortcut of great use. All tokens outside $L_a$ are alike to column $a$, so their weights stay equal, and what a sequence looks like to $a$ is only *which entries of its list are present*.
+#
+# ```{prf:proposition} Five numbers (ours)
+# :label: prop-06-column
+#
+# Let sequences be uniform, $V=cP$ fixed, $W_0=0$, and all lists of length $M$. Then gradient descent moves every column by the same $M+1$ numbers: weights $w_1,\dots,w_M$ of the list and one weight $w_0$ of all other tokens. They descend the loss of $a$'s position given $a\in s$,
+#
+# $$
+# \ell(w)=\sum_{\{M\}\subset T\subset\{1..M\}}\frac{\binom{L-M}{n-|T|}}{\binom{L-1}{n-1}}
+# \Bigl[\log\Bigl(\sum_{j\in T}e^{cp_j}+(n-|T|)\,e^{cp_0}+L-n\Bigr)-c\,p_{\min T}\Bigr],
+# $$ (eq-06-column)
+#
+# with steps $\eta/L$ for $w_1,\dots,w_M$ and $\eta/(L(L-M))$ for $w_0$, where $p$ is the softmax over $T$ and $n-|T|$ copies of token 0.
+# ```
+#
+# ```{prf:proof}
+# Relabelling the tokens outside $L_a$ changes neither the distribution nor the loss of column $a$, so a point of equal weights has a gradient of equal entries there. Relabelling $L_a$ onto $L_{a'}$ maps one column's problem to the other's. The factor $\Pr[a\in s]/n=1/L$ turns the population loss into the conditional one; a weight that stands for $L-M$ tokens collects their gradients, and each of them gets its share.
+# ```
+#
+# There are $2^{M-1}$ terms, *eight* at the paper's size, in the place of $\binom{200}{25}\approx10^{31}$ sequences. So the exact population descent of the thesis can be run on any machine. The first step is even explicit. At $W=0$ all present tokens have the same $p$ and $\sigma$, and {eq}`eq-06-gradient` becomes
+#
+# $$
+# W_1[k,a]=\eta\,\frac c{n^2}\Bigl(\Pr[a\in s,\ k\text{ decides}]-\tfrac1n\Pr[a,k\in s]\Bigr).
+# $$ (eq-06-first)
+#
+# Attention first goes where the answer *usually* is.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+# Five steps on all 70 sequences of the small world against five steps on five numbers.
+zero = torch.zeros(1, 8, 8, dtype=torch.float64)
+full = training.fit(
+    theory.objective,
+    {"w": zero, "v": values},
+    (tokens, labels),
+    steps=5,
+    optimizer=training.GD(3.0, rates={"v": 0.0}),
+).params["w"][0]
+
+
+def column_start(n, list_length):
+    """Uniform attention in n copies of a column."""
+    zero = torch.zeros(n, list_length + 1, dtype=torch.float64)
+    return {"entries": zero[:, 1:], "outside": zero[:, :1]}
+
+
+few_run = training.fit(
+    theory.ColumnPopulation(8, 4, 3),
+    column_start(1, 3),
+    (torch.tensor([10.0], dtype=torch.float64),),
+    steps=5,
+    optimizer=training.GD(3.0 / 8, rates={"outside": 1 / 5}),
+).params
+error = full.mT.gather(1, toy.lists) - few_run["entries"]
+print("all columns are one, to 1e-12:", error.abs().max().item() < 1e-12)
+first = theory.first_attention_step(n_tokens, length, list_length, scale)
+print("direction of the first step, list and others:", np.round(first / first.max(), 3))
+
+# %% [markdown]
+# At the paper's size the first step raises the *own* token most, although it has to come last: in two sequences out of three no other token of the list is there, so that the token itself is the usual answer. The list proper is in order from the beginning. What descent has to do afterwards is to bring the own token down, below its betters.
+#
+# ## The derivation, V: what one step writes into $V$
+#
+# Now let $W=0$ be held and $V$ start at 0 (or at small noise). Every logit is 0, every class has probability $1/L$, and every token of $s$ gets attention $1/n$.
+#
+# ```{prf:proposition} The first step on $V$
+# :label: prop-06-value
+#
+# For uniform sequences, one step from $W=0$, $V_0=0$ gives
+#
+# $$
+# V_1[\pi(b),i]=\eta\Bigl(\frac{Q(b,i)}{n^2}-\frac1{L^2}\Bigr),\qquad Q(b,i)=\sum_a\Pr[\,a,i\in s,\ b\text{ decides }a\,].
+# $$ (eq-06-value)
+#
+# For lists that are shifts of one another, as in {eq}`eq-06-lists`, $Q(b,b)=\frac nL$, so that with $\eta=L^2$ the entries to be learned are all $\frac Ln-1$.
+# ```
+#
+# ```{prf:proof}
+# By {eq}`eq-06-gradient` a sequence moves $V_{l,i}$, $i\in s$, by $\frac\eta n\sum_{a\in s}(\mathbb 1[y_a=l]-\frac1L)\frac1n$. Take the mean: $y_a=\pi(b)$ means that $b$ decides $a$, and $\Pr[i\in s]=\frac nL$. If $b$ decides anything, it is in $s$, so $Q(b,b)$ is the mean number of positions that $b$ decides; over all $b$ these add up to $n$, and by symmetry they are equal.
+# ```
+#
+# Each probability in $Q$ is one ratio {eq}`eq-06-hyper` with $I=\{a,b,i\}$ and $E$ the tokens before $b$ in $L_a$ (and 0 if $i\in E$). Nothing needs to be simulated.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+brute = -theory.objective({"w": zero, "v": zero}, tokens, labels)[1]["v"][0]
+exact = theory.first_value_step(toy.lists, toy.permutation, 4, 1.0)
+print("agrees with enumeration to 1e-12:", np.abs(brute - exact).max().item() < 1e-12)
+expected = theory.first_value_step(world.lists, world.permutation, length, n_tokens**2)
+rows = (np.arange(n_tokens)[:, None] - world.permutation.numpy()) % n_tokens
+by_offset = np.zeros(n_tokens)  # offset: output minus pi(input token)
+by_offset[rows] = expected
+drawn = [0, *offsets, *(-o for o in offsets), 1]
+print(dict(zip(drawn, by_offset[drawn].round(5).tolist())))
+
+# %% [markdown]
+# (06-experiments)=
+# ## The experiments
+#
+# ### One large step (Figure 4.1)
+#
+# *What the paper did:* $L=200$, $n=25$, the lists {eq}`eq-06-lists`, $V_0$ with entries from $\mathcal N(0,10^{-8})$, $W=0$, one step of size $\eta=L^2$, and a picture in which a diagonal stands out. How many sequences went into the step it does not say. *What is done here:* the same with fresh sequences in several runs, beside the exact expectation. *Prediction,* from {prf:ref}`prop-06-value`: on the line of the permutation $\frac Ln-1=7$;
+# six side lines, because a token that is often present *when* $b$ decides is written into $b$'s row and one that forbids it is erased; everything else just below 0.
+#
+# Under uniform attention all positions of a sequence share one output distribution, which makes the gradient two products of matrices:
+
+
+# %%
+def one_value_step(sample, v, step_size):
+    """V after one step from uniform attention on a sample of sequences."""
+    n = sample.tokens.shape[1]
+    blank, one = v.new_zeros(len(sample.tokens), len(v)), v.new_ones(())
+    x = blank.scatter_add(1, sample.tokens, one.expand(sample.tokens.shape))
+    y = world.permutation[sample.decides]
+    y = blank.scatter_add(1, y, one.expand(y.shape))  # x, y: (sequence, token)
+    output = (x @ v.T / n).softmax(1)  # (sequence, class), of every position
+    return v - step_size * (n * output - y).T @ x / (n**2 * len(x))
+
+
+def noisy_start(g):
+    """The paper's initial value matrix, entries of standard deviation 1e-4."""
+    return 1e-4 * torch.randn(n_tokens, n_tokens, generator=g)
+
+
+runs = training.generators(seed, replicas)
+stepped = torch.stack(
+    [
+        one_value_step(world.sample(one_step_sequences, g), noisy_start(g), n_tokens**2)
+        for g in runs
+    ]
+).numpy()
+found = stepped.argmax(1) == world.permutation.numpy()
+diagonal = stepped[:, rows == 0].mean(1)
+side_error = np.abs(
+    [stepped[:, rows == o % n_tokens].mean(1) - by_offset[o] for o in drawn[1:7]]
+)
+rest = ~np.isin(rows, np.array(drawn[:7]) % n_tokens)
+background = stepped[:, rest].mean(1)
+
+# %% tags=["hide-input"]
+fig, ax = plt.subplots(figsize=(7.5, 3.9))
+shown = (np.arange(n_tokens) + n_tokens // 2) % n_tokens - n_tokens // 2
+order = np.argsort(shown)
+x, line = shown[order], by_offset[order]
+measured = np.array([stepped[:, rows == o % n_tokens] for o in x])  # (offset, run, L)
+near = np.abs(x) <= 1.6 * offsets[-1]
+low, high = np.quantile(measured[near].reshape(near.sum(), -1), (0.025, 0.975), axis=1)
+ax.fill_between(x[near], low, high, color="#D55E00", alpha=0.35, lw=0)
+ax.plot(x[near], measured[near].mean((1, 2)), "o", color="#D55E00", ms=2.5)
+ax.plot(x[near], line[near], color=THEORY, lw=1)
+ax.text(1.5, by_offset[0] - 0.2, f"$L/n-1={by_offset[0]:.2f}$", va="top")
+for o in offsets:
+    ax.annotate(f"+{by_offset[o]:.2f}", (o, by_offset[o] + 0.45), ha="center")
+    ax.annotate(
+        f"{by_offset[-o]:.2f}".replace("-", "−"), (-o, by_offset[-o] - 0.8), ha="center"
+    )
+ax.set(
+    xlabel="output minus $\\pi$(input token), modulo $L$",
+    ylabel="entry of $V$ after one step",
+    ylim=(-2, by_offset[0] + 0.8),
+    title="One step writes the permutation, six faint companions, and nothing else",
+)
+figures.show(
+    fig,
+    alt="Entries of V against their offset from the permutation. A single peak at "
+    "offset 0, small positive values at three list offsets, small negative ones at "
+    "their opposites, zero elsewhere. A thin theory line passes through all the "
+    "points.",
+)
+
+# %% tags=["remove-cell"]
+others_flat = np.abs(by_offset[rest[:, 0]] - by_offset[1]).max() < 1e-9
+exact_found = (expected.argmax(0) == world.permutation.numpy()).mean()
+ledger.record(
+    "one-step-exact",
+    source="Figure 4.1, exact expectation",
+    says="After one step on the population loss every column of V is largest at the "
+    "right output",
+    kind="exact",
+    measured=by_offset[0],
+    unit="on the line of the permutation",
+    holds=bool(exact_found == 1 and abs(by_offset[0] - (n_tokens / length - 1)) < 1e-9),
+    criterion="every column, and L / n - 1 on the line to 1e-9",
+)
+ledger.record(
+    "one-step-finds-permutation",
+    source="Figure 4.1",
+    says="One step on sampled sequences shows the permutation in V",
+    kind="exact",
+    measured=100 * found.mean(),
+    unit="% of columns",
+    holds=bool(found.all()),
+    criterion="every column of every run",
+)
+# %% tags=["remove-cell"]
+off_line = np.abs(background - by_offset[rest[:, 0]].mean()).max()
+ledger.record(
+    "one-step-values",
+    source="Figure 4.1",
+    says="Its entries are the closed form's",
+    kind="exact",
+    measured=float(side_error.max()),
+    unit="largest error of a side line's mean",
+    holds=bool(
+        np.abs(diagonal - by_offset[0]).max() <= 0.1
+        and side_error.max() <= 0.05
+        and off_line <= 0.01
+    ),
+    criterion="line within 0.1, six side lines within 0.05, rest within 0.01, every "
+    "run",
+)
+
+# %% [markdown]
+# Points are means over a line of $V$ and all runs, the band holds 95 % of single entries, the thin line is {eq}`eq-06-value`. (The mean over the line of the permutation is $\frac Ln-1$ in *every* sample, since every position has exactly one deciding token.) The picture of the paper is a matter of seven numbers. Single entries scatter because a token pair meets in only one sequence out of 66; the more sequences, the narrower the band, and in the limit nothing but the line remains.
+#
+# ### When does one step suffice?
+#
+# The paper says "at least in some cases". With a closed form for any lists we can say which. Column $i$ is right when $Q(i,i)>Q(b,i)$ for all $b\ne i$. Being present is a precondition for deciding, which favours $i$ itself by a factor of about $L/n$; what works against it is a token $b$ that decides for many others. **Prediction:** sparse sequences are safe, dense ones are not, and a hub, one token that stands first in every list, spoils it once it decides more than about one position per sequence.
+
+# %%
+density = np.unique(np.geomspace(2, n_tokens * 0.8, 12).astype(int))
+reach = {}
+for m in (2, 4, 8):
+    worlds = [
+        DecisionLists.random(n_tokens, length, m, g)
+        for g in training.generators(seed, min(replicas, 4))
+    ]
+    reach[m] = np.array(
+        [
+            [
+                (
+                    theory.co_occurrence(one.lists, n).argmax(0) == np.arange(n_tokens)
+                ).mean()
+                for one in worlds
+            ]
+            for n in density
+        ]
+    )
+with_hub = world.lists.clone()
+with_hub[1:, 0] = 0  # token 0 comes first in every list but its own
+hub = np.array(
+    [
+        (theory.co_occurrence(with_hub, n).argmax(0) == np.arange(n_tokens)).mean()
+        for n in density
+    ]
+)
+
+# %% tags=["hide-input"]
+fig, ax = plt.subplots(figsize=(7.0, 3.0))
+for (m, share), color in zip(reach.items(), ("#56B4E9", "#0072B2", "#332288")):
+    ax.plot(density, 100 * share, ".", color=color, ms=3)
+    ax.plot(density, 100 * share.mean(1), "o-", color=color, label=f"random, $M={m}$")
+ax.plot(
+    density, 100 * hub, "s--", color="#D55E00", label="one token first in all lists"
+)
+ax.axvline(length, color=THEORY, lw=1, ls=":")
+ax.annotate(f" $n={length}$", (length, 3))
+ax.set(
+    xscale="log",
+    xlabel=f"tokens of a sequence, $n$ (of $L={n_tokens}$)",
+    ylabel="columns of $V$ that are right, %",
+    title="One step reads sparse sequences; it fails on dense ones and on hubs",
+)
+ax.legend(loc="lower left")
+figures.show(
+    fig,
+    alt="Share of right columns after one exact step against sequence length. For "
+    "random lists it is one hundred percent for short sequences and falls for long "
+    "ones; with a hub token it falls to near zero at much shorter lengths.",
+)
+
+# %% tags=["remove-cell"]
+safe = np.array(
+    [
+        (
+            theory.co_occurrence(
+                DecisionLists.random(n_tokens, length, list_length, g).lists, length
+            ).argmax(0)
+            == np.arange(n_tokens)
+        ).mean()
+        for g in training.generators(seed, replicas)
+    ]
+)
+ledger.record(
+    "one-step-random-lists",
+    source="Section 4.3.4, extended to random lists",
+    says="One exact step shows the permutation for other lists than the paper's, too",
+    kind="exact",
+    measured=100 * safe.mean(),
+    unit="% of columns",
+    holds=bool(safe.min() == 1),
+    criterion="every column for every set of random lists",
+)
+
+# %% [markdown]
+# At the paper's density random lists, too, are read without an error, in every run. A hub is another matter: it is the commonest label whatever token one looks at, and one step from uniform attention cannot tell "occurs together" from "decides".
+#
+# ### Theorem 4.3 on exact populations
+#
+# *The paper* has no experiment on its theorems. *Here* they are run as stated. The left panel has small worlds in which all sequences are listed, with random lists and **random distributions**: three in ten sequences never occur, the others have weights between 0.1 and 1. From each distribution we compute $\delta$, from it the theorem's $c$, and the step $1/\bar\lambda$ from {prf:ref}`lem-06-curvature`; nothing is tuned. The right panel has uniform sequences, on which {prf:ref}`prop-06-column` reaches any size. *Prediction:* all get there within the bound; how far within, the theorem does not say.
+
+
+# %%
+def random_population(n_tokens, length, list_length):
+    """Random lists and random distributions over all sequences, one a replica."""
+    gens = training.generators(seed, replicas)
+    worlds = [DecisionLists.random(n_tokens, length, list_length, g) for g in gens]
+    tokens, labels, decides = every_sequence(worlds)
+    count = (tokens.shape[1],)
+    chance = torch.stack([torch.rand(count, generator=g).double() for g in gens])
+    weight = torch.where(chance < 0.3, 0.0, (chance - 0.3) / 0.7 * 0.9 + 0.1)
+    probability = weight / weight.sum(1, keepdim=True)
+    values = torch.stack([one.value_matrix() for one in worlds])
+    return tokens, labels, decides, probability, values
+
+
+def mistakes(tokens, labels, probability):
+    """A probe: the probability of misclassified positions."""
+
+    def probe(p):
+        one = theory.forward_backward(p["w"], p["v"], tokens, labels)
+        wrong = theory.misclassified(one.logits, labels).double().mean(-1)
+        return (wrong * probability).sum(1)
+
+    return probe
+
+
+# %% [markdown]
+# Everything the theorem asks for is computed from the population, and nothing else is chosen:
+
+# %%
+small_runs = {}
+for size in ((6, 3, 2), (8, 4, 3), (10, 4, 3)):
+    tokens, labels, decides, probability, values = random_population(*size)
+    delta = theory.least_triple(size[0], tokens, decides, probability)
+    c = theory.needed_scale(size[0], size[1], delta)
+    share = theory.token_share(size[0], tokens, probability)
+    curvature = theory.smoothness(c, share)
+    wrong = mistakes(tokens, labels, probability)
+    batch = (tokens, labels, probability)
+    run = training.fit(
+        theory.objective,
+        {"w": torch.zeros_like(values), "v": c[:, None, None] * values},
+        batch,
+        steps=exact_steps,
+        optimizer=training.GD(1 / curvature, rates={"v": 0.0}),
+        probes={
+            "wrong": wrong,
+            "slope": lambda p: theory.objective(p, *batch)[1]["w"].square().sum((1, 2)),
+        },
+        log_at=range(exact_steps + 1),
+        until=lambda p, loss: wrong(p) == 0,
+    )
+    small_runs[size] = run, theory.step_bound(size[2], curvature, size[0]).numpy()
+
+# %% tags=["hide-input"]
+imperfect, small_bound, small_done, pull, rises = [], [], [], [], []
+for size, (run, most) in small_runs.items():
+    wrong = run.log["wrong"] > 0
+    imperfect.append(wrong.sum(0).numpy())
+    small_bound.append(most)
+    small_done.append(~wrong[-1].numpy())
+    needed = np.log(size[0]) ** 2 / (16 * size[2])
+    pull.append((run.log["slope"] / needed)[wrong].min().item())
+    rises.append(run.log["loss"].diff(dim=0).max().item())
+imperfect, small_bound, small_done = map(np.array, (imperfect, small_bound, small_done))
+
+
+def uniform_run(size, scales, most_steps):
+    """Exact descent on uniform sequences, one replica a scale c; steps and bounds."""
+    problem, c = theory.ColumnPopulation(*size), torch.tensor(scales).double()
+    curvature = theory.smoothness(c, 1 / size[0])
+    run = training.fit(
+        problem,
+        column_start(len(c), size[2]),
+        (c,),
+        steps=most_steps,
+        optimizer=training.GD(
+            1 / curvature / size[0], rates={"outside": 1 / (size[0] - size[2])}
+        ),
+        probes={"margin": problem.margin},
+        log_at=sorted({*np.geomspace(1, most_steps, 400).astype(int), *range(21)}),
+        until=lambda p, loss: problem.margin(p) > 0,
+    )
+    steps = [run.steps[row.argmax()] for row in (run.log["margin"].T > 0).int().numpy()]
+    done = (run.log["margin"][-1] > 0).numpy()
+    return np.array(steps), theory.step_bound(size[2], curvature, size[0]).numpy(), done
+
+
+# %% [markdown]
+# On uniform sequences the same, with three values of $c$: the theorem's, and two that are too small for it.
+
+# %%
+uniform_sizes = {
+    (6, 3, 2): "o",
+    (8, 4, 3): "s",
+    (10, 4, 3): "D",
+    (n_tokens, length, list_length): "*",
+}
+uniform_runs = {}
+for size in uniform_sizes:
+    c = theory.needed_scale(*size[:2], theory.triple_probability(*size))
+    uniform_runs[size] = (c, *uniform_run(size, [10.0, 30.0, c], exact_steps))
+    steps = uniform_runs[size][1]
+    print(
+        size, f"theorem's c = {c:.3g}, steps at c = 10, 30 and there:", steps.tolist()
+    )
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.0, 2.9), sharex=True, sharey=True)
+span = np.array([1, 1e13])
+for ax in axes:
+    ax.plot(span, span, color=THEORY, lw=1)
+    ax.set(xscale="log", yscale="log", xlim=(1, 1e13), ylim=(0.7, 2e5))
+    ax.set_xlabel("the theorem's bound, steps")
+axes[0].annotate("as many as allowed", (3e1, 5e1), rotation=62, fontsize=9)
+for size, steps, most in zip(small_runs, imperfect, small_bound):
+    style = {"marker": uniform_sizes[size], "s": 30}
+    axes[0].scatter(most, np.maximum(steps, 1), label=str(size), **style)
+for size, (_, steps, most, _) in uniform_runs.items():
+    style = {"marker": uniform_sizes[size], "s": 60}
+    color = "#D55E00"
+    axes[1].scatter(most[:2], steps[:2], facecolors="none", edgecolors=color, **style)
+    axes[1].scatter(most[2:], steps[2:], color=color, label=str(size), **style)
+axes[0].set(ylabel="steps with a mistake", title="random distributions")
+axes[1].set_title("uniform; hollow: $c=10$ and $30$")
+for ax, where in zip(axes, ("upper right", "center")):
+    ax.legend(title="$(L,n,M)$", loc=where, fontsize=8, title_fontsize=8)
+figures.show(
+    fig,
+    title="Descent keeps the theorem's promise with many orders of magnitude to spare",
+    alt="Steps needed against the bound, log scales, two panels with the diagonal "
+    "drawn. All filled points lie far below the diagonal. Two hollow stars, the "
+    "paper's size with scales smaller than the theorem's, lie above it.",
+)
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "w-perfect-in-time",
+    source="Theorem 4.3",
+    says="With the theorem's c and step, descent classifies every sequence perfectly "
+    "in time",
+    kind="exact",
+    measured=float((imperfect / small_bound).max()),
+    paper="< 1",
+    unit="of the allowed steps, at most",
+    holds=bool(small_done.all() and (imperfect < small_bound).all()),
+    criterion="every set of lists and distribution, within the bound",
+)
+ledger.record(
+    "mistakes-make-gradients",
+    source="Theorem 4.3, proof",
+    says="While anything is misclassified the squared gradient exceeds log^2 L / (16 "
+    "M)",
+    kind="exact",
+    measured=min(pull),
+    paper="> 1",
+    unit="times that, at least",
+    holds=min(pull) > 1,
+    criterion="> 1 at every such step of every run",
+)
+# %% tags=["remove-cell"]
+ledger.record(
+    "loss-never-rises",
+    source="Theorem 4.3, proof",
+    says="With the step 1 / lambda the population loss never rises",
+    kind="exact",
+    measured=max(rises),
+    unit="largest rise",
+    holds=max(rises) <= 1e-9,
+    criterion="<= 1e-9 at every step of every run",
+)
+pilots = [uniform_runs[size] for size in list(uniform_sizes)[:3]]
+ledger.record(
+    "w-uniform-small",
+    source="Theorem 4.3",
+    says="On small uniform worlds the same holds, for c = 10, 30 and the theorem's",
+    kind="exact",
+    measured=max(steps.max() for _, steps, _, _ in pilots),
+    unit="steps at most",
+    holds=all(done.all() and (steps <= most).all() for _, steps, most, done in pilots),
+    criterion="every world and c, within the bound",
+)
+# %% tags=["remove-cell"]
+_, steps, most, done = uniform_runs[n_tokens, length, list_length]
+ledger.record(
+    "w-perfect-at-full-size",
+    source="Theorem 4.3",
+    says="The same with L, n and lists of Figure 4.1 and the theorem's c, on the "
+    "exact population",
+    kind="exact",
+    measured=int(steps[2]),
+    paper=f"<= {most[2]:.2g}",
+    unit="steps",
+    holds=bool(done[2] and steps[2] <= most[2]),
+    criterion="within the bound",
+)
+
+# %% [markdown]
+# Each point on the left is one world. From a few steps to a few hundred are needed, more where some triple is rare, and the bound allows $10^6$ to $10^{10}$: it adds up the smallest pull that a mistake can have, while most are much stronger (the ledger has the factor by which the squared gradient exceeds what the proof uses).
+#
+# On the right the theorem's condition on $c$ shows. Where $c$ is the theorem's (filled), steps lie far to the right of the line. The two hollow stars have the paper's size and $c=10$ and 30; they are *above* it. Descent gets there as well, in about the same number of steps, but the formula $32M\lambda/\log L$ no longer bounds them: $\lambda$ shrinks like $c^2$, and the gradient that a mistake guarantees shrinks, too. Small $c$ is not where learning fails, only where this proof does.
+#
+# ### Theorem 4.3 at the thesis's size, from samples
+#
+# *Here:* one column by {prf:ref}`prop-06-column`, but with fresh random sequences at every step, as one would train. By the symmetry of {eq}`eq-06-lists` one column $w\in\mathbb R^L$ stands for all of $W$, and in $V$ one row of entries by offset, $V_{l,i}=v_{l-\pi(i)}$, for all of $V$. The logits are then a circular convolution of $v$ with attention, and *one* small module serves this and the next experiments. A step on it is $\eta/L$.
+
+
+# %%
+class Column(nn.Module):
+    """The position of token 0 in a shift-symmetric Transformer; logits by offset."""
+
+    def __init__(self, n_tokens):
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(n_tokens))
+        self.v = nn.Parameter(torch.zeros(n_tokens))
+
+    def forward(self, tokens):  # (sequence, token)
+        p = self.w[tokens].softmax(-1)
+        dense = p.new_zeros(len(tokens), len(self.v)).scatter(1, tokens, p)
+        spectrum = torch.fft.rfft(dense) * torch.fft.rfft(self.v)
+        return torch.fft.irfft(spectrum, n=len(self.v))  # (sequence, class)
+
+
+def column_loss(logits, tokens, target):
+    return nn.functional.cross_entropy(logits(tokens), target)
+
+
+def draw(n, g):
+    """Sequences that hold token 0, and the token that decides its label."""
+    sample = world.sample(n, g, containing=0)
+    return sample.tokens, sample.decides[:, 0]
+
+
+column_objective = training.stacked(Column(n_tokens), column_loss)
+test_tokens, test_target = (
+    part.to(device)
+    for part in draw(n_test, torch.Generator().manual_seed(seed + 10**6))
+)
+
+
+# %% [markdown]
+# Before it is used: on a shift-symmetric world small enough to list, its gradients must be $L$ times those of the full matrices, which is what turns a step $\eta$ into $\eta/L$.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+ring = DecisionLists.shifted(9, 4, (1, 3), shift=4)
+tokens, labels, decides = every_sequence([ring])
+g = torch.Generator().manual_seed(seed)
+turns = (torch.arange(9)[:, None] - torch.arange(9)) % 9  # row minus column
+w, v = torch.randn(2, 9, generator=g, dtype=torch.float64)
+full_v = v[(torch.arange(9)[:, None] - ring.permutation) % 9]
+_, full = theory.objective({"w": w[turns][None], "v": full_v[None]}, tokens, labels)
+holds_0 = tokens[0, :, 0] == 0  # sets are sorted: token 0 stands first
+column = Column(9).double()
+column.load_state_dict({"w": w, "v": v})
+column_loss(column, tokens[0, holds_0], decides[0, holds_0, 0]).backward()
+error = (column.w.grad - 9 * full["w"][0][:, 0]).abs().max().item()
+print("W: one column is enough, to 1e-12:", error < 1e-12)
+shifted_entries = full["v"][0][(torch.arange(9) + ring.permutation[0]) % 9, 0]
+error = (column.v.grad - 9 * shifted_entries).abs().max().item()
+print("V: so is one column of entries by offset:", error < 1e-12)
+
+
+# %%
+def column_error(p):
+    """Share of fresh sequences in which token 0 is misclassified."""
+    x = test_tokens.expand(len(p["w"]), -1, -1)
+    logits = training.predict(Column(n_tokens), p, x, chunk=n_test)
+    return theory.misclassified(logits, test_target.expand(len(x), -1)).double().mean(1)
+
+
+def column_margin(p):
+    """By how much the column is ordered like its list."""
+    columns = p["w"][..., None].expand(-1, -1, 1)
+    lists = world.lists[:1].to(device).expand(len(columns), 1, -1)
+    return theory.list_margin(columns, lists)[:, 0]
+
+
+def train_column(v, steps, step, batch, copies, rates, log_every=4):
+    """Train copies of the column from w = 0 and the values v, on fresh sequences."""
+    start = {"w": torch.zeros(copies, n_tokens), "v": v.float().expand(copies, -1)}
+    return training.fit(
+        column_objective,
+        {name: part.contiguous().to(device) for name, part in start.items()},
+        training.Fresh(draw, batch, training.generators(seed, copies), device=device),
+        steps=steps,
+        optimizer=training.GD(step, rates=rates),
+        probes={
+            "error": column_error,
+            "margin": column_margin,
+            "w": lambda p: p["w"],
+            "drift": lambda p: (p["v"] - v.to(p["v"])).abs().amax(1),
+        },
+        log_at=sorted({*range(0, steps, log_every), steps}),
+    )
+
+
+# %%
+delta_line = torch.zeros(n_tokens)
+delta_line[0] = 1.0  # V = c P in offsets
+sampled = train_column(
+    scale * delta_line,
+    column_steps,
+    column_step,
+    column_batch,
+    replicas,
+    {"v": 0.0},
+    2,
+)
+
+
+def exact_column(c, step, steps):
+    """The same descent on the exact population, with its error at every step."""
+    return training.fit(
+        population,
+        column_start(1, list_length),
+        (torch.tensor([c], dtype=torch.float64),),
+        steps=steps,
+        optimizer=training.GD(step, rates={"outside": 1 / (n_tokens - list_length)}),
+        probes={"error": population.error, "margin": population.margin},
+        log_at=range(steps + 1),
+    )
+
+
+exact_run = exact_column(scale, column_step, column_steps)
+careful, hasty = (exact_column(scale, s * column_step, 400) for s in (1, 10))
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 3, figsize=(7.0, 2.7), width_ratios=(1, 1, 1.15))
+for ax, name in ((axes[0], "loss"), (axes[1], "error")):
+    ax.plot(sampled.steps, sampled.log[name], color=ARMS["W"], lw=0.9, alpha=0.6)
+    ax.plot(exact_run.steps, exact_run.log[name][:, 0], color=THEORY, lw=1.6, ls="--")
+    ax.set(xlabel="step", ylabel=name, title=f"$c={scale:g}$: {name}")
+axes[0].annotate("dashed: exact\npopulation", (0.4, 0.8), xycoords="axes fraction")
+for run, times, color in ((careful, 1, ARMS["W"]), (hasty, 10, "#D55E00")):
+    axes[2].plot(run.steps + 1, run.log["error"][:, 0], color=color)
+    place = (0.02, 0.1) if times == 1 else (0.3, 0.8)
+    style = {"fontsize": 9, "color": color, "xycoords": "axes fraction"}
+    axes[2].annotate(f"step {times * column_step:g}", place, **style)
+axes[2].set(xscale="log", xlabel="step + 1", title="error, exact")
+for ax in axes[1:]:
+    ax.set_ylim(-0.03, 1.03)
+figures.show(
+    fig,
+    title="Every run sorts its list; too long a step forgets the question for a while",
+    alt="Three panels. Loss and error of all sampled runs fall to zero within the "
+    "first tens of steps around a dashed exact curve. A short step reaches zero error "
+    "soon; a ten times larger one stays at high error much longer.",
+)
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "columns-sorted-at-full-size",
+    source="Theorem 4.3, at the size of Figure 4.1",
+    says="Trained on fresh sequences, the column is ordered exactly like its list, so "
+    "that every sequence is classified perfectly",
+    kind="exact",
+    measured=sampled.log["margin"][-1].min().item(),
+    unit="smallest gap over all runs",
+    holds=bool(
+        (sampled.log["margin"][-1] > 0).all() and (sampled.log["error"][-1] == 0).all()
+    ),
+    criterion="gap > 0 and no error on fresh sequences, every run",
+)
+by_forty = np.searchsorted(sampled.steps, min(40, column_steps))
+ledger.record(
+    "error-gone-early",
+    source="Theorem 4.3, at the size of Figure 4.1",
+    says="The error is gone within 40 steps",
+    kind="exact",
+    measured=sampled.log["error"][by_forty].max().item(),
+    unit="error on fresh sequences",
+    holds=bool((sampled.log["error"][by_forty] == 0).all()),
+    criterion="0 at step 40 in every run",
+)
+# %% tags=["remove-cell"]
+late = slice(20, 100)
+ledger.record(
+    "steps-must-be-short",
+    source="Theorem 4.3, step size",
+    says="With a step far above 1 / lambda the loss rises and the error stays",
+    kind="exact",
+    measured=hasty.log["error"][late].median().item(),
+    unit="median error from step 20 to 100, ten times the step",
+    holds=bool(
+        hasty.log["loss"].max() > hasty.log["loss"][0, 0]
+        and hasty.log["error"][late].median() > 0.5
+        and careful.log["loss"].diff(dim=0).max() <= 1e-9
+        and careful.log["error"][late].max() == 0
+    ),
+    criterion="long step: loss above its start, median error > 0.5; short step: loss "
+    "never rises, error 0",
+)
+
+# %% [markdown]
+# An ordered column is more than a small test error: by {eq}`eq-06-order` it classifies *every* one of the $10^{31}$ sequences. On the right is what the condition $\eta\le1/\lambda$ is for. At $c=200$ a step of 0.05 descends all the way; with 0.5 the own token is thrown to the top and then far below the rest, the softmax saturates, and the way back takes more than a hundred steps. It does come back, which the theorem does not promise: {prf:ref}`lem-06-direction` does not mind where the weights are, but the descent lemma does mind how long the steps are.
+
+# %% tags=["hide-input"]
+opening, axes = plt.subplots(1, 2, figsize=(7.0, 3.2), width_ratios=(1.05, 1))
+crisp = {"cmap": "RdBu_r", "vmin": -3, "vmax": 3, "interpolation": "none"}
+image = axes[0].imshow(np.round(stepped[0]), **crisp)
+axes[0].set(xlabel="input token $i$", ylabel="output $l$")
+axes[0].set_title("$V$ after one step from noise")
+axes[0].grid(False)
+opening.colorbar(image, ax=axes[0], shrink=0.75, label="entry of $V$, at most 3")
+path, inside = sampled.log["w"].cpu(), world.lists[0]  # (step, run, token)
+beside = torch.ones(n_tokens, dtype=torch.bool).scatter(0, inside, False)
+axes[1].plot(sampled.steps, path[:, :, beside].amax(-1), color=OUTSIDE, lw=0.8)
+for j, token in enumerate(inside):
+    axes[1].plot(sampled.steps, path[:, :, token], color=ENTRY[j], lw=0.9, alpha=0.8)
+for j, name in enumerate(("first", "second", "third", "own")):
+    end = (column_steps, path[-1][:, inside[j]].mean())
+    axes[1].annotate(f" {name}", end, color=ENTRY[j], va="center")
+axes[1].annotate(" others", (column_steps, path[-1][:, beside].max()), color=OUTSIDE)
+axes[1].set(
+    xlabel="step on $W$", ylabel="attention weight", xlim=(0, 1.25 * column_steps)
+)
+axes[1].set_title("one column of $W$, $V=cP$ fixed")
+figures.show(
+    opening,
+    glue="06-opening",
+    title="One step writes down $V$; descent then sorts every list in $W$",
+    alt="Left, a heat map of the value matrix after one step, with one strong "
+    "diagonal and six faint lines. Right, attention weights of one token over "
+    "training; its four list entries end in the order of the list, all other tokens "
+    "stay below zero.",
+)
+
+# %% [markdown]
+# The right half of the picture is the derivation in motion. The own token shoots up first, as {eq}`eq-06-first` says, is overtaken, and comes to rest in its place, the last of the four; everything that is not in the list stays below zero.
+#
+# ### Theorem 4.4: values that are nearly right
+#
+# *Here:* $V_0=cP$ plus uniform noise from $[-\frac\epsilon2,\frac\epsilon2]$ in every entry, both matrices trained. On small uniform worlds every sequence is listed, $c$ runs from 10 to the theorem's own value (with $\delta$ the probability of one token set, Assumption 4.4), and the step is again the proven $1/\bar\lambda$; at the thesis's size one column is sampled, with noise by offset. *Prediction:* perfect within the bound for the theorem's $c$, and no entry of $V$ leaves $[-\epsilon,\epsilon]$ around $cP$.
+
+
+# %%
+def joint_run(size, c):
+    """Train W and V on all sequences until everything is right."""
+    gens = training.generators(seed, replicas)
+    worlds = [DecisionLists.random(*size, g) for g in gens]
+    tokens, labels, _ = every_sequence(worlds)
+    values = torch.stack([c * one.value_matrix() for one in worlds])
+    noise = torch.stack([torch.rand(values[0].shape, generator=g) for g in gens])
+    start = {"w": torch.zeros_like(values), "v": values + epsilon * (noise - 0.5)}
+    curvature = theory.joint_smoothness(c, epsilon, *size[:2])
+    wrong = mistakes(tokens, labels, torch.full(tokens.shape[:2], 1 / tokens.shape[1]))
+    run = training.fit(
+        theory.objective,
+        start,
+        (tokens, labels),
+        steps=min(exact_steps, 2000),
+        optimizer=training.GD(1 / curvature),
+        probes={"wrong": wrong, "far": lambda p: (p["v"] - values).abs().amax((1, 2))},
+        log_at=range(min(exact_steps, 2000) + 1),
+        until=lambda p, loss: wrong(p) == 0,
+    )
+    bound = theory.step_bound_joint(curvature, epsilon, run.log["loss"][0].numpy())
+    return run, bound
+
+
+# %%
+start_loss = 1.5 + epsilon  # above log 4 and the noise
+delta = theory.subset_probability(8, 4, 4)
+joint_c = 1.01 * theory.needed_scale_joint(4, delta, 3, epsilon, start_loss)
+joint_cases = [(8, 4, 3, 10.0), (8, 4, 3, 100.0), (10, 5, 4, 50.0), (8, 4, 3, joint_c)]
+joint_runs = [joint_run(case[:3], max(case[3], 5 * epsilon)) for case in joint_cases]
+for case, (run, _) in zip(joint_cases, joint_runs):
+    steps = (run.log["wrong"] > 0).sum(0)
+    print(
+        f"{case[:3]}, c = {case[3]:.3g}: {int(steps.min())} to {int(steps.max())} steps"
+    )
+g = torch.Generator().manual_seed(seed)
+noisy_line = joint_scale * delta_line + epsilon * (
+    torch.rand(n_tokens, generator=g) - 0.5
+)
+joint_column = train_column(
+    noisy_line, column_steps, column_step, column_batch, replicas, {}
+)
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.0, 2.9))
+for j, (case, (run, _)) in enumerate(zip(joint_cases, joint_runs)):
+    color = sns.color_palette("viridis", 5)[j]
+    axes[0].plot(run.log["far"], color=color, lw=0.8)
+    word = f"$c={case[3]:.3g}$" if case[3] < 1000 else "theorem's $c$"
+    axes[0].plot([], color=color, label=f"{case[:3]}, {word}")
+axes[0].axhline(epsilon, color=THEORY, lw=1)
+axes[0].axhline(epsilon / 2, color=THEORY, lw=1, ls=":")
+for text, y in (("$\\epsilon$: the limit", 1.02), ("$\\epsilon/2$: the start", 0.53)):
+    axes[0].annotate(text, (0.55, y * epsilon), xycoords=("axes fraction", "data"))
+axes[0].set(xlabel="step", ylabel="largest entry of $|V_t-cP|$")
+axes[0].set_ylim(0, 1.25 * epsilon)
+axes[0].legend(fontsize=7, loc="lower right")
+axes[0].set_title("small worlds: $V$ hardly moves")
+axes[1].plot(
+    joint_column.steps, joint_column.log["error"], color=ARMS["V, then both"], lw=0.9
+)
+axes[1].set(xlabel="step", ylabel="error on fresh sequences", ylim=(-0.03, 1.03))
+axes[1].set_title(f"thesis's size, $c={joint_scale:g}$: all runs")
+figures.show(
+    fig,
+    title="From nearly right values, training both matrices works, and $V$ stays near",
+    alt="Left: the largest deviation of V from c P over steps for four small "
+    "settings; it stays near epsilon over two, below the line epsilon. Right: the "
+    "error of all sampled runs at full size falls to zero within the steps shown.",
+)
+
+# %% tags=["remove-cell"]
+done = [(run.log["wrong"][-1] == 0).all().item() for run, _ in joint_runs]
+farthest = max(run.log["far"].max().item() for run, _ in joint_runs)
+steps = (joint_runs[-1][0].log["wrong"] > 0).sum(0).numpy()
+ledger.record(
+    "both-perfect-in-time",
+    source="Theorem 4.4",
+    says="With the theorem's c and step, training W and V classifies every sequence "
+    "perfectly in time",
+    kind="exact",
+    measured=int(steps.max()),
+    paper="within the bound",
+    unit="steps at most",
+    holds=bool(done[-1] and (steps <= joint_runs[-1][1]).all()),
+    criterion="every run, within the bound",
+)
+ledger.record(
+    "both-perfect-small-scale",
+    source="Theorem 4.4",
+    says="The same for c = 10, 50, 100, which the theorem does not cover",
+    kind="scaled",
+    measured=100 * float(np.mean(done[:3])),
+    unit="% of settings",
+    holds=all(done[:3]),
+    criterion="every sequence right in every run",
+)
+# %% tags=["remove-cell"]
+ledger.record(
+    "values-stay-near",
+    source="Lemma 4.1",
+    says="No entry of V leaves the range epsilon around c P until all is right",
+    kind="exact",
+    measured=farthest / epsilon,
+    paper="<= 1",
+    unit="epsilon",
+    holds=farthest <= epsilon,
+    criterion="<= epsilon in every run",
+)
+line = joint_column.params["v"].cpu() - joint_scale * delta_line
+ledger.record(
+    "both-at-full-size",
+    source="Theorem 4.4, at the size of Figure 4.1",
+    says="One sampled column and its values, trained together from nearby, classify "
+    "fresh sequences perfectly",
+    kind="scaled",
+    measured=joint_column.log["error"][-1].max().item(),
+    unit="error on fresh sequences",
+    holds=bool(
+        (joint_column.log["error"][-1] == 0).all() and line.abs().max() <= epsilon
+    ),
+    criterion="0 in every run, V within epsilon",
+)
+
+# %% [markdown]
+# Training stops when all is right, after at most some tens of steps, long before $V$ could have used its allowance; the theorem's own $c$ (about two hundred thousand here) needs no more than $c=100$.
+#
+# ### Is attention needed?
+#
+# With $W=0$ every position of a sequence gets the same prediction. Its accuracy is then at most the mean share of the commonest label,
+#
+# $$
+# \mathbb E_s\,\max_l\frac{\#\{\text{positions of } s \text{ with label } l\}}n ,
+# $$ (eq-06-share)
+#
+# which is computed exactly where sequences can be listed. *The comparison is ours:* the same worlds, once with $V$ alone trained (a convex problem) and once with $W$ alone, $V=P$ times 10.
+
+# %%
+ablation = {}
+for size in ((8, 4, 3), (12, 3, 3)):
+    worlds = [
+        DecisionLists.random(*size, g) for g in training.generators(seed, replicas)
+    ]
+    tokens, labels, _ = every_sequence(worlds)
+    values = torch.stack([one.value_matrix(10.0) for one in worlds])
+    zero = torch.zeros_like(values)
+    accuracy = {}
+    for name, v, fixed, step in (("V", zero, "w", 20.0), ("W", values, "v", 3.0)):
+        run = training.fit(
+            theory.objective,
+            {"w": zero, "v": v},
+            (tokens, labels),
+            steps=uniform_steps,
+            optimizer=training.GD(step, rates={fixed: 0.0}),
+        )
+        logits = theory.forward_backward(
+            **run.params, tokens=tokens, labels=labels
+        ).logits
+        accuracy[name] = (logits.argmax(-1) == labels).double().mean((1, 2)).numpy()
+    accuracy["bound"] = theory.uniform_attention_accuracy(labels).numpy()
+    ablation[size] = accuracy
+sample = world.sample(n_test, torch.Generator().manual_seed(seed))
+full_share = theory.uniform_attention_accuracy(world.permutation[sample.decides]).item()
+print(f"bound at the thesis's size, by sampling: {full_share:.2f}")
+
+# %% tags=["hide-input"]
+fig, ax = plt.subplots(figsize=(7.5, 3.1))
+for j, accuracy in enumerate(ablation.values()):
+    spread = np.linspace(-0.18, 0.18, replicas)
+    ax.plot(j + spread, accuracy["V"], "o", color=ARMS["V"], ms=5)
+    ax.plot(j + spread, accuracy["W"], "s", color=ARMS["W"], ms=5)
+    for x, bound in zip(j + spread, accuracy["bound"]):
+        ax.plot([x - 0.02, x + 0.02], [bound, bound], color=THEORY, lw=1.6)
+ax.annotate("$W$ trained", (-0.15, 0.93), color=ARMS["W"])
+ax.annotate("$V$ trained under uniform attention;\nbars: the bound", (-0.18, 0.66))
+ax.set(ylabel="accuracy", ylim=(0.35, 1.04), xticks=range(len(ablation)))
+ax.set_xticklabels([f"$L={s[0]},\\ n={s[1]},\\ M={s[2]}$" for s in ablation])
+ax.set_title("Without attention no values are good enough")
+figures.show(
+    fig,
+    alt="Accuracies in two small worlds. With W trained all runs reach one; with V "
+    "alone all lie at about one half, each just at or below a bar that marks its "
+    "exact bound.",
+)
+
+# %% tags=["remove-cell"]
+slack = min((a["bound"] - a["V"]).min() for a in ablation.values())
+best = min(a["W"].min() for a in ablation.values())
+ledger.record(
+    "attention-is-needed",
+    source="Section 4.4, made exact",
+    says="The task needs token-to-token attention",
+    kind="exact",
+    measured=max(a["bound"].max() for a in ablation.values()),
+    unit="best possible accuracy under uniform attention",
+    holds=bool(slack >= -1e-12 and best == 1),
+    criterion="V alone never above its bound, W alone perfect, in every run and world",
+)
+
+# %% [markdown]
+# Training $V$ alone comes close to its bound (points and bars), which is about one half in these worlds and far less at the thesis's size.
+#
+# ### Beyond the theorems: from noise to the end (ours)
+#
+# The paper suggests that the large step and the local theorem might be joined into a proof from random initialisation. Can they be joined in practice? Three arms at the thesis's size, all from $W=0$ with the same steps: the large step of Figure 4.1 and then $W$ alone; the large step and then both; and both from the beginning, without the large step. After it $V$ is not near $cP$ in the theorem's sense, since the side lines are a tenth of the diagonal. *Prediction:* the first arm works. For the others we had none.
+
+# %%
+after_step = torch.tensor(by_offset)
+extension = {}
+for name, v, rates in (
+    ("V, then W", after_step, {"v": 0.0}),
+    ("V, then both", after_step, {}),
+    ("both", torch.zeros(n_tokens), {}),
+):
+    extension[name] = train_column(
+        v,
+        extension_steps // (3 if name == "V, then W" else 1),
+        extension_step,
+        extension_batch,
+        extension_replicas,
+        rates,
+        10,
+    )
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 3, figsize=(7.0, 2.7), sharey=True)
+for ax, (name, run) in zip(axes, extension.items()):
+    ax.plot(run.steps, run.log["error"], color=ARMS[name], lw=1.1)
+    ax.set(title=name if name != "both" else "both from the start", xlabel="step")
+    ax.set_ylim(-0.03, 1.03)
+    ax.axhline(population.probability[1:].sum(), color=OUTSIDE, lw=1, ls=":")
+axes[0].set_ylabel("error on fresh sequences")
+axes[2].annotate(
+    "answer: itself, always", (0.3, 0.36), xycoords="axes fraction", fontsize=9
+)
+figures.show(
+    fig,
+    title="All roads end at zero error, and rest on the same plateau on the way",
+    alt="Errors of several runs over steps in three panels. All start near one, drop "
+    "to a plateau at about a third marked by a dotted line, and end at zero, soonest "
+    "in some arms and after a long rest in others.",
+)
+
+# %% tags=["remove-cell"]
+for name, id in (
+    ("V, then W", "value-step-then-w"),
+    ("V, then both", "value-step-then-both"),
+    ("both", "both-from-noise"),
+):
+    last = extension[name].log["error"][-1]
+    ledger.record(
+        id,
+        source="Section 4.3.4, extended",
+        says={
+            "V, then W": "After the large step on V, training W alone ends in "
+            "perfect classification and sorted columns",
+            "V, then both": "After it, training W and V together does, too",
+            "both": "And so does training both from the start, without the large step",
+        }[name],
+        kind="scaled",
+        measured=last.max().item(),
+        unit="error on fresh sequences, worst run",
+        holds=bool((last == 0).all() and (extension[name].log["margin"][-1] > 0).all()),
+        criterion="0, and the column in the order of its list, in every run",
+    )
+
+# %% [markdown]
+# The dotted line is the error of a token that attends only to itself: right whenever nothing else of its list is present. All arms find this answer first, because it is the commonest, and rest there. With $V$ held fixed the rest is short. When $V$ is trained along, it makes itself at home on the plateau, strengthening what pays at the moment, and the rest is longer; but it ends. The large step is thus a head start rather than a necessity, and not even always that: with `-p extension_step=5` it leads deeper into the plateau, and in ten pilot runs it took 170 to 350 steps to get out, against 150 to 180 without it.
+#
+# (06-held-up)=
+# ## What held up
+#
+# The criteria were written down before these runs; steps and batch sizes were fixed on pilot runs with other seeds. One choice was changed by them: with a step of 5 in the last experiment, 320 steps were not always enough for the arm "V, then both", and the step is now 4. (The cells that record the claims are left out of the page; they are in the notebook.)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+ledger.show()
+
+# %% [markdown]
+# **Holds, exactly.** The key lemma, sequence by sequence; both theorems, with the constants they print and a step size that is proven rather than measured; the one-step picture, entry by entry. That columns end up sorted is not a tendency but a certificate: an ordered column is right on every sequence.
+#
+# **Holds, and is loose.** Bounds of $10^6$ to $10^{12}$ steps against a few to a few thousand. Two sources can be named. The proof charges every mistake as if it had probability $\delta$ and attention $\frac1{2n}$, and $\lambda$ is bounded for the worst weights on the way.
+#
+# **Needs its condition, in the proof only.** For $c$ well below $4n^2\log L/\delta$ the formula for the number of steps is exceeded (hollow stars), while descent goes on working.
+#
+# **At least in some cases, and here is which.** One step reveals $P$ when sequences are sparse and no token is a hub.
+#
+# **Only scaled.** The runs at the thesis's size that train $V$ along use its shift symmetry, and noise that shares it. Entry-wise noise is run on the small worlds.
+#
+# **Unclear in the text.** The definition $f(i)=i\bmod(L+1)$ is no permutation of $[L]$; the text speaks of gradient flow where everything is discrete; where $\lambda_{\max}$ is to be taken is left open; some displays lose factors. See the [errata page](../book/errata.md).
+#
+# **Open.** A proof for any of the three arms of the last experiment. {prf:ref}`prop-06-column` reduces the first, without side lines, to five numbers.
+
+# %% [markdown]
+# (06-not-run)=
+# ## Not run here
+#
+# | What the paper has or suggests | Why not by default | What runs it |
+# |---|---|---|
+# | Figure 4.1 with a huge batch | the exact expectation is better; sampling shows the noise | `mvnb run 06 --preset paper` takes 400,000 sequences a run |
+# | Theorem 4.3 with $c$ beyond this page's sizes | exact, but many steps | `mvnb run 06 -p n_tokens=1000 -p length=50 -p exact_steps=200000` |
+# | Theorem 4.4 at $L=200$ with noise in every entry | 80,000 parameters and no symmetry; the small worlds have it | not offered |
+# | Other data distributions than uniform at $L=200$ | the paper runs none; small worlds have random ones | not offered |
+# | A proof from random initialisation | open | the three arms above |
+
+# %% [markdown]
+# (06-try)=
+# ## Try it
+#
+# ```{exercise}
+# :label: ex-06-pair
+#
+# By hand: a world with $M=2$ and uniform sequences. Show from {eq}`eq-06-first` that after the first step $w_1>w_2$, the right order, if and only if $\binom{L-2}{n-2}\bigl(1-\frac1n\bigr)+\frac1n\binom{L-1}{n-1}>\binom{L-2}{n-1}$, and find the smallest $n$ for $L=200$.
+# ```
+#
+# ```{solution} ex-06-pair
+# :class: dropdown
+#
+# For the first entry, $\Pr[a\in s,\ a_1\text{ decides}]=\Pr[a,a_1\in s]$, so that the bracket is $(1-\frac1n)\binom{L-2}{n-2}/\binom Ln$. For the own token $\Pr[a\in s,a_1\notin s]-\frac1n\Pr[a\in s]$ is $\bigl[\binom{L-2}{n-1}-\frac1n\binom{L-1}{n-1}\bigr]/\binom Ln$. Divide by $\binom{L-1}{n-1}/\binom Ln$ and put $x=\frac{n-1}{L-1}$: $(1-\frac1n)x>1-x-\frac1n$, that is, $x(2-\frac1n)>1-\frac1n$, or $2n-1>L-1$. So $n>L/2$: 101 for $L=200$. In sparse sequences the own token is always ahead at first.
+# ```
+#
+# ```{exercise}
+# :label: ex-06-columns
+#
+# By hand: show that gradient descent keeps every column sum of $W$ at 0 from $W_0=0$, and every column sum of $V$ at its initial value.
+# ```
+#
+# ```{solution} ex-06-columns
+# :class: dropdown
+#
+# $\sum_k\partial\ell/\partial w_k=\sum_l(\sigma_l-\mathbb 1[l=y])\sum_kp_k(V_{l,k}-z_l)=0$, since $\sum_kp_kV_{l,k}=z_l$ (adding a constant to a column does not change its softmax). And $\sum_l\partial\ell/\partial V_{l,i}=p_i\sum_l(\sigma_l-\mathbb 1[l=y])=0$.
+# ```
+#
+# ```{exercise}
+# :label: ex-06-sharp
+#
+# By hand: in the proof of {prf:ref}`thm-06-w` replace $\mathcal L_0\le\log L$ by the true initial loss for large $c$. By how much do $c$ and the number of steps fall at the paper's size?
+# ```
+#
+# ```{solution} ex-06-sharp
+# :class: dropdown
+#
+# By {eq}`eq-06-start` $\mathcal L_0\to\log n$. The proof goes through with $c=4n^2\log n/\delta$ and the gradient bound $\frac{\log n}4$, so that $T=\frac{32M\lambda}{\log n}$ with $\lambda\propto c^2$: $c$ falls by $\log25/\log200=0.61$, and $T\propto c^2/\log n$ by the same factor. It remains loose.
+# ```
+#
+# ```{exercise}
+# :label: ex-06-dense
+#
+# Re-run the chapter with longer sequences. Which claims about the first step fail first, and why?
+# ```
+#
+# ```{solution} ex-06-dense
+# :class: dropdown
+#
+# `mvnb run 06 -p length=150`. With $n/L=\frac34$ the line of the permutation is only $\frac Ln-1=\frac13$ high, while noise of single entries stays; a token's presence says little when nearly everything is present. `one-step-random-lists` fails, since random lists have columns that are read wrongly even without noise (see the figure in *When does one step suffice?*); so do the claims on trained columns that were tuned to $n=25$.
+# ```
+
+# %% [markdown]
+# (06-further)=
+# ## Further reading
+#
+# - One large gradient step that writes an associative memory, a sum of outer products, into a matrix is analysed by Bietti et al. {cite}`bietti2023birth`; Figure 4.1 is an instance.
+# - Stages like ours, uniform attention first and sorted attention later, are found by Li, Li and Risteski {cite}`li2023transformers` for topic models and by Tian et al. {cite}`tian2023scan` for one layer with a decoder. Jelassi, Sander and Li {cite}`jelassi2022vision` prove that a vision Transformer learns spatial structure.
+# - The same simplification, a merged key-query matrix with neither residual nor MLP, but *without* the softmax, is common in the theory of in-context learning {cite}`ahn2023transformers`.
+# - The attention layer itself: Vaswani et al. {cite}`vaswani2017attention`.

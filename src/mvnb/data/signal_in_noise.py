@@ -1,0 +1,53 @@
+"""One signal patch among many noise patches."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class SignalPoints(NamedTuple):
+    """Points ``x`` ``(..., n, patches, dim)``, labels ``y`` ``(..., n)`` of -1 and 1, and the ``position`` of the signal."""
+
+    x: Tensor
+    y: Tensor
+    position: Tensor
+
+    def split(self, n: int) -> list[SignalPoints]:
+        """The sample in parts of ``n`` points."""
+        return [SignalPoints(*parts) for parts in zip(self.x.split(n, -3), self.y.split(n, -1), self.position.split(n, -1))]
+
+
+@dataclass(frozen=True)
+class SignalInNoise:
+    """Of ``n_noise + 1`` patches one, at a random place, is ``y w_star``; the others are ``N(0, sigma^2 I)``.
+
+    ``w_star`` is the first axis, ``y`` uniform on -1 and 1. ``sigma`` defaults to the paper's ``log(k) / sqrt(k)`` with
+    k = ``n_noise``. Source: Karp thesis 2024, section 3.3. ``ValueError`` for sizes below 1 or a sigma that is not positive.
+    """
+
+    n_noise: int
+    dim: int = 10
+    sigma: float | None = None
+
+    def __post_init__(self):
+        if self.n_noise < 1 or self.dim < 1:
+            raise ValueError(f"n_noise and dim must be at least 1, got {self.n_noise} and {self.dim}")
+        if self.sigma is None:
+            object.__setattr__(self, "sigma", math.log(self.n_noise) / math.sqrt(self.n_noise))
+        if not 0 < self.sigma < math.inf:
+            raise ValueError(f"sigma must be positive, got {self.sigma}")
+
+    def sample(self, n: int, generator: torch.Generator, dtype=torch.float32) -> SignalPoints:
+        """``n`` points: ``x`` is ``(n, n_noise + 1, dim)``."""
+        x = torch.randn(n, self.n_noise + 1, self.dim, generator=generator, dtype=dtype).mul_(self.sigma)
+        y = torch.randint(0, 2, (n,), generator=generator).mul_(2).sub_(1).to(dtype)
+        position = torch.randint(self.n_noise + 1, (n,), generator=generator)
+        rows = torch.arange(n)
+        x[rows, position] = 0.0
+        x[rows, position, 0] = y
+        return SignalPoints(x, y, position)

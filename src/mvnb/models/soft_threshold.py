@@ -1,0 +1,111 @@
+"""One filter and one learned threshold: the convolutional network of local signal adaptivity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mvnb.models import _soft_threshold_kernels as kernels
+
+Params = dict[str, Tensor]
+
+
+class SoftThresholdFilter(nn.Module):
+    """``f(X) = sum_i phi_b(<w, X_i>)`` with ``phi_b(x) = relu(x + b) - relu(-x + b)``: ``w`` ``(dim,)``, ``b`` a number.
+
+    For b < 0 a soft threshold at |b|, for b = 0 a linear classifier. Source: Karp thesis 2024, section 3.3.
+    """
+
+    def __init__(self, w: Tensor, b: float = 0.0):
+        super().__init__()
+        self.w, self.b = nn.Parameter(w), nn.Parameter(torch.tensor(b, dtype=w.dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs ``(..., n)`` at inputs ``x`` ``(..., n, patches, dim)``."""
+        z = x @ self.w
+        return (torch.relu(z + self.b) - torch.relu(self.b - z)).sum(-1)
+
+
+class SoftThresholdObjective:
+    """Logistic loss of a stack of :class:`SoftThresholdFilter` and its gradient, written by hand.
+
+    An objective for :func:`mvnb.training.fit`: ``params`` ``w`` ``(R, dim)`` and ``b`` ``(R,)``, points ``x``
+    ``(R, n, patches, dim)``, labels ``y`` ``(R, n)`` of -1 and 1; returns losses ``(R,)`` and gradients. Both slopes are 0 at
+    the kinks. Source: Karp thesis 2024, Algorithm 3.1.
+    """
+
+    def __call__(self, params: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Params]:
+        b, flat = params["b"][:, None, None], x.flatten(1, 2)  # (replica, batch * patch, dim)
+        z = torch.bmm(flat, params["w"][..., None]).view(x.shape[:3])
+        up, down = torch.relu(z + b), torch.relu(b - z)
+        margin = y * (up - down).sum(-1)
+        push = (-y * torch.sigmoid(-margin) / y.shape[1])[..., None]  # derivative in the output, (replica, batch, 1)
+        up, down = up.sign_(), down.sign_()
+        d_z = (up + down).mul_(push)
+        d_w = torch.bmm(d_z.view(len(x), 1, -1), flat)[:, 0]
+        return F.softplus(-margin).mean(1), {"w": d_w, "b": ((up - down) * push).sum((1, 2))}
+
+
+class SurvivorObjective:
+    r"""The same loss on ``n`` fresh points of :class:`mvnb.data.SignalInNoise`, without making the patches.
+
+    A noise patch enters the output and the gradient in b through its projection on w alone, and the gradient in w through that
+    and, if it survives the threshold, through a part orthogonal to w that is independent of everything else. So only the
+    projections of the *surviving* patches are drawn (their number is binomial, their size a truncated Gaussian), and one
+    Gaussian vector a step for all orthogonal parts. The law of losses and gradients is that of the dense objective.
+
+    Called with float64 ``params`` ``w`` ``(R, dim)``, the signal along the first axis, and ``b`` ``(R,)``, and with the
+    ``keys`` ``(R,)`` of a step (:func:`step_keys`), which decide all randomness. CPU only.
+    """
+
+    def __init__(self, n_noise: int, sigma: float, n: int):
+        if n_noise < 1 or n < 1 or sigma <= 0:
+            raise ValueError(f"need n_noise >= 1, n >= 1 and sigma > 0, got {n_noise}, {n} and {sigma}")
+        self.n_noise, self.sigma, self.n = n_noise, sigma, n
+
+    def outputs(self, params: Params, keys: Tensor) -> tuple[Tensor, ...]:
+        """For a point with y = 1: the output and the sums of ``(p + q) Z``, ``p - q`` and ``(p + q)^2``; each ``(R, n)``."""
+        w, b = params["w"], params["b"]
+        scale = self.sigma * w.norm(dim=-1).clamp(min=1e-150)
+        sums = [np.empty((len(b), self.n)) for _ in range(3)]
+        keys = keys.numpy().view(np.uint64)
+        kernels.survivors(keys, b.numpy(), scale.numpy(), self.n_noise, kernels.QUANTILES, *sums)
+        pull, tilt, square = map(torch.from_numpy, sums)
+        own = torch.relu(w[:, 0] + b) - torch.relu(b - w[:, 0])
+        return own[:, None] + pull + b[:, None] * tilt, pull, tilt, square
+
+    def __call__(self, params: Params, keys: Tensor) -> tuple[Tensor, Params]:
+        w, b = params["w"], params["b"]
+        out, pull, tilt, square = self.outputs(params, keys)
+        push = -torch.sigmoid(-out) / self.n  # by symmetry, y = 1 throughout
+        length = w.norm(dim=-1, keepdim=True).clamp(min=1e-150)
+        ray = w / length
+        loose = self.sigma * (push**2 * square).sum(1, keepdim=True).sqrt() * _gaussians(keys, w.shape[1])
+        d_w = (push * pull).sum(1, keepdim=True) / length * ray + loose - (loose * ray).sum(1, keepdim=True) * ray
+        up, down = (w[:, 0] + b > 0).double(), (b - w[:, 0] > 0).double()
+        total = push.sum(1)
+        d_w[:, 0] += total * (up + down)
+        return F.softplus(-out).mean(1), {"w": d_w, "b": (push * tilt).sum(1) + total * (up - down)}
+
+
+def _gaussians(keys: Tensor, dim: int) -> Tensor:
+    """One standard Gaussian vector a key, ``(R, dim)``, from a stream that the survivors do not use."""
+    draw = [np.random.Generator(np.random.PCG64(int(k) & 0xFFFFFFFFFFFFFFFF)).standard_normal(dim) for k in keys]
+    return torch.from_numpy(np.stack(draw))
+
+
+def step_keys(seed: int, replicas: int) -> Callable[[int], tuple[Tensor]]:
+    """The ``batches`` of :func:`mvnb.training.fit` for :class:`SurvivorObjective`: a function of the step that returns keys.
+
+    Replica r has the keys of a single run with seed ``seed + r``.
+    """
+    base = np.array([(seed + r) * 0xD1342543DE82EF95 % 2**64 for r in range(replicas)], dtype=np.uint64)
+
+    def keys(step: int) -> tuple[Tensor]:
+        return (torch.from_numpy((base + np.uint64((step + 1) * 0x632BE59BD9B4E019 % 2**64)).view(np.int64)),)
+
+    return keys

@@ -1,0 +1,312 @@
+"""Closed forms for *Local Signal Adaptivity: Provable Feature Learning in Neural Networks Beyond Kernels*.
+
+Source: Karp, Winston, Li and Singh 2021, in the form of Karp's thesis 2024, chapter 3 and appendix B, called "Karp 2024"
+below. One of k + 1 patches is ``y w_star``, the k others (``n_noise``) are ``N(0, sigma^2 I)``. The network is
+``f(X) = sum_i phi_b(<w, X_i>)`` with ``phi_b(x) = relu(x + b) - relu(-x + b)``; ``c`` is the component of w along ``w_star``,
+``v`` the norm of the rest, and a response to noise is ``S_i = phi_b(Z_i)`` with ``Z_i ~ N(0, s^2)``,
+``s = sigma sqrt(c^2 + v^2)`` (``scale``). Everything after the Gaussian facts is derived in chapter 05; the paper bounds it.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import solve
+from scipy.special import wofz
+from scipy.stats import norm
+
+# --- Gaussian facts ---
+
+
+def noise_scale(n_noise):
+    """The paper's noise level, ``sigma = log(k) / sqrt(k)``."""
+    return math.log(n_noise) / math.sqrt(n_noise)
+
+
+def soft_threshold(x, b):
+    """``phi_b(x)`` piece by piece: for b < 0 shrink by |b|; for b >= 0 double up to b, then add b. Karp 2024, section 3.3."""
+    x, size = np.asarray(x, dtype=float), np.abs(x)
+    above = size + b if b >= 0 else np.maximum(size + b, 0.0)
+    return np.where((b >= 0) & (size <= b), 2 * x, np.sign(x) * above)
+
+
+def linear_accuracy(n_noise, sigma=None):
+    """Accuracy ``Phi(1 / (sigma sqrt(k)))`` of the sum of all patches along ``w_star``: the network with b = 0."""
+    sigma = noise_scale(n_noise) if sigma is None else sigma
+    return norm.cdf(1 / (sigma * math.sqrt(n_noise)))
+
+
+def mills_bounds(x):
+    """Lower and upper bound for the Mills ratio ``Phi^c(x) / phi(x)``, ``x >= 0``. Source: Karp 2024, eq. (B.6)."""
+    x = np.asarray(x, dtype=float)
+    return 2 / (np.sqrt(x**2 + 4) + x), 2 / (np.sqrt(x**2 + 2) + x)
+
+
+def tail_moments(scale, b):
+    """Mean, second moment and variance of ``Z ~ N(0, scale^2)`` given ``Z >= |b|``. Source: Karp 2024, (B.1) to (B.3)."""
+    alpha = abs(b) / scale
+    hazard = norm.pdf(alpha) / norm.sf(alpha)
+    mean, square = scale * hazard, scale**2 * (1 + alpha * hazard)
+    return mean, square, square - mean**2
+
+
+def response_size(scale, b):
+    """``E[relu(Z + b) + relu(-Z + b)] = 2 (s phi(b / s) + b Phi(b / s))``; for ``b <= 0`` this is ``E|S_i|``."""
+    return 2 * (scale * norm.pdf(b / scale) + b * norm.cdf(b / scale))
+
+
+def response_variance(scale, b):
+    """``Var S_i = 2 ((s^2 + b^2) Phi(b / s) + b s phi(b / s))`` for ``b <= 0``; ``ValueError`` otherwise."""
+    if np.any(np.asarray(b) > 0):
+        raise ValueError(f"b must not be positive, got {b}")
+    return 2 * ((scale**2 + b**2) * norm.cdf(b / scale) + b * scale * norm.pdf(b / scale))
+
+
+def normal_accuracy(ratio, n_noise, sigma):
+    """Accuracy at ``w = w_star, b = -ratio`` if the noise responses added up to a Gaussian; for ``0 <= ratio < 1``."""
+    variance = n_noise * response_variance(sigma, -np.asarray(ratio, dtype=float))
+    return norm.cdf((1 - np.asarray(ratio)) / np.sqrt(np.maximum(variance, 1e-300)))
+
+
+# --- The sum of the noise responses, exactly ---
+
+
+def _half_line(u, beta, scale):
+    """``int_beta^inf exp(i u (z - beta)) phi(z / s) / s dz``, by the Faddeeva function w; ``beta >= 0``."""
+    alpha = beta / scale
+    return 0.5 * np.exp(-(alpha**2) / 2) * wofz((u * scale + 1j * alpha) / math.sqrt(2))
+
+
+def characteristic_function(u, scale, b):
+    """``E exp(i u S_1)`` of one noise response, real and even; ``u`` of any shape, ``scale > 0``."""
+    if b <= 0:
+        alpha = -b / scale
+        return 1 - 2 * norm.sf(alpha) + 2 * _half_line(u, -b, scale).real
+    turn = np.exp(2j * u * b)
+    inner = np.exp(-2 * (u * scale) ** 2) - 2 * (turn * _half_line(2 * u, b, scale)).real
+    return inner + 2 * (turn * _half_line(u, b, scale)).real
+
+
+def _tail_sine(u, scale, b):
+    """``E[sin(u S) 1{Z > |b|}]``."""
+    tail = _half_line(u, abs(b), scale)
+    return tail.imag if b <= 0 else (np.exp(2j * u * b) * tail).imag
+
+
+def _weighted_sine(u, scale, b):
+    """``E[Z sin(u S) 1{Z >= -b}]``, by Stein's identity ``E[Z h(Z)] = s^2 E h'(Z)`` on each piece."""
+    if b <= 0:
+        return scale**2 * u * _half_line(u, -b, scale).real
+    turn = np.exp(2j * u * b)
+    inner = 0.5 * np.exp(-2 * (u * scale) ** 2) - (turn * _half_line(2 * u, b, scale)).real
+    outer = (turn * _half_line(u, b, scale)).real
+    return scale**2 * (u * outer + 4 * u * inner - np.sin(2 * u * b) * norm.pdf(b / scale) / scale)
+
+
+@cache
+def _unit_rule(panels):
+    """Gauss-Legendre with 20 nodes on each of ``panels`` equal parts of (0, 1)."""
+    x, weight = np.polynomial.legendre.leggauss(20)
+    nodes = (np.arange(panels)[:, None] + (x + 1) / 2) / panels
+    return nodes.ravel(), np.tile(weight / (2 * panels), panels)
+
+
+def _rule(upper, panels):
+    """The same on (0, upper), denser towards 0."""
+    t, weight = _unit_rule(panels)
+    return upper * t**3, 3 * upper * t**2 * weight
+
+
+_U, _W = _rule(12.0, 8)  # 1 / sinh(pi u) leaves less than 1e-15 beyond 12
+_KERNEL = 2 * _W / np.sinh(np.pi * _U)
+
+
+def mean_sigmoid(x, n_noise, scale, b):
+    r"""``E[sigmoid(x + S)]`` with S the sum of ``n_noise`` responses: ``1/2 + int_0^inf sin(u x) cf(u)^k / sinh(pi u) du``."""
+    return 0.5 + 0.5 * np.sum(_KERNEL * np.sin(_U * x) * characteristic_function(_U, scale, b) ** n_noise)
+
+
+def accuracy(c, b, n_noise, sigma, v=0.0, panels=60):
+    """``Pr[y f(X) > 0]`` of the network, exactly, by inversion of the characteristic function.
+
+    Ties (all units dead, or an output of 0) count as errors. Numbers ``c``, ``b``, ``v``; absolute error below 1e-4 where
+    ``|b|`` is below 4 ``scale``.
+    """
+    scale = sigma * math.hypot(c, v)
+    own = float(soft_threshold(c, b))
+    silent = max(1 - 2 * norm.sf(-b / scale), 0.0) ** n_noise if b < 0 else 0.0
+    spread = math.sqrt(n_noise * max(response_variance(scale, min(b, 0.0)), 1e-300))
+    u, weight = _rule(200 / max(min(spread, scale), 1e-3 * scale), panels)
+    loud = characteristic_function(u, scale, b) ** n_noise - silent
+    below = silent * (own > 0) + (1 - silent) / 2 + np.sum(weight * np.sin(u * own) * loud / u) / np.pi
+    return float(np.clip(below, 0, 1))
+
+
+class Gradient(NamedTuple):
+    """Population gradient of the logistic loss: along ``w_star``, along the rest of w, and in b; noise and signal apart."""
+
+    c_noise: float
+    c_signal: float
+    v: float
+    b_noise: float
+    b_signal: float
+
+    @property
+    def c(self):
+        return self.c_noise + self.c_signal
+
+    @property
+    def b(self):
+        return self.b_noise + self.b_signal
+
+
+def population_gradient(c, b, n_noise, sigma, v=0.0):
+    r"""The exact population gradient at ``(c, v, b)``, not all of c and v 0; quadrature error about 1e-10.
+
+    The noise part along ``w_star`` is ``c / (c^2 + v^2) k int_0^inf 2 cos(u g) M(u) cf(u)^(k - 1) / sinh(pi u) du`` with
+    ``g = phi_b(c)`` and ``M(u) = E[Z sin(u S) 1{Z >= -b}]``: Karp 2024, appendix B.1 (proof of Lemma 3.1), in Fourier space.
+    """
+    size = math.hypot(c, v)
+    scale = sigma * size
+    own = float(soft_threshold(c, b))
+    one = characteristic_function(_U, scale, b)
+    others = _KERNEL * one ** (n_noise - 1)
+    pull = n_noise * np.sum(others * np.cos(_U * own) * _weighted_sine(_U, scale, b)) / size**2
+    push = n_noise * np.sum(others * np.cos(_U * own) * _tail_sine(_U, scale, b))
+    wrong = 0.5 - 0.5 * np.sum(others * one * np.sin(_U * own))  # E sigmoid(-y f)
+    up, down = float(c >= -b), float(c <= b)
+    return Gradient(c * pull, -wrong * (up + down), v * pull, push, -wrong * (up - down))
+
+
+def population_path(steps, n_noise, sigma, step_size, b_rate, c0=1e-6, v0=0.0, log_every=1):
+    """Gradient descent on the population loss, from ``(c0, v0, 0)``: arrays ``(c, v, b)`` of shape ``(3, logged)``.
+
+    ``b_rate`` is the step of b over that of w. The state after every ``log_every`` steps is kept, the start included.
+    """
+    c, v, b = c0, v0, 0.0
+    kept = [(c, v, b)]
+    for step in range(1, steps + 1):
+        g = population_gradient(c, b, n_noise, sigma, v)
+        c, v, b = c - step_size * g.c, v - step_size * g.v, b - step_size * b_rate * g.b
+        if step % log_every == 0:
+            kept.append((c, v, b))
+    return np.array(kept).T
+
+
+def noise_pull_bound(c, b, n_noise, sigma):
+    """Upper bound for the size of the noise part along ``w_star``: ``k sigma^2 |c|``, a quarter of it for ``b <= 0``."""
+    return n_noise * sigma**2 * np.abs(c) * (0.25 if b <= 0 else 1.0)
+
+
+# --- Frozen filters ---
+
+
+def kernel_dim(n_noise):
+    """The dimension of Theorem 3.2, ``d = 1 / sigma^2 = k / log(k)^2``, not rounded."""
+    return n_noise / math.log(n_noise) ** 2
+
+
+def one_filter_error(overlap, threshold, n_noise, sigma):
+    r"""Error ``Phi(-SNR)`` of the best weights on one frozen filter, if sums over patches are Gaussian.
+
+    ``overlap`` is ``a = <w_hat, w_star>``, ``threshold`` the t with ``tau = t sigma``;
+    ``SNR^2 = 1{|a| >= tau} / (k sigma^2) ((1 - a^2) / P + a^2 / (P + 2 t phi(t)))``, ``P = 2 Phi^c(t)``.
+    """
+    a, t = np.asarray(overlap, dtype=float), np.asarray(threshold, dtype=float)
+    active = 2 * norm.sf(t)
+    snr = ((1 - a**2) / active + a**2 / (active + 2 * t * norm.pdf(t))) / (n_noise * sigma**2)
+    return np.where(np.abs(a) >= t * sigma, norm.sf(np.sqrt(snr)), 0.5)
+
+
+def random_gram(n_filters, dim, generator):
+    """Inner products of ``w_star`` and ``n_filters`` uniformly random directions: ``(1 + m, 1 + m)``, for any ``dim > m``.
+
+    ``generator`` is a NumPy generator. The vectors themselves, with ``dim`` coordinates, are never made: their triangular
+    factor has Gaussians below and chi variables on the diagonal (Bartlett). ``ValueError`` when ``dim <= n_filters``.
+    """
+    if dim <= n_filters:
+        raise ValueError(f"dim must exceed the {n_filters} filters, got {dim}")
+    factor = np.zeros((n_filters + 1, n_filters + 1))
+    factor[0, 0] = 1.0
+    for j in range(1, n_filters + 1):
+        factor[j, :j] = generator.standard_normal(j)
+        factor[j, j] = math.sqrt(generator.chisquare(dim - j))
+    factor /= np.linalg.norm(factor, axis=1, keepdims=True)
+    return factor @ factor.T
+
+
+def pair_moments(correlation, t, t2, nodes=100):
+    """``(P, E[U^2], E[UV], E[V^2])`` restricted to ``|U| >= t, |V| >= t2``, for unit Gaussians with this correlation.
+
+    Arrays of one shape, ``|correlation| < 1``; the result has a leading axis of 4.
+    """
+    rho, t, t2 = (np.asarray(z, dtype=float)[..., None] for z in (correlation, t, t2))
+    x, weight = np.polynomial.legendre.leggauss(nodes)
+    u = t + (x + 1) / 2 * 9.0  # the half-line from t; the other half follows by symmetry
+    density = 2 * weight * 4.5 * norm.pdf(u)
+    mean, sd = rho * u, np.sqrt(1 - rho**2)
+    high, low = (t2 - mean) / sd, (-t2 - mean) / sd
+    p = norm.sf(high) + norm.cdf(low)
+    first = mean * p + sd * (norm.pdf(high) - norm.pdf(low))
+    second = (mean**2 + sd**2) * p + sd * ((t2 + mean) * norm.pdf(high) + (t2 - mean) * norm.pdf(low))
+    return np.stack([np.sum(density * part, -1) for part in (p, u**2 * p, u * first, second)])
+
+
+def frozen_statistics(gram, thresholds, n_noise):
+    r"""Mean and covariance of the features of frozen filters, in the span of the filters and ``w_star``.
+
+    The features are ``Phi_j(X) = sum_i X_i 1{|<w_hat_j, X_i>| >= t_j sigma}``; ``gram`` is that of :func:`random_gram`,
+    ``thresholds`` ``(m,)`` the t_j. Coordinates: rows of the Cholesky factor of ``gram``, so that ``w_star`` is the first axis.
+    Returns the mean given y = 1, ``(m, m + 1)``, without the factor ``1{|a_j| >= t_j sigma}``, and the covariance over
+    ``sigma^2``, ``(m, m + 1, m, m + 1)``. Directions outside the span carry no signal and are independent of the rest.
+    """
+    gram = np.asarray(gram, dtype=float)
+    m, factor = len(gram) - 1, np.linalg.cholesky(gram)
+    t = np.broadcast_to(np.asarray(thresholds, dtype=float), (m,))
+    w = factor[1:]  # (m, m + 1), unit rows
+    j, l = np.triu_indices(m, 1)
+    rho = gram[1:, 1:][j, l]
+    p, uu, uv, vv = pair_moments(rho, t[j], t[l])
+    eye, outer = np.eye(m + 1), lambda a, b: a[:, :, None] * b[:, None, :]
+    # In the plane of w_j and w_l: E[e e^T 1 1] = p (I - Pi) + B M B^T, with B the basis dual to (w_j, w_l).
+    det = 1 - rho**2
+    dual_j, dual_l = (w[j] - rho[:, None] * w[l]) / det[:, None], (w[l] - rho[:, None] * w[j]) / det[:, None]
+    plane = outer(w[j], dual_j) + outer(w[l], dual_l)
+    cross = uv[:, None, None] * (outer(dual_j, dual_l) + outer(dual_l, dual_j))
+    block = p[:, None, None] * (eye - plane) + uu[:, None, None] * outer(dual_j, dual_j) + cross
+    block += vv[:, None, None] * outer(dual_l, dual_l)
+    covariance = np.zeros((m, m + 1, m, m + 1))
+    covariance[j, :, l] = covariance[l, :, j] = block
+    active, extra = 2 * norm.sf(t), 2 * t * norm.pdf(t)
+    diagonal = np.arange(m)
+    covariance[diagonal, :, diagonal] = active[:, None, None] * eye + extra[:, None, None] * outer(w, w)
+    return np.tile(eye[0], (m, 1)), n_noise * covariance
+
+
+def frozen_error(gram, thresholds, n_noise, sigma):
+    """Error ``Phi(-SNR)`` of the best weights on m frozen filters, ``SNR^2 = mu^T Sigma^-1 mu``, if sums are Gaussian."""
+    gram = np.asarray(gram, dtype=float)
+    m = len(gram) - 1
+    fires = np.abs(gram[0, 1:]) >= np.broadcast_to(thresholds, (m,)) * sigma
+    if not fires.any():
+        return 0.5
+    mean, covariance = frozen_statistics(gram, thresholds, n_noise)
+    mu = (mean * fires[:, None]).ravel()
+    size = m * (m + 1)
+    matrix = covariance.reshape(size, size)  # filters with threshold 0 are all the same one: hence the diagonal
+    matrix = matrix + 1e-11 * np.trace(matrix) / size * np.eye(size)
+    weights = solve(matrix, mu, assume_a="pos")
+    return float(norm.sf(math.sqrt(mu @ weights) / sigma))
+
+
+def small_ball_bound(n, half_width):
+    """Erdos' bound for ``Pr[sum a_i xi_i in B]``, ``|a_i| >= 1``, B of length ``2 half_width``: ``s C(n, n/2) / 2^n``.
+
+    ``s`` is the natural number with ``s - 1 <= half_width < s``; about ``s sqrt(2 / (pi n))``. Source: Karp 2024, Lemma B.10.
+    """
+    s = math.floor(half_width) + 1
+    log_middle = math.lgamma(n + 1) - math.lgamma(n // 2 + 1) - math.lgamma(n - n // 2 + 1)
+    return min(1.0, s * math.exp(log_middle - n * math.log(2)))
