@@ -37,7 +37,10 @@ class DecisionLists:
     length
         Tokens of a sequence, n, at most ``n_tokens``.
 
-    Raises ``ValueError`` when a list does not end with its own token, the permutation is none, or sequences are too long.
+    Raises
+    ------
+    ValueError
+        When a list does not end with its own token, the permutation is none, or sequences are too long.
     """
 
     lists: Tensor

@@ -17,7 +17,7 @@ Params = dict[str, Tensor]
 class SoftThresholdFilter(nn.Module):
     """``f(X) = sum_i phi_b(<w, X_i>)`` with ``phi_b(x) = relu(x + b) - relu(-x + b)``: ``w`` ``(dim,)``, ``b`` a number.
 
-    For b < 0 a soft threshold at |b|, for b = 0 a linear classifier. Source: Karp thesis 2024, section 3.3.
+    For b < 0 a soft threshold at ``|b|``, for b = 0 a linear classifier. Source: Karp thesis 2024, section 3.3.
     """
 
     def __init__(self, w: Tensor, b: float = 0.0):
