@@ -27,7 +27,7 @@ def noise_scale(n_noise):
 
 
 def soft_threshold(x, b):
-    """``phi_b(x)`` piece by piece: for b < 0 shrink by ``|b|``; for b >= 0 double up to b, then add b. Karp 2024, section 3.3."""
+    """``phi_b(x)`` piece by piece: for b < 0 shrink by ``|b|``; for b >= 0 double up to b, then add b. Karp 2024, sec. 3.3."""
     x, size = np.asarray(x, dtype=float), np.abs(x)
     above = size + b if b >= 0 else np.maximum(size + b, 0.0)
     return np.where((b >= 0) & (size <= b), 2 * x, np.sign(x) * above)
