@@ -9,48 +9,16 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from mvnb.training import Params
+from mvnb.models import SoftThresholdFilter, SoftThresholdObjective
 from tasks.base import Task, jax, jnp, normal
-
-
-class ThresholdFilter(nn.Module):
-    """One filter ``w`` ``(dim,)`` over all patches, its responses cut at the learned threshold ``b`` (a number)."""
-
-    def __init__(self, w: Tensor, b: float):
-        super().__init__()
-        self.w, self.b = nn.Parameter(w), nn.Parameter(torch.tensor(b))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Outputs ``(..., n)`` at inputs ``x`` ``(..., n, patches, dim)``."""
-        s = x @ self.w
-        return (torch.relu(s + self.b) - torch.relu(self.b - s)).sum(-1)
 
 
 def loss(f, x: Tensor, y: Tensor) -> Tensor:
     """Logistic loss of one replica."""
     return F.softplus(-y * f(x)).mean()
-
-
-def objective(params: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Params]:
-    """Logistic losses ``(R,)`` of a stack of :class:`ThresholdFilter`, with gradients written by hand.
-
-    ``x`` is ``(R, n, patches, dim)``, ``y`` ``(R, n)`` of -1 and 1. Both slopes are taken to be 0 at the kinks.
-    """
-    w, b = params["w"], params["b"][:, None, None]
-    replicas, n, patches, dim = x.shape
-    flat = x.view(replicas, n * patches, dim)
-    s = torch.bmm(flat, w[..., None]).view(replicas, n, patches)
-    up, down = (s + b).relu_(), (b - s).relu_()
-    margin = y * (up - down).sum(-1)
-    push = (-torch.sigmoid(-margin) * y / n)[..., None]  # derivative in the output, (R, n, 1)
-    up, down = up.sign_(), down.sign_()
-    d_b = (push * (up - down).sum(-1, keepdim=True)).sum((1, 2))
-    d_s = up.add_(down).mul_(push)
-    d_w = torch.bmm(d_s.view(replicas, 1, -1), flat)[:, 0]
-    return F.softplus(-margin).mean(1), {"w": d_w, "b": d_b}
 
 
 def jax_loss(params, x, y):
@@ -81,8 +49,8 @@ def signal_in_noise(replicas: int, k: int = 200, dim: int = 10, n: int = 100) ->
 
     return Task(
         sizes={"replicas": replicas, "samples": n, "patches": k + 1, "dim": dim},
-        modules=[ThresholdFilter(normal(dim, seed=r, scale=0.3), -0.1) for r in range(replicas)],
-        objective=objective,
+        modules=[SoftThresholdFilter(normal(dim, seed=r, scale=0.3), -0.1) for r in range(replicas)],
+        objective=SoftThresholdObjective(),
         loss=loss,
         jax_loss=jax_loss,
         flops=2 * 2 * replicas * n * (k + 1) * dim,  # forward, and gradient in the weights

@@ -110,7 +110,7 @@ def power_curve_exponents(x, y, steps=60):
         raise ValueError("x and y must be positive, and at least two x different")
     u = np.log(x) - np.log(x).mean()
     y = y / np.exp(np.log(y).mean(-1, keepdims=True))
-    b = (np.log(y) @ u) / (u @ u)
+    b = _log_slopes(x, y)
 
     def parts(b):
         z = np.exp(b[..., None] * u)

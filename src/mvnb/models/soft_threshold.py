@@ -41,7 +41,7 @@ class SoftThresholdObjective:
     def __call__(self, params: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Params]:
         b, flat = params["b"][:, None, None], x.flatten(1, 2)  # (replica, batch * patch, dim)
         z = torch.bmm(flat, params["w"][..., None]).view(x.shape[:3])
-        up, down = torch.relu(z + b), torch.relu(b - z)
+        up, down = (z + b).relu_(), (b - z).relu_()
         margin = y * (up - down).sum(-1)
         push = (-y * torch.sigmoid(-margin) / y.shape[1])[..., None]  # derivative in the output, (replica, batch, 1)
         up, down = up.sign_(), down.sign_()
