@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 from mvnb.training.stacking import Params
 
@@ -156,18 +157,34 @@ class Adam:
 
     def step(self, params: Params, grads: Params, state: dict) -> float | Tensor:
         eta = _step_size(self.step_size, state)
-        t = state["count"]
-        root = math.sqrt(1 - self.beta2**t)
-        scale = eta * root / (1 - self.beta1**t)
-        for k, g in grads.items():
-            p, g = params[k], g.contiguous()  # automatic gradients come transposed, and mixed layouts are slow
-            if self.weight_decay:
-                p.mul_(1 - _like(eta, p) * self.weight_decay)
-            m = _moment(state, f"m.{k}", g).lerp_(g, 1 - self.beta1)
-            v = _moment(state, f"v.{k}", g).mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
-            length = v.sqrt().add_(self.eps * root)
-            if torch.is_tensor(scale):
-                p.addcdiv_(m * _like(scale, p), length, value=-1)
-            else:
-                p.addcdiv_(m, length, value=-scale)
+        keys = list(grads)
+        moving = [params[k] for k in keys]
+        slopes = [grads[k].contiguous() for k in keys]  # automatic gradients come transposed, and mixed layouts are slow
+        means = [_moment(state, f"m.{k}", g) for k, g in zip(keys, slopes)]
+        squares = [_moment(state, f"v.{k}", g) for k, g in zip(keys, slopes)]
+        if torch.is_tensor(eta):  # the kernel takes one step size: a call a replica
+            for r, own in enumerate(eta.tolist()):
+                self._move(*([t[r] for t in tensors] for tensors in (moving, slopes, means, squares)), state["count"], own)
+        else:
+            self._move(moving, slopes, means, squares, state["count"], eta)
         return eta
+
+    def _move(self, params: list, grads: list, means: list, squares: list, count: int, eta: float) -> None:
+        before = [torch.tensor(float(count - 1), device=p.device) for p in params]  # PyTorch counts this step itself
+        adam(
+            params,
+            grads,
+            means,
+            squares,
+            [],
+            before,
+            fused=True,
+            decoupled_weight_decay=True,
+            amsgrad=False,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            lr=eta,
+            weight_decay=self.weight_decay,
+            eps=self.eps,
+            maximize=False,
+        )

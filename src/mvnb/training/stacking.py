@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.modules.conv import _ConvNd
 
 Params = dict[str, Tensor]
 Objective = Callable[..., tuple[Tensor, Params]]
@@ -82,8 +83,9 @@ def stack_modules(modules: Sequence[nn.Module]) -> Params:
 def stacked(module: nn.Module, loss: Callable[..., Tensor]) -> Objective:
     """Objective of a stack of ``module``: replica r is ``loss(f_r, *batch_r)``, differentiated automatically.
 
-    Without buffers the stack runs as one vectorised program. With buffers (batch normalisation) the replicas run one after
-    the other, since such networks fill the device on their own; the buffers among the parameters are updated in place.
+    The stack runs as one vectorised program, except where replicas are better run one after the other: with buffers (batch
+    normalisation), which are updated in place among the parameters, and convolutions on a CPU, where a grouped convolution
+    over all replicas is slower than as many plain ones.
     """
     names = [k for k, _ in module.named_parameters()]
     buffers = [k for k, _ in module.named_buffers()]
@@ -106,7 +108,13 @@ def stacked(module: nn.Module, loss: Callable[..., Tensor]) -> Objective:
             losses.append(value.detach())
         return torch.stack(losses), {k: torch.stack(row) for k, row in zip(names, zip(*rows))}
 
-    return sequential if buffers else vectorised
+    convolves = any(isinstance(m, _ConvNd) for m in module.modules())
+
+    def objective(params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
+        one_by_one = buffers or (convolves and params[names[0]].device.type == "cpu")
+        return (sequential if one_by_one else vectorised)(params, *batch)
+
+    return objective
 
 
 def predict(module: nn.Module, params: Params, x: Tensor, chunk: int = 1000) -> Tensor:
