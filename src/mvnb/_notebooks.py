@@ -29,6 +29,7 @@ ENVIRONMENT = {
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 LANGUAGE = {"file_extension": ".py", "mimetype": "text/x-python", "name": "python", "pygments_lexer": "ipython3"}
 FORMATS = "ipynb,py:percent"
+_SAVE_EVERY = 20  # seconds
 _DERIVED = ("lines_to_next_cell", "papermill", "execution", "trusted", "collapsed")
 
 
@@ -52,7 +53,7 @@ def play(
     folder: Path,
     on_cell: Callable[[], None] = lambda: None,
 ) -> NotebookNode:
-    """Run a notebook with papermill, saving to ``partial`` after every cell, and return what was run.
+    """Run a notebook with papermill, saving to ``partial`` now and then and at its end, however it ends; return what was run.
 
     Parameters
     ----------
@@ -75,11 +76,13 @@ def play(
 
     notebook = _with_parameters(notebook, parameters)
     notebook.metadata["kernelspec"] = dict(KERNELSPEC)
+    papermill.engines.papermill_engines.register("mvnb", _engine())
     try:
         return papermill.execute_notebook(
             notebook,
             str(partial.resolve()).replace("{", "{{").replace("}", "}}"),
             cwd=str(folder.resolve()),
+            engine_name="mvnb",
             kernel_name=KERNELSPEC["name"],
             progress_bar=False,
             kernel_manager_class=_kernel_manager(),
@@ -115,6 +118,28 @@ def _written(value: Any) -> str:
         inner = ", ".join(map(_written, value))
         return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
     return f'float("{value}")' if repr(value) in ("inf", "-inf", "nan") else repr(value)
+
+
+def _engine() -> type:
+    """Papermill's engine, which would write the whole notebook, pictures and all, twice a cell: 15 s of a long chapter."""
+    from papermill.engines import NBClientEngine
+
+    class Sparing(NBClientEngine):
+        @classmethod
+        def execute_managed_notebook(cls, nb_man, kernel_name, **options):
+            save = nb_man.save
+
+            def seldom(**kwargs):
+                if (nb_man.now() - nb_man.last_save_time).total_seconds() >= _SAVE_EVERY:
+                    save(**kwargs)
+
+            nb_man.save = seldom
+            try:
+                super().execute_managed_notebook(nb_man, kernel_name, **options)
+            finally:
+                nb_man.save = save  # papermill saves once more at the end
+
+    return Sparing
 
 
 def _kernel_manager() -> type:
