@@ -220,3 +220,17 @@ def test_thresholds_and_gradients_are_checked():
         FineTuneObjective(3, 0.0)
     with pytest.raises(ValueError, match="gradient"):
         MaskedAutoencoderObjective(3, 0.5, "printed")
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-6), (torch.float64, 1e-14)])
+@pytest.mark.parametrize("power", [2, 3, 4, 7])
+@pytest.mark.parametrize("scale", [1.0, 2.5])
+def test_features_of_many_numbers_are_the_smoothed_relu(dtype, tolerance, power, scale):
+    """The compiled activation works in blocks: several of them, and a part of one."""
+    g = torch.Generator().manual_seed(1)
+    x = torch.randn(2, 97, 5, 3, generator=g, dtype=dtype)
+    weight = torch.randn(2, 7, 3, generator=g, dtype=dtype)
+    expected = smoothed_relu(scale * torch.einsum("rnpd,rkd->rnpk", x, weight), power, THRESHOLD).sum(2)
+    torch.testing.assert_close(
+        MaskedAutoencoderObjective(power, THRESHOLD).features(weight, x, scale), expected, atol=20 * tolerance, rtol=tolerance
+    )

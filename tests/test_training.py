@@ -225,6 +225,26 @@ def batch_norm_net(seed):
     return nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 3)).double()
 
 
+def convolution_net(seed):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 3)).double()
+
+
+def test_networks_with_convolutions_are_separate_plain_runs():
+    with torch.random.fork_rng():
+        nets = [convolution_net(r) for r in range(3)]
+    x, y = normal(3, 4, 8, 1, 6, 6), torch.randint(3, (3, 4, 8), generator=seeded(1))  # (replica, step, n, ...)
+    objective = training.stacked(nets[0], losses.cross_entropy)
+    batches = lambda step: (x[:, min(step, 3)], y[:, min(step, 3)])  # noqa: E731
+    run = training.fit(
+        objective, training.stack_modules(nets), batches, steps=4, optimizer=training.Adam(0.01), log_at=range(5)
+    )
+    for r, net in enumerate(nets):
+        values = plain_training(net, lambda s, r=r: (x[r, s], y[r, s]), 4, torch.optim.Adam(net.parameters(), 0.01))
+        assert np.allclose(run.log["loss"][:4, r], values, rtol=0, atol=1e-10)
+        assert all(torch.allclose(run.params[k][r], p, atol=1e-10, rtol=0) for k, p in net.named_parameters())
+
+
 def test_networks_with_batch_normalisation_are_separate_plain_runs():
     with torch.random.fork_rng():
         nets = [batch_norm_net(r) for r in range(3)]
