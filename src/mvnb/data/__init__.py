@@ -1,4 +1,4 @@
-"""Data: distributions as frozen dataclasses with ``sample(n, generator)``, and real images by name."""
+"""Data: distributions as frozen dataclasses with ``sample(n, generator)``, and real images and text by name."""
 
 from mvnb.data.backgrounds import (
     PLACEMENTS,
@@ -20,6 +20,15 @@ from mvnb.data.label_functions import (
     random_ids,
     rebalanced_counts,
 )
+from mvnb.data.language import (
+    LANGUAGE_OBJECTIVES,
+    LanguageBatch,
+    causal_lm,
+    masked_lm,
+    prefix_lm,
+    span_corruption,
+    ul2_mixture,
+)
 from mvnb.data.multi_view import (
     MultiView,
     Patches,
@@ -33,16 +42,19 @@ from mvnb.data.multi_view import (
 )
 from mvnb.data.signal_in_noise import SignalInNoise, SignalPoints
 from mvnb.data.sparse_multi_view import SparseMultiView, SparsePatches
+from mvnb.data.text import Text, load_text, small_programs, structure_targets
 from mvnb.data.two_views import ConcatenatedViews, PrototypeMixture, class_pairing, draw_companions
 
 __all__ = [
     "DATASETS",
+    "LANGUAGE_OBJECTIVES",
     "PLACEMENTS",
     "ConcatenatedViews",
     "DecisionLists",
     "HierarchicalMultiView",
     "HierarchicalPatches",
     "Images",
+    "LanguageBatch",
     "MultiView",
     "Patches",
     "Points",
@@ -53,6 +65,8 @@ __all__ = [
     "SimpleMultiView",
     "SparseMultiView",
     "SparsePatches",
+    "Text",
+    "causal_lm",
     "class_pairing",
     "cluster_within",
     "distractor_background",
@@ -65,12 +79,19 @@ __all__ = [
     "hierarchy_level",
     "keep_feature",
     "load_images",
+    "load_text",
+    "masked_lm",
     "orthonormal_features",
     "paste",
     "place",
+    "prefix_lm",
     "random_ids",
     "random_positions",
     "rebalanced_counts",
     "resize",
+    "small_programs",
+    "span_corruption",
+    "structure_targets",
     "texture_background",
+    "ul2_mixture",
 ]

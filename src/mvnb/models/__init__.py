@@ -1,6 +1,7 @@
 """Modules that two or more chapters use."""
 
 from mvnb.models.activations import smoothed_relu, smoothed_relu_grad
+from mvnb.models.growth import Growth, grow, post_stacking, search_space
 from mvnb.models.linear_attention import AttentionObjective, LinearSelfAttention, prompt_moments
 from mvnb.models.mask_reconstruction import (
     FineTuneObjective,
@@ -26,6 +27,13 @@ from mvnb.models.soft_threshold import (
     SurvivorObjective,
     step_keys,
 )
+from mvnb.models.transformer import (
+    Transformer,
+    TransformerObjective,
+    initial_parameters,
+    residual_stream,
+    transformer_logits,
+)
 from mvnb.models.two_layer import TwoLayer, TwoLayerObjective
 from mvnb.models.window_net import WindowNet
 
@@ -33,6 +41,7 @@ __all__ = [
     "MLP",
     "AttentionObjective",
     "FineTuneObjective",
+    "Growth",
     "LinearSelfAttention",
     "MaskedAutoencoderObjective",
     "PatchCNN",
@@ -46,21 +55,29 @@ __all__ = [
     "SoftThresholdObjective",
     "SurvivorObjective",
     "TeacherStudentObjective",
+    "Transformer",
+    "TransformerObjective",
     "TwoLayer",
     "TwoLayerObjective",
     "WindowNet",
     "compressed_detectors",
     "dense_detectors",
     "detector_masks",
+    "grow",
     "head_objective",
+    "initial_parameters",
     "max_read_out",
     "patch_features",
     "patch_logits",
+    "post_stacking",
     "prompt_moments",
     "relu_logits",
     "relu_responses",
+    "residual_stream",
+    "search_space",
     "smoothed_relu",
     "smoothed_relu_grad",
     "step_keys",
     "stratified_detectors",
+    "transformer_logits",
 ]

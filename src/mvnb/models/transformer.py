@@ -1,0 +1,182 @@
+"""A Transformer on tokens with learned positions, written for a stack of networks and for changing its depth.
+
+All layers of a network lie in one tensor a kind, ``layers.NAME`` ``(layer, ...)``: to grow or to cut a network is to index its
+layer axis, in the parameters and in an optimizer's moments alike. All networks of a stack lie in front of that,
+``(replica, layer, ...)``, and one call of :func:`transformer_logits` serves them all. There are no biases, and normalisation
+has no parameters of its own (as in PaLM, Chowdhery et al. 2022, and OLMo, Groeneveld et al. 2024).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Params = dict[str, Tensor]
+Norm = Literal["pre", "post"]
+LAYER = "layers."
+"""Beginning of the names of parameters with a layer axis."""
+
+
+def visible(prefix: Tensor, length: int) -> Tensor:
+    """Which key each query sees, ``(..., query, key)`` of booleans: all up to itself, and the first ``prefix`` ``(...)``.
+
+    Prefix 0 is a causal mask, ``length`` a bidirectional one, anything between a prefix language model's.
+    """
+    place = torch.arange(length, device=prefix.device)
+    return (place <= place[:, None]) | (place < prefix[..., None, None])
+
+
+def normalise(x: Tensor) -> Tensor:
+    """Mean 0 and variance 1 over the last axis; layer normalisation without gain and bias."""
+    return F.layer_norm(x, x.shape[-1:], eps=1e-5)
+
+
+def attention(x: Tensor, w_in: Tensor, w_out: Tensor, n_heads: int, length: int, mask: Tensor | None, causal: bool) -> Tensor:
+    """Multi-head softmax attention of a stack.
+
+    ``x`` ``(R, n * length, dim)``; ``w_in`` ``(R, dim, 3 dim)`` makes queries, keys and values; ``w_out`` ``(R, dim, dim)``;
+    ``mask`` ``(R * n, 1, length, length)`` as :func:`visible`, used where ``causal`` is false; None lets all see all.
+    """
+    replicas, points, dim = x.shape
+    parts = torch.bmm(x, w_in).view(replicas * points // length, length, 3, n_heads, dim // n_heads)
+    q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)  # (R * n, head, length, dim / head)
+    seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+    return torch.bmm(seen.transpose(1, 2).reshape(replicas, points, dim), w_out)
+
+
+def residual_stream(params: Params, tokens: Tensor, prefix: Tensor | int = 0, *, n_heads: int, norm: Norm = "pre") -> Tensor:
+    """The residual stream ``(R, n * length, dim)`` behind the last layer; arguments as for :func:`transformer_logits`."""
+    x = embed_tokens(params, tokens)
+    replicas, n, length = tokens.shape
+    mask, causal = None, False
+    if torch.is_tensor(prefix):
+        mask = visible(prefix, length).view(replicas * n, 1, length, length)
+    elif prefix < length:
+        causal = prefix <= 1
+        mask = None if causal else visible(torch.tensor([[prefix]], device=x.device), length)
+    names = sorted(k for k in params if k.startswith(LAYER))
+    before, after = (normalise, nn.Identity()) if norm == "pre" else (nn.Identity(), normalise)
+    for down, out, qkv, up in zip(*(params[k].unbind(1) for k in names)):
+        x = after(x + attention(before(x), qkv, out, n_heads, length, mask, causal))
+        x = after(x + torch.bmm(F.relu(torch.bmm(before(x), up)), down))
+    return x
+
+
+def transformer_logits(params: Params, tokens: Tensor, prefix: Tensor | int = 0, *, n_heads: int, norm: Norm = "pre") -> Tensor:
+    """Logits ``(R, n, length, vocabulary)`` of a stack of Transformers for ``tokens`` ``(R, n, length)``.
+
+    ``prefix`` as in :func:`visible`: one number for all, or ``(R, n)``. ``norm="pre"`` normalises what a block reads, and what
+    the output matrix reads; ``"post"`` what a block leaves on the residual stream. The network's sizes are those of ``params``;
+    see :class:`Transformer`.
+    """
+    x = residual_stream(params, tokens, prefix, n_heads=n_heads, norm=norm)
+    x = normalise(x) if norm == "pre" else x
+    return torch.bmm(x, params["head"]).view(*tokens.shape, -1)
+
+
+def embed_tokens(params: Params, tokens: Tensor) -> Tensor:
+    """Start of the residual stream, ``(R, n * length, dim)``: the embedding of each token plus that of its place."""
+    replicas, n, length = tokens.shape
+    table, places = params["embedding"], params["positions"][:, None, :length]
+    if length > params["positions"].shape[1]:
+        raise ValueError(f"sequences may have up to {params['positions'].shape[1]} tokens, got {length}")
+    shift = table.shape[1] * torch.arange(replicas, device=tokens.device).view(-1, 1, 1)
+    x = F.embedding(tokens + shift, table.flatten(0, 1)) + places  # (R, n, length, dim)
+    return x.view(replicas, n * length, -1)
+
+
+def initial_parameters(
+    n_tokens: int,
+    length: int,
+    dim: int,
+    n_layers: int,
+    generator: torch.Generator,
+    *,
+    hidden: int | None = None,
+    std: float = 0.02,
+    dtype: torch.dtype = torch.float32,
+) -> Params:
+    """Parameters of one Transformer, all N(0, std^2); ``hidden`` is the inner width of an MLP, 4 dim by default."""
+    hidden = 4 * dim if hidden is None else hidden
+    shapes = {"embedding": (n_tokens, dim), "positions": (length, dim), "head": (dim, n_tokens)}
+    shapes |= {f"{LAYER}{k}": (n_layers, *s) for k, s in layer_shapes(dim, hidden).items()}
+    return {k: std * torch.randn(*s, generator=generator, dtype=dtype) for k, s in shapes.items()}
+
+
+def layer_shapes(dim: int, hidden: int) -> dict[str, tuple[int, int]]:
+    """The matrices of a layer: what they read comes first, what they write last."""
+    return {"qkv": (dim, 3 * dim), "out": (dim, dim), "up": (dim, hidden), "down": (hidden, dim)}
+
+
+class Transformer(nn.Module):
+    """A Transformer language model: learned positions, multi-head softmax attention, ReLU MLPs, untied output matrix.
+
+    Called with tokens ``(n, length)`` it returns logits ``(n, length, n_tokens)``. ``prefix`` chooses the mask, see
+    :func:`visible`: 0 causal (the default), ``length`` bidirectional, a tensor ``(n,)`` a prefix a sequence. ``norm`` is
+    ``"pre"`` (Xiong et al. 2020) or ``"post"`` (Vaswani et al. 2017). The parameters are those of
+    :func:`initial_parameters`, so a stack of Transformers is ``training.stack_modules([...])`` and is trained by
+    :class:`TransformerObjective`.
+
+    Raises ``ValueError`` when ``n_heads`` does not divide ``dim``, for another ``norm``, and for sizes below 1.
+    """
+
+    def __init__(
+        self,
+        n_tokens: int,
+        length: int,
+        dim: int,
+        n_layers: int,
+        n_heads: int,
+        generator: torch.Generator,
+        *,
+        hidden: int | None = None,
+        norm: Norm = "pre",
+        std: float = 0.02,
+    ):
+        super().__init__()
+        if min(n_tokens, length, dim, n_heads) < 1 or n_layers < 0 or dim % n_heads:
+            raise ValueError(f"sizes must be positive and n_heads divide dim, got dim = {dim}, n_heads = {n_heads}")
+        _check_norm(norm)
+        self.n_heads, self.norm = n_heads, norm
+        values = initial_parameters(n_tokens, length, dim, n_layers, generator, hidden=hidden, std=std)
+        self.embedding, self.positions, self.head = (nn.Parameter(values[k]) for k in ("embedding", "positions", "head"))
+        self.layers = nn.ParameterDict({k.removeprefix(LAYER): v for k, v in values.items() if k.startswith(LAYER)})
+
+    def forward(self, tokens: Tensor, prefix: Tensor | int = 0) -> Tensor:
+        params = {k: v[None] for k, v in self.named_parameters()}
+        prefix = prefix[None] if torch.is_tensor(prefix) else prefix
+        return transformer_logits(params, tokens[None], prefix, n_heads=self.n_heads, norm=self.norm)[0]
+
+
+class TransformerObjective:
+    """Weighted cross-entropy of a stack of Transformers and its gradient, an objective for :func:`mvnb.training.fit`.
+
+    Called with ``params`` (names as in :class:`Transformer`, replica axis first) and the fields of a
+    :class:`mvnb.data.LanguageBatch`: ``inputs``, ``targets``, ``weights`` ``(R, n, length)``, ``prefix`` ``(R, n)``. The loss
+    of a replica is the weighted mean over its positions. ``causal=True`` says that every prefix is 0, which is faster.
+    """
+
+    def __init__(self, n_heads: int, norm: Norm = "pre", causal: bool = False):
+        self.n_heads, self.norm, self.causal = n_heads, _check_norm(norm), causal
+
+    def losses(self, params: Params, inputs: Tensor, targets: Tensor, weights: Tensor, prefix: Tensor) -> Tensor:
+        """The losses ``(R,)``, to be differentiated or only looked at."""
+        logits = transformer_logits(params, inputs, 0 if self.causal else prefix, n_heads=self.n_heads, norm=self.norm)
+        each = F.cross_entropy(logits.flatten(0, 2), targets.flatten(), reduction="none").view(len(inputs), -1)
+        weights = weights.flatten(1)
+        return (each * weights).sum(1) / weights.sum(1)
+
+    def __call__(self, params: Params, inputs: Tensor, targets: Tensor, weights: Tensor, prefix: Tensor):
+        leaves = {k: v.detach().requires_grad_() for k, v in params.items()}
+        losses = self.losses(leaves, inputs, targets, weights, prefix)
+        # The gradient of the sum is the stack of the gradients: replicas share nothing.
+        return losses.detach(), dict(zip(leaves, torch.autograd.grad(losses.sum(), list(leaves.values()))))
+
+
+def _check_norm(norm: str) -> str:
+    if norm not in ("pre", "post"):
+        raise ValueError(f"norm must be 'pre' or 'post', got {norm!r}")
+    return norm
