@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from mvnb import losses, probes, stats, training
-from mvnb.models import ResidualMLP, ResNet20
+from mvnb.models import ResidualMLP, ResidualMLPObjective, ResNet20
 
 MS = np.array([150.0, 300, 600, 1200])
 
@@ -157,3 +157,18 @@ def test_cross_entropy_at_zero_logits():
     nn.init.zeros_(net.head.weight)
     loss = losses.cross_entropy(net, torch.rand(6, 4), torch.arange(6))
     assert torch.isclose(loss, torch.tensor(10.0).log())
+
+
+@pytest.mark.parametrize("blocks", [0, 1, 3])
+def test_residual_mlp_by_hand_is_autograd(blocks):
+    torch.manual_seed(0)
+    nets = [ResidualMLP(12, 5, 7, blocks).double() for _ in range(4)]
+    params = {k: v + 0.1 * torch.randn_like(v) for k, v in training.stack_modules(nets).items()}
+    x, y = torch.rand(4, 9, 3, 2, 2).double(), torch.randint(5, (4, 9))
+    loss, grads = ResidualMLPObjective()(params, x, y)
+    want, by_autograd = training.stacked(nets[0], losses.cross_entropy)(params, x, y)
+    assert torch.allclose(loss, want, atol=1e-12) and set(grads) == set(by_autograd)
+    assert all(torch.allclose(grads[k], by_autograd[k], atol=1e-12) for k in grads)
+    twins = {k: v[:2].repeat(2, *[1] * (v.dim() - 1)) for k, v in params.items()}
+    loss, grads = ResidualMLPObjective()(twins, x[:2].repeat(2, 1, 1, 1, 1), y[:2].repeat(2, 1))
+    assert all(torch.equal(g[:2], g[2:]) for g in (loss[:, None], *grads.values()))  # to the last bit

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from mvnb import probes, training
+from mvnb import training
 from mvnb.data import (
     SignalInNoise,
-    distractor_background,
-    draw_corners,
-    gaussian_background,
-    paste,
-    resize,
-    texture_background,
 )
-from mvnb.models import SoftThresholdFilter, SoftThresholdObjective, SurvivorObjective, WindowNet, step_keys
+from mvnb.models import (
+    SoftThresholdFilter,
+    SoftThresholdObjective,
+    SurvivorObjective,
+    step_keys,
+)
+from mvnb.models import _soft_threshold_kernels as kernels
 from mvnb.theory import local_signal_adaptivity as theory
 
 BIASES = (-0.4, -0.05, 0.0, 0.1)
@@ -46,9 +46,9 @@ def test_moments_and_characteristic_function_are_integrals(b, scale):
         value = mean(lambda z, u=u: math.cos(u * theory.soft_threshold(z, b)))
         assert np.isclose(theory.characteristic_function(u, scale, b), value, atol=1e-7)
         sine = mean(lambda z, u=u: (z >= -b) * z * math.sin(u * theory.soft_threshold(z, b)))
-        assert np.isclose(theory._weighted_sine(u, scale, b), sine, atol=1e-7)
+        assert np.isclose(theory._response(u, scale, b)[1], sine, atol=1e-7)
         tail = mean(lambda z, u=u: (z >= abs(b)) * math.sin(u * theory.soft_threshold(z, b)))
-        assert np.isclose(theory._tail_sine(u, scale, b), tail, atol=1e-7)
+        assert np.isclose(theory._response(u, scale, b)[2], tail, atol=1e-7)
 
 
 def test_variance_needs_a_threshold():
@@ -66,6 +66,111 @@ def test_gaussian_facts():
     assert np.allclose(theory.tail_moments(0.7, -0.5), (z.mean(), (z**2).mean(), z.var()), rtol=0.02)
     maxima = np.random.default_rng(1).standard_normal((4000, 50)).max(1)
     assert np.mean(maxima >= 2 * math.sqrt(math.log(50))) <= 1 / 50
+    sizes = np.abs(np.random.default_rng(2).standard_normal((4000, 50))).max(1)
+    assert np.mean(sizes >= 2 * math.sqrt(math.log(50))) <= 2 / 50
+
+
+@pytest.mark.parametrize("b", (-0.9, -0.1, 0.05, 0.6))
+def test_overshoot_is_bounded_by_its_mean(b):
+    """Lemma B.9's inequality, E|S| >= sqrt(P Var / 2), where the threshold is one."""
+    for scale in (0.05, 0.3, 1.0):
+        if b < 0 and -b / scale < 15:
+            survive = 2 * norm.sf(-b / scale)
+            bound = math.sqrt(survive * theory.response_variance(scale, b) / 2)
+            assert theory.response_size(scale, b) >= bound * (1 - 1e-9)
+
+
+def test_growth_bound_holds_on_a_grid():
+    """-d/dw* >= sigmoid(-g) / 2 - kappa c log(k)^2 where the signal gets through."""
+    for k in (100, 1000, 10**5):
+        sigma = theory.noise_scale(k)
+        for c in np.geomspace(1e-4, 1, 12):
+            for ratio in (-0.5, 0.0, 0.3, 0.8):
+                own = float(theory.soft_threshold(c, -ratio * c))
+                least = 0.5 / (1 + math.exp(own)) - theory.noise_pull_bound(c, -ratio * c, k, sigma)
+                assert -theory.population_gradient(c, -ratio * c, k, sigma).c >= least - 1e-9
+
+
+def test_balance_of_bias_and_filter_near_zero():
+    k, sigma, c = 1000, theory.noise_scale(1000), 1e-4
+    got = theory.population_gradient(c, 0.0, k, sigma)
+    assert np.isclose(got.c, -0.5 + c / 4 * (1 + k * sigma**2), atol=1e-5)
+    assert np.isclose(got.b, -0.5 + k * sigma * c / (2 * math.sqrt(2 * math.pi)), atol=1e-4)
+    assert np.isclose(norm.ppf(0.99) ** -1 / math.sqrt(1000), 0.0136, atol=1e-4)  # noise that leaves a linear model 99 %
+
+
+def test_mean_sigmoid_of_several_responses_by_simulation():
+    z = 0.4 * np.random.default_rng(2).standard_normal((400_000, 3))
+    for b in (-0.2, 0.1):
+        value = 1 / (1 + np.exp(-0.3 - theory.soft_threshold(z, b).sum(1)))
+        assert abs(theory.mean_sigmoid(0.3, 3, 0.4, b) - value.mean()) < 5 * value.std() / len(z) ** 0.5
+
+
+@pytest.mark.parametrize("c, b, v", [(0.5, -0.2, 0.1), (0.5, 0.1, 0.0), (0.5, 0.0, 0.3), (0.8, -0.6, 0.0)])
+def test_accuracy_is_that_of_drawn_points(c, b, v):
+    sample = SignalInNoise(60, 2, 0.25).sample(60_000, torch.Generator().manual_seed(4), torch.float64)
+    z = sample.x @ torch.tensor([c, v]).double()
+    right = sample.y * (torch.relu(z + b) - torch.relu(b - z)).sum(-1) > 0
+    exact = theory.accuracy(c, b, 60, 0.25, v)
+    assert abs(right.double().mean().item() - exact) < 5 * math.sqrt(exact * (1 - exact) / 60_000) + 1e-4
+
+
+def test_normal_accuracy_is_the_normal_law_of_the_sum():
+    z = 0.2184 * np.random.default_rng(5).standard_normal(2_000_000)
+    for ratio in (0.0, 0.3, 0.6):
+        spread = math.sqrt(1000 * theory.soft_threshold(z, -ratio).var())
+        assert np.isclose(theory.normal_accuracy(ratio, 1000, 0.2184), norm.cdf((1 - ratio) / spread), atol=2e-3)
+
+
+@pytest.mark.parametrize("rho, t, t2", [(0.0, 0.5, 1.0), (0.6, 0.3, 0.9), (-0.8, 1.2, 0.2)])
+def test_pair_moments_are_integrals(rho, t, t2):
+    x, weight = np.polynomial.legendre.leggauss(80)
+
+    def outside(bar):
+        half = bar + (x + 1) / 2 * 9
+        return np.concatenate([half, -half]), np.tile(weight * 4.5, 2)
+
+    (u, first), (v, second) = outside(t), outside(t2)
+    u, v = u[:, None], v[None]
+    square = (u**2 - 2 * rho * u * v + v**2) / (1 - rho**2)
+    mass = np.outer(first, second) * np.exp(-square / 2) / (2 * math.pi * math.sqrt(1 - rho**2))
+    want = [(mass * part).sum() for part in (1, u * u, u * v, v * v)]
+    assert np.allclose(theory.pair_moments(rho, t, t2), want, atol=1e-6)
+
+
+@pytest.mark.parametrize("overlap, t", [(0.3, 0.0), (0.4, 1.2)])
+def test_one_filter_error_is_that_of_the_best_weights_on_points(overlap, t):
+    k, sigma, dim, n = 300, 0.2, 4, 6000
+    g = torch.Generator().manual_seed(6)
+    w = torch.tensor([overlap, math.sqrt(1 - overlap**2), 0.0, 0.0]).double()
+    error = []
+    for _ in range(4):
+        sample = SignalInNoise(k, dim, sigma).sample(n, g, torch.float64)
+        features = (((sample.x @ w).abs() >= t * sigma)[..., None] * sample.x).sum(1)
+        signed = features * sample.y[:, None]
+        best = torch.linalg.solve(torch.cov(signed.T), signed.mean(0))  # Fisher's direction
+        error.append((signed @ best <= 0).double().mean().item())
+    assert abs(np.mean(error) - theory.one_filter_error(overlap, t, k, sigma)) < 0.015
+
+
+def test_one_lucky_filter_ends_near_five_times_ten_to_the_tenth():
+    k = math.exp(math.sqrt(1000 / norm.ppf(0.9) ** 2))  # P < 1 / (1.28 log k)^2 has probability P
+    assert 4.5e10 < k < 6e10
+    t = norm.isf(0.5 / (norm.ppf(0.9) ** 2 * math.log(k) ** 2))
+    dim = theory.kernel_dim(k)
+    assert np.isclose(theory.one_filter_error(1.0001 * t / math.sqrt(dim), t, k, dim**-0.5), 0.1, atol=2e-3)
+
+
+def test_frozen_features_are_odd_and_blind_to_order():
+    g = torch.Generator().manual_seed(7)
+    x, w, weight = torch.randn(5, 9, 4, generator=g), torch.randn(3, 4, generator=g), torch.randn(3, 4, generator=g)
+
+    def output(x):
+        active = ((x @ w.T).abs() >= 0.5).float()
+        return torch.einsum("npj,npd,jd->n", active, x, weight)
+
+    assert torch.allclose(output(-x), -output(x))
+    assert torch.allclose(output(x[:, torch.randperm(9, generator=g)]), output(x), atol=1e-5)
 
 
 def test_mean_sigmoid_without_noise_patches_and_by_quadrature():
@@ -142,6 +247,36 @@ def test_a_replica_of_survivors_is_a_single_run():
     many, one = run(4, 3), run(6, 1)
     assert torch.equal(many.params["w"][2], one.params["w"][0])
     assert not torch.equal(many.params["w"][1], one.params["w"][0])
+
+
+def test_reduced_sums_are_the_loss_and_its_derivatives():
+    params = {"w": torch.tensor([[0.5, 0.2], [0.3, 0.0]]).double(), "b": torch.tensor([-0.1, 0.1]).double()}
+    keys = step_keys(3, 2)(0)[0]
+    objective = SurvivorObjective(30, 0.3, 40)
+    out, pull, tilt, square = objective.outputs(params, keys)
+    sums = np.empty((2, 5))
+    own = (out - pull - params["b"][:, None] * tilt)[:, 0]
+    kernels.reduce(own.numpy(), params["b"].numpy(), pull.numpy(), tilt.numpy(), square.numpy(), sums)
+    slope = -torch.sigmoid(-out) / 40
+    want = [torch.nn.functional.softplus(-out).mean(1), slope.sum(1), *((slope * part).sum(1) for part in (pull, tilt))]
+    assert np.allclose(sums, torch.stack([*want, (slope**2 * square).sum(1)], 1), atol=1e-12)
+    assert torch.allclose(objective(params, keys)[0], want[0])
+
+
+def test_gaussians_from_keys():
+    out = np.empty((2, 50_000))
+    kernels.gaussians(np.array([1, 2], dtype=np.uint64), out)
+    assert np.all(np.abs(out.mean(1)) < 0.02) and np.allclose(out.std(1), 1, atol=0.02)
+    assert np.allclose((out**4).mean(1), 3, atol=0.2) and abs((out[0] * out[1]).mean()) < 0.02
+
+
+def test_dead_units_have_no_gradient_and_a_loss_of_log_2():
+    params = {"w": torch.tensor([[0.1, 0.0]]).double(), "b": torch.tensor([-2.0]).double()}
+    loss, grads = SurvivorObjective(30, 0.3, 10)(params, step_keys(0, 1)(0)[0])
+    assert loss.item() == pytest.approx(math.log(2)) and grads["w"].abs().max() == 0 == grads["b"].abs().max()
+    start = {"w": torch.zeros(1, 2).double(), "b": torch.zeros(1).double()}
+    sample = SignalInNoise(5, 2).sample(9, torch.Generator().manual_seed(0), torch.float64)
+    assert SoftThresholdObjective()(start, sample.x[None], sample.y[None])[0].item() == pytest.approx(math.log(2))
 
 
 def test_survivors_refuse_nonsense():
@@ -233,87 +368,3 @@ def test_small_ball_bound_holds_for_unit_signs(n, half_width):
     log_p = [math.lgamma(n + 1) - math.lgamma(i + 1) - math.lgamma(n - i + 1) - n * math.log(2) for i in k]
     inside = np.abs(2 * k - n) < half_width  # an open interval around 0
     assert np.exp(log_p)[inside].sum() <= theory.small_ball_bound(n, half_width) + 1e-9
-
-
-def test_pasting():
-    g = torch.Generator().manual_seed(0)
-    images, behind = torch.rand(7, 2, 8, 8, generator=g), gaussian_background(7, 2, 16, g)
-    for placement, allowed in (("anywhere", range(9)), ("corner", (0, 8)), ("fixed", (8,))):
-        corner = draw_corners(7, 8, placement, g)
-        assert set(corner.flatten().tolist()) <= set(allowed)
-        out = paste(images, behind, corner)
-        for i, (top, left) in enumerate(corner.tolist()):
-            block = out[i, :, top : top + 8, left : left + 8]
-            assert torch.equal(block, images[i])
-            rest = torch.ones(16, 16, dtype=torch.bool)
-            rest[top : top + 8, left : left + 8] = False
-            assert torch.equal(out[i, :, rest], behind[i, :, rest])
-    assert paste(images, 0 * behind, corner).sum() == pytest.approx(images.sum().item(), rel=1e-5)
-    with pytest.raises(ValueError, match="offsets"):
-        paste(images, behind, torch.full((7, 2), 9))
-    with pytest.raises(ValueError, match="placement"):
-        draw_corners(3, 8, "middle", g)
-    with pytest.raises(ValueError, match="larger"):
-        draw_corners(3, -1, "corner", g)
-
-
-def test_backgrounds():
-    g = torch.Generator().manual_seed(0)
-    texture = texture_background(40, 1, 16, g)
-    assert texture.amin() == 0 and texture.amax() == 1
-    neighbours = torch.corrcoef(torch.stack([texture[..., :-1].flatten(), texture[..., 1:].flatten()]))[0, 1]
-    assert neighbours > 0.5  # rough at no scale
-    pool = torch.arange(3.0).view(3, 1, 1, 1).expand(3, 1, 4, 4)
-    grid = distractor_background(20, pool, g)
-    assert grid.shape == (20, 1, 8, 8)
-    assert all(len(block.unique()) == 1 for block in (grid[0, 0, :4, :4], grid[0, 0, :4, 4:], grid[0, 0, 4:, :4]))
-    assert resize(torch.rand(2, 3, 28, 28), 8).shape == (2, 3, 8, 8)
-    assert torch.equal(resize(pool, 4), pool)
-
-
-def test_window_net_is_a_convolution():
-    torch.manual_seed(0)
-    net = WindowNet(2, 3, (4, 5))
-    x = torch.randn(6, 2, 16, 16)
-    first = net.first.weight.view(4, 4, 4, 2).permute(0, 3, 1, 2)  # filter, (row, column, channel) to channel first
-    second = net.second.weight.view(5, 3, 3, 4).permute(0, 3, 1, 2)
-    h = torch.relu(torch.nn.functional.conv2d(x, first, net.first.bias, 2))
-    h2 = torch.relu(torch.nn.functional.conv2d(h, second, net.second.bias))
-    assert torch.allclose(net.hidden(x)[0].permute(0, 3, 1, 2), h, atol=1e-5)
-    assert torch.allclose(net.hidden(x)[1].permute(0, 3, 1, 2), h2, atol=1e-5)
-    assert net(x).shape == (6, 3)
-
-
-def test_linearised_network_and_ridge():
-    torch.manual_seed(0)
-    net = WindowNet(1, 1, (2, 3)).double()
-    center = {k: p.detach() for k, p in net.named_parameters()}
-    x = torch.randn(5, 1, 16, 16, dtype=torch.float64)
-    line = probes.linearised(net, center)
-    assert torch.allclose(line(center, x), net(x))
-    other = {k: p + torch.randn_like(p) for k, p in center.items()}
-    middle = {k: 0.5 * (center[k] + other[k]) for k in center}
-    assert torch.allclose(2 * line(middle, x), line(center, x) + line(other, x))
-    jacobian = probes.parameter_jacobian(net, center, x, chunk=2)
-    step = torch.cat([(other[k] - center[k]).flatten() for k in center])
-    assert torch.allclose((line(other, x) - net(x))[:, 0], jacobian @ step)
-    tiny = {k: center[k] + 1e-6 * (other[k] - center[k]) for k in center}
-    near = torch.func.functional_call(net, tiny, (x,)) - net(x)
-    assert torch.allclose(near[:, 0], 1e-6 * jacobian @ step, rtol=1e-3, atol=1e-9)
-    with pytest.raises(ValueError, match="one output"):
-        probes.parameter_jacobian(WindowNet(1, 2, (2, 3)), dict(WindowNet(1, 2, (2, 3)).named_parameters()), x.float())
-
-
-def test_ridge_forms_agree():
-    g = torch.Generator().manual_seed(0)
-    for n, size in ((8, 20), (20, 8)):
-        x, y = torch.randn(n, size, generator=g).double(), torch.randn(n, 2, generator=g).double()
-        weight = probes.ridge_fit(x, y, 0.3)
-        strength = 0.3 * x.square().sum() / n
-        assert torch.allclose(x.T @ (x @ weight - y) + strength * weight, torch.zeros_like(weight), atol=1e-9)
-    with pytest.raises(ValueError, match="positive"):
-        probes.ridge_fit(x, y, 0.0)
-
-
-def test_active_fraction():
-    assert probes.active_fraction(torch.tensor([[[1.0, 0.0], [0.0, 2.0]], [[0.0, 0.0], [0.0, 1.0]]])).tolist() == [0.5, 0.25]

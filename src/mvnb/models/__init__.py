@@ -9,7 +9,7 @@ from mvnb.models.mask_reconstruction import (
     TeacherStudentObjective,
     head_objective,
 )
-from mvnb.models.networks import MLP, ResidualMLP, ResNet18, ResNet20, SmallConvNet
+from mvnb.models.networks import MLP, ResidualMLP, ResidualMLPObjective, ResNet18, ResNet20, SmallConvNet
 from mvnb.models.patch_cnn import PatchCNN, PatchObjective, patch_features, patch_logits
 from mvnb.models.relu_patches import (
     ReluPatchObjective,
@@ -35,7 +35,7 @@ from mvnb.models.transformer import (
     transformer_logits,
 )
 from mvnb.models.two_layer import TwoLayer, TwoLayerObjective
-from mvnb.models.window_net import WindowNet
+from mvnb.models.window_net import WindowNet, WindowObjective, window_jacobian
 
 __all__ = [
     "MLP",
@@ -50,6 +50,7 @@ __all__ = [
     "ResNet18",
     "ResNet20",
     "ResidualMLP",
+    "ResidualMLPObjective",
     "SmallConvNet",
     "SoftThresholdFilter",
     "SoftThresholdObjective",
@@ -60,6 +61,7 @@ __all__ = [
     "TwoLayer",
     "TwoLayerObjective",
     "WindowNet",
+    "WindowObjective",
     "compressed_detectors",
     "dense_detectors",
     "detector_masks",
@@ -80,4 +82,5 @@ __all__ = [
     "step_keys",
     "stratified_detectors",
     "transformer_logits",
+    "window_jacobian",
 ]

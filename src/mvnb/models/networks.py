@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -99,6 +100,41 @@ class ResidualMLP(nn.Module):
         for first, second in zip(self.first, self.second):
             h = F.relu(h + second(F.relu(first(h))))
         return self.head(h)
+
+
+class ResidualMLPObjective:
+    """Cross-entropy of a stack of :class:`ResidualMLP` and its gradient, written by hand.
+
+    An objective for :func:`mvnb.training.fit`: ``params`` as of ``training.stack_modules``, inputs ``x`` ``(R, n, ...)``,
+    labels ``y`` ``(R, n)``. The same as ``training.stacked`` with that loss, several times faster for small networks.
+    """
+
+    def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        def affine(name, z):
+            return torch.baddbmm(params[f"{name}.bias"][:, None], z, params[f"{name}.weight"].mT)
+
+        def through(name, slope, z):
+            """Keep the gradient of a layer with inputs ``z``; returns that in the inputs."""
+            grads[f"{name}.weight"], grads[f"{name}.bias"] = torch.bmm(slope.mT, z), slope.sum(1)
+            return torch.bmm(slope, params[f"{name}.weight"])
+
+        passes = torch.ops.aten.threshold_backward  # the gradient where a ReLU is positive, else 0
+        x, blocks, grads = x.flatten(2), sum(k.startswith("first") for k in params) // 2, {}
+        h, inner = [affine("stem", x).relu_()], []
+        for i in range(blocks):
+            inner.append(affine(f"first.{i}", h[-1]).relu_())
+            h.append(affine(f"second.{i}", inner[-1]).add_(h[-1]).relu_())
+        log_p = affine("head", h[-1]).log_softmax(-1)
+        loss = -log_p.gather(2, y[..., None])[..., 0].mean(1)
+        wrong = log_p.exp().scatter_add_(2, y[..., None], -torch.ones_like(log_p[..., :1])) / y.shape[1]
+        slope = through("head", wrong, h[-1])
+        for i in reversed(range(blocks)):
+            slope = passes(slope, h[i + 1], 0)
+            part = passes(through(f"second.{i}", slope, inner[i]), inner[i], 0)
+            slope = slope + through(f"first.{i}", part, h[i])
+        slope = passes(slope, h[0], 0)
+        grads["stem.weight"], grads["stem.bias"] = torch.bmm(slope.mT, x), slope.sum(1)
+        return loss, grads
 
 
 class _PlainBlock(nn.Module):

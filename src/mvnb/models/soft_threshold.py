@@ -69,33 +69,35 @@ class SurvivorObjective:
 
     def outputs(self, params: Params, keys: Tensor) -> tuple[Tensor, ...]:
         """For a point with y = 1: the output and the sums of ``(p + q) Z``, ``p - q`` and ``(p + q)^2``; each ``(R, n)``."""
-        w, b = params["w"], params["b"]
-        scale = self.sigma * w.norm(dim=-1).clamp(min=1e-150)
-        sums = [np.empty((len(b), self.n)) for _ in range(3)]
-        keys = keys.numpy().view(np.uint64)
-        kernels.survivors(keys, b.numpy(), scale.numpy(), self.n_noise, kernels.QUANTILES, *sums)
+        own, sums = self._draw(params, keys.numpy().view(np.uint64))
         pull, tilt, square = map(torch.from_numpy, sums)
-        own = torch.relu(w[:, 0] + b) - torch.relu(b - w[:, 0])
-        return own[:, None] + pull + b[:, None] * tilt, pull, tilt, square
+        return torch.from_numpy(own)[:, None] + pull + params["b"][:, None] * tilt, pull, tilt, square
+
+    def _draw(self, params: Params, keys: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        w, b = params["w"].numpy(), params["b"].numpy()
+        sums = [np.empty((len(b), self.n)) for _ in range(3)]
+        kernels.survivors(keys, b, self.sigma * _lengths(w), self.n_noise, kernels.QUANTILES, *sums)
+        return np.maximum(w[:, 0] + b, 0) - np.maximum(b - w[:, 0], 0), sums
 
     def __call__(self, params: Params, keys: Tensor) -> tuple[Tensor, Params]:
-        w, b = params["w"], params["b"]
-        out, pull, tilt, square = self.outputs(params, keys)
-        push = -torch.sigmoid(-out) / self.n  # by symmetry, y = 1 throughout
-        length = w.norm(dim=-1, keepdim=True).clamp(min=1e-150)
-        ray = w / length
-        loose = self.sigma * (push**2 * square).sum(1, keepdim=True).sqrt() * _gaussians(keys, w.shape[1])
-        d_w = (push * pull).sum(1, keepdim=True) / length * ray + loose - (loose * ray).sum(1, keepdim=True) * ray
-        up, down = (w[:, 0] + b > 0).double(), (b - w[:, 0] > 0).double()
-        total = push.sum(1)
-        d_w[:, 0] += total * (up + down)
-        return F.softplus(-out).mean(1), {"w": d_w, "b": (push * tilt).sum(1) + total * (up - down)}
+        w, b, keys = params["w"].numpy(), params["b"].numpy(), keys.numpy().view(np.uint64)
+        own, sums = self._draw(params, keys)  # by symmetry, y = 1 throughout
+        total, loose = np.empty((len(b), 5)), np.empty_like(w)
+        kernels.reduce(own, b, *sums, total)
+        kernels.gaussians(keys, loose)
+        loss, push, pull, tilt, square = total.T
+        ray = w / _lengths(w)[:, None]
+        loose *= self.sigma * np.sqrt(square)[:, None]
+        along = pull / _lengths(w) - (loose * ray).sum(1)
+        d_w = along[:, None] * ray + loose
+        up, down = w[:, 0] + b > 0, b - w[:, 0] > 0
+        d_w[:, 0] += push * (up * 1.0 + down)
+        d_b = tilt + push * (up * 1.0 - down)
+        return torch.from_numpy(loss.copy()), {"w": torch.from_numpy(d_w), "b": torch.from_numpy(d_b)}
 
 
-def _gaussians(keys: Tensor, dim: int) -> Tensor:
-    """One standard Gaussian vector a key, ``(R, dim)``, from a stream that the survivors do not use."""
-    draw = [np.random.Generator(np.random.PCG64(int(k) & 0xFFFFFFFFFFFFFFFF)).standard_normal(dim) for k in keys]
-    return torch.from_numpy(np.stack(draw))
+def _lengths(w: np.ndarray) -> np.ndarray:
+    return np.maximum(np.linalg.norm(w, axis=1), 1e-150)
 
 
 def step_keys(seed: int, replicas: int) -> Callable[[int], tuple[Tensor]]:

@@ -15,10 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve
-from scipy.special import wofz
-from scipy.stats import norm
+from scipy.special import ndtr, wofz
 
 # --- Gaussian facts ---
+
+
+def _density(x):
+    return np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
 
 
 def noise_scale(n_noise):
@@ -36,7 +39,7 @@ def soft_threshold(x, b):
 def linear_accuracy(n_noise, sigma=None):
     """Accuracy ``Phi(1 / (sigma sqrt(k)))`` of the sum of all patches along ``w_star``: the network with b = 0."""
     sigma = noise_scale(n_noise) if sigma is None else sigma
-    return norm.cdf(1 / (sigma * math.sqrt(n_noise)))
+    return ndtr(1 / (sigma * math.sqrt(n_noise)))
 
 
 def mills_bounds(x):
@@ -48,27 +51,27 @@ def mills_bounds(x):
 def tail_moments(scale, b):
     """Mean, second moment and variance of ``Z ~ N(0, scale^2)`` given ``Z >= |b|``. Source: Karp 2024, (B.1) to (B.3)."""
     alpha = abs(b) / scale
-    hazard = norm.pdf(alpha) / norm.sf(alpha)
+    hazard = _density(alpha) / ndtr(-alpha)
     mean, square = scale * hazard, scale**2 * (1 + alpha * hazard)
     return mean, square, square - mean**2
 
 
 def response_size(scale, b):
     """``E[relu(Z + b) + relu(-Z + b)] = 2 (s phi(b / s) + b Phi(b / s))``; for ``b <= 0`` this is ``E|S_i|``."""
-    return 2 * (scale * norm.pdf(b / scale) + b * norm.cdf(b / scale))
+    return 2 * (scale * _density(b / scale) + b * ndtr(b / scale))
 
 
 def response_variance(scale, b):
     """``Var S_i = 2 ((s^2 + b^2) Phi(b / s) + b s phi(b / s))`` for ``b <= 0``; ``ValueError`` otherwise."""
     if np.any(np.asarray(b) > 0):
         raise ValueError(f"b must not be positive, got {b}")
-    return 2 * ((scale**2 + b**2) * norm.cdf(b / scale) + b * scale * norm.pdf(b / scale))
+    return 2 * ((scale**2 + b**2) * ndtr(b / scale) + b * scale * _density(b / scale))
 
 
 def normal_accuracy(ratio, n_noise, sigma):
     """Accuracy at ``w = w_star, b = -ratio`` if the noise responses added up to a Gaussian; for ``0 <= ratio < 1``."""
     variance = n_noise * response_variance(sigma, -np.asarray(ratio, dtype=float))
-    return norm.cdf((1 - np.asarray(ratio)) / np.sqrt(np.maximum(variance, 1e-300)))
+    return ndtr((1 - np.asarray(ratio)) / np.sqrt(np.maximum(variance, 1e-300)))
 
 
 # --- The sum of the noise responses, exactly ---
@@ -80,36 +83,33 @@ def _half_line(u, beta, scale):
     return 0.5 * np.exp(-(alpha**2) / 2) * wofz((u * scale + 1j * alpha) / math.sqrt(2))
 
 
+def _response(u, scale, b):
+    """``E exp(i u S)``, ``E[Z sin(u S) 1{Z >= -b}]`` and ``E[sin(u S) 1{Z > |b|}]`` for one response S.
+
+    The second by Stein's identity ``E[Z h(Z)] = s^2 E h'(Z)`` on each piece of the half-line.
+    """
+    tail = _half_line(u, abs(b), scale)
+    if b <= 0:
+        return 1 - 2 * ndtr(b / scale) + 2 * tail.real, scale**2 * u * tail.real, tail.imag
+    turn = np.exp(2j * u * b)
+    tail = turn * tail
+    inner = 0.5 * np.exp(-2 * (u * scale) ** 2) - (turn * _half_line(2 * u, b, scale)).real
+    edge = np.sin(2 * u * b) * _density(b / scale) / scale
+    return 2 * (inner + tail.real), scale**2 * (u * tail.real + 4 * u * inner - edge), tail.imag
+
+
 def characteristic_function(u, scale, b):
     """``E exp(i u S_1)`` of one noise response, real and even; ``u`` of any shape, ``scale > 0``."""
-    if b <= 0:
-        alpha = -b / scale
-        return 1 - 2 * norm.sf(alpha) + 2 * _half_line(u, -b, scale).real
-    turn = np.exp(2j * u * b)
-    inner = np.exp(-2 * (u * scale) ** 2) - 2 * (turn * _half_line(2 * u, b, scale)).real
-    return inner + 2 * (turn * _half_line(u, b, scale)).real
+    return _response(u, scale, b)[0]
 
 
-def _tail_sine(u, scale, b):
-    """``E[sin(u S) 1{Z > |b|}]``."""
-    tail = _half_line(u, abs(b), scale)
-    return tail.imag if b <= 0 else (np.exp(2j * u * b) * tail).imag
-
-
-def _weighted_sine(u, scale, b):
-    """``E[Z sin(u S) 1{Z >= -b}]``, by Stein's identity ``E[Z h(Z)] = s^2 E h'(Z)`` on each piece."""
-    if b <= 0:
-        return scale**2 * u * _half_line(u, -b, scale).real
-    turn = np.exp(2j * u * b)
-    inner = 0.5 * np.exp(-2 * (u * scale) ** 2) - (turn * _half_line(2 * u, b, scale)).real
-    outer = (turn * _half_line(u, b, scale)).real
-    return scale**2 * (u * outer + 4 * u * inner - np.sin(2 * u * b) * norm.pdf(b / scale) / scale)
+_legendre = cache(np.polynomial.legendre.leggauss)  # nodes and weights on (-1, 1)
 
 
 @cache
 def _unit_rule(panels):
     """Gauss-Legendre with 20 nodes on each of ``panels`` equal parts of (0, 1)."""
-    x, weight = np.polynomial.legendre.leggauss(20)
+    x, weight = _legendre(20)
     nodes = (np.arange(panels)[:, None] + (x + 1) / 2) / panels
     return nodes.ravel(), np.tile(weight / (2 * panels), panels)
 
@@ -137,7 +137,7 @@ def accuracy(c, b, n_noise, sigma, v=0.0, panels=60):
     """
     scale = sigma * math.hypot(c, v)
     own = float(soft_threshold(c, b))
-    silent = max(1 - 2 * norm.sf(-b / scale), 0.0) ** n_noise if b < 0 else 0.0
+    silent = max(1 - 2 * ndtr(b / scale), 0.0) ** n_noise if b < 0 else 0.0
     spread = math.sqrt(n_noise * max(response_variance(scale, min(b, 0.0)), 1e-300))
     u, weight = _rule(200 / max(min(spread, scale), 1e-3 * scale), panels)
     loud = characteristic_function(u, scale, b) ** n_noise - silent
@@ -172,11 +172,12 @@ def population_gradient(c, b, n_noise, sigma, v=0.0):
     size = math.hypot(c, v)
     scale = sigma * size
     own = float(soft_threshold(c, b))
-    one = characteristic_function(_U, scale, b)
+    one, weighted, sine = _response(_U, scale, b)
     others = _KERNEL * one ** (n_noise - 1)
-    pull = n_noise * np.sum(others * np.cos(_U * own) * _weighted_sine(_U, scale, b)) / size**2
-    push = n_noise * np.sum(others * np.cos(_U * own) * _tail_sine(_U, scale, b))
-    wrong = 0.5 - 0.5 * np.sum(others * one * np.sin(_U * own))  # E sigmoid(-y f)
+    both = others * np.cos(_U * own)
+    pull = n_noise * (both @ weighted) / size**2
+    push = n_noise * (both @ sine)
+    wrong = 0.5 - 0.5 * ((others * one) @ np.sin(_U * own))  # E sigmoid(-y f)
     up, down = float(c >= -b), float(c <= b)
     return Gradient(c * pull, -wrong * (up + down), v * pull, push, -wrong * (up - down))
 
@@ -216,9 +217,9 @@ def one_filter_error(overlap, threshold, n_noise, sigma):
     ``SNR^2 = 1{|a| >= tau} / (k sigma^2) ((1 - a^2) / P + a^2 / (P + 2 t phi(t)))``, ``P = 2 Phi^c(t)``.
     """
     a, t = np.asarray(overlap, dtype=float), np.asarray(threshold, dtype=float)
-    active = 2 * norm.sf(t)
-    snr = ((1 - a**2) / active + a**2 / (active + 2 * t * norm.pdf(t))) / (n_noise * sigma**2)
-    return np.where(np.abs(a) >= t * sigma, norm.sf(np.sqrt(snr)), 0.5)
+    active = 2 * ndtr(-t)
+    snr = ((1 - a**2) / active + a**2 / (active + 2 * t * _density(t))) / (n_noise * sigma**2)
+    return np.where(np.abs(a) >= t * sigma, ndtr(-np.sqrt(snr)), 0.5)
 
 
 def random_gram(n_filters, dim, generator):
@@ -244,14 +245,14 @@ def pair_moments(correlation, t, t2, nodes=100):
     Arrays of one shape, ``|correlation| < 1``; the result has a leading axis of 4.
     """
     rho, t, t2 = (np.asarray(z, dtype=float)[..., None] for z in (correlation, t, t2))
-    x, weight = np.polynomial.legendre.leggauss(nodes)
+    x, weight = _legendre(nodes)
     u = t + (x + 1) / 2 * 9.0  # the half-line from t; the other half follows by symmetry
-    density = 2 * weight * 4.5 * norm.pdf(u)
+    density = 2 * weight * 4.5 * _density(u)
     mean, sd = rho * u, np.sqrt(1 - rho**2)
     high, low = (t2 - mean) / sd, (-t2 - mean) / sd
-    p = norm.sf(high) + norm.cdf(low)
-    first = mean * p + sd * (norm.pdf(high) - norm.pdf(low))
-    second = (mean**2 + sd**2) * p + sd * ((t2 + mean) * norm.pdf(high) + (t2 - mean) * norm.pdf(low))
+    p = ndtr(-high) + ndtr(low)
+    first = mean * p + sd * (_density(high) - _density(low))
+    second = (mean**2 + sd**2) * p + sd * ((t2 + mean) * _density(high) + (t2 - mean) * _density(low))
     return np.stack([np.sum(density * part, -1) for part in (p, u**2 * p, u * first, second)])
 
 
@@ -280,7 +281,7 @@ def frozen_statistics(gram, thresholds, n_noise):
     block += vv[:, None, None] * outer(dual_l, dual_l)
     covariance = np.zeros((m, m + 1, m, m + 1))
     covariance[j, :, l] = covariance[l, :, j] = block
-    active, extra = 2 * norm.sf(t), 2 * t * norm.pdf(t)
+    active, extra = 2 * ndtr(-t), 2 * t * _density(t)
     diagonal = np.arange(m)
     covariance[diagonal, :, diagonal] = active[:, None, None] * eye + extra[:, None, None] * outer(w, w)
     return np.tile(eye[0], (m, 1)), n_noise * covariance
@@ -299,7 +300,7 @@ def frozen_error(gram, thresholds, n_noise, sigma):
     matrix = covariance.reshape(size, size)  # filters with threshold 0 are all the same one: hence the diagonal
     matrix = matrix + 1e-11 * np.trace(matrix) / size * np.eye(size)
     weights = solve(matrix, mu, assume_a="pos")
-    return float(norm.sf(math.sqrt(mu @ weights) / sigma))
+    return float(ndtr(-math.sqrt(mu @ weights) / sigma))
 
 
 def small_ball_bound(n, half_width):
