@@ -25,6 +25,7 @@ COLORS = {
     "MAE": "#CC3311",
     "Teacher-student": "#009988",
     "Random features": "#888888",
+    "Tangent kernel": "#8C510A",
     "theory": "#333333",
 }
 VIEW_COLORS = ("#56B4E9", "#E69F00")
