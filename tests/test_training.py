@@ -336,6 +336,27 @@ def test_a_flow_step_is_the_largest_that_keeps_its_bounds(seed, relative, absolu
     assert torch.allclose(after, weight - eta.view(3, 1, 1, 1) * gradient, atol=1e-12, rtol=0)
 
 
+def test_beyond_the_horizon_nothing_is_computed_and_the_log_repeats_itself():
+    """The fixed batch gives the losses once more; an endless stream of batches is looked at every step."""
+    seen = []
+
+    def objective(params, target):
+        seen.append(None)
+        difference = params["weight"] - target
+        return difference.square().sum((1, 2)) / 2, {"weight": difference}
+
+    start, target = normal(2, 3, 4), normal(2, 3, 4, seed=1)
+    optimizer = training.FlowGD(max_step=0.1, relative=10.0, horizon=1.05)
+    settings = {"steps": 40, "optimizer": optimizer, "probes": {"w": lambda p: p["weight"]}, "log_at": range(41)}
+    run = training.fit(objective, {"weight": start}, (target,), **settings)
+    assert len(seen) < 20 and len(run.steps) == 41 and run.step == 40
+    seen.clear()
+    streamed = training.fit(objective, {"weight": start}, lambda step: (target,), **settings)
+    assert len(seen) == 41
+    assert all(torch.equal(run.log[k], streamed.log[k]) for k in run.log)
+    assert torch.equal(run.params["weight"], streamed.params["weight"])
+
+
 def test_each_bound_of_a_flow_step_binds():
     short, long = torch.tensor([[[[0.2, 0.0]]]]).double(), torch.tensor([[[[2.0, 0.0]]]]).double()
     gradient = torch.tensor([[[[0.0, 4.0]]]]).double()

@@ -183,6 +183,7 @@ def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, 
     take = tuple if len(rows) == replicas else lambda batch: tuple(_rows(dict(enumerate(batch)), rows).values())
     fixed = None if callable(batches) else take(batches)
     params, state = _rows(run.params, rows), _rows(run.state, rows)
+    resting = False  # from then on losses and parameters stay as they are
     for step in range(run.step, steps + 1):
         looking = step in todo
         if step == steps and not looking:
@@ -190,16 +191,19 @@ def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, 
         if looking:  # before the objective: buffers change when they are used
             _write(run.params, params, rows, replicas)
             _write(run.state, state, rows, replicas)
-        # After the last step the batch is only looked at, on a copy.
-        seen = params if step < steps else _copy(params)
-        losses, grads = objective(seen, *(take(batches(step)) if fixed is None else fixed))
+        if not resting:
+            # After the last step the batch is only looked at, on a copy.
+            seen = params if step < steps else _copy(params)
+            losses, grads = objective(seen, *(take(batches(step)) if fixed is None else fixed))
         stopping = None
         if looking:
             _look(run, step, rows, losses.detach(), probes)
             todo.remove(step)
             stopping = until(run.params, run.log["loss"][-1]) & run.running if until else None
         if step < steps:
-            state["time"] += optimizer.step(params, grads, state)
+            if not resting:
+                resting = fixed is not None and isinstance(optimizer, FlowGD) and optimizer.at_rest(state)
+                state["time"] += optimizer.step(params, grads, state)
             bar.update()
         if stopping is not None and stopping.any():
             run.running &= ~stopping

@@ -117,6 +117,10 @@ class FlowGD:
     def start(self, params: Params) -> dict:
         return {}
 
+    def at_rest(self, state: dict) -> bool:
+        """Whether every replica stands still."""
+        return math.isfinite(self.horizon) and bool((state["time"] >= self.horizon).all())
+
     def step(self, params: Params, grads: Params, state: dict) -> Tensor:
         allowed, own = [], {}
         for k, g in grads.items():
