@@ -2286,7 +2286,9 @@ def draw(cells, labels, pool, masked):
     """Batches of the first ``pool`` images, 60 % masked or with labels."""
 
     def batch(step):
-        rows = [torch.randperm(pool, generator=g)[:image_batch] for g in image_generators]
+        rows = [
+            torch.randperm(pool, generator=g)[:image_batch] for g in image_generators
+        ]
         x = torch.stack([c[i] for c, i in zip(cells, rows)])
         if not masked:
             return x, torch.stack([y[i] for y, i in zip(labels, rows)])
