@@ -1184,7 +1184,7 @@ ledger.show()
 #
 # **Does not hold here.** The strong numbers. The correlation at step 0 is not clearly negative: copies of the *first* layers disturb most and are not among the best in the end, and that pulls it up. Later correlations do not come near 0.99, and LAG's choice has regret. We first asked for less than the regret of a blind choice, which held in all runs on which criteria were set; but it failed for one of six other seeds, so it is not a property of experiments of this size, and the paper's own standard now stands in the ledger. The reason is noise: the twelve operators end within two or three hundredths of a nat, and single runs are shaken by nearly as much. More noise of this kind may be in the paper's numbers than it can say, since it has one run an operator; its spread is 0.05 nats for BERT and 0.016 for UL2.
 #
-# Nor does anything downstream: networks of this size know too little structure to be probed for it.
+# Nor does anything downstream: networks of this size know too little structure to be probed for it. (`probes-follow-the-loss` first asked only that LAG's choice not be 2 points worse, which networks at chance level meet; since that was seen at seed 0 it asks for 3 points of gain, and fails.)
 #
 # **Only stand-ins.** All of it: a generated text, networks of width 8, some hundred steps. Probes of structure in the place of question answering; three small stages in the place of six.
 #
