@@ -234,3 +234,15 @@ def test_features_of_many_numbers_are_the_smoothed_relu(dtype, tolerance, power,
     torch.testing.assert_close(
         MaskedAutoencoderObjective(power, THRESHOLD).features(weight, x, scale), expected, atol=20 * tolerance, rtol=tolerance
     )
+
+
+@pytest.mark.parametrize("kind", [TeacherStudentObjective, MaskedAutoencoderObjective, FineTuneObjective])
+def test_replicas_one_after_the_other_are_the_stack(batch, kind, monkeypatch):
+    """What fits into the cache is taken together; both ways give the same losses and gradients."""
+    params = {k: batch[k] for k in ("weight", "head")}
+    keep = torch.tensor([0.3, 0.6], dtype=torch.float64)
+    rest = (batch["x"], batch["y"]) if kind is FineTuneObjective else (batch["x"], keep)
+    together = kind(POWER, THRESHOLD)(params, *rest)
+    monkeypatch.setattr("mvnb.models.mask_reconstruction._CACHED", 1)
+    apart = kind(POWER, THRESHOLD)(params, *rest)
+    torch.testing.assert_close(apart, together, atol=1e-12, rtol=0)

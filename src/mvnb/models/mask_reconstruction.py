@@ -19,6 +19,8 @@ from mvnb.models import _patch_kernels
 from mvnb.models.activations import smoothed_relu_and_slope
 from mvnb.models.patch_cnn import label_cross_entropy
 
+_CACHED = 100_000  # pre-activations (60 kernels on 1,500 patches, say) whose few arrays stay in a core's cache
+
 
 class _Encoder:
     """What the objectives share: the smoothed ReLU of an integer ``power`` with its ``threshold``."""
@@ -29,6 +31,23 @@ class _Encoder:
         if threshold <= 0:
             raise ValueError(f"threshold must be positive, got {threshold}")
         self.power, self.threshold = int(power), float(threshold)
+
+    def __call__(self, params: dict[str, Tensor], *batch, **named):
+        x, replicas = batch[0], len(batch[0])
+        # As many replicas at a time as fit into the cache; a graphics card takes all of them.
+        size = max(1, _CACHED // (x.shape[1] * x.shape[2] * params["weight"].shape[1]))
+        if x.device.type != "cpu" or size >= replicas:
+            return self._losses(params, *batch, **named)
+
+        def part(v, a: int):
+            return v[a : a + size] if torch.is_tensor(v) and v.dim() else v
+
+        parts = []
+        for a in range(0, replicas, size):
+            some = {k: part(v, a) for k, v in params.items()}
+            parts.append(self._losses(some, *(part(v, a) for v in batch), **{k: part(v, a) for k, v in named.items()}))
+        losses, grads = zip(*parts)
+        return torch.cat(losses), {k: torch.cat([g[k] for g in grads]) for k in grads[0]}
 
     def _activation(self, pre: Tensor, scale: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
         """Smoothed ReLU at ``scale * pre`` and its slope there."""
@@ -54,6 +73,11 @@ def _compiled_activation(pre: Tensor, power: int, threshold: float, scale: float
     return value, slope
 
 
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """Sum of products a replica, without a tensor of the products."""
+    return torch.bmm(a.flatten(1)[:, None], b.flatten(1)[..., None])[:, 0, 0]
+
+
 def _per_replica(value: float | Tensor, like: Tensor) -> float | Tensor:
     return value.to(like.dtype).view(-1, *[1] * (like.dim() - 1)) if torch.is_tensor(value) else value
 
@@ -71,7 +95,7 @@ class TeacherStudentObjective(_Encoder):
         super().__init__(power, threshold)
         self.patches_per_feature, self.offset = patches_per_feature, offset
 
-    def __call__(self, params: dict[str, Tensor], x: Tensor, keep, mask: Tensor | None = None, target: Tensor | None = None):
+    def _losses(self, params: dict[str, Tensor], x: Tensor, keep, mask: Tensor | None = None, target: Tensor | None = None):
         flat, n = x.flatten(1, 2), x.shape[1]
         keep = _per_replica(keep, flat)
         pre = torch.bmm(flat, params["weight"].mT)  # (R, n * patches, kernels)
@@ -112,7 +136,7 @@ class MaskedAutoencoderObjective(_Encoder):
             raise ValueError(f"gradient must be 'exact' or 'paper', got {gradient!r}")
         self.gradient = gradient
 
-    def __call__(self, params: dict[str, Tensor], x: Tensor, keep, mask: Tensor | None = None):
+    def _losses(self, params: dict[str, Tensor], x: Tensor, keep, mask: Tensor | None = None):
         weight, flat, n = params["weight"], x.flatten(1, 2), x.shape[1]
         keep = _per_replica(keep, flat)
         pre = torch.bmm(flat, weight.mT)  # (R, n * patches, kernels)
@@ -120,14 +144,14 @@ class MaskedAutoencoderObjective(_Encoder):
         back = torch.bmm(value, torch.bmm(weight, weight.mT))  # <w_r, g_p>
         # In expectation a patch counts fully; a mask drops it, or counts it 1 / keep times.
         share = 1.0 if mask is None else mask.flatten(1)[..., None].to(value.dtype) / keep
-        fit = (value * (share * (back / (2 * keep) - pre))).sum((1, 2))
-        loss = flat.square().sum((1, 2)) / 2 + fit
-        along = pre.clamp(min=0) if self.gradient == "paper" else pre - back / keep
-        ascent = slope.mul_(along).add_(value)
+        counted = value if mask is None else value * share
+        rest = torch.add(pre, back, alpha=-1 / keep) if not torch.is_tensor(keep) else pre - back / keep
+        loss = (_dot(flat, flat) - _dot(counted, rest) - _dot(counted, pre)) / 2
+        ascent = slope.mul_(pre.clamp(min=0) if self.gradient == "paper" else rest).add_(value)
         if mask is not None:
             ascent = ascent * share
         other = value if self.gradient == "exact" else ascent
-        decoded = torch.bmm(other.mT, value if self.gradient == "paper" or mask is None else value * share)  # (R, K, K)
+        decoded = torch.bmm(other.mT, value if self.gradient == "paper" else counted)  # (R, K, K)
         grad = torch.bmm(ascent.mT, flat) - torch.bmm(decoded, weight) / keep
         return loss / n, {"weight": grad / -n}
 
@@ -139,7 +163,7 @@ class FineTuneObjective(_Encoder):
     Source: Pan et al. 2023, section 3.3 and Appendix G. ``ValueError`` for a power that is no integer of at least 2.
     """
 
-    def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor):
+    def _losses(self, params: dict[str, Tensor], x: Tensor, y: Tensor):
         head, flat, n = params["head"], x.flatten(1, 2), x.shape[1]
         value, slope = self._activation(torch.bmm(flat, params["weight"].mT))
         hidden = value.unflatten(1, (n, -1)).sum(2)  # (R, n, kernels)
