@@ -10,6 +10,7 @@ from mvnb.data.backgrounds import (
     texture_background,
 )
 from mvnb.data.decision_lists import DecisionLists, Sequences
+from mvnb.data.dictionary import DictionaryData, PatternCodes, PatternPoints
 from mvnb.data.features import orthonormal_features
 from mvnb.data.hierarchical import HierarchicalMultiView, HierarchicalPatches
 from mvnb.data.images import DATASETS, Images, load_images
@@ -51,12 +52,15 @@ __all__ = [
     "PLACEMENTS",
     "ConcatenatedViews",
     "DecisionLists",
+    "DictionaryData",
     "HierarchicalMultiView",
     "HierarchicalPatches",
     "Images",
     "LanguageBatch",
     "MultiView",
     "Patches",
+    "PatternCodes",
+    "PatternPoints",
     "Points",
     "PrototypeMixture",
     "Sequences",
