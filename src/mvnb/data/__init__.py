@@ -30,6 +30,7 @@ from mvnb.data.language import (
     span_corruption,
     ul2_mixture,
 )
+from mvnb.data.mixtures import BlockParity, GaussianMixture, LinearMargin, MultiIndex
 from mvnb.data.multi_view import (
     MultiView,
     Patches,
@@ -50,13 +51,17 @@ __all__ = [
     "DATASETS",
     "LANGUAGE_OBJECTIVES",
     "PLACEMENTS",
+    "BlockParity",
     "ConcatenatedViews",
     "DecisionLists",
     "DictionaryData",
+    "GaussianMixture",
     "HierarchicalMultiView",
     "HierarchicalPatches",
     "Images",
     "LanguageBatch",
+    "LinearMargin",
+    "MultiIndex",
     "MultiView",
     "Patches",
     "PatternCodes",
