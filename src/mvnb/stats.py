@@ -3,8 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize as _optimize
-from scipy import stats as _stats
+from scipy import special as _special  # the rest of scipy is imported where it is needed: it takes most of a second
 
 
 class PowerLaw(NamedTuple):
@@ -22,7 +21,7 @@ def mean_interval(values, level=0.95):
     finite. Equal values give half-width 0.
     """
     values, level = _sample(values, 2), _level(level)
-    quantile = _stats.t.ppf((1 + level) / 2, len(values) - 1)
+    quantile = _special.stdtrit(len(values) - 1, (1 + level) / 2)
     return float(values.mean()), float(quantile * values.std(ddof=1) / np.sqrt(len(values)))
 
 
@@ -35,7 +34,7 @@ def proportion_interval(successes, n, level=0.95):
     level = _level(level)
     if not (n >= 1 and 0 <= successes <= n):
         raise ValueError(f"need 0 <= successes <= n and n >= 1, not {successes} of {n}")
-    share, z = successes / n, _stats.norm.ppf((1 + level) / 2)
+    share, z = successes / n, _special.ndtri((1 + level) / 2)
     centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
     # at 0 and n successes the end point is the estimate itself, up to rounding
@@ -90,12 +89,14 @@ def power_curve_fit(x, y):
     Large values decide this fit; :func:`power_law_fit` weighs equal ratios equally. ``x``, ``y``: one-dimensional,
     equally long, positive, at least two different ``x`` (``ValueError`` otherwise).
     """
+    from scipy.optimize import curve_fit
+
     line = power_law_fit(x, y)
     x, y = _paired(x, y, 2)
     # in units of their geometric means, so that one step size serves both parameters
     mean, level = np.exp(np.log(x).mean()), np.exp(np.log(y).mean())
     start = (1.0, line.slope)
-    (a, b), _ = _optimize.curve_fit(lambda z, a, b: a * z**b, x / mean, y / level, p0=start, maxfev=10_000)
+    (a, b), _ = curve_fit(lambda z, a, b: a * z**b, x / mean, y / level, p0=start, maxfev=10_000)
     return PowerCurve(float(a * level / mean**b), float(b))
 
 
@@ -167,10 +168,12 @@ def rank_correlation(x, y):
 
     ``ValueError`` for fewer than two pairs, a value that is not finite, or a constant array, where it is undefined.
     """
+    from scipy.stats import spearmanr
+
     x, y = _paired(x, y, 2)
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         raise ValueError("rank correlation of a constant is undefined")
-    return float(_stats.spearmanr(x, y).statistic)
+    return float(spearmanr(x, y).statistic)
 
 
 def _level(level):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.stats import binom
+from scipy.special import comb
 from torch import Tensor
 
 
@@ -82,7 +82,7 @@ class DictionaryData:
         cls, n_patterns: int, n_relevant: int, positive: Iterable[int], p_relevant: float = 0.5, p_other: float = 0.5
     ) -> DictionaryData:
         """Independent patterns: relevant ones with probability ``p_relevant``, all others with ``p_other``."""
-        counts = binom.pmf(np.arange(n_relevant + 1), n_relevant, p_relevant)
+        counts = _binomial(n_relevant, p_relevant)
         return cls(n_patterns, counts[None], np.array([p_other]), tuple(positive))
 
     @classmethod
@@ -99,7 +99,7 @@ class DictionaryData:
             raise ValueError(f"p_o must lie in (0, 2/3], got {p_o}")
         counts = np.arange(n_relevant + 1)
         blocks = np.where((counts == 0) | (counts == n_relevant), 0.5, 0.0)
-        weights = np.stack([p_o * binom.pmf(counts, n_relevant, 0.5), (1 - p_o) * blocks])
+        weights = np.stack([p_o * _binomial(n_relevant, 0.5), (1 - p_o) * blocks])
         return cls(n_patterns, weights, np.array([0.5, p_o / (2 - 2 * p_o)]), tuple(range(1, n_relevant + 1, 2)))
 
     @classmethod
@@ -241,3 +241,9 @@ class PatternCodes:
         other = torch.randint(2, (n, self.n_patterns - self.codes.shape[1]), generator=generator).to(dtype) - 0.5
         x = torch.cat([centred.to(dtype)[word], other], 1) / self.scale
         return PatternPoints(x, torch.where(word < len(self.codes) // 2, 1.0, -1.0).to(dtype))
+
+
+def _binomial(n: int, p: float) -> np.ndarray:
+    """Probabilities of 0 to n successes (importing ``scipy.stats`` for them would take most of a second)."""
+    counts = np.arange(n + 1)
+    return comb(n, counts) * p**counts * (1 - p) ** (n - counts)

@@ -15,8 +15,7 @@ import math
 
 import numpy as np
 from scipy.integrate import solve_ivp
-from scipy.special import lambertw
-from scipy.stats import norm
+from scipy.special import lambertw, ndtr, ndtri
 
 # --- The first step ---
 
@@ -189,7 +188,7 @@ def detector_threshold(n_neurons, n_detectors):
     """The threshold, in units of the initial scale, that ``n_detectors`` of ``n_neurons`` Gaussians exceed in the mean."""
     if not 0 < n_detectors < n_neurons:
         raise ValueError(f"need 0 < n_detectors < n_neurons, got {n_detectors}, {n_neurons}")
-    return float(norm.isf(n_detectors / n_neurons))
+    return -float(ndtri(n_detectors / n_neurons))
 
 
 def detector_counts(n_neurons, n_features, threshold, slack):
@@ -198,14 +197,14 @@ def detector_counts(n_neurons, n_features, threshold, slack):
     ``m Q(threshold + slack) (1 - Q(threshold - slack))^(n_features - 1)`` and ``m Q(threshold - slack)``, Q the Gaussian tail.
     Source: Hong et al. 2024, Propositions 1 and 2, before asymptotics.
     """
-    low = norm.sf(threshold - slack)
-    return n_neurons * norm.sf(threshold + slack) * (1 - low) ** (n_features - 1), n_neurons * low
+    low = ndtr(slack - threshold)
+    return n_neurons * ndtr(-threshold - slack) * (1 - low) ** (n_features - 1), n_neurons * low
 
 
 def tail_bounds(epsilon):
     """Lower and upper bound for the Gaussian tail at ``epsilon > 0``. Source: Hong et al. 2024, Proposition 1."""
     epsilon = np.asarray(epsilon, dtype=float)
-    density = norm.pdf(epsilon)
+    density = np.exp(-(epsilon**2) / 2) / np.sqrt(2 * np.pi)
     return density * epsilon / (epsilon**2 + 1), density / epsilon
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 from tqdm import tqdm
@@ -16,6 +16,9 @@ from tqdm import tqdm
 from mvnb.training.coordinates import join, split
 from mvnb.training.optimizers import GD, Adam, FlowGD
 from mvnb.training.stacking import Objective, Params
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass
@@ -36,6 +39,8 @@ class Run:
 
     def table(self) -> pd.DataFrame:
         """The scalar probes as a long table with the columns ``replica``, ``step`` and one a probe."""
+        import pandas as pd  # half a second that most chapters need not wait
+
         scalars = {k: v.numpy() for k, v in self.log.items() if v.dim() == 2}
         n_steps, replicas = next(iter(scalars.values())).shape
         index = {"replica": np.tile(np.arange(replicas), n_steps), "step": np.repeat(self.steps, replicas)}
