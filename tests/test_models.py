@@ -18,6 +18,7 @@ from mvnb.models import (
     MLP,
     AttentionObjective,
     LinearSelfAttention,
+    MLPObjective,
     PatchCNN,
     PatchObjective,
     ResNet18,
@@ -342,6 +343,23 @@ def test_mlp():
     with torch.no_grad():
         assert torch.allclose(net(x), net[4](net[2](net[0](x).relu()).relu()))
     assert [type(layer) for layer in MLP((5, 3))] == [nn.Linear]
+
+
+@pytest.mark.parametrize("widths", [(5, 3), (5, 8, 3), (5, 8, 6, 3)])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_mlp_by_hand_is_autograd(widths, mixed):
+    g = seeded()
+    torch.manual_seed(0)
+    nets = [MLP(widths).double() for _ in range(3)]
+    params = training.stack_modules(nets)
+    batch = [torch.randn(3, 7, 5, generator=g, dtype=torch.float64), torch.randint(3, (3, 7), generator=g)]
+    if mixed:
+        others = torch.randn(3, 7, 5, generator=g, dtype=torch.float64), torch.randint(3, (3, 7), generator=g)
+        batch += [*others, torch.rand(3, generator=g, dtype=torch.float64)]
+    loss, grads = MLPObjective()(params, *batch)
+    want, by_autograd = training.stacked(nets[0], losses.mixup if mixed else losses.cross_entropy)(params, *batch)
+    assert torch.allclose(loss, want, atol=1e-12) and set(grads) == set(by_autograd)
+    assert all(torch.allclose(grads[k], by_autograd[k], atol=1e-12) for k in grads)
 
 
 @pytest.mark.parametrize(("channels", "side"), [(1, 4), (2, 8), (6, 9), (2, 28)])

@@ -9,7 +9,7 @@ from mvnb.models.mask_reconstruction import (
     TeacherStudentObjective,
     head_objective,
 )
-from mvnb.models.networks import MLP, ResidualMLP, ResidualMLPObjective, ResNet18, ResNet20, SmallConvNet
+from mvnb.models.networks import MLP, MLPObjective, ResidualMLP, ResidualMLPObjective, ResNet18, ResNet20, SmallConvNet
 from mvnb.models.patch_cnn import PatchCNN, PatchObjective, patch_features, patch_logits
 from mvnb.models.relu_patches import (
     ReluPatchObjective,
@@ -43,6 +43,7 @@ __all__ = [
     "FineTuneObjective",
     "Growth",
     "LinearSelfAttention",
+    "MLPObjective",
     "MaskedAutoencoderObjective",
     "PatchCNN",
     "PatchObjective",
