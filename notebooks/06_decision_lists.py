@@ -56,7 +56,6 @@ n_test = 1000  # fresh sequences that judge a sampled run
 # %% tags=["hide-input"]
 import matplotlib.pyplot as plt
 import numpy as np
-import seaborn as sns
 import torch
 from torch import nn
 
@@ -84,7 +83,9 @@ offsets = tuple(list_gap * j for j in (1, 2, 3))
 world = DecisionLists.shifted(n_tokens, length, offsets, shift=2 * list_gap)
 list_length = world.lists.shape[1]
 population = theory.ColumnPopulation(n_tokens, length, list_length)
-ENTRY = sns.color_palette("viridis", list_length + 1)[:list_length]  # first to last
+ENTRY = plt.cm.viridis(
+    np.arange(1, list_length + 1) / (list_length + 2)
+)  # first to last
 OUTSIDE, THEORY = "#999999", figures.COLORS["theory"]
 ARMS = {"W": "#0072B2", "V": "#CC79A7", "V, then W": "#0072B2"}
 ARMS |= {"V, then both": "#D55E00", "both": "#009E73"}
@@ -185,7 +186,7 @@ print("labels   ", toy.permutation[few.decides].tolist())
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.3), width_ratios=(1.25, 1))
 rank = theory.list_ranks(toy.lists[None])[0].double()
 picture = torch.where(rank < 3, rank, torch.nan)
-colors = sns.color_palette("viridis", 4)[:3]
+colors = plt.cm.viridis([0.2, 0.4, 0.6])
 axes[0].imshow(picture, cmap=plt.matplotlib.colors.ListedColormap(colors))
 for a, token in np.argwhere(rank.numpy() < 3):
     word = ("1st", "2nd", "own")[int(rank[a, token])]
@@ -1336,7 +1337,7 @@ joint_column = train_column(
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.0, 2.9))
 for j, (case, (run, _)) in enumerate(zip(joint_cases, joint_runs)):
-    color = sns.color_palette("viridis", 5)[j]
+    color = plt.cm.viridis((j + 1) / 6)
     axes[0].plot(run.log["far"], color=color, lw=0.8)
     word = f"$c={case[3]:.3g}$" if case[3] < 1000 else "theorem's $c$"
     axes[0].plot([], color=color, label=f"{case[:3]}, {word}")
