@@ -268,14 +268,17 @@ def test_xor_bayes_error():
     assert theory.xor_bayes_error(2.0) == pytest.approx(wrong.item(), abs=0.004)
 
 
-def test_xor_alignment():
-    d, n, snr = 128, 4096, 3.0
+@pytest.mark.parametrize("n, threshold", [(4096, 0.0), (256, 1.0), (1024, 1.0)])
+def test_xor_alignment(n, threshold):
+    d, snr = 128, 3.0
     world = GaussianMixture.xor(d, snr)
-    x, y = world.sample(n, generator())
-    w = torch.randn(100, d, generator=generator(1)) / math.sqrt(d)
-    g, _ = theory.sample_gradient(w, torch.zeros(100), x, y)
-    seen = g[:, :2].square().sum() / g.square().sum()
-    assert theory.xor_alignment(n, d, snr) == pytest.approx(seen.item(), abs=0.08)
+    w = torch.randn(200, d, generator=generator(1)) / math.sqrt(d)
+    b = threshold * torch.randn(200, generator=generator(2)).sign()
+    seen = []
+    for seed in range(4):
+        g, _ = theory.sample_gradient(w, b, *world.sample(n, generator(seed)))
+        seen.append((g[:, :2].square().sum() / g.square().sum()).item())
+    assert theory.xor_alignment(n, d, snr, threshold) == pytest.approx(np.mean(seen), abs=0.06)
 
 
 def test_relu_tangent_kernel():

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.stats import norm
+from scipy.special import ndtr
 from torch import Tensor
 
 # --- Simplified gradients ---
@@ -177,6 +177,10 @@ def fixed_feature_loss(n_features, norm_bound, d, k):
 # --- Exclusive-or ---
 
 
+def _pdf(z):
+    return np.exp(-np.square(z) / 2) / math.sqrt(2 * math.pi)
+
+
 def xor_gradient(s: Tensor, length: Tensor, b: float, mean_norm: float, std: float = 1.0) -> tuple[Tensor, Tensor]:
     """G of an exclusive-or in its plane, and its norm, at any dimension: ``(..., 2)`` and ``(...)``.
 
@@ -201,18 +205,21 @@ def xor_hit_probability(gamma: float, kappa: float, ratio: float) -> float:
     if ratio == 0:
         return 2 / math.pi * math.acos(1 - gamma)
     g = np.linspace(0, 12, 6001)
-    delta = norm.cdf(ratio * (g - kappa)) - norm.cdf(ratio * (-g - kappa))
+    delta = ndtr(ratio * (g - kappa)) - ndtr(ratio * (-g - kappa))
     tangent = math.sqrt(1 / (1 - gamma) ** 2 - 1)
     reach = np.interp(tangent * delta, delta, g, right=np.inf)  # how large |g_3| may be
-    return float(2 * np.trapezoid(norm.pdf(g) * (2 * norm.cdf(reach) - 1), g))
+    return float(2 * np.trapezoid(_pdf(g) * (2 * ndtr(reach) - 1), g))
 
 
-def xor_alignment(n, d, snr):
-    """Share of the squared norm of a first-step gradient of n samples that lies in the plane of the features.
+def xor_alignment(n, d, snr, threshold: float = 0.0):
+    """Share of the squared norm of first-step gradients of n samples that lies in the plane of the features.
 
-    ``1 / (1 + 2 pi d^2 / (n R^4))`` for d large and R = ``snr`` = ``|mu| / sigma`` fixed, to leading order.
+    With ``R = snr = |mu| / sigma`` fixed and d large, in units of sigma: the signal is ``R^4 phi(c)^2 / (2 d)``, the sampling
+    noise ``(R^2 + 2) / (2 n)`` in the plane and ``(d - 2) / (2 n)`` outside, for biases ``+-c sigma |w|`` (c is ``threshold``).
     """
-    return 1 / (1 + 2 * math.pi * np.asarray(d, dtype=float) ** 2 / (np.asarray(n) * snr**4))
+    n, d = np.asarray(n, dtype=float), np.asarray(d, dtype=float)
+    inside = snr**4 * _pdf(threshold) ** 2 / (2 * d) + (snr**2 + 2) / (2 * n)
+    return inside / (inside + (d - 2) / (2 * n))
 
 
 def xor_sure_probability(d, std: float = 1.0, tau: float = 1.0):
@@ -221,12 +228,12 @@ def xor_sure_probability(d, std: float = 1.0, tau: float = 1.0):
     ``Q(1.2 sigma sqrt(tau log log d)) (1 - 2 Q(sqrt(2) sigma))`` with Q the normal tail.
     """
     high = 1.2 * std * np.sqrt(tau * np.log(np.log(d)))
-    return norm.sf(high) * (1 - 2 * norm.sf(math.sqrt(2) * std))
+    return ndtr(-high) * (1 - 2 * ndtr(-math.sqrt(2) * std))
 
 
 def xor_bayes_error(snr):
     """Least error of any classifier on exclusive-or with ``snr = |mu| / sigma``: ``2 Q (1 - Q)``, ``Q = Phi(-R / sqrt(2))``."""
-    q = norm.sf(np.asarray(snr) / math.sqrt(2))
+    q = ndtr(-np.asarray(snr) / math.sqrt(2))
     return 2 * q * (1 - q)
 
 
