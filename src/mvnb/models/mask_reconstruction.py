@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mvnb.models import _patch_kernels
 from mvnb.models.activations import smoothed_relu_and_slope
-from mvnb.models.patch_cnn import label_cross_entropy
+from mvnb.models.patch_cnn import label_cross_entropy, split_rows
 
 _CACHED = 100_000  # pre-activations (60 kernels on 1,500 patches, say) whose few arrays stay in a core's cache
 
@@ -32,20 +32,14 @@ class _Encoder:
             raise ValueError(f"threshold must be positive, got {threshold}")
         self.power, self.threshold = int(power), float(threshold)
 
-    def __call__(self, params: dict[str, Tensor], *batch, **named):
-        x, replicas = batch[0], len(batch[0])
+    def __call__(self, params: dict[str, Tensor], *batch):
+        x, names = batch[0], list(params)
         # As many replicas at a time as fit into the cache; a graphics card takes all of them.
         size = max(1, _CACHED // (x.shape[1] * x.shape[2] * params["weight"].shape[1]))
-        if x.device.type != "cpu" or size >= replicas:
-            return self._losses(params, *batch, **named)
-
-        def part(v, a: int):
-            return v[a : a + size] if torch.is_tensor(v) and v.dim() else v
-
-        parts = []
-        for a in range(0, replicas, size):
-            some = {k: part(v, a) for k, v in params.items()}
-            parts.append(self._losses(some, *(part(v, a) for v in batch), **{k: part(v, a) for k, v in named.items()}))
+        if x.device.type != "cpu" or size >= len(x):
+            return self._losses(params, *batch)
+        rows = zip(*(split_rows(v, size) for v in (*params.values(), *batch)))
+        parts = [self._losses(dict(zip(names, row)), *row[len(names) :]) for row in rows]
         losses, grads = zip(*parts)
         return torch.cat(losses), {k: torch.cat([g[k] for g in grads]) for k in grads[0]}
 

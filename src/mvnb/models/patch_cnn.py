@@ -114,7 +114,7 @@ class PatchObjective:
         # As many replicas at a time as fit into the cache between the two products.
         chunk = max(1, _BLOCK_ELEMENTS // (x.shape[1] * flat.shape[1])) if fused else len(y)
         parts = []
-        for xs, ws, ys, mix in zip(*(_split(v, chunk) for v in (x, flat, y, lam))):
+        for xs, ws, ys, mix in zip(*(split_rows(v, chunk) for v in (x, flat, y, lam))):
             # Pre-activations in units of the threshold, which cancels in the gradient: (R, n * patches, class * filter).
             pre = torch.bmm(xs, ws.mT)
             shaped = pre.view(len(ys), n, -1, pre.shape[-1])
@@ -188,9 +188,9 @@ class PatchObjective:
         return smoothed_relu_and_slope(u, self.power)
 
 
-def _split(v, size: int):
-    """The parts of a tensor along its first axis; anything else is the same for all of them."""
-    if not torch.is_tensor(v):
+def split_rows(v, size: int):
+    """The parts of a tensor along its first axis; a number, a scalar tensor or None is the same for all of them."""
+    if not torch.is_tensor(v) or v.dim() == 0:
         return repeat(v)
     return (v,) if size >= len(v) else v.split(size)
 
