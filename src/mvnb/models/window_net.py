@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mvnb.models import _window_kernels as kernels
+from mvnb.models.patch_cnn import label_cross_entropy
 
 Params = dict[str, Tensor]
 _POOL = 0.3  # the sum over places is scaled, to start well
@@ -55,10 +56,8 @@ class WindowObjective:
 
     def __call__(self, params: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Params]:
         layers = _forward(params, x)
-        log_p = layers[-1].log_softmax(-1)
-        loss = -log_p.gather(2, y[..., None])[..., 0].mean(1)
-        wrong = log_p.exp().scatter_add_(2, y[..., None], -torch.ones_like(log_p[..., :1]))
-        return loss, _backward(params, layers, wrong / y.shape[1])
+        loss, slope = label_cross_entropy(layers[-1], y)
+        return loss, _backward(params, layers, slope)
 
 
 def window_jacobian(params: Params, x: Tensor, chunk: int = 500) -> Tensor:
