@@ -58,6 +58,7 @@ def use_style() -> None:
             "lines.linewidth": 1.8,
             "patch.edgecolor": "white",
             "patch.force_edgecolor": True,
+            "image.cmap": "magma",
             "grid.color": "#e6e6e6",
             "grid.linewidth": 1,
             "svg.hashsalt": "mvnb",
