@@ -18,7 +18,7 @@ from mvnb.training.optimizers import GD, Adam, FlowGD
 from mvnb.training.stacking import Objective, Params
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pandas
 
 
 @dataclass
@@ -37,14 +37,14 @@ class Run:
     running: Tensor | None = None
     state: dict = field(default_factory=dict)
 
-    def table(self) -> pd.DataFrame:
+    def table(self) -> pandas.DataFrame:
         """The scalar probes as a long table with the columns ``replica``, ``step`` and one a probe."""
-        import pandas as pd  # half a second that most chapters need not wait
+        import pandas  # here: half a second that most chapters need not wait
 
         scalars = {k: v.numpy() for k, v in self.log.items() if v.dim() == 2}
         n_steps, replicas = next(iter(scalars.values())).shape
         index = {"replica": np.tile(np.arange(replicas), n_steps), "step": np.repeat(self.steps, replicas)}
-        return pd.DataFrame({**index, **{k: v.reshape(-1) for k, v in scalars.items()}})
+        return pandas.DataFrame({**index, **{k: v.reshape(-1) for k, v in scalars.items()}})
 
     def save(self, path: str | Path) -> None:
         """Write the run to a file, whole or not at all."""
