@@ -1,0 +1,1989 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # One gradient step proposes the features
+#
+# > *Provable Guarantees for Neural Networks via Gradient Feature Learning*, Zhenmei Shi, Junyi Wei and Yingyu Liang {cite}`shi2023provable`; in full as chapter 3 and
+# > appendix B of Shi's thesis {cite}`shi2024thesis`, which we follow.
+#
+# Of a two-layer ReLU network on any data, the first gradient step makes a list of proposals: each neuron becomes a multiple of one vector, $\mathbb E[y\,\mathbf x\,\mathbb 1\{\mathbf w^\top\mathbf x>b\}]$, the mean of the signed data on the half-space that the neuron happened to draw. If a small network with its weights among these vectors solves the task, then a large one trained by gradient descent does nearly as well; that is one theorem for all data. What is left for each distribution is to compute the vectors, and for clusters, exclusive-or, parities and polynomials they have closed forms.
+#
+# ```{glue:figure} 09-opening
+# :alt: Left, neurons in the plane of an exclusive-or problem. Before the step they form a grey cloud around the origin, after it a blue cross along the two axes on which the clusters lie. Right, test errors over the dimension; the trained network stays near a dashed floor, random features and the tangent kernel stay above it.
+# :name: fig-09-opening
+#
+# Left: the neurons of a network on exclusive-or clusters, projected onto the plane of the clusters and scaled, before and after one exact gradient step. Right: test error against dimension at the same signal-to-noise ratio, with the number of samples proportional to the dimension.
+# ```
+#
+# Both halves are computed [further down](#09-experiments). The paper has no experiments, so every run on this page is our illustration of a lemma or a theorem.
+
+# %% tags=["parameters"]
+seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
+replicas = 4  # independent runs of every experiment (2 or more)
+device = "auto"  # "auto", "cpu" or "cuda"; closed forms stay on the CPU
+gamma = 0.05  # half-width of the cones: cosine above 1 - gamma (between 0 and 1/2)
+cluster_dim = 64  # dimension of the orthogonal clusters (4 or more)
+cluster_norm = 10.0  # length of their means, in standard deviations (above 0)
+widths = [400, 1600, 6400, 25600]  # neurons m in which nice ones are counted
+draws = 40000  # neurons from which probabilities are estimated (100 or more)
+xor_dim = 100  # dimension of the exclusive-or that is trained end to end
+xor_steps = 60  # steps after the first (20 or more)
+xor_batch = 256  # fresh points a step
+snr = 3.0  # |mu| / sigma where networks meet kernels (above 0)
+compare_dims = [16, 32, 64]  # dimensions there, ascending
+compare_steps = 300  # steps after the first, batches of 256
+sure_dims = [50, 100, 400, 1000, 4000]  # dimensions in which sure neurons are drawn
+parity_points = 4000  # points from which a parity is learned
+parity_neurons = 64  # m for parities with one block; twice that with three
+uniform_dim = 15  # bits of the uniform parity, odd (9 or more)
+uniform_sizes = [10000, 100000, 400000]  # samples of its first step
+index_dims = [16, 32, 64]  # dimensions of the multi-index targets
+index_neurons = 300  # neurons there
+ticket_runs = 8  # runs of the lottery ticket
+ticket_steps = 150  # steps of a ticket (25 or more)
+bias_neurons = 400  # m of the three planes (50 or more)
+bias_steps = 400  # steps there (40 or more)
+n_test = 2000  # fresh points that judge a run
+
+# %% tags=["hide-input"]
+import math
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from sklearn.svm import LinearSVC
+
+from mvnb import claims, figures, probes, stats, training
+from mvnb.data import BlockParity, GaussianMixture, LinearMargin, MultiIndex
+from mvnb.models import TwoLayer, TwoLayerObjective
+from mvnb.theory import gradient_features as theory
+
+# %% tags=["hide-input"]
+figures.use_style()
+ledger = claims.Ledger("09_gradient_features")
+device = training.pick_device(device)
+print(f"device: {device.type}")
+# What may be wrong with the parameters shows here, before anything is trained.
+if min(replicas, ticket_runs) < 2 or not 0 < gamma < 0.5:
+    raise ValueError("replicas, ticket_runs must be at least 2, gamma in (0, 1/2)")
+if cluster_dim < 4 or min(cluster_norm, snr) <= 0 or min(widths) < 100:
+    raise ValueError("cluster_dim must be >= 4, norms positive, widths at least 100")
+if xor_steps < 20 or ticket_steps < 25 or min(bias_steps, bias_neurons) < 40:
+    raise ValueError("xor_steps >= 20, ticket_steps >= 25, bias_* >= 40 are needed")
+if uniform_dim % 2 == 0 or uniform_dim < 9:
+    raise ValueError(f"uniform_dim must be odd and at least 9, got {uniform_dim}")
+NET, KERNEL, RANDOM, LINE = (
+    figures.COLORS[c] for c in ("ERM", "Tangent kernel", "Random features", "theory")
+)
+ORANGE, GREEN, PINK = "#D55E00", "#009E73", "#CC79A7"
+
+
+def judge(n=n_test, offset=777):
+    """A generator for test points, which no training run shares."""
+    return torch.Generator().manual_seed(seed + 1_000_003 * offset)
+
+
+# %% [markdown]
+# (09-question)=
+# ## The question: what does a neuron see before it knows anything?
+#
+# A network that starts at random has features that have nothing to do with the data. Kernel methods keep such features and change their weights only. What a network does beyond that is decided by the gradient of the first layer, and at the beginning, when the output is still zero, that gradient is easy to read: for every neuron it is a mean over the points on which the neuron is active, with the sign of their labels.
+#
+# The smallest case in which this is worth anything is exclusive-or: four clusters at $\pm\boldsymbol\mu_1$ (label $+1$) and $\pm\boldsymbol\mu_3$ (label $-1$), at right angles. The mean of $y\mathbf x$ over all data is zero, so that no linear rule helps. A neuron that cuts off a half-plane with a threshold sees something else.
+#
+# **Predict before you look.** A neuron points to somewhere between two clusters. Where does its gradient point?
+
+# %% tags=["hide-input"]
+tiny = GaussianMixture.xor(2, 3.0)
+angles = torch.linspace(0, 2 * math.pi, 49, dtype=torch.float64)[:-1]
+ring = torch.stack([angles.cos(), angles.sin()], 1)
+
+
+def parts(world):
+    return world.means, world.labels, world.masses, world.stds
+
+
+cut = 2.5  # the threshold, in standard deviations
+field, _ = theory.mixture_gradient(ring, torch.full((48,), cut).double(), *parts(tiny))
+one = ring[4]
+sample = tiny.sample(300, judge())
+on = (sample.x.double() @ one) > cut
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.6))
+for label, marker, color in ((1, "o", GREEN), (-1, "s", PINK)):
+    for active, alpha in ((True, 0.9), (False, 0.2)):
+        own = sample.x[(sample.y == label) & (on == active)].T
+        axes[0].scatter(*own, s=14, marker=marker, color=color, alpha=alpha, lw=0)
+g = field[4] / field[4].norm() * 3
+axes[0].annotate("", 2.5 * one, (0, 0), arrowprops={"color": "#777777", "width": 1})
+axes[0].annotate("", g, (0, 0), arrowprops={"color": NET, "width": 2})
+axes[0].text(*(2.6 * one), "$w$", color="#555555")
+axes[0].text(g[0] + 0.2, g[1] - 0.9, "$G(w,b)$", color=NET)
+axes[0].set(
+    title="one neuron", xticks=[], yticks=[], xlim=(-5.5, 5.5), ylim=(-5.5, 5.5)
+)
+axes[1].quiver(*ring.T, *field.T, color=NET, width=0.008, scale=3.5)
+axes[1].set(title="neurons in all directions", xticks=[], yticks=[])
+axes[1].set(xlim=(-1.8, 1.8), ylim=(-1.8, 1.8))
+for ax in axes:
+    ax.set_aspect("equal")
+    ax.grid(False)
+figures.show(
+    fig,
+    title="Behind a far threshold the gradient turns towards a cluster",
+    alt="Left: four clusters of two labels; a grey arrow, the neuron, points between "
+    "two of them, and a blue arrow, its gradient, almost at the nearer one. Right: "
+    "blue arrows around a circle, long ones near the axes; those on the sides point "
+    "outwards, those above and below point inwards.",
+)
+
+# %% [markdown]
+# The neuron (grey) is active on the strongly drawn points only: half of the cluster that is nearer to it, and little of the other. The means of both, with the signs of their labels, add up to the blue arrow, which is about twice as close to an axis as the neuron. The threshold does it: the farther out, the larger the ratio of the two parts (and the smaller both). On the right are the gradients of neurons in all directions: towards $\pm\boldsymbol\mu_1$ or away from $\pm\boldsymbol\mu_3$, depending on which cluster is nearer. *A random half-space is a bad feature, but the signed mean of the data on it is a good one, often enough.*
+#
+# (09-world)=
+# ## The worlds
+#
+# The theory is for any distribution. These are the ones that the thesis works out; $y\in\{\pm1\}$ except in the last.
+#
+# | Name | Inputs | Label | What a good network needs |
+# |---|---|---|---|
+# | linear | $y(\beta+U)\,\mathbf w^*$ plus normal noise at right angles, $U$ uniform on $[0,1]$ | $y$ | $\pm\mathbf w^*$ |
+# | mixture | clusters $\mathcal N(\boldsymbol\mu_j,\sigma_j^2I)$ with masses $p_j$ | of the cluster | $D_j=\boldsymbol\mu_j/\lVert\boldsymbol\mu_j\rVert$ |
+# | exclusive-or | $\pm\boldsymbol\mu_1,\pm\boldsymbol\mu_3$ at right angles, equal masses | $+1$ on the first pair | $\pm D_1,\pm D_3$ |
+# | structured parity | bits in $\{-1,0,1\}$; of $r$ blocks of $k$ relevant bits either one is all $+1$ or all $-1$ and the others 0 (probability $p_{\mathbf A}$ each), or all are uniform; background bits $\pm1$ with probability $p_o$ each | sign of the sum of the blocks' products | $D_j=\sum_{l\in\mathbf A_j}\mathbf e_l/\sqrt k$ |
+# | uniform parity | $d$ uniform bits | product of $k$ of them | $D=\sum_{l\in\mathbf A}\mathbf e_l/\sqrt k$, and signed versions |
+# | multi-index | standard normal | a polynomial of few projections | the span of these |
+#
+# The thesis allows any orthonormal dictionary in the place of the bits' axes. Networks start from an isotropic draw, so a rotation of the data changes nothing, and the package samples in the simplest coordinates ({py:obj}`~mvnb.data.GaussianMixture`, {py:obj}`~mvnb.data.BlockParity` and others).
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.2), width_ratios=(1, 1.6))
+planes = GaussianMixture.xor(8, 6.0, (0.6, 0.28, 0.12)).sample(500, judge())
+for label, marker, color in ((1, "o", GREEN), (-1, "s", PINK)):
+    own = planes.x[planes.y == label]
+    axes[0].scatter(own[:, 0], own[:, 2], s=10, marker=marker, color=color, lw=0)
+axes[0].set(xlabel="axis of plane 1", ylabel="axis of plane 2", title="exclusive-or")
+axes[0].set_aspect("equal")
+bits = BlockParity(24, 3, 3, 0.1, 0.1)
+few = bits.sample(400, judge())
+few = type(few)(*(v[few.y.argsort(stable=True)][::25] for v in few))
+axes[1].imshow(few.x, cmap="PuOr", vmin=-1.3, vmax=1.3, aspect="auto")
+axes[1].set_yticks(range(16), [f"{int(v):+d}" for v in few.y], fontsize=7)
+for edge in (2.5, 5.5, 8.5):
+    axes[1].axvline(edge, color=LINE, lw=1)
+axes[1].set(xlabel="bit; three blocks of three, then background", ylabel="label")
+axes[1].set_title("structured parity")
+axes[1].grid(False)
+figures.show(
+    fig,
+    title="Clusters in planes, and parities of blocks",
+    alt="Left: clusters of two labels in a projection of three exclusive-or problems. "
+    "Right: sixteen points of bits as rows, in two colours and white for zero; some "
+    "rows have a single uniform block of one colour, others have all blocks mixed.",
+)
+
+# %% [markdown]
+# (09-model)=
+# ## The model, the objective and the start
+#
+# The network has two layers of plain ReLUs, $\sigma(z)=\max(z,0)$, and thresholds that are never trained:
+#
+# $$
+# g_{(\mathbf a,\mathbf W,\mathbf b)}(\mathbf x)=\sum_ia_i\,\sigma(\langle\mathbf w_i,\mathbf x\rangle-b_i),\qquad
+# \mathcal L(g)=\mathbb E\,\ell\bigl(y\,g(\mathbf x)\bigr).
+# $$ (eq-09-model)
+#
+# We use the hinge loss $\ell(z)=\max(0,1-z)$, which is convex, decreasing and 1-Lipschitz with $\ell(0)=1$ and $\ell'(0)=-1$, all that the theory asks for (Assumption 3.1). Note the sign of the bias: {py:class}`~mvnb.models.TwoLayer` adds its `b`, so we store $-b_i$.
+#
+# **The start** has $4m$ neurons in four blocks, each a mirror of the first:
+#
+# $$
+# \bigl(a,\mathbf w,b\bigr),\quad\bigl(-a,-\mathbf w,-b\bigr),\quad\bigl(-a,\mathbf w,b\bigr),\quad\bigl(a,-\mathbf w,-b\bigr),
+# \qquad a\sim\mathcal N(0,\sigma_a^2),\ \mathbf w\sim\mathcal N(0,\sigma_w^2I),\ b=\tilde b>0 .
+# $$ (eq-09-start)
+#
+# Block three undoes block one and block four undoes block two, so the output is zero everywhere. **The first step** goes with weight decay $\lambda^{(1)}=1/\eta^{(1)}$, which erases what was there: $\mathbf w^{(1)}=\mathbf w^{(0)}-\eta(\nabla+\lambda\mathbf w^{(0)})=-\eta\nabla$. Afterwards there is no decay, and both layers (in the *warm-up*, the second alone) are trained with a small constant step. A large first step from small weights does the same in practice.
+
+
+# %%
+def symmetric_start(m, dim, generators, threshold, sigma_w, sigma_a=1.0):
+    """Stacked parameters of (eq-09-start), 4m neurons each."""
+    w, a = [], []
+    for g in generators:
+        w.append(sigma_w * torch.randn(m, dim, generator=g))
+        a.append(sigma_a * torch.randn(m, generator=g))
+    w, a = torch.stack(w), torch.stack(a)  # (replica, m, dim), (replica, m)
+    b = torch.full_like(a, threshold)
+    return {
+        "w": torch.cat([w, -w, w, -w], 1),
+        "b": -torch.cat([b, -b, b, -b], 1),
+        "a": torch.cat([a, -a, -a, a], 1),
+    }
+
+
+def first_step(start, g, response, eta):
+    """Weights after a step with weight decay 1 / eta, from the simplified gradients."""
+    w = eta * start["a"][..., None] * g.to(start["w"])
+    return {"w": w, "b": start["b"], "a": eta * response.to(start["a"])}
+
+
+def output(params, x):
+    """Outputs (replica, n) of a stack on inputs (replica, n, dim)."""
+    z = torch.baddbmm(params["b"][:, None], x, params["w"].mT)
+    return torch.bmm(z.relu_(), params["a"][..., None])[..., 0]
+
+
+# %%
+def learn(params, batches, steps, step, test, frozen=(), log_at=None, **extra):
+    """Descend the hinge loss; logs the error on test points (a zero output counts)."""
+    x, y = (v.expand(len(params["a"]), *v.shape).to(device) for v in test)
+    look = {"error": lambda p: (y * output(p, x) <= 0).double().mean(1), **extra}
+    rates = dict.fromkeys(("b", *frozen), 0.0)
+    params = {k: v.to(device) for k, v in params.items()}
+    objective, step = TwoLayerObjective("hinge"), training.GD(step, rates=rates)
+    return training.fit(
+        objective,
+        params,
+        batches,
+        steps=steps,
+        optimizer=step,
+        probes=look,
+        log_at=log_at,
+    )
+
+
+# %% [markdown]
+# (09-derivation)=
+# ## The derivation, I: what the first step writes
+#
+# ````{prf:definition} Simplified gradient and gradient features (Definitions 3.5 and 3.7)
+# :label: def-09-feature
+#
+# $$
+# G(\mathbf w,b)=\mathbb E\bigl[y\,\mathbf x\,\mathbb 1\{\langle\mathbf w,\mathbf x\rangle>b\}\bigr].
+# $$ (eq-09-g)
+#
+# A unit vector $D$ with a sign $s$ is a *gradient feature*, $(D,s)\in S_{p,\gamma,B_G}$, if for a random neuron of the start with $\mathrm{sign}(b)=s$ the vector $G(\mathbf w,b)$ has norm at least $B_G$ and $\lvert\langle G,D\rangle\rvert>(1-\gamma)\lVert G\rVert$, with probability at least $p$.
+# ````
+#
+# ````{prf:lemma} The first step (Lemmas B.70 to B.72)
+# :label: lem-09-first
+#
+# From {eq}`eq-09-start` and with $\lambda^{(1)}=1/\eta$, for the population or for any sample whatever,
+#
+# $$
+# \mathbf w_i^{(1)}=-\eta\,\ell'(0)\,a_i^{(0)}\,G(\mathbf w_i^{(0)},b_i),\qquad a_i^{(1)}=-\eta\,\ell'(0)\,\mathbb E\bigl[y\,\sigma(\langle\mathbf w_i^{(0)},\mathbf x\rangle-b_i)\bigr],
+# $$ (eq-09-first)
+#
+# and $\mathbf w^{(1)}_{i+2m}=-\mathbf w^{(1)}_i$, $a^{(1)}_{i+2m}=a^{(1)}_i$ for $i\le2m$. Moreover
+#
+# $$
+# G(-\mathbf w,-b)=\mathbb E[y\mathbf x]-G(\mathbf w,b),\qquad G(c\mathbf w,cb)=G(\mathbf w,b)\ (c>0),\qquad \lVert G\rVert\le\mathbb E\lVert\mathbf x\rVert ,
+# $$ (eq-09-identity)
+#
+# the first if $\langle\mathbf w,\mathbf x\rangle=b$ has probability zero.
+# ````
+#
+# ```{prf:proof}
+# $\partial\mathcal L/\partial\mathbf w_i=a_i\,\mathbb E[\ell'(yg)\,y\,\mathbb 1\{\langle\mathbf w_i,\mathbf x\rangle>b_i\}\,\mathbf x]$, and $\ell'(yg)=\ell'(0)$ at every point as long as $g=0$. Blocks one and three share $(\mathbf w,b)$ and have opposite $a$. For the identity, $\langle-\mathbf w,\mathbf x\rangle>-b$ is the complement of $\langle\mathbf w,\mathbf x\rangle\ge b$.
+# ```
+#
+# Everything after this is about one function of $(\mathbf w,b)$. By {eq}`eq-09-identity` a neuron with a negative threshold brings nothing new where $\mathbb E[y\mathbf x]=0$, and where it is not zero the neuron is biased towards it. That will matter for parities.
+#
+# Two of the closed forms. For a mixture, with $z_l=(\langle\mathbf w,\boldsymbol\mu_l\rangle-b)/(\sigma_l\lVert\mathbf w\rVert)$, a Gaussian cut by a half-space has
+#
+# $$
+# G(\mathbf w,b)=\sum_lp_l\,y_l\Bigl[\boldsymbol\mu_l\,\Phi(z_l)+\sigma_l\,\varphi(z_l)\frac{\mathbf w}{\lVert\mathbf w\rVert}\Bigr],
+# $$ (eq-09-mixture)
+#
+# since the component along $\mathbf w$ is a truncated normal and the others do not notice the cut. And for a quadratic target $y=\frac12(\mathbf x^\top H\mathbf x-\mathrm{tr}H)$ of normal inputs at $b=0$, with $u=\mathbf w/\lVert\mathbf w\rVert$: split $\mathbf x=\xi u+\mathbf x_\perp$. Along $u$ there is $\frac12u^\top Hu\,\mathbb E[(\xi^2-1)\,\xi\,\mathbb 1\{\xi>0\}]=\frac12u^\top Hu\,\varphi(0)$, at right angles $\mathbb E[\xi\,\mathbb 1\{\xi>0\}]\,(Hu)_\perp=\varphi(0)(Hu)_\perp$, and so
+#
+# $$
+# G(\mathbf w,0)=\tfrac1{\sqrt{2\pi}}\bigl[Hu-\tfrac12(u^\top Hu)\,u\bigr].
+# $$ (eq-09-quadratic)
+#
+# One step maps a random neuron to its image under $H$, which lies in the span that matters, up to a part of order $1/\sqrt d$. The parities have their turn below.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+mixture = GaussianMixture.orthogonal(6, 2.0, [1, -1, -1, 1])
+start = symmetric_start(16, 6, training.generators(seed, 1), 1.0, 0.5)
+start = {k: v.double() for k, v in start.items()}
+x, y = mixture.sample(400, judge(), torch.float64)
+net = TwoLayer(*(start[k][0] for k in ("w", "b", "a")))
+(1 - y * net(x)).clamp(min=0).mean().backward()
+eta = 0.7  # any: the decay 1 / eta leaves minus eta times the gradient
+w, b = start["w"][0], -start["b"][0]
+sampled = theory.sample_gradient(start["w"], -start["b"], x, y)
+stepped = first_step(start, *sampled, eta)
+first_error = (stepped["w"][0] + eta * net.w.grad).abs().max().item()
+first_error = max(first_error, (stepped["a"][0] + eta * net.a.grad).abs().max().item())
+print("the first step is autograd's, to 1e-12:", first_error < 1e-12)
+mirrored = (stepped["w"][0, :32] + stepped["w"][0, 32:]).abs().max().item()
+print("blocks are mirrored to 1e-12:", mirrored < 1e-12)
+g, response = theory.mixture_gradient(w, b, *parts(mixture))
+mean = (mixture.masses * mixture.labels) @ mixture.means
+print(
+    "G(-w, -b) + G(w, b) = E[yx]:", bool((g[:16] + g[16:32] - mean).abs().max() < 1e-12)
+)
+leaf = w.clone().requires_grad_()
+theory.mixture_gradient(leaf, b, *parts(mixture))[1].sum().backward()
+print(
+    "G is the gradient of E[y s(w.x - b)]:", bool((leaf.grad - g).abs().max() < 1e-12)
+)
+
+# %% tags=["hide-input"]
+h = torch.diag(torch.tensor([1.0, -1.0, 0, 0, 0, 0]).double())
+cases = (
+    (mixture, b[:4], theory.mixture_gradient(w[:4], b[:4], *parts(mixture))[0]),
+    (MultiIndex(6), torch.zeros(4).double(), theory.quadratic_gradient(w[:4], h)),
+    (LinearMargin(6), b[:4], theory.linear_gradient(w[:4], b[:4], 0.5)),
+)
+worst_score = 0.0  # in standard errors
+for world, thresholds, exact in cases:
+    x, y = world.sample(100_000, judge(), torch.float64)
+    on = (x @ w[:4].T > thresholds).double()
+    seen = (on * y[:, None]).T @ x / len(x)
+    spread = (on.T @ (y[:, None] * x).square() / len(x) - seen.square()).sqrt()
+    score = (seen - exact).abs() / (spread / len(x) ** 0.5)
+    worst_score = max(worst_score, score.max().item())
+grid = torch.arange(2**11)[:, None] >> torch.arange(11) & 1
+cube = 2.0 * grid.double() - 1  # all points of 11 bits
+ws = cube[torch.randperm(2048, generator=judge())[:50]]
+counted = theory.sample_gradient(
+    ws, torch.zeros(50).double(), cube, cube[:, :4].prod(1)
+)
+enumerated = (theory.uniform_parity_gradient(ws, 4) - counted[0]).abs().max().item()
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "first-step-is-the-gradient-vector",
+    source="Lemmas B.70 to B.72",
+    says="With zero output and decay 1/eta the first step is a multiple of G, exactly",
+    kind="exact",
+    measured=max(first_error, mirrored),
+    paper="0",
+    unit="largest deviation",
+    holds=max(first_error, mirrored) < 1e-12,
+    criterion="< 1e-12, against automatic differentiation",
+)
+ledger.record(
+    "closed-forms",
+    source="Section 3.4, closed forms ours",
+    says="G of mixtures, margins and quadratic targets agrees with sampling, that of "
+    "uniform parities with enumeration",
+    kind="exact",
+    measured=worst_score,
+    unit="standard errors at most",
+    holds=worst_score <= 5 and enumerated < 1e-12,
+    criterion="<= 5 standard errors in all 72 coordinates, and 1e-12",
+)
+
+# %% [markdown]
+# The folded cell compares $G$ of mixtures, quadratic targets and margins with sampling, and that of uniform parities (below) with all $2^{11}$ points of a cube.
+#
+# ## The derivation, II: a good network is there after one step
+#
+# Let a small network of gradient features be given, the *ground truth* of the theory,
+#
+# $$
+# g^*(\mathbf x)=\sum_{j=1}^ra_j^*\,\sigma(\langle\mathbf w_j^*,\mathbf x\rangle-b_j^*),\qquad(\mathbf w_j^*,\mathrm{sign}\,b_j^*)\in S_{p,\gamma,B_G},\ \lVert\mathbf w^*_j\rVert=1,\ \lvert a_j^*\rvert\le B_{a1},\ \lVert\mathbf a^*\rVert\le B_{a2},\ \lvert b_j^*\rvert\le B_b ,
+# $$ (eq-09-star)
+#
+# the one with the least loss, $\mathrm{OPT}$. Which neurons of the large network can stand in for neuron $j$? Those whose step ended in the right cone *and* at the right length.
+#
+# ````{prf:lemma} Feature emergence (Lemma 3.13)
+# :label: lem-09-emergence
+#
+# Call neuron $i$ *nice* for $(D,s)$ if $\mathrm{sign}(b_i)=s$, $\langle\mathbf w_i^{(1)},D\rangle>(1-\gamma)\lVert\mathbf w_i^{(1)}\rVert$ and $\lVert\mathbf w_i^{(1)}\rVert\ge\eta\,\lvert\ell'(0)a_i^{(0)}\rvert B_G$. With probability at least $1-re^{-mp/16}$ each of $r$ given gradient features has at least $\frac{mp}4$ nice neurons.
+# ````
+#
+# ```{prf:proof}
+# The sign of $a_i^{(0)}$ is independent of everything else and decides between the cones around $D$ and $-D$. So a neuron of the block in question is nice with probability at least $\frac p2$, independently of the others; $\Pr[\mathrm{Bin}(m,\frac p2)\le\frac12\cdot\frac{mp}2]\le e^{-mp/16}$ (Chernoff).
+# ```
+#
+# ````{prf:lemma} A good network (Lemma 3.14)
+# :label: lem-09-good
+#
+# Let $\Lambda_j$ be the nice neurons of feature $j$ with $\bigl\lvert\eta\lvert\ell'(0)a_i^{(0)}\rvert\lVert G_i\rVert\,\beta_j/\tilde b-1\bigr\rvert\le\epsilon_a$, where $\beta_j=\max(\lvert b_j^*\rvert,B_\epsilon)$. If no $\Lambda_j$ is empty, then $\tilde a_i=a_j^*\beta_j/(\lvert\Lambda_j\rvert\,\tilde b)$ on $\Lambda_j$, and 0 elsewhere, gives
+#
+# $$
+# \mathbb E\bigl\lvert g_{(\tilde{\mathbf a},\mathbf W^{(1)},\mathbf b)}-g^*\bigr\rvert\le rB_{a1}\bigl[B_{x1}\bigl(\epsilon_a+\sqrt{2\gamma}\bigr)+B_\epsilon\bigr],\qquad B_{x1}=\mathbb E\lVert\mathbf x\rVert ,
+# $$ (eq-09-good)
+#
+# and a loss larger than $\mathrm{OPT}$ by at most that.
+# ````
+#
+# ````{prf:proof}
+# ReLUs are positively homogeneous: $\frac{\beta_j}{\tilde b}\sigma(\langle\mathbf w_i^{(1)},\mathbf x\rangle\mp\tilde b)=\sigma(\frac{\beta_j}{\tilde b}\langle\mathbf w_i^{(1)},\mathbf x\rangle\mp\beta_j)$. So one fixed threshold serves all kinks, at different lengths of $\mathbf w$; the random $a_i^{(0)}$ provide these lengths. For $i\in\Lambda_j$ the vector $\frac{\beta_j}{\tilde b}\mathbf w_i^{(1)}$ has length within $\epsilon_a$ of 1, and its direction is within $\sqrt{2\gamma}$ of $\mathbf w_j^*$, because unit vectors at cosine $c$ are at distance $\sqrt{2-2c}$. Hence $\lvert\frac{\beta_j}{\tilde b}\langle\mathbf w_i^{(1)},\mathbf x\rangle-\langle\mathbf w_j^*,\mathbf x\rangle\rvert\le(\epsilon_a+\sqrt{2\gamma})\lVert\mathbf x\rVert$, a threshold below $B_\epsilon$ costs $B_\epsilon$ more, and ReLU and loss are 1-Lipschitz.
+# ````
+#
+# How large must $m$ be, so that $\Lambda_j$ is large with a small $\epsilon_a$? The thesis draws $a^{(0)}$ very wide, $\sigma_a\propto1/B_\epsilon$, to be safe for thresholds $b^*_j$ near zero, chooses $\epsilon_a\propto1/(\sqrt{mp}\,B_\epsilon)$ and balances the two: the excess is
+#
+# $$
+# rB_{a1}B_{x1}\Bigl(\frac2{(mp)^{1/4}}\sqrt{\frac{B_b}{B_G}}+\sqrt{2\gamma}\Bigr),\qquad\lVert\tilde{\mathbf a}\rVert_0=O(r\sqrt{mp}),\quad\lVert\tilde{\mathbf a}\rVert_2=O\Bigl(\frac{B_{a2}B_b}{\tilde b\,(mp)^{1/4}}\Bigr),
+# $$ (eq-09-excess)
+#
+# so that $m\propto\epsilon^{-4}/p$. The fourth power is the price of thresholds that may vanish.
+#
+# ````{prf:proposition} Half the exponent (ours)
+# :label: prop-09-half
+#
+# Suppose that $\lvert b_j^*\rvert\in[B_b/K,B_b]$ and $\lVert G_i\rVert\le KB_G$ for the nice neurons. Then $\eta\sigma_a=\tilde b/(B_bB_G)$ and $\epsilon_a=(mp)^{-1/2}$ give $\lVert\tilde{\mathbf a}\rVert_0$ and $\lVert\tilde{\mathbf a}\rVert_2$ of the same orders, and the excess $rB_{a1}B_{x1}\bigl((mp)^{-1/2}+\sqrt{2\gamma}\bigr)$: $m\propto\epsilon^{-2}/p$ neurons are enough.
+# ````
+#
+# ```{prf:proof}
+# A neuron's length is $\lvert\xi\rvert s_i$ with $\xi\sim\mathcal N(0,1)$ and $s_i=\eta\sigma_a\lVert G_i\rVert\lvert b_j^*\rvert/\tilde b\in[1/K,K]$. The density of $\lvert\xi\rvert$ is at least $2\varphi(2K)$ up to $2K$, so for $\epsilon_a\le1$ the length is within $\epsilon_a$ of 1 with probability at least $\frac{4\epsilon_a}K\varphi(2K)$, given that the neuron is nice. There are $\frac{mp}4$ nice ones, so $\lvert\Lambda_j\rvert=\Omega(\epsilon_amp)=\Omega(\sqrt{mp})$ with high probability. No $\beta_j$ needs $B_\epsilon$.
+# ```
+#
+# Existence alone would be content with one neuron in each $\Lambda_j$, so with $m\propto\epsilon^{-1}/p$; the larger sets keep $\lVert\tilde{\mathbf a}\rVert$ small, which descent needs.
+
+# %% [markdown]
+# ## The derivation, III: descent finds it
+#
+# ````{prf:lemma} Online convex optimisation (Theorem B.7, in the form of a distance)
+# :label: lem-09-online
+#
+# Let $f_1,\dots,f_T$ be convex and $\theta_{t+1}=\theta_t-\eta\nabla f_t(\theta_t)$. For every $\theta^*$
+#
+# $$
+# \frac1T\sum_tf_t(\theta_t)\le\frac1T\sum_tf_t(\theta^*)+\frac{\lVert\theta_1-\theta^*\rVert^2}{2\eta T}+\frac\eta{2T}\sum_t\lVert\nabla f_t(\theta_t)\rVert^2 .
+# $$ (eq-09-online)
+# ````
+#
+# ```{prf:proof}
+# $\lVert\theta_{t+1}-\theta^*\rVert^2=\lVert\theta_t-\theta^*\rVert^2-2\eta\langle\nabla f_t(\theta_t),\theta_t-\theta^*\rangle+\eta^2\lVert\nabla f_t(\theta_t)\rVert^2$, and $\langle\nabla f_t(\theta_t),\theta_t-\theta^*\rangle\ge f_t(\theta_t)-f_t(\theta^*)$ by convexity. Sum over $t$.
+# ```
+#
+# Apply it to $f_t(\mathbf a)=\mathcal L(g_{(\mathbf a,\mathbf W^{(t)},\mathbf b)})$ with $\theta^*=\tilde{\mathbf a}$. The loss is convex in $\mathbf a$; that $\mathbf W^{(t)}$ moves meanwhile only changes which convex function is next.
+#
+# ````{prf:theorem} Gradient feature learning (Theorem 3.12, population form)
+# :label: thm-09-main
+#
+# Let $(\mathbf w_j^*,\mathrm{sign}\,b_j^*)\in S_{p,\gamma,B_G}$ for a network {eq}`eq-09-star` of loss $\mathrm{OPT}$. After the first step let both layers be trained with step $\eta$, no decay and $T\eta B_{x1}\le1$. With probability $1-O(re^{-\Theta(\sqrt{mp})})$
+#
+# $$
+# \min_{t\le T}\Pr[\mathrm{sign}\,g^{(t)}\ne y]\le\min_{t\le T}\mathcal L(g^{(t)})\le\mathrm{OPT}+rB_{a1}B_{x1}\Bigl(\frac2{(mp)^{1/4}}\sqrt{\frac{B_b}{B_G}}+\sqrt{2\gamma}\Bigr)+\Delta_{\mathrm{move}}+\Delta_{\mathrm{descent}},
+# $$ (eq-09-main)
+#
+# with $\Delta_{\mathrm{move}}=B_{x1}\lVert\tilde{\mathbf a}\rVert_2\sqrt{\lVert\tilde{\mathbf a}\rVert_0}\,\max_{i,t}\lVert\mathbf w_i^{(t)}-\mathbf w_i^{(1)}\rVert$ and $\Delta_{\mathrm{descent}}=\frac{\lVert\mathbf a^{(1)}-\tilde{\mathbf a}\rVert^2}{2\eta T}+2\eta m\max_{i,t}(B_{x1}\lVert\mathbf w_i^{(t)}\rVert+\tilde b)^2$. Both are at most $\epsilon$ for suitable $\eta$ and $T$ that are polynomial in $m$, $1/\epsilon$ and the bounds.
+# ````
+#
+# ````{prf:proof}
+# *Good network.* {prf:ref}`lem-09-emergence` and {prf:ref}`lem-09-good` give $\tilde{\mathbf a}$ for $\mathbf W^{(1)}$.
+#
+# *It stays good.* Changing $\mathbf w_i$ by $\delta_i$ changes the output by at most $\sum_i\lvert\tilde a_i\rvert\lVert\delta_i\rVert\lVert\mathbf x\rVert$, so that $f_t(\tilde{\mathbf a})\le f_1(\tilde{\mathbf a})+\Delta_{\mathrm{move}}$ (Cauchy-Schwarz on the support of $\tilde{\mathbf a}$).
+#
+# *Weights move little.* Since $\lvert\ell'\rvert\le1$, $\lVert\partial_{\mathbf w_i}\mathcal L\rVert\le B_{x1}\lvert a_i\rvert$ and $\lvert\partial_{a_i}\mathcal L\rvert\le B_{x1}\lVert\mathbf w_i\rVert+\tilde b$. The pair $(\lvert a_i\rvert,\lVert\mathbf w_i-\mathbf w^{(1)}_i\rVert)$ is majorised by a linear recursion, $h(t+2)=2h(t+1)-(1-\eta^2B_{x1}^2)h(t)+\eta Z_i$ with $Z_i=B_{x1}\lVert\mathbf w_i^{(1)}\rVert+\tilde b$, which is solved by powers of $1\pm\eta B_{x1}$; for $T\eta B_{x1}\le1$ they are bounded (Lemmas B.9 and B.77, {py:func}`~mvnb.theory.gradient_features.drift_bound`).
+#
+# *Descent.* {eq}`eq-09-online` with $\theta_1=\mathbf a^{(1)}$; there are $4m$ partial derivatives. The minimum over $t$ is at most the mean, and $\Pr[\mathrm{sign}\,g\ne y]\le\mathcal L$, since $\ell\ge1$ where the sign is wrong.
+# ````
+#
+# **Warm-up (Theorem 3.4).** With the first layer frozen after one step, $\Delta_{\mathrm{move}}=0$, the problem is convex, and all that remains is standard: on one sample of $n$ points, descent reaches $\mathrm{OPT}_{\mathbf W^{(1)},\mathbf b,B_{a2}}$, the best loss of all read-outs with $\lVert\mathbf a\rVert\le B_{a2}$, up to $O(L(\lVert\mathbf a^{(1)}\rVert^2+B_{a2}^2)/T)$ for an $L$-smooth loss and up to the Rademacher complexity $\sqrt{B_{a2}^2(\lVert\mathbf W^{(1)}\rVert_F^2B_x^2+\lVert\mathbf b\rVert^2)/n}$. Hinge losses are not smooth, so for them the first term is that of {eq}`eq-09-online`. Where we are interested in features alone, we take this at its word and *solve* the convex problem (`read_out` below): then networks and kernels differ in nothing but their features.
+#
+# **Samples (Theorem B.17).** A sample replaces $G$ by a mean $\tilde G$ of $n$ vectors, $\mathbb E\lVert\tilde G-G\rVert^2\le B_{x2}/n$ with $B_{x2}=\mathbb E\lVert\mathbf x\rVert^2$. If $\lVert\tilde G-G\rVert\le\beta$ and $\lVert G\rVert\ge B_G$, the cosine falls by at most $2\beta/B_G$:
+#
+# $$
+# \frac{\langle\tilde G,D\rangle}{\lVert\tilde G\rVert}\ge\frac{(1-\gamma)\lVert G\rVert-\beta}{\lVert G\rVert+\beta}\ge1-\gamma-\frac{2\beta}{B_G}.
+# $$ (eq-09-noise)
+#
+# The thesis works with $\beta\propto\sqrt{B_{x2}}\,n^{-1/3}$, which makes exceptions as rare as $e^{-n^{1/3}}$; the typical deviation is of order $n^{-1/2}$. The rest of the proof is unchanged.
+
+# %% tags=["hide-input"]
+clusters = GaussianMixture.orthogonal(cluster_dim, cluster_norm, [1, 1, -1, -1])
+n_clusters, features = len(clusters.labels), clusters.features
+g_least = 0.5 * cluster_norm / n_clusters  # B_G; a whole cluster has |G| = |mu| / r
+kink = cluster_norm / 4  # t: the ground truth rises from 2t on, by 1/t
+sigma_w = 1 / (1.5 * cluster_norm)  # thresholds are 1.5 standard deviations out
+
+
+def drawn_gradients(m, g):
+    """Exact gradients of m neurons with threshold 1, their norms and signed cosines."""
+    w = sigma_w * torch.randn(m, cluster_dim, generator=g).double()
+    a = torch.randn(m, generator=g).double()
+    vectors, _ = theory.mixture_gradient(w, torch.ones(m).double(), *parts(clusters))
+    length = vectors.norm(dim=1)
+    return (
+        a,
+        vectors,
+        length,
+        a.sign()[:, None] * (vectors @ features.T) / length[:, None],
+    )
+
+
+_, _, length, cosine = drawn_gradients(draws, judge())
+hit = (cosine.abs() > 1 - gamma) & (length >= g_least)[:, None]
+p = hit.double().mean().item()  # the same for all clusters, by symmetry
+x, y = clusters.sample(n_test, judge(), torch.float64)
+star = ((x @ features.T - 2 * kink).clamp(min=0) * clusters.labels / kink).sum(1)
+opt = (1 - y * star).clamp(min=0).mean().item()
+x_norm = x.norm(dim=1).mean().item()
+print(f"p = {p:.4f}, loss of the ground truth {opt:.4f}")
+
+# %% [markdown]
+# ### The two lemmas on clusters
+#
+# Four clusters at right angles, two of each label. The ground truth has four neurons, $g^*=\sum_j\frac{y_j}t\,\sigma(\langle D_j,\mathbf x\rangle-2t)$ with $t=\lVert\boldsymbol\mu\rVert/4$, and every $G$ is exact by {eq}`eq-09-mixture`, so that only the draw of the neurons is random. *Predictions:* half of $mp$ neurons are nice for each feature; the error of the explicit network falls with $mp$, faster by {prf:ref}`prop-09-half`'s choice.
+
+
+# %%
+def good_network(a, vectors, length, nice, mp, wide):
+    """Lemma 3.14's network, explicitly: E|g - g*|, loss, and sizes of the sets."""
+    scale = (mp**0.25 if wide else 1.0) * a.abs() * length * n_clusters / cluster_norm
+    near = (scale - 1).abs() <= mp ** (-0.25 if wide else -0.5)
+    out, sizes = torch.zeros(len(x)).double(), []
+    for j in range(n_clusters):
+        chosen = nice[:, j] & near
+        # (b* / b) w^(1), which is to be D_j
+        w = (a.sign() * scale / length)[chosen, None] * vectors[chosen]
+        value = (x @ w.T - 2 * kink).clamp(min=0).sum(1) / max(int(chosen.sum()), 1)
+        out += clusters.labels[j] / kink * value
+        sizes.append(int(chosen.sum()))
+    loss = (1 - y * out).clamp(min=0).mean()
+    return [(out - star).abs().mean(), loss, sum(sizes), *sizes]
+
+
+nice_counts, good = [], {True: [], False: []}
+for m in widths:
+    counts, rows = [], {True: [], False: []}
+    for g in training.generators(seed, replicas):
+        a, vectors, length, cosine = drawn_gradients(m, g)
+        nice = (cosine > 1 - gamma) & (length >= g_least)[:, None]
+        counts.append(nice.sum(0).tolist())
+        for wide in rows:
+            rows[wide].append(good_network(a, vectors, length, nice, m * p, wide))
+    nice_counts.append(counts)
+    for wide in rows:
+        good[wide].append(rows[wide])
+mp = np.array(widths) * p
+share = np.array(nice_counts) / mp[:, None, None]  # (width, replica, feature)
+good = {wide: np.array(v, dtype=float) for wide, v in good.items()}
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.3))
+for r in range(replicas):
+    axes[0].plot(mp, share[:, r], ".", color=NET, alpha=0.5)
+axes[0].axhline(0.5, color=LINE, ls="--", lw=1.2)
+axes[0].axhline(0.25, color=LINE, lw=1.2)
+axes[0].annotate("expected", (mp[-1], 0.52), ha="right")
+axes[0].annotate("Lemma 3.13", (mp[-1], 0.27), ha="right")
+axes[0].set(xscale="log", ylim=(0, 1), xlabel="$mp$", title="nice neurons over $mp$")
+for wide, color, name in ((True, NET, "thesis's lengths"), (False, ORANGE, "ours")):
+    full = (good[wide][..., 3:] > 0).all((1, 2))  # no set was empty
+    gap = good[wide][full, :, 0]
+    axes[1].loglog(mp[full], gap.mean(1), "o-", color=color, label=name)
+    axes[1].loglog(mp[full], gap, ".", color=color, alpha=0.5)
+axes[1].loglog(mp, 1.1 * (mp / mp[0]) ** -0.25, color=LINE, ls="--", lw=1)
+axes[1].annotate("slope $-1/4$", (mp[1], 0.85))
+axes[1].set(xlabel="$mp$", title="$E|g-g^*|$ of the explicit network")
+axes[1].legend(loc="lower left")
+figures.show(
+    fig,
+    title="Half of the hit neurons are nice, and few of them make a good network",
+    alt="Left: shares of nice neurons gather around one half, above a line at one "
+    "quarter. Right: errors of two explicit networks fall with the number of hit "
+    "neurons, both faster than a dashed line of slope minus one quarter, ours lower.",
+)
+
+# %% tags=["remove-cell"]
+many = mp >= 200
+ledger.record(
+    "nice-neurons",
+    source="Lemma 3.13",
+    says="Every feature gets at least mp/4 nice neurons, and mp/2 on average",
+    kind="scaled",
+    measured=share[many].mean(),
+    uncertainty=2 * share[many].std() / math.sqrt(max(share[many].size, 1)),
+    paper=">= 1/4",
+    unit="of mp",
+    holds=bool(many.any() and (share[many] >= 0.25).all())
+    and abs(share[many].mean() - 0.5) <= 0.05,
+    criterion="mp >= 200: each run and feature >= 1/4, mean within 0.05 of 1/2",
+)
+
+# %% tags=["remove-cell"]
+wide_gap = good[True][..., 0].mean(1)
+slope = stats.power_law_fit(mp, wide_gap).slope
+a_max, head = 1 / kink, math.sqrt(n_clusters) / kink
+with np.errstate(divide="ignore"):
+    bound = n_clusters * a_max * x_norm * (mp**-0.25 + math.sqrt(2 * gamma))
+ledger.record(
+    "good-network",
+    source="Lemma 3.14",
+    says="The explicit network is as close to the ground truth as the lemma says, and "
+    "its loss tends to that of the ground truth",
+    kind="scaled",
+    measured=good[True][-1, :, 1].mean() - opt,
+    paper=f"<= {bound[-1]:.2g}",
+    unit="excess loss at the largest width",
+    holds=bool((wide_gap[1:] <= bound[1:]).all())
+    and good[True][-1, :, 1].max() - opt <= 2e-3,
+    criterion="within the bound, and excess loss <= 0.002 at the largest width",
+)
+
+# %% tags=["remove-cell"]
+sizes = good[True][..., 2].mean(1) / (n_clusters * np.sqrt(mp))
+ledger.record(
+    "good-network-is-sparse",
+    source="Lemma 3.14",
+    says="It uses of the order of r sqrt(mp) neurons",
+    kind="scaled",
+    measured=sizes[-1],
+    paper="O(1)",
+    unit="r sqrt(mp)",
+    holds=bool((np.abs(np.log2(sizes[1:])) <= 1).all()),
+    criterion="within a factor 2 of r sqrt(mp) at every width but the smallest",
+)
+ledger.record(
+    "good-network-rate",
+    source="Lemma 3.14",
+    says="Its distance from the ground truth falls at least like (mp)^(-1/4)",
+    kind="scaled",
+    measured=slope,
+    paper="<= -1/4",
+    unit="exponent",
+    holds=slope <= -0.25,
+    criterion="<= -1/4, over all widths",
+)
+
+# %% tags=["remove-cell"]
+ours = good[False][-1]
+ledger.record(
+    "half-the-exponent",
+    source="Proposition in this chapter",
+    says="With thresholds away from zero, read-outs of moderate spread do better with "
+    "fewer neurons",
+    kind="scaled",
+    measured=ours[:, 2].mean() / good[True][-1, :, 2].mean(),
+    unit="of the thesis's neurons",
+    holds=ours[:, 0].mean() <= good[True][-1, :, 0].mean()
+    and ours[:, 2].mean() < good[True][-1, :, 2].mean(),
+    criterion="smaller mean distance with fewer neurons at the largest width",
+)
+
+# %% [markdown]
+# The left panel is a coin: the sign of $a^{(0)}$. On the right the explicit networks use about $r\sqrt{mp}$ neurons, and a third of that. Their distances lie two orders of magnitude below the bound {eq}`eq-09-good`, which allows every neuron of $\Lambda_j$ to be wrong in the same direction and the data to lie in that direction, too. (Widths at which some $\Lambda_j$ is empty are left out.) What would the theorem ask for? For an excess of $\epsilon=0.1$ in this world:
+
+# %%
+# NBVAL_CHECK_OUTPUT
+exact_p = 0.0355  # of this world with the default parameters, to three digits
+m_needed = theory.needed_width(0.1, exact_p, 4, 0.4, 12.8, 5.0, 1.25)
+print(f"neurons for the first excess term to be 0.1: 1e{math.log10(m_needed):.0f}")
+
+# %% [markdown]
+# Nine orders of magnitude above the largest width of the figure, whose explicit network is already as good as the ground truth. The theorem is a guarantee that a polynomial suffices, not a design rule.
+
+# %% [markdown]
+# ## The derivation, IV: exclusive-or at any dimension
+#
+# Four clusters $\pm\boldsymbol\mu_1$, $\pm\boldsymbol\mu_3$ with $\lVert\boldsymbol\mu\rVert=\mu$, deviation $\sigma$, masses $\frac14$. By {eq}`eq-09-mixture`, with $s_j=\langle\mathbf w,D_j\rangle$,
+#
+# $$
+# G=\tfrac\mu4\bigl(\Delta_1D_1-\Delta_3D_3\bigr)+\tfrac\sigma4\,\chi\,\frac{\mathbf w}{\lVert\mathbf w\rVert},\qquad
+# \Delta_j=\Phi\Bigl(\frac{\mu s_j-b}{\sigma\lVert\mathbf w\rVert}\Bigr)-\Phi\Bigl(\frac{-\mu s_j-b}{\sigma\lVert\mathbf w\rVert}\Bigr),
+# $$ (eq-09-xor)
+#
+# where $\chi$ is the same difference of sums of densities. Only $s_1$, $s_3$ and $\lVert\mathbf w\rVert$ enter, so *any dimension is as cheap as two*. And the odds of the draw can be computed rather than bounded:
+#
+# ````{prf:proposition} The odds of a good direction (ours)
+# :label: prop-09-odds
+#
+# Let $d\to\infty$ with $q=\mu/(\sigma\sqrt d)$ and $\kappa=b/(\sigma_w\mu)$ fixed, and $\tan\alpha=\sqrt{(1-\gamma)^{-2}-1}$. The probability that $G$ of a random neuron lies in the cone of $D_1$ tends to
+#
+# $$
+# p(\gamma)=\Pr\bigl[\lvert\delta(g_3)\rvert<\tan\alpha\,\lvert\delta(g_1)\rvert\bigr],\qquad\delta(g)=\Phi\bigl(q(g-\kappa)\bigr)-\Phi\bigl(q(-g-\kappa)\bigr),
+# $$ (eq-09-odds)
+#
+# with independent standard normal $g_1,g_3$. For $q\to0$, that is, at a fixed signal-to-noise ratio $R=\mu/\sigma$, it is $\frac2\pi\arccos(1-\gamma)$.
+# ````
+#
+# ```{prf:proof}
+# $s_j=\sigma_wg_j$ and $\lVert\mathbf w\rVert\to\sigma_w\sqrt d$, so $\Delta_j\to\delta(g_j)$, while the last term of {eq}`eq-09-xor` has norm $O(\sigma)$ against $\mu=q\sigma\sqrt d$. For small $q$, $\delta(g)\approx2q\,\varphi(q\kappa)\,g$: the direction of $G$ is that of $(g_1,-g_3)$, which is uniform on the circle. (There $\chi=O(q^2)$, so that the last term has norm $O(\sigma q^2)$, against $\mu q=R\sigma q$.)
+# ```
+#
+# So *the odds do not depend on the dimension at all*. The thesis gets a $p$ that falls like $(\log d)^{-\sigma^2}$, because it wants $\gamma\to0$ and pays for it with a threshold that grows with $d$ (the *sure* set of Definition B.29).
+#
+# **How many samples does the step need?** At fixed $R$ the signal in {eq}`eq-09-xor` is small: $\mu\Delta_j/4\approx\frac{\mu R}{2\sqrt d}\varphi(c)\,g_j$, with thresholds $\pm c\,\sigma\lVert\mathbf w\rVert$. A sample of $n$ points adds noise of variance about $\sigma^2/(2n)$ to each of $d$ coordinates, and in the plane of the clusters, where points are longer, $\sigma^2(R^2+2)/(2n)$ in both together. The share of $\lVert\tilde G\rVert^2$ in the plane is therefore
+#
+# $$
+# \frac{A}{A+\frac{d-2}{2n}},\qquad A=\frac{R^4\varphi(c)^2}{2d}+\frac{R^2+2}{2n},
+# $$ (eq-09-align)
+#
+# and signal beats noise from $n\approx\frac{d^2}{R^4\varphi(c)^2}$ on: *quadratic in $d$*, where the thesis quotes $d^{1.5}$ for clusters at distance $\sqrt d$.
+#
+# ## The derivation, V: parities
+#
+# **Structured.** Let $k$ be odd and a neuron be active on the points whose block $j$ is all $+1$, and on hardly any others. Then $G\approx p_{\mathbf A}\sqrt k\,D_j$. Where the blocks are uniform the label does not go with any bit, and there the neuron is rarely active anyway. The ground truth is exact:
+#
+# ````{prf:lemma} A parity of $k$ bits by $k+5$ neurons, none with a negative threshold (merged form ours)
+# :label: lem-09-parity
+#
+# Let $k$ be odd, $h=1/\sqrt k$ and $z=\langle D_j,\mathbf x\rangle$. With $T(u)=\sum_{i=1,3,\dots,k}(-1)^{(k-i)/2}\,\mathrm{tent}(u-ih)$ and $\mathrm{tent}(u)=\sqrt k\,[\sigma(u+h)-2\sigma(u)+\sigma(u-h)]$, the function $T(z)-T(-z)$ is the product of the bits of the block where they are signs, and 0 where they are 0. Neighbouring tents cancel at the kinks they share, so that it has $k+5$ kinks, with thresholds $0,h,3h,\dots,kh,(k+1)h$ in each of the directions $\pm D_j$.
+# ````
+#
+# ```{prf:proof}
+# With $i$ more plus than minus signs $z=ih$, and the product is $(-1)^{(k-i)/2}$; for odd $k$ it is odd in $z$. A tent has height 1 and is 0 from $\pm h$ on, where other values of $z$ are $2h$ away, and at $z=0$. A tent around $-ih$ in $z$ is the tent around $ih$ in $-z$.
+# ```
+#
+# The sum over blocks is $\sum_j\mathrm{XOR}_j$, which is $\pm1$ when one block is alone and odd when all are uniform: hinge loss 0. The thesis writes tents left of 0 with *negative* thresholds, $3r(k+1)$ neurons, and needs $(D_j,-1)$ among the gradient features. It gets them from $\mathbb E[y\mathbf x]=0$ (Remark B.45) and {eq}`eq-09-identity`.
+#
+# ````{prf:proposition} The mean is not zero (an erratum)
+# :label: prop-09-mean
+#
+# For odd $k$, $\mathbb E[y\mathbf x]=2p_{\mathbf A}\sqrt k\sum_jD_j$. For $r\ge3$ blocks a neuron with a negative threshold that is active on all of the data but at most one of the two signs of each single block has $\lvert\cos(G,D_j)\rvert\le\frac2{\sqrt{r+3}}$, up to the contribution of the uniform part, so that $(D_j,-1)$ is no gradient feature for small $\gamma$. With {prf:ref}`lem-09-parity` it is not needed, and the theorem stands.
+# ````
+#
+# ```{prf:proof}
+# Block $j$ alone and all $+1$: $y\mathbf x=\sqrt kD_j$ plus background; all $-1$: $y=-1$ and again $y\mathbf x=\sqrt kD_j$ (flipping all signs changes $\mathbf x$ and $y$). Hence a coefficient of $D_j$ is $\sqrt kp_{\mathbf A}$ times 1 or 2 if one or none of the two is switched off. The largest cosine has one 2 and $r-1$ ones, $2/\sqrt{4+(r-1)}$.
+# ```
+#
+# **Uniform, $k$ even, $d$ odd.** For $\mathbf w\in\{\pm1\}^d$ and $\lvert b\rvert<1$ the indicator is $\frac12(1+\mathrm{Maj}(w_1x_1,\dots,w_dx_d))$, and $y\,x_j$ is the parity of $\mathbf A\triangle\{j\}$. With the Fourier coefficient $\xi_k$ of the majority at sets of size $k$,
+#
+# $$
+# G_j=\tfrac12\,\xi_{k\mp1}\prod_{l\in\mathbf A\triangle\{j\}}w_l\quad(j\in\mathbf A:\ k-1,\ \ j\notin\mathbf A:\ k+1),\qquad\Bigl\lvert\frac{\xi_{k+1}}{\xi_{k-1}}\Bigr\rvert=\frac{k-1}{d-k}.
+# $$ (eq-09-uniform)
+#
+# The gradient is large exactly on the relevant bits. If $\mathbf w$ is constant there, which has probability $2^{-(k-1)}$, then $\cos(G,D)=\bigl(1+\frac{(k-1)^2}{k(d-k)}\bigr)^{-1/2}$. A sample of $n$ points adds variance $\frac1{2n}$ to every coordinate, while $\xi_{k-1}^2$ is of order $d^{-(k-1)}$: this is where $n\propto d^{k}$ comes from.
+#
+# **What fixed features cannot do.** The thesis cites a lower bound of Daniely and Malach. Counted differently it needs no special $k$:
+#
+# ````{prf:proposition} Fixed features (Proposition 3.23, sharpened)
+# :label: prop-09-fixed
+#
+# Let $\Psi:\mathbb R^d\to[-1,1]^N$ be any features, $r=1$, $p_{\mathbf A}=\frac14$, $p_o=\frac12$. For some set $\mathbf A$ of $k$ bits every $h=\langle\Psi,\mathbf v\rangle$ with $\lVert\mathbf v\rVert\le B$ has hinge loss at least $\frac12\Bigl(1-B\sqrt{N/\tbinom dk}\Bigr)$.
+# ````
+#
+# ```{prf:proof}
+# With probability $\frac12$ the point is uniform on the cube, so $\mathcal L(h)\ge\frac12\,\mathbb E_{\mathrm{unif}}[1-y\,h]$, and $\mathbb E[yh]\le B\,\lVert\mathbb E[y\Psi]\rVert$. The labels of different $\mathbf A$ are orthonormal characters, so by Bessel $\sum_{\mathbf A}\mathbb E[y_{\mathbf A}\Psi_i]^2\le1$ for each $i$, and for at least one of the $\binom dk$ sets $\sum_i\mathbb E[y_{\mathbf A}\Psi_i]^2\le N/\binom dk$.
+# ```
+#
+# For $k=d/16$ the binomial is at least $16^k$, so the loss is at least $\frac12-\frac B2\sqrt N\,4^{-k}$; the thesis has $2^{-k}$.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+for k in (3, 5, 9):
+    z = np.linspace(-k - 1, k + 1, 2001)
+    network, bumps = theory.parity_network(k), theory.parity_bumps(k)
+    close = np.abs(network(z) - bumps(z)).max() < 1e-9
+    print(
+        f"k = {k}: {len(network.bias)} neurons instead of {len(bumps.bias)},", end=" "
+    )
+    print("same function:", close, "| thresholds >= 0:", (network.bias >= 0).all())
+even = [theory.parity_bumps(k)(cube[:, :k].sum(1) / k**0.5) for k in (2, 4, 8)]
+ok = [
+    np.abs(v - cube[:, :k].prod(1).numpy()).max() < 1e-9
+    for v, k in zip(even, (2, 4, 8))
+]
+print("even k by tents (thresholds of both signs):", all(ok))
+uniform = cube[:, :9]
+sets = torch.combinations(torch.arange(9), 3)
+characters = uniform[:, sets].prod(2)  # (point, set)
+random_w = torch.randn(40, 9, generator=torch.Generator().manual_seed(1)).double()
+psi = (uniform @ random_w.T - 1).clamp(min=0)
+psi /= psi.amax(0)
+bessel = (characters.T @ psi / len(psi)).square()  # (set, feature)
+print("Bessel:", bool((bessel.sum(0) <= 1).all()), end=" | ")
+print("some set is hard for all:", bool(bessel.sum(1).min() <= 40 / len(sets)))
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "fixed-features-share-the-parities",
+    source="Proposition 3.23",
+    says="For some set of bits fixed features correlate with the label no more than "
+    "their number allows",
+    kind="exact",
+    measured=bessel.sum(0).max().item(),
+    paper="<= 1",
+    unit="sum over sets of squared correlations, largest of 40 features",
+    holds=bool((bessel.sum(0) <= 1 + 1e-12).all())
+    and bool(bessel.sum(1).min() <= 40 / len(sets)),
+    criterion="sums <= 1 for every feature; some set has at most N / binomial(d, k)",
+)
+
+# %% tags=["remove-cell"]
+# The mixture's OPT: a cluster at 4 t sigma, hinge loss from X < 3 t, in closed form.
+big_d, tau = 1000, 8
+t = math.sqrt(tau * math.log(big_d))
+tail = math.exp(-t * t / 2) / math.sqrt(2 * math.pi) - t * math.erfc(t / 2**0.5) / 2
+true_opt = tail / t
+printed = 3 / big_d**tau + 4 / (
+    big_d ** (0.9 * tau - 1) * math.sqrt(tau * math.log(big_d))
+)
+ledger.record(
+    "mixture-opt-as-printed",
+    source="Lemma 3.17 (B.34)",
+    says="The ground truth of a mixture has loss at most "
+    "3 / d^tau + 4 / (d^(0.9 tau - 1) sqrt(tau log d))",
+    kind="exact",
+    measured=true_opt,
+    paper=f"<= {printed:.2g}",
+    unit="loss for d = 1000, tau = 8, means at 4 sqrt(tau log d)",
+    holds=true_opt <= printed,
+    criterion="the bound holds within the assumptions",
+    reason="A normal tail at sqrt(tau log d) is d^(-tau/2), not d^(-tau). The rate of "
+    "the theorem is unaffected.",
+)
+
+# %% [markdown]
+# (09-experiments)=
+# ## The experiments
+#
+# ### Samples: the gradient concentrates
+#
+# *Prediction:* the largest deviation of a neuron's gradient falls like $n^{-1/2}$; the $n^{-1/3}$ of the proof is generous.
+
+# %%
+sizes = np.array([100, 400, 1600, 6400])
+deviation = np.zeros((len(sizes), replicas))
+for r, g in enumerate(training.generators(seed, replicas)):
+    w = sigma_w * torch.randn(50, cluster_dim, generator=g).double()
+    b = torch.ones(50).double()
+    exact, _ = theory.mixture_gradient(w, b, *parts(clusters))
+    for i, n in enumerate(sizes):
+        sampled, _ = theory.sample_gradient(w, b, *clusters.sample(n, g, torch.float64))
+        deviation[i, r] = (sampled - exact).norm(dim=1).max()
+fit = stats.power_law_fit(sizes, deviation.mean(1))
+scaled = (
+    deviation.mean(1) * sizes ** (1 / 3) / math.hypot(cluster_norm, cluster_dim**0.5)
+)
+print("times n^(1/3) / sqrt(B_x2):", " ".join(f"{v:.2f}" for v in scaled))
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "gradient-concentration",
+    source="Lemma B.18",
+    says="Sampled gradients of all neurons are within O(sqrt(B_x2) n^(-1/3)) of G",
+    kind="scaled",
+    measured=fit.slope,
+    uncertainty=2 * fit.slope_error,
+    paper="<= -1/3",
+    unit="exponent of the largest deviation",
+    holds=-0.6 <= fit.slope <= -0.4 and scaled[-1] < scaled[0] < 1,
+    criterion="exponent in [-0.6, -0.4]; the constant below 1 and falling",
+)
+
+# %% [markdown]
+# ### Exclusive-or from end to end
+#
+# The full algorithm: one large step with decay on some points, then small steps on both layers with fresh points each. *Prediction* ({prf:ref}`thm-09-main`): what is aligned after the first step decides, and the first layer need not move much.
+
+
+# %%
+def aligned(w, directions, level=0.95):
+    """Share of neurons (replica,) whose |cosine| with some feature exceeds a level."""
+    length = w.norm(dim=-1, keepdim=True).clamp(min=1e-12)
+    cosine = (w @ directions.to(w).T).abs() / length
+    return (cosine.amax(-1) > level).double().mean(1)
+
+
+xor = GaussianMixture.xor(xor_dim, math.sqrt(xor_dim))
+streams = training.generators(seed, replicas)
+start = symmetric_start(50, xor_dim, streams, 1.0, 1 / (1.5 * math.sqrt(xor_dim)))
+fresh = training.Fresh(xor.sample, xor_batch, streams, device=device)
+points = [xor.sample(8 * xor_batch, g) for g in streams]
+pairs = zip(start["w"], -start["b"], points)
+g, response = zip(*(theory.sample_gradient(w, b, *one) for w, b, one in pairs))
+w1 = first_step(start, torch.stack(g), torch.stack(response), 2 / (0.15 * xor_dim))
+began = w1["w"].to(device)
+end_to_end = learn(
+    w1,
+    fresh,
+    xor_steps,
+    0.05,
+    xor.sample(n_test, judge()),
+    log_at=range(0, xor_steps + 1, 4),
+    aligned=lambda q: aligned(q["w"], xor.features),
+    moved=lambda q: (
+        (q["w"] - began).flatten(1).norm(dim=1) / began.flatten(1).norm(dim=1)
+    ),
+)
+before = aligned(start["w"], xor.features)
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 3, figsize=(7.5, 2.7))
+for ax, name, title in (
+    (axes[0], "error", "test error"),
+    (axes[1], "aligned", "neurons on an axis"),
+    (axes[2], "moved", "first layer, moved by"),
+):
+    ax.plot(end_to_end.steps + 1, end_to_end.log[name], color=NET, lw=1.3)
+    ax.set(title=title, xlabel="step", ylim=(-0.02, None))
+axes[1].plot(0, before.mean(), "o", color="#777777")
+axes[1].annotate("before any step", (1, before.mean() + 0.01))
+axes[1].set_ylim(-0.02, 0.5)
+axes[2].set_ylim(0, 0.5)
+figures.show(
+    fig,
+    title="Features are there after one step; the rest is reading them out",
+    alt="Three panels over steps. Test error, up and down at first, is zero after some "
+    "twenty steps; the share of aligned neurons jumps from zero to about a fifth "
+    "at the first step and stays; the first layer moves by some tenth of its norm.",
+)
+
+# %% tags=["remove-cell"]
+kept = end_to_end.log["aligned"]
+at = int(np.searchsorted(end_to_end.steps, 40))
+late = end_to_end.log["error"][min(at, len(kept) - 1) :].max().item()
+ledger.record(
+    "xor-end-to-end",
+    source="Theorem B.42",
+    says="Gradient descent on both layers learns exclusive-or after one feature step",
+    kind="scaled",
+    measured=late,
+    paper="arbitrarily small",
+    unit="test error from step 40 on, worst run",
+    holds=late <= 0.005,
+    criterion="<= 0.005 in every run from step 40 on",
+)
+ledger.record(
+    "xor-features-appear-at-once",
+    source="Section 3.3, Remark on early steps",
+    says="Aligned neurons appear in the first step and stay",
+    kind="scaled",
+    measured=kept[0].mean(),
+    unit="share of neurons, from none",
+    holds=bool((kept[0] > 0.1).all() and (before < 0.02).all())
+    and bool((kept[-1] >= kept[0] - 0.02).all()),
+    criterion="below 0.02 before, above 0.1 after the first step, not lower at the end",
+)
+
+# %% tags=["remove-cell"]
+moved = end_to_end.log["moved"][-1]
+ledger.record(
+    "first-layer-moves-little",
+    source="Lemma B.9",
+    says="After the first step the first layer hardly moves",
+    kind="scaled",
+    measured=moved.mean(),
+    paper="o(1)",
+    unit="of its norm",
+    holds=bool((moved <= 1 / 3).all()),
+    criterion="by at most a third of its norm in every run",
+)
+
+# %% [markdown]
+# ### Where "beyond kernels" begins
+#
+# The thesis sets its theorem ($\sigma_B=O(1)$: means $\sqrt d$ away) beside a lower bound of $\Omega(d^2)$ features and samples for fixed features (Refinetti et al. {cite}`refinetti2021classifying`). The bound belongs to another regime, $\mu/\sigma=O(1)$. *Two predictions.* Where the theorem says something, clusters are so far apart that a kernel needs a few dozen points in *any* dimension. At a fixed signal-to-noise ratio kernels do fall behind as $d$ grows with $n\propto d$, and the network does not, as long as $n$ is not far below the $d^2/(R^4\varphi^2)$ of {eq}`eq-09-align`.
+
+
+# %%
+def kernel_fit(x, y, at, ridge=0.1):
+    """Values at new points of ridge regression with the network's tangent kernel."""
+    gram = theory.relu_tangent_kernel(x, x)
+    gram.diagonal().add_(ridge)
+    weights = torch.cholesky_solve(y[:, None], torch.linalg.cholesky(gram))
+    return (theory.relu_tangent_kernel(at, x) @ weights)[:, 0]
+
+
+def random_fit(x, y, at, n_features, g, ridge=0.02):
+    """The same with random ReLU features of a given number."""
+    w = torch.randn(x.shape[1], n_features, generator=g) / x.norm(dim=1).mean()
+    b = 0.5 * torch.randn(n_features, generator=g)
+    hidden = (x @ w - b).clamp(min=0)
+    weights = probes.ridge_fit(hidden, y[:, None], ridge)
+    return ((at @ w - b).clamp(min=0) @ weights)[:, 0]
+
+
+def wrong(values, y):
+    return (values * y <= 0).double().mean().item()
+
+
+easy = np.zeros((2, 8))
+for i, d in enumerate((xor_dim, 4 * xor_dim)):
+    far = GaussianMixture.xor(d, math.sqrt(d))
+    at, truth = far.sample(n_test, judge())
+    for r, g in enumerate(training.generators(seed, 8)):
+        easy[i, r] = wrong(kernel_fit(*far.sample(48, g), at), truth)
+print("tangent kernel with 48 points, mean test errors:", easy.mean(1).round(3))
+
+# %%
+multiples, runs = (2, 8, 32), 3  # samples over d, and runs
+
+
+def compare_network(d, samples, test):
+    """One step on all points, then small steps on batches of them: errors, and the
+    share of the first gradients that lies in the plane of the clusters."""
+    start = symmetric_start(
+        25, d, training.generators(seed + 500, len(samples)), 1.0, d**-0.5
+    )
+    pairs = zip(start["w"], -start["b"], samples)
+    g = torch.stack([theory.sample_gradient(w, b, *one)[0] for w, b, one in pairs])
+    w1 = first_step(start, g, torch.zeros_like(start["a"]), 1.0)
+    length = w1["w"].norm(dim=-1).median(1).values
+    w1["w"] *= (2 / snr / length)[:, None, None]  # kinks at about half the means
+    mixer = judge(offset=5)
+
+    def batch(step):
+        picks = [torch.randint(len(s.y), (256,), generator=mixer) for s in samples]
+        points = zip(*((s.x[k], s.y[k]) for s, k in zip(samples, picks)))
+        return tuple(torch.stack(part).to(device) for part in points)
+
+    run = learn(w1, batch, compare_steps, 0.05, test)
+    share = g[..., :2].square().sum((1, 2)) / g.square().sum((1, 2))
+    return run.log["error"][-1], share
+
+
+# %%
+names = ("network", "tangent kernel", "d random features", "d²/4 random features")
+table = np.zeros((len(compare_dims), len(names), len(multiples), runs))
+plane_share = np.zeros((len(compare_dims), len(multiples)))
+for i, d in enumerate(compare_dims):
+    near = GaussianMixture.xor(d, snr)
+    test = near.sample(2 * n_test, judge())
+    streams, mixer = training.generators(seed, runs), judge(offset=6)
+    samples = [near.sample(k * d, g) for k in multiples for g in streams]
+    error, share = compare_network(d, samples, test)
+    table[i, 0] = error.view(-1, runs)
+    plane_share[i] = share.view(-1, runs).mean(1)
+    for j, one in enumerate(samples):
+        cell = table[i, :, j // runs, j % runs]
+        cell[1] = wrong(kernel_fit(*one, test.x), test.y)
+        cell[2] = wrong(random_fit(*one, test.x, d, mixer), test.y)
+        cell[3] = wrong(random_fit(*one, test.x, d * d // 4, mixer), test.y)
+bayes = theory.xor_bayes_error(snr)
+predicted = np.array(
+    [
+        [theory.xor_alignment(k * d, d, snr, 1.0) for k in multiples]
+        for d in compare_dims
+    ]
+)
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 3, figsize=(7.5, 3.1))
+style = ((NET, "o"), (KERNEL, "s"), (RANDOM, "^"), (PINK, "v"))
+for ax, j in zip(axes, (1, 2)):
+    for c, (color, marker) in enumerate(style):
+        mean = table[:, c, j].mean(1)
+        ax.plot(compare_dims, mean, marker + "-", color=color, ms=5, label=names[c])
+        ax.plot(compare_dims, table[:, c, j], marker, color=color, ms=3, alpha=0.5)
+    ax.axhline(bayes, color=LINE, ls="--", lw=1)
+    ax.set(xscale="log", xlabel="dimension $d$", ylim=(0, 0.62))
+    ax.set_xticks(compare_dims, compare_dims, minor=False)
+    ax.minorticks_off()
+    ax.set_title(f"test error, $n={multiples[j]}d$")
+axes[0].legend(fontsize=7.5, loc="upper left")
+axes[1].annotate("best possible", (compare_dims[0], bayes - 0.028), fontsize=8)
+axes[2].plot([0, 1], [0, 1], color=LINE, lw=1)
+for j, marker in enumerate("v^o"):
+    name = f"$n={multiples[j]}d$"
+    axes[2].plot(predicted[:, j], plane_share[:, j], marker, color=NET, label=name)
+axes[2].set(xlabel="predicted", ylabel="measured", title="gradient in the plane")
+axes[2].legend(fontsize=8)
+figures.show(
+    fig,
+    title="At a fixed signal-to-noise ratio kernels fall behind as the dimension grows",
+    alt="Three panels. Test errors over dimension at two sample sizes: the network "
+    "lies lowest, near the dashed best possible error with more samples; the tangent "
+    "kernel and random features lie above it and rise. Third: measured shares of the "
+    "gradient in the plane lie near the diagonal against predicted ones.",
+)
+
+# %% tags=["remove-cell"]
+first_draw = symmetric_start(150, 32, training.generators(seed, 1), 1.0, 1 / 15)
+shown = GaussianMixture.xor(32, 6.0)
+exact, _ = theory.mixture_gradient(
+    first_draw["w"][0].double(), -first_draw["b"][0].double(), *parts(shown)
+)
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.3))
+for w, color, marker, name in (
+    (first_draw["w"][0], "#999999", ".", "before"),
+    (first_draw["a"][0, :, None] * exact, NET, "o", "after one step"),
+):
+    scaled_w = w / w[:, :2].norm(dim=1).quantile(0.97)
+    axes[0].plot(*scaled_w[:, :2].T, marker, color=color, ms=4, alpha=0.6, label=name)
+axes[0].set(xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), xlabel="$D_1$", ylabel="$D_3$")
+axes[0].set_aspect("equal")
+axes[0].legend(fontsize=8, loc="upper right")
+axes[0].set_title("neurons in the plane of the clusters")
+for c, (color, marker) in enumerate(style):
+    mean = table[:, c, -1].mean(1)
+    axes[1].plot(compare_dims, mean, marker + "-", color=color, label=names[c])
+axes[1].axhline(bayes, color=LINE, ls="--", lw=1)
+axes[1].set(xlabel="dimension", ylim=(0, 0.52), title="test error")
+axes[1].legend(fontsize=8, loc="upper left")
+figures.show(
+    fig,
+    alt="Left: a grey cloud of neurons around the origin becomes a blue cross along "
+    "the axes. Right: test errors over dimension; network lowest, near a dashed line.",
+    glue="09-opening",
+)
+
+# %% tags=["remove-cell"]
+many = table[:, :, -1].mean(-1)  # (dimension, method) at the largest n
+ledger.record(
+    "network-near-bayes",
+    source="Section 3.4.1, in the scaling of Refinetti et al.",
+    says="With samples proportional to d the network is near the best possible error",
+    kind="scaled",
+    measured=many[:, 0].max() - bayes,
+    unit="error above Bayes, worst dimension",
+    holds=bool((many[:, 0] <= bayes + 0.03).all()),
+    criterion="within 0.03 of the Bayes error at n = 32 d in every dimension",
+)
+gap = many[1:, [1, 3]] - many[1:, :1]
+ledger.record(
+    "fixed-features-lag",
+    source="Section 3.4.1, in the scaling of Refinetti et al.",
+    says="The tangent kernel and d^2/4 random features do worse on the same samples",
+    kind="scaled",
+    measured=gap.min(),
+    unit="error above the network's, least",
+    holds=bool((gap >= 0.015).all()) and bool((many[:, 2] >= 0.25).all()),
+    criterion="by 0.015 in all dimensions but the first; d features err by >= 0.25",
+)
+
+# %% tags=["remove-cell"]
+rise = table[-1, :, 1].mean(-1) - table[0, :, 1].mean(-1)
+ledger.record(
+    "kernels-worsen-with-dimension",
+    source="Section 3.4.1, in the scaling of Refinetti et al.",
+    says="At n proportional to d d random features get worse with the dimension, the "
+    "network does not",
+    kind="scaled",
+    measured=rise[0],
+    unit="rise of the network's error from the first dimension to the last",
+    holds=rise[0] <= 0.04 and rise[2] > rise[0],
+    criterion="n = 8 d: network by at most 0.04, and by less than random features",
+)
+off = np.abs(plane_share - predicted).max()
+ledger.record(
+    "first-step-signal-and-noise",
+    source="Derivation in this chapter",
+    says="The share of the first gradients in the plane of the clusters is predicted",
+    kind="scaled",
+    measured=off,
+    unit="largest deviation",
+    holds=off <= 0.12,
+    criterion="<= 0.12 in all dimensions and sample sizes",
+)
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "fixed-features-need-d-squared",
+    source="Section 3.4.1, beside Theorem B.42",
+    says="Where the theorem applies (sigma_B = O(1)), fixed features need of the order "
+    "of d^2 samples",
+    kind="exact",
+    measured=float(np.median(easy, 1).max()),
+    paper="nontrivial only from d^2",
+    unit="median test error of the tangent kernel with 48 samples",
+    holds=bool((np.median(easy, 1) > 0.05).all()),
+    criterion="with 48 samples the kernel errs by more than 0.05 in both dimensions",
+    reason="The cited lower bound is for means at a fixed number of deviations. At "
+    "distance sqrt(d) a kernel needs as many samples as it takes to see all clusters.",
+)
+
+# %% [markdown]
+# The lesson is in the scaling. With clusters at distance $\sqrt d$ the tangent kernel makes no errors from 48 points in $d=400$, so the separation that the thesis states beside its theorem is not there; the ledger has it as failing. At $R=3$ it is there, at moderate size. And {eq}`eq-09-align` says where the network's own advantage ends: with $n\propto d$ and a single feature step, the plane's share falls like $1/d$, so for very large $d$ the later steps have to do the work.
+#
+# ### Sure neurons
+#
+# *Prediction:* by {prf:ref}`prop-09-odds` the odds of a good direction hardly move with $d$. The thesis's sure set shrinks, by the closed form $Q(1.2\,\sigma\sqrt{\tau\log\log d})\,(1-2Q(\sqrt2\,\sigma))$, and its members should all be within $1-\cos\le\sigma/\sqrt d$ of a feature (Lemma B.37). We doubt the latter: {eq}`eq-09-xor` gives $1-\cos\approx\frac12(\Delta_3/\Delta_1)^2$, and $\Delta_3$ of a sure neuron is small only like a power of $\log d$. The proof loses this term between (B.386) and (B.387), where $\boldsymbol\mu_3^\top D_3=\sqrt d$ is dropped.
+
+# %%
+sure = np.zeros((len(sure_dims), 5))  # share, closed form, in cone, hits, their limit
+for i, d in enumerate(sure_dims):
+    g = torch.Generator().manual_seed(seed)
+    s = torch.randn(draws, 2, generator=g).double()
+    rest = torch.tensor(np.random.default_rng(seed).chisquare(d - 2, draws))
+    threshold, norm = math.sqrt(d * math.log(math.log(d))), math.sqrt(d)
+    plane, length = theory.xor_gradient(
+        s, (s.square().sum(1) + rest).sqrt(), threshold, norm
+    )
+    limit = math.sqrt(2 / math.log(math.log(d))) * threshold
+    chosen = (s[:, 0] * norm >= 1.2 * threshold) & (s[:, 1].abs() * norm <= limit)
+    cosine = plane[:, 0].abs() / length
+    sure[i] = (
+        chosen.double().mean(),
+        theory.xor_sure_probability(d),
+        (1 - cosine[chosen] <= 1 / norm).double().mean(),
+        (cosine > 1 - gamma).double().mean(),
+        theory.xor_hit_probability(gamma, threshold / norm, 1.0),
+    )
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.0))
+axes[0].semilogx(sure_dims, sure[:, 3], "o", color=NET)
+axes[0].semilogx(sure_dims, sure[:, 4], color=LINE, lw=1.2)
+axes[0].annotate("in a cone of half-width gamma", (sure_dims[0], sure[0, 3] + 0.04))
+axes[0].semilogx(sure_dims, sure[:, 0], "s", color=ORANGE)
+axes[0].semilogx(sure_dims, sure[:, 1], color=LINE, lw=1.2, ls="--")
+axes[0].annotate("sure", (sure_dims[0], sure[0, 0] + 0.015))
+axes[0].set(ylim=(0, 0.3), xlabel="dimension $d$", title="probability of a neuron")
+axes[1].semilogx(sure_dims, sure[:, 2], "s-", color=ORANGE)
+axes[1].set(ylim=(0, 1.02), xlabel="dimension $d$")
+axes[1].set_title("share of sure neurons in their cone")
+figures.show(
+    fig,
+    title="Good directions are as likely in 4,000 dimensions as in 50",
+    alt="Left: the probability of a good direction is flat in the dimension, at about "
+    "a fifth, on its line; that of a sure neuron falls slowly on a dashed line. "
+    "Right: the share of sure neurons in their shrinking cone falls.",
+)
+
+# %% tags=["remove-cell"]
+error = np.sqrt(sure[:, [1, 4]] * (1 - sure[:, [1, 4]]) / draws)
+score = np.abs(sure[:, [0, 3]] - sure[:, [1, 4]])
+ledger.record(
+    "sure-probability",
+    source="Lemma B.38, closed form ours",
+    says="The probability of the sure set is a product of two normal tails",
+    kind="exact",
+    measured=(score[:, 0] / error[:, 0]).max(),
+    unit="standard errors at most",
+    holds=bool((score[:, 0] <= 5 * error[:, 0]).all()),
+    criterion="within 5 standard errors in every dimension",
+)
+ledger.record(
+    "odds-do-not-depend-on-dimension",
+    source="Proposition in this chapter",
+    says="The probability of a good direction is that of its limit",
+    kind="exact",
+    measured=sure[-1, 3] / sure[0, 3],
+    paper="falls like 1 / (log d)^(sigma^2)",
+    unit="of the smallest dimension's probability, at the largest",
+    holds=bool((score[:, 1] <= 5 * error[:, 1] + 0.01).all())
+    and sure[-1, 3] >= 0.9 * sure[0, 3],
+    criterion="within 5 standard errors and 0.01 of the limit; not falling by 10%",
+)
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "sure-neurons-in-their-cone",
+    source="Lemma B.37, tau = 1",
+    says="Gradients of sure neurons lie within 1 - cos <= sigma_B / sqrt(d) of D_1",
+    kind="exact",
+    measured=sure[-1, 2],
+    paper=1.0,
+    unit="share of the sure neurons, at the largest dimension",
+    holds=sure[-1, 2] >= 0.99,
+    criterion=">= 0.99 at the largest dimension",
+    reason="The proof drops the clusters of the other label: 1 - cos is of the order "
+    "of a power of log d, so the share falls with the dimension.",
+)
+
+# %% [markdown]
+# ### Linear data: always-on neurons
+#
+# With the threshold $-\tilde b$ far below the data, a neuron is active everywhere and $G\to\mathbb E[y\mathbf x]=\rho\,\mathbf w^*$, $\rho=\beta+\frac12$. *Prediction:* norm and cosine tend to $\rho$ and 1 as $\tilde b/(\sqrt d\,\sigma_w)$ grows, and the network classifies perfectly within a few steps.
+
+# %%
+line = LinearMargin(20, 0.5)
+levels = np.array([0, 1, 2, 4, 8])  # threshold over sqrt(d) sigma_w
+w = torch.randn(400, 20, generator=judge()).double()
+linear = []
+for level in levels:
+    b = torch.full((400,), -level * math.sqrt(20)).double()
+    g = theory.linear_gradient(w, b, 0.5)
+    linear.append((g.norm(dim=1).mean().item(), (g[:, 0] / g.norm(dim=1)).min().item()))
+norms, cosines = np.array(linear).T
+streams = training.generators(seed, replicas)
+start = symmetric_start(20, 20, streams, 1.0, 1 / (4 * math.sqrt(20)))
+points = [line.sample(2000, g) for g in streams]
+pairs = zip(start["w"], -start["b"], points)
+g, response = zip(*(theory.sample_gradient(w, b, *one) for w, b, one in pairs))
+w1 = first_step(start, torch.stack(g), torch.stack(response), 1.0)
+fresh = training.Fresh(line.sample, 200, streams, device=device)
+test = line.sample(n_test, judge())
+margin = learn(w1, fresh, 50, 0.1, test).log["error"][-1]
+print("norm  ", " ".join(f"{v:.3f}" for v in norms))
+print("cosine", " ".join(f"{v:.3f}" for v in cosines))
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "linear-always-on",
+    source="Lemma B.25, Theorem B.27",
+    says="Always-on neurons see rho w*, and the network separates the data",
+    kind="scaled",
+    measured=margin.max().item(),
+    paper="0",
+    unit="test error after 50 steps, worst run",
+    holds=bool((np.diff(norms) > 0).all())
+    and norms[-1] >= 0.999
+    and cosines[-1] >= 0.999
+    and margin.max().item() <= 0.001,
+    criterion="norm rises to rho and cosine to 1 within 0.001; error <= 0.001",
+)
+
+# %% [markdown]
+# ### Structured parities against fixed features
+#
+# One step on a sample, then the convex problem of the warm-up theorem on the *same* sample, solved by a library. The same solver reads out the untouched first layer. $k=3$ and $k=5$ with one block are the instances of Daniely and Malach {cite}`daniely2020parities`; the third has three blocks.
+
+
+# %%
+def read_out(hidden, y):
+    """Signs from features: the least regularised squared hinge loss, solved."""
+    solver = LinearSVC(C=1.0, dual=False, tol=1e-3, fit_intercept=False)
+    return solver.fit(hidden.numpy(), y.numpy())
+
+
+def parity_arms(world, n, m, inverse, g):
+    """Test errors of read-outs after and before the step, and of the kernel."""
+    sigma = 1 / (inverse * math.sqrt(world.square_norm))
+    start = {k: v[0] for k, v in symmetric_start(m, world.dim, [g], 1.0, sigma).items()}
+    (x, y), (at, truth) = world.sample(n, g), world.sample(n_test, g)
+    vectors, _ = theory.sample_gradient(start["w"], -start["b"], x, y)
+    along = (vectors @ world.features.to(vectors).T).abs()
+    # a block of all +1 is to lie at about twice the threshold
+    reach = 2 / (along.amax(1) * math.sqrt(world.block)).median()
+    stepped = reach * start["a"][:, None] * vectors
+    errors = []
+    for w in (stepped, start["w"]):
+        hidden = [(z @ w.T + start["b"]).clamp(min=0) for z in (x[:4000], at)]
+        errors.append(1 - read_out(hidden[0], y[:4000]).score(hidden[1], truth.numpy()))
+    errors.append(wrong(kernel_fit(x[:2000], y[:2000], at), truth))
+    cosine = (along / vectors.norm(dim=1, keepdim=True)).amax(1)
+    return [*errors, cosine.median().item()]
+
+
+worlds = {
+    "k = 3": (BlockParity(48, 3), 1, 1, 1.0),
+    "k = 5": (BlockParity(80, 5), 2, 1, 1.0),
+    "three blocks of 3": (BlockParity(30, 3, 3, 0.1, 0.1), 5, 2, 1.0),
+}
+arms = np.zeros((len(worlds), 2, 4))
+
+# %%
+for i, (world, more, wide, inverse) in enumerate(worlds.values()):
+    for r, g in enumerate(training.generators(seed, 2)):
+        sizes_of = (more * parity_points, wide * parity_neurons)
+        arms[i, r] = parity_arms(world, *sizes_of, inverse, g)
+
+# %% tags=["hide-input"]
+fig, ax = plt.subplots(figsize=(7.5, 2.8))
+for c, (name, color, marker) in enumerate(
+    (("after one step", NET, "o"), ("before it", RANDOM, "^"), ("kernel", KERNEL, "s"))
+):
+    for r in range(2):
+        at_x = np.arange(len(worlds)) + 0.12 * (c - 1) + 0.03 * r
+        ax.plot(at_x, arms[:, r, c], marker, color=color, label=name if not r else None)
+ax.set_xticks(range(len(worlds)), worlds)
+ax.set(ylabel="test error", ylim=(-0.02, 0.45))
+ax.legend(ncols=3, loc="upper left")
+ax.set_title("One step turns parities into a linear problem")
+figures.show(
+    fig,
+    alt="Test errors for three parity problems: near zero after one step, between "
+    "0.15 and 0.4 before it and for the tangent kernel.",
+)
+
+# %% tags=["remove-cell"]
+worst = arms.max(1)  # (world, column)
+ledger.record(
+    "parity-beyond-kernels",
+    source="Theorem 3.22 and Proposition 3.23",
+    says="Networks learn structured parities where fixed features fail",
+    kind="scaled",
+    measured=worst[:2, 0].max(),
+    unit="test error after one step, one block",
+    holds=bool((worst[:2, 0] <= 0.01).all() and (arms[:2, :, 1:3].min() >= 0.15)),
+    criterion="<= 0.01 after the step; >= 0.15 before it and for the kernel",
+)
+ledger.record(
+    "parity-direction",
+    source="Lemma 3.21",
+    says="With one block most gradients point to its feature",
+    kind="scaled",
+    measured=arms[:2, :, 3].min(),
+    unit="median cosine, least of all runs",
+    holds=bool((arms[:2, :, 3] >= 0.95).all()),
+    criterion="median cosine >= 0.95 in every run",
+)
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "parity-three-blocks",
+    source="Theorem 3.22, r = 3",
+    says="And so for three blocks",
+    kind="scaled",
+    measured=worst[2, 0],
+    unit="test error after one step",
+    holds=bool((arms[2, :, 0] <= 0.5 * arms[2, :, 1:3].min(-1)).all()),
+    criterion="at most half the error of either fixed feature set, in every run",
+)
+
+# %% [markdown]
+# ### Which threshold carries which feature
+#
+# For three blocks ($k=5$), gradients from a sample, for random neurons at thresholds $b=\beta\sqrt{\mathbb E\lVert\mathbf x\rVert^2}$ of either sign. *Prediction* ({prf:ref}`prop-09-mean`): $\mathbb E[y\mathbf x]\ne0$; with negative thresholds no cosine exceeds $2/\sqrt6$ by more than noise, and most neurons see the sum of all features, at cosine $1/\sqrt3$.
+
+# %%
+blocks3, levels = (
+    BlockParity(24, 5, 3, 0.1, 0.1),
+    np.array([-2, -1.5, -1, -0.5, 1, 1.5]),
+)
+x, y = blocks3.sample(100_000, judge())
+signed = y[:, None] * x @ blocks3.features.float().T
+mean_seen = signed.mean(0).numpy()
+mean_error = signed.std(0).numpy() / len(x) ** 0.5
+mean_exact = 2 * blocks3.signal * math.sqrt(blocks3.block)
+z = x @ torch.randn(24, 200, generator=judge(offset=8))
+cosines = np.zeros((len(levels), 200))
+for i, level in enumerate(levels):
+    on = (z > level * math.sqrt(blocks3.square_norm)).float()
+    g = on.T @ (y[:, None] * x) / len(x)
+    best = (g @ blocks3.features.float().T).abs().amax(1)
+    cosines[i] = best / g.norm(dim=1)
+
+# %% tags=["hide-input"]
+fig, ax = plt.subplots(figsize=(7.5, 2.8))
+ax.boxplot(cosines.T, showfliers=True, flierprops={"markersize": 2})
+ax.axhline(2 / math.sqrt(6), color=LINE, lw=1.2)
+ax.axhline(1 / math.sqrt(3), color=LINE, lw=1.2, ls="--")
+ax.annotate(r"$2/\sqrt{6}$", (0.55, 2 / 6**0.5 + 0.02))
+ax.annotate(r"$1/\sqrt{3}$", (0.55, 1 / 3**0.5 - 0.11))
+ax.set_xticks(range(1, len(levels) + 1), [f"{v:g}" for v in levels])
+ax.set(xlabel="threshold, in root mean squares of $\\langle w, x\\rangle$")
+ax.set(ylabel="largest cosine", title="Single features need positive thresholds")
+figures.show(
+    fig,
+    alt="Boxes of the largest cosine with a feature over six thresholds. At the four "
+    "negative ones all lie below a line at 0.82 and sink to a dashed line at 0.58; at "
+    "the positive ones they reach one.",
+)
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "parity-mean-is-zero",
+    source="Remark B.45",
+    says="E[y x] = 0 for structured parities",
+    kind="exact",
+    measured=mean_seen.mean(),
+    paper=0.0,
+    unit="inner product with each feature",
+    holds=bool((np.abs(mean_seen) <= 5 * mean_error).all()),
+    criterion="within 5 standard errors of 0",
+    reason="It is 2 p_A sqrt(k): flipping all signs flips x and, k being odd, y.",
+)
+ledger.record(
+    "parity-mean",
+    source="Proposition in this chapter",
+    says="E[y x] is 2 p_A sqrt(k) times the sum of the features",
+    kind="exact",
+    measured=mean_seen.mean() / mean_exact,
+    unit="of the closed form",
+    holds=bool((np.abs(mean_seen - mean_exact) <= 5 * mean_error).all()),
+    criterion="within 5 standard errors",
+)
+
+# %% tags=["remove-cell"]
+low, high = cosines[levels < 0], cosines[levels > 0]
+ledger.record(
+    "negative-thresholds-are-features",
+    source="Lemma 3.21 (B.47), (D_j, -1) for r = 3",
+    says="Neurons with negative thresholds hit single features, too",
+    kind="scaled",
+    measured=low.max(),
+    paper="1 - d^-(tau - 2)",
+    unit="largest cosine",
+    holds=low.max() >= 0.95,
+    criterion="some cosine >= 0.95",
+    reason="The proof uses E[y x] = 0. No cosine can exceed 2 / sqrt(r + 3); only "
+    "positive thresholds are needed for the theorem.",
+)
+ledger.record(
+    "positive-thresholds-are-features",
+    source="Lemma 3.21 (B.47), (D_j, +1)",
+    says="Neurons with positive thresholds hit single features",
+    kind="scaled",
+    measured=high.max(),
+    unit="largest cosine",
+    holds=high.max() >= 0.99 and low.max() <= 2 / math.sqrt(6) + 0.02,
+    criterion=">= 0.99; negative ones stay below 2 / sqrt(6) + 0.02",
+)
+
+# %% [markdown]
+# ### Uniform parities
+#
+# One step from signs $\mathbf w\in\{\pm1\}^d$ with thresholds on the grid $\{j/k\}$ and step $2/(k\lvert\xi_{k-1}\rvert)$, which makes relevant weights $\pm\frac1k$ so that all kinks of the ground truth are there (the thesis has half that step, which a lost factor $\frac12$ in its Lemma B.63 explains). Then a frozen first layer, as in Theorem B.56. All $2^d$ points can be listed, so a sample is a vector of multinomial counts. *Prediction:* cosines follow the closed form with noise, and parities are read off once the cosine is large.
+
+
+# %%
+def cube_of(d):
+    bits = torch.arange(2**d)[:, None] >> torch.arange(d) & 1
+    return 2.0 * bits.float() - 1
+
+
+def parity_step(points, k, m, n, g):
+    """First layer after a step from n samples (None: all points); cosines where w is
+    constant on the relevant bits."""
+    d = points.shape[1]
+    w = torch.randn(m, d, generator=g).sign()
+    b = (torch.randint(1, 2 * k, (m,), generator=g) - k) / k
+    if n is None:
+        vectors = theory.uniform_parity_gradient(w.double(), k).float()
+    else:
+        rng = np.random.default_rng(int(torch.randint(2**31, (1,), generator=g)))
+        counts = torch.tensor(rng.multinomial(n, np.full(len(points), 1 / len(points))))
+        push = counts.float() * points[:, :k].prod(1) / n
+        vectors = (points @ w.T > b).float().T @ (push[:, None] * points)
+    constant = w[:, :k].sum(1).abs() == k
+    along = vectors[constant, :k].sum(1).abs() / math.sqrt(k)
+    cosine = along / vectors[constant].norm(dim=1)
+    step = 2 / (k * abs(theory.majority_coefficient(k - 1, d)))
+    return step * torch.cat([vectors, -vectors]), torch.cat([b, b]), cosine.mean()
+
+
+points, settings = cube_of(uniform_dim), []
+
+# %%
+for k, m, sizes_k in ((2, 64, (1000, 4000)), (4, 128, (*uniform_sizes, None))):
+    label = points[:, :k].prod(1)
+    for n in sizes_k:
+        for r, g in enumerate(training.generators(seed, 2)):
+            w, b, cosine = parity_step(points, k, m, n, g)
+            picks = torch.randint(len(points), (2, 2000), generator=g)
+            hidden = [(points[i] @ w.T - b).clamp(min=0) for i in picks]
+            solved = read_out(hidden[0], label[picks[0]])
+            error = 1 - solved.score(hidden[1], label[picks[1]].numpy())
+            settings.append((k, n or math.inf, r, float(cosine), error))
+uniform_runs = np.array(settings)
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.1), sharex=True)
+four = uniform_runs[uniform_runs[:, 0] == 4]
+four[four[:, 1] == math.inf, 1] = 30 * max(uniform_sizes)
+n_line = np.geomspace(min(uniform_sizes) / 3, 30 * max(uniform_sizes), 60)
+curve = [theory.parity_cosine(4, uniform_dim, n) for n in n_line]
+axes[0].semilogx(n_line, curve, color=LINE, lw=1.2)
+axes[0].semilogx(four[:, 1], four[:, 3], "o", color=NET)
+axes[0].set(ylim=(0, 1), title="cosine with the feature", xlabel="samples of the step")
+axes[1].semilogx(four[:, 1], four[:, 4], "o", color=NET)
+axes[1].axhline(0.5, color=LINE, ls="--", lw=1)
+axes[1].set(ylim=(-0.02, 0.55), title="test error", xlabel="samples of the step")
+for ax, height in zip(axes, (0.8, 0.03)):
+    ax.annotate("all points", (n_line[-1], height), ha="right")
+figures.show(
+    fig,
+    title="A uniform parity of four bits: error falls once the gradient is seen",
+    alt="Left: cosines rise with the number of samples along a curve. Right: test "
+    "error is far above zero for few samples, near zero for many and for all points.",
+)
+
+# %% tags=["remove-cell"]
+predicted_cosine = np.array(
+    [theory.parity_cosine(int(k), uniform_dim, n) for k, n in uniform_runs[:, :2]]
+)
+clear = predicted_cosine >= 0.7
+deviation_cosine = np.abs(uniform_runs[:, 3] - predicted_cosine)
+ledger.record(
+    "uniform-parity-cosine",
+    source="Lemma B.63, corrected",
+    says="Gradients of neurons that are constant on the relevant bits point to D",
+    kind="exact",
+    measured=deviation_cosine[clear].max(),
+    unit="largest deviation of the cosine from the closed form",
+    holds=bool((deviation_cosine[clear] <= 0.1).all()),
+    criterion="<= 0.1 wherever the closed form is at least 0.7",
+)
+errors_of = {n: four[four[:, 1] == n, 4] for n in np.unique(four[:, 1])}
+means = np.array([v.mean() for v in errors_of.values()])
+ledger.record(
+    "uniform-parity-learned",
+    source="Theorem B.56",
+    says="One step and a convex read-out learn sparse parities from enough samples",
+    kind="scaled",
+    measured=means[-2:].max(),
+    unit="test error, k = 4, most samples and all points",
+    holds=means[-2:].max() <= 0.02
+    and uniform_runs[uniform_runs[:, 0] == 2, 4].max() <= 0.01,
+    criterion="k = 4: <= 0.02 with the most samples and all; k = 2: <= 0.01 always",
+)
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "uniform-parity-needs-samples",
+    source="Theorem B.56, n of order d^k",
+    says="With too few samples for the gradient to be seen, nothing is learned",
+    kind="scaled",
+    measured=means[0],
+    unit="test error, k = 4, fewest samples",
+    holds=means[0] >= 0.3,
+    criterion=">= 0.3 with the fewest samples",
+)
+
+# %% [markdown]
+# ### Multi-index targets
+#
+# Damian et al. {cite}`damian2022representations` first subtract the affine part, take one step from $b=0$, draw new thresholds, and fit the second layer (here: by ridge regression). *Prediction* from {eq}`eq-09-quadratic`: rows become $H\mathbf w$ plus noise, so that the test error depends on $n/d^2$, whatever $d$ is, while random features fall behind as $d$ grows.
+
+
+# %%
+def index_errors(world, n, g):
+    """Mean squared test errors (of variance 1) after the step, and without it."""
+    (x, y), (at, truth) = world.sample(n, g), world.sample(2 * n_test, g)
+    offset, slope = y.mean(), (y[:, None] * x).mean(0)
+    rest = y - offset - x @ slope
+    w = torch.randn(index_neurons, world.dim, generator=g)
+    b = torch.randn(index_neurons, generator=g)
+    vectors, _ = theory.sample_gradient(w, torch.zeros_like(b), x, rest)
+    out = []
+    for rows in (vectors / vectors.norm(dim=1).mean(), w / world.dim**0.5):
+        hidden, new = ((z @ rows.T - b).clamp(min=0) for z in (x, at))
+        weights = probes.ridge_fit(hidden, rest[:, None], 1e-3)
+        guess = offset + at @ slope + (new @ weights)[:, 0]
+        out.append((guess - truth).square().mean().item())
+    return out
+
+
+kinds, fractions = ("quadratic", "cubic"), (0.5, 2.0)
+
+# %%
+index = np.array(
+    [
+        [
+            [
+                [
+                    index_errors(MultiIndex(d, kind), int(f * d * d), g)
+                    for g in training.generators(seed, 3)
+                ]
+                for d in index_dims
+            ]
+            for f in fractions
+        ]
+        for kind in kinds
+    ]
+)  # (kind, n / d^2, dimension, run, arm)
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 2.9), sharey=True)
+for ax, kind, one in zip(axes, kinds, index):
+    for f, mark, face in ((0, "o--", "white"), (1, "o-", None)):
+        for arm, color, name in ((0, NET, "after one step"), (1, RANDOM, "without")):
+            label = f"{name}, $n={fractions[f]:g}d^2$"
+            mean = one[f, :, :, arm].mean(1)
+            ax.plot(index_dims, mean, mark, color=color, mfc=face or color, label=label)
+    ax.set(xscale="log", xlabel="dimension $d$", title=kind, ylim=(0, 2.4))
+    ax.set_xticks(index_dims, index_dims)
+    ax.minorticks_off()
+axes[0].set_ylabel("mean squared error")
+axes[1].legend(fontsize=8)
+figures.show(
+    fig,
+    title="With samples in proportion to d², one step makes the dimension irrelevant",
+    alt="Errors over dimension for two targets. After one step and with two d squared "
+    "samples they are low and flat; without the step they rise to one.",
+)
+
+# %% tags=["remove-cell"]
+learned = index[:, 1, :, :, 0].mean(-1)  # (kind, dimension) at the larger n
+without = index[:, 1, -1, :, 1].mean(-1)
+ledger.record(
+    "multi-index-learned",
+    source="Lemma B.68, Theorem B.69",
+    says="With n of order d^2 one step finds the relevant directions of polynomials",
+    kind="scaled",
+    measured=learned[1].max(),
+    unit="test error of the cubic target, worst dimension",
+    holds=bool((learned[0] <= 0.1).all() and (learned[1] <= 0.35).all()),
+    criterion="at n = 2 d^2: <= 0.1 (quadratic) and 0.35 (cubic) in every dimension",
+)
+ledger.record(
+    "multi-index-collapse",
+    source="Lemma B.68",
+    says="The error depends on n / d^2, not on d, and without the step it grows to 1",
+    kind="scaled",
+    measured=np.ptp(learned[0]),
+    unit="range of the quadratic target's error over dimensions",
+    holds=np.ptp(learned[0]) <= 0.05 and bool((without >= 0.85).all()),
+    criterion="range <= 0.05; random features >= 0.85 in the largest dimension",
+)
+
+# %% [markdown]
+# ### Winning tickets
+#
+# $\tilde{\mathbf a}$ lives on few neurons. **Proposition B.1**: train *only these* after the first step, and the guarantee of {prf:ref}`thm-09-main` is the same. The proof is the proof: {eq}`eq-09-online` is used with $\theta^*=\tilde{\mathbf a}$ only, and dropping neurons outside its support changes neither side for the worse. The ticket is not in the initial weights; it is written by the first step. *Prediction:* the best neuron for each cluster, four out of 400, win on exclusive-or. As many random ones do not, nor do the same four set back to their initial weights.
+
+
+# %%
+def pick(params, index):
+    """Sub-networks of the neurons (replica, k)."""
+    row = torch.arange(len(index))[:, None]
+    return {k: v[row, index] for k, v in params.items()}
+
+
+ticket_world = GaussianMixture.xor(64, 6.0)
+start = symmetric_start(100, 64, training.generators(seed, ticket_runs), 1.0, 1 / 9)
+g, response = theory.mixture_gradient(
+    start["w"].double(), -start["b"].double(), *parts(ticket_world)
+)
+D = ticket_world.features
+cosine = start["a"].sign()[..., None] * (g @ D.T) / g.norm(dim=-1, keepdim=True)
+hits = cosine.amax(-1) > 0.95
+eta = (2 / 6.0 / g.norm(dim=-1)[hits].median()).item()  # kinks at half the means
+w1 = first_step(start, g, 0 * response, eta)
+fitness = cosine - 0.05 * (3 * w1["w"].norm(dim=-1, keepdim=True) - 1).abs()
+fitness = fitness.masked_fill((start["b"] > 0)[..., None], -9)  # thresholds > 0
+reset = {**start, "a": torch.zeros_like(start["a"])}
+test = ticket_world.sample(2 * n_test, judge())
+tickets = {}
+
+# %%
+for u in (1, 4):
+    best = fitness.topk(u, 1).indices.flatten(1)
+    shuffled = [torch.randperm(400, generator=g) for g in training.generators(seed, 99)]
+    other = torch.stack(shuffled[:ticket_runs])[:, : 4 * u]
+    for frozen in ((), ("w",)):
+        kinds_of = {"ticket": pick(w1, best), "random": pick(w1, other)}
+        for name, params in (kinds_of | {"reset": pick(reset, best)}).items():
+            streams = training.generators(seed + 50, ticket_runs)
+            fresh = training.Fresh(ticket_world.sample, 128, streams, device=device)
+            looks = range(0, ticket_steps + 1, 25)
+            run = learn(params, fresh, ticket_steps, 0.05, test, frozen, looks)
+            tickets[u, bool(frozen), name] = run.log["error"]
+streams = training.generators(seed + 50, ticket_runs)
+fresh = training.Fresh(ticket_world.sample, 128, streams, device=device)
+full = learn(w1, fresh, 50, 0.02, test, ("w",), range(0, 51, 25)).log["error"]
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.0), sharey=True)
+steps = np.arange(0, ticket_steps + 1, 25)
+tones = {"ticket": NET, "random": RANDOM, "reset": ORANGE}
+for ax, u in zip(axes, (1, 4)):
+    for name, color in tones.items():
+        log = tickets[u, True, name]
+        ax.plot(steps, log, color=color, lw=0.7, alpha=0.5)
+        ax.plot(steps, log.mean(1), color=color, lw=2.2, label=name)
+    ax.set(xlabel="step", title=f"{4 * u} of 400 neurons", ylim=(-0.02, 1.02))
+axes[0].set_ylabel("test error")
+axes[1].legend()
+figures.show(
+    fig,
+    title="Four neurons win, if they are the right ones, after the first step",
+    alt="Test errors over steps with frozen first layers. The ticket drops to zero at "
+    "once; random neurons stay high with four and come down with sixteen; the reset "
+    "ticket stays high.",
+)
+
+
+# %% tags=["remove-cell"]
+def success(u, frozen, name):
+    return (tickets[u, frozen, name][-1] < 0.05).double().mean().item()
+
+
+ledger.record(
+    "winning-ticket",
+    source="Proposition B.1",
+    says="The best neuron of each cluster does what the full network does",
+    kind="scaled",
+    measured=success(1, True, "ticket"),
+    unit="share of runs below 5% error, 4 of 400 neurons, first layer frozen",
+    holds=success(1, True, "ticket") >= 0.75
+    and success(1, False, "ticket") >= 0.75
+    and full[-1].max().item() < 0.05,
+    criterion=">= 3/4 of runs, frozen or trained; the full network always",
+)
+ledger.record(
+    "tickets-are-not-random",
+    source="Proposition B.1",
+    says="As many random neurons, or the same ones before the step, do not",
+    kind="scaled",
+    measured=max(success(1, True, "random"), success(1, True, "reset")),
+    unit="share of runs below 5% error, first layer frozen",
+    holds=max(success(1, True, "random"), success(1, True, "reset")) <= 0.4,
+    criterion="<= 0.4 for both",
+)
+
+# %% tags=["remove-cell"]
+early = (tickets[1, True, "ticket"][1] < 0.05).double().mean().item()
+ledger.record(
+    "tickets-are-as-fast",
+    source="Proposition B.1",
+    says="The ticket needs no more steps",
+    kind="scaled",
+    measured=early,
+    unit="share of runs below 5% error after 25 steps",
+    holds=early >= 0.75,
+    criterion=">= 3/4 of runs",
+)
+
+# %% [markdown]
+# ### Simple things first
+#
+# The theorem's time grows with the size $r$ of the comparison network, so a network must match the best *small* combination of gradient features before the best large one. Three exclusive-or problems in orthogonal planes, with masses 0.60, 0.28 and 0.12. Rare planes are at a double disadvantage: their push is weaker, and fewer neurons are aligned with them. *Prediction:* they are learned in the order of their masses, and the third is still at chance when the first is done.
+
+# %%
+masses = (0.6, 0.28, 0.12)
+three = GaussianMixture.xor(32, 6.0, masses)
+streams = training.generators(seed, 3)
+start = symmetric_start(bias_neurons, 32, streams, 1.0, 1 / 9)
+g, response = theory.mixture_gradient(
+    start["w"].double(), -start["b"].double(), *parts(three)
+)
+eta = (2 / 6.0 / g.norm(dim=-1).quantile(0.9)).item()
+w1 = first_step(start, g, 0 * response, eta)
+alone = [
+    GaussianMixture(three.means[4 * j : 4 * j + 4], three.labels[:4]) for j in range(3)
+]
+planes = [one.sample(max(n_test // 4, 50), judge()) for one in alone]
+px, py = (torch.cat(v).expand(3, *torch.cat(v).shape).to(device) for v in zip(*planes))
+
+
+def by_plane(q):
+    """Errors and hinge losses (replica, plane, 2) on the three planes."""
+    margin = (py * output(q, px)).unflatten(1, (3, -1))
+    hinge = (1 - margin).clamp(min=0)
+    return torch.stack([(margin <= 0).float().mean(2), hinge.mean(2)], -1)
+
+
+fresh = training.Fresh(three.sample, 128, streams, device=device)
+looks = training.log_steps(bias_steps, 21)
+order = learn(
+    w1, fresh, bias_steps, 0.004, planes[0], log_at=looks, planes=by_plane
+).log["planes"]
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.0))
+for j, color in enumerate((NET, GREEN, ORANGE)):
+    for ax, c in zip(axes, (0, 1)):
+        ax.plot(looks, order[:, :, j, c], color=color, lw=1)
+    axes[1].annotate(f"mass {masses[j]}", (looks[-1], order[-1, :, j, 1].mean() + 0.03))
+    axes[1].texts[-1].set(ha="right", color=color)
+axes[0].set(title="error on each plane", xlabel="step", ylim=(-0.02, 1.02))
+axes[1].set(title="hinge loss on each plane", xlabel="step", ylim=(-0.02, 1.15))
+figures.show(
+    fig,
+    title="The heaviest plane is learned first, and the lightest is not yet begun",
+    alt="Errors and hinge losses of three planes over steps. The heaviest falls within "
+    "some tens of steps, the second over hundreds, the third stays where it was.",
+)
+
+# %% tags=["remove-cell"]
+half = (order[..., 1] < 0.5).double()  # (look, replica, plane)
+when = torch.where(half.any(0), half.argmax(0), len(looks))  # first look below 0.5
+done = when[:, 0].clamp(max=len(looks) - 1)
+third = order[done, torch.arange(3), 2, 0]
+ledger.record(
+    "simplicity-bias",
+    source="Appendix B.1, simplicity bias",
+    says="Planes are learned in the order of their masses",
+    kind="scaled",
+    measured=when[:, 0].double().mean() * bias_steps / (len(looks) - 1),
+    unit="steps until the first plane's hinge loss is below 1/2",
+    holds=bool((when[:, 0] < when[:, 1]).all() and (when[:, 1] <= when[:, 2]).all())
+    and bool((order[-1, :, 1, 1] < order[-1, :, 2, 1]).all()),
+    criterion="first before second, second not after third and ahead of it at the end",
+)
+ledger.record(
+    "rare-plane-still-at-chance",
+    source="Appendix B.1, simplicity bias",
+    says="When the first plane is learned the third is still at chance",
+    kind="scaled",
+    measured=third.min(),
+    unit="error on the third plane then, best run",
+    holds=bool((third >= 0.35).all()),
+    criterion=">= 0.35 in every run",
+)
+
+# %% [markdown]
+# (09-held-up)=
+# ## What held up
+#
+# All experiments are ours, and so are their sizes, step sizes and thresholds; they were set on pilot runs with the seeds 1000 to 1004, and the criteria were fixed before the runs that judge. (The cells that record the claims are left out of the page; they are in the notebook.)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+ledger.show()
+
+# %% [markdown]
+# **Holds.** The mechanism, in every world: one step proposes, and a convex problem disposes. What the lemmas count comes out as counted, and closed forms replace sampling for clusters, margins, quadratic targets and uniform parities.
+#
+# **Holds, and is loose.** A width of $10^{13}$ where hundreds of neurons do, a rate of $n^{-1/3}$ where $n^{-1/2}$ is seen, odds that fall with $d$ where they are constant. Half of the exponent of the width can be removed ({prf:ref}`prop-09-half`).
+#
+# **Does not hold as printed.** Five rows. $\mathbb E[y\mathbf x]$ is not zero for structured parities, so that negative thresholds do not carry single features when there are three blocks; the theorem is saved by writing the ground truth with positive thresholds. The loss of the mixtures' ground truth has an exponent that is too good by a factor of two. Most sure neurons of exclusive-or are outside the cone that the thesis computes, because a term of the other clusters is lost; the odds of {prf:ref}`prop-09-odds` replace it. And the separation from kernels for exclusive-or is stated where there is none; it is real in another regime. See the [errata page](../book/errata.md).
+#
+# **Not what the theorem is about.** Its first step uses the population gradient or $n\propto m^3$ points, and its width is polynomial of a high order. Our runs show that the mechanism works at sizes to which the theorem does not apply, which is encouraging but is not a confirmation of the bounds. Reading out by a solver (parities) and by ridge regression (multi-index) replaces many small steps of the convex stage.
+#
+# **Open.** Features that need more than one step. At a fixed signal-to-noise ratio and $n\propto d$ the first step alone loses the plane for large $d$ ({eq}`eq-09-align`), and nothing here says what the following steps do about it.
+
+# %% [markdown]
+# (09-not-run)=
+# ## Not run here
+#
+# | What the thesis has or suggests | Why not by default | What runs it |
+# |---|---|---|
+# | Assumption 3.15 to the letter, $d\ge16\tau\log d$ with $\tau\ge8$ | $d\gtrsim900$, and $p$ of order $d^{-\Theta(\tau)}$: no neuron is ever sure | not offered |
+# | Exclusive-or against kernels at $d=128$ and more | a kernel matrix of 4,096 points takes 10 s a run | `mvnb run 09 -p compare_dims='[32,64,128]'` |
+# | The good network at $m=10^6$ | memory | `mvnb run 09 -p widths='[6400,102400,1000000]'` |
+# | Uniform parity, $d=21$, $k=4$, and $k=6$ | two million points and 128 neurons are 2 GB; $k=6$ needs more than $10^8$ samples | `mvnb run 09 -p uniform_dim=17 -p uniform_sizes='[1000000,4000000]'` for $d=17$ |
+# | The $\ell_\infty$ analysis of uniform parities (Theorem B.65) | its rate $k^2\sqrt{d\log d}/(d-k)$ is above 1 for all $d$ below 1,000 at $k=4$ | not offered |
+# | Rates of Theorems 3.18, 3.22 and B.42 in $d$ | exponents of $d$ that need the assumptions to the letter | not offered |
+#
+# `mvnb run 09 --preset paper` runs the rest with more replicas, neurons and dimensions.
+
+# %% [markdown]
+# (09-try)=
+# ## Try it
+#
+# ```{exercise}
+# :label: ex-09-mirror
+#
+# By hand: the thesis's start {eq}`eq-09-start` has four blocks. Which property is lost with blocks one and three only ($2m$ neurons), and for which data does it not matter?
+# ```
+#
+# ```{solution} ex-09-mirror
+# :class: dropdown
+#
+# The output is still zero, and {eq}`eq-09-first` holds. Lost are the negative thresholds (block two has $-b$), so features $(D,-1)$ cannot be hit. By {eq}`eq-09-identity` blocks one and two have the same $\mathbf w^{(1)}$ if $\mathbb E[y\mathbf x]=0$: there block two offers other kinks, at the same weights. For linear data negative thresholds are the ones that matter; for structured parities ({prf:ref}`lem-09-parity`) and clusters they are not needed.
+# ```
+#
+# ```{exercise}
+# :label: ex-09-angle
+#
+# By hand: derive $p=\frac2\pi\arccos(1-\gamma)$ of {prf:ref}`prop-09-odds` for $q\to0$ and compare with $q=1,\kappa=1.5$ at $\gamma=0.05$, using {py:func}`~mvnb.theory.gradient_features.xor_hit_probability`.
+# ```
+#
+# ```{solution} ex-09-angle
+# :class: dropdown
+#
+# The direction is uniform on the circle; the double cone of $D_1$ are four arcs of $\arccos(1-\gamma)$ each, so $p=4\arccos(1-\gamma)/(2\pi)=0.202$. For $q=1$ and $\kappa=1.5$ it is 0.22: a far threshold makes large differences larger and so helps, but at the price of smaller gradients.
+# ```
+#
+# ```{exercise}
+# :label: ex-09-kinks
+#
+# By hand: why does one constant threshold $\tilde b$ suffice for a ground truth with many different kinks, and what would go wrong with $\sigma_a$ much too small?
+# ```
+#
+# ```{solution} ex-09-kinks
+# :class: dropdown
+#
+# A neuron $\sigma(\langle\mathbf w,\mathbf x\rangle-\tilde b)$ with $\mathbf w=\lambda D$ has its kink at $\tilde b/\lambda$, and $\lambda\propto\lvert a^{(0)}\rvert$ is random. If $\sigma_a$ is much too small, all lengths are below $\tilde b/b^*$ for the nearest kink $b^*$: kinks lie beyond the data, no neuron is active after the step, and gradients vanish. Much too large, and kinks crowd near zero, where they are of little use; {prf:ref}`prop-09-half` is about the middle.
+# ```
+#
+# ```{exercise}
+# :label: ex-09-snr
+#
+# Re-run the chapter at a lower signal-to-noise ratio. Which claims change first, and why?
+# ```
+#
+# ```{solution} ex-09-snr
+# :class: dropdown
+#
+# `mvnb run 09 -p snr=2`. The best possible error rises to 0.145, and the signal of {eq}`eq-09-align` falls by $(2/3)^4=0.2$: at $n=32d$ the plane's share in $d=64$ falls from 0.7 to about 0.4. `network-near-bayes` fails first, from the largest dimension on, and the gap to the tangent kernel closes.
+# ```
+
+# %% [markdown]
+# (09-further)=
+# ## Further reading
+#
+# - {doc}`Chapter 8 <08_feature_emergence>`, by two of the three authors, proves feature learning for one family of data, with two feature steps and a lower bound for fixed features; this chapter's framework came out of it.
+# - One-step arguments: Daniely and Malach {cite}`daniely2020parities` for parities, Barak et al. {cite}`barak2022hidden` for uniform ones, where one step suffices from $n\propto d^{k}$, and Damian et al. {cite}`damian2022representations` for polynomials.
+# - Exclusive-or at a fixed signal-to-noise ratio, networks against kernels: Refinetti et al. {cite}`refinetti2021classifying`.
+# - Lottery tickets in practice: Frankle et al. {cite}`frankle2020linear` find that tickets of larger networks exist early in training rather than at the start.
+# - A learned threshold that does what frozen filters cannot: {doc}`chapter 5 <05_local_signal_adaptivity>`.
