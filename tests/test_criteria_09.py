@@ -249,7 +249,7 @@ def test_tickets_are_the_aligned_neurons_after_the_step(page):
     cosine = start["a"].sign()[..., None] * (g @ world.features.T) / g.norm(dim=-1, keepdim=True)
     eta = (2 / 6.0 / g.norm(dim=-1)[cosine.amax(-1) > 0.95].median()).item()
     w1 = page["first_step"](start, g, 0 * response, eta)
-    fitness = cosine - 0.05 * (3 * w1["w"].norm(dim=-1, keepdim=True) - 1).abs()
+    fitness = cosine - 0.5 * (3 * w1["w"].norm(dim=-1, keepdim=True) - 1).abs()
     fitness = fitness.masked_fill((start["b"] > 0)[..., None], -9)
     best = fitness.topk(1, 1).indices.flatten(1)
     other = torch.stack([torch.randperm(400, generator=g)[:4] for g in training.generators(0, 4)])
