@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from mvnb import stats, training
+from mvnb import training
 from mvnb.data import causal_lm, load_text, structure_targets
 from mvnb.models import TransformerObjective, grow, initial_parameters, search_space, transformer_logits
 from mvnb.theory import growth as theory
@@ -17,7 +17,7 @@ RANDOM = np.array([one.random for one in SPACE])
 
 @pytest.fixture(scope="module")
 def text():
-    return load_text(n_characters=60_000)
+    return load_text()
 
 
 def batch(text, step, copies=1, n=8, valid=False):
@@ -47,13 +47,13 @@ def grown(small, std=0.02, operators=SPACE):
 
 @pytest.fixture(scope="module")
 def race(text, small):
-    """Losses (look, operator) at steps 0 and 60."""
+    """Losses (look, operator) at steps 0 and 120."""
     params = grown(small)
     run = training.fit(
         OBJECTIVE,
         params,
         lambda step: batch(text, STEPS + step, len(SPACE)),
-        steps=60,
+        steps=120,
         optimizer=training.Adam(5e-3, beta2=0.99),
     )
     return np.stack([loss(text, params), loss(text, run.params)])
@@ -71,13 +71,19 @@ def test_random_layers_keep_the_loss_only_while_they_are_small(text, small):
 
 def test_copies_raise_the_loss_of_a_trained_network_and_not_of_an_empty_one(text, small, race):
     change = race[0] - loss(text, small.params)
-    assert change[~RANDOM].min() > change[RANDOM].max()
+
+    def raised(change):
+        return change[~RANDOM].min() > change[RANDOM].max() and gap(change) >= 10 * np.abs(change[RANDOM]).max()
+
+    assert raised(change)
+    shaken = change + np.where(RANDOM, 0.2 * gap(change), 0)  # random layers that disturb a fifth as much as copies
+    assert not raised(shaken)
     silent = {k: v.clone() for k, v in grown(small).items()}
     for name in ("layers.out", "layers.down"):
         for o, one in enumerate(SPACE):
             silent[name][o, one.new(LAYERS)] = 0
     change = loss(text, silent) - loss(text, small.params)
-    assert not change[~RANDOM].min() > change[RANDOM].max() + 1e-6
+    assert not raised(change)
 
 
 def gap(losses):
@@ -86,28 +92,41 @@ def gap(losses):
 
 def test_the_gap_is_forgotten_by_training_and_not_without_it(race):
     first, last = gap(race[0]), gap(race[1])
-    assert first > 0 and last <= 0.4 * first
-    assert not first <= 0.05 * first and not first <= 0.4 * first
+    assert first > 0 and last <= 0.5 * first
+    assert not first <= 0.05 * first and not first <= 0.5 * first
 
 
 # --- Rank criteria, on the losses of the race ---
 
 
+def spearman(x, y):
+    return theory.self_correlation(np.stack([x, y]))[0, 1]
+
+
 def test_a_start_that_ranks_the_end_is_noticed(race):
     faithful = race[0] - race[0].mean()  # a world in which nothing changes
-    assert not stats.rank_correlation(race[0], faithful) <= 0.7
+    assert not spearman(race[0], faithful) <= 0.5 and not spearman(race[0], faithful) <= -0.2
+    assert spearman(-race[0], faithful) <= -0.4
     assert not theory.relative_regret(race[:1], faithful)[0] >= 0.4 * np.mean((faithful - faithful.min()) / np.ptp(faithful))
 
 
 def test_a_later_look_that_does_not_rank_is_noticed(race):
     final = race[1]
     wrong = -final[None]
-    assert not stats.rank_correlation(wrong[0], final) >= 0.1
+    assert not spearman(wrong[0], final) >= 0.3
     blind = np.mean((final - final.min()) / np.ptp(final))
-    assert not theory.relative_regret(wrong, final)[0] < blind
+    for limit in (0.15, 0.25):
+        assert not theory.relative_regret(wrong, final)[0] <= limit
+        assert theory.relative_regret(final[None], final)[0] <= limit < blind + 0.25
     assert not theory.recall(wrong, final, 3)[0]
-    assert theory.relative_regret(final[None], final)[0] <= 0.02 < blind  # the strong criteria can be met
-    assert stats.rank_correlation(final, final) >= 0.9 and theory.recall(final[None], final, 3)[0]
+    assert spearman(final, final) >= 0.9 and theory.recall(final[None], final, 3)[0]  # the strong criteria can be met
+
+
+def test_lag_that_chooses_as_at_step_0_does_not_beat_it(race):
+    final = -race[0]  # a world in which the loss at growing is the worst guide
+    preserving = theory.relative_regret(race[:1], final)[0]
+    assert preserving >= 0.5 and not preserving <= 0.5 * preserving
+    assert theory.relative_regret(final[None], final)[0] <= 0.5 * preserving
 
 
 def test_the_lemma_fails_for_another_choice(race):

@@ -8,7 +8,6 @@ from mvnb.data import (
     load_text,
     masked_lm,
     prefix_lm,
-    small_programs,
     span_corruption,
     structure_targets,
     ul2_mixture,
@@ -21,27 +20,8 @@ def generator(seed=0):
 
 
 @pytest.fixture(scope="module")
-def programs():
-    return load_text(n_characters=20_000)
-
-
-def test_programs_are_the_same_everywhere_and_well_formed(programs):
-    text = small_programs(20_000)
-    assert text == small_programs(20_000) != small_programs(20_000, seed=1)
-    assert programs.decode(torch.cat([programs.train, programs.valid])) == text
-    assert len(programs.train) == 18_000 and programs.n_tokens == N_SPECIAL + len(programs.alphabet)
-    for program in text.split("\n\n")[:-1]:
-        lines = program.split("\n")
-        assert 3 <= len(lines) <= 6 and len({len(line) - len(line.lstrip(" ")) for line in lines}) == 1
-        stack, digit = [], {}
-        for now, following in zip(program, program[1:] + "\n"):
-            if now in "([{":
-                stack.append(now)
-            elif now in ")]}":
-                assert stack.pop() + now in ("()", "[]", "{}")
-            elif now.isalpha():
-                assert digit.setdefault(now, following) == following
-        assert not stack and len(digit) <= 4
+def python():
+    return load_text()
 
 
 def test_characters_without_a_token_and_special_tokens():
@@ -50,8 +30,8 @@ def test_characters_without_a_token_and_special_tokens():
     assert text.decode(torch.tensor([OTHER, MASK, N_SPECIAL])) == "?_a"
 
 
-def test_the_library_and_files(tmp_path):
-    python = load_text("python")
+def test_the_library_and_files(python, tmp_path):
+    assert python.name == "python" and python.n_tokens == N_SPECIAL + len(python.alphabet)
     assert len(python.train) > 1_000_000 and "def " in python.decode(python.train[:100_000])
     path = tmp_path / "text.txt"
     path.write_text("hello world\n" * 200)
@@ -64,28 +44,28 @@ def test_wrong_sources_are_refused_in_one_line(tmp_path):
     short.write_text("abc")
     binary.write_bytes(b"\xff\xfe\xfa" * 1000)
     for source, share, message in (
-        ("no-such-file", 0.9, "'programs', 'python' or the path"),
+        ("no-such-file", 0.9, "'python' or the path"),
         (str(short), 0.9, "at least 1,000"),
         (str(binary), 0.9, "not UTF-8"),
-        ("programs", 1.0, "between 0 and 1"),
+        ("python", 1.0, "between 0 and 1"),
     ):
         with pytest.raises(ValueError, match=message) as error:
             load_text(source, share)
         assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match="a window needs"):
-        load_text(n_characters=2000).windows(1, 300, generator(), valid=True)
+        Text("x", "a", encode("a" * 900, "a"), encode("a" * 100, "a")).windows(1, 300, generator(), valid=True)
 
 
-def test_windows_are_windows_and_depend_on_the_generator_only(programs):
-    one, two = (programs.windows(5, 12, generator(3)) for _ in range(2))
-    assert torch.equal(one, two) and not torch.equal(one, programs.windows(5, 12, generator(4)))
-    whole = programs.decode(programs.train)
-    assert all(programs.decode(w) in whole for w in one)
+def test_windows_are_windows_and_depend_on_the_generator_only(python):
+    one, two = (python.windows(5, 12, generator(3)) for _ in range(2))
+    assert torch.equal(one, two) and not torch.equal(one, python.windows(5, 12, generator(4)))
+    whole = python.decode(python.train)
+    assert all(python.decode(w) in whole for w in one)
 
 
 @pytest.mark.parametrize("make", [causal_lm, masked_lm, prefix_lm, span_corruption, ul2_mixture])
-def test_objectives_have_one_shape_and_ask_for_something(programs, make):
-    windows = programs.windows(50, 33, generator())
+def test_objectives_have_one_shape_and_ask_for_something(python, make):
+    windows = python.windows(50, 33, generator())
     batch = make(windows, generator(1))
     again = make(windows, generator(1))
     assert all(torch.equal(a, b) for a, b in zip(batch, again))
@@ -97,8 +77,8 @@ def test_objectives_have_one_shape_and_ask_for_something(programs, make):
         assert not (batch.weights.bool() & (place + 1 < batch.prefix[:, None])).any()
 
 
-def test_masked_positions_follow_bert(programs):
-    windows = programs.windows(4000, 33, generator())
+def test_masked_positions_follow_bert(python):
+    windows = python.windows(4000, 33, generator())
     inputs, targets, weights, prefix = masked_lm(windows, generator(1))
     chosen = weights.bool()
     assert torch.equal(targets, windows[:, :-1]) and (prefix == 32).all() and torch.equal(inputs[~chosen], targets[~chosen])
@@ -108,8 +88,8 @@ def test_masked_positions_follow_bert(programs):
     assert 0.1 < same < 0.13  # 10 % are left, and a random character may be the same one
 
 
-def test_cut_spans_are_asked_for_and_put_the_text_together_again(programs):
-    windows = programs.windows(20, 33, generator())
+def test_cut_spans_are_asked_for_and_put_the_text_together_again(python):
+    windows = python.windows(20, 33, generator())
     inputs, targets, weights, prefix = span_corruption(windows, generator(1))
     for row in range(20):
         whole = [*inputs[row].tolist(), targets[row, -1].item()]
@@ -124,24 +104,24 @@ def test_cut_spans_are_asked_for_and_put_the_text_together_again(programs):
         span_corruption(windows[:, :8], generator())
 
 
-def test_the_mixture_has_its_shares(programs):
-    windows = programs.windows(3000, 33, generator())
+def test_the_mixture_has_its_shares(python):
+    windows = python.windows(3000, 33, generator())
     batch = ul2_mixture(windows, generator(1))
     spans = ((batch.inputs == MASK).sum(1) > 0).float().mean().item()
     causal = (batch.prefix == 0).float().mean().item()
     assert spans == pytest.approx(0.2, abs=0.03) and causal == pytest.approx(0.6, abs=0.03)
 
 
-def test_structure_is_asked_where_it_decides(programs):
-    line = "  a1[a1]\n  b2(a1)\n"
-    windows = programs.encode("\n" + line)[None]
-    targets = structure_targets(programs, windows)
-    text = "\n" + line
+def test_structure_is_asked_where_it_decides(python):
+    text = "\n  name[nam]\n  (name}\n"
+    windows = python.encode(text)[None]
+    targets = structure_targets(python, windows)
+    last = text.rindex("name")
     for kind, places in (
         ("brackets", [i for i in range(len(text) - 1) if text[i + 1] in ")]}"]),
-        ("recall", [i for i in range(len(text) - 1) if text[i : i + 2] == "a1"][1:]),
+        ("recall", [last + 2]),  # nam, as before, is followed by e; ame is not by what it was
         ("indentation", [text.index("\n", 1), text.index("\n", 1) + 1, text.index("\n", 1) + 2]),
     ):
         mask, candidates = targets[kind]
         assert mask[0].nonzero()[:, 0].tolist() == places
-        assert torch.isin(programs.encode(text)[1:][mask[0]], candidates).all()
+        assert torch.isin(python.encode(text)[1:][mask[0]], candidates).all()

@@ -44,7 +44,7 @@ from mvnb.data.multi_view import (
 )
 from mvnb.data.signal_in_noise import SignalInNoise, SignalPoints
 from mvnb.data.sparse_multi_view import SparseMultiView, SparsePatches
-from mvnb.data.text import Text, load_text, small_programs, structure_targets
+from mvnb.data.text import Text, load_text, structure_targets
 from mvnb.data.two_views import ConcatenatedViews, PrototypeMixture, class_pairing, draw_companions
 
 __all__ = [
@@ -98,7 +98,6 @@ __all__ = [
     "random_positions",
     "rebalanced_counts",
     "resize",
-    "small_programs",
     "span_corruption",
     "structure_targets",
     "texture_background",

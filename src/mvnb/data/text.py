@@ -1,12 +1,10 @@
-"""Text as characters: small generated programs, the Python standard library's source, or any file."""
+"""Text as characters: the source of Python's standard library, or any file."""
 
 from __future__ import annotations
 
-import random
 import sysconfig
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +15,6 @@ OTHER, MASK = 0, 1
 """Tokens that are no characters: any character without a token; the mask, which is the first sentinel, too."""
 N_SENTINELS = 2
 N_SPECIAL = MASK + N_SENTINELS
-KEYS, PAIRS = "abcdefgh", ("()", "[]", "{}")
 
 
 @dataclass(frozen=True)
@@ -63,46 +60,17 @@ def encode(text: str, alphabet: str) -> Tensor:
     return torch.from_numpy(table[np.minimum(codes, 128)])
 
 
-def small_programs(n_characters: int, seed: int = 0) -> str:
-    """Generated text in which every character can be told from structure, if the structure is seen.
-
-    A program has a few lines with one indentation (0 to 3 spaces), and ends with an empty line. A line is a nest of three kinds
-    of brackets around items: a letter and its digit. Four letters occur in a program, each with one digit throughout. So a
-    closing bracket has to match, an indentation and a digit have to be copied; which letter or bracket opens next is chance.
-    """
-    rng = random.Random(seed)
-    lines, size = [], 0
-    while size < n_characters:
-        digit = {key: str(rng.randrange(10)) for key in rng.sample(KEYS, 4)}
-        indentation = " " * rng.randrange(4)
-        for _ in range(rng.randrange(3, 7)):
-            lines.append(f"{indentation}{''.join(_nest(rng, digit, 3) for _ in range(2))}\n")
-            size += len(lines[-1])
-        lines.append("\n")
-    return "".join(lines)[:n_characters]
-
-
-def _nest(rng: random.Random, digit: dict[str, str], depth: int) -> str:
-    if depth == 0 or rng.random() < 0.4:
-        key = rng.choice(list(digit))
-        return key + digit[key]
-    left, right = rng.choice(PAIRS)
-    return f"{left}{''.join(_nest(rng, digit, depth - 1) for _ in range(rng.choice((1, 2, 2))))}{right}"
-
-
 @lru_cache(maxsize=4)
-def load_text(source: str = "programs", train_share: float = 0.9, n_characters: int = 300_000) -> Text:
+def load_text(source: str = "python", train_share: float = 0.9) -> Text:
     """A text by name, its first ``train_share`` for training; the alphabet is the ASCII characters that occur there.
 
-    ``"programs"`` is :func:`small_programs`, ``n_characters`` of them, the same ones everywhere; ``"python"`` the source of the
-    standard library's top-level modules, sorted by name, which changes with Python's version; anything else a file's path.
-    ``ValueError`` for a share outside (0, 1), and for a file that is absent, is not text, or has fewer than 1,000 characters.
+    ``"python"`` is the source of the standard library's top-level modules, sorted by name: text that people wrote, present
+    wherever this runs, and a little different in every version of Python. Anything else is a file's path. ``ValueError`` for a
+    share outside (0, 1), and for a file that is absent, is not text, or has fewer than 1,000 characters.
     """
     if not 0 < train_share < 1:
         raise ValueError(f"train_share must lie between 0 and 1, got {train_share}")
-    if source == "programs":
-        text = small_programs(n_characters)
-    elif source == "python":
+    if source == "python":
         files = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
         text = "".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
     else:
@@ -119,27 +87,29 @@ def _read(source: str) -> str:
         return Path(source).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ValueError(f"text must be 'programs', 'python' or the path of a text file, got {source!r}: {reason}") from None
+        raise ValueError(f"text must be 'python' or the path of a text file, got {source!r}: {reason}") from None
 
 
 def structure_targets(text: Text, windows: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
     """Places of windows ``(n, length + 1)`` where structure decides the next character, by kind of structure.
 
     Each kind has a mask ``(n, length)`` of the positions whose next character is to be told, and the tokens among which to
-    choose. ``"brackets"``: which closing bracket comes; ``"recall"``: which digit, after a letter that has been seen with it;
-    ``"indentation"``: one more space or not, at the beginning of a line that follows a whole one.
+    choose. ``"brackets"``: which closing bracket comes; ``"recall"``: what follows three characters of a word that have been
+    seen with the same continuation before; ``"indentation"``: one more space or not, at the beginning of a line that follows a
+    whole one.
     """
-    closing, digits = ")]}", "0123456789"
-    kinds = {"brackets": closing, "recall": digits, "indentation": None}
+    closing = ")]}"
+    kinds = ("brackets", "recall", "indentation")
     masks = {kind: torch.zeros(windows[:, 1:].shape, dtype=torch.bool) for kind in kinds}
     for row, line in enumerate(text.decode(window) for window in windows):
-        for place, (now, following) in enumerate(pairwise(line)):
-            start = line.rfind("\n", 0, place + 1)
+        for place, following in enumerate(line[1:]):
             masks["brackets"][row, place] = following in closing
-            masks["recall"][row, place] = now.isalpha() and following in digits and line.find(now + following, 0, place) >= 0
+            triple = line[max(0, place - 2) : place + 1]
+            word = len(triple) == 3 and triple.replace("_", "a").isalnum()
+            masks["recall"][row, place] = word and line.find(triple + following, 0, place + 1) >= 0
+            start = line.rfind("\n", 0, place + 1)
             whole = start > 0 and line.rfind("\n", 0, start) >= 0 and line[start - 1] != "\n"
             masks["indentation"][row, place] = whole and not line[start + 1 : place + 1].strip(" ") and following != "\n"
-    known = {
-        kind: text.encode("".join(c for c in chars or text.alphabet if c in text.alphabet)) for kind, chars in kinds.items()
-    }
-    return {kind: (masks[kind], known[kind]) for kind in kinds}
+    anything = text.encode(text.alphabet)
+    brackets = text.encode("".join(c for c in closing if c in text.alphabet))
+    return {kind: (masks[kind], brackets if kind == "brackets" else anything) for kind in kinds}

@@ -97,13 +97,19 @@ def initial_parameters(
     *,
     hidden: int | None = None,
     std: float = 0.02,
+    embedding_std: float | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Params:
-    """Parameters of one Transformer, all N(0, std^2); ``hidden`` is the inner width of an MLP, 4 dim by default."""
+    """Parameters of one Transformer, all N(0, std^2); ``hidden`` is the inner width of an MLP, 4 dim by default.
+
+    ``embedding_std`` is the standard deviation of the embeddings of tokens and places, where it is to be another one: BERT has
+    0.02 for both and a normalisation behind the embeddings, T5 and UL2 have 1.
+    """
     hidden = 4 * dim if hidden is None else hidden
+    scale = dict.fromkeys(("embedding", "positions"), std if embedding_std is None else embedding_std)
     shapes = {"embedding": (n_tokens, dim), "positions": (length, dim), "head": (dim, n_tokens)}
     shapes |= {f"{LAYER}{k}": (n_layers, *s) for k, s in layer_shapes(dim, hidden).items()}
-    return {k: std * torch.randn(*s, generator=generator, dtype=dtype) for k, s in shapes.items()}
+    return {k: scale.get(k, std) * torch.randn(*s, generator=generator, dtype=dtype) for k, s in shapes.items()}
 
 
 def layer_shapes(dim: int, hidden: int) -> dict[str, tuple[int, int]]:
