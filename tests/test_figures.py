@@ -77,6 +77,18 @@ def test_the_same_figure_is_the_same_bytes(shown):
         assert stamp not in one
 
 
+@pytest.mark.parametrize("high", [3.0, 8.0, 12.0, 1e4])
+def test_ticks_without_a_mark_are_left_out_and_no_picture_changes(high, shown):
+    figures.use_style()
+    pictures = []
+    for draw in (figures._png, lambda fig: figures.show(fig, alt="A curve.")):
+        fig, ax = plt.subplots(figsize=(3, 2))
+        ax.loglog([1, high], [1, high**2])
+        pictures.append(draw(fig))
+    assert pictures[0] == shown[0][0]["image/png"]
+    assert (len(ax.get_xticks(minor=True)) == 0) == (high > 10)
+
+
 @pytest.mark.parametrize("horizontal", [False, True])
 def test_intervals_are_where_they_say(horizontal):
     _, ax = plt.subplots()

@@ -8,6 +8,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 from PIL import Image
 
 # One colour a method in the whole book (Okabe & Ito's palette, safe for colour-blind readers).
@@ -81,6 +82,7 @@ def show(fig: Figure, alt: str, title: str | None = None, glue: str | None = Non
         raise ValueError("a figure needs an alternative text")
     if title:
         fig.suptitle(title, x=0.02, ha="left", fontsize=12)
+    _drop_idle_ticks(fig)
     width, height = (round(side * fig.dpi) for side in fig.get_size_inches())
     data = {"image/png": _png(fig), "text/plain": f"Figure: {alt}"}
     plt.close(fig)
@@ -88,6 +90,14 @@ def show(fig: Figure, alt: str, title: str | None = None, glue: str | None = Non
     if glue:
         metadata["scrapbook"] = {"name": glue, "mime_prefix": ""}
     display(data, metadata=metadata, raw=True)
+
+
+def _drop_idle_ticks(fig: Figure) -> None:
+    """Minor ticks of logarithmic axes of more than a decade: no label, no mark in this style, half of the time of drawing."""
+    for ax in fig.axes:
+        for axis in (ax.xaxis, ax.yaxis):
+            if axis.get_scale() == "log" and np.ptp(np.log10(axis.get_view_interval())) > 1:
+                axis.set_minor_locator(NullLocator())
 
 
 def _png(fig: Figure) -> bytes:
