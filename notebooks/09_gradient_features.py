@@ -1977,7 +1977,7 @@ ledger.show()
 # ```{solution} ex-09-snr
 # :class: dropdown
 #
-# `mvnb run 09 -p snr=2`. The best possible error rises to 0.145, and the signal of {eq}`eq-09-align` falls by $(2/3)^4=0.2$: at $n=32d$ the plane's share in $d=64$ falls from 0.7 to about 0.4. `network-near-bayes` fails first, from the largest dimension on, and the gap to the tangent kernel closes.
+# `mvnb run 09 -p snr=2`. The best possible error rises to 0.145, and the signal of {eq}`eq-09-align` falls by $(2/3)^4=0.2$: at $n=32d$ the plane's share in $d=64$ falls from 0.7 to about 0.4. `network-near-bayes` fails first. The tangent kernel suffers more still, so that the gap widens.
 # ```
 
 # %% [markdown]
