@@ -129,3 +129,12 @@ def test_pre_norm_keeps_the_stream_and_post_norm_normalises_it():
 def test_bad_input_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call(torch.Generator().manual_seed(0))
+
+
+def test_embeddings_may_have_a_scale_of_their_own():
+    small, large = (
+        initial_parameters(50, 40, 16, 2, torch.Generator().manual_seed(0), std=0.02, embedding_std=e) for e in (None, 1.0)
+    )
+    for name, value in small.items():
+        factor = 50 if name in ("embedding", "positions") else 1
+        torch.testing.assert_close(large[name], factor * value)
