@@ -84,7 +84,14 @@ from mvnb.data import (
     draw_companions,
     load_images,
 )
-from mvnb.models import MLP, PatchObjective, ResNet18, SmallConvNet, patch_logits
+from mvnb.models import (
+    MLP,
+    MLPObjective,
+    PatchObjective,
+    ResNet18,
+    SmallConvNet,
+    patch_logits,
+)
 from mvnb.theory import midpoint_mixup as theory
 
 figures.use_style()
@@ -1567,10 +1574,10 @@ def train_on_views(make, views, y, test_x, test_y, law, epochs, batch, step_size
     params = training.stack_modules(modules)
     runs = training.generators(seed + 10**6, len(y))
     batch = min(batch, y.shape[-1])
+    loss = losses.cross_entropy if law is None else losses.mixup
+    by_hand = isinstance(modules[0], MLP)
     fitted = training.fit(
-        training.stacked(
-            modules[0], losses.cross_entropy if law is None else losses.mixup
-        ),
+        MLPObjective() if by_hand else training.stacked(modules[0], loss),
         params,
         view_batches(views, y, law, batch, runs),
         steps=epochs * (y.shape[-1] // batch),
