@@ -784,13 +784,12 @@ def accuracies(logits_of, tests=tests):
 # The autoencoder. A kernel shorter than $\varrho$ changes by at most 3 % of its length in a step; time is the sum of the steps.
 
 # %%
-race = {"relative": 0.03, "absolute": 0.3, "knee": threshold}
 mae = training.fit(
     MaskedAutoencoderObjective(act_power, threshold),
     {"weight": start},
     (data.x, keep),
     steps=mae_steps,
-    optimizer=training.FlowGD(**race, relax=0.8),
+    optimizer=training.FlowGD(relative=0.03, absolute=0.3, knee=threshold, relax=0.8),
     probes={"best": correlations},
     log_at=sorted({*range(min(60, mae_steps)), *range(0, mae_steps + 1, 5)}),
 )
