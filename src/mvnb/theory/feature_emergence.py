@@ -27,20 +27,21 @@ def smoothed_clip(z: Tensor, noise: float) -> Tensor:
 
     With ``G(u) = u Phi(u) + phi(u)`` it is ``noise (G(z / noise) - G((z - 1) / noise))``. Source: Shi, eq. (2.2) with noise.
     """
-    if noise == 0:
-        return z.clamp(0, 1)
-
-    def ramp(u: Tensor) -> Tensor:
-        return u * torch.special.ndtr(u) + torch.exp(-u.square() / 2) / math.sqrt(2 * math.pi)
-
-    return noise * (ramp(z / noise) - ramp((z - 1) / noise))
+    return _clip_and_gate(z, noise)[0]
 
 
 def smoothed_gate(z: Tensor, noise: float) -> Tensor:
     """Derivative of :func:`smoothed_clip` in ``z``: ``Phi(z / noise) - Phi((z - 1) / noise)``, without noise 0 at the kinks."""
+    return _clip_and_gate(z, noise)[1]
+
+
+def _clip_and_gate(z: Tensor, noise: float) -> tuple[Tensor, Tensor]:
     if noise == 0:
-        return ((z > 0) & (z < 1)).to(z.dtype)
-    return torch.special.ndtr(z / noise) - torch.special.ndtr((z - 1) / noise)
+        return z.clamp(0, 1), ((z > 0) & (z < 1)).to(z.dtype)
+    low, high = z / noise, (z - 1) / noise
+    below, above = torch.special.ndtr(low), torch.special.ndtr(high)
+    density = torch.exp(-low.square() / 2) - torch.exp(-high.square() / 2)
+    return noise * (low * below - high * above + density / math.sqrt(2 * math.pi)), below - above
 
 
 def hinge_gradient(
@@ -57,11 +58,11 @@ def hinge_gradient(
     weight = torch.ones_like(y) if weight is None else weight
     for part, label, mass in zip(x.split(chunk, 1), y.split(chunk, 1), weight.split(chunk, 1)):
         z = torch.baddbmm(b[:, None], part, w.mT)  # (R, n, width)
-        hidden = smoothed_clip(z, noise)
+        hidden, gate = _clip_and_gate(z, noise)
         margin = label * (hidden @ a[..., None])[..., 0]
         losses += (mass * (1 - margin).clamp(min=0)).sum(1) / y.shape[1]
         push = mass * label * (margin < 1) / y.shape[1]  # (R, n)
-        gated = push[..., None] * smoothed_gate(z, noise)
+        gated = push[..., None] * gate
         grads["w"] -= a[..., None] * (gated.mT @ part)
         grads["b"] -= a * gated.sum(1)
         grads["a"] -= (push[:, None] @ hidden)[:, 0]
@@ -173,14 +174,15 @@ def threshold_accuracy(probability, labels) -> float:
     return float(np.maximum(above, 1 - above).max())
 
 
-def fixed_feature_bound(n_features, norm, n_patterns: int, n_relevant: int, p_o: float) -> np.ndarray:
-    """Hinge loss that a linear model on fixed features cannot beat on every choice of the relevant patterns.
+def fixed_feature_bound(energy, norm, n_patterns: int, n_relevant: int, p_o: float) -> np.ndarray:
+    """Hinge loss that no linear model on fixed features beats, on average over the choice of the relevant patterns.
 
-    ``p_o (1 - norm sqrt(n_features / C(D, k)))`` for features in [-1, 1] and weights of Euclidean length at most ``norm``;
-    empty when negative. Source: Shi, Theorem 2.2, with Parseval's identity in the place of the quoted constant.
+    ``p_o (1 - norm sqrt(energy / C(D, k)))`` for weights of Euclidean length at most ``norm``; ``energy`` is ``E |Psi|^2`` on
+    uniform points, at most N for N features in [-1, 1]. Empty when negative. Source: Shi, Theorem 2.2, with Bessel's inequality
+    in the place of the quoted constant.
     """
-    features = np.asarray(n_features, dtype=float)
-    return p_o * (1 - norm * np.sqrt(features / math.comb(n_patterns, n_relevant)))
+    share = np.asarray(energy, dtype=float) / math.comb(n_patterns, n_relevant)
+    return p_o * (1 - norm * np.sqrt(share))
 
 
 def printed_feature_bound(n_features, norm, n_relevant: int, p_o: float) -> np.ndarray:
