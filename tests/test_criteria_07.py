@@ -76,6 +76,9 @@ def test_copies_raise_the_loss_of_a_trained_network_and_not_of_an_empty_one(text
         return change[~RANDOM].min() > change[RANDOM].max() and gap(change) >= 10 * np.abs(change[RANDOM]).max()
 
     assert raised(change)
+    moved = np.abs(change)
+    assert moved[~RANDOM].mean() >= 3 * moved[RANDOM].max()  # the criterion of the smaller experiments
+    assert not moved[RANDOM].mean() >= 3 * moved[~RANDOM].max()  # and for the groups exchanged
     shaken = change + np.where(RANDOM, 0.2 * gap(change), 0)  # random layers that disturb a fifth as much as copies
     assert not raised(shaken)
     silent = {k: v.clone() for k, v in grown(small).items()}
