@@ -1673,7 +1673,7 @@ for ax, kind, one in zip(axes, kinds, index):
     ax.set_xticks(index_dims, index_dims)
     ax.minorticks_off()
 axes[0].set_ylabel("mean squared error")
-axes[1].legend(fontsize=8)
+axes[0].legend(fontsize=8, loc="upper left")
 figures.show(
     fig,
     title="With samples in proportion to d², one step makes the dimension irrelevant",
