@@ -743,9 +743,8 @@ figures.show(
 #
 # ### The phase transition
 
+
 # %% tags=["hide-input"]
-
-
 def rank_curves(axes, judged, looks, lag):
     """Spearman with the end and relative regret: grey replicas and their mean."""
     shown = slice(0, -3)  # what is compared, without what it is compared with
