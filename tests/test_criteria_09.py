@@ -3,36 +3,23 @@
 The functions are the chapter's own, read from its source; the limits are the chapter's.
 """
 
-import ast
 import math
-from pathlib import Path
 
-import jupytext
 import numpy as np
 import pytest
 import torch
+from chapter_source import functions_of
 
 from mvnb import stats, training
 from mvnb.data import BlockParity, GaussianMixture, LinearMargin, MultiIndex
 from mvnb.theory import gradient_features as theory
 
-SOURCE = Path(__file__).resolve().parents[1] / "notebooks" / "09_gradient_features.py"
 RUNS = 3
 
 
 @pytest.fixture(scope="module")
 def page():
-    """Imports, parameters and functions of the chapter; nothing of it is run."""
-    space = {"device": torch.device("cpu")}
-    for cell in jupytext.read(SOURCE).cells:
-        if cell.cell_type != "code":
-            continue
-        tree = ast.parse(cell.source)
-        everything = "parameters" in cell.metadata.get("tags", [])
-        kinds = ast.stmt if everything else (ast.Import, ast.ImportFrom, ast.FunctionDef)
-        tree.body = [node for node in tree.body if isinstance(node, kinds)]
-        exec(compile(tree, str(SOURCE), "exec"), space)
-    return space | {"device": torch.device("cpu")}
+    return functions_of("09_gradient_features")
 
 
 def run(page, name, *args, **changes):
