@@ -98,6 +98,8 @@ figures.use_style()
 ledger = claims.Ledger("01_midpoint_mixup")
 device = training.pick_device(device)
 print(f"device: {device.type}")
+
+# %% tags=["hide-input"]
 # What may be wrong with the parameters shows here, before anything is trained.
 raw = load_images(dataset).head(n_train, 0)
 networks = {"small": SmallConvNet, "resnet18": ResNet18}

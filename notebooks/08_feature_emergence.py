@@ -525,12 +525,6 @@ def emergence(x, y, like, pairs, runs, weighted=True):
     return start, *theory.first_steps(start, x, y, eta, k**-1.5, weight=weight)
 
 
-def cosine(w, direction):
-    """Cosines in float64 (first-step weights are too short for PyTorch's own)."""
-    w, direction = w.double(), direction.double()
-    return w @ direction / (w.norm(dim=-1) * direction.norm())
-
-
 def draw(one, n, runs):
     """A stack of samples on the device."""
     return tuple(
@@ -543,7 +537,7 @@ relevant = (torch.arange(n_patterns) < n_relevant).double().to(device)
 runs = streams(10)
 train, test = draw(world, n_train, runs), draw(world, n_test, runs)
 stages = emergence(*train, world, n_pairs, runs)
-cosines = [cosine(one["w"], relevant).cpu() for one in stages]
+cosines = [probes.cosines(one["w"], relevant).cpu() for one in stages]
 signs = [
     ((c > 0) == (stages[0]["a"].cpu() > 0)).double().mean().item() for c in cosines[1:]
 ]
@@ -618,7 +612,7 @@ ledger.record(
 
 
 # %% tags=["remove-cell"]
-pairwise = torch.stack([cosine(w, w[0]).abs().min() for w in stages[2]["w"]])
+pairwise = torch.stack([probes.cosines(w, w[0]).abs().min() for w in stages[2]["w"]])
 ledger.record(
     "second-step-collinear",
     source="Lemmas A.14-A.16, made exact",
@@ -1181,11 +1175,11 @@ for i, dim in enumerate(ambients):
     slope = theory.hinge_gradient(params, x, y, noise)[1]["w"].cpu() @ dictionary
     direction = dictionary[:n_relevant].sum(0)
     fresh = torch.randn(16, 25, dim, generator=g)
-    rf_cosine.append(cosine(fresh, direction).abs().amax(1).mean().item())
+    rf_cosine.append(probes.cosines(fresh, direction).abs().amax(1).mean().item())
     for j, eta in enumerate(steps_tried):
         decay = w - eta * (slope + (2 * (1 / (2 * eta))) * w)
         for form, one in enumerate((decay, -eta * slope)):
-            decayed[form, i, j] = cosine(one, direction).abs().median()
+            decayed[form, i, j] = probes.cosines(one, direction).abs().median()
 print("cosines after a step of 1e-7, decay form:", decayed[0, :, 2].round(2))
 print("direct form:", decayed[1, :, 2].round(2), "for d =", ambients)
 
@@ -1463,7 +1457,7 @@ code_start = theory.paired_start(25, 250, 50, 1.0, runs, torch.float32)
 weight = equal_classes(y)
 _, code_twice = theory.first_steps(code_start, x, y, 1e-9, 50**-1.5, weight=weight)
 code_cosine = torch.stack(
-    [cosine(w, t).abs().median() for w, t in zip(code_twice["w"], truth)]
+    [probes.cosines(w, t).abs().median() for w, t in zip(code_twice["w"], truth)]
 )
 
 # %% tags=["hide-input"]
@@ -1590,7 +1584,8 @@ for (name, (right, _, after)), id in zip(clusters.items(), ids):
     ledger.record(
         id,
         source="Table A.6, Figure A.12",
-        says=f"The network is right, and neurons learn the centres: {name}",
+        says="The network is right, and neurons learn the centres: "
+        + name.replace("$", ""),
         kind="scaled",
         measured=after.mean().item(),
         paper="a picture",

@@ -885,9 +885,8 @@ ledger.record(
 # %%
 def aligned(w, directions, level=0.95):
     """Share of neurons (replica,) whose |cosine| with some feature exceeds a level."""
-    length = w.norm(dim=-1, keepdim=True).clamp(min=1e-12)
-    cosine = (w @ directions.to(w).T).abs() / length
-    return (cosine.amax(-1) > level).double().mean(1)
+    best = probes.cosines(w, directions).abs().amax(-1)
+    return (best > level).double().mean(1)
 
 
 xor = GaussianMixture.xor(xor_dim, math.sqrt(xor_dim))
@@ -1438,8 +1437,7 @@ cosines = np.zeros((len(levels), 200))
 for i, level in enumerate(levels):
     on = (z > level * math.sqrt(blocks3.square_norm)).float()
     g = on.T @ (y[:, None] * x) / len(x)
-    best = (g @ blocks3.features.float().T).abs().amax(1)
-    cosines[i] = best / g.norm(dim=1)
+    cosines[i] = probes.cosines(g, blocks3.features).abs().amax(1)
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(7.5, 2.8))

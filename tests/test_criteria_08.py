@@ -37,11 +37,6 @@ def emergence(x, y, weighted=True, step_size=None, **options):
     return start, *theory.first_steps(start, x, y, eta, K**-1.5, weight=weight, **options)
 
 
-def cosine(w, direction):
-    w, direction = w.double(), direction.double()
-    return w @ direction / (w.norm(dim=-1) * direction.norm())
-
-
 def hidden(params, x):
     return torch.baddbmm(params["b"][:, None], x, params["w"].mT).clamp(0, 1)
 
@@ -85,20 +80,20 @@ RELEVANT = (torch.arange(40) < K).double()
 
 
 def best_cosine(params):
-    return cosine(params["w"], RELEVANT).amax(1).min()
+    return probes.cosines(params["w"], RELEVANT).amax(1).min()
 
 
 def test_emergence_fails_without_structure_and_without_a_step(structured, unstructured):
     start, once, twice = structured[2]
     assert best_cosine(twice) >= 0.99
     assert not best_cosine(start) >= 0.99 and not best_cosine(unstructured[2][2]) >= 0.99
-    agree = ((cosine(once["w"], RELEVANT) > 0) == (start["a"] > 0)).double().mean()
-    by_chance = ((cosine(start["w"], RELEVANT) > 0) == (start["a"] > 0)).double().mean()
+    agree = ((probes.cosines(once["w"], RELEVANT) > 0) == (start["a"] > 0)).double().mean()
+    by_chance = ((probes.cosines(start["w"], RELEVANT) > 0) == (start["a"] > 0)).double().mean()
     assert agree > 0.99 and not by_chance > 0.99
 
 
 def collinear(params):
-    return 1 - torch.stack([cosine(w, w[0]).abs().min() for w in params["w"]]).min() < 1e-5
+    return 1 - torch.stack([probes.cosines(w, w[0]).abs().min() for w in params["w"]]).min() < 1e-5
 
 
 def test_collinearity_needs_a_small_first_step_and_forgetting(structured):
@@ -186,7 +181,7 @@ def test_decay_in_float32_is_told_from_the_direct_form(structured):
     slope = theory.hinge_gradient(start, x, y, K**-1.5)[1]["w"]
 
     def median(w):
-        return cosine(w, RELEVANT).abs().median()
+        return probes.cosines(w, RELEVANT).abs().median()
 
     tiny = start["w"] - 1e-9 * (slope + 1e9 * start["w"])
     assert median(tiny) < 0.5 and median(-1e-9 * slope) > 0.97
@@ -214,7 +209,7 @@ def test_codes_fail_for_the_correlations_of_others():
     start = theory.paired_start(10, 100, 20, 1.0, training.generators(5, 2), torch.float32)
     twice = theory.first_steps(start, x, y, 1e-9, 20**-1.5, weight=equal_classes(y))[1]
     for mine, holds in ((0, True), (1, False)):
-        found = [cosine(twice["w"][r], words[r ^ mine].correlations).abs().median() for r in (0, 1)]
+        found = [probes.cosines(twice["w"][r], words[r ^ mine].correlations).abs().median() for r in (0, 1)]
         assert (min(found) >= 0.95) == holds
 
 

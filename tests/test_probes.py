@@ -141,3 +141,11 @@ def test_learned_counts_use_the_threshold():
 def test_a_tie_is_not_a_hit():
     logits = torch.tensor([[0.0, 0.0], [1.0, 0.0]])
     assert probes.accuracy(logits, torch.tensor([0, 0])).item() == 0.5
+
+
+def test_cosines_are_signed_scale_free_and_survive_tiny_weights():
+    w = torch.tensor([[[3.0, 4.0], [0.0, 0.0]], [[-1.0, 0.0], [0.0, 2.0]]])
+    want = torch.tensor([[[0.6, 0.8], [0.0, 0.0]], [[-1.0, 0.0], [0.0, 1.0]]], dtype=torch.float64)
+    for scale in (1.0, 1e-30):
+        assert torch.allclose(probes.cosines(scale * w, torch.tensor([[2.0, 0.0], [0.0, 0.5]])), want)
+        assert torch.allclose(probes.cosines(scale * w, torch.tensor([0.0, 7.0])), want[..., 1])

@@ -83,6 +83,17 @@ def learned_counts(feature_accuracies: Tensor, threshold: float = 0.9) -> Tensor
     return (feature_accuracies >= threshold).sum(-1)
 
 
+def cosines(weight: Tensor, directions: Tensor) -> Tensor:
+    """Signed cosines of filters with directions, in float64: ``(..., m, dim)`` and ``(r, dim)`` to ``(..., m, r)``.
+
+    One direction ``(dim,)`` gives ``(..., m)``. A filter of length 0 has cosine 0. First gradient steps leave weights so short
+    that their squares vanish in float32.
+    """
+    w, v = weight.double(), directions.to(weight.device).double()
+    length = w.norm(dim=-1)[(..., *[None] * (v.dim() - 1))] * v.norm(dim=-1)
+    return w @ v.movedim(-1, 0) / torch.where(length > 0, length, 1.0)
+
+
 def parameter_norm(params: Mapping[str, Tensor], names: Iterable[str] | None = None) -> Tensor:
     """Euclidean norm ``(R,)`` of all parameters (or those in ``names``) of a stack as one vector, in float64."""
     return torch.cat([params[k].reshape(len(params[k]), -1).double() for k in names or params], 1).norm(dim=1)
