@@ -70,7 +70,7 @@ from mvnb.data import (
     load_images,
     orthonormal_features,
 )
-from mvnb.models import SmallConvNet, TwoLayer, TwoLayerObjective
+from mvnb.models import SmallConvNet, TwoLayer, TwoLayerObjective, two_layer_outputs
 from mvnb.theory import feature_emergence as theory
 
 # %% tags=["hide-input"]
@@ -1521,12 +1521,6 @@ def relu_start(width, dim, size, runs, dtype=torch.float32):
     return {"w": size * w / dim**0.5, "b": torch.zeros_like(a), "a": a}
 
 
-def relu_output(params, x):
-    """Outputs (replica, point) of two-layer ReLU networks."""
-    hidden = torch.baddbmm(params["b"][:, None], x, params["w"].mT).relu_()
-    return (hidden @ params["a"][..., None])[..., 0]
-
-
 # %%
 clusters = {}
 for i, (dim, k, spread) in enumerate(((100, 4, 1.0), (25, 4, 0.7), (100, 5, 1.0))):
@@ -1550,7 +1544,7 @@ for i, (dim, k, spread) in enumerate(((100, 4, 1.0), (25, 4, 0.7), (100, 5, 1.0)
         (F.normalize(p["w"], dim=-1) @ unit).amax(1).cpu() for p in (start, run.params)
     ]
     clusters[f"{2**k} clusters, $d={dim}$"] = (
-        hits(relu_output(run.params, fresh[0]), fresh[1]).cpu(),
+        hits(two_layer_outputs(run.params, fresh[0]), fresh[1]).cpu(),
         *nearest,
     )
 
@@ -1637,7 +1631,7 @@ for i, pair in enumerate(((0, 1), (4, 9))):
         steps=image_steps,
         optimizer=training.GD(0.05, momentum=0.95),
     )
-    right = hits(relu_output(run.params, x_test), y_test).cpu()
+    right = hits(two_layer_outputs(run.params, x_test), y_test).cpu()
     ends = [sides(p["w"], start["a"]) for p in (start, run.params)]
     pictures[pair] = (right, ends, start, run.params)
     print(

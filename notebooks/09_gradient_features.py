@@ -68,7 +68,7 @@ from sklearn.svm import LinearSVC
 
 from mvnb import claims, figures, probes, stats, training
 from mvnb.data import BlockParity, GaussianMixture, LinearMargin, MultiIndex
-from mvnb.models import TwoLayer, TwoLayerObjective
+from mvnb.models import TwoLayer, TwoLayerObjective, two_layer_outputs
 from mvnb.theory import gradient_features as theory
 
 # %% tags=["hide-input"]
@@ -241,17 +241,14 @@ def first_step(start, g, response, eta):
     return {"w": w, "b": start["b"], "a": eta * response.to(start["a"])}
 
 
-def output(params, x):
-    """Outputs (replica, n) of a stack on inputs (replica, n, dim)."""
-    z = torch.baddbmm(params["b"][:, None], x, params["w"].mT)
-    return torch.bmm(z.relu_(), params["a"][..., None])[..., 0]
-
-
 # %%
 def learn(params, batches, steps, step, test, frozen=(), log_at=None, **extra):
     """Descend the hinge loss; logs the error on test points (a zero output counts)."""
     x, y = (v.expand(len(params["a"]), *v.shape).to(device) for v in test)
-    look = {"error": lambda p: (y * output(p, x) <= 0).double().mean(1), **extra}
+    look = {
+        "error": lambda p: (y * two_layer_outputs(p, x) <= 0).double().mean(1),
+        **extra,
+    }
     rates = dict.fromkeys(("b", *frozen), 0.0)
     params = {k: v.to(device) for k, v in params.items()}
     objective, step = TwoLayerObjective("hinge"), training.GD(step, rates=rates)
@@ -521,7 +518,7 @@ def drawn_gradients(m, g):
         a,
         vectors,
         length,
-        a.sign()[:, None] * (vectors @ features.T) / length[:, None],
+        a.sign()[:, None] * probes.cosines(vectors, features),
     )
 
 
@@ -1722,7 +1719,7 @@ g, response = theory.mixture_gradient(
     start["w"].double(), -start["b"].double(), *parts(ticket_world)
 )
 D = ticket_world.features
-cosine = start["a"].sign()[..., None] * (g @ D.T) / g.norm(dim=-1, keepdim=True)
+cosine = start["a"].sign()[..., None] * probes.cosines(g, D)
 hits = cosine.amax(-1) > 0.95
 eta = (2 / 6.0 / g.norm(dim=-1)[hits].median()).item()  # kinks at half the means
 w1 = first_step(start, g, 0 * response, eta)
@@ -1836,7 +1833,7 @@ px, py = (torch.cat(v).expand(3, *torch.cat(v).shape).to(device) for v in zip(*p
 
 def by_plane(q):
     """Errors and hinge losses (replica, plane, 2) on the three planes."""
-    margin = (py * output(q, px)).unflatten(1, (3, -1))
+    margin = (py * two_layer_outputs(q, px)).unflatten(1, (3, -1))
     hinge = (1 - margin).clamp(min=0)
     return torch.stack([(margin <= 0).float().mean(2), hinge.mean(2)], -1)
 

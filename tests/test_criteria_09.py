@@ -222,7 +222,7 @@ def test_planes_of_equal_mass_have_no_order(page):
         alone = [GaussianMixture(world.means[4 * j : 4 * j + 4], world.labels[:4]).sample(300, generator(3)) for j in range(3)]
         x, y = (torch.cat(v).expand(2, *torch.cat(v).shape) for v in zip(*alone))
         done = run(page, "learn", w1, training.Fresh(world.sample, 128, streams), steps, 0.004, alone[0])
-        hinge = (1 - y * page["output"](done.params, x)).clamp(min=0).unflatten(1, (3, -1)).mean(2)
+        hinge = (1 - y * page["two_layer_outputs"](done.params, x)).clamp(min=0).unflatten(1, (3, -1)).mean(2)
         return hinge[:, 0].max() < 0.5 < hinge[:, 2].min()
 
     assert order((0.6, 0.28, 0.12))

@@ -30,6 +30,7 @@ from mvnb.models import (
     prompt_moments,
     smoothed_relu,
     smoothed_relu_grad,
+    two_layer_outputs,
 )
 
 few = settings(max_examples=20, deadline=None)
@@ -626,3 +627,10 @@ def test_attention_gradient():
     for k, g in by_hand.items():
         assert g.shape == params[k].shape
         assert torch.allclose(g, by_autograd[k], atol=1e-10, rtol=1e-10) and g.abs().max() > 0.01
+
+
+def test_outputs_of_a_stack_are_those_of_its_networks():
+    g = seeded()
+    w, b, a, x = (torch.randn(3, *shape, generator=g) for shape in ((6, 4), (6,), (6,), (5, 4)))
+    together = two_layer_outputs({"w": w, "b": b, "a": a}, x)
+    assert torch.allclose(together, torch.stack([TwoLayer(w[r], b[r], a[r])(x[r]) for r in range(3)]), atol=1e-6)

@@ -10,7 +10,7 @@ from mvnb.data.backgrounds import (
     texture_background,
 )
 from mvnb.data.decision_lists import DecisionLists, Sequences
-from mvnb.data.dictionary import DictionaryData, PatternCodes, PatternPoints
+from mvnb.data.dictionary import DictionaryData, PatternCodes
 from mvnb.data.features import orthonormal_features
 from mvnb.data.hierarchical import HierarchicalMultiView, HierarchicalPatches
 from mvnb.data.images import DATASETS, Images, load_images
@@ -65,7 +65,6 @@ __all__ = [
     "MultiView",
     "Patches",
     "PatternCodes",
-    "PatternPoints",
     "Points",
     "PrototypeMixture",
     "Sequences",

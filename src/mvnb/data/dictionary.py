@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from scipy.special import comb
 from torch import Tensor
 
-
-class PatternPoints(NamedTuple):
-    """Points ``x`` ``(..., n, n_patterns)`` in pattern coordinates and labels ``y`` ``(..., n)`` of -1 and 1."""
-
-    x: Tensor
-    y: Tensor
-
-    def split(self, n: int) -> list[PatternPoints]:
-        """The sample in parts of ``n`` points."""
-        return [PatternPoints(*parts) for parts in zip(self.x.split(n, -2), self.y.split(n, -1))]
+from mvnb.data.multi_view import Points
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,9 +171,7 @@ class DictionaryData:
         x[..., : self.n_relevant] += other - own
         return x.div_(self.scale)
 
-    def sample(
-        self, n: int, generator: torch.Generator, dtype: torch.dtype = torch.float32, normalised: bool = True
-    ) -> PatternPoints:
+    def sample(self, n: int, generator: torch.Generator, dtype: torch.dtype = torch.float32, normalised: bool = True) -> Points:
         """``n`` points: ``x`` ``(n, n_patterns)``; the zeros and ones themselves when not ``normalised``."""
         k = self.n_relevant
         flat = torch.multinomial(torch.from_numpy(self.weights).flatten(), n, replacement=True, generator=generator)
@@ -195,7 +183,7 @@ class DictionaryData:
         uniform = torch.rand(n, self.n_patterns - k, generator=generator)
         hidden[:, k:] = uniform < torch.from_numpy(self.p_other).to(torch.float32)[component, None]
         y = torch.from_numpy(self.labels)[count].to(dtype)
-        return PatternPoints(self.normalise(hidden) if normalised else hidden, y)
+        return Points(self.normalise(hidden) if normalised else hidden, y)
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,13 +222,13 @@ class PatternCodes:
         own = (self.codes[:half].double().mean(0) - self.codes[half:].double().mean(0)) / 2
         return torch.cat([own, own.new_zeros(self.n_patterns - len(own))])
 
-    def sample(self, n: int, generator: torch.Generator, dtype: torch.dtype = torch.float32) -> PatternPoints:
+    def sample(self, n: int, generator: torch.Generator, dtype: torch.dtype = torch.float32) -> Points:
         """``n`` points with mean 0 and ``E ||x||^2 = 1``: ``x`` ``(n, n_patterns)``."""
         word = torch.randint(len(self.codes), (n,), generator=generator)
         centred = self.codes - self.codes.mean(0)
         other = torch.randint(2, (n, self.n_patterns - self.codes.shape[1]), generator=generator).to(dtype) - 0.5
         x = torch.cat([centred.to(dtype)[word], other], 1) / self.scale
-        return PatternPoints(x, torch.where(word < len(self.codes) // 2, 1.0, -1.0).to(dtype))
+        return Points(x, torch.where(word < len(self.codes) // 2, 1.0, -1.0).to(dtype))
 
 
 def _binomial(n: int, p: float) -> np.ndarray:

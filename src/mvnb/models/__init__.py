@@ -34,7 +34,7 @@ from mvnb.models.transformer import (
     residual_stream,
     transformer_logits,
 )
-from mvnb.models.two_layer import TwoLayer, TwoLayerObjective
+from mvnb.models.two_layer import TwoLayer, TwoLayerObjective, two_layer_outputs
 from mvnb.models.window_net import WindowNet, WindowObjective, window_jacobian
 
 __all__ = [
@@ -83,5 +83,6 @@ __all__ = [
     "step_keys",
     "stratified_detectors",
     "transformer_logits",
+    "two_layer_outputs",
     "window_jacobian",
 ]

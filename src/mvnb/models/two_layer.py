@@ -28,6 +28,12 @@ class TwoLayer(nn.Module):
         return z.clamp(0, 1 if self.truncated else None) @ self.a
 
 
+def two_layer_outputs(params: dict[str, Tensor], x: Tensor) -> Tensor:
+    """Outputs ``(R, n)`` at ``x`` ``(R, n, dim)`` of a stack of ReLU :class:`TwoLayer`, parameters as for its objective."""
+    hidden = torch.baddbmm(params["b"][:, None], x, params["w"].mT).relu_()
+    return torch.bmm(hidden, params["a"][..., None])[..., 0]
+
+
 class TwoLayerObjective:
     """Logistic or hinge loss of a stack of :class:`TwoLayer`, with its gradient written by hand.
 
