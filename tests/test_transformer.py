@@ -7,7 +7,14 @@ import torch
 from torch.nn import functional as F
 
 from mvnb import training
-from mvnb.models import Transformer, TransformerObjective, initial_parameters, residual_stream, transformer_logits
+from mvnb.models import (
+    AnswerObjective,
+    Transformer,
+    TransformerObjective,
+    initial_parameters,
+    residual_stream,
+    transformer_logits,
+)
 from mvnb.models.transformer import visible
 
 SIZES = {"n_tokens": 11, "length": 7, "dim": 8, "n_layers": 3}
@@ -57,6 +64,26 @@ def test_against_one_query_at_a_time(norm, prefix):
         for s in range(4):
             limit = int(each[r, s]) if prefix == "each" else prefix
             torch.testing.assert_close(logits[r, s], naive(one, x[r, s], limit, 2, norm))
+
+
+@pytest.mark.parametrize("norm", ["pre", "post", "none"])
+@pytest.mark.parametrize("prefix", [0, 3, 7])
+def test_the_last_token_alone_is_the_last_of_all(norm, prefix):
+    params, x = parameters(2), tokens(2)
+    whole = transformer_logits(params, x, prefix, n_heads=2, norm=norm)
+    torch.testing.assert_close(transformer_logits(params, x, prefix, n_heads=2, norm=norm, last=True), whole[:, :, -1:])
+
+
+@pytest.mark.parametrize("norm", ["pre", "none"])
+def test_answers_are_the_weighted_objective_with_one_weight(norm):
+    params, x, answers = parameters(2), tokens(2), tokens(2, seed=3)[..., 0]
+    loss, grads = AnswerObjective(2, norm)(params, x, answers)
+    weights, targets = torch.zeros(2, 4, 7, dtype=torch.float64), torch.zeros(2, 4, 7, dtype=torch.long)
+    weights[..., -1], targets[..., -1] = 1, answers
+    same, expected = TransformerObjective(2, norm)(params, x, targets, weights, torch.full((2, 4), 7))
+    torch.testing.assert_close(loss, same)
+    for k, v in expected.items():
+        torch.testing.assert_close(grads[k], v)
 
 
 def test_nobody_looks_ahead_of_the_mask():
@@ -121,8 +148,8 @@ def test_pre_norm_keeps_the_stream_and_post_norm_normalises_it():
     ("call", "message"),
     [
         (lambda g: Transformer(5, 4, 6, 1, 4, g), "n_heads divide dim"),
-        (lambda g: Transformer(5, 4, 4, 1, 2, g, norm="both"), "'pre' or 'post'"),
-        (lambda g: TransformerObjective(2, "none"), "'pre' or 'post'"),
+        (lambda g: Transformer(5, 4, 4, 1, 2, g, norm="both"), "'post' or 'none'"),
+        (lambda g: TransformerObjective(2, "batch"), "'post' or 'none'"),
         (lambda g: Transformer(5, 4, 4, 1, 2, g)(torch.zeros(1, 5, dtype=torch.long)), "up to 4 tokens"),
     ],
 )

@@ -31,6 +31,7 @@ from mvnb.data.language import (
     ul2_mixture,
 )
 from mvnb.data.mixtures import BlockParity, GaussianMixture, LinearMargin, MultiIndex
+from mvnb.data.modular import ModularSum
 from mvnb.data.multi_view import (
     MultiView,
     Patches,
@@ -61,6 +62,7 @@ __all__ = [
     "Images",
     "LanguageBatch",
     "LinearMargin",
+    "ModularSum",
     "MultiIndex",
     "MultiView",
     "Patches",

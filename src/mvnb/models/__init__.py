@@ -11,6 +11,7 @@ from mvnb.models.mask_reconstruction import (
 )
 from mvnb.models.networks import MLP, MLPObjective, ResidualMLP, ResidualMLPObjective, ResNet18, ResNet20, SmallConvNet
 from mvnb.models.patch_cnn import PatchCNN, PatchObjective, patch_features, patch_logits
+from mvnb.models.polynomial import PolynomialNet, PolynomialObjective, group_norm, neuron_norms, polynomial_logits
 from mvnb.models.relu_patches import (
     ReluPatchObjective,
     compressed_detectors,
@@ -28,6 +29,7 @@ from mvnb.models.soft_threshold import (
     step_keys,
 )
 from mvnb.models.transformer import (
+    AnswerObjective,
     Transformer,
     TransformerObjective,
     initial_parameters,
@@ -39,6 +41,7 @@ from mvnb.models.window_net import WindowNet, WindowObjective, window_jacobian
 
 __all__ = [
     "MLP",
+    "AnswerObjective",
     "AttentionObjective",
     "FineTuneObjective",
     "Growth",
@@ -47,6 +50,8 @@ __all__ = [
     "MaskedAutoencoderObjective",
     "PatchCNN",
     "PatchObjective",
+    "PolynomialNet",
+    "PolynomialObjective",
     "ReluPatchObjective",
     "ResNet18",
     "ResNet20",
@@ -66,12 +71,15 @@ __all__ = [
     "compressed_detectors",
     "dense_detectors",
     "detector_masks",
+    "group_norm",
     "grow",
     "head_objective",
     "initial_parameters",
     "max_read_out",
+    "neuron_norms",
     "patch_features",
     "patch_logits",
+    "polynomial_logits",
     "post_stacking",
     "prompt_moments",
     "relu_logits",

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Params = dict[str, Tensor]
-Norm = Literal["pre", "post"]
+Norm = Literal["pre", "post", "none"]
 LAYER = "layers."
 """Beginning of the names of parameters with a layer axis."""
 
@@ -34,20 +34,39 @@ def normalise(x: Tensor) -> Tensor:
     return F.layer_norm(x, x.shape[-1:], eps=1e-5)
 
 
-def attention(x: Tensor, w_in: Tensor, w_out: Tensor, n_heads: int, length: int, mask: Tensor | None, causal: bool) -> Tensor:
+def attention(
+    x: Tensor,
+    w_in: Tensor,
+    w_out: Tensor,
+    n_heads: int,
+    length: int,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    last: bool = False,
+) -> Tensor:
     """Multi-head softmax attention of a stack.
 
     ``x`` ``(R, n * length, dim)``; ``w_in`` ``(R, dim, 3 dim)`` makes queries, keys and values; ``w_out`` ``(R, dim, dim)``;
-    ``mask`` ``(R * n, 1, length, length)`` as :func:`visible`, used where ``causal`` is false; None lets all see all.
+    ``mask`` ``(R * n, 1, length, length)`` as :func:`visible`, used where ``causal`` is false; None lets all see all. With
+    ``last`` only the last token of each sequence asks, and sees all: ``(R, n, dim)``.
     """
     replicas, points, dim = x.shape
-    parts = torch.bmm(x, w_in).view(replicas * points // length, length, 3, n_heads, dim // n_heads)
+    sequences, size = replicas * points // length, dim // n_heads
+    if last:
+        q = torch.bmm(x[:, length - 1 :: length], w_in[..., :dim]).view(sequences, 1, n_heads, size)
+        k, v = torch.bmm(x, w_in[..., dim:]).view(sequences, length, 2, n_heads, size).unbind(2)
+        # One query a sequence is too little work for a matrix product: element-wise it takes a tenth of the time.
+        p = ((q * k).sum(-1, keepdim=True) / size**0.5).softmax(1)  # (R * n, length, head, 1)
+        return torch.bmm((p * v).sum(1).view(replicas, -1, dim), w_out)
+    parts = torch.bmm(x, w_in).view(sequences, length, 3, n_heads, size)
     q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)  # (R * n, head, length, dim / head)
     seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
     return torch.bmm(seen.transpose(1, 2).reshape(replicas, points, dim), w_out)
 
 
-def residual_stream(params: Params, tokens: Tensor, prefix: Tensor | int = 0, *, n_heads: int, norm: Norm = "pre") -> Tensor:
+def residual_stream(
+    params: Params, tokens: Tensor, prefix: Tensor | int = 0, *, n_heads: int, norm: Norm = "pre", last: bool = False
+) -> Tensor:
     """The residual stream ``(R, n * length, dim)`` behind the last layer; arguments as for :func:`transformer_logits`."""
     x = embed_tokens(params, tokens)
     replicas, n, length = tokens.shape
@@ -58,23 +77,29 @@ def residual_stream(params: Params, tokens: Tensor, prefix: Tensor | int = 0, *,
         causal = prefix <= 1
         mask = None if causal else visible(torch.tensor([[prefix]], device=x.device), length)
     names = sorted(k for k in params if k.startswith(LAYER))
-    before, after = (normalise, nn.Identity()) if norm == "pre" else (nn.Identity(), normalise)
-    for down, out, qkv, up in zip(*(params[k].unbind(1) for k in names)):
-        x = after(x + attention(before(x), qkv, out, n_heads, length, mask, causal))
+    before, after = (normalise if norm == place else nn.Identity() for place in ("pre", "post"))
+    layers = list(zip(*(params[k].unbind(1) for k in names)))
+    for i, (down, out, qkv, up) in enumerate(layers):
+        only = last and i == len(layers) - 1  # nobody reads what the other tokens would write here
+        read = attention(before(x), qkv, out, n_heads, length, mask, causal, only)
+        x = after((x[:, length - 1 :: length] if only else x) + read)
         x = after(x + torch.bmm(F.relu(torch.bmm(before(x), up)), down))
     return x
 
 
-def transformer_logits(params: Params, tokens: Tensor, prefix: Tensor | int = 0, *, n_heads: int, norm: Norm = "pre") -> Tensor:
+def transformer_logits(
+    params: Params, tokens: Tensor, prefix: Tensor | int = 0, *, n_heads: int, norm: Norm = "pre", last: bool = False
+) -> Tensor:
     """Logits ``(R, n, length, vocabulary)`` of a stack of Transformers for ``tokens`` ``(R, n, length)``.
 
     ``prefix`` as in :func:`visible`: one number for all, or ``(R, n)``. ``norm="pre"`` normalises what a block reads, and what
-    the output matrix reads; ``"post"`` what a block leaves on the residual stream. The network's sizes are those of ``params``;
-    see :class:`Transformer`.
+    the output matrix reads; ``"post"`` what a block leaves on the residual stream; ``"none"`` nothing. With ``last`` the
+    logits ``(R, n, 1, vocabulary)`` are those of the last token, and nothing is computed that they do not need. The network's
+    sizes are those of ``params``, at least one layer with ``last``; see :class:`Transformer`.
     """
-    x = residual_stream(params, tokens, prefix, n_heads=n_heads, norm=norm)
+    x = residual_stream(params, tokens, prefix, n_heads=n_heads, norm=norm, last=last)
     x = normalise(x) if norm == "pre" else x
-    return torch.bmm(x, params["head"]).view(*tokens.shape, -1)
+    return torch.bmm(x, params["head"]).view(*tokens.shape[:2], 1 if last else tokens.shape[2], -1)
 
 
 def embed_tokens(params: Params, tokens: Tensor) -> Tensor:
@@ -122,7 +147,7 @@ class Transformer(nn.Module):
 
     Called with tokens ``(n, length)`` it returns logits ``(n, length, n_tokens)``. ``prefix`` chooses the mask, see
     :func:`visible`: 0 causal (the default), ``length`` bidirectional, a tensor ``(n,)`` a prefix a sequence. ``norm`` is
-    ``"pre"`` (Xiong et al. 2020) or ``"post"`` (Vaswani et al. 2017). The parameters are those of
+    ``"pre"`` (Xiong et al. 2020), ``"post"`` (Vaswani et al. 2017) or ``"none"``. The parameters are those of
     :func:`initial_parameters`, so a stack of Transformers is ``training.stack_modules([...])`` and is trained by
     :class:`TransformerObjective`.
 
@@ -182,7 +207,25 @@ class TransformerObjective:
         return losses.detach(), dict(zip(leaves, torch.autograd.grad(losses.sum(), list(leaves.values()))))
 
 
+class AnswerObjective:
+    """Cross-entropy of a stack of Transformers that answer with the last token, and its gradient.
+
+    An objective for :func:`mvnb.training.fit`. Called with ``params`` (names as in :class:`Transformer`, replica axis first),
+    tokens ``(R, n, length)`` and answers ``(R, n)``; all tokens see all. ``n_heads`` and ``norm`` as there.
+    """
+
+    def __init__(self, n_heads: int, norm: Norm = "pre"):
+        self.n_heads, self.norm = n_heads, _check_norm(norm)
+
+    def __call__(self, params: Params, tokens: Tensor, answers: Tensor) -> tuple[Tensor, Params]:
+        leaves = {k: v.detach().requires_grad_() for k, v in params.items()}
+        logits = transformer_logits(leaves, tokens, tokens.shape[-1], n_heads=self.n_heads, norm=self.norm, last=True)
+        each = F.cross_entropy(logits.flatten(0, 2), answers.flatten(), reduction="none")
+        losses = each.view(len(tokens), -1).mean(1)
+        return losses.detach(), dict(zip(leaves, torch.autograd.grad(losses.sum(), list(leaves.values()))))
+
+
 def _check_norm(norm: str) -> str:
-    if norm not in ("pre", "post"):
-        raise ValueError(f"norm must be 'pre' or 'post', got {norm!r}")
+    if norm not in ("pre", "post", "none"):
+        raise ValueError(f"norm must be 'pre', 'post' or 'none', got {norm!r}")
     return norm
