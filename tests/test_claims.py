@@ -113,3 +113,12 @@ def test_the_terminal_table_counts_the_verdicts():
     text = claims.table(made.rows)
     assert "1 of 2 claims hold" in text and "does not hold" in text and "0.123 " in text
     assert "0 of 0" in claims.table([])
+
+
+def test_a_claim_that_was_not_run_counts_neither_way():
+    made = ledger()
+    made.record("absent-claim", **(CLAIM | {"holds": None, "measured": None, "reason": "no weights"}))
+    shown = bundle(made)
+    assert "1 of 1 claims hold, 1 not run" in shown["text/plain"] and "not run" in claims.table(made.rows)
+    assert 'class="verdict absent"' in shown["text/html"] and "no weights" in shown["text/html"]
+    assert json.loads(json.dumps(shown[claims.MIME]))[1]["holds"] is None

@@ -70,7 +70,7 @@ class ScoreboardDirective(SphinxDirective):
 
 class Totals(ScoreboardDirective):
     def run(self):
-        rows = [row for chapter in self.rows().values() for row in chapter]
+        rows = [row for chapter in self.rows().values() for row in chapter if row["holds"] is not None]
         held = Counter(row["kind"] for row in rows if row["holds"])
         made = Counter(row["kind"] for row in rows)
         body = []
@@ -98,8 +98,9 @@ class Scoreboard(ScoreboardDirective):
 
     def cells(self, path: Path, row: dict) -> list[list[nodes.Node]]:
         claim = self.link(row["says"], f"{self.page(path)}#claim-{row['id']}")
-        mark = "✓" if row["holds"] else "✗"
-        judged = nodes.inline("", f"{mark} {claims.verdict(row)}", classes=["holds" if row["holds"] else "fails"])
+        mark = {True: "✓", False: "✗", None: "–"}[row["holds"]]
+        style = {True: "holds", False: "fails", None: "absent"}[row["holds"]]
+        judged = nodes.inline("", f"{mark} {claims.verdict(row)}", classes=[style])
         note = [judged]
         if row.get("reason") and not row["holds"]:
             note.append(nodes.Text(f": {row['reason']}"))

@@ -43,11 +43,11 @@ class Ledger:
         source: str,
         says: str,
         kind: str,
-        measured: float,
+        measured: float | None,
         uncertainty: float | None = None,
         paper: float | str | None = None,
         unit: str = "",
-        holds: bool,
+        holds: bool | None,
         criterion: str,
         reason: str = "",
     ) -> None:
@@ -69,10 +69,11 @@ class Ledger:
         paper
             The number printed in the paper, if it prints one (text for a bound or a range).
         holds, criterion
-            The verdict, and in words the condition that decided it. The criterion is fixed before the run: it must not
+            The verdict, and in words the condition that decided it; None where what the claim needs is not installed: such a
+            claim is shown as not run, and counts neither way. The criterion is fixed before the run: it must not
             contain measured values, because it is what re-runs are compared by.
         reason
-            Why the claim does not hold, where that is known; shown only when it does not.
+            Why the claim does not hold or was not run, where that is known; shown only then.
 
         Raises
         ------
@@ -92,11 +93,11 @@ class Ledger:
                 "source": source,
                 "says": says,
                 "kind": kind,
-                "measured": _rounded(measured),
+                "measured": None if measured is None else _rounded(measured),
                 "uncertainty": None if uncertainty is None else _rounded(uncertainty),
                 "paper": paper if paper is None or isinstance(paper, str) else _rounded(paper),
                 "unit": unit,
-                "holds": bool(holds),
+                "holds": None if holds is None else bool(holds),
                 "criterion": criterion,
                 "reason": reason,
             }
@@ -165,12 +166,14 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
 
 def verdict(row: dict[str, Any]) -> str:
     """The verdict of a row in words."""
-    return "holds" if row["holds"] else "does not hold"
+    return {True: "holds", False: "does not hold", None: "not run"}[row["holds"]]
 
 
 def tally(rows: Sequence[dict[str, Any]]) -> str:
     """How many of the rows hold, as a sentence fragment."""
-    return f"{sum(row['holds'] for row in rows)} of {len(rows)} claims hold"
+    run = [row["holds"] for row in rows if row["holds"] is not None]
+    rest = f", {len(rows) - len(run)} not run" if len(run) < len(rows) else ""
+    return f"{sum(run)} of {len(run)} claims hold{rest}"
 
 
 def _rounded(value: Any) -> float | None:
@@ -186,6 +189,8 @@ def number(value: float | None, digits: int = 3) -> str:
 
 def measured(row: dict[str, Any]) -> str:
     """What was measured, with its half-width and unit."""
+    if row["holds"] is None:
+        return "–"
     text = number(row["measured"])
     if row["uncertainty"] is not None:
         text += f" ± {number(row['uncertainty'], 2)}"
@@ -217,7 +222,7 @@ def _html(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _html_row(row: dict[str, Any]) -> str:
-    word, symbol, style = ("holds", "✓", "holds") if row["holds"] else ("does not hold", "✗", "fails")
+    symbol, style = {True: ("✓", "holds"), False: ("✗", "fails"), None: ("–", "absent")}[row["holds"]]
     reason = f'<br><span class="reason">{escape(row["reason"])}</span>' if row["reason"] and not row["holds"] else ""
     cells = (
         escape(row["source"]),
@@ -225,7 +230,7 @@ def _html_row(row: dict[str, Any]) -> str:
         escape(paper(row)),
         escape(measured(row)),
         escape(row["criterion"]),
-        f'<span class="verdict {style}"><span aria-hidden="true">{symbol}</span> {word}</span>{reason}',
+        f'<span class="verdict {style}"><span aria-hidden="true">{symbol}</span> {verdict(row)}</span>{reason}',
     )
     data = "".join(f"<td>{cell}</td>" for cell in cells)
     return f'<tr id="claim-{row["id"]}"><th scope="row">{escape(row["says"])}</th>{data}</tr>'

@@ -104,7 +104,7 @@ def show_claims(chapter: SomeChapters = None, format: Annotated[Format, typer.Op
     """Print the claims of the committed notebooks; exit status 1 when one does not hold."""
     rows = [row for found in _chosen(chapter) for row in _committed(found)]
     print(json.dumps(rows, indent=1, ensure_ascii=False) if format is Format.json else claims.table(rows))
-    return 0 if all(row["holds"] for row in rows) else 1
+    return 1 if any(row["holds"] is False for row in rows) else 0
 
 
 @app.command()
@@ -169,7 +169,8 @@ def _outcome(result: chapters.Execution) -> str:
 
 
 def _fraction(rows) -> str:
-    return f"{sum(row['holds'] for row in rows)}/{len(rows)}"
+    run = [row["holds"] for row in rows if row["holds"] is not None]
+    return f"{sum(run)}/{len(run)}"
 
 
 def _print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
