@@ -13,6 +13,7 @@ from mvnb.data.decision_lists import DecisionLists, Sequences
 from mvnb.data.dictionary import DictionaryData, PatternCodes
 from mvnb.data.features import orthonormal_features
 from mvnb.data.hierarchical import HierarchicalMultiView, HierarchicalPatches
+from mvnb.data.icl_regression import InContextRegression, Prompts
 from mvnb.data.images import DATASETS, Images, load_images
 from mvnb.data.label_functions import (
     cluster_within,
@@ -43,6 +44,7 @@ from mvnb.data.multi_view import (
     place,
     random_positions,
 )
+from mvnb.data.sentiment import SENTIMENT_SETS, Rated, load_sentiment
 from mvnb.data.signal_in_noise import SignalInNoise, SignalPoints
 from mvnb.data.sparse_multi_view import SparseMultiView, SparsePatches
 from mvnb.data.text import Text, load_text, structure_targets
@@ -52,6 +54,7 @@ __all__ = [
     "DATASETS",
     "LANGUAGE_OBJECTIVES",
     "PLACEMENTS",
+    "SENTIMENT_SETS",
     "BlockParity",
     "ConcatenatedViews",
     "DecisionLists",
@@ -60,6 +63,7 @@ __all__ = [
     "HierarchicalMultiView",
     "HierarchicalPatches",
     "Images",
+    "InContextRegression",
     "LanguageBatch",
     "LinearMargin",
     "ModularSum",
@@ -68,7 +72,9 @@ __all__ = [
     "Patches",
     "PatternCodes",
     "Points",
+    "Prompts",
     "PrototypeMixture",
+    "Rated",
     "Sequences",
     "SignalInNoise",
     "SignalPoints",
@@ -89,6 +95,7 @@ __all__ = [
     "hierarchy_level",
     "keep_feature",
     "load_images",
+    "load_sentiment",
     "load_text",
     "masked_lm",
     "orthonormal_features",

