@@ -615,7 +615,7 @@ ledger.record(
 # %% tags=["remove-cell"]
 wide_gap = good[True][..., 0].mean(1)
 slope = stats.power_law_fit(mp, wide_gap).slope
-a_max, head = 1 / kink, math.sqrt(n_clusters) / kink
+a_max = 1 / kink
 with np.errstate(divide="ignore"):
     bound = n_clusters * a_max * x_norm * (mp**-0.25 + math.sqrt(2 * gamma))
 ledger.record(
@@ -658,6 +658,22 @@ ledger.record(
 )
 
 # %% tags=["remove-cell"]
+# Lemma 3.14 gives a neuron of the set j the weight a* b* / (|set| b) = 2 / |set|.
+with np.errstate(divide="ignore"):
+    length = 2 * np.sqrt((1 / good[True][..., 3:]).sum(-1)).mean(1) * mp**0.25
+ledger.record(
+    "good-network-read-out",
+    source="Lemma 3.14",
+    says="Its read-out is as short as the lemma says, of the order of (mp)^(-1/4)",
+    kind="scaled",
+    measured=length[1:].max() / length[1:].min(),
+    paper="O(1)",
+    unit="largest over smallest |a| (mp)^(1/4)",
+    holds=bool(length[1:].max() < 2 * length[1:].min()),
+    criterion="less than 2 over all widths but the smallest",
+)
+
+# %% tags=["remove-cell"]
 ours = good[False][-1]
 ledger.record(
     "half-the-exponent",
@@ -673,7 +689,7 @@ ledger.record(
 )
 
 # %% [markdown]
-# The left panel is a coin: the sign of $a^{(0)}$. On the right the explicit networks use about $r\sqrt{mp}$ neurons, and a third of that. Their distances lie two orders of magnitude below the bound {eq}`eq-09-good`, which allows every neuron of $\Lambda_j$ to be wrong in the same direction and the data to lie in that direction, too. (Widths at which some $\Lambda_j$ is empty are left out.) What would the theorem ask for? For an excess of $\epsilon=0.1$ in this world:
+# The left panel is a coin: the sign of $a^{(0)}$. On the right the explicit networks use about $r\sqrt{mp}$ neurons, and less than half of that. Their distances lie about two orders of magnitude below the bound {eq}`eq-09-good`, which allows every neuron of $\Lambda_j$ to be wrong in the same direction and the data to lie in that direction, too. (Widths at which some $\Lambda_j$ is empty are left out.) What would the theorem ask for? For an excess of $\epsilon=0.1$ in this world:
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -1422,7 +1438,7 @@ ledger.record(
 # %%
 blocks3, levels = (
     BlockParity(24, 5, 3, 0.1, 0.1),
-    np.array([-2, -1.5, -1, -0.5, 1, 1.5]),
+    np.array([-2, -1.5, -1, -0.5, 0.5, 1, 1.5, 2]),
 )
 x, y = blocks3.sample(check_points, judge())
 signed = y[:, None] * x @ blocks3.features.float().T
@@ -1448,9 +1464,9 @@ ax.set(xlabel="threshold, in root mean squares of $\\langle w, x\\rangle$")
 ax.set(ylabel="largest cosine", title="Single features need positive thresholds")
 figures.show(
     fig,
-    alt="Boxes of the largest cosine with a feature over six thresholds. At the four "
+    alt="Boxes of the largest cosine with a feature over eight thresholds. At the four "
     "negative ones all lie below a line at 0.82 and sink to a dashed line at 0.58; at "
-    "the positive ones they reach one.",
+    "the positive ones they reach nearly one.",
 )
 
 # %% tags=["remove-cell"]
@@ -1728,49 +1744,60 @@ fitness = cosine - 0.5 * (3 * w1["w"].norm(dim=-1, keepdim=True) - 1).abs()
 fitness = fitness.masked_fill((start["b"] > 0)[..., None], -9)  # thresholds > 0
 reset = {**start, "a": torch.zeros_like(start["a"])}
 test = ticket_world.sample(2 * n_test, judge())
-tickets = {}
+
 
 # %%
-for u in (1, 4):
+def race(arms, steps, step, frozen=()):
+    """Errors (look, run) of sub-networks, all trained on the same fresh points."""
+    streams = training.generators(seed + 50, ticket_runs)
+    fresh = training.Fresh(ticket_world.sample, 128, streams, device=device)
+    joined = {k: torch.cat([one[k] for one in arms.values()]) for k in w1}
+
+    def same_for_all(t):
+        x, y = fresh(t)
+        return x.repeat(len(arms), 1, 1), y.repeat(len(arms), 1)
+
+    looks = range(0, steps + 1, 25)
+    log = learn(joined, same_for_all, steps, step, test, frozen, looks).log["error"]
+    return dict(zip(arms, log.chunk(len(arms), 1)))
+
+
+shuffled = torch.stack(
+    [torch.randperm(400, generator=g) for g in training.generators(seed, ticket_runs)]
+)
+tickets = {}
+for u in (1, 2, 4):
     best = fitness.topk(u, 1).indices.flatten(1)
-    shuffled = [torch.randperm(400, generator=g) for g in training.generators(seed, 99)]
-    other = torch.stack(shuffled[:ticket_runs])[:, : 4 * u]
+    arms = {"ticket": pick(w1, best), "random": pick(w1, shuffled[:, : 4 * u])}
+    arms["reset"] = pick(reset, best)
     for frozen in ((), ("w",)):
-        kinds_of = {"ticket": pick(w1, best), "random": pick(w1, other)}
-        for name, params in (kinds_of | {"reset": pick(reset, best)}).items():
-            streams = training.generators(seed + 50, ticket_runs)
-            fresh = training.Fresh(ticket_world.sample, 128, streams, device=device)
-            looks = range(0, ticket_steps + 1, 25)
-            run = learn(params, fresh, ticket_steps, 0.05, test, frozen, looks)
-            tickets[u, bool(frozen), name] = run.log["error"]
-streams = training.generators(seed + 50, ticket_runs)
-fresh = training.Fresh(ticket_world.sample, 128, streams, device=device)
-full = learn(w1, fresh, 50, 0.02, test, ("w",), range(0, 51, 25)).log["error"]
+        tickets[u, bool(frozen)] = race(arms, ticket_steps, 0.05, frozen)
+full = race({"full": w1}, 50, 0.02, ("w",))["full"]
 
 # %% tags=["hide-input"]
-fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.0), sharey=True)
+fig, axes = plt.subplots(1, 3, figsize=(7.5, 2.8), sharey=True)
 steps = np.arange(0, ticket_steps + 1, 25)
 tones = {"ticket": NET, "random": RANDOM, "reset": ORANGE}
-for ax, u in zip(axes, (1, 4)):
+for ax, u in zip(axes, (1, 2, 4)):
     for name, color in tones.items():
-        log = tickets[u, True, name]
+        log = tickets[u, True][name]
         ax.plot(steps, log, color=color, lw=0.7, alpha=0.5)
         ax.plot(steps, log.mean(1), color=color, lw=2.2, label=name)
     ax.set(xlabel="step", title=f"{4 * u} of 400 neurons", ylim=(-0.02, 1.02))
 axes[0].set_ylabel("test error")
-axes[1].legend()
+axes[2].legend()
 figures.show(
     fig,
     title="Four neurons win, if they are the right ones, after the first step",
     alt="Test errors over steps with frozen first layers. The ticket drops to zero at "
-    "once; random neurons stay high with four and come down with sixteen; the reset "
-    "ticket stays high.",
+    "once, with four, eight or sixteen neurons; random neurons stay high with four "
+    "and come down the further the more there are; the reset ticket stays high.",
 )
 
 
 # %% tags=["remove-cell"]
 def success(u, frozen, name):
-    return (tickets[u, frozen, name][-1] < 0.05).double().mean().item()
+    return (tickets[u, frozen][name][-1] < 0.05).double().mean().item()
 
 
 ledger.record(
@@ -1797,7 +1824,20 @@ ledger.record(
 )
 
 # %% tags=["remove-cell"]
-early = (tickets[1, True, "ticket"][1] < 0.05).double().mean().item()
+more = [[success(u, True, name) for u in (2, 4)] for name in ("ticket", "reset")]
+ledger.record(
+    "larger-tickets",
+    source="Proposition B.1",
+    says="So do two and four neurons of each cluster; reset, they do not",
+    kind="scaled",
+    measured=min(more[0]),
+    unit="share of runs below 5% error, first layer frozen, the lesser of two sizes",
+    holds=min(more[0]) >= 0.75 and max(more[1]) <= 0.4,
+    criterion=">= 3/4 of runs for both sizes; <= 0.4 for reset ones",
+)
+
+# %% tags=["remove-cell"]
+early = (tickets[1, True]["ticket"][1] < 0.05).double().mean().item()
 ledger.record(
     "tickets-are-as-fast",
     source="Proposition B.1",
@@ -1810,6 +1850,8 @@ ledger.record(
 )
 
 # %% [markdown]
+# Drawn are the runs with a frozen first layer, where the difference is largest. If the first layer is trained as well, eight random neurons mostly do as well as eight chosen ones, and with sixteen even the reset ones come down: where there are many more neurons than clusters, a ticket is a matter of speed.
+#
 # ### Simple things first
 #
 # The theorem's time grows with the size $r$ of the comparison network, so a network must match the best *small* combination of gradient features before the best large one. Three exclusive-or problems in orthogonal planes, with masses 0.60, 0.28 and 0.12. Rare planes are at a double disadvantage: their push is weaker, and fewer neurons are aligned with them. *Prediction:* they are learned in the order of their masses, and the third is still at chance when the first is done.
@@ -1891,7 +1933,7 @@ ledger.record(
 # (09-held-up)=
 # ## What held up
 #
-# All experiments are ours, and so are their sizes, step sizes and thresholds; they were set on pilot runs with the seeds 1000 to 1004, and the criteria were fixed before the runs that judge. One choice was changed by these: tickets were at first picked almost by direction alone, and with seed 1013 three of eight of them had a kink beyond its cluster and failed; they are now picked by direction and length, as {prf:ref}`lem-09-good` has it. (The cells that record the claims are left out of the page; they are in the notebook.)
+# All experiments are ours, and so are their sizes, step sizes and thresholds; they were set on pilot runs with the seeds 1000 to 1004, and the criteria were fixed before the runs that judge. Three claims were added later, with criteria from the same pilot seeds: the length of the explicit read-out, larger tickets, and more thresholds for parities. One choice was changed by the runs that judge: tickets were at first picked almost by direction alone, and with seed 1013 three of eight of them had a kink beyond its cluster and failed; they are now picked by direction and length, as {prf:ref}`lem-09-good` has it. (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -1903,6 +1945,14 @@ ledger.show()
 # **Holds, and is loose.** A width of $10^{13}$ where hundreds of neurons do, a rate of $n^{-1/3}$ where $n^{-1/2}$ is seen, odds that fall with $d$ where they are constant. Half of the exponent of the width can be removed ({prf:ref}`prop-09-half`).
 #
 # **Does not hold as printed.** Five rows. $\mathbb E[y\mathbf x]$ is not zero for structured parities, so that negative thresholds do not carry single features when there are three blocks; the theorem is saved by writing the ground truth with positive thresholds. The loss of the mixtures' ground truth has an exponent that is too good by a factor of two. Most sure neurons of exclusive-or are outside the cone that the thesis computes, because a term of the other clusters is lost; the odds of {prf:ref}`prop-09-odds` replace it. And the separation from kernels for exclusive-or is stated where there is none; it is real in another regime. See the [errata page](../book/errata.md).
+#
+# **Further slips.** The errata page has each with what was printed, what holds and a check.
+#
+# - Bounds: the factor $\sqrt d$ of $B_{x1}$ is lost in Theorem 3.18 (B.338), the neurons of the ground truth are counted as $r$ in Theorem 3.22 (B.477), the norm of its coefficients is $\sqrt{6rk(k+1)}$, a factor $(1+\sigma_B)^4$ is missing in the width of Theorem B.42, and a square in (B.104).
+# - Assumptions: $\ell(0)=1$ and Lipschitz constant 1 exclude the logistic loss; hinge losses are not smooth (Theorems 3.4, B.56); normal inputs are not bounded; the sign of a threshold 0 is undefined in (3.7), where the ground truths of linear data and of parities have such thresholds; covariances $\sigma_jI$ are $\sigma_j^2I$, and masses are joint.
+# - Uniform parities: a lost $\frac12$ and the wrong coefficient off $\mathbf A$ in Lemma B.63; signs and exponents around (B.553) to (B.557), and a binomial in (B.480).
+# - Algorithms: $1/t$ for $1/L$ (Theorem 3.4); two different starts and an $\mathbf a^{(1)}$ that is not zero in Algorithm 6; the affine part that Algorithm 7 takes away is not given back.
+# - Tails: $\boldsymbol\mu_2$ for $\boldsymbol\mu_3$ (Lemma B.38), a condition $z\ge0$ (Lemma B.74), a factor $x$ (B.594).
 #
 # **Not what the theorem is about.** Its first step uses the population gradient or $n\propto m^3$ points, and its width is polynomial of a high order. Our runs show that the mechanism works at sizes to which the theorem does not apply, which is encouraging but is not a confirmation of the bounds. Reading out by a solver (parities) and by ridge regression (multi-index) replaces many small steps of the convex stage.
 #
@@ -1916,6 +1966,7 @@ ledger.show()
 # |---|---|---|
 # | Assumption 3.15 to the letter, $d\ge16\tau\log d$ with $\tau\ge8$ | $d\gtrsim900$, and $p$ of order $d^{-\Theta(\tau)}$: no neuron is ever sure | not offered |
 # | Exclusive-or against kernels at $d=128$ and more | a kernel matrix of 4,096 points takes 10 s a run | `mvnb run 09 -p compare_dims='[32,64,128]'` |
+# | Three planes until the last is learned | thousands of steps | `mvnb run 09 -p bias_steps=4000` |
 # | The good network at $m=10^6$ | memory | `mvnb run 09 -p widths='[6400,102400,1000000]'` |
 # | Uniform parity, $d=21$, $k=4$, and $k=6$ | two million points and 128 neurons are 2 GB; $k=6$ needs more than $10^8$ samples | `mvnb run 09 -p uniform_dim=17 -p uniform_sizes='[1000000,4000000]'` for $d=17$ |
 # | The $\ell_\infty$ analysis of uniform parities (Theorem B.65) | its rate $k^2\sqrt{d\log d}/(d-k)$ is above 1 for all $d$ below 1,000 at $k=4$ | not offered |

@@ -249,3 +249,28 @@ def test_tickets_are_the_aligned_neurons_after_the_step(page):
     reset = {**start, "a": torch.zeros_like(start["a"])}
     assert success(page["pick"](w1, best)) >= 0.75
     assert max(success(page["pick"](w1, other)), success(page["pick"](reset, best))) <= 0.4
+    larger = fitness.topk(2, 1).indices.flatten(1)
+    assert success(page["pick"](w1, larger)) >= 0.75 and success(page["pick"](reset, larger)) <= 0.4
+    backwards = (-fitness).topk(2, 1).indices.flatten(1)
+    assert not success(page["pick"](w1, backwards)) >= 0.75
+
+
+def test_networks_of_a_race_see_the_same_points(page):
+    """Each arm ends as it would alone."""
+    world = GaussianMixture.xor(16, 6.0)
+    arms = [page["symmetric_start"](3, 16, training.generators(k, 2), 1.0, 1 / 9) for k in (0, 9)]
+    common = {"seed": 0, "ticket_runs": 2, "ticket_world": world, "test": world.sample(500, generator(9)), "w1": arms[0]}
+    page["race"].__globals__.update(common, device=torch.device("cpu"))
+    both = page["race"](dict(zip("ab", arms)), 25, 0.05)
+    alone = page["race"]({"b": arms[1]}, 25, 0.05)
+    assert torch.equal(both["b"], alone["b"]) and not torch.equal(both["a"], both["b"])
+
+
+def test_a_read_out_on_sets_of_one_size_is_not_as_short_as_the_lemma_says():
+    mp = 0.0355 * np.array([1600, 6400, 25600])
+
+    def holds(sizes):
+        length = 2 * np.sqrt(4 / sizes) * mp**0.25
+        return length.max() < 2 * length.min()
+
+    assert holds(np.sqrt(mp)) and not holds(np.full(3, 10.0)) and not holds(mp)
