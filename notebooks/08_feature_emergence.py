@@ -45,14 +45,18 @@ small_pairs = 50  # pairs of neurons in the variations (8 or more)
 variation_replicas = 2  # runs of each variation (2 or more, at most replicas)
 variation_steps = 250  # steps in the variations (10 or more)
 law_replicas = 8  # runs of the law of noise and signal (2 or more)
+law_points = 10000  # points of its largest sample (1000 or more)
 gaussian_points = 10000  # points of the Gaussian clusters
 gaussian_epochs = 10  # passes over them; three times as many for 32 clusters
 dataset = "mnist5k"  # real images: any name that mvnb.data.load_images knows
 image_steps = 100  # steps of the two-layer network on images
 filter_steps = 100  # steps of the convolutional network (50 or more)
 teacher_epochs = 15  # passes of teachers and students over the images
+teacher_width = 9  # hidden units of the teacher (1 or more)
+student_widths = []  # students of injected inputs alone, Figure A.22 (list of widths)
 
 # %% tags=["hide-input"]
+import math
 from itertools import product
 
 import matplotlib.pyplot as plt
@@ -79,15 +83,15 @@ ledger = claims.Ledger("08_feature_emergence")
 device = training.pick_device(device)
 print(f"device: {device.type}")
 # What may be wrong with the parameters shows here, before anything is trained.
-few = (tangent_replicas, variation_replicas)
-if min(replicas, law_replicas, *few) < 2 or max(few) > replicas:
+parts = (tangent_replicas, variation_replicas)
+if min(replicas, law_replicas, *parts) < 2 or max(parts) > replicas:
     raise ValueError("replicas must be at least 2, those of parts at most all")
 if min(n_pairs, small_pairs) < 8 or min(steps, variation_steps) < 10:
     raise ValueError("n_pairs must be at least 8, and steps at least 10")
 if n_patterns <= 30 or ambient < n_patterns:
     raise ValueError("need n_patterns > 30 and ambient >= n_patterns")
-if min(n_train, n_test) < 1000 or batch > n_train // 5:
-    raise ValueError("need n_train, n_test >= 1000 and batch <= n_train / 5")
+if min(n_train, n_test, law_points) < 1000 or batch > n_train // 5:
+    raise ValueError("need n_train, n_test, law_points >= 1000, batch <= n_train / 5")
 if filter_steps < 50:
     raise ValueError(f"filter_steps must be at least 50, got {filter_steps}")
 world = DictionaryData.parity(n_patterns, n_relevant)
@@ -371,6 +375,9 @@ beta = theory.smoothed_gate(once["b"], noise)
 rest = twice["w"] / once["a"][..., None] - beta[..., None] * hebb[:, None]
 reach = (x @ once["w"].mT).abs().amax(1)
 bound = reach * x.norm(dim=-1).mean(1, keepdim=True) / (np.sqrt(2 * np.pi) * noise)
+inside = theory.smoothed_clip(x @ once["w"].mT + once["b"][:, None], noise)
+margin = y * (inside @ once["a"][..., None])[..., 0]
+print("all margins below 1 after the first step:", bool((margin < 1).all()))
 print("remainder within the bound:", bool((rest.norm(dim=-1) <= bound + 1e-15).all()))
 print("bound, relative to beta |E[yx]|, below 1e-4:", end=" ")
 print(bool((bound < 1e-4 * beta * hebb.norm(dim=-1, keepdim=True)).all()))
@@ -411,7 +418,7 @@ for labels in (world.labels, [-1, -1, -1, 1, 1, 1], [-1, 1, 1, -1, -1, 1]):
 # No point reaches a kink: $\sigma(\langle w_i,x\rangle+b_i)$ is 0 for $b_i<0$, $\langle w_i,x\rangle+b_i$ for $0<b_i<1$, and 1 for $b_i>1$.
 # ```
 #
-# After the first step, weights are of size $10^{-8}$ and biases of size $\frac1{k^2}$, so the condition holds. In exact arithmetic the best that can be done with these features is then a threshold on the count, if the direction is right: *27/32, not 52 %, and not 100 %*. In float32 it is worse: adding $10^{-9}$ to a bias of 0.04 changes nothing at all, and features are constant. All that is missing is *scale*. Multiply $w_i$ until it is of the size of the biases, which changes no direction, and kinks fall between the counts.
+# After the first step, weights are of size $10^{-8}$ and biases of size $\frac1{k^2}$, so the condition holds. In exact arithmetic the best that can be done with these features is then a threshold on the count, if the direction is right: *27/32, not 52 %, and not 100 %*. A classifier that takes the features as they are does not even get that far: an activation is 0.04 with a variation of $10^{-8}$ on top, and features that are constant up to a relative $10^{-6}$ are constants for any descent of reasonable length, in any precision. All that is missing is *scale*. Multiply $w_i$ until it is of the size of the biases, which changes no direction, and kinks fall between the counts.
 #
 # ## The derivation, V: what fixed features cannot do
 #
@@ -443,7 +450,7 @@ for labels in (world.labels, [-1, -1, -1, 1, 1, 1], [-1, 1, 1, -1, -1, 1]):
 # A statistical-query algorithm that learns the parities of uniform inputs to error below $\frac12-\binom Dk^{-3}$ needs at least $\frac12\binom Dk^{1/3}$ queries, or queries of a tolerance below the inverse of that.
 # ```
 #
-# It follows from {cite:t}`blum1994weakly`, because $\binom Dk$ parities are pairwise uncorrelated. A gradient on a sample is a batch of statistical queries. At $D=100$ and $k=5$ the bound is 211 queries, which is nothing; at $k=21$ it is $10^{7}$.
+# It follows from {cite:t}`blum1994weakly`, because $\binom Dk$ parities are pairwise uncorrelated. A gradient on a sample is a batch of statistical queries. At $D=100$ and $k=5$ the bound is 211 queries, which is nothing; at $k=21$ it is $6\cdot10^6$.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -598,6 +605,21 @@ ledger.record(
     holds=mean - half >= 0.99,
     criterion=">= 0.99, lower end of the interval over replicas",
 )
+
+# %% tags=["remove-cell"]
+mean, half = spread[1]
+ledger.record(
+    "one-step-turns-neurons",
+    source="Figure 2.2, Lemmas A.9-A.12",
+    says="One step turns neurons to the relevant patterns, from no direction at all",
+    kind="scaled",
+    measured=mean,
+    uncertainty=half,
+    paper="a picture",
+    unit="median |cosine|",
+    holds=mean - half >= 0.9 and medians[0].max().item() < 0.3,
+    criterion=">= 0.9, lower end of the interval; < 0.3 at the start in every run",
+)
 ledger.record(
     "output-sign-decides-the-cluster",
     source="Figure 2.2",
@@ -630,7 +652,7 @@ ledger.record(
 # How clean are the two gradients? *Prediction:* {eq}`eq-08-noise`, with no free constant, for $n$ from a few hundred to all points.
 
 # %%
-sizes = [500, 1000, 2000, 5000, 10000]
+sizes = [law_points // part for part in (20, 10, 5, 2, 1)]
 runs = streams(11, law_replicas)
 x, y = draw(world, sizes[-1], runs)
 ratios = []  # (size, step, replica)
@@ -711,10 +733,10 @@ ledger.record(
 # - *Network*: two steps, then the classifier stage on all parameters.
 # - *Two steps*, *one step*: features frozen there, then $a$ alone.
 # - *Random features*: frozen at the start.
-# - *Tangent kernel*: the network linearised at its start, all of whose $2m(D+2)$ features are trained.
+# - *Tangent kernel*: the network linearised at its start, with all its features trained. There are $2m(D+2)$ of them, but those of the second neuron of a pair are those of the first, or minus them, so that half are enough.
 # - *Network on uniform inputs*: the same labels without structure.
 #
-# In the last stage the thesis's step size is for proofs: it needs $T\sim m^{4/3}$ steps and more, and in pilot runs of 600 steps it reached the threshold plateau of 0.84. We use Adam with a step that falls linearly to 0, and in units: a step moves features by a few percent of their size at most (the thesis's third stage hardly moves them, either), and output weights in proportion to the inverse of that size.
+# In the last stage the thesis's step size $k^2/(Tm^{1/3})$ is for proofs, and so small that *we predict* it to stop at the threshold plateau of 0.84 (a run with it is below). We use Adam with a step that falls linearly to 0, and in units: a step moves features by a few percent of their size at most (the thesis's third stage hardly moves them, either), and output weights in proportion to the inverse of that size.
 
 
 # %%
@@ -826,9 +848,9 @@ def tangent_objective(params, x, y, gate, hidden):
 
 
 # %%
-def train_tangent(start, train, test, steps, size=0.005, count=tangent_replicas):
+def train_tangent(half, train, test, steps, size=0.01, count=tangent_replicas):
     """The tangent kernel's features a gate(z) x, a gate(z) and clip(z), trained."""
-    start = {k: v[:count] for k, v in start.items()}
+    start = {k: v[:count] for k, v in half.items()}
 
     def parts(x, y):
         z = torch.baddbmm(start["b"][:, None], x[:count], start["w"].mT)
@@ -866,23 +888,28 @@ def frozen(params):
     return lambda x: hidden_units(params, x)
 
 
+def one_of_each_pair(start):
+    """Half of the neurons; at the start the others have the same features, or minus."""
+    return {k: v[:, : v.shape[1] // 2] for k, v in start.items()}
+
+
 def all_methods(stages, train, test, steps, one_step=True):
     """Runs of every method, by name."""
     start, once, twice = stages
-    half = {k: v[:, : v.shape[1] // 2] for k, v in start.items()}  # the rest are copies
+    half = one_of_each_pair(start)
     heads = {"Random features": half, "Two steps": twice}
     if one_step:
         heads |= {"One step": once, "One step, longer": rescaled(once, twice)}
     return {
         "Network": train_network(twice, train, test, steps),
-        "Tangent kernel": train_tangent(start, train, test, steps),
+        "Tangent kernel": train_tangent(half, train, test, steps),
         **{k: train_head(frozen(p), train, test, steps) for k, p in heads.items()},
     }
 
 
 # %%
 structured = all_methods(stages, train, test, steps)
-runs = streams(12)
+runs = streams(12, variation_replicas)
 train_uniform, test_uniform = draw(uniform, n_train, runs), draw(uniform, n_test, runs)
 stages_uniform = emergence(*train_uniform, world, n_pairs, runs)
 unstructured = all_methods(stages_uniform, train_uniform, test_uniform, steps, False)
@@ -1020,8 +1047,35 @@ ledger.record(
     "memorise; nothing else depends on it",
 )
 
+# %%
+# The third stage as the thesis has it: plain descent with step k^2 / (T m^(1/3)).
+few = slice(variation_replicas)
+printed_stage = training.fit(
+    TwoLayerObjective("hinge", truncated=True),
+    {k: v[few] for k, v in stages[2].items()},
+    cyclic([part[few] for part in train], batch),
+    steps=steps,
+    optimizer=training.GD(n_relevant**2 / steps / n_pairs ** (1 / 3)),
+).params
+output = hidden_units(printed_stage, test[0][few]) @ printed_stage["a"][..., None]
+printed_right = hits(output[..., 0], test[1][few]).cpu().numpy()
+print("test accuracy with the printed third stage:", printed_right.round(3))
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "printed-third-stage-stalls",
+    source="Theorem 2.1, stage 3",
+    says="With the printed step size stage 3 stops at the best threshold (ours)",
+    kind="scaled",
+    measured=100 * printed_right.mean(),
+    paper="100 with unstated steps",
+    unit="% of test points",
+    holds=bool((np.abs(printed_right - 27 / 32) <= 0.04).all()),
+    criterion="within 4 of 84.4 in every replica",
+)
+
 # %% [markdown]
-# The order is the paper's. Random features sit at the first reference line: they solve the half of the points with all patterns or none. The tangent kernel does about as well here on fresh points, and better in the paper, where it has three times as many neurons and more than twice as many points. Without structure the network does not fit its training points, and the paper's does; we come back to that.
+# The order is the paper's. Random features sit at the first reference line: they solve the half of the points with all patterns or none. The tangent kernel does about as well here on fresh points, and better in the paper, where it has nearly five times as many neurons and three times as many points. With its own step size the third stage stops at the best threshold, as fixed features do at best. Without structure the network does not fit its training points, and the paper's does; we come back to that.
 #
 # **Does the lower bound explain the gap?** Here is {prf:ref}`thm-08-fixed` with the $B$ that the trained models have, and the energy that their features have on uniform points, beside their hinge loss on fresh points.
 
@@ -1033,10 +1087,10 @@ def energies(start, x):
     hidden, gate = z.clamp(0, 1).square(), ((z > 0) & (z < 1)).to(z.dtype)
     scaled = (gate * start["a"][:, None].square()).sum(-1)
     tangent = scaled * (1 + x.square().sum(-1)) + hidden.sum(-1)
-    return hidden.sum(-1).mean(1).cpu().numpy() / 2, tangent.mean(1).cpu().numpy()
+    return hidden.sum(-1).mean(1).cpu().numpy(), tangent.mean(1).cpu().numpy()
 
 
-own = energies(stages[0], test_uniform[0])
+own = energies(one_of_each_pair(stages[0]), draw(uniform, n_test, streams(15))[0])
 bound_table = {}
 for name, energy in zip(("Random features", "Tangent kernel"), own):
     log = structured[name].log
@@ -1065,86 +1119,100 @@ for name, id in (
     )
 
 # %% [markdown]
-# It does. With weights of that length *no* linear model on these features, however trained, has a loss much below $\frac12$, the share of the uniform points, and to halve it weights must be a hundred times as long and more. The trained models are not far above. (The printed constant gives less than zero for both.) The bound is about the loss; that accuracy stops where it does is what the runs show. The *upper* bound is far from these runs: Theorem 2.1 asks for $m\ge k^{12}$, which is $2\cdot10^8$ neurons.
+# It does. With weights of that length *no* linear model on these features, however trained, has a loss much below $\frac12$, the share of the uniform points, and to halve it weights must be some twenty times as long for the tangent kernel, and hundreds of times for random features. The trained models are not far above. (The printed constant gives less than zero for both.) The bound is about the loss; that accuracy stops where it does is what the runs show. The *upper* bound is far from these runs: Theorem 2.1 asks for $m\ge k^{12}$, which is $2\cdot10^8$ neurons.
 #
 # (08-float)=
 # ### What the 52 % of One Step means
 #
-# The paper reads the low accuracy on top of the first step's features as: the first step finds the direction, but not well enough. By {prf:ref}`prop-08-one` the direction has nothing to do with it. *Prediction:* the same features, the same classifier and the same number of steps give the share of the larger class in float32; $\frac{27}{32}$ when activations are computed in float64 and standardised; and everything when weights are scaled up to the lengths they have after step 2.
+# The paper reads the low accuracy on top of the first step's features as: the first step finds the direction, but not well enough. By {prf:ref}`prop-08-one` the direction has nothing to do with it. *Prediction:* the same features, the same classifier and the same number of steps give the share of the larger class as they are, in float32 and in float64; $\frac{27}{32}$ when activations are standardised, neuron by neuron, in float64; and everything when weights are scaled up to the lengths they have after step 2.
 
 
 # %%
-def standardised(params, train):
-    """Activations in float64, every neuron with mean 0 and deviation 1 on a sample."""
-    precise = {k: v.double() for k, v in params.items()}
-    seen = hidden_units(precise, train[0][:, : n_train // 2].double())
+def standardised(features, x):
+    """Features in float64, every neuron with mean 0 and deviation 1 on a sample."""
+    seen = features(x).double()
     mean, std = seen.mean(1, keepdim=True), seen.std(1, keepdim=True)
 
-    def features(x):
-        h = hidden_units(precise, x.double()).sub_(mean).div_(std.clamp(min=1e-300))
+    def scaled(x):
+        h = features(x).double().sub_(mean).div_(std.clamp(min=1e-300))
         return h.mul_(std > 0)  # dead neurons stay silent
 
-    return features
+    return scaled
 
 
 _, once, twice = stages
-activations = hidden_units(once, train[0][:, :2000])
-constant = (activations.amax(1) - activations.amin(1)).max().item()
-exact = train_head(standardised(once, train), train, test, steps)
-outcomes = {
-    "float32, as it is": structured["One step"],
-    "float64, standardised": exact,
-    "weights scaled up": structured["One step, longer"],
-    "second step": structured["Two steps"],
-}
+half, fresh = [p[few, : n_train // 2] for p in train], [p[few] for p in test]
+once = {k: v[few] for k, v in once.items()}
+raw, precise = frozen(once), {k: v.double() for k, v in once.items()}
+makers = {"float32": raw, "float64": lambda x: hidden_units(precise, x.double())}
+outcomes = {"as it is, float32": structured["One step"]}
+outcomes["as it is, float64"] = train_head(makers["float64"], half, fresh, steps)
+for name in ("float64", "float32"):
+    features = standardised(makers[name], half[0])
+    outcomes[f"standardised, {name}"] = train_head(features, half, fresh, steps)
+outcomes["weights scaled up"] = structured["One step, longer"]
+outcomes["second step"] = structured["Two steps"]
 # What the threshold itself gets right on the same fresh points:
 threshold = hits(test[0][..., :n_relevant].sum(-1), test[1]).cpu().numpy()
-print("float32 activations of a neuron differ by at most one unit in the last place:")
-print(constant <= 2**-23)
+
+# %%
+active = raw(half[0]).amax(1) > 0
+varies = raw(half[0]).amax(1) - raw(half[0]).amin(1)
+varies = (varies / raw(half[0]).amax(1).clamp(min=1e-30))[active].median().item()
+print(f"an activation varies by 1e{math.log10(varies):.0f} of itself")
+for name, run in outcomes.items():
+    print(f"  {name:22s} {final(run).mean():.3f}")
 
 # %% tags=["hide-input"]
-fig, ax = plt.subplots(figsize=(7.5, 2.6))
+fig, ax = plt.subplots(figsize=(7.5, 3.0))
 for row, run in enumerate(outcomes.values()):
-    color = COLOR["Two steps" if row == 3 else "One step"]
-    ax.plot(final(run), [row] * replicas, "o", color=color, ms=6, alpha=0.7)
+    color = COLOR["Two steps" if row == len(outcomes) - 1 else "One step"]
+    ax.plot(final(run), [row] * len(final(run)), "o", color=color, ms=6, alpha=0.7)
 for level, name in ((0.5, "larger class"), (plateau, "best threshold, 27/32"), (1, "")):
     ax.axvline(level, color=THEORY, lw=1, ls=":")
     ax.annotate(name, (level + 0.005, -0.55), fontsize=9, color="#555555")
-ax.set_yticks(range(4), outcomes)
-ax.set(xlabel="test accuracy", ylim=(3.5, -0.8), xlim=(0.45, 1.03))
-ax.set_title("One direction, three scales, three answers")
+ax.set_yticks(range(len(outcomes)), outcomes)
+ax.set(xlabel="test accuracy", ylim=(len(outcomes) - 0.5, -0.8), xlim=(0.45, 1.03))
+ax.set_title("One direction, and three answers")
 figures.show(
     fig,
-    alt="Test accuracies of classifiers on first-step features. As they are in "
-    "float32, one half; in float64 and standardised, at the best threshold, 0.84; "
-    "with weights scaled up, one, like the second step.",
+    alt="Test accuracies of classifiers on first-step features. As they are, one half "
+    "in either precision; standardised in float64, at the best threshold, 0.84; "
+    "standardised after rounding to float32, about one; with weights scaled up, one, "
+    "like the second step.",
 )
 
 # %% tags=["remove-cell"]
-for id, key, says, low, high, criterion in (
+near = threshold[few]
+answers = (
     (
         "one-step-raw-is-a-constant",
-        "float32, as it is",
+        "as it is, float32",
         "A classifier on first-step features is about as good as a constant (52.2 %)",
-        *(0.46, 0.54, "46 to 54 in every replica"),
+        (0.46, 0.54, "46 to 54 in every replica"),
+    ),
+    (
+        "one-step-raw-in-float64",
+        "as it is, float64",
+        "And it is in float64, so that rounding is not the reason (ours)",
+        (0.46, 0.54, "46 to 54 in every replica"),
     ),
     (
         "one-step-exact-is-a-threshold",
-        "float64, standardised",
+        "standardised, float64",
         "In exact arithmetic it is the best threshold on the count (ours)",
-        *(
-            threshold - 0.02,
-            threshold + 0.02,
-            "within 2 points of it on the same points",
-        ),
+        (near - 0.02, near + 0.02, "within 2 points of it on the same points"),
     ),
     (
         "one-step-scaled-is-enough",
         "weights scaled up",
         "Scaled up, the first step's directions are good enough (ours)",
-        *(0.99, 1.0, ">= 99 in every replica"),
+        (0.99, 1.0, ">= 99 in every replica"),
     ),
-):
+)
+
+# %% tags=["remove-cell"]
+for id, key, says, (low, high, criterion) in answers:
     value = final(outcomes[key])
     one = {"source": "Table A.1", "says": says, "kind": "scaled"}
     one |= {"measured": 100 * value.mean(), "unit": "% of test points"}
@@ -1153,6 +1221,8 @@ for id, key, says, low, high, criterion in (
     ledger.record(id, **one, holds=bool(inside.all()))
 
 # %% [markdown]
+# (The fourth row is a curiosity. Rounded to float32, activations are stairs of a few units in the last place, and stairs have kinks: standardised, the rounding errors of many neurons learn the parity that the exact features cannot.)
+#
 # So "one step finds the direction, the second improves it, and then a classifier can be learned" is right about the directions and misleading about the classifier. The second step is needed because its step size is 1. The printed numbers agree with this: One Step has 50 to 52 % where classes are balanced, 41.0 % in the interval example, where 41.5 % are negative, and 75.7 % and 89.2 % at class ratios of 0.8 and 0.9.
 #
 # ### What float32 does to forgetting
@@ -1174,14 +1244,15 @@ for i, dim in enumerate(ambients):
     params = {**pairs, "w": (w @ dictionary.T).to(device)}
     slope = theory.hinge_gradient(params, x, y, noise)[1]["w"].cpu() @ dictionary
     direction = dictionary[:n_relevant].sum(0)
-    fresh = torch.randn(16, 25, dim, generator=g)
-    rf_cosine.append(probes.cosines(fresh, direction).abs().amax(1).mean().item())
+    fresh = torch.randn(8, 300, dim, generator=g)  # as many as the thesis has
+    rf_cosine.append(probes.cosines(fresh, direction).amax(1).mean().item())
     for j, eta in enumerate(steps_tried):
         decay = w - eta * (slope + (2 * (1 / (2 * eta))) * w)
         for form, one in enumerate((decay, -eta * slope)):
             decayed[form, i, j] = probes.cosines(one, direction).abs().median()
 print("cosines after a step of 1e-7, decay form:", decayed[0, :, 2].round(2))
 print("direct form:", decayed[1, :, 2].round(2), "for d =", ambients)
+print("best of 300 random directions:", np.round(rf_cosine, 3))
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(7.5, 2.9))
@@ -1243,30 +1314,46 @@ ledger.record(
     criterion="within 0.7 to 1.4 of the root of the ratio of dimensions",
 )
 
+# %% tags=["remove-cell"]
+at_500 = rf_cosine[ambients.index(ambient)]
+ledger.record(
+    "random-cosine-of-table-a4",
+    source="Table A.4, random features",
+    says="At d = 500 the best of the random weights has a cosine of 0.293 or 0.296",
+    kind="exact",
+    measured=at_500,
+    paper="0.293, 0.296",
+    unit="best cosine of 300 random directions",
+    holds=abs(at_500 - 0.295) <= 0.05,
+    criterion="within 0.05 of the printed values",
+    reason="They belong to d = 100; Tables A.1 and A.5 have 0.10 to 0.11 at d = 500.",
+)
+
 # %% [markdown]
+# (The best of 300 random directions has a cosine of 0.27 at $d=100$ and 0.13 at $d=500$. Table A.4 prints 0.293 and 0.296 under $d=500$: these runs were probably made at $d=100$.)
+#
 # ### Other labels, other balances, fewer points (Tables A.2 to A.5)
 #
-# *What the paper did:* the interval labels, with $m=100$ and 200 steps; $d=100$ and 2000; class ratios of 0.8 and 0.9; 25,000 points, and 10,000 with 50 pairs. *What is done here:* all of these with fewer points, in pattern coordinates, in which $d$ plays no part (one run in a rotated space of higher dimension checks that). *Predictions.* Network and two steps solve all of them, given balanced weights. One step gives the share of the larger class. On interval labels, a half-space, the tangent kernel succeeds as well; without structure there is still something to find, since $\gamma\ne0$.
+# *What the paper did:* the interval labels, with $m=100$ and 200 steps; $d=100$ and 2000; class ratios of 0.8 and 0.9; 25,000 points, and 10,000 with 50 pairs. *What is done here:* all of these with fewer points, in pattern coordinates, in which $d$ plays no part (one run in a rotated space of higher dimension checks that). *Predictions.* Network and two steps solve all of them, given balanced weights. One step gives the share of the larger class, and so does the network where unbalanced classes have no structure (the last column of Table A.4). Fixed features stay behind. On interval labels, a half-space, the tangent kernel succeeds as well; without structure there is still something to find, since $\gamma\ne0$.
 
 
 # %%
 def variation(one, like, n, purpose, methods, count=variation_replicas):
-    """Methods on another distribution; with the stages."""
-    runs = streams(purpose, count)
+    """Methods on another distribution, and the best cosines (replica,) of two steps."""
+    runs, last = streams(purpose, count), variation_steps
     train, test = draw(one, n, runs), draw(one, n_test, runs)
     start, once, twice = emergence(*train, like, small_pairs, runs)
+    half = one_of_each_pair(start)
     makers = {
-        "Network": lambda: train_network(twice, train, test, variation_steps),
-        "Two steps": lambda: train_head(frozen(twice), train, test, variation_steps),
-        "One step": lambda: train_head(frozen(once), train, test, variation_steps),
-        "Random features": lambda: train_head(
-            frozen(start), train, test, variation_steps
-        ),
-        "Tangent kernel": lambda: train_tangent(
-            start, train, test, variation_steps, 0.01
-        ),
+        "Network": lambda: train_network(twice, train, test, last),
+        "Two steps": lambda: train_head(frozen(twice), train, test, last),
+        "One step": lambda: train_head(frozen(once), train, test, last),
+        "Random features": lambda: train_head(frozen(half), train, test, last),
+        "Tangent kernel": lambda: train_tangent(half, train, test, last, 0.02),
     }
-    return {name: makers[name]() for name in methods}
+    direction = (torch.arange(n_patterns) < like.n_relevant).double().to(device)
+    best = probes.cosines(twice["w"], direction).amax(1)
+    return {name: makers[name]() for name in methods}, best.cpu().numpy()
 
 
 # %%
@@ -1275,34 +1362,37 @@ every = (*basic, "Random features", "Tangent kernel")
 variations = {
     "interval": (interval, interval, n_train, every),
     "interval, uniform": (interval.without_structure(), interval, n_train, every),
-    "80 % negative": (world.unbalanced(0.8), world, n_train, basic),
-    "90 % negative": (world.unbalanced(0.9), world, n_train, basic),
-    "half the points": (world, world, n_train // 2, basic),
-    "a fifth of the points": (world, world, n_train // 5, basic),
+    "80 % negative": (world.unbalanced(0.8), world, n_train, every),
+    "90 % negative": (world.unbalanced(0.9), world, n_train, every),
+    "half the points": (world, world, n_train // 2, every),
+    "a fifth of the points": (world, world, n_train // 5, every),
+    "80 %, uniform": (uniform.unbalanced(0.8), world, n_train // 5, basic[:1]),
+    "90 %, uniform": (uniform.unbalanced(0.9), world, n_train // 5, basic[:1]),
 }
-varied = {
-    name: variation(one, like, n, 20 + i, methods)
-    for i, (name, (one, like, n, methods)) in enumerate(variations.items())
-}
+varied, nearest = {}, {}
+for i, (name, (one, like, n, methods)) in enumerate(variations.items()):
+    varied[name], nearest[name] = variation(one, like, n, 20 + i, methods)
 larger = {
     name: max(one.positive_share, 1 - one.positive_share)
     for name, (one, *_) in variations.items()
 }
 for name, results in varied.items():
-    print(f"{name}, larger class {larger[name]:.3f}: train, test")
+    print(f"{name}, larger class {larger[name]:.3f}: train, test; ", end="")
+    print(f"cosine after two steps {nearest[name].mean():.3f}")
     summary(results)
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(7.5, 3.6))
 shapes = dict(zip(every, "osD^v"))
-for row, (name, results) in enumerate(varied.items()):
+shown = {name: results for name, results in varied.items() if len(results) > 1}
+for row, (name, results) in enumerate(shown.items()):
     for shift, (method, run) in zip(np.linspace(-0.3, 0.3, 5), results.items()):
         value = final(run)
         style = {"color": COLOR[method], "ms": 5, "alpha": 0.75}
         label = method if row == 0 else None
         ax.plot(value, [row + shift] * len(value), shapes[method], label=label, **style)
     ax.plot([larger[name]] * 2, [row - 0.42, row + 0.42], color=THEORY, lw=1.5)
-ax.set_yticks(range(len(varied)), varied)
+ax.set_yticks(range(len(shown)), shown)
 ax.set(xlabel="test accuracy (bars: share of the larger class)", xlim=(0.45, 1.01))
 ax.invert_yaxis()
 ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
@@ -1311,7 +1401,7 @@ figures.show(
     fig,
     alt="Test accuracies in six variations. Network and two steps are at or near one "
     "in all; one step lies on the bar of the larger class; random features and tangent "
-    "kernel are shown for the intervals, where the tangent kernel is near one.",
+    "kernel stay well below one, but for the tangent kernel on the intervals.",
 )
 
 # %% tags=["remove-cell"]
@@ -1345,6 +1435,53 @@ for (name, (learned, constant)), table in zip(pairs_of_ids.items(), "24455"):
         holds=gap <= 4,
         criterion="<= 4 in every replica",
     )
+
+# %% tags=["remove-cell"]
+structured_ones = [name for name in pairs_of_ids if name != "interval"]
+ahead = [
+    final(varied[name]["Network"]).mean() - final(varied[name][method]).mean()
+    for name in structured_ones
+    for method in every[3:]
+]
+ledger.record(
+    "fixed-features-behind-in-variations",
+    source="Tables A.4 and A.5",
+    says="The network is ahead of both fixed-feature methods in these variations, too",
+    kind="scaled",
+    measured=100 * min(ahead),
+    paper=15.9,
+    unit="points of accuracy, least favourable variation and method",
+    holds=min(ahead) >= 0.03,
+    criterion=">= 3 in the mean; 10 is the most that 90 % negative labels allow",
+)
+
+# %% tags=["remove-cell"]
+direction = np.concatenate([nearest[n] for n in [*pairs_of_ids, "interval, uniform"]])
+ledger.record(
+    "variations-find-the-patterns",
+    source="Tables A.2, A.4 and A.5",
+    says="Two steps find the relevant patterns in all of them",
+    kind="scaled",
+    measured=direction.min(),
+    paper="0.965 to 1.000",
+    unit="best cosine, least of all replicas",
+    holds=direction.min() >= 0.95,
+    criterion=">= 0.95 in every replica",
+)
+over = [
+    final(varied[f"{share} %, uniform"]["Network"]) - share / 100 for share in (80, 90)
+]
+ledger.record(
+    "imbalance-without-structure",
+    source="Table A.4",
+    says="On unbalanced classes of uniform inputs the network has nothing to go by",
+    kind="scaled",
+    measured=100 * np.max(over),
+    paper="-18 to -18",
+    unit="points above the larger class",
+    holds=np.max(over) <= 0.02,
+    criterion="<= 2 above the share of the larger class in every replica",
+)
 
 # %% tags=["remove-cell"]
 tangents = [
@@ -1391,6 +1528,8 @@ ledger.record(
 )
 
 # %% [markdown]
+# Of the fixed features, random ones are hardly better than the larger class where classes are unbalanced (the thesis prints 70 and 72 %, less than a constant has). The tangent kernel is the unstable one, as in the thesis: with 90 % in one class it fits 96 % of its training points and falls to the larger class or below it on fresh ones (81.7 % there). The network on unbalanced uniform inputs gives the larger class; the thesis's, which memorises, has 61.7 and 71.8 %.
+#
 # Does balancing matter? The second step moves the bias, too, by $a_i\beta_i\mathbb E[y]$ (put 1 for $x$ in {prf:ref}`thm-08-second`). With $\mathbb E[y]=0$ that is nothing. With 90 % in one class it is tens of times the spread of the biases, and the grid of kinks that {prf:ref}`lem-08-tents` needs is gone. The main theorem assumes (A0) for a reason, and the general one weighs the classes:
 
 # %%
@@ -1584,8 +1723,10 @@ for (name, (right, _, after)), id in zip(clusters.items(), ids):
         measured=after.mean().item(),
         paper="a picture",
         unit="mean over centres of the best cosine",
-        holds=bool(right.min() >= 0.98 and after.mean(1).min() >= 0.8),
-        criterion="test accuracy >= 0.98 and mean cosine >= 0.8 in every replica",
+        holds=bool(right.min() >= 0.98 and after.mean(1).min() >= 0.8)
+        and (id == "gaussian-e3" or after.min().item() >= 0.8),
+        criterion="test accuracy >= 0.98 and mean cosine >= 0.8 in every replica; with "
+        "16 clusters every centre >= 0.8",
     )
 
 # %% [markdown]
@@ -1688,7 +1829,7 @@ for pair, id, least, kind in (
 # %% [markdown]
 # ### Filters of a deep network (Figures A.16 and A.17, Table A.7)
 #
-# *What the paper did:* ResNet-18 of width 128 and 256 on two classes of CIFAR-10. Early gradients of a filter agree with one another (cosines 0.5 to 0.98), filters change most in the first epochs, and the filters of a block gather around two opposite centres. *What is done here:* a network of three convolutions on the digits 0 and 1. Filters are compared by what they have *gained* since the start, and centres are found by 2-means on unit vectors, where the paper picked them by eye. *Prediction:* the mean gradients of steps 1–10, 11–20 and 21–30 agree with their mean; the two centres are opposite; more happens in the first fifth than afterwards, in the last layer.
+# *What the paper did:* ResNet-18 of width 128 and 256 on two classes of CIFAR-10. Early gradients of a filter agree with one another (cosines with their mean 0.65 to 0.97), filters change most in the first epochs, and the filters of a block gather around two opposite centres. *What is done here:* a network of three convolutions on the digits 0 and 1. Filters are compared by what they have *gained* since the start, and centres are found by 2-means on unit vectors, where the paper picked them by eye. *Prediction:* the mean gradients of steps 1–10, 11–20 and 21–30 agree with their mean; the two centres are opposite; more happens in the first fifth than afterwards, in the last layer.
 
 # %%
 keep = [(part == 0) | (part == 1) for part in (images.y_train, images.y_test)]
@@ -1726,9 +1867,17 @@ filters_right = filters_right.double().mean(1)
 
 
 # %%
+def two_means(units):
+    """2-means on unit vectors: the cosine of the centres, and that with one's own."""
+    fit = KMeans(2, n_init=2, random_state=0).fit(units)
+    centres = fit.cluster_centers_
+    centres = centres / np.linalg.norm(centres, axis=1, keepdims=True)
+    return centres[0] @ centres[1], (units * centres[fit.labels_]).sum(1).mean()
+
+
 # A step is minus 0.05 times the gradient, so that changes are sums of gradients.
 at = {int(step): place for place, step in enumerate(run.steps)}
-agreement, early_late, opposite = [], [], []
+agreement, early_late, gathered = [], [], []  # the last: (layer, replica, quantity)
 for k in layers:
     log = run.log[k]
     chunks = torch.stack(
@@ -1742,17 +1891,20 @@ for k in layers:
         for a, b in ((0, fifth), (fifth, filter_steps))
     ]
     early_late.append([(1 - c).mean().item() for c in moved])
-    gained = F.normalize(log[-1] - log[0], dim=-1).numpy()
-    centres = [
-        KMeans(2, n_init=2, random_state=0).fit(g).cluster_centers_ for g in gained
-    ]
-    opposite.append(
-        [float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)) for a, b in centres]
-    )
-agreement = torch.stack(agreement).numpy()  # (layer, chunk)
-print("agreement of early gradients, layer by layer:", agreement.round(2).tolist())
-print("cosine of the centres:", np.round(np.mean(opposite, 1), 2).tolist())
-print("change, first fifth and rest:", np.round(early_late, 4).tolist())
+    chance = torch.randn(log[0].shape, generator=streams(51, 1)[0]).to(device)
+    gained, chance = (F.normalize(g, dim=-1) for g in (log[-1] - log[0], chance))
+    pairs_of_filters = zip(gained.cpu().numpy(), chance.cpu().numpy())
+    gathered.append([[*two_means(g), *two_means(c)] for g, c in pairs_of_filters])
+
+# %%
+agreement = torch.stack(agreement).cpu().numpy()  # (layer, chunk)
+opposite, within, chance_opposite, chance_within = np.mean(gathered, 1).T  # (layer,)
+print("agreement of early gradients, layer by layer:")
+print(agreement.round(2))
+print("cosine of the centres", opposite.round(2), "by chance", chance_opposite.round(2))
+print("with one's own centre", within.round(2), "by chance", chance_within.round(2))
+print("change in the first fifth and the rest:")
+print(np.round(early_late, 4))
 
 # %% tags=["remove-cell"]
 ledger.record(
@@ -1771,11 +1923,24 @@ ledger.record(
     source="Figures A.16, A.17",
     says="The filters of a block gather around opposite centres",
     kind="stand-in",
-    measured=np.max(np.mean(opposite, 1)),
+    measured=opposite.max(),
     paper="-0.51 to -0.97",
     unit="cosine of the centres, least opposite layer",
-    holds=bool(np.max(np.mean(opposite, 1)) < 0),
+    holds=bool(opposite.max() < 0),
     criterion="< 0 in every layer, mean over replicas",
+)
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "filters-gather",
+    source="Figures A.16, A.17",
+    says="Filters are closer to the centre of their cluster than chance would have it",
+    kind="stand-in",
+    measured=(within - chance_within).min(),
+    paper="0.43 to 0.74 of picked filters",
+    unit="mean cosine minus that of random directions, least of the layers",
+    holds=bool((within - chance_within).min() >= 0.03),
+    criterion=">= 0.03 in every layer, mean over replicas",
 )
 
 
@@ -1793,6 +1958,8 @@ ledger.record(
 )
 
 # %% [markdown]
+# Early gradients agree in every layer, those of the last ten steps least. Opposite centres alone say little, since 2-means finds negative cosines among random directions, too; that filters are closer to their centres than by chance says more, and most of it in the second and third layer. These two also change most in the first fifth of training. The first layer, of nine weights a filter, changes at an even pace: "early" is a matter of the layer here.
+#
 # ### Injected inputs (Algorithm 3, Figures 2.4 and A.18 to A.22)
 #
 # Is it the *inputs* of real data that make learning easy, or their labels? The paper replaces half of the images by inputs without structure and lets one and the same teacher label both halves. What is then hard must be hard for its inputs.
@@ -1901,7 +2068,7 @@ print("test loss by width:", dict(zip(widths, curve.mean(1).round(2).tolist())))
 
 # %%
 teacher, run = fit_quadratic(
-    teacher_loss, 9, (x, y, injected), streams(62), teacher_epochs
+    teacher_loss, teacher_width, (x, y, injected), streams(62), teacher_epochs
 )
 
 
@@ -1955,6 +2122,10 @@ for i, share in enumerate(shares):
         f"share {share}:",
         {k: v[-1, i].mean().round(3).item() for k, v in by_share.items()},
     )
+for width in student_widths:
+    alone, _ = student(width, (injected, teach(injected)), 1, 65)
+    missed = 1 - alone["injected"][-1].mean()
+    print(f"width {width}, injected inputs alone: test error {missed:.3f}")
 print(
     "width 50, share 0.5:",
     {k: v[-1, 0].mean().round(3).item() for k, v in wide.items()},
@@ -2061,12 +2232,12 @@ ledger.record(
 )
 
 # %% [markdown]
-# The student agrees with its teacher on images, and less on Gaussian inputs, for every share. Read it with care. On Gaussian inputs a student has to get the teacher's *function* right in all directions that noise has, while images live in a few of them: that is the paper's point. But the teacher's margins are also smaller where it has seen no labels, in spite of $R$, and that alone would do something of the kind. The curve by which the paper picks its teacher does not have its minimum at 9 here (right panel): in so short a training wider networks do not overfit. We keep the paper's width.
+# The student agrees with its teacher on images, and less on Gaussian inputs, for every share. Read it with care. On Gaussian inputs a student has to get the teacher's *function* right in all directions that noise has, while images live in a few of them: that is the paper's point. But the teacher's margins are also smaller where it has seen no labels, in spite of $R$, and that alone would do something of the kind. The curve by which the paper picks its teacher does not have its minimum at 9 here (right panel): in so short a training wider networks do not overfit. We keep the paper's width. (The thesis finds a larger gap for a student of width 50 than for one of 9; here the two differ by less than the noise.)
 #
 # (08-held-up)=
 # ## What held up
 #
-# The criteria were fixed on pilot runs with other seeds before these runs. Four things changed after runs that are judged had been seen. The tangent kernel on interval labels without structure had 95.9 % at seed 0, against a limit of 96, with 40 pairs of neurons and half the step; the limit is as it was. And the claim on float32 asked at first that the cosine rise with every step size, which at seed 50021 it did not where it is chance anyway; it now compares three step sizes. And the classifier on exact first-step features is compared with the threshold on the same test points, no longer with 27/32, from which the threshold itself was 1.5 points away on the test points of seed 60029. The claim on the teacher's width asked for a minimum inside the range of widths; it lay at 25 or at 60, level within the noise, and the claim now asks for the paper's 9. (The cells that record the claims are left out of the page; they are in the notebook.)
+# The criteria were fixed on pilot runs with other seeds before these runs. Some claims were added when the chapter was checked against the thesis row by row, with criteria from the pilot seeds as well: the direction after one step and in the variations, the fixed features and the uniform inputs in these, the printed third stage, One Step in float64, the cosines of Table A.4, the clusters of filters; and the clusters of Gaussians now ask for every centre where there are 16. Four things changed after runs that are judged had been seen. The tangent kernel on interval labels without structure had 95.9 % at seed 0, against a limit of 96, with 40 pairs of neurons and half the step; the limit is as it was. And the claim on float32 asked at first that the cosine rise with every step size, which at seed 50021 it did not where it is chance anyway; it now compares three step sizes. And the classifier on exact first-step features is compared with the threshold on the same test points, no longer with 27/32, from which the threshold itself was 1.5 points away on the test points of seed 60029. The claim on the teacher's width asked for a minimum inside the range of widths; it lay at 25 or at 60, level within the noise, and the claim now asks for the paper's 9. (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -2075,9 +2246,9 @@ ledger.show()
 # %% [markdown]
 # **Holds.** Emergence, improvement and the table: two steps write the relevant patterns into every neuron, and a classifier on top of them is perfect, where random features and the tangent kernel stop at about three quarters and uniform inputs give nothing. The second step is exact up to $10^{-4}$, and the noise of both follows a law without free constants.
 #
-# **Holds, for another reason.** One Step's low accuracy is a matter of scale. With the step size of the schedule its features are affine (a threshold, 84 %) and in float32 constant (50 %); scaled up they are as good as those of the second step.
+# **Holds, for another reason.** One Step's low accuracy is a matter of scale. With the step size of the schedule its features are affine (a threshold, 84 %), and constant up to a millionth (50 %, in either precision, if nobody standardises them); scaled up they are as good as those of the second step.
 #
-# **Does not hold here.** That the network without structure fits its training points: with as many steps as the others have, and with features that hardly move, it does not. And the test loss of small networks on images is not least at width 9.
+# **Does not hold here.** That the network without structure fits its training points: with as many steps as the others have, and with features that hardly move, it does not. The test loss of small networks on images is not least at width 9. And random weights in 500 dimensions do not have the cosines that Table A.4 gives them.
 #
 # **A condition that matters.** Balanced classes. The printed schedule without class weights fails on unbalanced data in the second step, by moving the biases.
 #
@@ -2085,7 +2256,13 @@ ledger.show()
 #
 # **Stand-ins.** Digits for CIFAR-10 and SVHN, three convolutions for ResNets, Gaussian inputs for Tiny ImageNet.
 #
-# **Slips in the text** (the [errata page](../book/errata.md) has all of them): $\sqrt{2NB}$ for $\sqrt{2N}\,B$; cosines that depend on $d$ although they cannot; a sum of ReLUs that is said to be the label and is its negative, or 0.
+# **Slips in the text.** The [errata page](../book/errata.md) has each with what was printed, what holds and a check.
+#
+# - Theorem 2.2: $\sqrt{2NB}$ for $\sqrt{2N}\,B$.
+# - Tables: One Step's cosines depend on $d$ although they cannot (A.3); random weights at $d=500$ have the cosines of $d=100$ (A.4).
+# - Settings: (A2) fails for the parity mixture at $p_o<\frac12$; interval labels and unbalanced classes violate (A0), where the schedule needs class weights; sizes at which Theorem 2.1 and Lemma A.17 say nothing ($m\ge k^{12}$, $k\ge64$); two values each of $\eta^{(1)}$ and $\sigma_\xi$ (Theorem A.20 and Lemma A.17; directions do not depend on a tiny $\eta^{(1)}$); students called ResNet-18 in section 2.3 and ResNet(9), ResNet(8) in the appendix.
+# - Section A.7.3: a sum of ReLUs that is said to be the label and is its negative, or 0.
+# - Proofs: the bias gradient without $\xi_i$ (A.20, A.318); the likely event of Lemma A.40 is $yg^{(1)}\le1$, and its gradients are those of the weighted loss; paired output weights have opposite signs (Lemma A.38), and all $2m$ of them are summed (A.19, the covariance of $\xi$); the first term of (A.279) is the penalty $\lambda\lVert\tilde a\rVert^2$; factors $\tilde\sigma$ in (A.304) and in $x=M\phi+\zeta/\tilde\sigma$ (A.8); the concepts of Theorem A.27 are signs and sums over $A$.
 
 # %% [markdown]
 # (08-not-run)=
@@ -2095,11 +2272,13 @@ ledger.show()
 # |---|---|---|
 # | Table A.1 at its own size: 50,000 points, 300 pairs, 600 steps | time | `mvnb run 08 --preset paper` |
 # | Table A.3, all methods at $d=100$ and 2000 | the ambient dimension plays no part; checked on the two steps | `mvnb run 08 -p ambient=2000` for the cosines |
+# | Table A.5, the network on uniform inputs; all methods at 10,000 points and $m=50$ | the main table has it at one size | `mvnb run 08 -p n_train=10000 -p n_pairs=50` |
+# | Noise and signal at more points, where the gate of step 1 limits its worst neuron | memory | `mvnb run 08 -p law_points=400000 -p law_replicas=2` |
+# | Larger parities, $k=7$ and 9, where fixed features lose the more | reference lines are for $k=5$ | `mvnb run 08 -p n_relevant=7 --preset paper` |
 # | CIFAR-10 pairs (Figure A.14) | not among the bundled sets | `mvnb run 08 -p dataset=cifar10` (classes 0/1 are airplane and automobile) |
 # | SVHN pairs (Figure A.15), SVHN and Tiny ImageNet as injected inputs (Figures A.18, A.19) | not among the book's data sets | not offered |
 # | ResNet(128), ResNet(256) filters over 20 epochs; ResNet teachers and students | hours on a GPU | the stand-in, longer: `mvnb run 08 -p dataset=cifar10 -p filter_steps=3000` |
-# | Figure A.22 (b)–(d): students' U-curves on labels from teachers of three sizes | three more families of curves; only the teachers' curve is drawn | not offered |
-# | The theory's third stage, $T=m^{4/3}$ and SGD with $\eta=k^2/(Tm^{1/3})$ | stops at the threshold plateau at these sizes | not offered |
+# | Figure A.22 (b)–(d): students' errors over their width, by the teacher's width | three more families of trainings | `mvnb run 08 -p teacher_width=50 -p student_widths='[3,9,25,60,200]' -p teacher_epochs=100` |
 # | Incoherent dictionaries with noise (appendix A.8) | the thesis runs none | not offered |
 
 # %% [markdown]
@@ -2151,7 +2330,7 @@ ledger.show()
 # ```{solution} ex-08-threshold
 # :class: dropdown
 #
-# `mvnb run 08 -p n_relevant=3`. The best threshold now has $\frac12+\frac12\cdot\frac58=0.81$ or less: on uniform points a threshold on $s\in\{0,..,3\}$ gets the parity right with probability at most $\frac58$. The claims about random features and the tangent kernel have fixed limits that were set for $k=5$; with $k=3$ the parity is a cubic function, and the tangent kernel comes closer.
+# `mvnb run 08 -p n_relevant=3`. The best threshold now has $\frac12+\frac12\cdot\frac58=0.81$: on uniform points a threshold on $s\in\{0,..,3\}$ gets the parity right with probability at most $\frac58$. The claims about random features and the tangent kernel have fixed limits that were set for $k=5$; with $k=3$ the parity is a cubic function, and the tangent kernel comes closer.
 # ```
 
 # %% [markdown]

@@ -12,7 +12,7 @@ from chapter_source import functions_of
 from torch.nn import functional as F
 
 from mvnb import probes, training
-from mvnb.data import DictionaryData, PatternCodes
+from mvnb.data import DictionaryData, GaussianMixture, PatternCodes
 from mvnb.models import TwoLayer, TwoLayerObjective
 from mvnb.theory import feature_emergence as theory
 
@@ -231,8 +231,7 @@ def test_sides_need_training():
     assert apart(start["w"]) <= 0.1 and not apart(run.params["w"]) <= 0.1
 
 
-def test_the_tangent_model_is_the_linearised_network_and_its_gradient_is_right():
-    page = functions_of("08_feature_emergence")
+def test_the_tangent_model_is_the_linearised_network_and_its_gradient_is_right(page):
     g = torch.Generator().manual_seed(0)
 
     def normal(*shape):
@@ -253,3 +252,126 @@ def test_the_tangent_model_is_the_linearised_network_and_its_gradient_is_right()
     assert torch.isclose(loss[0], (1 - y * expected).clamp(min=0).mean(), atol=1e-12)
     want = torch.autograd.grad(loss.sum(), list(stacked.values()))
     assert all(torch.allclose(slope[k], v, atol=1e-12) for k, v in zip(stacked, want))
+
+
+@pytest.fixture(scope="module")
+def page():
+    return functions_of("08_feature_emergence")
+
+
+def test_median_neurons_turn_in_one_step_and_not_without_structure(structured, unstructured):
+    def holds(stages):
+        start, once = (probes.cosines(p["w"], RELEVANT).abs().median(1).values for p in stages[:2])
+        return bool(once.min() >= 0.9 and start.max() < 0.3)
+
+    assert holds(structured[2]) and not holds(unstructured[2])
+    assert not holds((structured[2][1],) * 2) and not holds((structured[2][0],) * 2)
+
+
+def test_raw_features_are_constants_in_either_precision(structured):
+    train, test, (_, once, twice) = structured
+    for precision in (torch.float32, torch.float64):
+        params = {k: v.to(precision) for k, v in once.items()}
+        raw = head(lambda x, p=params: hidden(p, x.to(p["w"].dtype)), train, test)[0]
+        assert ((raw >= 0.46) & (raw <= 0.54)).all()
+    assert not (head(lambda x: hidden(twice, x), train, test)[0] <= 0.54).any()
+
+
+def test_the_printed_third_stage_stops_where_adam_goes_on(structured):
+    (x, y), test, (_, _, twice) = structured
+    steps = 200
+
+    def stage(optimizer):
+        run = training.fit(
+            TwoLayerObjective("hinge", truncated=True),
+            twice,
+            lambda t: (x[:, t % 8 * 500 :][:, :500], y[:, t % 8 * 500 :][:, :500]),
+            steps=steps,
+            optimizer=optimizer,
+        )
+        output = (hidden(run.params, test.x) @ run.params["a"][..., None])[..., 0]
+        return bool((((output * test.y > 0).double().mean(1) - 27 / 32).abs() <= 0.04).all())
+
+    assert stage(training.GD(K**2 / steps / PAIRS ** (1 / 3)))
+    assert not stage(training.Adam(lambda t: 0.03 * (1 - t / steps)))
+
+
+def test_fixed_features_lag_and_uniform_inputs_give_nothing_on_unbalanced_classes():
+    accuracy = {}
+    for name, world in (("structured", WORLD.unbalanced(0.8)), ("uniform", WORLD.without_structure().unbalanced(0.8))):
+        train, test = draw(world, 8000), draw(world, 2000, 50)
+        start, _, twice = emergence(*train)
+        accuracy[name] = [head(lambda x, p=p: hidden(p, x), train, test, 300)[0] for p in (start, twice)]
+        direction = best_cosine(twice) >= 0.95
+        assert direction == (name == "structured")
+    fixed, right = accuracy["structured"]
+    assert right.mean() - fixed.mean() >= 0.03 and not fixed.mean() - fixed.mean() >= 0.03
+    assert (accuracy["uniform"][1] - 0.8).max() <= 0.02 and not (right - 0.8).max() <= 0.02
+
+
+def test_the_cosines_of_table_a4_are_those_of_a_hundred_dimensions():
+    def best(dim):
+        g = torch.Generator().manual_seed(0)
+        return probes.cosines(torch.randn(16, 300, dim, generator=g), torch.ones(dim)).amax(1).mean()
+
+    assert abs(best(100) - 0.295) <= 0.05 and not abs(best(500) - 0.295) <= 0.05
+
+
+def test_filters_that_gather_are_told_from_chance(page):
+    g = np.random.default_rng(0)
+    chance = g.standard_normal((32, 72))
+    axis = g.choice([-1, 1], 32)[:, None] * g.standard_normal(72)
+    one, two = chance + 3, chance + axis
+
+    def probe(directions):
+        return page["two_means"](directions / np.linalg.norm(directions, axis=1, keepdims=True))
+
+    assert probe(two)[0] < 0 and not probe(one)[0] < 0
+    assert probe(two)[1] - probe(chance)[1] >= 0.03 and not probe(g.standard_normal((32, 72)))[1] - probe(chance)[1] >= 0.03
+
+
+def test_centres_are_not_found_by_untrained_neurons(page):
+    vertex = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0], dtype=torch.float64)] * 4)
+    world = GaussianMixture(F.pad(vertex, (0, 21)), vertex.prod(1), stds=torch.full((16,), 0.28))
+    start = page["relu_start"](200, 25, 0.1, training.generators(0, 1))
+    x, y = training.stack([world.sample(4000, torch.Generator().manual_seed(1))])
+    run = training.fit(
+        TwoLayerObjective("logistic"),
+        start,
+        lambda t: (x[:, t % 20 * 200 :][:, :200], y[:, t % 20 * 200 :][:, :200]),
+        steps=400,
+        optimizer=training.GD(0.1, momentum=0.9),
+    )
+    before, after = (probes.cosines(p["w"][0], world.features).amax(0) for p in (start, run.params))
+    assert after.min() >= 0.8 and not before.mean() >= 0.8
+
+
+def test_the_second_neurons_of_pairs_add_nothing_to_the_tangent_kernel(page):
+    """Half the neurons with twice the step of Adam are all of them: the same outputs, and the same bound."""
+    train, test = draw(WORLD, 1000), draw(WORLD, 500, 50)
+    start = theory.paired_start(12, 40, K, 4.0, training.generators(0, RUNS))
+    start = {k: v.float() for k, v in start.items()}
+    page["train_tangent"].__globals__["batch"] = 100
+    halves = page["one_of_each_pair"](start)
+    half = page["train_tangent"](halves, train, test, 30, 0.02, RUNS)
+    full = page["train_tangent"](start, train, test, 30, 0.01, RUNS)
+    assert torch.allclose(half.log["fresh loss"], full.log["fresh loss"], atol=1e-4)
+    reach = [run.log["norm"] ** 2 * torch.tensor(page["energies"](p, test.x)[1]) for run, p in ((half, halves), (full, start))]
+    assert torch.allclose(*reach, rtol=1e-3)
+
+
+def test_two_printed_step_sizes_give_one_direction(structured):
+    x, y = structured[0]
+    eta = theory.first_step_size(GAMMA, WORLD.scale, K, PAIRS)
+    one, other = (emergence(x, y, step_size=s)[2]["w"].double() for s in (eta, eta * WORLD.scale))
+    assert F.cosine_similarity(one, other, dim=-1).min() > 1 - 1e-6
+
+
+def test_class_weights_and_the_regulariser_have_the_moments_of_the_page(page):
+    y = torch.where(torch.rand(2, 3000, generator=torch.Generator().manual_seed(0)) < 0.1, 1.0, -1.0)
+    weight = page["equal_classes"](y)
+    assert (weight * y).mean(1).abs().max() < 1e-5 and (weight.mean(1) - 1).abs().max() < 1e-5
+    for scale in (0.0, 1.0, 100.0):
+        logits = scale * torch.randn(400, 10, generator=torch.Generator().manual_seed(1)).double()
+        assert -math.log(10) - 1e-9 <= page["informative"](logits) <= 1e-9
+    assert page["informative"](100 * torch.eye(10).double()) == pytest.approx(-math.log(10), abs=1e-6)
