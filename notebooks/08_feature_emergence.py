@@ -1829,7 +1829,7 @@ for pair, id, least, kind in (
 # %% [markdown]
 # ### Filters of a deep network (Figures A.16 and A.17, Table A.7)
 #
-# *What the paper did:* ResNet-18 of width 128 and 256 on two classes of CIFAR-10. Early gradients of a filter agree with one another (cosines with their mean 0.65 to 0.97), filters change most in the first epochs, and the filters of a block gather around two opposite centres. *What is done here:* a network of three convolutions on the digits 0 and 1. Filters are compared by what they have *gained* since the start, and centres are found by 2-means on unit vectors, where the paper picked them by eye. *Prediction:* the mean gradients of steps 1–10, 11–20 and 21–30 agree with their mean; the two centres are opposite; more happens in the first fifth than afterwards, in the last layer.
+# *What the paper did:* ResNet-18 of width 128 and 256 on two classes of CIFAR-10. Early gradients of a filter agree with one another (cosines of two averages of ten steps 0.51 to 0.91), filters change most in the first epochs, and the filters of a block gather around two opposite centres. *What is done here:* a network of three convolutions on the digits 0 and 1. Filters are compared by what they have *gained* since the start, and centres are found by 2-means on unit vectors, where the paper picked them by eye. *Prediction:* the mean gradients of steps 1–10, 11–20 and 21–30 agree with one another (we compare pairs, because with their *mean* even three independent vectors have a cosine of $1/\sqrt3=0.58$); the two centres are opposite; more happens in the first fifth than afterwards, in the last layer.
 
 # %%
 keep = [(part == 0) | (part == 1) for part in (images.y_train, images.y_test)]
@@ -1883,9 +1883,8 @@ for k in layers:
     chunks = torch.stack(
         [log[at[b]] - log[at[a]] for a, b in ((0, 10), (10, 20), (20, 30))]
     )
-    agreement.append(
-        F.cosine_similarity(chunks, chunks.mean(0, keepdim=True), dim=-1).mean((1, 2))
-    )
+    pairs_of_chunks = chunks[[0, 0, 1]], chunks[[1, 2, 2]]
+    agreement.append(F.cosine_similarity(*pairs_of_chunks, dim=-1).mean((1, 2)))
     moved = [
         F.cosine_similarity(log[at[a]], log[at[b]], dim=-1)
         for a, b in ((0, fifth), (fifth, filter_steps))
@@ -1897,9 +1896,9 @@ for k in layers:
     gathered.append([[*two_means(g), *two_means(c)] for g, c in pairs_of_filters])
 
 # %%
-agreement = torch.stack(agreement).cpu().numpy()  # (layer, chunk)
+agreement = torch.stack(agreement).cpu().numpy()  # (layer, pair of chunks)
 opposite, within, chance_opposite, chance_within = np.mean(gathered, 1).T  # (layer,)
-print("agreement of early gradients, layer by layer:")
+print("cosines of early gradients (1, 2), (1, 3), (2, 3), layer by layer:")
 print(agreement.round(2))
 print("cosine of the centres", opposite.round(2), "by chance", chance_opposite.round(2))
 print("with one's own centre", within.round(2), "by chance", chance_within.round(2))
@@ -1913,10 +1912,10 @@ ledger.record(
     says="The mean gradients of a filter over steps 1-10, 11-20 and 21-30 agree",
     kind="stand-in",
     measured=agreement.min(),
-    paper="0.65 to 0.97",
-    unit="least mean cosine with their mean",
-    holds=bool(agreement.min() > 0.4 and filters_right.min() > 0.95),
-    criterion="> 0.4 in every layer and chunk, the network right on > 95 %",
+    paper="0.51 to 0.91",
+    unit="least mean cosine of two of them",
+    holds=bool(agreement.min() >= 0.1 and filters_right.min() > 0.95),
+    criterion=">= 0.1 in every layer and pair, the network right on > 95 %",
 )
 ledger.record(
     "filter-clusters-are-opposite",
@@ -1958,7 +1957,7 @@ ledger.record(
 )
 
 # %% [markdown]
-# Early gradients agree in every layer, those of the last ten steps least. Opposite centres alone say little, since 2-means finds negative cosines among random directions, too; that filters are closer to their centres than by chance says more, and most of it in the second and third layer. These two also change most in the first fifth of training. The first layer, of nine weights a filter, changes at an even pace: "early" is a matter of the layer here.
+# Early gradients agree in every layer, those of the first and the last ten steps least, and less than in the paper. Opposite centres alone say little, since 2-means finds negative cosines among random directions, too; that filters are closer to their centres than by chance says more, and most of it in the second and third layer. These two also change most in the first fifth of training. The first layer, of nine weights a filter, changes at an even pace: "early" is a matter of the layer here.
 #
 # ### Injected inputs (Algorithm 3, Figures 2.4 and A.18 to A.22)
 #
@@ -2237,7 +2236,7 @@ ledger.record(
 # (08-held-up)=
 # ## What held up
 #
-# The criteria were fixed on pilot runs with other seeds before these runs. Some claims were added when the chapter was checked against the thesis row by row, with criteria from the pilot seeds as well: the direction after one step and in the variations, the fixed features and the uniform inputs in these, the printed third stage, One Step in float64, the cosines of Table A.4, the clusters of filters; and the clusters of Gaussians now ask for every centre where there are 16. Four things changed after runs that are judged had been seen. The tangent kernel on interval labels without structure had 95.9 % at seed 0, against a limit of 96, with 40 pairs of neurons and half the step; the limit is as it was. And the claim on float32 asked at first that the cosine rise with every step size, which at seed 50021 it did not where it is chance anyway; it now compares three step sizes. And the classifier on exact first-step features is compared with the threshold on the same test points, no longer with 27/32, from which the threshold itself was 1.5 points away on the test points of seed 60029. The claim on the teacher's width asked for a minimum inside the range of widths; it lay at 25 or at 60, level within the noise, and the claim now asks for the paper's 9. (The cells that record the claims are left out of the page; they are in the notebook.)
+# The criteria were fixed on pilot runs with other seeds before these runs. Some claims were added when the chapter was checked against the thesis row by row, with criteria from the pilot seeds as well: the direction after one step and in the variations, the fixed features and the uniform inputs in these, the printed third stage, One Step in float64, the cosines of Table A.4, the clusters of filters. The clusters of Gaussians now ask for every centre where there are 16, and early gradients are compared in pairs, since the limit of 0.4 for the cosine with their mean was below the level of chance. Four things changed after runs that are judged had been seen. The tangent kernel on interval labels without structure had 95.9 % at seed 0, against a limit of 96, with 40 pairs of neurons and half the step; the limit is as it was. And the claim on float32 asked at first that the cosine rise with every step size, which at seed 50021 it did not where it is chance anyway; it now compares three step sizes. And the classifier on exact first-step features is compared with the threshold on the same test points, no longer with 27/32, from which the threshold itself was 1.5 points away on the test points of seed 60029. The claim on the teacher's width asked for a minimum inside the range of widths; it lay at 25 or at 60, level within the noise, and the claim now asks for the paper's 9. (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT

@@ -375,3 +375,15 @@ def test_class_weights_and_the_regulariser_have_the_moments_of_the_page(page):
         logits = scale * torch.randn(400, 10, generator=torch.Generator().manual_seed(1)).double()
         assert -math.log(10) - 1e-9 <= page["informative"](logits) <= 1e-9
     assert page["informative"](100 * torch.eye(10).double()) == pytest.approx(-math.log(10), abs=1e-6)
+
+
+def test_gradients_of_no_common_direction_fail_in_pairs_but_not_with_their_mean():
+    """Three independent averages have a cosine of 0.58 with their mean: only pairs tell agreement from noise."""
+    noise = torch.randn(3, 64, 72, generator=torch.Generator().manual_seed(0))
+    shared = noise + torch.randn(64, 72, generator=torch.Generator().manual_seed(1))
+
+    def least_pair(v):
+        return F.cosine_similarity(v[[0, 0, 1]], v[[1, 2, 2]], dim=-1).mean(1).min()
+
+    assert least_pair(shared) >= 0.1 and not least_pair(noise) >= 0.1
+    assert F.cosine_similarity(noise, noise.mean(0, keepdim=True), dim=-1).mean() > 0.5
