@@ -50,7 +50,7 @@ def folder(tmp_path_factory):
 
 def gguf_file(path):
     """The same model in GGUF, float32, with queries and keys in that format's order."""
-    from mvnb.models._gguf import _NAMES, _TOP
+    from mvnb.models.language_files import _NAMES, _TOP
 
     def text(value):
         return struct.pack("<Q", len(value.encode())) + value.encode()

@@ -28,6 +28,7 @@ _MEMBERS = {
     "tweets": "tweets",
 }
 SENTIMENT_SETS = tuple(_MEMBERS)
+"""Names that :func:`load_sentiment` knows."""
 
 
 @dataclass(frozen=True)

