@@ -1,0 +1,1504 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Larger models keep more noise in context
+#
+# > *Why Larger Language Models Do In-context Learning Differently?*, Zhenmei Shi, Junyi Wei, Zhuoyan Xu and Yingyu Liang {cite}`shi2024larger`; in full as chapter 5 and appendix D of Shi's thesis {cite}`shi2024thesis`, which we follow.
+#
+# Show a language model sixteen labelled sentences with all labels turned round: a large one follows them, a small one keeps to what it knew {cite}`wei2023larger`. The paper explains this with a model of one line, attention without softmax whose matrix has rank $r$. The best one keeps the $r$ strongest directions of its inputs and drops the rest, so that a larger model hears more of the signal and more of the noise. Everything about it can be written down, and that is what we do; then we look at how much of it a real language model shows.
+#
+# ```{glue:figure} 11-opening
+# :alt: Left, error of linear attention over the share of flipped labels for five ranks. The flat line is rank 0, the steepest curve full rank; they cross, so that large ranks are best without flips and worst with many. Right, accuracy and ranking quality of a language model of 135 million parameters over the share of flipped labels, falling from about 0.75 and 0.9 and ending well above one half.
+# :name: fig-11-opening
+#
+# Left: mean squared error of the best linear attention of rank $r$ when a share of the labels in its context is flipped; curves are closed forms, dots are simulations. Right: SmolLM2, a language model of 135 million parameters, with sixteen labelled sentences in context, kept from a longer run.
+# ```
+#
+# Both are explained [further down](#11-experiments). The paper's figures are about Llama models of 3 to 70 billion parameters, which do not run here; its theory has no experiments, so that every run of it on this page is ours.
+
+# %% tags=["parameters"]
+seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
+replicas = 2  # independent runs of what is trained (2 or more)
+device = "auto"  # "auto", "cpu" or "cuda"; closed forms stay on the CPU
+spectrum = [3.0, 2.0, 1.2, 0.6, 0.3, 0.1]  # variances of the tokens, descending
+n_train = 20  # N, examples in a prompt of pre-training (1 or more)
+n_context = 8  # M, examples in a prompt of evaluation (1 or more)
+noise = 0.5  # sigma, standard deviation of the label noise (0 or more)
+check_prompts = 20000  # prompts behind every simulated risk (1000 or more)
+sgd_steps = 1000  # steps of training on sampled prompts (100 or more)
+sgd_batch = 256  # prompts a step
+gamma = 0.2  # lean of a parity's two features towards 1 (between 0 and 1/4)
+parity_prompts = 10000  # prompts behind every accuracy of a parity (1000 or more)
+text_contexts = 1000  # contexts of film reviews for linear attention (100 or more)
+text_examples = 256  # examples in each of them
+text_dims = 64  # coordinates of a review
+language_model = "smollm2-135m-instruct"  # or a GGUF file or a Llama's folder; "" skips
+llm_sets = ["movies"]  # of "movies", "products", "editorials", "tweets", or tables
+llm_examples = 16  # labelled sentences in a context, even
+llm_contexts = 3  # contexts a set (2 or more)
+llm_questions = 12  # sentences asked about after each of them, even
+llm_flips = [0.0, 1.0]  # shares of flipped labels, 0 and 1 among them
+llm_prompts = 8  # prompts whose attention is measured (2 or more)
+keep = ""  # name for keeping the language model's numbers as results/11_NAME.json
+
+# %% tags=["hide-input"]
+import json
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+
+from mvnb import chapters, claims, figures, stats, training
+from mvnb.data import InContextRegression, load_sentiment
+from mvnb.models import LinearSelfAttention, prompt_moments
+from mvnb.models.language import LanguageModelMissing, fast_dtype, load_language_model
+from mvnb.theory import icl
+from mvnb.theory import parity_attention as parity
+
+figures.use_style()
+ledger = claims.Ledger("11_icl_and_scale")
+device = training.pick_device(device)
+print(f"device: {device.type}")
+LINE = figures.COLORS["theory"]
+SMALL, LARGE, THIRD = "#0072B2", "#D55E00", "#009E73"
+TONES = plt.get_cmap("cividis")
+
+# %% [markdown]
+# Parameters that do not fit together are refused here.
+
+# %% tags=["hide-input"]
+least = {"seed": 0, "replicas": 2, "n_train": 1, "n_context": 1, "noise": 0}
+least |= {"check_prompts": 1000, "sgd_steps": 100, "sgd_batch": 1, "text_dims": 8}
+least |= {"parity_prompts": 1000, "text_contexts": 100, "text_examples": 1}
+least |= {"llm_examples": 2, "llm_contexts": 2, "llm_questions": 2, "llm_prompts": 2}
+for name, bound in least.items():
+    if globals()[name] < bound:
+        raise ValueError(f"{name} must be {bound} or more, got {globals()[name]}")
+d = len(spectrum)
+if d < 3 or min(spectrum) <= 0 or not all(np.diff(spectrum) < 0):
+    raise ValueError(f"spectrum must be positive and descending, got {spectrum}")
+if not 0 < gamma < 0.25:
+    raise ValueError(f"gamma must lie between 0 and 1/4, got {gamma}")
+if not {0.0, 1.0} <= set(llm_flips) or llm_questions % 2 or llm_examples % 2:
+    raise ValueError("llm_flips needs 0.0 and 1.0, examples and questions be even")
+if not set(keep) <= set("abcdefghijklmnopqrstuvwxyz0123456789-"):
+    raise ValueError(f"keep must be small letters, digits and hyphens, got {keep!r}")
+
+
+def stream(offset):
+    """A generator that nothing else on this page uses."""
+    return torch.Generator().manual_seed(seed + 1_000_003 * offset)
+
+
+# %% [markdown]
+# (11-question)=
+# ## The question: is a larger model a better listener?
+#
+# A model that learns *in context* gets examples with labels and a question, and answers without any change of its weights. One would think that a larger model does this better, with good examples and bad ones. Wei et al. {cite}`wei2023larger` found otherwise. With more and more labels flipped, the largest models end below chance, since they do what the examples say, and the small ones hardly react. Shi et al. {cite}`shi2023distracted` found that irrelevant sentences distract large models. *Why should size have to do with it?*
+#
+# The smallest case has two coordinates. Inputs have variance 1 along the first and $\frac14$ along the second, and the task is $y=x_1$: the second is of no use. From $M$ examples the model forms $\mathbf h=\frac1M\sum_iy_i\mathbf x_i$ and predicts with the weights $\hat{\mathbf w}=U\mathbf h$. A large model has a $U$ of rank two, a small one of rank one.
+#
+# **Predict before you look.** Where do the weights $\hat{\mathbf w}$ of the two models lie for many contexts of eight examples, and where do they go when all labels are flipped?
+
+# %% tags=["hide-input"]
+tiny = InContextRegression((1.0, 0.25), 8)
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.0), sharex=True, sharey=True)
+truth = torch.tensor([1.0, 0.0])
+for ax, rank in zip(axes, (1, 2)):
+    v = torch.tensor(icl.pass_through(tiny.spectrum, 100, rank)).float()
+    for flip, color, marker in ((0.0, SMALL, "o"), (1.0, LARGE, "s")):
+        x, y, *_ = tiny.sample(300, stream(1), truth, flip=flip)
+        guess = (y[..., None] * x).mean(1) * v / torch.tensor(tiny.spectrum)
+        ax.plot(*guess.T, marker, color=color, ms=3, alpha=0.5, mew=0)
+    ax.plot(*truth, "*", color=LINE, ms=14)
+    ax.set(title=f"rank {rank}", xlabel="weight on $x_1$")
+    ax.set(xlim=(-2.6, 2.6), ylim=(-3, 3))
+axes[0].set_ylabel("weight on $x_2$")
+axes[0].annotate("true labels", (0.6, 1.2), color=SMALL)
+axes[0].annotate("flipped labels", (-2.4, 1.2), color=LARGE)
+figures.show(
+    fig,
+    title="The larger model hears the second direction, where there is only noise",
+    alt="Two scatter plots of estimated weights. With rank one, all points lie on the "
+    "horizontal axis, those of true labels around 1, those of flipped labels around "
+    "-1. With rank two, both clouds spread widely in the vertical direction.",
+)
+
+# %% [markdown]
+# The small model's weights lie on a line: it cannot use the second direction, for better or worse. The large one's are spread along it, although nothing is there, since eight examples do not suffice to see that. And *both* go to the other side when the labels are flipped. So size decides how much noise comes through, but this small model, too, believes what it is told. Keep that in mind for the language models.
+#
+# (11-world)=
+# ## The worlds
+#
+# **Regression.** A prompt has examples $\mathbf x_i\sim\mathcal N(0,\Lambda)$ with labels and a query $\mathbf x_q$. In *pre-training* there are $N$ of them, each prompt has its own task $\mathbf w_\tau\sim\mathcal N(0,I)$, and $y_i=\langle\mathbf w_\tau,\mathbf x_i\rangle$. In *evaluation* there are $M$, the task $\mathbf w$ is fixed, and
+#
+# $$
+# y_i=\zeta_i\,(\langle\mathbf w,\mathbf x_i\rangle+\epsilon_i),\qquad\epsilon_i\sim\mathcal N(0,\sigma^2),\qquad\zeta_i=-1\text{ with probability }p,\text{ else }1 ;
+# $$ (eq-11-eval)
+#
+# the goal is $\langle\mathbf w,\mathbf x_q\rangle$. The thesis has $p=0$; the flips are ours, after its experiments. The eigenvalues $\lambda_1\ge\dots\ge\lambda_d$ of $\Lambda$ say how loudly each direction is spoken: large ones stand for words that matter, small ones for filler. No result depends on the axes, so that ours are the coordinates ({py:obj}`~mvnb.data.InContextRegression`).
+#
+# **Parities.** Hidden features $\phi\in\{\pm1\}^d$ are seen through a dictionary, $\mathbf x=G\phi$, $G$ orthonormal. A task is a pair $(i,j)$ and its label is $y=\phi_i\phi_j$. The pair leans towards 1,
+#
+# $$
+# \Pr[(\phi_i,\phi_j)=(1,1)]=\tfrac14+\gamma,\quad\Pr[(1,-1)]=\Pr[(-1,1)]=\tfrac14,\quad\Pr[(-1,-1)]=\tfrac14-\gamma ,
+# $$ (eq-11-pair)
+#
+# other features are fair coins. The first $k=2^{\nu_1}$ of the $d=2^{\nu_2}$ features are *important*: tasks are pairs of important features with probability $1-p_{\mathcal T}$ and any other pairs with the small probability $p_{\mathcal T}$.
+
+# %% tags=["hide-input"]
+world = InContextRegression(tuple(spectrum), n_context)
+shown = world.sample(1, stream(2), noise=noise)
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 2.9), width_ratios=(1.2, 1))
+table = torch.cat([shown.x[0], shown.y[0][:, None]], 1).T
+last = torch.cat([shown.query, torch.tensor([[torch.nan]])], 1).T
+axes[0].imshow(torch.cat([table, last], 1), cmap="PuOr", vmin=-4, vmax=4, aspect="auto")
+axes[0].axvline(n_context - 0.5, color=LINE, lw=1)
+axes[0].axhline(d - 0.5, color=LINE, lw=1)
+axes[0].set_yticks([0, d - 1, d], ["$x_1$", f"$x_{d}$", "$y$"])
+axes[0].set_xticks([0, n_context], ["1", "query"])
+axes[0].set(title="a regression prompt", xlabel="example")
+bits = 2 * torch.randint(2, (8, 17), generator=stream(3)) - 1
+bits[:, 0] = bits[:, 4] * bits[:, 10]
+axes[1].imshow(bits.T, cmap="PuOr", vmin=-1.6, vmax=1.6, aspect="auto")
+axes[1].set_yticks([0, 4, 10], ["label", "$\\phi_i$", "$\\phi_j$"])
+axes[1].set(title="a parity's features", xlabel="example")
+axes[1].axhline(0.5, color=LINE, lw=1)
+for ax in axes:
+    ax.grid(False)
+figures.show(
+    fig,
+    title="Loud and quiet directions; a label that no single feature tells",
+    alt="Left: a prompt as a matrix, one column an example. Rows become paler from the "
+    "first coordinate to the last; the bottom row holds the labels, and its last entry "
+    "is empty. Right: sixteen rows of two-coloured bits below their label row.",
+)
+
+# %% [markdown]
+# (11-model)=
+# ## The models
+#
+# Linear self-attention maps a prompt, written as a matrix $E$ with the query in its last column and 0 for its label, to
+#
+# $$
+# f(E)=E+W^{PV}E\,\frac{E^\top W^{KQ}E}{\rho},
+# $$ (eq-11-lsa)
+#
+# $\rho$ the number of examples, and the prediction is the entry at the bottom right. Only the last row of $W^{PV}$ and the first $d$ columns of $W^{KQ}$ reach it; the package's {py:obj}`~mvnb.models.LinearSelfAttention` keeps these alone. If moreover $W^{PV}$ has no weight but its last, $u$, and $W^{KQ}$ none but its upper left block $U$ (which gradient descent keeps so if it starts so, {cite:t}`zhang2024trained`), then
+#
+# $$
+# \hat y_q=u\,\mathbf h^\top U\mathbf x_q,\qquad\mathbf h=\tfrac1\rho\sum_iy_i\mathbf x_i .
+# $$ (eq-11-reduced)
+#
+# Only $uU$ matters, so $u=1$ from now on. $U=(W^K)^\top W^Q$ with $W^K,W^Q\in\mathbb R^{r\times d}$ has rank at most $r$, and that is the *size* of this model. The training objective is $\frac12\mathbb E(\hat y_q-\langle\mathbf w_\tau,\mathbf x_q\rangle)^2$. For parities there are $m$ heads,
+#
+# $$
+# g=\sum_{i=1}^ma_i\,\sigma\bigl(\mathbf h^\top W^{(i)}\mathbf x_q\bigr),\qquad\lvert a_i\rvert\le1,
+# $$ (eq-11-heads)
+#
+# $\sigma$ the ReLU, trained with the hinge loss and a vanishing weight decay, and $m$ is the size. As $W^{(i)}=GV^{(i)}G^\top$ we set $G=I$; for a diagonal $V=\mathrm{diag}(\mathbf v)$ a head sees $\langle\mathbf v,\boldsymbol\zeta\rangle$ with $\boldsymbol\zeta=\mathbf z\odot\phi_q$ and $\mathbf z=\frac1M\sum_ly_l\phi_l$.
+
+
+# %%
+def low_rank(params, h, query, target):
+    """Half the mean squared error of U = a b^T, and its gradient, for fit."""
+    left, right = torch.bmm(h, params["a"]), torch.bmm(query, params["b"])  # (R, n, r)
+    error = (left * right).sum(-1) - target
+    push = (error / error.shape[1])[..., None]
+    d_a, d_b = torch.bmm(h.mT, push * right), torch.bmm(query.mT, push * left)
+    return error.square().mean(1) / 2, {"a": d_a, "b": d_b}
+
+
+# %%
+# NBVAL_CHECK_OUTPUT
+g = stream(4)
+covariance = torch.diag(torch.tensor(spectrum, dtype=torch.float64))
+U = torch.randn(d, d, generator=g, dtype=torch.float64) / 3
+prompts = world.sample(50, g, noise=noise, dtype=torch.float64)
+v = torch.eye(d + 1, dtype=torch.float64)[-1]
+full = LinearSelfAttention(v, torch.nn.functional.pad(U, (0, 0, 0, 1)))
+h = (prompts.y[..., None] * prompts.x).mean(1)
+reduced = ((h @ U) * prompts.query).sum(-1)
+moments = prompt_moments(*prompts[:3])
+print(
+    "full attention is the reduced form:",
+    bool((full(moments, prompts.query) - reduced).abs().max() < 1e-12),
+)
+params = {k: torch.randn(2, d, 2, generator=g).double() for k in "ab"}
+batch = [one.expand(2, *one.shape) for one in (h, prompts.query, prompts.target)]
+leaves = {k: one.clone().requires_grad_() for k, one in params.items()}
+low_rank(leaves, *batch)[0].sum().backward()
+by_hand = low_rank(params, *batch)[1]
+worst = max((by_hand[k] - leaves[k].grad).abs().max().item() for k in "ab")
+print("gradient in the factors is autograd's:", worst < 1e-12)
+
+# %% [markdown]
+# (11-derivation)=
+# ## The derivation, I: the best model of rank r
+#
+# ````{prf:lemma} The population loss (Lemma 5.1, after Zhang et al.)
+# :label: lem-11-loss
+#
+# With $\Gamma=(1+\frac1N)\Lambda+\frac1N\mathrm{tr}(\Lambda)I$ the objective of pre-training is
+#
+# $$
+# \mathcal L(U)=\tfrac12\mathrm{tr}\bigl[\Gamma\Lambda U\Lambda U^\top\bigr]-\mathrm{tr}\bigl[\Lambda^2U^\top\bigr]+\tfrac12\mathrm{tr}\Lambda .
+# $$ (eq-11-loss)
+# ````
+#
+# ```{prf:proof}
+# $\mathbf h=\hat\Lambda\mathbf w$ with $\hat\Lambda=\frac1N\sum\mathbf x_i\mathbf x_i^\top$, so the error is $\mathbf w^\top(\hat\Lambda U-I)\mathbf x_q$. Averaged over $\mathbf w$ and $\mathbf x_q$ its square is $\mathrm{tr}\,\mathbb E[(\hat\Lambda U-I)\Lambda(\hat\Lambda U-I)^\top]$. Insert $\mathbb E\hat\Lambda=\Lambda$ and, for symmetric $B$, $\mathbb E[\hat\Lambda B\hat\Lambda]=(1+\frac1N)\Lambda B\Lambda+\frac1N\mathrm{tr}(B\Lambda)\Lambda$ (Isserlis), with $B=U\Lambda U^\top$.
+# ```
+#
+# ````{prf:theorem} The best model of rank r is the best model, truncated (Theorem 5.4.1)
+# :label: thm-11-rank
+#
+# Let $\Lambda=Q\,\mathrm{diag}(\lambda_i)\,Q^\top$ be invertible. Among matrices of rank at most $r$, $\mathcal L$ is least at
+#
+# $$
+# U^*=Q\,\mathrm{diag}(v_1,\dots,v_r,0,\dots,0)\,Q^\top,\qquad v_i=\frac N{(N+1)\lambda_i+\mathrm{tr}\Lambda},
+# $$ (eq-11-optimum)
+#
+# where it is $\frac12\sum_i\lambda_i-\frac12\sum_{i\le r}\lambda_i\tau_i$ with $\tau_i=\lambda_iv_i\in(0,1)$. If $\lambda_r>\lambda_{r+1}$ there is no other minimiser.
+# ````
+#
+# ```{prf:proof}
+# Complete the square: $\mathcal L(U)=\frac12\lVert\Gamma^{1/2}(\Lambda^{1/2}U\Lambda^{1/2}-\Lambda\Gamma^{-1})\rVert_F^2+\text{const}$, where all matrices but $U$ commute. The map $U\mapsto Z=\Gamma^{1/2}\Lambda^{1/2}U\Lambda^{1/2}$ is a bijection that keeps the rank, so we look for the matrix $Z$ of rank at most $r$ that is nearest to $\Lambda\Gamma^{-1/2}$. That is the theorem of Eckart and Young: keep the $r$ largest singular values. They are $\lambda_i/\sqrt{\lambda_i'}$ with $\lambda_i'=(1+\frac1N)\lambda_i+\frac1N\mathrm{tr}\Lambda$, increasing in $\lambda_i$, and belong to the eigenvectors of $\Lambda$. Going back, $v_i=1/\lambda_i'$. Each direction left out costs $\frac12\lambda_i^2/\lambda_i'=\frac12\lambda_i\tau_i$.
+# ```
+#
+# The thesis argues with diagonal matrices from the start; the weighted Eckart–Young argument needs no such restriction. The matrix does not have to be found by hand: for fixed $B$ the best $A$ in $U=AB^\top$ is a linear least-squares problem, and the two alternate. The cell does this from random starts, for all ranks, and then trains on sampled prompts.
+
+
+# %%
+def alternate(rank, g, rounds=300):
+    """U = A B^T of this rank by alternating minimisation of the population loss."""
+    loaded = torch.diag(torch.tensor(icl.loaded_spectrum(spectrum, n_train)))
+    b = torch.randn(d, rank, generator=g, dtype=torch.float64)
+    for _ in range(rounds):
+        a = loaded.inverse() @ covariance @ b @ (b.T @ covariance @ b).inverse()
+        b = covariance @ a @ (a.T @ loaded @ covariance @ a).inverse()
+    return a @ b.T
+
+
+# %%
+ranks = np.arange(d + 1)
+best_loss = icl.pretrained_loss(spectrum, n_train, ranks)
+found = torch.stack(
+    [
+        torch.stack([alternate(r, g) for r in ranks[1:]])
+        for g in training.generators(seed, replicas)
+    ]
+)  # (replica, rank, d, d)
+optimum = [icl.optimal_weight(covariance, n_train, int(r)) for r in ranks[1:]]
+optimum = torch.stack(optimum)
+losses = icl.population_loss(found, covariance, n_train)
+loss_gap = (losses - torch.tensor(best_loss[1:])).abs().max().item()
+weight_gap = (
+    ((found - optimum).norm(dim=(2, 3)) / optimum.norm(dim=(1, 2))).max().item()
+)
+
+# %% [markdown]
+# Training by gradient steps needs no covariance: Adam on fresh prompts, with all ranks and replicas in one program. Smaller ranks are the larger model with columns of $A$ and $B$ that start at zero, since there they stay: the gradient of each is the other times something.
+
+# %%
+deep = InContextRegression((2.0, 1.2, 0.8, 0.5, 0.3, 0.2, 0.14, 0.1), 40)
+sgd_ranks = [r for r in (1, 2, 4, 8) for _ in range(replicas)]
+streams = training.generators(seed, len(sgd_ranks))
+
+
+def start_factor(rank, g):
+    return torch.cat(
+        [0.1 * torch.randn(8, rank, generator=g), torch.zeros(8, 8 - rank)], 1
+    )
+
+
+factors = {
+    k: torch.stack([start_factor(r, g) for r, g in zip(sgd_ranks, streams)])
+    for k in "ab"
+}
+trained = training.fit(
+    low_rank,
+    {k: one.to(device) for k, one in factors.items()},
+    training.Fresh(deep.correlations, sgd_batch, streams, device=device),
+    steps=sgd_steps,
+    optimizer=training.Adam(lambda step: 0.03 * (1 - step / sgd_steps)),
+)
+trained_u = (trained.params["a"] @ trained.params["b"].mT).double().cpu()
+
+# %%
+deep_cov = torch.diag(torch.tensor(deep.spectrum, dtype=torch.float64))
+exact = icl.pretrained_loss(deep.spectrum, 40, np.array(sgd_ranks))
+sgd_excess = icl.population_loss(trained_u, deep_cov, 40).numpy() / exact - 1
+left = torch.linalg.svd(trained_u)[0]
+sgd_overlap = [one[:r, :r].square().sum() / r for one, r in zip(left, sgd_ranks)]
+sgd_overlap = torch.stack(sgd_overlap).numpy()
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.0), width_ratios=(1, 1.3))
+for r, color in zip((1, 2, 4, 8), TONES(np.linspace(0, 0.85, 4))):
+    tau = icl.pass_through(deep.spectrum, 40, r)
+    axes[1].plot(np.arange(1, 9), tau, color=LINE, lw=1)
+    for one, own in zip(trained_u, sgd_ranks):
+        if own == r:
+            passed = one.diagonal() * deep_cov.diagonal()
+            axes[1].plot(np.arange(1, 9), passed, "o", color=color, ms=6)
+    axes[1].annotate(f"r = {r}", (r, tau[r - 1]), (4, 6), textcoords="offset points")
+image = trained_u[2 * replicas].numpy()
+axes[0].imshow(image, cmap="PuOr", vmin=-1, vmax=1)
+axes[0].set(title="a trained $U$ of rank 4", xticks=[], yticks=[])
+axes[0].grid(False)
+axes[1].set(
+    xlabel="direction $i$", ylabel="$\\tau_i=\\lambda_iU_{ii}$", ylim=(-0.08, 1.08)
+)
+axes[1].set_title("what passes")
+figures.show(
+    fig,
+    title="Trained on prompts, a model of rank r keeps the r loudest directions",
+    alt="Left: a trained matrix of size eight, nearly diagonal, with four entries that "
+    "grow along the diagonal and then nothing. Right: the share that passes for each "
+    "direction; dots of trained models of ranks 1, 2, 4 and 8 lie on four lines that "
+    "share a falling curve and drop to zero after their rank.",
+)
+
+# %% [markdown]
+# The four lines are {eq}`eq-11-optimum`; they lie on top of each other up to the rank, where each drops to zero. So the small model is part of the large one. That is the mechanism of the paper, and the rest of this part is arithmetic.
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "truncation-is-optimal",
+    source="Theorem 5.4.1",
+    says="The best model of rank r is the best model cut to its r first eigenvectors",
+    kind="exact",
+    measured=weight_gap,
+    unit="largest relative distance from the closed form, alternating minimisation",
+    holds=weight_gap < 1e-3 and loss_gap < 1e-6,
+    criterion="< 1e-3 in the weights and < 1e-6 in the loss, every rank and replica",
+)
+ledger.record(
+    "training-finds-it",
+    source="Theorem 5.4.1",
+    says="Training on sampled prompts finds that model",
+    kind="scaled",
+    measured=sgd_excess.max(),
+    unit="largest excess of the population loss over the closed form",
+    holds=abs(sgd_excess).max() <= 0.02 and sgd_overlap.min() >= 0.95,
+    criterion="<= 2 %, and the subspaces overlap by 0.95, every rank and replica",
+)
+
+# %% [markdown]
+# ## The derivation, II: what the model does with a context
+#
+# ````{prf:theorem} Evaluation risk (Theorem 5.4.2; flipped labels ours)
+# :label: thm-11-risk
+#
+# Let $w_i$ be the coordinates of $\mathbf w$ along the eigenvectors, $\lVert\mathbf w\rVert_\Lambda^2=\sum_iw_i^2\lambda_i$, $\tau_i$ as above and 0 beyond $r$, and $a=1-2p$. The mean squared error of the model {eq}`eq-11-optimum` on prompts {eq}`eq-11-eval` is
+#
+# $$
+# \mathcal R=\sum_{i=1}^dw_i^2\lambda_i(1-a\tau_i)^2+\frac1M\sum_{i=1}^r\tau_i^2\bigl[(2-a^2)\,w_i^2\lambda_i+\lVert\mathbf w\rVert_\Lambda^2+\sigma^2\bigr].
+# $$ (eq-11-risk)
+# ````
+#
+# ```{prf:proof}
+# $\mathbf h$ is a mean of $M$ independent copies of $y\mathbf x$, with $\mathbb E[y\mathbf x]=a\Lambda\mathbf w$ and, since $y^2$ does not know about flips, $\mathbb E[y^2\mathbf x\mathbf x^\top]=(\lVert\mathbf w\rVert_\Lambda^2+\sigma^2)\Lambda+2\Lambda\mathbf w\mathbf w^\top\Lambda$ (Isserlis). The error $\mathbf h^\top U\mathbf x_q-\mathbf w^\top\mathbf x_q$ has the squared bias $\lVert aU\Lambda\mathbf w-\mathbf w\rVert_\Lambda^2$, the first sum, and the variance $\frac1M\mathrm{tr}\bigl[U\Lambda U\bigl((\lVert\mathbf w\rVert_\Lambda^2+\sigma^2)\Lambda+(2-a^2)\Lambda\mathbf w\mathbf w^\top\Lambda\bigr)\bigr]$, the second.
+# ```
+#
+# At $p=0$ this is the thesis's formula. Four readings of it:
+#
+# - *What a direction is worth (ours).* Adding direction $i$ changes the risk by
+#
+#   $$
+#   \Delta_i=\frac{\tau_i^2}M\bigl[(2-a^2)w_i^2\lambda_i+\lVert\mathbf w\rVert_\Lambda^2+\sigma^2\bigr]-a\tau_i(2-a\tau_i)\,w_i^2\lambda_i .
+#   $$ (eq-11-gain)
+#
+#   For $\tau_i\to1$ and $p=0$ it helps exactly if $(M-1)\,w_i^2\lambda_i>\lVert\mathbf w\rVert_\Lambda^2+\sigma^2$: *the signal of one direction must beat the power of all labels, divided by the number of examples.*
+# - *If all signal is covered* ($w_i=0$ for $i>r$) and $r'\ge r$, then $\mathcal R_{r'}-\mathcal R_r=\frac1M(\lVert\mathbf w\rVert_\Lambda^2+\sigma^2)\sum_{i=r+1}^{r'}\tau_i^2\approx\frac{r'-r}M(\lVert\mathbf w\rVert_\Lambda^2+\sigma^2)$. This is Theorem 5.4.3: *input noise* and *label noise*, both in proportion to the number of directions.
+# - *Flips (ours).* Between no flips and all, the variance is the same, and $\mathcal R(1)-\mathcal R(0)=4\sum_{i\le r}w_i^2\lambda_i\tau_i$: each covered direction adds its own signal to what is lost. For $p\ge\frac12$ no direction helps, however long the context; for $p<\frac12$ every one with some signal does, for large $M$.
+# - *Attention (ours).* $\mathbb E(\mathbf x_i^\top U\mathbf x_q)^2=\sum_j\tau_j^2$, so the share of attention on the first $k$ directions is $\sum_{j\le\min(k,r)}\tau_j^2/\sum_{j\le r}\tau_j^2$: 1 for $r\le k$, about $k/r$ beyond.
+
+
+# %%
+def simulate(world, n_train, ranks, offset, weights=None, **prompt):
+    """Risks and standard errors (rank,) of the best models on sampled prompts."""
+    x, y, query, target = world.sample(check_prompts, stream(offset), weights, **prompt)
+    h = torch.einsum("nm,nmd->nd", y, x) / x.shape[1]
+    v = icl.pass_through(world.spectrum, n_train, ranks) / np.array(world.spectrum)
+    v = torch.tensor(v).float()
+    error = ((h * query) @ v.T - target[:, None]).square().double()
+    return error.mean(0).numpy(), (error.std(0) / len(error) ** 0.5).numpy()
+
+
+# %% [markdown]
+# (11-experiments)=
+# ## Regression: the trade-off
+#
+# First the claim where it is cleanest: 20 directions, of which the first four are loud and carry all the signal. *Prediction:* the risk falls until rank 4 and then climbs, by the same step for each rank, and the steps grow with $\sigma^2$. Beside it, a task whose signal is spread over all directions and decays. *Prediction:* a curve with a minimum at the rank where {eq}`eq-11-gain` changes its sign, further left for more noise and for shorter contexts.
+
+# %%
+plain = InContextRegression((1.3, 1.2, 1.1, 1.0, *np.linspace(0.12, 0.08, 16)), 16)
+covered = torch.tensor([1.0] * 4 + [0.0] * 16)
+steep, sigmas, long = np.arange(21), (0.0, 1.0, 2.0), 100_000
+climb = {s: icl.risk(plain.spectrum, covered, long, steep, 16, s) for s in sigmas}
+some = np.array([1, 4, 8, 14, 20])
+climb_seen = {s: simulate(plain, long, some, 5, covered, noise=s) for s in sigmas}
+scores = [abs(m - climb[s][some]) / e for s, (m, e) in climb_seen.items()]
+slope_seen = (climb_seen[2.0][0] - climb_seen[0.0][0]) / 4
+slope = (icl.pass_through(plain.spectrum, long, some) ** 2).sum(-1) / 16
+# the theorem's difference against two evaluations of the formula
+passed = icl.pass_through(plain.spectrum, 100, 20) ** 2 / 16
+risks_100 = icl.risk(plain.spectrum, covered, 100, steep, 16, 0.5)
+gap_formula = (sum(plain.spectrum[:4]) + 0.5**2) * passed
+gap_error = np.abs(np.diff(risks_100)[4:] - gap_formula[4:]).max()
+
+# %%
+decaying = np.exp(-np.arange(20) / 5)
+flat = np.linspace(1.0, 0.8, 20)  # nearly equal variances: the signal alone decides
+settings = [(16, 0.0), (16, 2.0), (64, 0.0), (64, 2.0)]
+curves = {k: icl.risk(flat, decaying, long, steep, *k) for k in settings}
+gains = {k: icl.direction_gain(flat, decaying, long, *k) for k in settings}
+best_rank = {k: int(curve.argmin()) for k, curve in curves.items()}
+sign_change = {k: int((gain < 0).sum()) for k, gain in gains.items()}
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.2))
+for s, color in zip(sigmas, TONES((0.0, 0.45, 0.85))):
+    axes[0].plot(steep, climb[s], color=color)
+    axes[0].errorbar(some, climb_seen[s][0], 2 * climb_seen[s][1], fmt="o", color=color)
+    axes[0].annotate(f"$\\sigma={s:g}$", (20.5, climb[s][20] - 0.2), color=color)
+axes[0].set(xlabel="rank", ylabel="risk", title="signal in the first four")
+axes[0].set(xlim=(0, 24.5))
+for (m, s), color in zip(settings, (SMALL, SMALL, LARGE, LARGE)):
+    axes[1].plot(steep, curves[m, s], color=color, ls="--" if s else "-")
+    low = best_rank[m, s]
+    axes[1].plot(low, curves[m, s][low], "o", color=color)
+    axes[1].axvline(sign_change[m, s], color=color, lw=0.6, ls=":")
+axes[1].annotate("$M=16$", (14, curves[16, 0.0][14] - 0.75), color=SMALL)
+axes[1].annotate("$M=64$", (13, curves[64, 0.0][13] - 0.45), color=LARGE)
+axes[1].set(xlabel="rank", title="signal decays (dashed: $\\sigma=2$)", ylim=(0, 7.5))
+figures.show(
+    fig,
+    title="Rank buys signal and pays in noise",
+    alt="Left: risk over rank for three noise levels. All fall until rank 4 and "
+    "then rise in straight lines, the steeper the noisier; dots with error bars lie on "
+    "them. Right: four curves with a minimum each, marked by a dot on a dotted line; "
+    "minima are further left for shorter contexts and more noise.",
+)
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "risk-formula",
+    source="Theorem 5.4.2",
+    says="The evaluation risk has a closed form",
+    kind="exact",
+    measured=np.max(scores),
+    unit="standard errors at most, 15 simulated risks",
+    holds=np.max(scores) <= 4.5,
+    criterion="<= 4.5 standard errors",
+)
+slope_error = np.abs(slope_seen / slope - 1).max()
+ledger.record(
+    "noise-in-proportion-to-rank",
+    source="Theorem 5.4.2, implications",
+    says="For large N label noise adds r sigma^2 / M to the risk",
+    kind="exact",
+    measured=np.abs(slope * 16 / some - 1).max(),
+    unit="largest relative deviation of the slope in sigma^2 from r / M",
+    holds=np.abs(slope * 16 / some - 1).max() <= 0.02 and slope_error <= 0.25,
+    criterion="<= 2 %; simulated slopes within 25 % of the formula",
+)
+
+# %% tags=["remove-cell"]
+rises = min(np.diff(climb[s][4:]).min() for s in sigmas)
+ledger.record(
+    "larger-is-worse-once-covered",
+    source="Theorem 5.4.3",
+    says="Once the signal is covered, a larger model is worse, by the printed amount",
+    kind="exact",
+    measured=gap_error,
+    paper="0",
+    unit="largest deviation of the differences from the formula",
+    holds=gap_error < 1e-10 and rises > 0,
+    criterion="< 1e-10, and every step from rank 4 on raises the risk",
+)
+ordered = (
+    best_rank[16, 2.0] < best_rank[16, 0.0] < best_rank[64, 0.0]
+    and best_rank[16, 2.0] < best_rank[64, 2.0] < best_rank[64, 0.0]
+)
+ledger.record(
+    "best-rank-has-a-rule",
+    source="Section 5.4.2, implications; the rule is ours",
+    says="There is a best rank; more noise and shorter contexts make it smaller",
+    kind="exact",
+    measured=best_rank[16, 0.0],
+    unit="best rank at M = 16 without noise",
+    holds=best_rank == sign_change and ordered,
+    criterion="where the gain changes its sign, and ordered in sigma and M",
+)
+
+# %% [markdown]
+# The left panel is the paper's explanation in one picture: everything beyond rank 4 is noise that the larger model lets through. The right one shows that there is no law that small is beautiful: it is a matter of what the directions carry.
+#
+# ### Flipped labels, and where attention goes
+#
+# Now with flips, for the variances of the parameters and a task drawn at random for every prompt; then $w_i^2$ is replaced by 1 in {eq}`eq-11-risk` and $\lVert\mathbf w\rVert^2_\Lambda$ by $\mathrm{tr}\Lambda$. *Prediction:* without flips the best rank is nearly full; with all labels flipped the order is reversed; rank 0 does not notice anything, and no rank is of use beyond one half.
+
+# %%
+shares = np.linspace(0, 1, 51)
+ones = np.ones(d)
+flip_risk = icl.risk(
+    spectrum, ones, n_train, ranks[:, None], n_context, noise, shares[None]
+)  # (rank, share)
+flip_at = (0.0, 0.3, 0.7, 1.0)
+flip_seen = [
+    simulate(world, n_train, ranks, 20 + i, noise=noise, flip=p)
+    for i, p in enumerate(flip_at)
+]
+flip_exact = icl.risk(
+    spectrum, ones, n_train, ranks[:, None], n_context, noise, np.array(flip_at)
+).T
+flip_scores = [abs(m - f) / e for (m, e), f in zip(flip_seen, flip_exact)]
+drop = flip_risk[:, -1] - flip_risk[:, 0]
+tau_all = icl.pass_through(spectrum, n_train, ranks)
+drop_error = np.abs(drop - 4 * (np.array(spectrum) * tau_all).sum(-1)).max()
+best_at = ranks[flip_risk.argmin(0)]
+
+# %%
+x, _, query, _ = world.sample(check_prompts, stream(30))
+v = torch.tensor(tau_all).float() / torch.tensor(spectrum)
+parts = torch.einsum("nd,rd->nrd", x[:, 0] * query, v)  # of x^T U x_q, by direction
+relevant = parts[:, 1:, :2].sum(-1).square().mean(0)
+share_seen = (relevant / parts[:, 1:].sum(-1).square().mean(0)).numpy()
+share_exact = icl.attention_share(tau_all[1:], 2)
+share_long = icl.attention_share(icl.pass_through(spectrum, 10**6, ranks[1:]), 2)
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 2.9))
+axes[0].step(100 * shares, best_at, where="mid", color=LINE)
+axes[0].set(xlabel="labels flipped (%)", ylabel="rank of least risk", xlim=(0, 100))
+axes[1].plot(ranks[1:], share_exact, color=LINE)
+axes[1].plot(ranks[1:], share_seen, "o", color=SMALL, ms=6)
+axes[1].set(
+    xlabel="rank", ylabel="share", title="attention on the first two directions"
+)
+axes[1].set(ylim=(0, 1.05))
+figures.show(
+    fig,
+    title="A few flips favour smaller models; attention spreads with size",
+    alt="Left: the best rank falls in steps from nearly full without flips to zero "
+    "before half of the labels are flipped. Right: the share of attention on two "
+    "directions is one up to rank two, then falls towards one half.",
+)
+
+
+def draw_flips(ax):
+    """Risk over the share of flipped labels, a curve a rank: half of the opening."""
+    for r, color in zip(ranks, TONES(np.linspace(0, 0.9, d + 1))):
+        ax.plot(100 * shares, flip_risk[r], color=color, lw=1.8 if r in (0, d) else 1.1)
+        for p, (m, e) in zip(flip_at, flip_seen):
+            ax.errorbar(100 * p, m[r], 2 * e[r], fmt="o", color=color, ms=3.5)
+    ax.annotate("rank 0", (72, flip_risk[0, 0] - 2.2), color=TONES(0.0))
+    ax.annotate(f"rank {d}", (66, flip_risk[d, 40]), color=TONES(0.85), ha="right")
+    ax.set(xlabel="labels flipped (%)", ylabel="mean squared error", ylim=(0, None))
+
+
+# %% tags=["remove-cell"]
+two, more = 2, min(4, d)
+ledger.record(
+    "flips-hurt-larger-models-more",
+    source="Figures 5.1 and 5.2, in the model of section 5.4",
+    says="Larger models are better without flips and lose more by them",
+    kind="stand-in",
+    measured=drop[more] / drop[1],
+    unit="loss by full flips at rank 4 over that at rank 1",
+    holds=flip_risk[more, 0] < flip_risk[two, 0]
+    and flip_risk[more, -1] > flip_risk[two, -1]
+    and bool((np.diff(drop) > 0).all())
+    and np.max(flip_scores) <= 4.5
+    and drop_error < 1e-10,
+    criterion="rank 4 below rank 2 without flips and above with all; the loss rises "
+    "with rank, by 4 sum lambda tau to 1e-10; simulations within 4.5 standard errors",
+)
+ledger.record(
+    "small-models-stay-flat",
+    source="Section 5.6.1, in the model of section 5.4",
+    says="Small models are flat, and seldom worse than a guess, whatever is flipped",
+    kind="stand-in",
+    measured=flip_risk[1, -1] / flip_risk[0, -1],
+    unit="risk of rank 1 over that of always answering 0, all labels flipped",
+    holds=flip_risk[1, -1] <= 1.05 * flip_risk[0, -1],
+    criterion="<= 1.05",
+    reason="the model has no prior knowledge to fall back on: every rank above 0 "
+    "follows the flipped labels, the loudest direction first",
+)
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "attention-spreads-with-size",
+    source="Figure 5.3, in the model of section 5.4",
+    says="Small models attend to what is relevant, large ones to everything",
+    kind="stand-in",
+    measured=share_long[-1],
+    unit="share of full rank on the first two directions, long pre-training",
+    holds=np.allclose(share_exact[:2], 1)
+    and abs(share_seen - share_exact).max() <= 0.03
+    and abs(share_long[-1] - 2 / d) <= 0.01,
+    criterion="1 up to rank 2, simulation within 0.03, and 2 / d within 0.01",
+)
+dead = np.append(plain.spectrum[:4], np.zeros(16))
+quiet = icl.risk(dead, covered, 100, steep, 16, 2.0)  # no noise in pre-training
+exact_context = icl.risk(plain.spectrum, covered, long, steep, 1e12)  # none in context
+both = icl.risk(plain.spectrum, covered, long, steep, 16, 2.0)
+gap_without = max(np.ptp(quiet[4:]), np.ptp(exact_context[4:]))
+ledger.record(
+    "no-noise-no-gap",
+    source="Section 5.7",
+    says="Size matters only with noise in pre-training and noise in context together",
+    kind="exact",
+    measured=gap_without,
+    unit="risk of rank 20 minus risk of rank 4 where one of the two is absent",
+    holds=gap_without < 1e-9 and np.ptp(both[4:]) > 1,
+    criterion="< 1e-9 where one is absent, > 1 with both",
+)
+
+# %% [markdown]
+# The curves of the risk are the left panel of the {ref}`opening figure <fig-11-opening>`; they cross well before half of the labels are flipped. The rank of least risk, on the left here, is read off {eq}`eq-11-risk`: with 30 % of the labels flipped, a model of rank two is the best, and soon after that it is better not to listen at all, since what is left of the signal does not pay for the noise of eight examples. On the right the share of attention on the two loudest directions: it is one for small models and spreads over the rest with size, as the paper's Figure 5.3 has it for two Llamas.
+#
+# One thing does not fit. "Small models remain flat" is the paper's reading of its language models, and here only rank 0 is flat. With all labels flipped rank 1 has twice the error of a model that always answers 0. The reason is plain in {eq}`eq-11-reduced`: the prediction is linear in the labels. This model knows how to learn from a context and knows nothing else, so there is nothing that could resist; it explains that sensitivity *grows* with size, not that it starts from nought.
+
+# %% [markdown]
+# ### A model that knows something (ours)
+#
+# Give it something to fall back on. Let pre-training tasks have a common part, $\mathbf w_\tau\sim\mathcal N(\boldsymbol\mu,I)$, as most texts agree on what is good and what is bad, and give the model a path that does not look at the context:
+#
+# $$
+# \hat y_q=\mathbf h^\top U\mathbf x_q+\mathbf c^\top\mathbf x_q .
+# $$ (eq-11-prior)
+#
+# ````{prf:proposition} What a model cannot hear it keeps (ours)
+# :label: prop-11-prior
+#
+# (a) For every $U$ the best path is $\mathbf c=(I-U^\top\Lambda)\boldsymbol\mu$. (b) For $N\to\infty$ the best $U$ of rank $r$ tends to that of {prf:ref}`thm-11-rank`, if $\lambda_r>\lambda_{r+1}$. (c) Then, for the task $\mathbf w=\boldsymbol\mu$ with a share $p$ of the labels flipped, the mean of the weights that the model predicts with is $(1-2p)\mu_i$ for $i\le r$ and $\mu_i$ for $i>r$. With all labels flipped its mean prediction is positively correlated with the truth if and only if
+#
+# $$
+# \sum_{i\le r}\mu_i^2\lambda_i<\sum_{i>r}\mu_i^2\lambda_i .
+# $$ (eq-11-half)
+# ````
+#
+# ```{prf:proof}
+# The error is $\mathbf x_q^\top[(U^\top\hat\Lambda-I)\mathbf w+\mathbf c]$. Given $U$ the best $\mathbf c$ removes the mean of the bracket, $(U^\top\Lambda-I)\boldsymbol\mu$. What is left is $(U^\top\hat\Lambda-I)(\mathbf w-\boldsymbol\mu)+U^\top(\hat\Lambda-\Lambda)\boldsymbol\mu$, two uncorrelated parts: the first gives {eq}`eq-11-loss`, the second is of order $\lVert U\rVert^2/N$. So the objectives converge, uniformly on bounded sets, and with them the minimiser, which is unique in the limit. (c) $\mathbb E\mathbf h=(1-2p)\Lambda\boldsymbol\mu$ and $\tau_i\to1$ for $i\le r$.
+# ```
+#
+# So the model does what language models are said to do. Directions that it has room to read follow the labels, right or wrong; all others stay as they were learned. *A small model is flatter because it hears less and remembers the rest, and from the rank on at which it hears half of the signal, all labels flipped turn it round.* With the variances of this page and $\mu_i=1$ the halves are 3 of 7.2 at rank one and 5 at rank two. *Prediction:* rank one stays above one half, all others end below.
+
+# %%
+prior, far = torch.ones(d), 10**5
+check = InContextRegression(tuple(spectrum), n_train)
+x, y, query, _ = check.sample(check_prompts, stream(40), torch.zeros(d))
+w = prior + torch.randn(check_prompts, d, generator=stream(41))
+h = torch.einsum("nm,nmd,nme,ne->nd", torch.ones_like(y), x, x, w) / n_train
+v2 = torch.tensor(icl.pass_through(spectrum, n_train, 2) / np.array(spectrum)).float()
+left = ((w - h * v2) * query).sum(1)  # what the context leaves to be told
+fitted = torch.linalg.lstsq(query, left[:, None]).solution[:, 0]
+exact_path = 1 - icl.pass_through(spectrum, n_train, 2)
+path_error = np.abs(fitted.numpy() - exact_path).max()
+
+x, y, query, target = world.sample(check_prompts, stream(42), prior, noise=noise)
+turned = torch.rand(y.shape, generator=stream(43))
+knowing = np.zeros((d + 1, 11))  # share of right signs, by rank and flips
+for k, p in enumerate(np.linspace(0, 1, 11)):
+    labels = torch.where(turned < p, -y, y)
+    h = torch.einsum("nm,nmd->nd", labels, x) / n_context
+    for r in ranks:
+        tau = torch.tensor(icl.pass_through(spectrum, far, r)).float()
+        weights = h * tau / torch.tensor(spectrum) + (1 - tau) * prior
+        right = (weights * query).sum(1) * target > 0
+        knowing[r, k] = right.double().mean()
+
+# %% tags=["hide-input"]
+fig, ax = plt.subplots(figsize=(6.0, 3.1))
+for r, color in zip(ranks, TONES(np.linspace(0, 0.9, d + 1))):
+    ax.plot(np.linspace(0, 100, 11), knowing[r], "o-", color=color, ms=3.5, lw=1.4)
+    if r < 4 or r == d:
+        ax.annotate(f"rank {r}", (101, knowing[r, -1] - 0.015), color=color)
+ax.axhline(0.5, color=LINE, lw=0.8)
+ax.set(xlabel="labels flipped (%)", ylabel="share of right signs", xlim=(0, 116))
+ax.set_title("With a prior, small models stay flat and large ones turn round")
+figures.show(
+    fig,
+    alt="Share of right signs over flipped labels by rank. Rank zero is flat at one, "
+    "rank one falls but stays above one half, all larger ranks fall below it, the "
+    "further the larger.",
+)
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "a-prior-makes-small-models-flat",
+    source="Section 5.6.1; model and rule are ours",
+    says="Small models keep to what they knew and large ones override it",
+    kind="stand-in",
+    measured=knowing[1, -1],
+    unit="share of right signs at rank 1, all labels flipped",
+    holds=knowing[1, -1] > 0.5 > knowing[2:, -1].max()
+    and bool((np.diff(knowing[:5, 0] - knowing[:5, -1]) > 0).all())
+    and path_error <= 0.1,
+    criterion="above 1/2 at rank 1 and below it from rank 2 on, as the half of the "
+    "signal tells; what flips take grows up to rank 4; the path within 0.1",
+)
+
+# %% [markdown]
+# ## Parities: the derivation
+#
+# A linear model does not solve parities, and heads with a ReLU do. In the limit of long contexts $\mathbf z$ becomes $\mathbb E[y\phi]=2\gamma(\mathbf e_i+\mathbf e_j)$, since $y\phi_i=\phi_j$ has mean $2\gamma$ and all else has none. So a head with diagonal $\mathbf v$ sees $2\gamma(v_i\phi_{q,i}+v_j\phi_{q,j})$: the pair of the task, selected by the context. The thesis's network gives each feature a number, and looks at its binary digits. Let $\mathbf b_n\in\{\pm1\}^d$ be the $n$-th digit of $0,1,\dots,d-1$.
+#
+# $$
+# g_\nu(\boldsymbol\zeta)=\frac1{4\gamma}\Bigl[\nu\,\lvert\mathbf 1^\top\boldsymbol\zeta\rvert-\sum_{n=1}^{\nu}\lvert\mathbf b_n^\top\boldsymbol\zeta\rvert\Bigr]
+# $$ (eq-11-code)
+#
+# is a sum of $2(\nu+1)$ heads, since $\lvert s\rvert=\sigma(s)+\sigma(-s)$. The *small* model has $\nu=\nu_1$, the *large* one $\nu=\nu_2$.
+#
+# ````{prf:theorem} What the bit code does (after Theorem 5.5.1; the margin is ours)
+# :label: thm-11-code
+#
+# For noiseless contexts of a task $(i,j)$ the margin is a Hamming distance: $y\,g_\nu$ is the number of the first $\nu$ binary digits in which $i-1$ and $j-1$ differ. So the large model has zero hinge loss on all tasks and the small one on all tasks with two important features; it fails $2^{\nu_1}\binom{2^{\nu_2-\nu_1}}2$ of the other pairs, at loss 1. The squared norm of the weights is $\frac{d\,\nu(\nu+1)}{8\gamma^2}$. $g_\nu$ is even and positively homogeneous in $\boldsymbol\zeta$.
+# ````
+#
+# ```{prf:proof}
+# If the label is 1, $\zeta_i=\zeta_j=\pm2\gamma$; then $\lvert\mathbf 1^\top\boldsymbol\zeta\rvert=4\gamma$, and $\lvert\mathbf b_n^\top\boldsymbol\zeta\rvert$ is $4\gamma$ where the digits agree and 0 where they differ. So $g=\nu-(\nu-\mathrm{Ham})$. If it is $-1$, $\zeta_i=-\zeta_j$, the sum vanishes, the digits that differ give $4\gamma$ each, and $g=-\mathrm{Ham}$. Different numbers below $2^\nu$ differ in a digit; pairs fail if their first $\nu_1$ digits agree: $2^{\nu_1}$ groups of $2^{\nu_2-\nu_1}$ numbers. Norm: $2\nu$ heads with $d$ entries $\frac1{4\gamma}$ and two with $\frac\nu{4\gamma}$.
+# ```
+#
+# **What is not so.** Theorem 5.5.1 says that these networks are *the* minimisers of the loss with vanishing weight decay, for $2(\nu+1)$ heads. Three things are wrong with that, and all can be checked by enumeration.
+#
+# 1. *It is not of least norm.* For $d=4$, give each feature its own negative head, $\frac1{8\gamma}(3,-1,-1,-1)$ and its shifts, and two positive heads $\pm\frac2{4\gamma}\mathbf 1$. These are six heads, too, every margin is exactly 1, and $\gamma^2\sum\lVert V\rVert^2=2.75$ instead of 3. (At $d=2$ even a diagonal $V$ is not best: $V_{11}=V_{21}$, $V_{12}=V_{22}$ halves the norm.)
+# 2. *Fewer heads suffice.* The proof takes heads to come in pairs of opposite sign, as $\lvert\cdot\rvert$ does. Without that, negative heads only have to be such that for all $i\ne j$ one of them is positive at $i$ and negative at $j$. Name each feature by a set of heads; that works if no set contains another, and so $n$ heads serve $\binom n{\lfloor n/2\rfloor}$ features (Sperner). For $d=8$ five are enough instead of six, for $d=16$ six instead of eight {cite}`spencer1970separating`; and the norm falls as well.
+# 3. *The small model is part of the large one only up to a factor*: its positive heads have the scale $\nu_1$, those of the large one $\nu_2$.
+#
+# What follows uses the construction and not its optimality.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+margin_error = norm_error = 0.0
+for small, large in ((1, 2), (1, 3), (2, 4), (2, 5)):
+    pairs = parity.patterns(2**large, gamma)[2]
+    for used in (small, large):
+        code = parity.bit_code(large, used, gamma)
+        seen = parity.margins(code, gamma)
+        distance = parity.hamming(pairs, used)[:, None]
+        margin_error = max(margin_error, np.abs(seen - distance).max())
+        norm = parity.bit_code_norm(large, used, gamma)
+        norm_error = max(norm_error, abs(code.norm / norm - 1))
+        if used == small:
+            solved = seen.min(1) >= 1 - 1e-9
+            important = (pairs < 2**small).all(1)
+            print(
+                f"d = {2**large}, small model: all important pairs solved:",
+                bool(solved[important].all()),
+                f"| others failed: {(~solved).sum()} of {(~important).sum()},",
+                "as counted:",
+                (~solved).sum() == parity.unsolved_pairs(small, large),
+            )
+print("margins are Hamming distances to 1e-12:", margin_error < 1e-12)
+print("norms are d nu (nu + 1) / (8 gamma^2) to 1e-12:", norm_error < 1e-12)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+rivals = {
+    (4, 6): (parity.one_against_all(gamma), 2),
+    (8, 7): (parity.subset_code(5, 2, 8, gamma), 3),
+    (16, 8): (parity.subset_code(6, 3, 16, gamma), 4),
+}
+print("d   heads  least margin  gamma^2 norm   bit code: heads, gamma^2 norm")
+for (size, heads), (rival, bits) in rivals.items():
+    margin = parity.margins(rival, gamma).min()
+    own = parity.bit_code_norm(bits, bits, gamma) * gamma**2
+    print(
+        f"{size:<3} {heads:<6} {margin:<13.3f} {rival.norm * gamma**2:<14.2f}",
+        f"{2 * bits + 2}, {own:.2f}",
+    )
+even = np.array([[1.0, 0.0], [0.0, 1.0]])
+spread = np.full((2, 2), 0.5)
+probe = np.array([1.0, 1.0])  # z of the only task of d = 2, up to its factor
+same = np.allclose(probe @ even, probe @ spread)
+saved = (spread**2).sum() / (even**2).sum()
+print(f"d = 2: same outputs off the diagonal: {same}, at {saved:.2f} of the norm")
+print("digits of the small model are the large one's:", end=" ")
+print(bool((parity.digits(4, 2) == parity.digits(4)[:2]).all()))
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "bit-code-solves-its-tasks",
+    source="Theorems 5.5.1 and 5.5.2",
+    says="The large network solves all tasks, the small one the important ones",
+    kind="exact",
+    measured=margin_error,
+    paper="0",
+    unit="largest deviation of a margin from the Hamming distance",
+    holds=margin_error < 1e-12 and norm_error < 1e-12,
+    criterion="< 1e-12, all pairs and signs, for d = 4, 8, 16 and 32",
+)
+rival = rivals[4, 6][0]
+cheaper = rival.norm * gamma**2
+solves = parity.margins(rival, gamma).min() >= 1 - 1e-9
+ledger.record(
+    "bit-code-is-the-optimum",
+    source="Theorem 5.5.1",
+    says="The bit code has the least norm among networks of its size with zero loss",
+    kind="exact",
+    measured=cheaper,
+    paper=3.0,
+    unit="gamma^2 times the squared norm of a rival with six heads, d = 4",
+    holds=not (solves and cheaper < 3 - 1e-9),
+    criterion="no rival with zero loss is below 3",
+    reason="one negative head a feature is cheaper than two digits and their opposites",
+)
+
+# %% tags=["remove-cell"]
+rival = rivals[8, 7][0]
+solves = parity.margins(rival, gamma).min() >= 1 - 1e-9
+ledger.record(
+    "heads-needed",
+    source="Theorem 5.5.1, its proof",
+    says="Fewer than 2 (nu + 1) heads do not solve all tasks",
+    kind="exact",
+    measured=len(rival.signs),
+    paper=8.0,
+    unit="heads of a network with zero loss on all tasks, d = 8",
+    holds=not (solves and len(rival.signs) < 8),
+    criterion="no network with fewer than 8 heads has zero loss",
+    reason="heads need not come in pairs of opposite sign",
+)
+chance = np.random.default_rng(seed)
+noises = 2 * chance.integers(0, 2, (40000, 16, 16)).mean(1) - 1  # (draw, feature)
+codes = {nu: parity.bit_code(4, nu, gamma) for nu in (1, 2, 4)}
+power = {nu: parity.projected_noise(code, noises).mean() for nu, code in codes.items()}
+ratios = {nu: power[nu] / power[4] / ((nu + 1) / 5) for nu in (1, 2)}
+ledger.record(
+    "noise-ratio",
+    source="Theorem 5.5.2",
+    says="Noise in the span of the heads is in the ratio (nu_1 + 1) to (nu_2 + 1)",
+    kind="exact",
+    measured=ratios[1],
+    unit="measured over predicted ratio, nu = 1 and 4",
+    holds=all(abs(one - 1) <= 0.03 for one in ratios.values())
+    and abs(power[4] / (5 / 16) - 1) <= 0.03,
+    criterion="within 3 %, and the noise itself is (nu + 1) / M",
+)
+
+# %% [markdown]
+# ### How accurate are they?
+#
+# With a finite context $\boldsymbol\zeta$ is noisy. Theorem 5.5.2 compares the noise in the span of the heads, which is $(\nu+1)/M$, since $\mathbf 1$ and the digits are orthogonal. But no head has less noise in the small model: each $\langle\mathbf b,\boldsymbol\zeta\rangle$ has variance $d/M$ there and here. The difference is in how many of them have to be right together.
+#
+# ````{prf:proposition} Accuracy with finite contexts (ours)
+# :label: prop-11-accuracy
+#
+# Let $M$ and $d$ be large with $\kappa=4\gamma\lvert1-2p\rvert\sqrt{M/d}$ fixed, where labels of the context are flipped with probability $p$. The accuracy of $g_\nu$ on a task whose numbers differ in $h$ of the $\nu$ digits tends to the probability that
+#
+# $$
+# \pm\Bigl(\nu\,\lvert X_0\rvert-\sum_{n=1}^\nu\lvert X_n\rvert\Bigr)>0,\qquad X_n\sim\mathcal N(\kappa_n,1)\ \text{independent},
+# $$ (eq-11-law)
+#
+# averaged over the sign, the label: for $+$, $\kappa_0$ and the $\kappa_n$ of the $\nu-h$ digits that agree are $\kappa$; for $-$, those of the $h$ digits that differ are; all others are 0. For $\nu=1$ it is $1-2q(1-q)$ with $q=\Phi(\kappa/\sqrt2)$.
+# ````
+#
+# ```{prf:proof}
+# Off the pair $y\phi_l$ is a fair coin, so $\mathbf 1^\top\boldsymbol\zeta$ and $\mathbf b_n^\top\boldsymbol\zeta$ are sums of $d-2$ independent terms of variance $\frac1M$, plus the pair's; divided by $\sqrt{d/M}$ they are asymptotically normal with variance 1, and uncorrelated because the vectors are orthogonal. Their means are those in the proof of {prf:ref}`thm-11-code`, times $1-2p$, over $\sqrt{d/M}$; a common sign does not matter. For $\nu=h=1$: $\lvert X_0\rvert>\lvert X_1\rvert$ is $(X_0-X_1)(X_0+X_1)>0$, and these two are independent $\mathcal N(\kappa,2)$.
+# ```
+#
+# Flips enter through $\lvert1-2p\rvert$ only: with *all* labels flipped the parity models answer as if none were. *Prediction:* accuracies for all $d$, $M$ and $p$ fall on one curve for each $\nu$; the small model's is higher.
+
+
+# %%
+def parity_accuracy(n_bits, n_important, used, n_context, flip=0.0):
+    """Share of right answers on tasks of the first 2^n_important features."""
+    g = np.random.default_rng([seed, n_bits, used, n_context, int(100 * flip)])
+    k = 2**n_important
+    first = g.integers(0, k, parity_prompts)
+    tasks = np.stack([first, (first + g.integers(1, k, parity_prompts)) % k], 1)
+    zeta, y = parity.context_signal(tasks, 2**n_bits, n_context, gamma, g, flip)
+    margin = y * parity.bit_code_output(zeta, used, gamma)
+    return float((margin > 0).mean() + (margin == 0).mean() / 2)  # ties by a coin
+
+
+contexts, flipped = (16, 64, 256, 1024), (0.0, 0.25, 0.5, 0.75, 1.0)
+PLACES = ((0.9, 0.86), (2.9, 0.79), (3.3, 0.62))  # of labels in the figure
+sizes = {(4, 1): SMALL, (4, 4): LARGE, (6, 1): THIRD, (6, 6): "#CC79A7"}
+cases = [(m, 0.0) for m in contexts] + [(256, p) for p in flipped[1:]]
+grid = {
+    (bits, used, m, p): parity_accuracy(bits, 1, used, m, p)
+    for bits, used in sizes
+    for m, p in cases
+}
+
+# %%
+kappas = np.linspace(0.01, 6.5, 27)
+law = {used: [] for used in (1, 4, 6)}
+for used in (4, 6):
+    law[used] = [parity.gaussian_accuracy(k, used, 1) for k in kappas]
+law[1] = parity.small_accuracy(kappas)
+law_error = {}
+for (bits, used, m, p), seen in grid.items():
+    k = parity.signal_to_noise(2**bits, m, gamma, p)
+    exact = (
+        parity.small_accuracy(k) if used == 1 else parity.gaussian_accuracy(k, used, 1)
+    )
+    law_error[bits, used, m, p] = abs(seen - exact)
+worst_law = max(e for (_, _, m, _), e in law_error.items() if m >= 256)
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.2), width_ratios=(1.2, 1))
+markers = {4: "o", 6: "^"}
+for used, color in ((1, SMALL), (4, LARGE), (6, "#CC79A7")):
+    axes[0].plot(kappas, law[used], color=color)
+for (bits, used), color in sizes.items():
+    color = SMALL if used == 1 else color
+    k = [parity.signal_to_noise(2**bits, m, gamma, p) for m, p in cases]
+    values = [grid[bits, used, m, p] for m, p in cases]
+    axes[0].plot(k, values, markers[bits], color=color, ms=4.5, alpha=0.7)
+for used, place, color in zip((1, 4, 6), PLACES, (SMALL, LARGE, "#CC79A7")):
+    axes[0].annotate(f"$\\nu={used}$", place, color=color)
+axes[0].set(xlabel="$\\kappa$, signal over noise of a head", ylabel="accuracy")
+axes[0].set(title="$d=16$ (dots) and $64$ (triangles)", ylim=(0.45, 1.02))
+for used, color in ((1, SMALL), (4, LARGE)):
+    values = [grid[4, used, 256, p] for p in flipped]
+    axes[1].plot(100 * np.array(flipped), values, "o-", color=color)
+axes[1].set(xlabel="labels flipped (%)", title="$d=16$, $M=256$", ylim=(0.45, 1.02))
+axes[1].annotate("small", (76, 0.9), color=SMALL)
+axes[1].annotate("large", (76, 0.58), color=LARGE)
+figures.show(
+    fig,
+    title="One number tells the accuracy, and flipping all labels changes nothing",
+    alt="Left: accuracy over signal to noise; dots and triangles of all settings lie "
+    "on three rising curves, highest for one digit and lowest for six. Right: accuracy "
+    "over flipped labels is symmetric around one half, where it is one half.",
+)
+
+# %% tags=["remove-cell"]
+turn = max(abs(grid[4, u, 256, 0.0] - grid[4, u, 256, 1.0]) for u in (1, 4))
+leads = [grid[4, 1, m, 0.0] - grid[4, 4, m, 0.0] for m in (64, 256)]
+ledger.record(
+    "small-answers-better-in-context",
+    source="Theorem 5.5.2, implications",
+    says="On important tasks the small network is less harmed by short contexts",
+    kind="scaled",
+    measured=min(leads),
+    unit="accuracy of nu = 1 minus that of nu = 4, d = 16, M = 64 and 256",
+    holds=min(leads) >= 0.1,
+    criterion=">= 0.1 at both",
+)
+ledger.record(
+    "one-number-tells-the-accuracy",
+    source="Ours, beside Theorem 5.5.2",
+    says="Accuracy depends on gamma, M, d and flips through one number only",
+    kind="exact",
+    measured=worst_law,
+    unit="largest distance from the limit, M = 256 and 1024, five shares of flips",
+    holds=worst_law <= 0.03,
+    criterion="<= 0.03",
+)
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "parity-models-follow-flips",
+    source="Sections 5.6.1 and 5.7, in the model of section 5.5",
+    says="With flipped labels the large network overrides what it knew",
+    kind="stand-in",
+    measured=turn,
+    unit="change of accuracy between no labels flipped and all, d = 16, M = 256",
+    holds=turn >= 0.1,
+    criterion=">= 0.1 for one of the sizes",
+    reason="the network is even in the labels: it cannot tell all flipped from none",
+)
+
+# %% [markdown]
+# The law holds at $d=16$ already. It also tells how long a context has to be: $\kappa\gg1$ means $M\gg d/(16\gamma^2)$, which is 25 for $d=16$ and 100 for $d=64$ at $\gamma=0.2$. With the paper's $M=16$ both models are near chance. And the right panel is a surprise if one comes from the language models: half of the labels flipped is the worst case, and all flipped is harmless. The parity setting explains why *noise* hurts the larger model more; it cannot say anything about following wrong labels.
+
+# %% [markdown]
+# (11-text)=
+# ## Real sentences: linear attention
+#
+# From here on the data are sentences that people wrote about films, each rated by twenty others, from the family of texts that SST-2 comes from ({py:func}`~mvnb.data.load_sentiment`). A sentence becomes a vector, by counts of its words and a singular value decomposition. The linear attention of {prf:ref}`thm-11-rank` is given the covariance of these vectors and nothing else; then it gets contexts of labelled sentences, $y=\pm1$, and is asked about others. Neither are the vectors normal nor the labels linear in them.
+#
+# *Prediction:* since $\hat y$ is linear in the labels, flipping all of them turns $\mathbb E(\hat y-y)^2$ into $\mathbb E(\hat y+y)^2$, so what is lost is $4\mathbb E[y\hat y]$, and grows with each direction that has some signal. Labels that are fair coins give $\mathbb E\hat y^2=\frac1M\sum_{i\le r}\tau_i^2$, whatever the distribution of the vectors.
+
+# %%
+later = claims.Ledger("11_icl_and_scale")  # of what may be absent where this runs
+try:
+    reviews = load_sentiment("movies").clear(least=0.5, most_words=60)
+except FileNotFoundError as error:
+    reviews = None
+    print(f"not run, here and below: {error}")
+
+
+def text_vectors(texts):
+    """Centred coordinates (n, text_dims) by falling variance, and the variances."""
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    counts = TfidfVectorizer(sublinear_tf=True, min_df=3).fit_transform(texts)
+    z = TruncatedSVD(text_dims, n_iter=3, random_state=0).fit_transform(counts)
+    z = (z - z.mean(0)) / np.sqrt((z**2).sum(1).mean())
+    values, axes = np.linalg.eigh(z.T @ z / len(z))
+    return z @ axes[:, ::-1], values[::-1].copy()
+
+
+# %%
+text_ranks = np.array([4, text_dims // 2, text_dims])
+if reviews:
+    z, variances = text_vectors(reviews.texts)
+    y = 2.0 * reviews.labels.numpy() - 1
+    g = np.random.default_rng(seed)
+    in_context = g.integers(0, len(y), (text_contexts, text_examples))
+    asked = g.integers(0, len(y), (text_contexts, 50))
+    v = icl.pass_through(variances, 200, text_ranks) / variances  # (rank, dim)
+    coins = 2.0 * g.integers(0, 2, in_context.shape) - 1
+    answers = {}
+    for name, labels in (("labels", y[in_context]), ("coins", coins)):
+        h = np.einsum("cm,cmd->cd", labels, z[in_context]) / text_examples
+        answers[name] = np.einsum("rd,cd,cqd->rcq", v, h, z[asked], optimize=True)
+    right = (answers["labels"] * y[asked] > 0).mean((1, 2))
+    lost = 4 * (answers["labels"] * y[asked]).mean(2)  # (rank, context)
+    heard = (answers["coins"] ** 2).mean((1, 2))
+    heard_exact = ((v * variances) ** 2).sum(1) / text_examples
+    print("rank, accuracy, accuracy with all labels flipped, loss by the flips")
+    for r, one, loss in zip(text_ranks, right, lost.mean(1)):
+        print(f"{r:>4}  {one:.3f}  {1 - one:.3f}  {loss:.3f}")
+
+# %% tags=["remove-cell"]
+if reviews:
+    steps = np.diff(lost, axis=0)  # paired by context
+    lower = [np.subtract(*stats.mean_interval(one)) for one in steps]
+later.record(
+    "text-flips-hurt-larger-models-more",
+    source="Figures 5.1 and 5.2, linear attention on film reviews",
+    says="Larger models lose more by flipped labels",
+    kind="stand-in",
+    measured=lost[-1].mean() / lost[0].mean() if reviews else None,
+    unit="loss by full flips at the largest rank over that at rank 4",
+    holds=bool(min(lower) > 0) if reviews else None,
+    criterion="95 % intervals of the steps in rank are above 0",
+    reason="" if reviews else "the film reviews are not there",
+)
+heard_error = np.abs(heard / heard_exact - 1).max() if reviews else None
+later.record(
+    "text-noise-grows-with-rank",
+    source="Theorem 5.4.2, on film reviews",
+    says="Label noise enters in proportion to the squared shares that pass",
+    kind="stand-in",
+    measured=heard_error,
+    unit="largest relative deviation from sum tau^2 / M with random labels",
+    holds=None if heard_error is None else heard_error <= 0.1,
+    criterion="<= 10 %, every rank",
+    reason="" if reviews else "the film reviews are not there",
+)
+
+# %% [markdown]
+# More directions make the model better with true labels and worse with flipped ones, both monotonously. That much of the theory does not need normal data.
+#
+# ## Real sentences: a language model
+#
+# The paper's own experiment {cite}`min2022metaicl` puts $M=16$ sentences with labels before a question,
+#
+# ```
+# sentence: show us a good time
+# The answer is positive.
+#
+# sentence: it 's a charming and often affecting journey
+# The answer is
+# ```
+#
+# and takes for the answer that one of the two words which is more probable. A growing share of the context's labels is flipped, never that of the question. Its Llamas have 3 to 70 billion parameters. We have SmolLM2 {cite}`allal2025smollm2`, tuned on instructions, with 135 million: smaller than the smallest one, and alone. So *size cannot be compared here*. What can be asked is whether a small model is as the paper says small models are: flat in the flips, and seldom worse than a guess. And there is one thing that the paper does not report. Small models often favour one of the two words throughout, which makes accuracy 50 % however well the sentences are told apart. So beside it we give the share of pairs of a positive and a negative sentence in which the positive one gets the higher odds of *positive* (the area under the ROC curve): it does not depend on a threshold.
+#
+# *Prediction.* From the paper's theory, which has no prior: below one half with all labels flipped. From its experiments: flat. From {prf:ref}`prop-11-prior`: in between, and above one half if the model hears less than half of what matters.
+
+
+# %%
+ANSWERS = (" negative", " positive")
+
+
+def ask(text):
+    return f"sentence: {text}\nThe answer is"
+
+
+def context(texts, labels):
+    return "".join(f"{ask(t)}{ANSWERS[k]}.\n\n" for t, k in zip(texts, labels))
+
+
+def flip_labels(labels, share, order):
+    """Turn the first round(share * M) labels in this order, and no others."""
+    turned = list(labels)
+    for place in order[: round(share * len(labels))]:
+        turned[place] = 1 - turned[place]
+    return turned
+
+
+def draw_episode(rated, n_examples, n_questions, g):
+    """Examples in random order and questions, as (text, label), half of each kind."""
+    kinds = [torch.nonzero(rated.labels == k).flatten() for k in (0, 1)]
+    half = (n_examples + n_questions) // 2
+    chosen = [kind[torch.randperm(len(kind), generator=g)[:half]] for kind in kinds]
+    cut = n_examples // 2
+    shuffled = torch.randperm(n_examples, generator=g)
+    first = torch.cat([one[:cut] for one in chosen])[shuffled].tolist()
+    rest = torch.cat([one[cut:] for one in chosen]).tolist()
+    labels = rated.labels.tolist()
+    return [[(rated.texts[i], labels[i]) for i in part] for part in (first, rest)]
+
+
+def judge_scores(scores, labels):
+    """Accuracy, share of pairs in the right order, and mean distance of log-odds."""
+    odds, labels = scores[:, 1] - scores[:, 0], torch.tensor(labels)
+    low, high = odds[labels == 0], odds[labels == 1]
+    ordered = (high > low[:, None]).double().mean().item()
+    correct = ((odds > 0) == (labels == 1)).double().mean().item()
+    return correct, ordered, (high.mean() - low.mean()).item()
+
+
+# %%
+def flip_curve(model, rated, g):
+    """What judge_scores says without a context, then for each share of flips."""
+    examples, questions = draw_episode(rated, llm_examples, llm_questions, g)
+    texts, labels = zip(*examples)
+    order = torch.randperm(llm_examples, generator=g).tolist()
+    asked = [ask(text) for text, _ in questions]
+    truth = [label for _, label in questions]
+    contexts = [""]
+    contexts += [context(texts, flip_labels(labels, p, order)) for p in llm_flips]
+    scores = [model.answer_scores(one, asked, ANSWERS, batch=32) for one in contexts]
+    return [judge_scores(one, truth) for one in scores]
+
+
+try:
+    if not language_model:
+        raise LanguageModelMissing("no language model was asked for")
+    if not reviews:
+        raise LanguageModelMissing("there are no sentences to show it")
+    model = load_language_model(language_model, fast_dtype(device), device)
+    print(f"{model.name}: {model.n_parameters / 1e6:.0f} million parameters")
+except LanguageModelMissing as error:
+    model = None
+    print(f"not run here, but kept from a longer run: {error}")
+
+
+# %% [markdown]
+# The other experiment looks at attention. An irrelevant sentence is put beside the review, and the paper takes the norm of the last row of the last layer's attention maps, from the label to either sentence. We draw the irrelevant ones from editorials that were rated as neutral, of nearly the same length in tokens, and, since nearness to the label may matter by itself, put each of them once before and once after the review.
+
+
+# %%
+def attention_norms(model, relevant, irrelevant, batch=16):
+    """Norms (prompt, order, label, sentence) of the label's attention in the last layer."""
+    rows, spans = [], []
+    for one, other in zip(relevant, irrelevant):
+        for swap in (False, True):
+            for answer in ANSWERS:
+                pair = [model.encode(" " + t) for t in (one, other)][
+                    :: -1 if swap else 1
+                ]
+                start = model.encode("sentence:")
+                cuts = np.cumsum([len(start), *map(len, pair)])
+                end = model.encode("\nThe answer is") + model.encode(answer)
+                rows.append(torch.tensor([*start, *pair[0], *pair[1], *end]))
+                spans.append([cuts[:2], cuts[1:]][:: -1 if swap else 1])
+    norms = []
+    for at in range(0, len(rows), batch):
+        part = rows[at : at + batch]
+        tokens = torch.nn.utils.rnn.pad_sequence(part, batch_first=True)
+        (maps,) = model.read(tokens, watch=(-1,)).attention.values()
+        for one, row, span in zip(maps, part, spans[at : at + batch]):
+            norms.append([one[:, len(row) - 1, a:b].norm().item() for a, b in span])
+    return np.array(norms).reshape(len(relevant), 2, 2, 2)
+
+
+# %%
+def attention_pairs(model, n, g):
+    """Reviews, and for each the neutral editorial nearest to it in length."""
+    rated = load_sentiment("movies").clear()
+    other = load_sentiment("editorials")
+    other = other.keep(other.ratings.abs() <= 0.2).clear(least=0.0)
+    own = [rated.texts[i] for i in torch.randperm(len(rated.texts), generator=g)[:n]]
+    pool = torch.randperm(len(other.texts), generator=g)[: 20 * n].tolist()
+    lengths = {i: len(model.encode(other.texts[i])) for i in pool}
+    found = []
+    for text in own:
+        size = len(model.encode(text))
+        found.append(min(lengths, key=lambda i: abs(lengths[i] - size)))
+        del lengths[found[-1]]
+    return own, [other.texts[i] for i in found]
+
+
+# %%
+if model:
+    sets = {name: load_sentiment(name).clear() for name in llm_sets}
+    g = stream(50)
+    live = {
+        name: np.array([flip_curve(model, one, g) for _ in range(llm_contexts)])
+        for name, one in sets.items()
+    }  # set: (context, 1 + flip, accuracy, order or log-odds)
+    norms = attention_norms(model, *attention_pairs(model, llm_prompts, g))
+    everything = np.concatenate(list(live.values())).mean(0)
+    print("flipped     accuracy  order of pairs  log-odds apart")
+    for p, row in zip(["none shown", *llm_flips], everything):
+        print(f"{p!s:<12}{row[0]:<10.2f}{row[1]:<16.2f}{row[2]:.2f}")
+    mean = norms.mean((0, 1, 2))
+    print(f"attention: relevant {mean[0]:.3f}, irrelevant {mean[1]:.3f}")
+    if keep:
+        kept = {"model": model.name, "seed": seed, "flips": llm_flips}
+        kept |= {"sets": {k: one.round(4).tolist() for k, one in live.items()}}
+        kept |= {"questions": llm_questions, "norms": norms.round(5).tolist()}
+        path = chapters.find_root() / "results" / f"11_{keep}.json"
+        path.write_text(json.dumps(kept) + "\n")
+
+# %% tags=["remove-cell"]
+last = 1 + llm_flips.index(1.0)
+later.record(
+    "language-model-keeps-what-it-knew",
+    source="Section 5.6.1, one model of 135 million parameters",
+    says="With all labels flipped a small model does not turn round",
+    kind="stand-in",
+    measured=everything[last, 1] if model else None,
+    unit="share of pairs in the right order, all labels flipped",
+    holds=bool(everything[last, 1] > 0.5) if model else None,
+    criterion="> 0.5, mean over contexts",
+    reason="" if model else "the language model is not there",
+)
+
+# %% [markdown]
+# A few contexts say little. The longer run has all four sets of sentences (film and product reviews, editorials, tweets), more contexts, and shares between none and all; the command stands [below](#11-not-run). It is the right panel of the opening figure.
+
+# %%
+path = chapters.find_root() / "results" / "11_llm.json"
+kept = json.loads(path.read_text())
+kept_flips = np.array(kept["flips"])
+kept_sets = {name: np.array(one) for name, one in kept["sets"].items()}
+per_context = np.concatenate(list(kept_sets.values()))  # (context, 1 + flip, 3)
+mid = np.array([[stats.mean_interval(c) for c in one] for one in per_context.T])
+print(
+    f"{kept['model']}, {len(per_context)} contexts, {kept['questions']} questions each"
+)
+print("flipped     accuracy       order of pairs")
+for p, one in zip(["none shown", *kept_flips], mid[:2].transpose(1, 0, 2)):
+    print(f"{p!s:<11}", "  ".join(f"{m:.2f} +- {e:.2f}  " for m, e in one))
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.3))
+draw_flips(axes[0])
+axes[0].set_title("linear attention: error by rank")
+for c, color, label in ((0, SMALL, "accuracy"), (1, THIRD, "pairs in order")):
+    m, e = mid[c, 1:].T
+    axes[1].errorbar(100 * kept_flips, m, e, color=color, fmt="o-", capsize=3)
+    axes[1].axhline(mid[c, 0, 0], color=color, lw=0.8, ls=":")
+    for one in kept_sets.values():
+        curve = one[:, 1:, c].mean(0)
+        axes[1].plot(100 * kept_flips, curve, color=color, lw=0.7, alpha=0.4)
+    axes[1].annotate(label, (3, mid[c, 1, 0] + (0.05 if c else -0.13)), color=color)
+axes[1].axhline(0.5, color=LINE, lw=0.8)
+axes[1].annotate("guessing", (2, 0.46), color=LINE, fontsize=9)
+axes[1].set(
+    xlabel="labels flipped (%)", ylim=(0.3, 1.02), title="a small language model"
+)
+figures.show(
+    fig,
+    title="Linear attention follows flips, the more the larger; SmolLM2 only half-way",
+    alt="Left: error of linear attention over the share of flipped labels for all "
+    "ranks, flat for rank 0 and steepest for full rank. Right: accuracy and share of "
+    "ordered pairs of a language model fall with flips and end at or above one half; "
+    "thin lines are four sets of sentences, dotted ones the values without a context.",
+    glue="11-opening",
+)
+
+# %% tags=["hide-input"]
+kept_norms = np.array(kept["norms"])  # (prompt, order, label, sentence)
+per_prompt = kept_norms.mean((1, 2))
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.0), width_ratios=(1, 1.2))
+high = 1.05 * per_prompt.max()
+axes[0].plot([0, high], [0, high], color=LINE, lw=0.8)
+axes[0].plot(*per_prompt.T, "o", color=SMALL, ms=4, alpha=0.7)
+axes[0].set(xlabel="to the review", ylabel="to the other sentence", aspect="equal")
+axes[0].set(xlim=(0, high), ylim=(0, high), title="norm of attention, by prompt")
+by_order = kept_norms.mean(2)  # (prompt, order, sentence)
+names = ["review\nfirst", "other\nsecond", "other\nfirst", "review\nsecond"]
+cells = [by_order[:, 0, 0], by_order[:, 0, 1], by_order[:, 1, 1], by_order[:, 1, 0]]
+pairs = [stats.mean_interval(one) for one in cells]
+tone = [SMALL, LARGE, LARGE, SMALL]
+figures.intervals(axes[1], names, *zip(*pairs), colors=tone)
+axes[1].set(title="by place", ylim=(0, None), xlim=(-0.5, 3.5))
+figures.show(
+    fig,
+    title="The label attends more to the review, and more to what is nearer",
+    alt="Left: attention to the irrelevant sentence over that to the review, one dot a "
+    "prompt, scattered around the diagonal. Right: means for either sentence in either "
+    "place; the review gets more than the other, and the second place more than the "
+    "first.",
+)
+
+# %% tags=["remove-cell"]
+zero, full = 1, len(kept_flips)  # rows without flips and with all
+gain_in_context = stats.mean_interval(per_context[:, zero, 0] - per_context[:, 0, 0])
+flip_loss = stats.mean_interval(per_context[:, zero, 0] - per_context[:, full, 0])
+ledger.record(
+    "small-language-model-learns-in-context",
+    source="Figure 5.1, one model of 135 million parameters",
+    says="Labelled sentences in context raise the accuracy",
+    kind="stand-in",
+    measured=gain_in_context[0],
+    uncertainty=gain_in_context[1],
+    unit="accuracy with 16 examples minus that with none",
+    holds=gain_in_context[0] - gain_in_context[1] >= 0.1,
+    criterion=">= 0.1, with its 95 % interval",
+)
+ledger.record(
+    "small-language-model-is-flat",
+    source="Section 5.6.1, one model of 135 million parameters",
+    says="The accuracy of small models stays flat when labels are flipped",
+    kind="stand-in",
+    measured=flip_loss[0],
+    uncertainty=flip_loss[1],
+    unit="accuracy without flips minus with all labels flipped",
+    holds=flip_loss[0] + flip_loss[1] <= 0.1,
+    criterion="<= 0.1, with its 95 % interval",
+    reason="it falls by some ten points, all of them before half of the labels are "
+    "flipped",
+)
+
+# %% tags=["remove-cell"]
+ends = {k: one[:, full].mean(0) for k, one in kept_sets.items()}  # accuracy, order
+worst_end = min(one[0] for one in ends.values())
+ledger.record(
+    "small-language-model-is-no-worse-than-guessing",
+    source="Section 5.6.1, one model of 135 million parameters",
+    says="Small models are seldom worse than random guessing",
+    kind="stand-in",
+    measured=worst_end,
+    unit="accuracy with all labels flipped, worst of four sets",
+    holds=worst_end >= 0.45 and np.median([one[1] for one in ends.values()]) >= 0.5,
+    criterion=">= 0.45 in every set, and half of the pairs in order in the median",
+)
+prefers = per_prompt[:, 0] > per_prompt[:, 1]
+prefers = stats.proportion_interval(prefers.sum(), len(prefers))
+ledger.record(
+    "small-language-model-attends-to-the-relevant",
+    source="Figure 5.3, one model of 135 million parameters",
+    says="Small models mainly attend to the relevant sentence",
+    kind="stand-in",
+    measured=prefers[0],
+    uncertainty=(prefers[2] - prefers[1]) / 2,
+    unit="share of prompts with more attention on the review, places averaged",
+    holds=prefers[1] >= 0.6,
+    criterion=">= 0.6 at the lower end of the 95 % interval",
+    reason="in its last layer it looks at both: the review has an edge, and so has "
+    "the sentence that is nearer to the label",
+)
+
+# %% [markdown]
+# A context teaches this model mainly where to draw the line: without one it says *positive* nearly always, with true labels it is right in three of four cases; 88 % of the pairs are then in order, and 78 % were without. Wrong labels take this away again, and then little happens: from half of the labels flipped to all of them the accuracy stays where it is, above what it was without a context, and nearly three of four pairs remain in the right order. So it is a small model in the sense of the paper. It hears the labels, by ten points and not by none, and it does not turn round. By {prf:ref}`prop-11-prior` one would say that it hears less than half of what it knows. The log-odds say how much less: with all labels flipped, positive and negative sentences are still three quarters as far apart as they are without any context.
+#
+# Attention in the last layer is on both sentences. The review gets more of it than the editorial, and the second place more than the first, both by about as much; in the paper's figure for one order of the sentences these two could not be told apart.
+#
+# (11-held-up)=
+# ## What held up
+#
+# The sizes are ours wherever the paper has none. Criteria were set on pilot runs with seeds from 1000 on, and on pilots of the language model with other contexts than those of the kept run; they were fixed before the runs that judge. Two rows were changed in the pilots: of the live run of the language model only the strong statement was kept, since three contexts cannot show the small effect of flips, and linear attention on text is compared from rank 4 on, since ranks 1 and 4 are alike. After three judged seeds the simulation behind one row was changed and its criterion was not: the slopes in $\sigma^2$ are now taken between runs on the same prompts, because with different ones two of the seeds missed the 25 % at rank one, by chance. And one judged seed of five had a run of full rank that was still on its way when training stopped (its excess was 3.7 % where 2 are allowed); training now starts smaller and is longer, as found on calibration seeds, where the largest excess of forty such runs is 0.6 %. (The cells that record the claims are left out of the page; they are in the notebook.)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+ledger.show()
+
+# %% [markdown]
+# The second table is about what is measured afresh with sentences and a language model that this chapter does not bring along. Where they are not installed, its rows say so.
+
+# %%
+later.show()
+
+# %% [markdown]
+# **Holds.** The whole theory of linear attention: the truncation (with a proof that needs no diagonal matrices), the risk, its two kinds of noise, and the statement that size matters only if noise was rewarded in pre-training and is present in the context. With flipped labels, which the paper's theory does not have, larger ranks lose more, each direction by its own signal. On real sentences linear attention does the same.
+#
+# **Does not hold as printed.** The bit code is not the optimum: already at $d=4$ another network of the same size is cheaper, and from $d=8$ on fewer heads suffice. The theorem on noise needs only the construction and stands, but no single head of the small network hears less noise; it is that fewer heads have to agree.
+#
+# **Does not explain what it is meant to explain.** That small models are *flat* is in neither theory of the paper. Linear attention of any rank above 0 follows flipped labels all the way; the parity networks do not follow them at all, whatever their size, since they are even in the labels. What is missing is a prior. With one, {prf:ref}`prop-11-prior`, the same truncation gives the whole picture: what a model has no room to hear, it keeps.
+#
+# **Only a stand-in.** One small language model, in four bits, on texts of our choice. It says how a small model behaves; that larger ones follow flips further is quoted from the paper and not seen here.
+
+# %% [markdown]
+# (11-not-run)=
+# ## Not run here
+#
+# | What the thesis has or suggests | Why not by default | What runs it |
+# |---|---|---|
+# | Figures 5.1 and 5.2: Llama and Llama-2, 3B to 70B, base and chat, SST-2, Subj and other tasks of GLUE | weights and data are not free to ship, and need large GPUs | `mvnb run 11 --preset paper -p language_model=FOLDER -p llm_sets='["TABLE.tsv"]'` for a folder with a Llama as Hugging Face saves it, and a table with lines of a rating (1 or -1), a tab and a text; once for each model |
+# | Figure 5.3: Llama-2-13b and 70b, sentences from GSM-IC | the same | the same command; neutral editorials take the place of GSM-IC |
+# | The kept run of the language model, `results/11_llm.json` | 7 minutes of one processor core | `mvnb run 11 --preset longer -p keep=llm` |
+# | Parity networks trained by gradient descent | the thesis has no training of them; from random starts the hinge loss with $2(\nu+1)$ heads has bad minima | not offered |
+# | Larger parity problems | samples of $d\times$ prompts | `mvnb run 11 -p parity_prompts=200000` |
+# | Regression in more dimensions | a matter of taste | `mvnb run 11 -p spectrum='[4,3,2,1,0.5,0.25,0.12,0.06]' -p n_train=100` |
+
+# %% [markdown]
+# (11-try)=
+# ## Try it
+#
+# ```{exercise}
+# :label: ex-11-tie
+#
+# By hand: two directions have the same variance, and the rank is one. Which models are optimal, and which of them are best for a task $\mathbf w$ in evaluation?
+# ```
+#
+# ```{solution} ex-11-tie
+# :class: dropdown
+#
+# With $\lambda_1=\lambda_2$ the matrix to be approximated, $\Lambda\Gamma^{-1/2}$, is a multiple of the identity on that plane, and every projection on a line in it is equally good: $U=v\,\mathbf e\mathbf e^\top$ for any unit $\mathbf e$. In {eq}`eq-11-risk`, in a basis that contains $\mathbf e$, the covered signal is $\langle\mathbf w,\mathbf e\rangle^2\lambda$, so the best line is the one along $\mathbf w$. Pre-training does not know it.
+# ```
+#
+# ```{exercise}
+# :label: ex-11-shrink
+#
+# By hand: $\tau_i<1$ is a shrinkage that was learned for $N$ examples and noise-free labels. Which $\tau_i$ minimises {eq}`eq-11-risk` for given $w_i$, $\sigma$, $M$ and $p$? When is it zero?
+# ```
+#
+# ```{solution} ex-11-shrink
+# :class: dropdown
+#
+# Each direction is a parabola in $\tau_i$: with $P_i=w_i^2\lambda_i$ and $S=\lVert\mathbf w\rVert_\Lambda^2+\sigma^2$ it is $P_i(1-a\tau)^2+\frac{\tau^2}M[(2-a^2)P_i+S]$, least at $\tau=\dfrac{aP_i}{a^2P_i+\frac1M[(2-a^2)P_i+S]}$. For $a\le0$, at least half of the labels flipped, the best non-negative value is 0, and for $P_i=0$ too. A model that could shrink by what it sees in the context, instead of cutting at a rank, would not have to choose between signal and noise.
+# ```
+#
+# ```{exercise}
+# :label: ex-11-margin
+#
+# By hand: in the bit code, replace the factor $\nu$ of the positive heads by $c$. For which $c$ is the hinge loss zero on all tasks, and why is $c=\nu$ not wasteful?
+# ```
+#
+# ```{solution} ex-11-margin
+# :class: dropdown
+#
+# On labels $-1$ the positive heads are silent, so $c$ does not matter there. On labels 1 the margin is $c-(\nu-\mathrm{Ham})$, and the smallest Hamming distance is 1: $c\ge\nu$.
+# ```
+#
+# ```{exercise}
+# :label: ex-11-rerun
+#
+# Re-run the chapter with longer contexts in evaluation. Which claim fails first, and why is that no surprise?
+# ```
+#
+# ```{solution} ex-11-rerun
+# :class: dropdown
+#
+# `mvnb run 11 -p n_context=200 -p language_model=''`. None of the regression claims: with $M=200$ and no flips larger ranks are still better, and with all labels flipped still worse, since the bias alone orders them, {eq}`eq-11-risk`. The step to look for is in the middle panel of the figure on flips: the best rank now stays nearly full until just below one half, because the variance, which made small ranks better before that, is gone.
+# ```
+
+# %% [markdown]
+# (11-further)=
+# ## Further reading
+#
+# - The observations: Wei et al. {cite}`wei2023larger` on flipped labels and size, Shi et al. {cite}`shi2023distracted` on irrelevant context; Min et al. {cite}`min2022rethinking` found that labels in the context matter little to the models of their time, as for our small one.
+# - Linear attention and its training on regression: Zhang, Frei and Bartlett {cite}`zhang2024trained`.
+# - Texts and ratings: Hutto and Gilbert {cite}`hutto2014vader`, after Pang and Lee {cite}`pang2005seeing`.
+# - Separating systems: Spencer {cite}`spencer1970separating`.
+# - Parities as features that one gradient step proposes, and dictionaries of hidden features: {doc}`chapter 9 <09_gradient_features>` and {doc}`chapter 8 <08_feature_emergence>`. A Transformer that learns from its context by softmax attention, and what a large step on the values reveals: {doc}`chapter 6 <06_decision_lists>`.
