@@ -276,7 +276,8 @@ def images():
     shown = here.quarters(exam).expand(2, -1, -1, -1)
 
     def trained(labels):
-        module, runs = here.scratch_and_simmim(cells, labels, here.n_classes)
+        settings = here.image_generators, here.image_steps, here.image_label_steps, here.n_classes
+        module, runs = here.scratch_and_simmim(cells, labels, *settings)
         results = {}
         for name, run in runs.items():
             inner = {k[8:]: v for k, v in run.params.items() if k.startswith("encoder.")}

