@@ -1487,13 +1487,13 @@ later.show()
 # ```{exercise}
 # :label: ex-11-rerun
 #
-# Re-run the chapter with longer contexts in evaluation. Which claim fails first, and why is that no surprise?
+# Re-run the chapter with longer contexts in evaluation. Which claims of the regression change, and what happens to the best rank?
 # ```
 #
 # ```{solution} ex-11-rerun
 # :class: dropdown
 #
-# `mvnb run 11 -p n_context=200 -p language_model=''`. None of the regression claims: with $M=200$ and no flips larger ranks are still better, and with all labels flipped still worse, since the bias alone orders them, {eq}`eq-11-risk`. The step to look for is in the middle panel of the figure on flips: the best rank now stays nearly full until just below one half, because the variance, which made small ranks better before that, is gone.
+# `mvnb run 11 -p n_context=200 -p language_model=''`. None: with $M=200$ and no flips larger ranks are still better, and with all labels flipped still worse, since the bias alone orders them, {eq}`eq-11-risk`. The best rank, in the figure on flipped labels, is now full until 45 % of the labels are flipped, and 0 from one half on, because the variance that made small ranks better in between is gone.
 # ```
 
 # %% [markdown]
