@@ -39,5 +39,6 @@ $(READY): requirements.lock requirements-llm.lock pyproject.toml
 	$(BIN)/pip install -qq -r requirements.lock
 	$(BIN)/pip install -qq --no-deps -r requirements-llm.lock
 	$(BIN)/pip install -qq --no-deps -e .
+	$(BIN)/python -m mvnb.models  # compiles the kernels, once
 	-$(BIN)/python -c 'from mvnb.data import load_sentiment; load_sentiment()'  # chapter 11's sentences, once
 	touch $@
