@@ -26,8 +26,8 @@ class LanguageModelMissing(FileNotFoundError):
     """The weights or the packages that read them are not installed; the message says in one line what to do."""
 
 
+# Keys and values of every layer, each (B, n_kv_heads, T, head_dim).
 Cache = list[tuple[Tensor, Tensor]]
-"""Keys and values of every layer, each ``(B, n_kv_heads, T, head_dim)``."""
 
 
 class Reading(NamedTuple):
