@@ -98,9 +98,8 @@ class Scoreboard(ScoreboardDirective):
 
     def cells(self, path: Path, row: dict) -> list[list[nodes.Node]]:
         claim = self.link(row["says"], f"{self.page(path)}#claim-{row['id']}")
-        mark = {True: "✓", False: "✗", None: "–"}[row["holds"]]
-        style = {True: "holds", False: "fails", None: "absent"}[row["holds"]]
-        judged = nodes.inline("", f"{mark} {claims.verdict(row)}", classes=[style])
+        symbol, style = claims.mark(row)
+        judged = nodes.inline("", f"{symbol} {claims.verdict(row)}", classes=[style])
         note = [judged]
         if row.get("reason") and not row["holds"]:
             note.append(nodes.Text(f": {row['reason']}"))

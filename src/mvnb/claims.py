@@ -169,11 +169,22 @@ def verdict(row: dict[str, Any]) -> str:
     return {True: "holds", False: "does not hold", None: "not run"}[row["holds"]]
 
 
+def mark(row: dict[str, Any]) -> tuple[str, str]:
+    """The sign of a verdict and the style class in which pages show it."""
+    return {True: ("✓", "holds"), False: ("✗", "fails"), None: ("–", "absent")}[row["holds"]]
+
+
 def tally(rows: Sequence[dict[str, Any]]) -> str:
     """How many of the rows hold, as a sentence fragment."""
+    held, run = counts(rows)
+    rest = f", {len(rows) - run} not run" if run < len(rows) else ""
+    return f"{held} of {run} claims hold{rest}"
+
+
+def counts(rows: Iterable[dict[str, Any]]) -> tuple[int, int]:
+    """How many of the rows hold, and how many were run at all."""
     run = [row["holds"] for row in rows if row["holds"] is not None]
-    rest = f", {len(rows) - len(run)} not run" if len(run) < len(rows) else ""
-    return f"{sum(run)} of {len(run)} claims hold{rest}"
+    return sum(run), len(run)
 
 
 def _rounded(value: Any) -> float | None:
@@ -222,7 +233,7 @@ def _html(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _html_row(row: dict[str, Any]) -> str:
-    symbol, style = {True: ("✓", "holds"), False: ("✗", "fails"), None: ("–", "absent")}[row["holds"]]
+    symbol, style = mark(row)
     reason = f'<br><span class="reason">{escape(row["reason"])}</span>' if row["reason"] and not row["holds"] else ""
     cells = (
         escape(row["source"]),

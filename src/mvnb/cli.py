@@ -169,8 +169,8 @@ def _outcome(result: chapters.Execution) -> str:
 
 
 def _fraction(rows) -> str:
-    run = [row["holds"] for row in rows if row["holds"] is not None]
-    return f"{sum(run)}/{len(run)}"
+    held, run = claims.counts(rows)
+    return f"{held}/{run}"
 
 
 def _print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

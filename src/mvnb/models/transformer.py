@@ -8,6 +8,7 @@ has no parameters of its own (as in PaLM, Chowdhery et al. 2022, and OLMo, Groen
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -201,10 +202,7 @@ class TransformerObjective:
         return (each * weights).sum(1) / weights.sum(1)
 
     def __call__(self, params: Params, inputs: Tensor, targets: Tensor, weights: Tensor, prefix: Tensor):
-        leaves = {k: v.detach().requires_grad_() for k, v in params.items()}
-        losses = self.losses(leaves, inputs, targets, weights, prefix)
-        # The gradient of the sum is the stack of the gradients: replicas share nothing.
-        return losses.detach(), dict(zip(leaves, torch.autograd.grad(losses.sum(), list(leaves.values()))))
+        return _with_gradients(self.losses, params, inputs, targets, weights, prefix)
 
 
 class AnswerObjective:
@@ -217,12 +215,21 @@ class AnswerObjective:
     def __init__(self, n_heads: int, norm: Norm = "pre"):
         self.n_heads, self.norm = n_heads, _check_norm(norm)
 
-    def __call__(self, params: Params, tokens: Tensor, answers: Tensor) -> tuple[Tensor, Params]:
-        leaves = {k: v.detach().requires_grad_() for k, v in params.items()}
-        logits = transformer_logits(leaves, tokens, tokens.shape[-1], n_heads=self.n_heads, norm=self.norm, last=True)
+    def losses(self, params: Params, tokens: Tensor, answers: Tensor) -> Tensor:
+        """The losses ``(R,)``, to be differentiated or only looked at."""
+        logits = transformer_logits(params, tokens, tokens.shape[-1], n_heads=self.n_heads, norm=self.norm, last=True)
         each = F.cross_entropy(logits.flatten(0, 2), answers.flatten(), reduction="none")
-        losses = each.view(len(tokens), -1).mean(1)
-        return losses.detach(), dict(zip(leaves, torch.autograd.grad(losses.sum(), list(leaves.values()))))
+        return each.view(len(tokens), -1).mean(1)
+
+    def __call__(self, params: Params, tokens: Tensor, answers: Tensor) -> tuple[Tensor, Params]:
+        return _with_gradients(self.losses, params, tokens, answers)
+
+
+def _with_gradients(losses_of: Callable[..., Tensor], params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
+    leaves = {k: v.detach().requires_grad_() for k, v in params.items()}
+    losses = losses_of(leaves, *batch)
+    # The gradient of the sum is the stack of the gradients: replicas share nothing.
+    return losses.detach(), dict(zip(leaves, torch.autograd.grad(losses.sum(), list(leaves.values()))))
 
 
 def _check_norm(norm: str) -> str:
