@@ -74,7 +74,15 @@ from mvnb.data import (
     load_images,
     orthonormal_features,
 )
-from mvnb.models import SmallConvNet, TwoLayer, TwoLayerObjective, two_layer_outputs
+from mvnb.models import (
+    SmallConvNet,
+    TwoLayer,
+    TwoLayerObjective,
+    tangent_features,
+    tangent_objective,
+    tangent_outputs,
+    two_layer_outputs,
+)
 from mvnb.theory import feature_emergence as theory
 
 # %% tags=["hide-input"]
@@ -832,33 +840,15 @@ def train_head(features, train, test, steps):
 
 
 # %%
-def tangent_output(params, x, gate, hidden):
-    """The linearised network: gates and activations are those of the start."""
-    moved = torch.baddbmm(params["b"][:, None], x, params["w"].mT)  # (R, n, neuron)
-    return (moved * gate).sum(-1) + (hidden @ params["a"][..., None])[..., 0]
-
-
-def tangent_objective(params, x, y, gate, hidden):
-    """Its hinge loss and gradient."""
-    margin = y * tangent_output(params, x, gate, hidden)
-    push = -y * (margin < 1) / y.shape[1]
-    d_z = push[..., None] * gate
-    slope = {"w": d_z.mT @ x, "b": d_z.sum(1), "a": (push[:, None] @ hidden)[:, 0]}
-    return (1 - margin).clamp(min=0).mean(1), slope
-
-
-# %%
 def train_tangent(half, train, test, steps, size=0.01, count=tangent_replicas):
     """The tangent kernel's features a gate(z) x, a gate(z) and clip(z), trained."""
     start = {k: v[:count] for k, v in half.items()}
 
     def parts(x, y):
-        z = torch.baddbmm(start["b"][:, None], x[:count], start["w"].mT)
-        gate = ((z > 0) & (z < 1)).to(z.dtype) * start["a"][:, None]
-        return x[:count], y[:count], gate, z.clamp_(0, 1)
+        return x[:count], y[:count], *tangent_features(start, x[:count])
 
     seen, fresh = parts(*train), parts(*test)
-    judge = lambda p, part: hits(tangent_output(p, part[0], *part[2:]), part[1])
+    judge = lambda p, part: hits(tangent_outputs(p, part[0], *part[2:]), part[1])
     run = training.fit(
         tangent_objective,
         {k: torch.zeros_like(v) for k, v in start.items()},

@@ -36,7 +36,14 @@ from mvnb.models.transformer import (
     residual_stream,
     transformer_logits,
 )
-from mvnb.models.two_layer import TwoLayer, TwoLayerObjective, two_layer_outputs
+from mvnb.models.two_layer import (
+    TwoLayer,
+    TwoLayerObjective,
+    tangent_features,
+    tangent_objective,
+    tangent_outputs,
+    two_layer_outputs,
+)
 from mvnb.models.window_net import WindowNet, WindowObjective, window_jacobian
 
 __all__ = [
@@ -90,6 +97,9 @@ __all__ = [
     "smoothed_relu_grad",
     "step_keys",
     "stratified_detectors",
+    "tangent_features",
+    "tangent_objective",
+    "tangent_outputs",
     "transformer_logits",
     "two_layer_outputs",
     "window_jacobian",

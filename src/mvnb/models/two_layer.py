@@ -1,4 +1,4 @@
-"""The two-layer network of the feature-learning papers, with hand-derived gradients for a stack of replicas."""
+"""The two-layer network of the feature-learning papers and its linearisation, with hand-derived gradients for replicas."""
 
 from __future__ import annotations
 
@@ -78,3 +78,34 @@ class TwoLayerObjective:
         # The second layer's weights can wait: they are the same for all points.
         d_w = torch.bmm(d_z.mT, x).mul_(a[..., None])
         return losses.mean(1), {"w": d_w, "b": d_z.sum(1).mul_(a), "a": d_a}
+
+
+def tangent_features(start: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    """Derivatives of a stack of truncated :class:`TwoLayer` at its start, without the inputs: gates and activations.
+
+    ``start`` as for the objective and ``x`` ``(R, n, dim)`` to ``a 1[0 < z < 1]`` (the derivative in ``b``; times ``x`` that in
+    ``w``) and ``clip(z)`` (that in ``a``), ``(R, n, width)`` each.
+    """
+    z = torch.baddbmm(start["b"][:, None], x, start["w"].mT)
+    gate = ((z > 0) & (z < 1)).to(z.dtype) * start["a"][:, None]
+    return gate, z.clamp_(0, 1)
+
+
+def tangent_outputs(change: dict[str, Tensor], x: Tensor, gate: Tensor, hidden: Tensor) -> Tensor:
+    """What a ``change`` of the parameters adds to first order, ``(R, n)``: linear in it, see :func:`tangent_features`.
+
+    The same as :func:`mvnb.probes.linearised` less the outputs at the start, which does it for any module.
+    """
+    moved = torch.baddbmm(change["b"][:, None], x, change["w"].mT)
+    return (moved * gate).sum(-1) + (hidden @ change["a"][..., None])[..., 0]
+
+
+def tangent_objective(
+    change: dict[str, Tensor], x: Tensor, y: Tensor, gate: Tensor, hidden: Tensor
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Mean hinge losses ``(R,)`` of the linearised networks (outputs at the start left out), and the gradients."""
+    margin = y * tangent_outputs(change, x, gate, hidden)
+    push = -y * (margin < 1) / y.shape[1]
+    d_z = push[..., None] * gate
+    slope = {"w": d_z.mT @ x, "b": d_z.sum(1), "a": (push[:, None] @ hidden)[:, 0]}
+    return (1 - margin).clamp(min=0).mean(1), slope
