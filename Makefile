@@ -41,4 +41,5 @@ $(READY): requirements.lock requirements-llm.lock pyproject.toml
 	$(BIN)/pip install -qq --no-deps -e .
 	$(BIN)/python -m mvnb.models  # compiles the kernels, once
 	-$(BIN)/python -c 'from mvnb.data import load_sentiment; load_sentiment()'  # chapter 11's sentences, once
+	$(BIN)/python -c 'from mvnb.models.language import load_language_model; load_language_model()'  # 540 MB, once a user
 	touch $@

@@ -9,7 +9,6 @@ import torch
 from chapter_source import functions_of
 
 from mvnb.data import InContextRegression, Rated
-from mvnb.models import language
 from mvnb.theory import icl
 from mvnb.theory import parity_attention as parity
 
@@ -188,9 +187,9 @@ def test_attention_norms_find_the_sentence_that_is_attended_to(page):
         def encode(self, text):
             return [1 + (ord(c) < 97 and c.isalpha()) for c in text]
 
-        def read(self, tokens, watch):
+        def attention(self, tokens):
             maps = (tokens == 2).double()[:, None, None].expand(-1, 3, tokens.shape[1], -1)
-            return language.Reading(None, [], {0: maps / maps.sum(-1, keepdim=True).clamp(min=1)})
+            return maps / maps.sum(-1, keepdim=True).clamp(min=1)
 
     norms = page["attention_norms"](Model(), ["WATCH THIS", "AND THIS"], ["not this", "nor that"])
     assert norms.shape == (2, 2, 2, 2)

@@ -7,6 +7,7 @@ import math
 import os
 import pickle
 import tarfile
+import warnings
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,11 +64,18 @@ class Images:
         return Images(self.name, self.x_train[:a], self.y_train[:a], self.x_test[:b], self.y_test[:b])
 
 
-def data_dir() -> Path:
-    """Where ``NAME.npz`` files live: ``$MVNB_DATA`` or the user cache directory."""
-    import pooch  # here and below, because importing it is slow and most runs need no download
+def cache_dir() -> Path:
+    """The user's folder for what is downloaded or unpacked once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # progress bars would like widgets
+        import pooch  # here and below, because importing it is slow and most runs need no download
 
-    return Path(os.environ.get("MVNB_DATA") or pooch.os_cache("mvnb")).expanduser()
+    return Path(pooch.os_cache("mvnb"))
+
+
+def data_dir() -> Path:
+    """Where ``NAME.npz`` files live: ``$MVNB_DATA`` or :func:`cache_dir`."""
+    return Path(os.environ.get("MVNB_DATA") or cache_dir()).expanduser()
 
 
 def load_images(name: str) -> Images:
