@@ -1,0 +1,261 @@
+"""Answers from a part of a long prompt: GemFilter, and the methods that evict what a model has cached.
+
+All work on any causal language model of ``transformers`` whose attention takes the package's attention interface, with rotary
+positions or without: queries and keys are seen as they meet. Prompts of a batch have one length. Source: Shi thesis 2024,
+chapter 9 (Shi et al. 2024, GemFilter); SnapKV, Li et al. 2024; H2O, Zhang et al. 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Visit = Callable[[int, Tensor, Tensor, float], None]  # layer, queries (B, h, T, d), keys (B, h_kv, T_all, d), scaling
+Row = Literal["last", "middle", "largest"]
+
+
+class Answer(NamedTuple):
+    """Greedy continuation ``tokens`` ``(B, n_new)``, and the prompt's places that it was made from.
+
+    ``kept`` is ``(B, k)``, ascending, where all layers keep the same; ``(n_layers, B, h_kv, k)`` for the methods that choose by
+    layer and head.
+    """
+
+    tokens: Tensor
+    kept: Tensor
+
+
+class _Enough(Exception):
+    """No later layer is needed."""
+
+
+# --- scores ---
+
+
+@contextmanager
+def watch_attention(model: Any, visit: Visit) -> Iterator[None]:
+    """Within it ``visit`` is called with the queries and keys of every layer, after positions have turned them."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.masking_utils import sdpa_mask
+
+    def attend(module, query, key, value, attention_mask, **options):
+        visit(module.layer_idx, query, key, options["scaling"])
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+
+    AttentionInterface.register("mvnb_watched", attend)
+    AttentionMaskInterface.register("mvnb_watched", sdpa_mask)
+    usual = model.config._attn_implementation
+    model.set_attn_implementation("mvnb_watched")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(usual)
+
+
+def _per_head(keys: Tensor, n_heads: int) -> Tensor:
+    """Keys repeated for the query heads that share them: ``(B, h_kv, T, d)`` to ``(B, h, T, d)``."""
+    return keys.repeat_interleave(n_heads // keys.shape[1], 1)
+
+
+def row_scores(queries: Tensor, keys: Tensor, row: Row = "last", scaling: float | None = None) -> Tensor:
+    """Head-summed scores ``(B, n)`` of one query with all keys: ``(B, h, n, d)``, ``(B, h_kv, n, d)``.
+
+    Raw inner products, as GemFilter takes them; with ``scaling`` the softmax of the scaled ones over what that query sees (keys
+    after it get 0). ``row``: the last query, the one in the middle, or the one whose row of head-summed products is longest.
+    """
+    keys, n = _per_head(keys, queries.shape[1]).float(), queries.shape[2]
+    places = {"last": n - 1, "middle": n // 2}
+    if row == "largest":
+        products = torch.einsum("bhid,bhjd->bij", queries.float(), keys)
+        chosen = products.norm(dim=2).argmax(1)
+    elif row in places:
+        chosen = torch.full((len(queries),), places[row], device=queries.device)
+    else:
+        raise ValueError(f"row must be 'last', 'middle' or 'largest', got {row!r}")
+    query = queries[torch.arange(len(queries), device=queries.device), :, chosen].float()
+    scores = torch.einsum("bhd,bhjd->bhj", query, keys)
+    if scaling is None:
+        return scores.sum(1)
+    later = torch.arange(n, device=queries.device) > chosen[:, None]
+    return (scores * scaling).masked_fill(later[:, None], -torch.inf).softmax(-1).sum(1)
+
+
+@torch.inference_mode()
+def filter_scores(model: Any, tokens: Tensor, layers: Sequence[int], row: Row = "last", softmax: bool = False) -> Tensor:
+    """:func:`row_scores` of the named layers (from 0) on ``tokens`` ``(B, n)``: ``(len(layers), B, n)``.
+
+    Layers after the last one that is named are not run. Source: Shi thesis 2024, Algorithm 2.
+    """
+    found: dict[int, Tensor] = {}
+
+    def visit(layer: int, queries: Tensor, keys: Tensor, scaling: float) -> None:
+        if layer in layers:
+            found[layer] = row_scores(queries, keys, row, scaling if softmax else None)
+        if layer == max(layers):
+            raise _Enough
+
+    with watch_attention(model, visit):
+        try:
+            model(tokens, use_cache=False, logits_to_keep=1)
+        except _Enough:
+            pass
+    return torch.stack([found[layer] for layer in layers])
+
+
+def select_tokens(scores: Tensor, k: int, pool: int = 5, keep_first: int = 0, keep_last: int = 0) -> Tensor:
+    """Places of the ``k`` largest scores, ascending: ``(..., n)`` to ``(..., min(k, n))``.
+
+    Scores are averaged over ``pool`` neighbours first (odd; zeros beyond the ends, as published); the first and last few places
+    may be kept whatever their score. ``ValueError`` for an even ``pool`` or more forced places than ``k``.
+    """
+    n = scores.shape[-1]
+    if pool % 2 == 0 or keep_first + keep_last > k:
+        raise ValueError(f"pool must be odd and at most k places be forced, got {pool} and {keep_first + keep_last} of {k}")
+    smooth = functional.avg_pool1d(scores.reshape(-1, 1, n), pool, 1, pool // 2).view(scores.shape).clone()
+    smooth[..., :keep_first] = torch.inf
+    smooth[..., n - min(keep_last, n) :] = torch.inf
+    return smooth.topk(min(k, n), -1).indices.sort(-1).values
+
+
+# --- answers ---
+
+
+@torch.inference_mode()
+def _read(model: Any, tokens: Tensor, visit: Visit | None = None) -> tuple[Any, Tensor]:
+    """The cache after a prompt, and the next token ``(B, 1)``."""
+    if visit is None:
+        out = model(tokens, use_cache=True, logits_to_keep=1)
+    else:
+        with watch_attention(model, visit):
+            out = model(tokens, use_cache=True, logits_to_keep=1)
+    return out.past_key_values, out.logits[:, -1].argmax(-1, keepdim=True)
+
+
+@torch.inference_mode()
+def _go_on(model: Any, cache: Any, token: Tensor, place: int, n_new: int, after: Callable[[], None] | None = None) -> Tensor:
+    """Greedy continuation ``(B, n_new)`` that begins with ``token``, whose place is ``place`` whatever the cache has lost."""
+    tokens = [token]
+    for step in range(n_new - 1):
+        at = torch.full_like(token, place + step)
+        out = model(token, past_key_values=cache, position_ids=at, use_cache=True)
+        token = out.logits[:, -1].argmax(-1, keepdim=True)
+        tokens.append(token)
+        if after:
+            after()
+    return torch.cat(tokens, 1)
+
+
+def _evict(cache: Any, kept: Tensor) -> None:
+    """Keep those places of every layer's keys and values: ``(n_layers, B, h_kv, k)``."""
+    for layer, places in zip(cache.layers, kept):
+        index = places[..., None].expand(-1, -1, -1, layer.keys.shape[-1])
+        layer.keys, layer.values = layer.keys.gather(2, index), layer.values.gather(2, index)
+
+
+def all_kv(model: Any, tokens: Tensor, n_new: int) -> Answer:
+    """The whole prompt ``(B, n)`` and everything cached."""
+    cache, token = _read(model, tokens)
+    kept = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+    return Answer(_go_on(model, cache, token, tokens.shape[1], n_new), kept)
+
+
+def gem_filter(model: Any, tokens: Tensor, n_new: int, k: int, layer: int, **options: Any) -> Answer:
+    """Run ``layer + 1`` layers, select ``k`` tokens, and run the model on these alone. Source: Shi thesis 2024, Algorithm 2.
+
+    ``options`` are those of :func:`filter_scores` (``row``, ``softmax``) and of :func:`select_tokens`.
+    """
+    kept = _gems(model, tokens, k, layer, **options)
+    return Answer(all_kv(model, tokens.gather(1, kept), n_new).tokens, kept)
+
+
+def gem_filter_one_run(model: Any, tokens: Tensor, n_new: int, k: int, layer: int, **options: Any) -> Answer:
+    """GemFilter's selection, used to evict the cache of a whole run: places stay as they were. Source: Shi 2024, G.4."""
+    kept = _gems(model, tokens, k, layer, **options)
+    cache, token = _read(model, tokens)
+    heads = cache.layers[0].keys.shape[1]
+    _evict(cache, kept[None, :, None].expand(len(cache.layers), -1, heads, -1))
+    return Answer(_go_on(model, cache, token, tokens.shape[1], n_new), kept)
+
+
+def _gems(model: Any, tokens: Tensor, k: int, layer: int, row: Row = "last", softmax: bool = False, **selection: int) -> Tensor:
+    return select_tokens(filter_scores(model, tokens, [layer], row, softmax)[0], k, **selection)
+
+
+def snap_kv(model: Any, tokens: Tensor, n_new: int, k: int, window: int = 32, pool: int = 5) -> Answer:
+    """Per layer and key head, the window at the end and the places that it attends to most, ``k`` in all.
+
+    Attention is summed over the window's queries and over the query heads that share a key head, then averaged over ``pool``
+    neighbours. A cache of at most ``k`` places is kept. Source: Li et al. 2024, as in Shi thesis 2024.
+    """
+    n, window = tokens.shape[1], min(window, k, tokens.shape[1])
+    kept: list[Tensor] = []
+
+    def visit(layer: int, queries: Tensor, keys: Tensor, scaling: float) -> None:
+        maps = _attention(queries[:, :, n - window :], keys, scaling)
+        scores = _by_key_head(maps.sum(2), keys.shape[1])
+        kept.append(_with_window(scores, k, window, pool))
+
+    cache, token = _read(model, tokens, visit)
+    _evict(cache, torch.stack(kept))
+    return Answer(_go_on(model, cache, token, n, n_new), torch.stack(kept))
+
+
+def h2o(model: Any, tokens: Tensor, n_new: int, k: int, recent: int = 32, chunk: int = 256) -> Answer:
+    """Per layer and key head, the last places and those that all queries so far have attended to most, ``k`` in all.
+
+    Goes on while answering: each new token adds to the sums and the least one goes. ``kept`` tells what was kept after the
+    prompt. Source: Zhang et al. 2023.
+    """
+    n, recent = tokens.shape[1], min(recent, k, tokens.shape[1])
+    sums: dict[int, Tensor] = {}
+
+    def visit(layer: int, queries: Tensor, keys: Tensor, scaling: float) -> None:
+        ends = range(keys.shape[2] - queries.shape[2], keys.shape[2], chunk)
+        parts = [_attention(q, keys, scaling, start).sum(2) for q, start in zip(queries.split(chunk, 2), ends)]
+        new = _by_key_head(torch.stack(parts).sum(0), keys.shape[1])
+        if layer in sums:
+            new[..., : sums[layer].shape[-1]] += sums[layer]
+        sums[layer] = new
+
+    def shrink() -> Tensor:
+        kept = torch.stack([_with_window(sums[layer], k, recent, 1) for layer in range(len(cache.layers))])
+        _evict(cache, kept)
+        for layer, places in enumerate(kept):
+            sums[layer] = sums[layer].gather(-1, places)
+        return kept
+
+    cache, token = _read(model, tokens, visit)
+    kept = shrink()
+    with watch_attention(model, visit):
+        return Answer(_go_on(model, cache, token, n, n_new, shrink), kept)
+
+
+def _attention(queries: Tensor, keys: Tensor, scaling: float, start: int | None = None) -> Tensor:
+    """Attention ``(B, h, T, n)`` of queries at places ``start`` and after (the last ones unless told)."""
+    n, length = keys.shape[2], queries.shape[2]
+    start = n - length if start is None else start
+    scores = (queries @ _per_head(keys, queries.shape[1]).mT).float() * scaling
+    places = torch.arange(n, device=keys.device)
+    later = places > places[start : start + length, None]
+    return scores.masked_fill(later, -torch.inf).softmax(-1)
+
+
+def _by_key_head(scores: Tensor, n_key_heads: int) -> Tensor:
+    """Sums over the query heads that share a key head: ``(B, h, n)`` to ``(B, h_kv, n)``."""
+    return scores.unflatten(1, (n_key_heads, -1)).sum(2)
+
+
+def _with_window(scores: Tensor, k: int, window: int, pool: int) -> Tensor:
+    """Places of the window at the end and of the largest scores before it, ascending."""
+    n = scores.shape[-1]
+    last = torch.arange(n - window, n, device=scores.device).expand(*scores.shape[:-1], -1)
+    if window == min(k, n):
+        return last
+    before = select_tokens(scores[..., : n - window], min(k, n) - window, pool)
+    return torch.cat([before, last], -1)
