@@ -196,3 +196,14 @@ def ridge_fit(features: Tensor, targets: Tensor, ridge: float) -> Tensor:
 def active_fraction(activations: Tensor) -> Tensor:
     """Share of positive entries after a ReLU, averaged over all axes but the first: ``(R, ...)`` to ``(R,)``."""
     return (activations > 0).double().flatten(1).mean(1)
+
+
+def linear_cka(first: Tensor, second: Tensor) -> Tensor:
+    """Linear centred kernel alignment of two sets of features of the same points: ``(..., n, p)``, ``(..., n, q)`` to ``(...)``.
+
+    ``||Y^T X||^2 / (||X^T X|| ||Y^T Y||)`` of centred features, in [0, 1]; blind to rotations and to scale.
+    Source: Kornblith et al. 2019.
+    """
+    x, y = (v.double() - v.double().mean(-2, keepdim=True) for v in (first, second))
+    cross, own, other = (torch.linalg.matrix_norm(a) for a in (y.mT @ x, x.mT @ x, y.mT @ y))
+    return cross.square() / (own * other)

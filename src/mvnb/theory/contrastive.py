@@ -1,0 +1,199 @@
+r"""Closed forms for contrastive pretraining: what is learned, how it is weighed, and what that costs in labels.
+
+Source: Shi thesis 2024, chapter 7 and appendix F (Shi et al. 2023), called "Shi" below. In the linear model T tasks share s
+features; each has ``q = r - s`` of its own; a representation gives the shared ones the weight ``alpha`` and those of task t
+the weight ``alpha_t`` (squares of the diagonal of A* in Shi, Lemma F.3), within ``s alpha + q sum alpha_t <= s + q``.
+The optimal weights for all mixtures, the error of the shortest interpolation and the similarities are derived in chapter 13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from scipy import optimize, special, stats
+from torch import Tensor
+
+Loss = Callable[[Tensor], Tensor]
+
+
+def logistic(t: Tensor) -> Tensor:
+    """``log(1 + exp(-t))``."""
+    return torch.nn.functional.softplus(-t)
+
+
+# --- Finite worlds, by enumeration ---
+
+
+def contrastive_loss(phi: Tensor, p_r: Tensor, p_u: Tensor, loss: Loss = logistic) -> Tensor:
+    """``E loss(phi(x)^T (phi(x+) - phi(x-)))``, exactly: Shi, eq. (7.1) on the hidden representation model.
+
+    ``phi`` ``(..., N_R, N_U, k)`` at each pair of an invariant and a spurious value, which are independent with probabilities
+    ``p_r`` ``(N_R,)`` and ``p_u`` ``(N_U,)``. Returns ``(...)``.
+    """
+    gram = torch.einsum("...aik,...bjk->...aibj", phi, phi)
+    own = torch.einsum("...aiaj->...aij", gram)  # (a, i, j): x and x+
+    t = own[..., :, :, :, None, None] - gram[..., :, :, None, :, :]  # (a, i, j, b, l)
+    return torch.einsum("...aijbl,a,i,j,b,l->...", loss(t), p_r, p_u, p_u, p_r, p_u)
+
+
+def pca_objective(phi: Tensor, p_r: Tensor, p_u: Tensor) -> Tensor:
+    """``-E ||phi_{z_R} - phi_0||^2``, the right side of Shi, Theorem 7.1; arguments as for :func:`contrastive_loss`."""
+    mean = torch.einsum("...aik,i->...ak", phi, p_u)
+    centred = mean - torch.einsum("...ak,a->...k", mean, p_r)[..., None, :]
+    return -torch.einsum("...ak,a->...", centred.square(), p_r)
+
+
+# --- The optimal representation of the linear model ---
+
+
+def project_capped(values: Tensor, total: float) -> Tensor:
+    """The nearest point with entries in [0, 1] and sum at most ``total``: ``(..., n)`` to ``(..., n)``.
+
+    ``clamp(values - shift)`` with the least shift that is not negative; found by bisection to machine precision.
+    """
+    low = torch.zeros_like(values[..., :1])
+    high = values.amax(-1, keepdim=True).clamp(min=0)
+    for _ in range(60 if values.dtype == torch.float64 else 30):
+        middle = (low + high) / 2
+        above = (values - middle).clamp(0, 1).sum(-1, keepdim=True) > total
+        low, high = torch.where(above, middle, low), torch.where(above, high, middle)
+    fits = values.clamp(0, 1).sum(-1, keepdim=True) <= total
+    return (values - torch.where(fits, 0.0, high)).clamp(0, 1)
+
+
+def project_gram(gram: Tensor, rank: float) -> Tensor:
+    """The nearest symmetric ``G`` with ``0 <= G <= I`` and ``tr G <= rank``: ``(..., d, d)`` to the same.
+
+    ``G = W^T W`` runs through this set when W has spectral norm at most 1 and Frobenius norm at most the root of ``rank``.
+    """
+    values, vectors = torch.linalg.eigh((gram + gram.mT) / 2)
+    return (vectors * project_capped(values, rank)[..., None, :]) @ vectors.mT
+
+
+def exponential_weights(shares, s: int, q: int) -> np.ndarray:
+    """Private weights ``alpha_t`` of the best representation for the loss ``exp(-t)``; ``alpha = 1`` and they sum to 1.
+
+    ``shares`` ``(T,)`` of the tasks in the mixture, positive. Water is filled to one level: ``1 + 2 alpha_t`` is proportional
+    to ``share^(2 / (q + 2))`` where that is above 1, and ``alpha_t = 0`` elsewhere. Does not depend on s.
+    """
+    rise = np.asarray(shares, dtype=float) ** (2 / (q + 2))
+    order = np.sort(rise)[::-1]
+    for count in range(len(order), 0, -1):
+        level = (2 + count) / order[:count].sum()
+        if level * order[count - 1] >= 1:
+            break
+    return np.maximum(level * rise - 1, 0) / 2
+
+
+def _chi_square_points(freedom: int, points: int) -> np.ndarray:
+    return stats.chi2.ppf((np.arange(points) + 0.5) / points, freedom)
+
+
+def expected_loss(alpha, private, s: int, q: int, slope: bool = False, points: int = 300):
+    """``E log(1 + exp(-(alpha Z + alpha_t Z_t)))`` with independent chi squares of s and q degrees, broadcast over weights.
+
+    With ``slope`` the mean of minus the loss's derivative. Both to about three digits, from ``points`` quantiles each.
+    """
+    z, own = _chi_square_points(s, points), _chi_square_points(q, points)
+    t = np.multiply.outer(alpha, z)[..., :, None] + np.multiply.outer(private, own)[..., None, :]
+    return (special.expit(-t) if slope else np.logaddexp(0, -t)).mean((-1, -2))
+
+
+def mixture_weights(shares, s: int, q: int, shared_variance=None, own_variance=None, points: int = 60):
+    """The weights ``(alpha, alpha_1, ..., alpha_T)`` of Shi, Lemma F.3, for the logistic loss, by quadratic programs.
+
+    ``shares`` ``(T,)`` sum to 1; the variances ``(T,)`` are 1 by default. Expectations are means over a grid of quantiles.
+    """
+    w = np.asarray(shares, dtype=float)
+    scale_s, scale_r = (np.ones(len(w)) if v is None else np.asarray(v, dtype=float) for v in (shared_variance, own_variance))
+    z, own = _chi_square_points(s, points)[:, None], _chi_square_points(q, points)
+
+    def value(a):
+        t = a[0] * scale_s[:, None, None] * z + (a[1:] * scale_r)[:, None, None] * own  # (task, z, own)
+        slope = special.expit(-t)
+        by_shared = -(w * scale_s) @ (slope * z).mean((1, 2))
+        return w @ np.logaddexp(0, -t).mean((1, 2)), np.append(by_shared, -w * scale_r * (slope * own).mean((1, 2)))
+
+    cost = np.append(s, np.full(len(w), q))
+    budget = {"type": "ineq", "fun": lambda a: s + q - cost @ a, "jac": lambda a: -cost}
+    start = np.append(0.5, np.full(len(w), 1 / len(w)))
+    options = {"ftol": 1e-12, "maxiter": 500}
+    found = optimize.minimize(
+        value, start, jac=True, bounds=[(0, 1)] * len(start), constraints=budget, method="SLSQP", options=options
+    )
+    return found.x
+
+
+def drop_threshold(others: int, s: int, q: int) -> float:
+    """The largest share, relative to that of each of ``others`` equal tasks, at which a task gets no weight; logistic loss.
+
+    ``E g(Z + Z' / others) / E g(Z)`` with chi squares of s and q + 2 degrees and g minus the loss's derivative.
+    """
+    return float(expected_loss(1.0, 1 / others, s, q + 2, slope=True) / expected_loss(1.0, 0.0, s, q, slope=True))
+
+
+# --- What it costs ---
+
+
+def predictor_norm(v1, v2, alpha, private):
+    """Length of the shortest predictor that equals the label, ``sqrt(v1 / alpha + v2 / alpha_t)``: Shi, eq. (F.68)."""
+    return np.sqrt(v1 / np.asarray(alpha, float) + v2 / np.asarray(private, float))
+
+
+def rademacher_bound(m, s, q, v1, v2, alpha, private):
+    """``predictor_norm * sqrt((s alpha + q alpha_t) / m)``: an upper bound of the Rademacher complexity, without O(.)."""
+    return predictor_norm(v1, v2, alpha, private) * np.sqrt((s * alpha + q * np.asarray(private, float)) / m)
+
+
+def bound_ratio(n_tasks):
+    """Universal over specific bound for r = 2 s and v1 = v2: ``(T + 1) / (2 sqrt(T))``."""
+    n_tasks = np.asarray(n_tasks, dtype=float)
+    return (n_tasks + 1) / (2 * np.sqrt(n_tasks))
+
+
+def interpolation_error(m: float, s: int, q: int, v1: float, v2: float, private: float) -> float:
+    """Squared error of the shortest interpolation of m noiseless labels, on average over inputs, in the limit of many features.
+
+    Weights 1 on s and ``private`` (above 0) on q features. 0 for ``m >= s + q``; exact at ``private = 1``. The limit is
+    that of Hastie et al. 2022, here for two kinds of features.
+    """
+    if m >= s + q:
+        return 0.0
+    b = private
+
+    def left(log_kappa):
+        kappa = np.exp(log_kappa)
+        return s / (1 + kappa) + q * b / (b + kappa) - m
+
+    kappa = np.exp(optimize.brentq(left, -40, 40))
+    bias = kappa**2 * (v1 / (1 + kappa) ** 2 + v2 / (b + kappa) ** 2)
+    return float(bias / (1 - (s / (1 + kappa) ** 2 + q * b**2 / (b + kappa) ** 2) / m))
+
+
+def endless_error(m, s, q, v1, v2):
+    """The same for endlessly many tasks, ``private -> 0``: finite except at ``m = s``; ``m`` an array, below s + q."""
+    m = np.asarray(m, dtype=float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        few = v1 * (1 - m / s) + v2 / (1 - m / s)
+        return np.where(m < s, few, v2 * (1 - (m - s) / q) * m / (m - s))
+
+
+def blind_error(v2):
+    """Least mean absolute error of a predictor that sees the shared features only: ``sqrt(2 v2 / pi)`` (Shi, Prop. 7.4)."""
+    return np.sqrt(2 * np.asarray(v2, dtype=float) / np.pi)
+
+
+def regularised_private(n_tasks, s, gamma):
+    """``sqrt(beta)`` after contrastive regularisation within a distance of gamma: Shi, Proposition F.9 (r = 2 s)."""
+    return np.minimum(1.0, 1 / np.sqrt(n_tasks) + np.asarray(gamma, dtype=float) / np.sqrt(s))
+
+
+def weight_cosine(first, second, s: int, q: int):
+    """Linear CKA of two representations on a task's own data: the cosine of their weights, 1 on s features and these on q.
+
+    ``first`` and ``second`` are private weights of the task, broadcast.
+    """
+    a, b = np.asarray(first, float), np.asarray(second, float)
+    return (s + q * a * b) / np.sqrt((s + q * a**2) * (s + q * b**2))
