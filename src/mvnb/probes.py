@@ -199,7 +199,7 @@ def active_fraction(activations: Tensor) -> Tensor:
 
 
 def linear_cka(first: Tensor, second: Tensor) -> Tensor:
-    """Linear centred kernel alignment of two sets of features of the same points: ``(..., n, p)``, ``(..., n, q)`` to ``(...)``.
+    """Linear centred kernel alignment of features of the same points: ``(..., n, p)``, ``(..., n, q)`` to ``(...)``.
 
     ``||Y^T X||^2 / (||X^T X|| ||Y^T Y||)`` of centred features, in [0, 1]; blind to rotations and to scale.
     Source: Kornblith et al. 2019.
@@ -207,3 +207,12 @@ def linear_cka(first: Tensor, second: Tensor) -> Tensor:
     x, y = (v.double() - v.double().mean(-2, keepdim=True) for v in (first, second))
     cross, own, other = (torch.linalg.matrix_norm(a) for a in (y.mT @ x, x.mT @ x, y.mT @ y))
     return cross.square() / (own * other)
+
+
+def stable_rank(matrix: Tensor) -> Tensor:
+    """Squared Frobenius over squared spectral norm of matrices ``(..., n, k)``: ``(...)``, from 1 to the rank; 0 for zeros.
+
+    Shi thesis 2024, section 6.3.3, prints it without the square below, which is not free of scale.
+    """
+    squares = torch.linalg.svdvals(matrix.double()).square()
+    return squares.sum(-1) / squares[..., 0].clamp(min=torch.finfo(torch.float64).tiny)

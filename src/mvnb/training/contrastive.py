@@ -1,0 +1,204 @@
+"""Contrastive pretraining of a stack of networks: SimCLR, MoCo v2, SimSiam and NNCLR as objectives of one training loop.
+
+The losses take embeddings with any leading axes, so that a stack of replicas goes through them at once. What a method keeps
+besides weights (a slow copy of the network, a queue of earlier embeddings) lies among the parameters, where
+:func:`mvnb.training.fit` carries it along; it has no gradient and changes when the objective is called.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn import functional as F
+from torch.nn.modules.conv import _ConvNd
+
+from mvnb.training.stacking import Params, stack_modules
+
+Method = Literal["simclr", "moco", "simsiam", "nnclr"]
+METHODS: tuple[Method, ...] = ("simclr", "moco", "simsiam", "nnclr")
+_KEY, _QUEUE = "key.", "queue"
+
+
+# --- Losses ---
+
+
+def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
+    """Every view against the other view of its image, among all 2n views but itself: ``(..., n, D)`` twice to ``(...)``.
+
+    Embeddings have length 1. Equal embeddings give ``log(2n - 1)``. Source: Chen et al. 2020 (SimCLR).
+    """
+    z = torch.cat([first, second], -2) / math.sqrt(temperature)
+    # Similarities are at most 1, so the sum needs no maximum taken out, which would cost as much as the rest.
+    total = (z @ z.mT).exp().sum(-1) - z.square().sum(-1).exp()
+    return total.log().mean(-1) - (first * second).sum(-1).mean(-1) / temperature
+
+
+def info_nce(query: Tensor, key: Tensor, negatives: Tensor, temperature: float) -> Tensor:
+    """Every query ``(..., n, D)`` against its key ``(..., n, D)``, among ``negatives`` ``(..., K, D)``: means ``(...)``.
+
+    Embeddings have length 1. Equal similarities give ``log(1 + K)``. Source: He et al. 2020 (MoCo).
+    """
+    own = (query * key).sum(-1, keepdim=True)
+    logits = torch.cat([own, query @ negatives.mT], -1) / temperature
+    return (logits.logsumexp(-1) - logits[..., 0]).mean(-1)
+
+
+def in_batch_nce(query: Tensor, key: Tensor, temperature: float) -> Tensor:
+    """Every query against its key, among the keys of the batch: ``(..., n, D)`` twice to ``(...)``. Length 1 as above."""
+    logits = query @ key.mT / temperature
+    return (logits.logsumexp(-1) - logits.diagonal(dim1=-2, dim2=-1)).mean(-1)
+
+
+def nearest(query: Tensor, support: Tensor) -> Tensor:
+    """The most similar element of ``support`` ``(..., K, D)`` for every query ``(..., n, D)``, ``(..., n, D)``."""
+    place = (query @ support.mT).argmax(-1, keepdim=True)
+    return support.gather(-2, place.expand(*place.shape[:-1], support.shape[-1]))
+
+
+# --- Networks and objectives ---
+
+
+class ContrastiveNet(nn.Module):
+    """An encoder with what a contrastive method puts on top; maps inputs to embeddings and predictions ``(z, p)``.
+
+    ``encoder`` maps ``(n, ...)`` to features ``(n, features)``. ``project`` are the widths of a projector's layers after the
+    features, ``predict`` those of a predictor's after the projection; either may be empty, and then passes on what it gets.
+    Hidden layers have batch normalisation (over the batch itself, also when judged) and a ReLU.
+    """
+
+    def __init__(self, encoder: nn.Module, features: int, project: Sequence[int] = (), predict: Sequence[int] = ()):
+        super().__init__()
+        widths = [features, *project]
+        self.encoder, self.width = encoder, widths[-1]
+        self.projector, self.predictor = _head(widths), _head([self.width, *predict])
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        z = self.projector(self.encoder(x))
+        return z, self.predictor(z)
+
+
+def _head(widths: list[int]) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for i, (a, b) in enumerate(pairwise(widths)):
+        hidden = i < len(widths) - 2
+        layers.append(nn.Linear(a, b, bias=not hidden))
+        if hidden:
+            layers += [nn.BatchNorm1d(b, track_running_stats=False), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+class ContrastiveObjective:
+    """The loss of a contrastive method and its gradient, for a stack of :class:`ContrastiveNet`.
+
+    An objective for :func:`mvnb.training.fit`: batches are two views ``(R, n, ...)`` of the same images; the start comes from
+    :meth:`start`. ``temperature`` (above 0; SimSiam has none); ``momentum`` in [0, 1) of MoCo's slow copy; ``queue`` is the
+    number of embeddings that MoCo contrasts with, and NNCLR looks for neighbours in. ``ValueError`` for anything else.
+
+    MoCo adds the losses of both directions, the others average them (as the code of Shi's thesis, section 7.3, does).
+    """
+
+    def __init__(
+        self, net: ContrastiveNet, method: Method, temperature: float = 0.5, momentum: float = 0.99, queue: int = 1024
+    ):
+        if method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+        if temperature <= 0 or not 0 <= momentum < 1 or queue < 1:
+            raise ValueError("temperature must be positive, momentum in [0, 1) and queue at least 1")
+        self.net, self.method, self.temperature, self.momentum, self.queue = net, method, temperature, momentum, queue
+        self.names = [k for k, _ in net.named_parameters()]
+
+    def start(self, nets: Sequence[ContrastiveNet], generators: Sequence[torch.Generator]) -> Params:
+        """Parameters of a stack of ``nets``, and what the method keeps: a copy of them, a queue of random directions."""
+        params = stack_modules(nets)
+        if self.method == "moco":
+            params |= {_KEY + k: v.clone() for k, v in params.items()}
+        if self.method in ("moco", "nnclr"):
+            drawn = [torch.randn(self.queue, self.net.width, generator=g) for g in generators]
+            params[_QUEUE] = F.normalize(torch.stack(drawn), dim=-1)
+        return params
+
+    def __call__(self, params: Params, first: Tensor, second: Tensor) -> tuple[Tensor, Params]:
+        leaves = {k: params[k].detach().requires_grad_() for k in self.names}
+        losses = self.losses(params | leaves, first, second)
+        return losses.detach(), dict(zip(self.names, torch.autograd.grad(losses.sum(), list(leaves.values()))))
+
+    def losses(self, params: Params, first: Tensor, second: Tensor) -> Tensor:
+        """Losses ``(R,)``; moves what the method keeps."""
+        z, p = self.embed(params, torch.cat([first, second], 1))
+        (z1, z2), (p1, p2) = z.chunk(2, 1), p.chunk(2, 1)
+        if self.method == "simclr":
+            return nt_xent(z1, z2, self.temperature)
+        if self.method == "simsiam":
+            return -((p1 * z2.detach()).sum(-1) + (p2 * z1.detach()).sum(-1)).mean(-1) / 2
+        if self.method == "nnclr":
+            near1, near2 = (nearest(v.detach(), params[_QUEUE]) for v in (z1, z2))
+            self._enqueue(params, z1.detach())
+            return (in_batch_nce(near1, p2, self.temperature) + in_batch_nce(near2, p1, self.temperature)) / 2
+        with torch.no_grad():
+            slow = {k: params[_KEY + k] for k in self.net.state_dict()}
+            for k in self.names:
+                slow[k].lerp_(params[k], 1 - self.momentum)
+            keys, _ = self.embed(slow, torch.cat([first, second], 1))
+            negatives = params[_QUEUE].clone()
+            self._enqueue(params, keys)
+        k1, k2 = keys.chunk(2, 1)
+        return info_nce(z1, k2, negatives, self.temperature) + info_nce(z2, k1, negatives, self.temperature)
+
+    def embed(self, params: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings and predictions ``(R, n, D)`` of ``x`` ``(R, n, ...)``, of length 1."""
+        out = apply_stack(self.net, params, x)
+        return tuple(F.normalize(v, dim=-1) for v in out)
+
+    def _enqueue(self, params: Params, new: Tensor) -> None:
+        """First in, first out: the newest come first, the oldest leave."""
+        queue = params[_QUEUE]
+        queue.copy_(torch.cat([new, queue], 1)[:, : queue.shape[1]])
+
+
+def apply_stack(module: nn.Module, params: Params, x: Tensor):
+    """Outputs of a stack of ``module`` in training mode on ``x`` ``(R, n, ...)``, with gradients; buffers change in place.
+
+    One vectorised program, or one replica after the other where :func:`mvnb.training.stacked` does so, too. ``params`` may
+    hold more than the module needs.
+    """
+    states = [k for k in module.state_dict()]
+    own = {k: params[k] for k in states}
+    buffers = next(module.buffers(), None) is not None
+    convolves = x.device.type == "cpu" and any(isinstance(m, _ConvNd) for m in module.modules())
+    if not (buffers or convolves):
+        return vmap(lambda p, one: functional_call(module, p, (one,)))(own, x)
+    rows = [functional_call(module, {k: v[r] for k, v in own.items()}, (x[r],)) for r in range(len(x))]
+    return torch.stack(rows) if torch.is_tensor(rows[0]) else tuple(torch.stack(parts) for parts in zip(*rows))
+
+
+class RegularisedObjective:
+    """Cross-entropy of a linear head on the encoder's features, plus ``weight`` times a contrastive loss: eq. (7.9).
+
+    Called with two views ``(R, n, ...)`` and labels ``(R, n)``; only the first view is classified. The head is ``head.weight``
+    ``(R, classes, features)`` and ``head.bias`` ``(R, classes)`` among the parameters. With ``weight=0`` it is fine-tuning, and
+    only the encoder and the head have a gradient. Source: Shi thesis 2024, eq. (7.9).
+    """
+
+    def __init__(self, contrastive: ContrastiveObjective, weight: float):
+        if weight < 0:
+            raise ValueError(f"weight must not be negative, got {weight}")
+        self.contrastive, self.weight = contrastive, weight
+        encoder = [k for k in contrastive.names if k.startswith("encoder.")]
+        self.names = [*(contrastive.names if weight else encoder), "head.weight", "head.bias"]
+
+    def __call__(self, params: Params, first: Tensor, second: Tensor, y: Tensor) -> tuple[Tensor, Params]:
+        leaves = {k: params[k].detach().requires_grad_() for k in self.names}
+        live = params | leaves
+        encoder = {k.removeprefix("encoder."): v for k, v in live.items() if k.startswith("encoder.")}
+        features = apply_stack(self.contrastive.net.encoder, encoder, first)
+        logits = torch.baddbmm(live["head.bias"][:, None], features, live["head.weight"].mT)
+        losses = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).mean(1)
+        if self.weight:
+            losses = losses + self.weight * self.contrastive.losses(live, first, second)
+        return losses.detach(), dict(zip(self.names, torch.autograd.grad(losses.sum(), list(leaves.values()))))
