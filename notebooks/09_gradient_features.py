@@ -1027,14 +1027,25 @@ print("tangent kernel with 48 points, mean test errors:", easy.mean(1).round(3))
 multiples, runs = (2, 8, 32), 3  # samples over d, and runs
 
 
-def compare_network(d, samples, test):
-    """One step on all points, then small steps on batches of them: errors, and the
-    share of the first gradients that lies in the plane of the clusters."""
+def first_gradients(d, samples):
+    """Starts, a network for each sample, and their simplified gradients there."""
     start = symmetric_start(
         25, d, training.generators(seed + 500, len(samples)), 1.0, d**-0.5
     )
     pairs = zip(start["w"], -start["b"], samples)
     g = torch.stack([theory.sample_gradient(w, b, *one)[0] for w, b, one in pairs])
+    return start, g
+
+
+def plane_shares(d, samples):
+    """Share of the gradients' squared length in the plane of the clusters."""
+    g = first_gradients(d, samples)[1]
+    return g[..., :2].square().sum((1, 2)) / g.square().sum((1, 2))
+
+
+def compare_network(d, samples, test):
+    """One step on all points, then small steps on batches of them: test errors."""
+    start, g = first_gradients(d, samples)
     w1 = first_step(start, g, torch.zeros_like(start["a"]), 1.0)
     length = w1["w"].norm(dim=-1).median(1).values
     w1["w"] *= (2 / snr / length)[:, None, None]  # kinks at about half the means
@@ -1045,35 +1056,33 @@ def compare_network(d, samples, test):
         points = zip(*((s.x[k], s.y[k]) for s, k in zip(samples, picks)))
         return tuple(torch.stack(part).to(device) for part in points)
 
-    run = learn(w1, batch, compare_steps, 0.05, test)
-    share = g[..., :2].square().sum((1, 2)) / g.square().sum((1, 2))
-    return run.log["error"][-1], share
+    return learn(w1, batch, compare_steps, 0.05, test).log["error"][-1]
 
 
 # %%
 names = ("network", "tangent kernel", "d random features", "d²/4 random features")
 table = np.zeros((len(compare_dims), len(names), len(multiples), runs))
-plane_share = np.zeros((len(compare_dims), len(multiples)))
 for i, d in enumerate(compare_dims):
     near = GaussianMixture.xor(d, snr)
     test = near.sample(2 * n_test, judge())
     streams, mixer = training.generators(seed, runs), judge(offset=6)
     samples = [near.sample(k * d, g) for k in multiples for g in streams]
-    error, share = compare_network(d, samples, test)
-    table[i, 0] = error.view(-1, runs)
-    plane_share[i] = share.view(-1, runs).mean(1)
+    table[i, 0] = compare_network(d, samples, test).view(-1, runs)
     for j, one in enumerate(samples):
         cell = table[i, :, j // runs, j % runs]
         cell[1] = wrong(kernel_fit(*one, test.x), test.y)
         cell[2] = wrong(random_fit(*one, test.x, d, mixer), test.y)
         cell[3] = wrong(random_fit(*one, test.x, d * d // 4, mixer), test.y)
 bayes = theory.xor_bayes_error(snr)
-predicted = np.array(
-    [
-        [theory.xor_alignment(k * d, d, snr, 1.0) for k in multiples]
-        for d in compare_dims
-    ]
-)
+
+# %%
+plane_share, predicted = np.zeros((2, len(compare_dims), len(multiples)))
+for i, d in enumerate(compare_dims):
+    near = GaussianMixture.xor(d, snr)
+    for j, k in enumerate(multiples):
+        samples = [near.sample(k * d, g) for g in training.generators(seed, 12)]
+        plane_share[i, j] = plane_shares(d, samples).mean()
+        predicted[i, j] = theory.xor_alignment(k * d, d, snr, 1.0)
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 3, figsize=(7.5, 3.1))
@@ -1180,8 +1189,8 @@ ledger.record(
     kind="scaled",
     measured=off,
     unit="largest deviation",
-    holds=off <= 0.12,
-    criterion="<= 0.12 in all dimensions and sample sizes",
+    holds=off <= 0.1,
+    criterion="<= 0.1 in all dimensions and sample sizes, means of 12 samples",
 )
 
 # %% tags=["remove-cell"]
@@ -1933,7 +1942,7 @@ ledger.record(
 # (09-held-up)=
 # ## What held up
 #
-# All experiments are ours, and so are their sizes, step sizes and thresholds; they were set on pilot runs with the seeds 1000 to 1004, and the criteria were fixed before the runs that judge. Three claims were added later, with criteria from the same pilot seeds: the length of the explicit read-out, larger tickets, and more thresholds for parities. One choice was changed by the runs that judge: tickets were at first picked almost by direction alone, and with seed 1013 three of eight of them had a kink beyond its cluster and failed; they are now picked by direction and length, as {prf:ref}`lem-09-good` has it. (The cells that record the claims are left out of the page; they are in the notebook.)
+# All experiments are ours, and so are their sizes, step sizes and thresholds; they were set on pilot runs with the seeds 1000 to 1004, and the criteria were fixed before the runs that judge. Three claims were added later, with criteria from the same pilot seeds: the length of the explicit read-out, larger tickets, and more thresholds for parities. One choice was changed by the runs that judge: tickets were at first picked almost by direction alone, and with seed 1013 three of eight of them had a kink beyond its cluster and failed; they are now picked by direction and length, as {prf:ref}`lem-09-good` has it. And the share of first gradients in the plane of the clusters was a mean over three samples, which one of nine seeds had 0.14 from its prediction where 0.12 was allowed; it is a mean over twelve now, with 0.1 allowed, and stays within 0.06 with twelve other seeds. (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
