@@ -72,3 +72,22 @@ def mixup_all_pairs(f: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, lam: Te
 def midpoint_mixup(f: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
     """Midpoint Mixup over all pairs, J_MM of Chidambaram et al. 2024, eq. (3.1)."""
     return mixup_all_pairs(f, x, y, 0.5)
+
+
+def nuclear_norm(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum of singular values of matrices ``(..., n, k)``, ``(...)``, and its gradient ``U V^T``, ``(..., n, k)``.
+
+    From the eigenvectors of the smaller Gram matrix, several times as fast as a singular value decomposition of a tall
+    matrix, and right for repeated singular values, where the derivative of that decomposition is not. Of singular values
+    below the square root of the precision times the largest, where there are many subgradients, only the part that is certain
+    is used: none of zero. Not to be differentiated again. Source: Shi thesis 2024, eq. (6.3); Watson 1992 for the
+    subgradients.
+    """
+    with torch.no_grad():
+        tall = matrix if matrix.shape[-2] >= matrix.shape[-1] else matrix.mT
+        basis = torch.linalg.eigh(tall.mT @ tall)[1]
+        moved = tall @ basis  # U times the singular values: their norms are exact where roots of eigenvalues are not
+        values = moved.norm(dim=-2)
+        floor = torch.finfo(matrix.dtype).eps ** 0.5 * values.amax(-1, keepdim=True) + torch.finfo(matrix.dtype).tiny
+        slope = (moved / values.maximum(floor)[..., None, :]) @ basis.mT
+        return values.sum(-1), slope if tall is matrix else slope.mT

@@ -11,6 +11,7 @@ from mvnb.data.backgrounds import (
 )
 from mvnb.data.decision_lists import DecisionLists, Sequences
 from mvnb.data.dictionary import DictionaryData, PatternCodes
+from mvnb.data.domains import EnvironmentFeatures, FramedDomains, LeaveOneOut, domain_folder
 from mvnb.data.features import orthonormal_features
 from mvnb.data.hierarchical import HierarchicalMultiView, HierarchicalPatches
 from mvnb.data.icl_regression import InContextRegression, Prompts
@@ -59,12 +60,15 @@ __all__ = [
     "ConcatenatedViews",
     "DecisionLists",
     "DictionaryData",
+    "EnvironmentFeatures",
+    "FramedDomains",
     "GaussianMixture",
     "HierarchicalMultiView",
     "HierarchicalPatches",
     "Images",
     "InContextRegression",
     "LanguageBatch",
+    "LeaveOneOut",
     "LinearMargin",
     "ModularSum",
     "MultiIndex",
@@ -86,6 +90,7 @@ __all__ = [
     "class_pairing",
     "cluster_within",
     "distractor_background",
+    "domain_folder",
     "draw_companions",
     "draw_corners",
     "draw_labels",

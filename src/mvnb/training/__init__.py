@@ -8,6 +8,7 @@ hand-derived gradient (:class:`mvnb.models.PatchObjective`). :func:`fit` does th
 
 from mvnb.training.coordinates import join, random_coordinates, split
 from mvnb.training.core import Run, fit, log_steps
+from mvnb.training.domains import DomainBatches, DomainObjective, Penalties, SegmentMeans, averaged, loss_valley
 from mvnb.training.optimizers import GD, Adam, FlowGD
 from mvnb.training.pairs import LockStep, Swaps, sample_swaps
 from mvnb.training.stacking import (
@@ -25,17 +26,23 @@ from mvnb.training.stacking import (
 __all__ = [
     "GD",
     "Adam",
+    "DomainBatches",
+    "DomainObjective",
     "FlowGD",
     "Fresh",
     "LockStep",
     "Objective",
     "Params",
+    "Penalties",
     "Run",
+    "SegmentMeans",
     "Swaps",
+    "averaged",
     "fit",
     "generators",
     "join",
     "log_steps",
+    "loss_valley",
     "pick_device",
     "predict",
     "random_coordinates",

@@ -1,0 +1,161 @@
+"""Data from several domains: features that keep or change their correlation, framed images, and folders of images."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mvnb.data.multi_view import Points
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp")
+
+
+@dataclass(frozen=True)
+class EnvironmentFeatures:
+    """Independent features that go with the label: some do so everywhere, the others turn round in another environment.
+
+    Times the label, feature j is ``D_gamma``: uniform on [0, 1] with probability ``1/2 + gamma``, else on [-1, 0]; gamma 1/2
+    is the uniform law on [0, 1]. ``invariant`` and ``environmental`` hold the gammas of the two groups, in (-1/2, 1/2];
+    elsewhere those of the second group change their signs. The features of a point are ``x = y z``, invariant ones first.
+    ``ValueError`` for gammas outside. Source: Shi thesis 2024, section 6.4, where all gammas of a group are equal, 1/2 in the
+    first.
+    """
+
+    invariant: tuple[float, ...]
+    environmental: tuple[float, ...]
+
+    def __post_init__(self):
+        if not all(-0.5 < g <= 0.5 for g in (*self.invariant, *self.environmental)):
+            raise ValueError("gammas must lie in (-1/2, 1/2]")
+
+    @classmethod
+    def uniform(cls, r: int, n: int, gamma: float) -> EnvironmentFeatures:
+        """``r`` features that never fail, and ``n`` of correlation gamma."""
+        return cls((0.5,) * r, (gamma,) * n)
+
+    def sample(self, n: int, generator: torch.Generator, elsewhere: bool = False, dtype=torch.float32) -> Points:
+        """``n`` points: features ``(n, d)`` and labels -1 and 1, equally likely."""
+        other = torch.tensor(self.environmental, dtype=dtype)
+        gamma = torch.cat([torch.tensor(self.invariant, dtype=dtype), -other if elsewhere else other])
+        y = 2.0 * torch.randint(2, (n,), generator=generator).to(dtype) - 1
+        size, u = torch.rand(2, n, len(gamma), generator=generator, dtype=dtype)
+        return Points(y[:, None] * torch.where(u < 0.5 + gamma, size, -size), y)
+
+
+@dataclass(frozen=True)
+class FramedDomains:
+    """Images in a frame that hints at the label, in a code that every domain has for itself.
+
+    On each of the first ``cues`` sides of the frame one pixel is lit. In domain e, counted from 0, side k says the class ``y
+    + 3 e k`` modulo the number of classes (k from 1) with probability ``agree``, else a uniform one: within a domain the
+    frame goes with the label, and in a new domain it misleads. Domain e also turns its images by ``e * rotation`` degrees and
+    fills their ground with the grey ``e * shade``. ``strength`` is the brightness of the lit pixels. Digits on coloured
+    grounds, as in Arjovsky et al. 2019, with more domains.
+
+    ``ValueError`` when ``agree`` is no probability, or for fewer than 0 or more than 4 cues.
+    """
+
+    agree: float = 0.7
+    cues: int = 1
+    strength: float = 1.0
+    rotation: float = 5.0
+    shade: float = 0.05
+
+    def __post_init__(self):
+        if not 0 <= self.agree <= 1 or not 0 <= self.cues <= 4:
+            raise ValueError(f"agree must lie in [0, 1] and cues in 0 to 4, got {self.agree} and {self.cues}")
+
+    def said(self, y: Tensor, domain: Tensor, n_classes: int, generator: torch.Generator) -> Tensor:
+        """The classes that the sides say, ``(n, 4)``, for labels and domains ``(n,)``."""
+        own = y[:, None] + 3 * domain[:, None] * torch.arange(1, 5)
+        right = torch.rand(len(y), 4, generator=generator) < self.agree
+        return torch.where(right, own % n_classes, torch.randint(n_classes, (len(y), 4), generator=generator))
+
+    def frame(self, images: Tensor, y: Tensor, domain: Tensor, n_classes: int, generator: torch.Generator) -> Tensor:
+        """Framed images ``(n, channels, S, S)``; S is the least side with room for image, frame and a place for each class."""
+        n, channels, side = images.shape[:3]
+        size = max(side, n_classes) + 2
+        shade = (self.shade * domain).to(images)[:, None, None, None]
+        inside = _rotated(images, torch.deg2rad(self.rotation * domain.to(images))) if self.rotation else images
+        out = shade.expand(n, channels, size, size).clone()
+        low = (size - side) // 2
+        out[..., low : low + side, low : low + side] = torch.maximum(inside, shade)
+        place = 1 + (size - 2 - n_classes) // 2 + self.said(y, domain, n_classes, generator)
+        row = torch.arange(n)
+        for k in range(self.cues):  # top, right, bottom, left
+            edge = torch.full((n,), 0 if k in (0, 3) else size - 1)
+            at = (edge, place[:, k]) if k % 2 == 0 else (place[:, k], edge)
+            out[row, :, at[0], at[1]] = self.strength
+        return out
+
+
+def _rotated(images: Tensor, angle: Tensor) -> Tensor:
+    cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
+    turn = torch.stack([torch.stack([cos, -sin, zero], 1), torch.stack([sin, cos, zero], 1)], 1)
+    grid = F.affine_grid(turn, list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, align_corners=False)
+
+
+def domain_folder(path: str | Path, side: int, limit: int = 0) -> tuple[Tensor, Tensor, Tensor, list[str]]:
+    """Images of a folder ``DOMAIN/CLASS/FILE``, as DomainBed keeps them, at ``side`` by ``side`` pixels.
+
+    Returns images ``(n, 3, side, side)`` in [0, 1], labels and domains ``(n,)``, and the names of the domains; classes and
+    domains are numbered in the order of their names. ``limit`` keeps the first files of each class in each domain (0: all).
+    ``FileNotFoundError`` when there are fewer than three domains; ``ValueError`` when they differ in their classes.
+    """
+    from PIL import Image
+
+    folders = sorted(p for p in Path(path).expanduser().iterdir() if p.is_dir()) if Path(path).expanduser().is_dir() else []
+    if len(folders) < 3:
+        raise FileNotFoundError(f"{path} must hold at least three folders, one a domain, each with a folder a class")
+    classes = [sorted(p.name for p in one.iterdir() if p.is_dir()) for one in folders]
+    if any(one != classes[0] for one in classes) or len(classes[0]) < 2:
+        raise ValueError(f"the domains in {path} must have the same classes, at least two")
+    x, y, domain = [], [], []
+    for e, folder in enumerate(folders):
+        for c, name in enumerate(classes[0]):
+            files = sorted(p for p in (folder / name).iterdir() if p.suffix.lower() in SUFFIXES)
+            for file in files[: limit or None]:
+                with Image.open(file) as image:
+                    x.append(np.asarray(image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR), dtype=np.uint8))
+                y.append(c)
+                domain.append(e)
+    pixels = torch.from_numpy(np.stack(x)).permute(0, 3, 1, 2).float() / 255
+    return pixels.contiguous(), torch.tensor(y), torch.tensor(domain), [p.name for p in folders]
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """Which points a run trains, validates and is tested on: one row a left-out domain.
+
+    ``train`` ``(D, D - 1, m)`` and ``valid`` ``(D, (D - 1) * v)`` hold indices of points of the training domains, ``test``
+    ``(D, t)`` all points of the left-out one. All domains are cut to the size of the smallest, so that the tables are full.
+    """
+
+    train: Tensor
+    valid: Tensor
+    test: Tensor
+
+    @classmethod
+    def of(cls, domain: Tensor, generator: torch.Generator, held_out: float = 0.2) -> LeaveOneOut:
+        """Split points with domains ``(n,)`` numbered from 0; the fraction ``held_out`` of each training domain validates.
+
+        Source: DomainBed's training-domain validation set (Gulrajani and Lopez-Paz 2021). ``ValueError`` for fewer than two
+        domains, or when a part would be empty.
+        """
+        n_domains, least = int(domain.max()) + 1, int(domain.bincount().min())
+        n_valid = math.floor(held_out * least)
+        if n_domains < 2 or n_valid < 1 or n_valid >= least:
+            raise ValueError(f"need two domains or more, and points to train and validate, got {n_domains} of {least}")
+        order = torch.randperm(len(domain), generator=generator)
+        rows = torch.stack([order[domain[order] == e][:least] for e in range(n_domains)])  # (domain, point)
+        others = [[e for e in range(n_domains) if e != out] for out in range(n_domains)]
+        train = torch.stack([rows[one, n_valid:] for one in others])
+        valid = torch.stack([rows[one, :n_valid].flatten() for one in others])
+        return cls(train, valid, rows)

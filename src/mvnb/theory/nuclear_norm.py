@@ -1,0 +1,296 @@
+"""Closed forms for weight decay against rank and nuclear-norm penalties when environments change.
+
+Source: Shi thesis 2024, chapter 6 and appendix E (after Shi, Ming, Fan, Sala and Liang 2024), called "Shi" below. The world
+has r invariant features, uniform on [0, 1] once multiplied by the label, and n = d - r environmental ones from D_gamma:
+uniform on [0, 1] with probability 1/2 + gamma, else on [-1, 0]. Elsewhere gamma becomes -gamma. The model weighs the features
+and sums them; by convexity and symmetry the optimum has one weight alpha on the invariant and one weight beta on the
+environmental features. The identity for their ratio, the transition, and what the nuclear norm does are derived in chapter 12.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy import optimize, special, stats
+
+# --- Two features: the plane of section 6.3.1 ---
+
+
+def plane_accuracy(ratio, share):
+    """Accuracy of the rule ``sign(x_1 + ratio x_2)``, ``ratio >= 0``, in the plane.
+
+    ``x_1`` goes with the label always, ``x_2`` with probability ``share`` (0.7 where Shi trains, 0.3 where he tests). Arrays
+    are broadcast. Source: derived for the world of Shi, section 6.3.1.
+    """
+    ratio = np.asarray(ratio, dtype=float)
+    near = 1 - (1 - share) * ratio / 2
+    far = share + (1 - share) / (2 * np.maximum(ratio, 1e-300))
+    return np.where(ratio <= 1, near, far)
+
+
+def plane_ratio(accuracy: float, share: float) -> float:
+    """The ratio at which a rule in the plane has the given accuracy, the inverse of :func:`plane_accuracy`.
+
+    ``ValueError`` for accuracies that no ratio has.
+    """
+    if not share < accuracy <= 1:
+        raise ValueError(f"accuracy must lie in ({share}, 1], got {accuracy}")
+    near = 2 * (1 - accuracy) / (1 - share)
+    return near if near <= 1 else (1 - share) / (2 * (accuracy - share))
+
+
+def plane_moments(gamma: float) -> tuple[np.ndarray, np.ndarray]:
+    """``E[yx]`` ``(2,)`` and ``E[xx^T]`` ``(2, 2)`` in the plane."""
+    return np.array([0.5, gamma]), np.array([[1 / 3, gamma / 2], [gamma / 2, 1 / 3]])
+
+
+def plane_loss(beta: np.ndarray, gamma: float, points: int = 64) -> tuple[float, np.ndarray]:
+    """Logistic loss of ``x -> <beta, x>`` on the population in the plane, and its gradient ``(2,)``, by quadrature."""
+    z, mass = _plane_grid(gamma, points)
+    margin = z @ beta
+    slope = -special.expit(-margin) * mass
+    return float(np.logaddexp(0, -margin) @ mass), slope @ z
+
+
+def _plane_grid(gamma: float, points: int):
+    node, weight = np.polynomial.legendre.leggauss(points)
+    node, weight = (node + 1) / 2, weight / 2
+    second = np.concatenate([node, -node])
+    mass = np.concatenate([(0.5 + gamma) * weight, (0.5 - gamma) * weight])
+    first, other = np.meshgrid(node, second, indexing="ij")
+    return np.stack([first.ravel(), other.ravel()], 1), np.outer(weight, mass).ravel()
+
+
+PENALTIES = ("decay", "nuclear", "diagonal")
+
+
+def plane_optimum(penalty: str, weight: float, gamma: float = 0.2) -> np.ndarray:
+    """Weights ``(2,)`` that minimise the population loss in the plane plus a penalty.
+
+    ``"decay"``: ``weight / 2 |beta|^2``; ``"nuclear"``: ``weight |X A^T|_* / sqrt(n)`` for a full matrix A under a fixed head
+    of length 1, which is ``weight sqrt(beta^T Sigma beta)``; ``"diagonal"``: the same for diagonal A. The nuclear norms are
+    convex in the weights, so what is found is the optimum. ``ValueError`` for another penalty or a weight that is not
+    positive.
+    """
+    if penalty not in PENALTIES or weight <= 0:
+        raise ValueError(f"penalty must be one of {', '.join(PENALTIES)} with a positive weight, got {penalty!r}, {weight}")
+    sigma = plane_moments(gamma)[1]
+    cross = 2 * math.sqrt(np.linalg.det(sigma))
+
+    def objective(beta):
+        loss, slope = plane_loss(beta, gamma)
+        if penalty == "decay":
+            return loss + weight / 2 * beta @ beta, slope + weight * beta
+        if penalty == "nuclear":
+            size = math.sqrt(max(beta @ sigma @ beta, 1e-300))
+            return loss + weight * size, slope + weight * (sigma @ beta) / size
+        # for beta_2 >= 0, where the optimum is: the loss falls when the sign of a negative beta_2 is turned
+        size = math.sqrt(max(beta @ beta / 3 + cross * beta[0] * beta[1], 1e-300))
+        push = (2 * beta / 3 + cross * beta[::-1]) / (2 * size)
+        return loss + weight * size, slope + weight * push
+
+    start = np.array([1.0, 0.2])
+    bounds = [(0, None), (0, None)]
+    found = optimize.minimize(
+        objective, start, jac=True, bounds=bounds, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-11, "maxiter": 5000}
+    )
+    return found.x
+
+
+def head_penalty(size: float, weight: float, decay: float) -> tuple[float, float]:
+    """Least ``weight size / t + decay t^2 / 2`` over the length t of a free head, and that t.
+
+    ``size`` is ``|X beta|``, ``decay`` that of the head (positive; without it the least value is 0, at infinity). Chapter 12.
+    """
+    t = (weight * size / decay) ** (1 / 3)
+    return 1.5 * decay ** (1 / 3) * (weight * size) ** (2 / 3), t
+
+
+# --- Many features: the population of section 6.4, exactly ---
+
+
+class Moments(NamedTuple):
+    """Expectations at the weights (alpha, beta), all for one feature of a group.
+
+    ``loss`` of the logistic loss; ``slope`` of ``|l'|``, ``push_r`` and ``push_u`` of ``|l'| z_j`` for an invariant and an
+    environmental feature; ``bend_r`` and ``bend_u`` of ``l'' tau(z_j)`` with the Stein kernels of the two laws.
+    """
+
+    loss: float
+    slope: float
+    push_r: float
+    push_u: float
+    bend_r: float
+    bend_u: float
+
+
+class GroupPopulation(NamedTuple):
+    """The world of ``r`` invariant and ``n`` environmental features of correlation ``gamma``, with infinite data.
+
+    The margin ``alpha S_R + beta S_U`` is a sum of many independent terms. Its density is the Fourier transform of a product
+    of known functions, and the loss is analytic, so sums over a grid are exact to rounding; no point is sampled. ``r`` is at
+    least 8, so that the density is smooth. Source: Shi, section 6.4.
+    """
+
+    r: int
+    n: int
+    gamma: float
+
+    @property
+    def variance(self) -> float:
+        """Variance of an environmental feature, ``1/3 - gamma^2`` (Shi, Lemma E.3)."""
+        return 1 / 3 - self.gamma**2
+
+    def moments(self, alpha: float, beta: float) -> Moments:
+        """All expectations at once, for ``alpha > 0`` and ``beta >= 0``. ``ValueError`` for fewer than 8 invariant features."""
+        if self.r < 8:
+            raise ValueError(f"at least 8 invariant features are needed, got {self.r}")
+        low, high = -beta * self.n, alpha * self.r + beta * self.n
+        deviation = math.sqrt(alpha**2 * self.r / 12 + beta**2 * self.n * self.variance)
+        step = min(0.25, 0.25 * deviation)
+        size = 1 << math.ceil(math.log2(1.02 * (high - low) / step))
+        grid = low - 0.01 * (high - low) + step * np.arange(size)
+        t = 2 * math.pi * np.fft.fftfreq(size, step)
+        (one, pull_one, stein_one), (two, pull_two, stein_two) = self._transforms(alpha * t, beta * t)
+        others = one ** (self.r - 1) * two ** (self.n - 1) * np.exp(-1j * t * grid[0])
+
+        def weighted(factor):
+            """The density of the margin on the grid times the step, weighted by a function of one feature of each group."""
+            return np.fft.fft(others * factor).real / size
+
+        sigmoid = special.expit(-grid)
+        bend = sigmoid * (1 - sigmoid)
+        whole = weighted(one * two)
+        return Moments(
+            float(np.logaddexp(0, -grid) @ whole),
+            float(sigmoid @ whole),
+            float(sigmoid @ weighted(pull_one * two)),
+            float(sigmoid @ weighted(one * pull_two)),
+            float(bend @ weighted(stein_one * two)),
+            float(bend @ weighted(one * stein_two)),
+        )
+
+    def _transforms(self, u: np.ndarray, v: np.ndarray):
+        """``E[f(z) exp(iuz)]`` for f = 1, z and the Stein kernel: an invariant feature at u, an environmental one at v."""
+        node, weight = np.polynomial.legendre.leggauss(48)
+        node, weight = (node + 1) / 2, weight / 2
+        phase = np.exp(1j * np.multiply.outer(u, node))
+        invariant = [phase @ (weight * f) for f in (np.ones_like(node), node, stein_kernel(node))]
+        phase, pair = np.exp(1j * np.multiply.outer(v, node)), np.concatenate([node, -node])
+        phase = np.concatenate([phase, phase.conj()], -1)
+        mass = np.concatenate([(0.5 + self.gamma) * weight, (0.5 - self.gamma) * weight])
+        environmental = [phase @ (mass * f) for f in (np.ones_like(pair), pair, stein_kernel(pair, self.gamma))]
+        return invariant, environmental
+
+    def decay_optimum(self, weight: float) -> tuple[float, float]:
+        """The optimum ``(alpha, beta)`` under ``weight / 2 |w|^2``, weight positive. Source: Shi, eq. (6.4) and Lemma 6.1."""
+
+        def slope(logs):
+            alpha, beta = np.exp(logs)
+            m = self.moments(alpha, beta)
+            return [math.log(m.push_r / (weight * alpha)), math.log(m.push_u / (weight * beta))]
+
+        guess = self._first_guess(weight)
+        found = optimize.root(slope, np.log(guess), tol=1e-13)
+        if np.abs(found.fun).max() > 1e-6:
+            raise ValueError(f"no optimum found at weight {weight}: {found.message}")
+        return tuple(np.exp(found.x))
+
+    def _first_guess(self, weight: float) -> tuple[float, float]:
+        """Weights in the ratio ``1 / (2 gamma)`` whose mean margin M solves ``weight M = sigmoid(-M) |E z|^2``."""
+        square = self.r / 4 + self.n * self.gamma**2
+        margin = optimize.brentq(lambda m: weight * m - special.expit(-m) * square, 0, 200 + 2 * square / weight)
+        return margin / 2 / square, self.gamma * margin / square
+
+    def accuracy(self, ratio: float, gamma: float | None = None) -> float:
+        """Probability of a positive margin at ``alpha / beta = ratio`` where environmental features have correlation gamma.
+
+        By default minus the training one, that is, elsewhere; by the inversion of Gil-Pelaez. Exact to about 1e-12.
+        """
+        gamma = -self.gamma if gamma is None else gamma
+        deviation = math.sqrt(ratio**2 * self.r / 12 + self.n * self.variance)
+        mean = ratio * self.r / 2 + self.n * gamma
+
+        def wave(t):
+            u = np.maximum(t, 1e-12)
+            one = np.exp(0.5j * ratio * u) * np.sinc(ratio * u / (2 * math.pi))
+            two = np.sinc(u / math.pi) + 4j * gamma * np.sin(u / 2) ** 2 / u
+            return (one**self.r * two**self.n).imag / u
+
+        edge = 12 / deviation  # beyond it the integrand is below exp(-70)
+        nodes, weights = np.polynomial.legendre.leggauss(400 + 2 * int(abs(mean) * edge))
+        t = edge * (nodes + 1) / 2
+        return float(np.clip(0.5 + edge / 2 * (weights @ wave(t)) / math.pi, 0, 1))
+
+    def normal_accuracy(self, ratio: float) -> float:
+        """What :meth:`accuracy` is elsewhere if the margin were normal."""
+        deviation = math.sqrt(ratio**2 * self.r / 12 + self.n * self.variance)
+        return float(stats.norm.cdf((ratio * self.r / 2 - self.n * self.gamma) / deviation))
+
+    # What the nuclear norm does to the same model.
+
+    def nuclear_norm(self, alpha: float, beta: float) -> float:
+        """``|X diag(w)|_* / sqrt(N)`` for infinitely many points, at the weights alpha and beta. Chapter 12."""
+        r, n, g, v = self.r, self.n, self.gamma, self.variance
+        trace = alpha**2 * (1 / 12 + r / 4) + beta**2 * (v + n * g**2)
+        root = abs(alpha * beta) * self._root()
+        return abs(alpha) * (r - 1) / math.sqrt(12) + abs(beta) * (n - 1) * math.sqrt(v) + math.sqrt(trace + 2 * root)
+
+    def _root(self) -> float:
+        """Root of the determinant of the two-by-two block of means, at alpha = beta = 1."""
+        r, n, g, v = self.r, self.n, self.gamma, self.variance
+        return math.sqrt((1 / 12 + r / 4) * (v + n * g**2) - r * n * g**2 / 4)
+
+    def nuclear_prices(self) -> tuple[float, float]:
+        """Slopes of :meth:`nuclear_norm` at beta = 0 in alpha and, upwards, in beta: what a unit of either costs."""
+        size = math.sqrt(1 / 12 + self.r / 4)
+        return (self.r - 1) / math.sqrt(12) + size, (self.n - 1) * math.sqrt(self.variance) + self._root() / size
+
+    def nuclear_alpha(self, weight: float) -> float:
+        """The optimum in alpha at beta = 0 under ``weight`` times the nuclear norm; 0 where the weight leaves nothing."""
+        price = weight * self.nuclear_prices()[0]
+        if price >= self.r / 4:
+            return 0.0
+        return math.exp(optimize.brentq(lambda log: self.r * self.moments(math.exp(log), 0.0).push_r / price - 1, -14, 3))
+
+    def excess(self, weight: float) -> float:
+        """By how much environmental features fall short of their price, relative: if positive, the optimum is without them."""
+        alpha, price = self.nuclear_alpha(weight), weight * self.nuclear_prices()[1]
+        slope = self.moments(alpha, 0.0).slope if alpha else 0.5
+        return 1 - self.n * self.gamma * slope / price
+
+    def nuclear_limit(self) -> float:
+        """The weight from which on the nuclear norm leaves nothing, where invariant features are the last to go."""
+        return self.r / 4 / self.nuclear_prices()[0]
+
+
+def stein_kernel(z, gamma: float | None = None):
+    """The function tau with ``Cov(g(z), z) = E[g'(z) tau(z)]`` for all smooth g: of U[0, 1], or of D_gamma.
+
+    It is ``E[(z' - E z') 1(z' > z)]`` over the density at z; its mean is the variance, and it is at most ``max(1/8, 1/2 +
+    gamma)``.
+    """
+    z = np.asarray(z, dtype=float)
+    if gamma is None:
+        return z * (1 - z) / 2
+    return np.where(z >= 0, (1 - z) * (1 + z - 2 * gamma) / 2, (1 + z) * (1 - z + 2 * gamma) / 2)
+
+
+def ratio_bounds(alpha: float, gamma: float) -> tuple[float, float]:
+    """Between what ``2 gamma alpha / beta`` lies at the optimum under weight decay, for any weight: chapter 12."""
+    return 1 - alpha / 4, 1 + (1 + 2 * gamma) * alpha
+
+
+def transition(r: int, gamma: float) -> float:
+    """Number of features d* at which weight decay goes from right to wrong elsewhere: ``r + r / (4 gamma^2)``."""
+    return r + r / (4 * gamma**2)
+
+
+def hoeffding(r: int, n: int, gamma: float, ratio: float) -> float:
+    """Bound on the accuracy elsewhere where its mean margin is negative, on the error where it is positive.
+
+    ``exp(-2 mean^2 / (ratio^2 r + 4 n))``; Shi, (E.48), writes ``4 d`` below, which is no more than 4/5 of the exponent off.
+    """
+    return math.exp(-2 * (ratio * r / 2 - n * gamma) ** 2 / (ratio**2 * r + 4 * n))
