@@ -134,8 +134,8 @@ def test_kernels_are_not_near_bayes_where_signals_are_weak(page):
     errors = run(page, "compare_network", d, samples, (at, truth), snr=snr, compare_steps=300, seed=0)
     assert errors.mean() <= bayes + 0.03
     share = run(page, "plane_shares", d, [weak.sample(32 * d, g) for g in training.generators(0, 12)], seed=0).mean()
-    assert abs(share - theory.xor_alignment(32 * d, d, snr, 1.0)) <= 0.1
-    assert not abs(share - theory.xor_alignment(2 * d, d, snr, 1.0)) <= 0.1
+    assert abs(share - theory.xor_alignment(32 * d, d, snr, 1.0)) <= 0.12
+    assert not abs(share - theory.xor_alignment(2 * d, d, snr, 1.0)) <= 0.12
     kernel = [page["wrong"](page["kernel_fit"](*one, at), truth) for one in samples]
     assert not np.mean(kernel) <= bayes + 0.03
     # the claim that fails in the chapter would hold where the lower bound lives
