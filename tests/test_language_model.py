@@ -90,6 +90,8 @@ def test_attention_of_a_layer_is_the_softmax_of_its_queries_and_keys(tmp_path):
 
 
 def test_what_cannot_be_loaded_is_told_in_one_line(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"has no config\.json"):
+        language.load_language_model(str(tmp_path))
     (tmp_path / "config.json").write_text('{"model_type": "none"}')
     with pytest.raises(ValueError, match="cannot be read as a causal language model") as caught:
         language.load_language_model(str(tmp_path))

@@ -153,6 +153,8 @@ def load_language_model(
         path = _smollm2()
     if not path.exists():
         raise LanguageModelMissing(f"no language model at {source!r}: it must be {SMOLLM2!r}, a folder or a GGUF file")
+    if path.is_dir() and not (path / "config.json").exists():
+        raise ValueError(f"{path} has no config.json: a language model is a folder as Hugging Face's tools save it")
     try:
         model, tokenizer = _read(path, dtype)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
