@@ -2,7 +2,7 @@
 
 from mvnb.models.activations import smoothed_relu, smoothed_relu_grad
 from mvnb.models.growth import Growth, grow, post_stacking, search_space
-from mvnb.models.linear_attention import AttentionObjective, LinearSelfAttention, prompt_moments
+from mvnb.models.linear_attention import AttentionObjective, LinearSelfAttention, linear_attention, prompt_moments
 from mvnb.models.mask_reconstruction import (
     FineTuneObjective,
     MaskedAutoencoderObjective,
@@ -82,6 +82,7 @@ __all__ = [
     "grow",
     "head_objective",
     "initial_parameters",
+    "linear_attention",
     "max_read_out",
     "neuron_norms",
     "patch_features",

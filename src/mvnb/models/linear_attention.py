@@ -1,9 +1,21 @@
-"""One layer of linear self-attention on prompts of labelled examples, with hand-derived gradients for a stack of replicas."""
+"""Linear self-attention on prompts of labelled examples, with hand-derived gradients for a stack of replicas."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+
+
+def linear_attention(tokens: Tensor, key_query: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
+    """``(mask o (Z Q Z^T)) Z P`` for tokens Z in rows ``(..., n, width)``; what a residual layer adds to them.
+
+    ``key_query`` Q and ``value`` P ``(width, width)``; ``mask`` ``(n, n)``, entry [i, j] the weight with which token i may look
+    at token j, everything by default. A normaliser is a factor of the mask or of P. Without a mask and with tokens in
+    columns it is the layer of :class:`LinearSelfAttention`, ``Q = W^KQ^T`` and ``P = W^PV^T / N``. Source: Shi thesis 2024,
+    Def. 8.6 and eq. (5.2).
+    """
+    scores = tokens @ key_query @ tokens.mT  # (..., n, n)
+    return (scores if mask is None else mask * scores) @ tokens @ value
 
 
 def prompt_moments(x: Tensor, y: Tensor, query: Tensor) -> Tensor:

@@ -1,0 +1,193 @@
+r"""Closed forms for looped linear attention, which descends the least-squares loss of its prompt.
+
+Source: Shi thesis 2024, chapter 8 (after Chen, Li, Liang, Shi and Song 2024), called "Shi" below. Symbols: n examples in
+dimension d, Gram matrix ``H = X^T X`` with eigenvalues ``spectrum``, extreme ones mu and L, condition number kappa; T loops
+with step sizes ``steps``; ``share`` the squared coordinates of the unit vector theta* along the eigenvectors. After T loops
+the error is a polynomial of H, ``p(lambda) = prod_t (1 - eta_t lambda)``, and everything here is about that polynomial. The
+best steps for a mean spectrum, the loop with memory and the task's own mean square are derived in chapter 14.
+
+Tensors in float64; the axis of eigenvalues is the last, and leading axes are prompts.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def descent(x: Tensor, y: Tensor, steps: Tensor, start: Tensor | None = None) -> Tensor:
+    """Gradient descent on ``|y - X theta|^2 / 2``: all iterates, ``(T + 1, ..., d)``.
+
+    ``x`` ``(..., n, d)``, ``y`` ``(..., n)``, ``steps`` ``(T,)`` or one schedule a prompt ``(..., T)``; ``start``
+    ``(..., d)``, zero by default. Source: Shi, eq. (8.2).
+    """
+    theta = torch.zeros_like(x[..., 0, :]) if start is None else start
+    path = [theta]
+    for eta in steps.unbind(-1):
+        gradient = torch.einsum("...nd,...n->...d", x, torch.einsum("...nd,...d->...n", x, theta) - y)
+        theta = theta - eta[..., None] * gradient
+        path.append(theta)
+    return torch.stack(path)
+
+
+# --- The polynomial of a schedule ---
+
+
+def residuals(spectrum: Tensor, steps: Tensor) -> Tensor:
+    """``prod_{s <= t} (1 - eta_s lambda)`` after t = 0, ..., T loops: ``(..., d)`` and ``(..., T)`` to ``(..., T + 1, d)``.
+
+    The error of the iterates is ``theta_t - theta* = -p_t(H) theta*`` from a start at zero.
+    """
+    factors = 1 - steps[..., :, None] * spectrum[..., None, :]
+    return torch.cat([torch.ones_like(factors[..., :1, :]), factors.cumprod(-2)], -2)
+
+
+def momentum_residuals(spectrum: Tensor, step: float, momentum: float, loops: int) -> Tensor:
+    """The same for the loop with memory, ``m' = momentum m - step gradient``, ``theta' = theta + m'``, from rest.
+
+    ``(..., d)`` to ``(..., loops + 1, d)``, by ``r_{t+1} = (1 + momentum - step lambda) r_t - momentum r_{t-1}``.
+    """
+    path = [torch.ones_like(spectrum), 1 - step * spectrum]
+    for _ in range(loops - 1):
+        path.append((1 + momentum - step * spectrum) * path[-1] - momentum * path[-2])
+    return torch.stack(path[: loops + 1], -2)
+
+
+def log_error(spectrum: Tensor, share: Tensor, loops: Tensor, power: int = 2, step: Tensor | None = None) -> Tensor:
+    """``log sum_i share_i |1 - eta lambda_i|^(power t)`` for a constant step, 1 / L by default, without a floor.
+
+    ``spectrum`` and ``share`` ``(..., d)``, ``loops`` ``(K,)``; returns ``(..., K)``. ``power=2`` is the squared error of
+    theta over its start; ``power=1`` the prediction error over alpha, where no factor is negative. It stays exact where an
+    iterate in floating point has stopped at its rounding.
+    """
+    step = 1 / spectrum.amax(-1) if step is None else step
+    rate = (1 - step[..., None] * spectrum).abs().log()  # -inf along the largest eigenvalue
+    powers = power * loops[:, None] * rate[..., None, :]
+    powers = torch.where((loops == 0)[:, None], 0.0, powers)  # 0 * -inf
+    return torch.logsumexp(share.log()[..., None, :] + powers, -1)
+
+
+def prediction_square(residual: Tensor) -> Tensor:
+    """Mean square of ``sum_i share_i p_i`` over theta* uniform on the sphere: ``(..., d)`` to ``(...)``.
+
+    ``(2 sum p^2 + (sum p)^2) / (d (d + 2))``, the squared prediction error over alpha squared. For p = 1 it is 1.
+    """
+    d = residual.shape[-1]
+    return (2 * residual.square().sum(-1) + residual.sum(-1).square()) / (d * (d + 2))
+
+
+def noise_square(spectrum: Tensor, residual: Tensor) -> Tensor:
+    """Mean square that label noise of variance 1 adds to the prediction over alpha: ``mean_i (1 - p_i)^2 / lambda_i``.
+
+    The mean is over noise and theta*; ``(..., d)`` twice to ``(...)``. At p = 0, least squares, it is ``tr(H^-1) / d``, on
+    average over standard normal tokens ``1 / (n - d - 1)``.
+    """
+    return ((1 - residual).square() / spectrum).mean(-1)
+
+
+# --- Schedules ---
+
+
+def chebyshev_steps(low: float, high: float, loops: int) -> Tensor:
+    """The steps ``(T,)`` of the least largest error over all spectra in [low, high]; 0 < low <= high.
+
+    Inverses of the zeros of the Chebyshev polynomial of the first kind.
+    """
+    angle = (2 * torch.arange(1, loops + 1, dtype=torch.float64) - 1) * math.pi / (2 * loops)
+    return 1 / ((high + low) / 2 + (high - low) / 2 * angle.cos())
+
+
+def second_kind_steps(low: float, high: float, loops: int) -> Tensor:
+    """Inverses of the zeros of the Chebyshev polynomial of the second kind on [low, high], ``(T,)``.
+
+    On the edges of a Marchenko-Pastur law they have the least mean squared error.
+    """
+    angle = torch.arange(1, loops + 1, dtype=torch.float64) * math.pi / (loops + 1)
+    return 1 / ((high + low) / 2 + (high - low) / 2 * angle.cos())
+
+
+def chebyshev_error(kappa, loops):
+    """``2 / (r^T + r^-T)`` with ``r = (sqrt(kappa) + 1) / (sqrt(kappa) - 1)``: no T steps do better on all of [mu, kappa mu].
+
+    Numbers or tensors; kappa > 1.
+    """
+    root = kappa**0.5
+    r = (root + 1) / (root - 1)
+    return 2 / (r**loops + r ** (-loops))
+
+
+def chebyshev_loops(kappa: float, error: float) -> float:
+    """The T, as a real number, at which :func:`chebyshev_error` is ``error``; no schedule needs fewer."""
+    return math.acosh(1 / error) / math.acosh((kappa + 1) / (kappa - 1))
+
+
+def constant_loops(kappa: float, error: float) -> float:
+    """The T, as a real number, at which ``(1 - 1 / kappa)^T`` is ``error``: steps 1 / L in the worst direction."""
+    return math.log(error) / math.log1p(-1 / kappa)
+
+
+# --- The best steps for a mean spectrum ---
+
+
+def jacobi_matrix(nodes: Tensor, weights: Tensor, size: int) -> Tensor:
+    """The recurrence of the polynomials orthogonal in ``sum_i weights_i delta(nodes_i)``, ``(size, size)``, by Lanczos.
+
+    Its eigenvalues are the zeros of the one of degree ``size``. ``nodes`` and ``weights`` ``(N,)``, weights not negative,
+    more than ``size`` different nodes.
+    """
+    v = weights.sqrt() / weights.sum().sqrt()
+    basis, diagonal, off = [v], [], []
+    for _ in range(size):
+        w = nodes * basis[-1]
+        diagonal.append(w @ basis[-1])
+        for b in basis * 2:  # twice: orthogonal up to rounding
+            w = w - (w @ b) * b
+        off.append(w.norm())
+        basis.append(w / off[-1])
+    off = torch.stack(off[:-1]) if size > 1 else nodes.new_zeros(0)
+    return torch.diag(torch.stack(diagonal)) + torch.diag(off, 1) + torch.diag(off, -1)
+
+
+def best_steps(nodes: Tensor, weights: Tensor, loops: int) -> Tensor:
+    """The steps ``(T,)``, descending, of the least ``sum_i weights_i p(nodes_i)^2`` over schedules of T loops.
+
+    ``nodes`` ``(N,)`` are positive eigenvalues of one prompt or of many, ``weights`` ``(N,)`` their masses. The best p is the
+    polynomial orthogonal in ``lambda weights``; its zeros are positive, so that the steps are.
+    """
+    return 1 / torch.linalg.eigvalsh(jacobi_matrix(nodes, nodes * weights, loops))
+
+
+def marchenko_pastur(ratio: float, count: int = 400) -> tuple[Tensor, Tensor]:
+    """Nodes and weights ``(count,)`` of the law of eigenvalues of ``X^T X / n``, X standard normal, ``ratio = d / n`` < 1.
+
+    Gauss quadrature for the semicircle, divided by lambda: exact up to a geometrically small error. The edges are
+    ``(1 -+ sqrt(ratio))^2``.
+    """
+    angle = torch.arange(1, count + 1, dtype=torch.float64) * math.pi / (count + 1)
+    nodes = 1 + ratio + 2 * ratio**0.5 * angle.cos()
+    return nodes, 2 * angle.sin().square() / ((count + 1) * nodes)
+
+
+def edges(n: float, d: float) -> tuple[float, float]:
+    """``(sqrt(n) -+ sqrt(d))^2``, where the spectrum of ``X^T X`` ends for large n and d."""
+    return (n**0.5 - d**0.5) ** 2, (n**0.5 + d**0.5) ** 2
+
+
+def least_mean_square(ratio, loops):
+    """The least mean of ``p^2`` over a Marchenko-Pastur law: ``ratio^T (1 - ratio) / (1 - ratio^(T + 1))``, about (d/n)^T."""
+    return ratio**loops * (1 - ratio) / (1 - ratio ** (loops + 1))
+
+
+# --- The earlier bound ---
+
+
+def earlier_bound(loops, dim, n):
+    """``8 T d^2 2^(2T) / sqrt(n)``. Source: Gatmiry et al. 2024, Theorem 4.1, as Shi, Theorem 8.17, quotes it."""
+    return 8 * loops * dim**2 * 4.0**loops / n**0.5
+
+
+def earlier_examples(loops, dim):
+    """The least n for which that bound is claimed: ``(8 T d^2 2^(2T))^2``; there it is at most 1."""
+    return (8 * loops * dim**2 * 4.0**loops) ** 2
