@@ -361,3 +361,52 @@ def test_scoreboard_leads_to_the_claim(site, tab):
     row = tab.locator(f"[id='{target}']")
     row.wait_for(state="visible")
     assert not tab.trouble
+
+
+def shown(tab):
+    """The rows of the scoreboard that can be seen: chapter, claim, kind and verdict."""
+    rows = tab.locator("table.claims tbody tr:visible")
+    return rows.evaluate_all("rows => rows.map(row => [0, 1, 3, 7].map(i => row.cells[i].innerText.trim()))")
+
+
+def test_scoreboard_filters_and_remembers_the_view(site, tab):
+    everything = json.loads((site.folder / "_static" / "claims.json").read_text(encoding="utf-8"))
+    failing = [row for row in everything if row["holds"] is False and row["kind"] == "exact"]
+    visit(tab, site, "book/reproduction.html")
+    assert len(shown(tab)) == len(everything)
+    tab.get_by_label("Verdict").select_option("does not hold")
+    tab.get_by_label("Kind").select_option("exact")
+    links = tab.locator("table.claims tbody tr:visible td:nth-child(2) a").evaluate_all("all => all.map(a => a.hash)")
+    assert links == [f"#claim-{row['id']}" for row in failing]
+    assert tab.locator(".scoreboard-controls output").inner_text() == f"{len(failing)} of {len(everything)} claims"
+    chapter = failing[0]["chapter"][:2]
+    tab.get_by_label("Chapter").select_option(chapter)
+    assert {row[0] for row in shown(tab)} == {chapter}
+    before = shown(tab)
+    tab.reload()
+    assert shown(tab) == before
+    tab.get_by_label("Words").fill("no such words anywhere")
+    assert shown(tab) == [] and not tab.trouble
+
+
+def test_scoreboard_sorts_by_its_heads_with_the_keyboard(site, tab):
+    visit(tab, site, "book/reproduction.html")
+    head = tab.locator("table.claims th", has_text="Claim")
+    head.get_by_role("button").focus()
+    for order in ("ascending", "descending"):
+        tab.keyboard.press("Enter")
+        assert head.get_attribute("aria-sort") == order
+        claims = [row[1] for row in shown(tab)]
+        best = tab.evaluate("c => [...c].sort(new Intl.Collator('en', { numeric: true }).compare)", claims)
+        assert claims == (best if order == "ascending" else best[::-1]) and len(set(claims)) > 100
+
+
+@pytest.mark.parametrize("tab", [{"java_script_enabled": False}], indirect=True)
+def test_scoreboard_is_whole_without_scripts(site, tab):
+    tab.goto(site.url + "book/reproduction.html")
+    everything = json.loads((site.folder / "_static" / "claims.json").read_text(encoding="utf-8"))
+    assert tab.locator("table.claims tbody tr").count() == len(everything)
+    assert tab.locator(".scoreboard-controls").count() == 0
+    assert tab.locator("table.claims tr[id]").evaluate_all("rows => rows.map(row => row.id)") == [
+        f"chapter-{Path(name).name[:2]}" for name in site.chapters
+    ]

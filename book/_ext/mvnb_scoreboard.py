@@ -1,14 +1,13 @@
 """The scoreboard: every claim of every chapter, read from the committed notebooks when the site is built.
 
-``{scoreboard}`` writes one table a chapter, each row linked to the row ``claim-<id>`` of the chapter's own ledger;
-``{scoreboard-totals}`` writes how many claims of each kind held. The same rows lie in the site as
+``{scoreboard}`` writes one table, each row linked to the row ``claim-<id>`` of the chapter's own ledger;
+``{scoreboard-totals}`` writes how many claims of each kind and of each chapter hold. The same rows lie in the site as
 ``_static/claims.json``.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 
 import nbformat
@@ -69,34 +68,50 @@ class ScoreboardDirective(SphinxDirective):
 
 
 class Totals(ScoreboardDirective):
+    """How many claims hold, by kind and by chapter."""
+
     def run(self):
-        rows = [row for chapter in self.rows().values() for row in chapter if row["holds"] is not None]
-        held = Counter(row["kind"] for row in rows if row["holds"])
-        made = Counter(row["kind"] for row in rows)
-        body = []
+        found = self.rows()
+        rows = [row for chapter in found.values() for row in chapter]
+        kinds = []
         for kind, meaning in KINDS.items():
-            cells = [f"{kind} ({meaning})", made[kind], held[kind], made[kind] - held[kind]]
-            body.append([[nodes.Text(str(cell))] for cell in cells])
-        total = ["all", len(rows), held.total(), len(rows) - held.total()]
-        body.append([[nodes.strong("", str(cell))] for cell in total])
-        return [table(["Kind", "Claims", "Hold", "Do not hold"], body, ["totals"])]
+            kinds.append(([nodes.Text(f"{kind} ({meaning})")], [row for row in rows if row["kind"] == kind]))
+        chapters = []
+        for path, chapter in found.items():
+            title = f"{path.stem[:2]} · {chapter_title(path)}"
+            chapters.append(([self.link(title, self.page(path))], chapter))
+        return [counted("Kind", kinds, rows), counted("Chapter", chapters, rows)]
+
+
+def counted(by: str, groups: list[tuple[list[nodes.Node], list[dict]]], rows: list[dict]) -> nodes.Node:
+    """A table of how many claims were judged, hold and do not."""
+
+    def numbers(some: list[dict]) -> list[str]:
+        held, judged = claims.counts(some)
+        return [str(n) for n in (judged, held, judged - held)]
+
+    body = [[name, *([nodes.Text(n)] for n in numbers(some))] for name, some in groups]
+    body.append([[nodes.strong("", text)] for text in ("all", *numbers(rows))])
+    return table([by, "Claims", "Hold", "Do not hold"], body, ["totals"])
 
 
 class Scoreboard(ScoreboardDirective):
+    """One table of all claims, which ``scoreboard.js`` lets a reader filter and sort."""
+
     def run(self):
-        result = []
+        header = ["Ch.", "Claim", "Source", "Kind", "Paper", "Measured here", "Criterion", "Verdict"]
+        body, first = [], {}
         for path, rows in self.rows().items():
-            title = chapter_title(path)
-            section = nodes.section(ids=[f"chapter-{path.stem[:2]}"])
-            section += nodes.title("", f"{path.stem[:2]} · {title}")
-            section += nodes.paragraph("", "", self.link("Read the chapter", self.page(path)))
-            if rows:
-                header = ["Claim", "Source", "Kind", "Paper", "Measured here", "Criterion", "Verdict"]
-                section += table(header, [self.cells(path, row) for row in rows], ["claims"])
-            result.append(section)
-        return result
+            first[len(body)] = f"chapter-{path.stem[:2]}"
+            body += [self.cells(path, row) for row in rows]
+        board = table(header, body, ["claims"])
+        for place, row in enumerate(board.findall(nodes.row)):
+            if place - 1 in first:  # the head is a row, too
+                row["ids"].append(first[place - 1])
+        return [board]
 
     def cells(self, path: Path, row: dict) -> list[list[nodes.Node]]:
+        chapter = self.link(path.stem[:2], self.page(path))
         claim = self.link(row["says"], f"{self.page(path)}#claim-{row['id']}")
         symbol, style = claims.mark(row)
         judged = nodes.inline("", f"{symbol} {claims.verdict(row)}", classes=[style])
@@ -104,7 +119,7 @@ class Scoreboard(ScoreboardDirective):
         if row.get("reason") and not row["holds"]:
             note.append(nodes.Text(f": {row['reason']}"))
         plain = [row["source"], row["kind"], claims.paper(row), claims.measured(row), row["criterion"]]
-        return [[claim], *([nodes.Text(str(cell or "–"))] for cell in plain), note]
+        return [[chapter], [claim], *([nodes.Text(str(cell or "–"))] for cell in plain), note]
 
 
 class ClaimsFile(ScoreboardDirective):
@@ -123,9 +138,15 @@ def write_claims(app, exc):
         target.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+def add_controls(app, pagename, templatename, context, doctree):
+    if doctree is not None and any("claims" in found["classes"] for found in doctree.findall(nodes.table)):
+        app.add_js_file("scoreboard.js", loading_method="defer")
+
+
 def setup(app):
     app.add_directive("scoreboard", Scoreboard)
     app.add_directive("scoreboard-totals", Totals)
     app.add_directive("scoreboard-file", ClaimsFile)
+    app.connect("html-page-context", add_controls)
     app.connect("build-finished", write_claims)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
