@@ -40,7 +40,7 @@ kappas = [4.0, 16.0, 64.0, 256.0, 1024.0]  # condition numbers, ascending, above
 scaling_dims = [4, 8, 16, 32, 64]  # d where n = 8 d, ascending
 scaling_draws = 16000  # eigenvalues behind every mean there (1000 or more)
 limit_dim = 256  # d where mean errors meet their limit, n = 4 d (16 or more)
-limit_draws = 16  # prompts there (2 or more)
+limit_draws = 48  # prompts there (2 or more)
 train_runs = 4  # loops that are trained side by side (2 or more)
 train_dim = 8  # d of trained loops, n = 4 d (4 or more)
 train_steps = 400  # steps of Adam (10 or more)
@@ -174,8 +174,13 @@ def prompts(n, d, count, g):
     return x.to(device), (theta / theta.norm(dim=1, keepdim=True)).to(device)
 
 
+def spectra(x):
+    """Eigenvalues of the Gram matrices, ascending, ``(count, d)``."""
+    return torch.linalg.eigvalsh(x.mT @ x).cpu()
+
+
 def anatomy(x, theta):
-    """Eigenvalues of the Gram matrices, ascending, and shares, both ``(count, d)``."""
+    """The same and the shares of theta*, both ``(count, d)``."""
     values, vectors = torch.linalg.eigh(x.mT @ x)
     shares = torch.einsum("rdi,rd->ri", vectors, theta).square()
     return values.cpu(), shares.cpu()
@@ -194,7 +199,7 @@ axes[0].set_yticks([examples[0]], ["$q,\\alpha$"])
 axes[0].set(title="a prompt", aspect="auto")
 axes[0].grid(False)
 for d, count, color in ((4, 2000, GREY), (200, 4, PLAIN)):
-    values = anatomy(*prompts(4 * d, d, count, stream(2)))[0].flatten() / (4 * d)
+    values = spectra(prompts(4 * d, d, count, stream(2))[0]).flatten() / (4 * d)
     bins = np.linspace(0, 3.4, 60)
     axes[1].hist(values, bins, density=True, histtype="step", color=color, lw=1.4)
 fine = np.linspace(0.2501, 2.2499, 300)
@@ -607,15 +612,18 @@ ledger.record(
     holds=same <= 1e-12,
     criterion="<= 1e-12 in every coordinate",
 )
+
+# %% tags=["remove-cell"]
 ledger.record(
     "printed-condition-numbers",
     source="Figure 8.1",
     says="Mean condition numbers are 4.57, 3.13, 2.07 and 1.62",
     kind="exact",
-    measured=max(scores, default=0),
+    measured=max(scores, default=None),
     unit="standard deviations of a mean over ten prompts, at most",
-    holds=max(scores, default=0) <= 3,
+    holds=max(scores) <= 3 if scores else None,
     criterion="<= 3 standard deviations, every n",
+    reason="the paper prints them for d = 4 and its own n only",
 )
 
 # %% tags=["remove-cell"]
@@ -729,7 +737,7 @@ ax.set(xlabel="loops $T$", ylabel="ln of the error / $|\\alpha|$", xlim=(0, 56))
 ax.set(ylim=(-26, 4), xticks=range(0, 41, 10))
 figures.show(
     fig,
-    title=f"The prediction's exponent is at least twice the printed one (n = {n_shown})",
+    title=f"The prediction's exponent is at least twice the printed (n = {n_shown})",
     alt="Logarithm of the prediction error over loops. The median of the loop and a "
     "band fall below the line for the worst task, which falls below two exponential "
     "bounds, the printed one flattest. Two triangles of the earlier bound rise.",
@@ -777,7 +785,7 @@ ledger.record(
 ledger.record(
     "as-hard-as-regression",
     source="Section 8.3.2",
-    says="The task is as hard as regression: solving it requires to estimate theta*",
+    says="The task is as hard as regression: it requires to estimate theta*",
     kind="exact",
     measured=task_error,
     unit="error of the task, one example, one loop, d = 64",
@@ -788,7 +796,7 @@ ledger.record(
 ledger.record(
     "one-fixed-loop-does-not-see-the-dimension",
     source="Section 8.3.2, ours",
-    says="One loop with step 1/(n + 2) has mean squared error 2/(n + 2) in any dimension",
+    says="One loop with step 1/(n + 2) has mean squared error 2/(n + 2), any d",
     kind="exact",
     measured=np.mean([m for m, _ in one_loop]) * 34 / 2,
     unit="mean square over the formula, n = 32, three dimensions",
@@ -803,7 +811,7 @@ ledger.record(
 
 
 # %%
-def loops_needed(kappa, schedule, error=1e-3, most=20_000):
+def loops_needed(kappa, schedule, error=1e-3, most=60_000):
     """The first T whose root mean square prediction error is at most ``error``."""
     values = torch.logspace(0, math.log10(kappa), 16, **f64)
     if schedule == "chebyshev":
@@ -838,7 +846,7 @@ ax.set(ylabel="loops for an error of $10^{-3}$")
 figures.show(
     fig,
     title="Constant steps pay for the condition number, Chebyshev's for its root",
-    alt="Loops needed over the condition number on logarithmic axes. Points of constant "
+    alt="Loops needed over the condition number, both logarithmic. Points of constant "
     "steps rise with slope one below the dashed printed bound, points of Chebyshev's "
     "steps with slope one half, each just below its line for the worst task.",
 )
@@ -874,7 +882,7 @@ ledger.record(
 share_law = {}
 for i, d in enumerate(scaling_dims):
     count = max(10, scaling_draws // d)
-    values, _ = anatomy(*prompts(8 * d, d, count, stream(30 + i)))
+    values = spectra(prompts(8 * d, d, count, stream(30 + i))[0])
     mean_error = theory.residuals(values, (1 / values[:, -1:]).expand(-1, 20))[
         :, -1
     ].mean(1)
@@ -885,7 +893,7 @@ limit = (mass @ (1 - eighth / theory.edges(1, 1 / 8)[1]) ** 20).item()
 kappa_limit = np.divide(*theory.edges(8, 1)[::-1])
 near = {}
 for i, eps in enumerate((0.2, 0.1, 0.05)):
-    values, _ = anatomy(*prompts(round(32 / eps**2), 32, 10, stream(40 + i)))
+    values = spectra(prompts(round(32 / eps**2), 32, 24, stream(40 + i))[0])
     near[eps] = ((values[:, -1] / values[:, 0] - 1) / eps).mean().item()
 
 # %% tags=["hide-input"]
@@ -914,14 +922,14 @@ levels = [grown[d][1][0] for d in scaling_dims]
 ledger.record(
     "examples-in-proportion",
     source="Theorem 8.1, discussion",
-    says="O(d) examples suffice: at n = 8 d the error after T loops does not grow with d",
+    says="O(d) examples suffice: at n = 8 d the error does not grow with d",
     kind="exact",
     measured=max(levels) / min(levels),
     unit="largest over least mean error after 20 loops, over d",
     holds=max(levels) <= 3 * min(levels)
     and max(k[0][0] for k in grown.values()) <= 4.6
     and theory.earlier_examples(5, 4) > 1e11,
-    criterion="<= 3, mean kappa <= 4.6; the earlier bound asks for > 1e11 at d = 4, T = 5",
+    criterion="<= 3, mean kappa <= 4.6; earlier bound: n > 1e11 at d = 4, T = 5",
 )
 ledger.record(
     "condition-number-near-one",
@@ -983,7 +991,7 @@ ledger.record(
 
 # %%
 horizon = range(1, 7)
-values, _ = anatomy(*prompts(4 * limit_dim, limit_dim, limit_draws, stream(60)))
+values = spectra(prompts(4 * limit_dim, limit_dim, limit_draws, stream(60))[0])
 ends = theory.edges(4 * limit_dim, limit_dim)
 middle = {"1/L": [], "Chebyshev": [], "best": []}
 for T in horizon:
@@ -1062,8 +1070,7 @@ def train(T, n, steps, scale, learn_b=False):
 # %%
 n_train, ones = 4 * train_dim, torch.ones(train_dim)
 learned = {T: train(T, n_train, train_steps, ones)["step"] for T in (1, 2, 4)}
-judges, _ = anatomy(*prompts(n_train, train_dim, 30000, stream(70)))
-judges = judges / n_train
+judges = spectra(prompts(n_train, train_dim, 30000, stream(70))[0]) / n_train
 flat, even = judges.flatten(), torch.full((judges.numel(),), 1 / judges.numel(), **f64)
 
 
@@ -1123,7 +1130,7 @@ axes[1].set(xlabel="eigenvalue of $H/n$", ylim=(-0.25, 1.05), xlim=(0, 3.4))
 axes[1].set_title("error left, $p_4(\\lambda)$")
 figures.show(
     fig,
-    title="Training puts its steps where the mean spectrum's orthogonal polynomial is 0",
+    title="Training finds the zeros of the mean spectrum's orthogonal polynomial",
     alt="Left: eigenvalues and rows of marks. Crosses of trained loops lie on the best "
     "steps; the largest is further out than the zeros of both Chebyshev polynomials. "
     "Right: the error left over the eigenvalue. Constant steps fall slowly; the first "
@@ -1172,7 +1179,7 @@ figures.show(
 ledger.record(
     "d-over-n-a-loop",
     source="Definition 8.7, best steps (ours)",
-    says="With the best fixed steps T loops reach (d/n)^T (1 - d/n) / (1 - (d/n)^(T+1))",
+    says="The best fixed steps reach (d/n)^T (1 - d/n) / (1 - (d/n)^(T+1))",
     kind="stand-in",
     measured=to_limit[0].max(),
     unit="largest ratio to the limit, T = 1 to 6",
@@ -1237,23 +1244,34 @@ ledger.record(
 # With $G$ for the tokens $\mathbf g_i$ and $\boldsymbol\phi=\Sigma^{1/2}\boldsymbol\theta$, {prf:ref}`thm-14-descent` reads $\boldsymbol\theta_t=\boldsymbol\theta_{t-1}-\eta_t\Sigma^{-1}\Sigma^{1/2}G^\top(G\boldsymbol\phi_{t-1}-\mathbf y)$. Multiply by $\Sigma^{1/2}$.
 # ```
 #
-# That one trained layer preconditions in this way is due to {cite:t}`ahn2023transformers`. We train four loops twice, on tokens whose variances are geometric between $1/\sqrt{16}$ and $\sqrt{16}$: the steps alone, and steps and $B$. *Prediction:* $B$ undoes most of the covariance, and the error falls to near that of round tokens.
+# That one trained layer preconditions in this way is due to {cite:t}`ahn2023transformers`. We train steps and $B$ of four loops, on tokens whose variances are geometric between $1/\sqrt{16}$ and $\sqrt{16}$, and compare with the best steps for $B=I$, which {prf:ref}`thm-14-average` gives, and with $B=\Sigma^{-1}$. *Prediction:* $B$ undoes most of the covariance, and the error falls to about that of the inverse.
 
 # %%
 scale = torch.logspace(-0.25, 0.25, train_dim) ** math.log10(skew)
 sigma = scale.double() ** 2
-taught = {b: train(4, n_train, skew_steps, scale, b) for b in (False, True)}
+taught = train(4, n_train, skew_steps, scale, learn_b=True)
 judge_gram, judge_theta = gram_pool(n_train, scale, 8000, stream(80))
 judge = judge_gram.double().expand(train_runs, -1, -1, -1)
 judge = judge, judge_theta.double().expand(train_runs, -1, -1)
-skewed = {b: looped_error(params, *judge)[0] for b, params in taught.items()}
-white = optimal[4].expand(train_runs, 4)
-inverse = (1 / sigma).diag().expand(train_runs, -1, -1)
-skewed["inverse"] = looped_error({"step": white, "b": inverse}, *judge)[0]
+own = torch.linalg.eigvalsh(judge[0][0]).flatten()
+skew_best = theory.best_steps(own, torch.full_like(own, 1 / len(own)), 4)
+
+
+def set_by_hand(steps, b):
+    shape = (train_runs, -1, -1)
+    params = {"step": steps.expand(train_runs, -1), "b": b.expand(shape)}
+    return looped_error(params, *judge)[0]
+
+
+skewed = {
+    "steps": set_by_hand(skew_best, torch.eye(train_dim, **f64)),
+    "both": looped_error(taught, *judge)[0],
+    "inverse": set_by_hand(optimal[4], (1 / sigma).diag()),
+}
 root = sigma.sqrt()
-whitened = root[:, None] * taught[True]["b"] * root
+whitened = root[:, None] * taught["b"] * root
 left_over = torch.linalg.cond(whitened).max().item()
-gain = (skewed[False] / skewed[True]).min().item()
+gain = (skewed["steps"] / skewed["both"]).min().item()
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -1269,9 +1287,9 @@ print(
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.1), width_ratios=(1.1, 1))
-for matrix in taught[True]["b"]:
+for matrix in taught["b"]:
     axes[0].loglog(sigma, matrix.diagonal(), "x", color=BEST)
-size = (taught[True]["b"].diagonal(dim1=1, dim2=2) * sigma).mean()
+size = (taught["b"].diagonal(dim1=1, dim2=2) * sigma).mean()
 axes[0].loglog(sigma, size / sigma, color=LINE, lw=1)
 axes[0].annotate("inverse variance", (1.0, 2.8), color=LINE)
 axes[0].annotate("learned", (0.3, 1.1), color=BEST)
@@ -1280,7 +1298,7 @@ for axis in (axes[0].xaxis, axes[0].yaxis):
     axis.set_major_formatter(ScalarFormatter())
     axis.set_minor_locator(NullLocator())
 axes[0].set(xlabel="variance of a coordinate", title="diagonal of the learned $B$")
-rows = {"steps": (skewed[False], PLAIN), "steps, $B$": (skewed[True], BEST)}
+rows = {"$B=I$": (skewed["steps"], PLAIN), "$B$ learned": (skewed["both"], BEST)}
 rows["$B=\\Sigma^{-1}$"] = (skewed["inverse"], LINE)
 for i, (values, color) in enumerate(rows.values()):
     axes[1].semilogy([i] * train_runs, values, "x", color=color, ms=8)
@@ -1291,8 +1309,8 @@ figures.show(
     title="Given the values' matrix, training undoes the covariance",
     alt="Left: diagonal entries of learned matrices fall with the variance of their "
     "coordinate along a line of inverse proportion. Right: the mean squared error with "
-    "learned steps alone is ten times that with learned steps and matrix, which is "
-    "slightly below that with the inverse covariance.",
+    "the best steps alone is nine times that with a learned matrix, which is about "
+    "that with the inverse covariance.",
 )
 
 # %% [markdown]
@@ -1324,7 +1342,7 @@ ledger.record(
 # %%
 n_noise, last, sigmas = 2 * noise_dim, 80, (0.0, 0.5, 1.0, 2.0)
 x, theta = (one.cpu() for one in prompts(n_noise, noise_dim, noise_draws, stream(90)))
-values, _ = anatomy(x, theta)
+values = spectra(x)
 eta = (1 / values[:, -1:]).expand(-1, last)
 p = theory.residuals(values, eta)  # (prompt, T + 1, d)
 bias = theory.prediction_square(p).mean(0)
@@ -1404,7 +1422,7 @@ ledger.record(
 # (14-held-up)=
 # ## What held up
 #
-# The paper has one figure; all other experiments are ours, with thresholds from the spec of this chapter or from runs with the seeds 1000 to 1009, fixed before the runs that judge. (The cells that record the claims are left out of the page; they are in the notebook.)
+# The paper has one figure; all other experiments are ours, with thresholds from the spec of this chapter or from runs with the seeds 1000 to 1009, fixed before the runs that judge. Two rows are averaged over more prompts than at first, the limits of mean squared errors over 48 instead of 16 and $\kappa$ near 1 over 24 instead of 10: on the seeds that judge they held, but scattered too much for their limits, which are unchanged. (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -1487,7 +1505,7 @@ ledger.show()
 # ```{solution} ex-14-rerun
 # :class: dropdown
 #
-# `mvnb run 14 -p dim=12 -p examples='[16,32,64,128]'`. At $n=16$ the mean of $\kappa$ is in the hundreds and has no stable value, since the smallest eigenvalue of $H$ is often near zero; at $n=d$ its mean would be infinite. After 200 loops the error of a typical prompt of that size is still visible. `printed-condition-numbers` compares nothing any more, as the paper has $d=4$ only.
+# `mvnb run 14 -p dim=12 -p examples='[16,32,64,128]'`. At $n=16$ the mean of $\kappa$ is about 100 where it was 5, and scatters by a third of itself over sets of ten prompts, since the smallest eigenvalue of $H$ is often near zero; at $n=d$ the mean would be infinite. The printed bound on the squared error of a typical prompt is still 0.07 after 200 loops. `printed-condition-numbers` is shown as not run, as the paper has $d=4$ only.
 # ```
 
 # %% [markdown]
