@@ -9,11 +9,12 @@ environmental features. The identity for their ratio, the transition, and what t
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import fft, optimize, special, stats
 
 # --- Two features: the plane of section 6.3.1 ---
 
@@ -46,7 +47,7 @@ def plane_moments(gamma: float) -> tuple[np.ndarray, np.ndarray]:
     return np.array([0.5, gamma]), np.array([[1 / 3, gamma / 2], [gamma / 2, 1 / 3]])
 
 
-def plane_loss(beta: np.ndarray, gamma: float, points: int = 64) -> tuple[float, np.ndarray]:
+def plane_loss(beta: np.ndarray, gamma: float, points: int = 40) -> tuple[float, np.ndarray]:
     """Logistic loss of ``x -> <beta, x>`` on the population in the plane, and its gradient ``(2,)``, by quadrature."""
     z, mass = _plane_grid(gamma, points)
     margin = z @ beta
@@ -54,6 +55,7 @@ def plane_loss(beta: np.ndarray, gamma: float, points: int = 64) -> tuple[float,
     return float(np.logaddexp(0, -margin) @ mass), slope @ z
 
 
+@functools.cache
 def _plane_grid(gamma: float, points: int):
     node, weight = np.polynomial.legendre.leggauss(points)
     node, weight = (node + 1) / 2, weight / 2
@@ -143,57 +145,63 @@ class GroupPopulation(NamedTuple):
         """Variance of an environmental feature, ``1/3 - gamma^2`` (Shi, Lemma E.3)."""
         return 1 / 3 - self.gamma**2
 
-    def moments(self, alpha: float, beta: float) -> Moments:
-        """All expectations at once, for ``alpha > 0`` and ``beta >= 0``. ``ValueError`` for fewer than 8 invariant features."""
+    def _frequencies(self, alpha: float, beta: float):
+        """A grid that covers the margins, frequencies, the two transforms, and that of all features but one of each group."""
         if self.r < 8:
             raise ValueError(f"at least 8 invariant features are needed, got {self.r}")
         low, high = -beta * self.n, alpha * self.r + beta * self.n
         deviation = math.sqrt(alpha**2 * self.r / 12 + beta**2 * self.n * self.variance)
-        step = min(0.25, 0.25 * deviation)
-        size = 1 << math.ceil(math.log2(1.02 * (high - low) / step))
+        # Aliases of the density are below exp(-40), the loss is analytic in a strip: beyond this width nothing is gained.
+        step = 0.35 * min(1.0, deviation)
+        size = fft.next_fast_len(math.ceil(1.02 * (high - low) / step), real=True)
         grid = low - 0.01 * (high - low) + step * np.arange(size)
-        t = 2 * math.pi * np.fft.fftfreq(size, step)
-        (one, pull_one, stein_one), (two, pull_two, stein_two) = self._transforms(alpha * t, beta * t)
-        others = one ** (self.r - 1) * two ** (self.n - 1) * np.exp(-1j * t * grid[0])
+        t = 2 * math.pi * np.fft.rfftfreq(size, step)
+        one, two = _uniform(alpha * t), self._environmental(_uniform(beta * t))
+        others = one ** (self.r - 1) * two ** (self.n - 1) * np.exp(-1j * t * grid[0]) / size
+        others[1 : (size + 1) // 2] *= 2  # the other half is the conjugate
+        return grid, t, one, two, others
 
-        def weighted(factor):
-            """The density of the margin on the grid times the step, weighted by a function of one feature of each group."""
-            return np.fft.fft(others * factor).real / size
+    def _environmental(self, uniform: np.ndarray, odd: bool = False) -> np.ndarray:
+        """The transform for D_gamma from that for U[0, 1], of an even function of z or of an odd one."""
+        other = -uniform.conj() if odd else uniform.conj()
+        return (0.5 + self.gamma) * uniform + (0.5 - self.gamma) * other
 
+    def pushes(self, alpha: float, beta: float) -> tuple[float, float]:
+        """``push_r`` and ``push_u`` of :class:`Moments`, alone."""
+        grid, t, one, two, others = self._frequencies(alpha, beta)
+        wave = np.fft.rfft(special.expit(-grid)) * others
+        pull_one, pull_two = _uniform_mean(alpha * t), self._environmental(_uniform_mean(beta * t), odd=True)
+        return float((wave @ (pull_one * two)).real), float((wave @ (one * pull_two)).real)
+
+    def moments(self, alpha: float, beta: float) -> Moments:
+        """All expectations at once, for ``alpha > 0`` and ``beta >= 0``. ``ValueError`` for fewer than 8 invariant features."""
+        grid, t, one, two, others = self._frequencies(alpha, beta)
         sigmoid = special.expit(-grid)
-        bend = sigmoid * (1 - sigmoid)
-        whole = weighted(one * two)
-        return Moments(
-            float(np.logaddexp(0, -grid) @ whole),
-            float(sigmoid @ whole),
-            float(sigmoid @ weighted(pull_one * two)),
-            float(sigmoid @ weighted(one * pull_two)),
-            float(bend @ weighted(stein_one * two)),
-            float(bend @ weighted(one * stein_two)),
-        )
-
-    def _transforms(self, u: np.ndarray, v: np.ndarray):
-        """``E[f(z) exp(iuz)]`` for f = 1, z and the Stein kernel: an invariant feature at u, an environmental one at v."""
+        loss, slope, bend = (np.fft.rfft(g) * others for g in (np.logaddexp(0, -grid), sigmoid, sigmoid * (1 - sigmoid)))
         node, weight = np.polynomial.legendre.leggauss(48)
         node, weight = (node + 1) / 2, weight / 2
-        phase = np.exp(1j * np.multiply.outer(u, node))
-        invariant = [phase @ (weight * f) for f in (np.ones_like(node), node, stein_kernel(node))]
-        phase, pair = np.exp(1j * np.multiply.outer(v, node)), np.concatenate([node, -node])
-        phase = np.concatenate([phase, phase.conj()], -1)
-        mass = np.concatenate([(0.5 + self.gamma) * weight, (0.5 - self.gamma) * weight])
-        environmental = [phase @ (mass * f) for f in (np.ones_like(pair), pair, stein_kernel(pair, self.gamma))]
-        return invariant, environmental
+        stein_one = np.exp(1j * np.multiply.outer(alpha * t, node)) @ (weight * stein_kernel(node))
+        phase = np.exp(1j * np.multiply.outer(beta * t, node))
+        stein_two = phase @ ((0.5 + self.gamma) * weight * stein_kernel(node, self.gamma))
+        stein_two += phase.conj() @ ((0.5 - self.gamma) * weight * stein_kernel(-node, self.gamma))
+        return Moments(
+            float((loss @ (one * two)).real),
+            float((slope @ (one * two)).real),
+            *self.pushes(alpha, beta),
+            float((bend @ (stein_one * two)).real),
+            float((bend @ (one * stein_two)).real),
+        )
 
     def decay_optimum(self, weight: float) -> tuple[float, float]:
         """The optimum ``(alpha, beta)`` under ``weight / 2 |w|^2``, weight positive. Source: Shi, eq. (6.4) and Lemma 6.1."""
 
         def slope(logs):
             alpha, beta = np.exp(logs)
-            m = self.moments(alpha, beta)
-            return [math.log(m.push_r / (weight * alpha)), math.log(m.push_u / (weight * beta))]
+            by_r, by_u = self.pushes(alpha, beta)
+            return [math.log(by_r / (weight * alpha)), math.log(by_u / (weight * beta))]
 
         guess = self._first_guess(weight)
-        found = optimize.root(slope, np.log(guess), tol=1e-13)
+        found = optimize.root(slope, np.log(guess), tol=1e-13, options={"eps": 1e-10})
         if np.abs(found.fun).max() > 1e-6:
             raise ValueError(f"no optimum found at weight {weight}: {found.message}")
         return tuple(np.exp(found.x))
@@ -213,16 +221,12 @@ class GroupPopulation(NamedTuple):
         deviation = math.sqrt(ratio**2 * self.r / 12 + self.n * self.variance)
         mean = ratio * self.r / 2 + self.n * gamma
 
-        def wave(t):
-            u = np.maximum(t, 1e-12)
-            one = np.exp(0.5j * ratio * u) * np.sinc(ratio * u / (2 * math.pi))
-            two = np.sinc(u / math.pi) + 4j * gamma * np.sin(u / 2) ** 2 / u
-            return (one**self.r * two**self.n).imag / u
-
-        edge = 12 / deviation  # beyond it the integrand is below exp(-70)
-        nodes, weights = np.polynomial.legendre.leggauss(400 + 2 * int(abs(mean) * edge))
-        t = edge * (nodes + 1) / 2
-        return float(np.clip(0.5 + edge / 2 * (weights @ wave(t)) / math.pi, 0, 1))
+        # Im E exp(itm) / t is even: a sum replaces the integral exactly while the margins stay within half a period.
+        step = math.pi / (abs(mean) + 14 * deviation)
+        t = step * np.arange(1, math.ceil(12 / deviation / step))  # beyond it the integrand is below exp(-70)
+        one, two = _uniform(ratio * t), np.sinc(t / math.pi) + 4j * gamma * np.sin(t / 2) ** 2 / t
+        wave = (one**self.r * two**self.n).imag / t
+        return float(np.clip(0.5 + step / math.pi * (mean / 2 + wave.sum()), 0, 1))
 
     def normal_accuracy(self, ratio: float) -> float:
         """What :meth:`accuracy` is elsewhere if the margin were normal."""
@@ -253,7 +257,7 @@ class GroupPopulation(NamedTuple):
         price = weight * self.nuclear_prices()[0]
         if price >= self.r / 4:
             return 0.0
-        return math.exp(optimize.brentq(lambda log: self.r * self.moments(math.exp(log), 0.0).push_r / price - 1, -14, 3))
+        return math.exp(optimize.brentq(lambda log: self.r * self.pushes(math.exp(log), 0.0)[0] / price - 1, -14, 3))
 
     def excess(self, weight: float) -> float:
         """By how much environmental features fall short of their price, relative: if positive, the optimum is without them."""
@@ -264,6 +268,16 @@ class GroupPopulation(NamedTuple):
     def nuclear_limit(self) -> float:
         """The weight from which on the nuclear norm leaves nothing, where invariant features are the last to go."""
         return self.r / 4 / self.nuclear_prices()[0]
+
+
+def _uniform(u: np.ndarray) -> np.ndarray:
+    """``E exp(iuz)`` for z uniform on [0, 1]."""
+    return np.exp(0.5j * u) * np.sinc(u / (2 * math.pi))
+
+
+def _uniform_mean(u: np.ndarray) -> np.ndarray:
+    """``E[z exp(iuz)]`` for z uniform on [0, 1]: half of the first two spherical Bessel functions at u/2."""
+    return np.exp(0.5j * u) * (np.sinc(u / (2 * math.pi)) + 1j * special.spherical_jn(1, u / 2)) / 2
 
 
 def stein_kernel(z, gamma: float | None = None):
