@@ -35,7 +35,8 @@ def contrastive_loss(phi: Tensor, p_r: Tensor, p_u: Tensor, loss: Loss = logisti
     gram = torch.einsum("...aik,...bjk->...aibj", phi, phi)
     own = torch.einsum("...aiaj->...aij", gram)  # (a, i, j): x and x+
     t = own[..., :, :, :, None, None] - gram[..., :, :, None, :, :]  # (a, i, j, b, l)
-    return torch.einsum("...aijbl,a,i,j,b,l->...", loss(t), p_r, p_u, p_u, p_r, p_u)
+    chance = p_r[:, None, None] * p_u[:, None] * p_u  # (a, i, j)
+    return (loss(t) * (chance[..., None, None] * (p_r[:, None] * p_u))).sum((-1, -2, -3, -4, -5))
 
 
 def pca_objective(phi: Tensor, p_r: Tensor, p_u: Tensor) -> Tensor:
@@ -51,16 +52,16 @@ def pca_objective(phi: Tensor, p_r: Tensor, p_u: Tensor) -> Tensor:
 def project_capped(values: Tensor, total: float) -> Tensor:
     """The nearest point with entries in [0, 1] and sum at most ``total``: ``(..., n)`` to ``(..., n)``.
 
-    ``clamp(values - shift)`` with the least shift that is not negative; found by bisection to machine precision.
+    ``clamp(values - shift)`` with the least shift that is not negative. The sum is linear in the shift between the places
+    where an entry reaches 0 or 1, so it is found exactly.
     """
-    low = torch.zeros_like(values[..., :1])
-    high = values.amax(-1, keepdim=True).clamp(min=0)
-    for _ in range(60 if values.dtype == torch.float64 else 30):
-        middle = (low + high) / 2
-        above = (values - middle).clamp(0, 1).sum(-1, keepdim=True) > total
-        low, high = torch.where(above, middle, low), torch.where(above, high, middle)
-    fits = values.clamp(0, 1).sum(-1, keepdim=True) <= total
-    return (values - torch.where(fits, 0.0, high)).clamp(0, 1)
+    places = torch.cat([torch.zeros_like(values[..., :1]), values, values - 1], -1).clamp(min=0).sort(-1).values
+    sums = (values[..., None, :] - places[..., :, None]).clamp(0, 1).sum(-1)  # not increasing; 0 at the end
+    last = ((sums > total).sum(-1, keepdim=True) - 1).clamp(min=0)
+    low, high = places.gather(-1, last), places.gather(-1, last + 1)
+    above, below = sums.gather(-1, last), sums.gather(-1, last + 1)
+    part = (above - total).clamp(min=0) / (above - below).clamp(min=torch.finfo(values.dtype).tiny)
+    return (values - (low + part * (high - low))).clamp(0, 1)
 
 
 def project_gram(gram: Tensor, rank: float) -> Tensor:
