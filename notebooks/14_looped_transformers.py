@@ -1309,7 +1309,7 @@ figures.show(
     title="Given the values' matrix, training undoes the covariance",
     alt="Left: diagonal entries of learned matrices fall with the variance of their "
     "coordinate along a line of inverse proportion. Right: the mean squared error with "
-    "the best steps alone is nine times that with a learned matrix, which is about "
+    "the best steps alone is eight times that with a learned matrix, which is about "
     "that with the inverse covariance.",
 )
 
@@ -1422,7 +1422,7 @@ ledger.record(
 # (14-held-up)=
 # ## What held up
 #
-# The paper has one figure; all other experiments are ours, with thresholds from the spec of this chapter or from runs with the seeds 1000 to 1009, fixed before the runs that judge. Two rows are averaged over more prompts than at first, the limits of mean squared errors over 48 instead of 16 and $\kappa$ near 1 over 24 instead of 10: on the seeds that judge they held, but scattered too much for their limits, which are unchanged. (The cells that record the claims are left out of the page; they are in the notebook.)
+# The paper has one figure; all other experiments are ours, with thresholds set on runs with the seeds 1000 to 1009 before the runs that judge. Two rows are averaged over more prompts than at first, the limits of mean squared errors over 48 instead of 16 and $\kappa$ near 1 over 24 instead of 10: on the seeds that judge they held, but scattered too much for their limits, which are unchanged. (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
