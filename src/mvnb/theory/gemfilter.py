@@ -1,8 +1,8 @@
 r"""Finding a few tokens against reading them: margins, work and memory of long prompts.
 
 Source: Shi thesis 2024, chapter 9 and appendix G ("Shi" below); what finding and reading need is derived in chapter 15.
-Symbols: n tokens in the prompt, k of them selected, t generated, m layers of h heads with h_kv key heads of dimension d, r the filter
-layer, counted from 0. Arguments may be arrays where nothing else is said.
+Symbols: n tokens in the prompt, k of them selected, t generated, m layers of h heads with h_kv key heads of dimension d, r the
+filter layer, counted from 0. Arguments may be arrays where nothing else is said.
 """
 
 from __future__ import annotations
