@@ -276,7 +276,7 @@ print("answer:", spell(answer[0]))
 # 4. Run the whole model on the $k$ tokens $T_J$, at places $0,\dots,k-1$, and go on from there.
 # ```
 #
-# Layers are counted from 0, as in the paper's experiments: with its $r=13$, thirteen whole layers run and the queries and keys of a fourteenth. Steps 2 and 3 in the package ({py:mod}`mvnb.models.token_selection`), which works on any causal language model of `transformers`:
+# Layers are counted from 0, as in the paper's experiments: with its $r=13$, thirteen whole layers run and the queries and keys of a fourteenth. Steps 2 and 3 in the package ({py:func}`~mvnb.models.token_selection.gem_filter` and its neighbours), which works on any causal language model of `transformers`:
 #
 # ```{literalinclude} ../src/mvnb/models/token_selection.py
 # :pyobject: select_tokens
@@ -1283,9 +1283,8 @@ kept_claim(
     paper="34.50 against 30.04 (layer 13 against 31)",
 )
 
+
 # %% tags=["remove-cell"]
-
-
 def above(low, high):
     return low > 0
 
@@ -1451,7 +1450,7 @@ later.show()
 # | MInference and LLMLingua | other methods, of which the thesis reports numbers only | not offered |
 # | Time and memory on a GPU (Figures 9.3 and 9.6) | no such GPU; counted, and timed on a small random network | not offered |
 # | The kept run of the language model, `results/15_llm.json` | 15 minutes of a processor core | `mvnb run 15 --preset longer -p keep=llm` |
-# | Prompts of eight times the trained length | half a minute more | `mvnb run 15 -p test_lengths='[64,256,512]' -p language_model=''` |
+# | Prompts of eight times the trained length | half a minute more | `mvnb run 15 -p test_lengths='[48,96,384]' -p language_model=''` |
 
 # %% [markdown]
 # (15-try)=
@@ -1502,7 +1501,7 @@ later.show()
 # ```{solution} ex-15-rerun
 # :class: dropdown
 #
-# `mvnb run 15 -p test_lengths='[64,256,512]' -p language_model=''`. All KV falls to about 0.6, GemFilter to about 0.85: at 512 tokens the filter itself begins to miss needles at the beginning, since its own attention has to bridge distances that it was not trained on. Selection moves the limit; it does not abolish it.
+# `mvnb run 15 -p test_lengths='[48,96,384]' -p language_model=''`. All KV loses more, and GemFilter begins to lose too: the filter itself misses needles at the beginning, since its own attention has to bridge distances that it was not trained on. Selection moves the limit; it does not abolish it.
 # ```
 
 # %% [markdown]
