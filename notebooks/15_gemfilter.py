@@ -48,7 +48,7 @@ llm_lengths = [480]  # prompts, in tokens
 llm_depths = [0.0, 0.5, 1.0]  # of the needle
 llm_prompts = 2  # prompts a length and depth
 llm_new = 24  # tokens of an answer
-llm_methods = ["All KV"]  # beside GemFilter: see the page
+llm_methods = []  # judged beside GemFilter, such as "All KV": see the page
 llm_layers = []  # further filter layers whose answers are judged
 keep = ""  # name for keeping the language model's numbers as results/15_NAME.json
 
@@ -589,7 +589,7 @@ ledger.record(
     says="GemFilter is faster on the prompt",
     kind="stand-in",
     measured=time_ratio,
-    unit="time over that of All KV, where operations are 0.48",
+    unit="time over that of All KV",
     holds=time_ratio <= 0.8,
     criterion="<= 0.8, median of seven pairs",
 )
