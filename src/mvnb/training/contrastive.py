@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
-from torch.nn.modules.conv import _ConvNd
 
-from mvnb.training.stacking import Params, stack_modules
+from mvnb.training.stacking import Params, one_by_one, stack_modules
 
 Method = Literal["simclr", "moco", "simsiam", "nnclr"]
 METHODS: tuple[Method, ...] = ("simclr", "moco", "simsiam", "nnclr")
@@ -164,14 +163,11 @@ class ContrastiveObjective:
 def apply_stack(module: nn.Module, params: Params, x: Tensor):
     """Outputs of a stack of ``module`` in training mode on ``x`` ``(R, n, ...)``, with gradients; buffers change in place.
 
-    One vectorised program, or one replica after the other where :func:`mvnb.training.stacked` does so, too. ``params`` may
-    hold more than the module needs.
+    One vectorised program, or replica by replica, see :func:`mvnb.training.stacking.one_by_one`. ``params`` may hold more than
+    the module needs.
     """
-    states = [k for k in module.state_dict()]
-    own = {k: params[k] for k in states}
-    buffers = next(module.buffers(), None) is not None
-    convolves = x.device.type == "cpu" and any(isinstance(m, _ConvNd) for m in module.modules())
-    if not (buffers or convolves):
+    own = {k: params[k] for k in module.state_dict()}
+    if not one_by_one(module, x.device):
         return vmap(lambda p, one: functional_call(module, p, (one,)))(own, x)
     rows = [functional_call(module, {k: v[r] for k, v in own.items()}, (x[r],)) for r in range(len(x))]
     return torch.stack(rows) if torch.is_tensor(rows[0]) else tuple(torch.stack(parts) for parts in zip(*rows))

@@ -80,12 +80,21 @@ def stack_modules(modules: Sequence[nn.Module]) -> Params:
     return {k: torch.stack([state[k].detach() for state in states]) for k in states[0]}
 
 
+def one_by_one(module: nn.Module, device: torch.device) -> bool:
+    """Whether replicas of a module are better run one after the other than as one vectorised program.
+
+    With buffers (batch normalisation), which are updated in place among the parameters, and convolutions on a CPU, where a
+    grouped convolution over all replicas is slower than as many plain ones.
+    """
+    if next(module.buffers(), None) is not None:
+        return True
+    return device.type == "cpu" and any(isinstance(m, _ConvNd) for m in module.modules())
+
+
 def stacked(module: nn.Module, loss: Callable[..., Tensor]) -> Objective:
     """Objective of a stack of ``module``: replica r is ``loss(f_r, *batch_r)``, differentiated automatically.
 
-    The stack runs as one vectorised program, except where replicas are better run one after the other: with buffers (batch
-    normalisation), which are updated in place among the parameters, and convolutions on a CPU, where a grouped convolution
-    over all replicas is slower than as many plain ones.
+    The stack runs as one vectorised program, except where replicas are better run :func:`one_by_one`.
     """
     names = [k for k, _ in module.named_parameters()]
     buffers = [k for k, _ in module.named_buffers()]
@@ -108,11 +117,8 @@ def stacked(module: nn.Module, loss: Callable[..., Tensor]) -> Objective:
             losses.append(value.detach())
         return torch.stack(losses), {k: torch.stack(row) for k, row in zip(names, zip(*rows))}
 
-    convolves = any(isinstance(m, _ConvNd) for m in module.modules())
-
     def objective(params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
-        one_by_one = buffers or (convolves and params[names[0]].device.type == "cpu")
-        return (sequential if one_by_one else vectorised)(params, *batch)
+        return (sequential if one_by_one(module, params[names[0]].device) else vectorised)(params, *batch)
 
     return objective
 
