@@ -3,12 +3,14 @@
 The settings are the chapter's, or smaller; the limits are the chapter's own.
 """
 
+import json
+
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import softplus
 
-from mvnb import losses, stats, training
+from mvnb import chapters, losses, probes, stats, training
 from mvnb.data import EnvironmentFeatures, FramedDomains, LeaveOneOut, load_images
 from mvnb.models import MLP
 from mvnb.theory import nuclear_norm as theory
@@ -83,18 +85,49 @@ def test_the_strong_limits_differ_from_the_weak_ones():
     assert not abs(there["decay"][1] - 0.86) < 0.002 and not abs(there["nuclear"][1] - 0.9602) < 0.002
 
 
+def test_ratio_shape_and_vanishing_decay_are_not_met_elsewhere():
+    few = theory.GroupPopulation(16, 44, 0.3)
+    scaled = {w: 0.6 * np.divide(*few.decay_optimum(w)) for w in (10.0, 1e-4)}
+    assert abs(scaled[10.0] - 1) <= 0.005 and not abs(scaled[1e-4] - 1) <= 0.005  # ratio-limit
+    ratio = scaled[1e-4] / 0.6
+    assert abs(few.accuracy(ratio) - few.normal_accuracy(ratio)) <= 0.03  # transition-shape
+    assert not abs(few.accuracy(ratio) - few.normal_accuracy(1.1 * ratio)) <= 0.03
+    assert not few.accuracy(ratio) >= 0.95  # no-penalty-is-enough asks for less decay
+
+
+def test_optima_in_the_plane_are_told_apart():
+    level, found = 0.3, {}
+    for penalty, top in (("decay", 300.0), ("nuclear", 0.42)):
+        optima = [theory.plane_optimum(penalty, w) for w in np.geomspace(3e-4, top, 12)]
+        found[penalty] = np.interp(level, [theory.plane_loss(b, 0.2)[0] for b in optima], [b[1] / b[0] for b in optima])
+    assert found["nuclear"] < 0.95 * found["decay"] and not found["decay"] < 0.95 * found["nuclear"]
+    there = [
+        float(theory.plane_accuracy(b[1] / b[0], 0.3)) for b in (theory.plane_optimum(k, 0.1) for k in ("nuclear", "decay"))
+    ]
+    assert not abs(there[0] - there[1]) < 0.02  # a run that ends at the other penalty's optimum is noticed
+
+
+def test_a_head_that_hardly_grows_does_not_escape():
+    sigma = theory.plane_moments(0.2)[1]
+
+    def objective(length):
+        beta = theory.plane_optimum("nuclear", 0.1 / length)
+        return theory.plane_loss(beta, 0.2)[0] + 0.1 / length * np.sqrt(beta @ sigma @ beta)
+
+    assert objective(11.0) < 0.9 * objective(1.0) and not objective(1.1) < 0.9 * objective(1.0)
+
+
 # --- The model of the theory ---
 
 
-@pytest.fixture(scope="module")
-def weighed():
-    """Weights after 450 steps of Adam under three penalties, and their accuracies elsewhere."""
+def descend(world, nuclear, decay, steps=450, noise=0.0):
+    """Weights after Adam under several penalties, accuracies elsewhere, and stable ranks."""
     g = torch.Generator().manual_seed(0)
-    world = EnvironmentFeatures.uniform(16, 44, 0.3)
     (x, y), (u, v) = world.sample(2000, g), world.sample(4000, g, elsewhere=True)
+    y = torch.where(torch.rand(len(y), generator=g) < noise, -y, y)
     z, there = x * y[:, None], u * v[:, None]
-    root = torch.linalg.cholesky(z.T @ z / 2000 + 1e-6 * torch.eye(60)).T
-    nuclear, decay = torch.tensor([0.03, 0.0, 1e-4]), torch.tensor([0.0, 0.01, 0.0])
+    root = torch.linalg.cholesky(z.T @ z / len(z) + 1e-6 * torch.eye(z.shape[1])).T
+    nuclear, decay = torch.tensor(nuclear), torch.tensor(decay)
 
     def objective(params, z):
         w = params["w"]
@@ -105,13 +138,30 @@ def weighed():
 
     run = training.fit(
         objective,
-        {"w": torch.full((3, 60), 0.1)},
-        (z[None].expand(3, -1, -1),),
-        steps=450,
-        optimizer=training.Adam(lambda t: 0.025 * (1 + np.cos(np.pi * t / 450))),
+        {"w": torch.full((len(nuclear), z.shape[1]), 0.1)},
+        (z[None].expand(len(nuclear), -1, -1),),
+        steps=steps,
+        optimizer=training.Adam(lambda t: 0.025 * (1 + np.cos(np.pi * t / steps))),
     )
     w = run.params["w"]
-    return w, (w @ there.T > 0).double().mean(1)
+    return w, (w @ there.T > 0).double().mean(1), probes.stable_rank(root * w[:, None])
+
+
+@pytest.fixture(scope="module")
+def weighed():
+    return descend(EnvironmentFeatures.uniform(16, 44, 0.3), [0.03, 0.0, 1e-4], [0.0, 0.01, 0.0])[:2]
+
+
+def test_rise_and_fall_and_the_falling_rank_are_not_found_under_decay():
+    world = EnvironmentFeatures(tuple(np.linspace(0.15, 0.45, 12)), (0.1,) * 24)
+    none, dial = [0.0, 0.0, 0.0], [0.0, 0.03, 0.3]
+
+    def verdicts(nuclear, decay):
+        _, there, rank = descend(world, nuclear, decay, noise=0.05)
+        return bool(there[1] - max(there[0], there[2]) >= 0.003), bool((rank.diff() < 0).all())
+
+    assert verdicts(dial, none) == (True, True)
+    assert verdicts(none, dial) == (False, False)
 
 
 def test_training_selects_only_under_a_nuclear_norm_that_is_strong_enough(weighed):
@@ -151,9 +201,9 @@ def weak_hint():
     return compare([{}, {"nuclear": 0.6}, {}, {"nuclear": 4.0}], FramedDomains(), (0, 1, 2), 300)
 
 
-def above(better, worse):
+def above(better, worse, least=0.0):
     mean, half = stats.mean_interval(100 * (better - worse))
-    return mean - half > 0
+    return mean - half > least
 
 
 def test_a_gain_is_not_found_where_there_is_none(weak_hint):
@@ -161,6 +211,22 @@ def test_a_gain_is_not_found_where_there_is_none(weak_hint):
     assert above(best[1], best[0])
     assert torch.equal(best[0], best[2])  # the same runs
     assert not above(best[2], best[0]) and not above(best[0], best[1])
+    assert above(best[1], best[0], -2) and not above(best[3], best[0], -2)  # nu-against-coral
+    kept = json.loads((chapters.find_root() / "results" / "12_longer.json").read_text())["reached"]
+    nu, erm = (np.array(kept[k]) / 100 for k in ("ERM-NU", "ERM"))
+    assert above(nu, erm) and not above(erm, nu)
+
+
+def test_a_hint_is_what_the_nuclear_norm_gains_from(weak_hint):
+    none = compare([{}, {"nuclear": 0.6}], FramedDomains(agree=0.0, cues=0), (0, 1, 2), 300).best
+    more = (weak_hint.best[1] - weak_hint.best[0]) - (none[1] - none[0])
+    assert more.mean() > 0 and not -more.mean() > 0
+
+
+def test_a_low_stable_rank_is_noticed(weak_hint):
+    limit = weak_hint.features.shape[-1] / 4
+    assert probes.stable_rank(weak_hint.features).mean(1).max() <= limit
+    assert not probes.stable_rank(torch.randn(450, 32, generator=torch.Generator().manual_seed(0))) <= limit
 
 
 def test_too_strong_a_penalty_takes_everything(weak_hint):

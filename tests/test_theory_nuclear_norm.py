@@ -254,3 +254,58 @@ def test_the_nuclear_optimum_is_sparse_and_grid_search_agrees(population):
             assert population.moments(a, b).loss + weight * population.nuclear_norm(a, b) > best
     assert population.nuclear_alpha(1.01 * population.nuclear_limit()) == 0
     assert population.nuclear_alpha(0.99 * population.nuclear_limit()) > 0
+
+
+@pytest.mark.parametrize(("gamma", "selects"), [(0.3, True), (0.45, False)])
+def test_selection_ends_where_the_excess_changes_its_sign(gamma, selects):
+    """By sampling: near gamma = 1/2 the optimum has environmental features, as the price says."""
+    group = theory.GroupPopulation(16, 44, gamma)
+    weight = 0.1 * group.nuclear_limit()
+    alpha = group.nuclear_alpha(weight)
+    z, y = EnvironmentFeatures.uniform(16, 44, gamma).sample(100_000, generator(), dtype=D64)
+    z = (y[:, None] * z).numpy()
+    sums = np.stack([z[:, :16].sum(1), z[:, 16:].sum(1)], 1)
+
+    def objective(weights):
+        return np.logaddexp(0, -sums @ weights).mean() + weight * group.nuclear_norm(*weights)
+
+    start = [alpha, 0.05]
+    found = optimize.minimize(objective, start, method="Nelder-Mead", bounds=[(0, 9)] * 2, options={"xatol": 1e-5})
+    assert (group.excess(weight) > 0) == selects == (found.x[1] < 1e-3)
+
+
+@pytest.mark.parametrize("alpha_beta", [(0.3, 0.3), (0.2, 0.4)])
+def test_the_invariant_weight_is_the_larger_one(alpha_beta):
+    """Where beta >= alpha the loss pushes more along an invariant feature: no optimum under decay is there."""
+    for gamma in (0.05, 0.3, 0.49):
+        by_r, by_u = theory.GroupPopulation(8, 20, gamma).pushes(*alpha_beta)
+        assert by_r > by_u
+
+
+def test_rank_one_in_the_invariant_features_is_right_everywhere():
+    g = generator()
+    x, y = EnvironmentFeatures.uniform(9, 30, 0.4).sample(20_000, g, True, D64)
+    w = torch.rand(9, generator=g, dtype=D64) + 1e-3  # any positive weights
+    assert (y * (x[:, :9] @ w) > 0).all()
+    z = y[:, None] * x
+    assert abs((z[:, 9:] > 0).double().mean() - 0.1) < 0.005  # P(z > 0) = 1/2 + gamma, here with -gamma
+
+
+def test_slopes_of_the_logistic_loss():
+    """Lemma E.1 (4), and (E.3) against automatic differentiation."""
+    t, c = np.meshgrid(np.linspace(-30, 30, 61), np.linspace(0.01, 5, 20))
+    slope = lambda v: 1 / (1 + np.exp(v))  # noqa: E731
+    assert (slope(t + c) >= np.exp(-c) * slope(t) * (1 - 1e-12)).all()
+    z = torch.randn(50, 4, generator=generator(), dtype=D64)
+    w = torch.randn(4, generator=generator(1), dtype=D64).requires_grad_()
+    (torch.nn.functional.softplus(-z @ w).mean() + 0.15 * w.square().sum()).backward()
+    by_hand = -(torch.sigmoid(-z @ w)[:, None] * z).mean(0) + 0.3 * w
+    assert (by_hand - w.grad).abs().max() < 1e-12
+
+
+def test_descent_from_zero_starts_at_the_ratio_of_correlations_and_falls():
+    beta, ratios = np.zeros(2), []
+    for _ in range(500):
+        beta = beta - 0.5 * theory.plane_loss(beta, 0.2)[1]
+        ratios.append(beta[1] / beta[0])
+    assert ratios[0] == pytest.approx(0.4) and (np.diff(ratios) < 0).all() and ratios[-1] == pytest.approx(0.110, abs=1e-3)
