@@ -87,18 +87,39 @@ def test_exponents_fail_for_shorter_steps_and_for_the_first_power(world):
     assert least(1.0) >= 2 and least(1.0, power=1) >= 1
     assert not least(0.4) >= 1 and least(0.4) > 0
     assert not least(1.0, power=1) >= 2  # the printed bound on theta's square is not twice as loose on the prediction
+    twice = [2 * least(part, power=1) for part in (1.0, 0.8, 0.4)]  # over the main theorem's exponent
+    assert twice[0] >= 2 and 1 <= twice[1] < 2 and not twice[2] >= 1
 
 
-def test_more_examples_are_faster_fails_when_steps_do_not_follow(world):
+def test_more_examples_are_faster_fails_for_equal_counts_and_for_steps_that_shrink_with_them(world):
     t = torch.tensor([50])
 
-    def falls(step):
-        means = [stats.mean_interval(theory.log_error(v, c, t, step=step(v))) for v, c in world.values()]
-        return min(a[0] - a[1] - b[0] - b[1] for a, b in pairwise(means))
+    def apart(intervals):
+        return min(a[0] - a[1] - b[0] - b[1] for a, b in pairwise(intervals))
 
-    assert falls(lambda v: 1 / v[:, -1]) > 0
-    assert not falls(lambda v: torch.full_like(v[:, -1], 0.004)) > 50
-    assert not falls(lambda v: 1e-4 / v[:, -1]) > 0.1
+    def falls(prompts, part=lambda n: 1.0):
+        return apart([stats.mean_interval(theory.log_error(v, c, t, step=part(n) / v[:, -1])) for n, (v, c) in prompts])
+
+    same = [(32, (world[32][0][part::2], world[32][1][part::2])) for part in (0, 1)]
+    assert falls(world.items()) > 0
+    assert not falls(same) > 0
+    assert not falls(world.items(), lambda n: (16 / n) ** 2) > 0
+    assert apart([stats.mean_interval(kappa(v)) for v, _ in world.values()]) > 0
+    assert not apart([stats.mean_interval(kappa(v)) for _, (v, _) in same]) > 0
+
+
+def test_iterates_obey_the_theorem_above_its_floor_and_not_with_another_step(page):
+    x, theta = page["prompts"](32, 4, 100, torch.Generator().manual_seed(2))
+    values, _ = page["anatomy"](x, theta)
+    line = -torch.arange(201) / kappa(values)[:, None]
+
+    def obeyed(part, floor):
+        path = theory.descent(x, (x @ theta[..., None])[..., 0], (part / values[:, -1:]).expand(-1, 200))
+        error = (path - theta).square().sum(-1).log().T
+        return bool(((error <= line) | (line < floor))[:, 1:].all())
+
+    assert obeyed(1.0, -60)
+    assert not obeyed(0.3, -60) and not obeyed(1.0, -math.inf)
 
 
 def gaps(world, floor):
@@ -115,6 +136,8 @@ def test_the_gap_widens_and_narrows_with_a_floor_only(world):
     assert not (exact[1:] / exact[:-1]).min() < 1
     assert (np.diff(rounded) < 0).all() and rounded[-1] < 0 < exact[-1]
     assert not ((np.diff(exact) < 0).all() and exact[-1] < 0)
+    ratios = [(-200 / theory.log_error(v, c, torch.tensor([200]))[:, 0] / kappa(v)).median() for v, c in world.values()]
+    assert (np.diff(ratios) < 0).all()  # the theorem's exponent over the error's: it never catches up
     assert (gaps(world, -200)[1:] < exact[1:]).any()
 
 

@@ -235,6 +235,17 @@ def test_noise_square_by_sampling():
     assert abs(error.mean() - exact) < 5 * error.std() / 100_000**0.5
 
 
+def test_noisy_iterates_tend_to_least_squares_as_the_page_says():
+    """eq-14-noise."""
+    x, theta = problem()
+    noise, steps = normal(9, seed=6), 0.05 * torch.rand(7, generator=torch.Generator().manual_seed(3), dtype=D64)
+    values, vectors = torch.linalg.eigh(x.T @ x)
+    p = vectors @ theory.residuals(values, steps)[-1].diag() @ vectors.T
+    path = theory.descent(x, x @ theta + 0.7 * noise, steps)
+    added = (torch.eye(4, dtype=D64) - p) @ torch.linalg.solve(x.T @ x, x.T @ noise)
+    assert torch.allclose(path[-1] - theta, -p @ theta + 0.7 * added, **CLOSE)
+
+
 # --- Schedules ---
 
 
@@ -266,9 +277,12 @@ def test_loops_that_are_needed():
     assert theory.chebyshev_loops(1e6, error) == pytest.approx(500 * math.log(2 / error), rel=1e-3)
 
 
-def test_two_over_l_plus_mu_is_chebyshevs_one_step():
+def test_two_over_l_plus_mu_is_chebyshevs_one_step_and_the_best_constant_one():
     assert theory.chebyshev_steps(2.0, 6.0, 1).item() == pytest.approx(2 / 8)
     assert theory.chebyshev_error(3.0, 1) == pytest.approx(2 / 4)
+    grid = torch.linspace(2, 6, 101, dtype=D64)
+    worst = [theory.residuals(grid, torch.full((5,), step, dtype=D64))[-1].abs().max() for step in (0.24, 2 / 8, 0.26)]
+    assert worst[1].item() == pytest.approx((2 / 4) ** 5) and worst[1] < min(worst[0], worst[2])
 
 
 def test_steps_at_the_eigenvalues_are_exact():
