@@ -18,7 +18,7 @@
 # > *Domain Generalization via Nuclear Norm Regularization*, Zhenmei Shi, Yifei Ming, Ying Fan, Frederic Sala and Yingyu Liang {cite}`shi2024nuclear`; in full as chapter 6 and
 # > appendix E of Shi's thesis {cite}`shi2024thesis`, which we follow.
 #
-# A classifier that must work in a new environment should lean on the features that decide the label everywhere, and leave those that merely go with it here. Weight decay cannot: it shares the prediction among all features in proportion to their correlation with the label, and as their number grows the accuracy elsewhere falls from nearly all to nearly nothing, at a number that can be written down. A penalty on the nuclear norm of the features, a stand-in for their rank, keeps the strongest features and sets the others to zero, exactly, in the same model; in networks it helps as long as the features that travel are the stronger ones, and does harm when they are not.
+# A classifier that must work in a new environment should lean on the features that decide the label everywhere, and leave those that merely go with it here. Weight decay cannot: it shares the prediction among all features in proportion to their correlation with the label, and as their number grows the accuracy elsewhere falls from nearly all to nearly nothing, at a number that can be written down. A penalty on the nuclear norm of the features, a stand-in for their rank, keeps the strongest features and sets the others to zero, exactly and over many decades of its weight, in the same model; in networks it helps as long as the features that travel are the stronger ones, and does harm when they are not.
 #
 # ```{glue:figure} 12-opening
 # :alt: Left, accuracy elsewhere over the number of features; three curves for weight decay fall from one to zero around a dashed vertical line, a horizontal line for the nuclear norm stays at one. Right, gains by the nuclear norm in three worlds of framed digits, positive in two and strongly negative in the third; those of weight decay have the opposite order.
@@ -31,7 +31,8 @@
 
 # %% tags=["parameters"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
-replicas = 4  # seeds of the comparison on images, four left-out domains each (2+)
+replicas = 8  # seeds with and without the penalty, four left-out domains each (2+)
+rival_replicas = 4  # of these seeds, how many also run the other methods (2+)
 device = "auto"  # "auto", "cpu" or "cuda"; closed forms stay on the CPU
 r = 16  # invariant features of the main world (8 or more)
 gamma = 0.3  # correlation of environmental features (above 0, below 1/2)
@@ -39,20 +40,20 @@ decays = [1.0, 0.01, 0.00001]  # weight decays of the transition (above 0)
 check_points = 200000  # points that check closed forms (1000 or more)
 plane_points = 1000  # points of the task in the plane (10 or more)
 plane_steps = 1500  # steps there (200 or more)
-theory_points = 2000  # points on which the model of the theory is trained
+theory_points = 2000  # points that train the model of the theory (100 or more)
 theory_steps = 450  # steps there (20 or more)
 theory_replicas = 3  # runs there (2 or more)
 dataset = "digits"  # or mnist5k, mnist, fashion_mnist, cifar10
 folder = ""  # instead of it, a folder DOMAIN/CLASS/FILE with three domains or more
-image_side = 8  # images are resized to it (pixels)
+image_side = 8  # images are resized to it (pixels, 2 or more)
 n_images = 2000  # images at most (0: all)
 agree = 0.7  # how often a frame's hint follows its domain's code (0 to 1)
-hidden = 32  # width of the hidden layer
-n_features = 32  # width of the layer whose nuclear norm is penalised
+hidden = 32  # width of the hidden layer (2 or more)
+n_features = 32  # width of the layer whose nuclear norm is penalised (2 or more)
 image_steps = 300  # steps of Adam (20 or more)
-image_batch = 32  # points a domain and step
-image_rate = 0.003  # step size of Adam
-strength = 0.6  # weight of the nuclear norm, per row of the batch
+image_batch = 32  # points a domain and step (2 or more)
+image_rate = 0.003  # step size of Adam (above 0)
+strength = 0.6  # weight of the nuclear norm, per row of the batch (above 0)
 strengths = [0.05, 0.2, 1.2, 4.0]  # weights of the sweep, beside 0 and `strength`
 sweep_replicas = 2  # its seeds (2 or more)
 world_replicas = 3  # seeds of the three worlds (2 or more)
@@ -80,17 +81,26 @@ ledger = claims.Ledger("12_nuclear_norm")
 device = training.pick_device(device)
 print(f"device: {device.type}")
 # What may be wrong with the parameters shows here, before anything is trained.
-if min(replicas, theory_replicas, sweep_replicas, world_replicas) < 2:
+counts = (rival_replicas, theory_replicas, sweep_replicas, world_replicas)
+if min(replicas, *counts) < 2:
     raise ValueError("every number of replicas must be at least 2")
-if max(sweep_replicas, world_replicas) > replicas:
-    raise ValueError("sweep_replicas and world_replicas must not exceed replicas")
-if r < 8 or not 0 < gamma < 0.5 or min(decays) <= 0 or min(strengths) <= 0:
+if max(sweep_replicas, rival_replicas) > replicas or world_replicas > rival_replicas:
     raise ValueError(
-        "r >= 8, 0 < gamma < 1/2, positive decays and strengths are needed"
+        "sweep_replicas and rival_replicas must not exceed replicas, "
+        "nor world_replicas rival_replicas"
     )
+if seed < 0 or r < 8 or not 0 < gamma < 0.5 or not 0 <= agree <= 1:
+    raise ValueError("seed >= 0, r >= 8, 0 < gamma < 1/2, 0 <= agree <= 1 are needed")
+positive = [strength, image_rate, *decays, *strengths]
+if not (decays and strengths and all(0 < v < math.inf for v in positive)):
+    raise ValueError("decays, weights of penalties and step size must be positive")
 if min(image_steps, theory_steps) < 20 or plane_steps < 200:
+    raise ValueError("image_steps, theory_steps >= 20, plane_steps >= 200 are needed")
+if check_points < 1000 or theory_points < 100 or plane_points < 10:
+    raise ValueError("check_points >= 1000, theory_points >= 100, plane_points >= 10")
+if min(image_side, hidden, n_features, image_batch) < 2 or n_images < 0:
     raise ValueError(
-        "image_steps and theory_steps >= 20, plane_steps >= 200 are needed"
+        "image_side, widths and image_batch >= 2, n_images >= 0 are needed"
     )
 if not set(keep) <= set("abcdefghijklmnopqrstuvwxyz0123456789-"):
     raise ValueError(f"keep must be small letters, digits and hyphens, got {keep!r}")
@@ -275,7 +285,7 @@ ledger.record(
 # It errs only if $z_2=-u<0$, with probability $1-p$, and then if $z_1<\rho u$; $z_1$ and $u$ are uniform, and $\int_0^1\min(\rho u,1)\,du$ is $\rho/2$ or $1-1/(2\rho)$.
 # ```
 #
-# Here $p=0.7$, elsewhere $p=0.3$. The formula ties the two accuracies together, and it does not allow what the thesis reports for its Figure 6.2, "nearly perfect" accuracy here and 0.76 elsewhere: a linear rule that is right 76 % of the time elsewhere has $\rho=0.686$ and is right 89.7 % of the time here.
+# Here $p=0.7$, elsewhere $p=0.3$. The formula ties the two accuracies together, and it does not allow what the thesis reports for its Figure 6.2, "nearly perfect" accuracy here and 0.76 elsewhere: a linear rule that is right 76 % of the time elsewhere has $\rho=0.686$ and is right 89.7 % of the time here. (The 0.94 of ERM-NU is $\rho=0.171$, with 97.4 % here.)
 #
 # **What weight decay does.** For large $\lambda$ the weights are small, the loss is $\ln2-\frac12\langle\beta,\mathbb E[yx]\rangle$ to first order, and the optimum is a multiple of $\mathbb E[yx]=(\frac12,\gamma)$: $\rho=2\gamma=0.4$. For smaller $\lambda$ it decreases to 0. So does plain gradient descent from zero, which starts in the direction $\mathbb E[yx]$ and never stops.
 #
@@ -337,9 +347,13 @@ for penalty, weights in (
         beta = theory.plane_optimum(penalty, weight)
         rho = beta[1] / beta[0]
         here, there = (float(theory.plane_accuracy(rho, p)) for p in (0.7, 0.3))
-        loss = theory.plane_loss(beta, 0.2)[0]
-        plane_table[penalty, weight] = rho, here, there, loss
+        plane_table[penalty, weight] = rho, here, there
         print(f"{penalty:9s} {weight:7g}  {rho:6.3f}  {here:13.3f}  {there:9.3f}")
+beta = np.zeros(2)
+for step in range(1, 501):
+    beta -= 0.5 * theory.plane_loss(beta, 0.2)[1]
+    if step in (1, 20, 100, 500):
+        print(f"descent from zero, step {step:3d}: ratio {beta[1] / beta[0]:.3f}")
 
 # %% tags=["remove-cell"]
 ledger.record(
@@ -384,7 +398,7 @@ ledger.record(
 #
 # ## The derivation, II: many features and weight decay
 #
-# Now $r$ invariant and $n$ environmental features. The objective ERM-$\ell_2$ is strictly convex and does not change when features of a group are swapped, so its one optimum has equal weights in each group, $\alpha$ and $\beta$ (Lemma 6.1, parts 1 and 2). How large is $\alpha/\beta$? The thesis bounds it by $\frac3{4\gamma}$ with a chain of inequalities (E.33 to E.41) that needs $\gamma>3/\sqrt r$, so $r>36$, and has a gap: it uses $\alpha z_k+\beta z_l\ge0$, which is false where $z_l<0$. There is a shorter way that gives an equation.
+# Now $r$ invariant and $n$ environmental features. The objective ERM-$\ell_2$ is strictly convex and does not change when features of a group are swapped, so its one optimum has equal weights in each group, $\alpha$ and $\beta$ (Lemma 6.1, parts 1 and 2). How large is $\alpha/\beta$? The thesis bounds it by $\frac3{4\gamma}$ with a chain of inequalities (E.33 to E.41) that needs $\gamma>3/\sqrt r$, so $r>36$, and has a gap: it uses $\alpha z_k+\beta z_l\ge0$, which may fail where $z_l<0$. There is a shorter way that gives an equation.
 #
 # For a random variable $z$ with mean $\mu$ and density $p$ on an interval, let $\tau(z)=\frac1{p(z)}\int_z^\infty(t-\mu)p(t)\,dt$, its *Stein kernel* {cite}`stein1986approximate`. Integration by parts gives $\mathrm{Cov}(g(z),z)=\mathbb E[g'(z)\,\tau(z)]$ for every smooth $g$; in particular $\mathbb E\tau=\mathrm{Var}\,z$. For our two laws
 #
@@ -395,7 +409,7 @@ ledger.record(
 # ````{prf:theorem} The ratio under weight decay
 # :label: thm-12-ratio
 #
-# For all $r,n\ge1$, $\gamma\in(0,\frac12)$ and $\lambda>0$ the optimum has $\alpha,\beta>0$ and
+# For all $r,n\ge1$, $\gamma\in(0,\frac12)$ and $\lambda>0$ the optimum has $\alpha>\beta>0$ and
 #
 # $$
 # 2\gamma\,\frac\alpha\beta=\frac{\lambda+\kappa_U}{\lambda+\kappa_R},\qquad\kappa_R=\mathbb E[\ell''(m)\,\tau_R(z_k)],\quad\kappa_U=\mathbb E[\ell''(m)\,\tau_U(z_l)],
@@ -408,6 +422,8 @@ ledger.record(
 #
 # ```{prf:proof}
 # The derivative in the weight of an invariant feature vanishes: $\lambda\alpha=\mathbb E[\lvert\ell'(m)\rvert z_k]$. The margin contains $\alpha z_k$ and otherwise only variables independent of $z_k$. With $s=\mathbb E\lvert\ell'(m)\rvert$ and Stein's identity for $g=\lvert\ell'\rvert$, whose derivative is $-\ell''$, the right side is $\frac s2-\alpha\kappa_R$. In the same way $\lambda\beta=\gamma s-\beta\kappa_U$. So $\alpha(\lambda+\kappa_R)=\frac s2>0$ and $\beta(\lambda+\kappa_U)=\gamma s>0$; divide. For the bounds, $\ell''=\lvert\ell'\rvert(1-\lvert\ell'\rvert)\le\lvert\ell'\rvert$, so $\kappa_U\le(\frac12+\gamma)s=(1+2\gamma)\,\alpha(\lambda+\kappa_R)$ and $\kappa_R\le\frac s8=\frac\alpha4(\lambda+\kappa_R)$.
+#
+# For $\alpha>\beta$ write $z_k=u$ and $z_l=\pm u'$ with independent $u,u'\sim U[0,1]$ and an independent sign, so that $\lambda(\alpha-\beta)=\mathbb E[\lvert\ell'(m)\rvert(u\mp u')]$. Where the sign is $-$ the term is positive. Where it is $+$, exchange $u$ and $u'$ and take the mean: the margin changes by $(\beta-\alpha)(u-u')$, so if $\beta\ge\alpha$ the larger $\lvert\ell'\rvert$ goes with the positive difference, and the term is not negative. Then $\lambda(\alpha-\beta)>0$, a contradiction.
 # ```
 #
 # ````{prf:corollary} Lemma 6.1 (3), repaired
@@ -463,9 +479,13 @@ for size, g_env, d in cells:
             (size, decay, alpha, beta, g_env, scaled, identity, low, high, there)
         )
 table = np.array(rows)
-print("   r  gamma    d   alpha    beta  ratio  3/(4 gamma)  elsewhere  exp(-r/10)")
+print("   r  gamma    d   alpha    beta  ratio  3/(4 gamma)  here  elsewhere", end="")
+print("  exp(-r/10)")
 for (size, g_env, d), line in zip(cells, table[table[:, 1] == 1.0]):
-    there = f"{line[9]:9.6f}  {math.exp(-size / 10):10.6f}"
+    here = theory.GroupPopulation(size, d - size, g_env).accuracy(
+        line[2] / line[3], g_env
+    )
+    there = f"{here:.2f}  {line[9]:9.6f}  {math.exp(-size / 10):10.6f}"
     print(f"{size:4d}  {g_env:5.2f} {d:4d}  {line[2]:.4f}  {line[3]:.4f}", end="  ")
     print(f"{line[2] / line[3]:5.3f}  {0.75 / g_env:11.4f}  {there}")
 
@@ -534,20 +554,20 @@ ledger.record(
 # ````{prf:proposition} When the nuclear norm selects
 # :label: prop-12-select
 #
-# Let $c_R$ and $c_U$ be the slopes of {eq}`eq-12-nuclear` in $\alpha$ and, upwards, in $\beta$ at $\beta=0$, the *prices* of the two groups. Let $\alpha_\lambda$ minimise $\mathbb E\,\ell(\alpha S_R)+\lambda c_R\alpha$. The optimum of ERM-NU has $\beta=0$ if and only if
+# Let $c_R$ and $c_U$ be the slopes of {eq}`eq-12-nuclear` in $\alpha$ and, upwards, in $\beta$ at $\beta=0<\alpha$, the *prices* of the two groups. Let $\lambda<\frac r{4c_R}$, and let $\alpha_\lambda$ minimise $\mathbb E\,\ell(\alpha S_R)+\lambda c_R\alpha$, where $S_R=\sum_Rz_j$; it is positive. The optimum of ERM-NU has $\beta=0$ if and only if
 #
 # $$
 # n\gamma\,\mathbb E\lvert\ell'(\alpha_\lambda S_R)\rvert\ \le\ \lambda\,c_U,\qquad c_R=\tfrac{r-1}{\sqrt{12}}+\sqrt{\tfrac1{12}+\tfrac r4},\quad c_U=(n-1)\sqrt v+\sqrt{D/(\tfrac1{12}+\tfrac r4)} .
 # $$ (eq-12-select)
 #
-# Then only invariant features have weight, all of them if $\lambda<\frac r{4c_R}$, and the accuracy elsewhere is 1.
+# Then all invariant features have weight and no other, and the accuracy elsewhere is 1.
 # ````
 #
 # ```{prf:proof}
-# The objective is convex, so a point is optimal if no direction goes down, and by symmetry directions in $(\alpha,\beta)$ suffice. At $(\alpha_\lambda,0)$ the direction $\alpha$ is stationary; upwards in $\beta$ the loss has slope $-n\gamma\,\mathbb E\lvert\ell'\rvert$, because $z_l$ is independent of the margin there, and the penalty $\lambda c_U$; downwards both rise. At $\alpha=0$ the loss falls with slope $\frac r4$.
+# The objective is convex, so a point is optimal if no direction goes down, and by symmetry directions in $(\alpha,\beta)$ suffice. At $\alpha=0$ the loss falls with slope $\frac r4>\lambda c_R$, so $\alpha_\lambda>0$. At $(\alpha_\lambda,0)$ the penalty has a slope in $\alpha$ and a kink in $\beta$ only, and the direction $\alpha$ is stationary; upwards in $\beta$ the loss has slope $-n\gamma\,\mathbb E\lvert\ell'\rvert$, because $z_l$ is independent of the margin there, and the penalty $\lambda c_U$; downwards both rise.
 # ```
 #
-# Per feature the price is about the standard deviation, $\sqrt{1/12}$ against $\sqrt v$, and the gain is the mean, $\frac12$ against $\gamma$. So where weight decay looks at correlations, the nuclear norm looks at **signal to noise**, $\sqrt3$ against $\gamma/\sqrt{\frac13-\gamma^2}$, the first of which is always larger; and it does not share in proportion, it takes what is worth its price and nothing else. That is also its limit: it keeps what is *strong*, not what is invariant, and if the environmental features were the stronger ones it would keep those.
+# In large groups and under a strong penalty the price of a feature is about its standard deviation, $\sqrt{1/12}$ against $\sqrt v$, and the gain is the mean, $\frac12$ against $\gamma$. So where weight decay looks at correlations, the nuclear norm looks at **signal to noise**, $\sqrt3$ against $\gamma/\sqrt{\frac13-\gamma^2}$, the first of which is always larger; and it does not share in proportion, it takes what is worth its price and nothing else. That is also its limit: it keeps what is *strong*, not what is invariant, and if the environmental features were the stronger ones it would keep those. Nor does it select at any $\lambda>0$: as the penalty vanishes $\alpha_\lambda$ grows, the loss comes from points with small $z_j$ on all of $R$, and there an invariant feature says less than its mean. So there is a window of weights, wide where $\gamma$ is well below $\frac12$; near $\frac12$, if $n>r$, there is none.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -558,6 +578,10 @@ slack = np.array([group.excess(weight) for weight in window])
 print(f"r = {r}, n = {group.n}: environmental features fall short of their price by")
 print("  ".join(f"{100 * s:.0f} %" for s in slack))
 print(f"for weights from {window[0]:.0e} to {window[-1]:.2f}; nothing from {limit:.2f}")
+print(f"at weight {1e-4 * window[0]:.0e}: {100 * group.excess(1e-4 * window[0]):.0f} %")
+close = theory.GroupPopulation(r, group.n, 0.45)
+print("with gamma 0.45, at a tenth of the largest weight: ", end="")
+print(f"{100 * close.excess(0.1 * close.nuclear_limit()):.0f} %")
 
 # %% tags=["remove-cell"]
 ledger.record(
@@ -579,7 +603,7 @@ ledger.record(
 # (12-plane-runs)=
 # ### The plane, trained (Figures 6.2 and 6.3)
 #
-# The thesis trains $A\in\mathbb R^{2\times2}$ and a head by gradient descent "until convergence", without giving sizes. Here: 1,000 points, full-batch descent from PyTorch's initialisation, four ways. *Predictions.* With a fixed head the nuclear norm at weight 0.1 ends at $\rho\approx0.110$, 0.961 elsewhere; decay at 0.1 near $\rho=0.29$, 0.90; no penalty ends above both, since $\rho\to0$. With a free head the penalty shrinks and the run does not come to rest.
+# The thesis trains $A\in\mathbb R^{2\times2}$ and a head by gradient descent "until convergence", without giving sizes. Here: 1,000 points, full-batch descent from PyTorch's initialisation, five ways. *Predictions.* With a fixed head the nuclear norm at weight 0.1 ends at $\rho\approx0.110$, 0.961 elsewhere; decay at 0.1 near $\rho=0.29$, 0.90; no penalty ends above both, since $\rho\to0$. With a free head, as in the thesis, the penalty shrinks and the run does not come to rest.
 
 
 # %%
@@ -612,6 +636,7 @@ arms = {
     "weight decay": (0.0, 0.1, 0),
     "nuclear norm": (0.1, 0.0, 0),
     "nuclear norm, free head": (0.1, 0.0, 1),
+    "no penalty, free head": (0.0, 0.0, 1),
 }
 
 # %%
@@ -641,6 +666,28 @@ plane_fit = training.fit(
     },
     log_at=sorted({int(s) for s in np.geomspace(1, plane_steps, 40)}),
 )
+
+
+# %%
+# NBVAL_CHECK_OUTPUT
+def slope_error(objective, params, data, loss):
+    """How far a gradient written by hand is from autograd's on the loss as printed."""
+    leaf = {k: v.clone().requires_grad_() for k, v in params.items()}
+    by_hand = objective(params, *data)[1]
+    auto = torch.autograd.grad(loss(leaf).sum(), list(leaf.values()))
+    return max((by_hand[k] - g).abs().max().item() for k, g in zip(leaf, auto))
+
+
+def plane_loss(p):
+    v = torch.where(free[:, None] > 0, p["v"], p["v"].detach())
+    beta = torch.einsum("rij,ri->rj", p["a"], v)
+    spectral = torch.linalg.matrix_norm(x @ p["a"].mT, "nuc") / x.shape[1] ** 0.5
+    loss = softplus(-y * torch.einsum("rnj,rj->rn", x, beta)).mean(1)
+    return loss + nuclear * spectral + decay / 2 * beta.square().sum(1)
+
+
+error = slope_error(objective, start, (x, y), plane_loss)
+print("the gradient by hand is autograd's, to 1e-12:", error < 1e-12)
 beta = plane_fit.log["beta"].view(-1, n_arms, plane_runs, 2)
 plane_rho = (beta[-1, ..., 1] / beta[-1, ..., 0]).numpy()  # (arm, run)
 
@@ -670,8 +717,8 @@ def draw_frontier(ax):
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.3))
 draw_frontier(axes[0])
-tones = dict(zip(arms, (GREY, BLUE, RED, GREEN)))
-lifts = (0.8, 1.0, 1.12, 0.75)  # so that names do not meet
+tones = dict(zip(arms, (GREY, BLUE, RED, GREEN, LINE)))
+lifts = (1.0, 1.0, 1.15, 0.75, 1.0)  # so that names do not meet
 for a, (name, color) in enumerate(tones.items()):
     path = (beta[:, a, :, 1] / beta[:, a, :, 0]).abs()
     axes[1].loglog(plane_fit.steps, path, color=color, lw=0.9, alpha=0.7)
@@ -680,14 +727,14 @@ for a, (name, color) in enumerate(tones.items()):
 for value in (0.4, limits["nuclear"]):
     axes[1].axhline(value, color=LINE, ls=":", lw=1)
 axes[1].set(xlabel="step", ylabel="ratio of the weights", xlim=(20, plane_steps * 60))
-axes[1].set(title="the runs, from step 20", ylim=(0.03, 1))
+axes[1].set(title="the runs, from step 20", ylim=(0.012, 1))
 figures.show(
     fig,
     title="At equal loss the nuclear norm leans less on the second feature",
     alt="Left: accuracy elsewhere over the training loss; the diagonal nuclear norm is "
     "highest, then the full one, then weight decay. Right: ratio of the weights over "
     "steps of runs; decay stays high, the nuclear norm with fixed head lies below it, "
-    "runs without penalty and with a free head keep falling.",
+    "runs without penalty and with a free head keep falling, that with neither most.",
 )
 
 # %% tags=["remove-cell"]
@@ -725,11 +772,12 @@ ledger.record(
     source="Figure 6.2",
     says="ERM trained until convergence is nearly perfect here and 0.76 elsewhere",
     kind="scaled",
-    measured=plane_there[0].mean(),
+    measured=plane_there[4].mean(),
     paper=0.76,
-    unit="accuracy elsewhere, no penalty",
-    holds=abs(plane_there[0].mean() - 0.76) < 0.05 and plane_here[0].mean() > 0.95,
-    criterion="within 0.05 of 0.76, and above 0.95 here",
+    unit="accuracy elsewhere, no penalty, free head",
+    holds=any(abs(plane_there[a].mean() - 0.76) < 0.05 for a in (0, 4))
+    and plane_here[[0, 4]].mean() > 0.95,
+    criterion="within 0.05 of 0.76, head fixed or free, and above 0.95 here",
     reason="No linear rule has both; without a penalty the ratio tends to 0.",
 )
 ledger.record(
@@ -737,16 +785,16 @@ ledger.record(
     source="Figures 6.2 and 6.3",
     says="ERM trained until convergence is worse elsewhere than ERM-NU",
     kind="scaled",
-    measured=(plane_there[2] - plane_there[0]).mean(),
+    measured=(plane_there[3] - plane_there[4]).mean(),
     paper=0.18,
-    unit="ERM-NU minus ERM, fixed head, weight 0.1",
-    holds=(plane_there[2] - plane_there[0]).mean() > 0,
-    criterion="> 0 in the mean of four runs",
+    unit="ERM-NU minus ERM, free head, weight 0.1",
+    holds=bool(((plane_there[[2, 3]] - plane_there[[0, 4]]).mean(1) > 0).any()),
+    criterion="> 0 in the mean of four runs, head fixed or free",
     reason="Without a penalty nothing stops the ratio from falling; with one it stops.",
 )
 
 # %% [markdown]
-# The order of the two penalties is as the thesis has it, at every level of the loss. The numbers of Figure 6.2 are not: ERM without a penalty, trained long enough, does *better* elsewhere than ERM-NU with a fixed head, because a penalty stops the descent at a finite $\rho$. What the figure shows must be another model, other data, or an early stop.
+# The order of the two penalties is as the thesis has it, at every level of the loss. The numbers of Figure 6.2 are not: ERM without a penalty, trained long enough, does *better* elsewhere than ERM-NU, with a fixed head and with a free one, because a penalty stops or slows the descent of $\rho$. What the figure shows must be another model, other data, or an early stop.
 #
 # ### The head that got away
 #
@@ -803,7 +851,7 @@ ledger.record(
 #
 # ### Where weight decay fails (Proposition 6.3)
 #
-# *Prediction* from {eq}`eq-12-transition`: at fixed $r$ and $\gamma$ the accuracy elsewhere falls from 1 to 0 around $d^\star$, within a width of the order of $\sqrt{d}/\gamma$ features; decay moves the place by the factor in {eq}`eq-12-bounds` only. The nuclear norm stays at 1.
+# *Prediction* from {eq}`eq-12-transition`: at fixed $r$ and $\gamma$ the accuracy elsewhere falls from 1 to 0 around $d^\star$, within a width of the order of $\sqrt{d}/\gamma$ features; decay moves the place through the factor in {eq}`eq-12-bounds` only. The nuclear norm stays at 1.
 
 # %%
 star = theory.transition(r, gamma)
@@ -876,7 +924,7 @@ figures.show(
 ledger.record(
     "transition-place",
     source="Proposition 6.3, sharpened",
-    says="Under decay the accuracy elsewhere passes 1/2 at d* = r + r/(4 gamma^2)",
+    says="Under strong decay the accuracy elsewhere passes 1/2 at r + r/(4 gamma^2)",
     kind="exact",
     measured=abs(crossing / star - 1),
     unit="relative distance of the crossing at the first decay",
@@ -905,7 +953,7 @@ ledger.record(
 )
 
 # %% [markdown]
-# *Read.* The curves cross ½ at $d^\star$, where Proposition 6.3 begins to speak only at four times as many environmental features. Weak decay moves the fall to the right: at $\lambda=10^{-5}$ it comes later, and without any decay never. On the right the bound of {prf:ref}`thm-12-ratio` is tight when the weights are small.
+# *Read.* Under strong decay the curve crosses ½ at $d^\star$; Proposition 6.3 begins to speak only at four times as many environmental features. Weak decay moves the fall to the right: at $\lambda=10^{-5}$ it comes later, and without any decay never. On the right the bound of {prf:ref}`thm-12-ratio` is tight when the weights are small.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -933,27 +981,25 @@ ledger.record(
 # %% [markdown]
 # ### The model of the theory, trained
 #
-# Infinite data are one thing. Now {eq}`eq-12-theory` on 2,000 points at the transition ($d=60$), by Adam; of the data the nuclear norm needs only a Cholesky factor of the $60\times60$ Gram matrix. *Prediction* from {prf:ref}`prop-12-select`: exactly the 16 invariant features keep a weight, whatever $\lambda$ is between $3\cdot10^{-3}$ and 0.3; decay stays near a coin flip. (For weaker penalties the 2,000 points can be separated with the help of environmental features, and the infinite-data optimum is out of reach.)
+# Infinite data are one thing. Now {eq}`eq-12-theory` on 2,000 points at the transition ($d=60$), by Adam; of the data the nuclear norm needs only a Cholesky factor of the $60\times60$ Gram matrix. *Prediction* from {prf:ref}`prop-12-select`: exactly the 16 invariant features keep a weight, whatever $\lambda$ is between $3\cdot10^{-3}$ and 0.3; decay stays near a coin flip. (A much weaker one, such as $10^{-4}$, does not get there in these steps.)
 
 
 # %%
-def weigh(world, settings, run_seeds, steps, noise=0.0):
+def weigh(world, settings, run_seeds, steps, noise=0.0, dtype=torch.float32):
     """What it takes to train the model: data, objective, a root of the Gram matrix."""
     train, test = [], []
     for s in run_seeds:
         g = torch.Generator().manual_seed(s)
-        x, y = world.sample(theory_points, g)
+        x, y = world.sample(theory_points, g, dtype=dtype)
         flip = torch.rand(len(y), generator=g) < noise
         train.append(x * torch.where(flip, -y, y)[:, None])
-        x, y = world.sample(4000, g, elsewhere=True)
+        x, y = world.sample(4000, g, True, dtype)
         test.append(x * y[:, None])
     z, copies = torch.stack(train), len(settings)
-    eye = torch.eye(z.shape[-1])
+    eye = torch.eye(z.shape[-1], dtype=dtype)
     root = torch.linalg.cholesky(z.mT @ z / theory_points + 1e-6 * eye).mT
-    nuclear, decay = (
-        torch.tensor([s.get(k, 0.0) for s in settings]).repeat_interleave(len(z))
-        for k in ("nuclear", "decay")
-    )
+    given = [[s.get(k, 0.0) for s in settings] for k in ("nuclear", "decay")]
+    nuclear, decay = torch.tensor(given, dtype=dtype).repeat_interleave(len(z), 1)
     rows, root = nuclear.nonzero()[:, 0], root.repeat(copies, 1, 1)
 
     def objective(params, z):
@@ -986,12 +1032,40 @@ def descend(settings, z, test, objective, root, steps):
 
 
 theory_seeds = range(seed, seed + theory_replicas)
-strengths_w = (3e-3, 3e-2, 0.3)
+strengths_w = (3e-3, 3e-2, 0.3, 1e-4)
 decays_w = (0.0, 1e-3, 1e-2, 0.1)
 settings = [{"nuclear": v} for v in strengths_w] + [{"decay": v} for v in decays_w]
 equal_world = EnvironmentFeatures.uniform(16, 44, 0.3)
 w, there, ranks = descend(*weigh(equal_world, settings, theory_seeds, theory_steps))
 nonzero = (np.abs(w) > 0.01).sum(-1)
+
+# %%
+print("penalty          w on R   |w| on U  elsewhere  stable rank  above 0.01")
+for one, a, b, c, n in zip(settings, w, there, ranks, nonzero):
+    name = " ".join(f"{k} {v:g}" for k, v in one.items())
+    means = f"{a[..., :16].mean():6.3f}  {np.abs(a[..., 16:]).mean():8.3f}"
+    print(f"{name:15s}  {means}  {b.mean():9.3f}  {c.mean():11.2f}  {n.mean():10.1f}")
+
+
+# %%
+# NBVAL_CHECK_OUTPUT
+exact = weigh(equal_world, settings, [seed], 1, dtype=torch.float64)
+_, z, _, objective, root, _ = exact
+
+
+def theory_loss(p):
+    margin = torch.einsum("nj,rj->rn", z[0], p["w"])
+    given = [[one.get(k, 0.0) for one in settings] for k in ("nuclear", "decay")]
+    nuclear, decay = torch.tensor(given, dtype=z.dtype)
+    spectral = torch.linalg.matrix_norm(root * p["w"][:, None], "nuc")
+    size = p["w"].square().sum(1)
+    return softplus(-margin).mean(1) + nuclear * spectral + decay / 2 * size
+
+
+anywhere = {"w": torch.rand(len(settings), 60, generator=judge()).double()}
+data = (z.expand(len(settings), -1, -1),)
+error = slope_error(objective, anywhere, data, theory_loss)
+print("the gradient by hand is autograd's, to 1e-10:", error < 1e-10)
 
 # %% [markdown]
 # The second world has features of unequal strength: twelve invariant ones with $z_j\sim\mathcal D_{\gamma_j}$, $\gamma_j$ from 0.15 to 0.45, and 24 environmental ones with $\gamma=0.1$; 5 % of the training labels are wrong. *Prediction* (Figure 6.5 in small): as $\lambda$ grows first the environmental features go, then invariant ones, the weakest first. Accuracy elsewhere rises and falls; the stable rank of the features only falls.
@@ -1006,7 +1080,7 @@ graded_w, graded_there, graded_ranks = descend(
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 3, figsize=(7.5, 3.0))
-order = [("nuclear norm 0.03", w[1].mean(0), RED), ("decay 0.01", w[5].mean(0), BLUE)]
+order = [("nuclear norm 0.03", w[1].mean(0), RED), ("decay 0.01", w[6].mean(0), BLUE)]
 for name, mean, color in order:
     axes[0].plot(mean, ".", color=color, ms=5)
     axes[0].text(59, mean.max() * 0.93, name, color=color, fontsize=9, ha="right")
@@ -1048,9 +1122,9 @@ ledger.record(
     source="Proposition 6.3",
     says="Weight decay on the same points never does",
     kind="scaled",
-    measured=there[3:].max(),
+    measured=there[4:].max(),
     unit="accuracy elsewhere, largest over four decays and all runs",
-    holds=there[3:].max() <= 0.8,
+    holds=there[4:].max() <= 0.8,
     criterion="<= 0.8 for decay 0, 0.001, 0.01, 0.1",
 )
 
@@ -1091,7 +1165,7 @@ ledger.record(
 # - **SWAD** {cite}`cha2021swad` costs nothing: it averages the weights of the same run over every step between the first checkpoint whose validation loss is the least of three and the point where that loss has risen by 30 %.
 # - **CORAL** {cite}`sun2016deep` matches means and covariances of features (weight 1), **IRM** {cite}`arjovsky2019invariant` punishes slopes of the risks in the scale of the logits (1), **VREx** {cite}`krueger2021out` the variance of the risks (10), **GroupDRO** {cite}`sagawa2020distributionally` shifts weight to the worse domain (0.01), as in DomainBed. The weight of IRM is a hundredth of DomainBed's, at which it does not train in 300 steps.
 #
-# *Predictions*, if the hypothesis of the thesis is right for these images: NU adds to all three of ERM, Mixup and SWAD, and weight decay does not.
+# The four runs with and without NU have eight seeds, the other methods the first four of them, each with all four left-out domains; intervals are over seeds and domains. *Predictions*, if the hypothesis of the thesis is right for these images: NU adds to all three of ERM, Mixup and SWAD, and weight decay does not.
 
 
 # %%
@@ -1149,10 +1223,12 @@ def compare(settings, world, run_seeds):
 
 # %%
 began = time.process_time()
-run_seeds = range(seed, seed + replicas)
-main = compare(methods.values(), main_world, run_seeds)
-reached = dict(zip(methods, main.best))
-reached |= {f"SWAD ({k})": v for k, v in zip(methods, main.averaged)}
+run_seeds, arms_m = range(seed, seed + replicas), list(methods.values())
+main = compare(arms_m[:4], main_world, run_seeds)  # with and without the penalty
+rest = compare(arms_m[4:], main_world, run_seeds[:rival_replicas])
+reached = dict(zip(methods, [*main.best, *rest.best]))
+swad = zip(methods, [*main.averaged, *rest.averaged])
+reached |= {f"SWAD ({k})": v for k, v in swad}
 rename = {
     "SWAD (ERM)": "SWAD",
     "SWAD (ERM-NU)": "SWAD-NU",
@@ -1161,9 +1237,10 @@ rename = {
 reached = {rename.get(k, k): 100 * v.numpy() for k, v in reached.items()}
 
 
-def gain(better, worse, level=0.95):
-    """Mean difference in points and the half-width of its interval, over all runs."""
-    return stats.mean_interval(reached[better] - reached[worse], level)
+def gain(better, worse):
+    """Mean difference in points and its 95 % interval, over the runs that have both."""
+    n = min(len(reached[better]), len(reached[worse]))
+    return stats.mean_interval(reached[better][:n] - reached[worse][:n])
 
 
 # %% tags=["hide-input"]
@@ -1202,7 +1279,7 @@ SAYS = {
 }
 ids = ("nu-helps-erm", "nu-helps-mixup", "nu-helps-swad")
 for name, (better, worse) in zip(ids, pairs):
-    mean, half = gain(better, worse, 0.8)
+    mean, half = gain(better, worse)
     source, printed = SAYS[worse]
     ledger.record(
         name,
@@ -1214,7 +1291,7 @@ for name, (better, worse) in zip(ids, pairs):
         paper=printed,
         unit="points, over seeds and left-out domains",
         holds=mean - half > 0,
-        criterion="80 % interval above 0",
+        criterion="95 % interval above 0",
     )
 
 # %% tags=["remove-cell"]
@@ -1363,7 +1440,7 @@ figures.show(
 # %% tags=["remove-cell"]
 mean_dial, ranks_dial = sweep_there.mean(1), sweep_rank.mean(1)
 top = mean_dial.argmax()
-rises = stats.mean_interval(sweep_there[top] - sweep_there[0])
+rises = stats.mean_interval(100 * (main.last[1] - main.last[0]))
 ledger.record(
     "rise-then-fall-in-networks",
     source="Figure 6.5, observation 2",
@@ -1371,11 +1448,11 @@ ledger.record(
     kind="stand-in",
     measured=rises[0],
     uncertainty=rises[1],
-    unit="points from no penalty to the peak",
+    unit="points from no penalty to the default weight, all seeds",
     holds=0 < top < len(dial) - 1
-    and rises[0] >= 1
+    and rises[0] - rises[1] > 0
     and mean_dial[top] - mean_dial[-1] >= 20,
-    criterion=">= 1 point in the mean; >= 20 points lost at the largest weight",
+    criterion="95 % interval above 0; >= 20 points from the peak to the largest weight",
 )
 ledger.record(
     "stable-rank-falls-in-networks",
@@ -1443,8 +1520,11 @@ for name, one in hints.items():
         break
     three = ["ERM", *arms_w.values()]
     if one is main_world:  # these runs are there already
-        rows = [list(methods).index(k) for k in three]
-        best, valid = (v[rows, : 4 * world_replicas] for v in (main.best, main.valid))
+        n, both = (
+            4 * world_replicas,
+            ((main.best, rest.best), (main.valid, rest.valid)),
+        )
+        best, valid = (torch.cat([a[:2, :n], b[-1:, :n]]) for a, b in both)
     else:
         runs = compare([methods[k] for k in three], one, world_seeds)
         best, valid = runs.best, runs.valid
@@ -1548,6 +1628,9 @@ longer_gain = {
     )
     for better, worse in pairs
 }
+of_hint = [longer["added"][k][0] for k in ("one weak hint", "no hint")]
+mean, half = stats.mean_interval(np.subtract(*of_hint))
+print(f"gain by NU with one weak hint minus that with none: {mean:.1f} ± {half:.1f}")
 fig, ax = plt.subplots(figsize=(7.5, 2.6))
 rows_l = [k for k in shown_rows if k in longer["reached"]]
 values = [stats.mean_interval(longer["reached"][k]) for k in rows_l]
@@ -1577,19 +1660,19 @@ ledger.record(
 )
 
 # %% [markdown]
-# The order is the same, with smaller intervals. In its world of strong hints NU loses 19 points again, and what decay adds there, 3 ± 4 points, cannot be told from nothing: with wider layers the decay of the small run is too weak.
+# The order is the same, with smaller intervals. In its world of strong hints NU loses 19 points, and what decay adds there, 3 ± 4 points, cannot be told from nothing.
 #
 # (12-held-up)=
 # ## What held up
 #
-# The thesis gives no sizes for its task in the plane and no code for its theory, and its images need a pretrained network; so sizes, weights and thresholds are ours. They were set on the seeds 1000 to 1009, and so was the world of the images: a first design, with four sides that all hint in one code and one of which misleads in each domain, was dropped on those seeds because its hints help more than they harm. After the first run with seed 0, in which they all held, five criteria were made wider, because seeds 1000 to 1010 showed that they had little room (the last of the five after all judged seeds, which agree on it either way): the gains of NU are judged by 80 % intervals instead of 95 %, that from the hint by its mean, the gain of weight decay against strong hints by 0 instead of 3 points, the rise and fall in the model by 0.3 points instead of 1, and the rise in networks by 1 point of its mean instead of an interval. (The cells that record the claims are left out of the page; they are in the notebook.)
+# The thesis gives no sizes for its task in the plane and no code for its theory, and its images need a pretrained network; so sizes, weights and thresholds are ours. They were set on the seeds 1000 to 1009, and so was the world of the images: a first design, with four sides that all hint in one code and one of which misleads in each domain, was dropped on those seeds because its hints help more than they harm. After the first run with seed 0, in which they all held, five criteria were made wider, because seeds 1000 to 1010 showed that they had little room. Three still are: the gain from the hint is judged by its mean instead of an interval (which would need eight seeds), the gain of weight decay against strong hints by 0 instead of 3 points, and the rise and fall in the model by 0.3 points instead of 1. The other two, the gains of NU and the rise in networks, are back at 95 % intervals, with eight seeds instead of four: on the seeds 1000 to 1015 four in a row leave the gain of Mixup-NU undecided in one case of 13, six and eight never. (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
 ledger.show()
 
 # %% [markdown]
-# **Holds, and is sharper than stated.** Weight decay shares the prediction in the ratio of correlations, for every strength of the decay and without a condition on $\gamma$ ({prf:ref}`thm-12-ratio`); it fails beyond $d^\star=r+r/(4\gamma^2)$, not only beyond $r+r/\gamma^2$. The nuclear norm itself, not only the rank, selects exactly the invariant features, in closed form and in training.
+# **Holds, and is sharper than stated.** Weight decay shares the prediction in the ratio of correlations, up to a factor that {prf:ref}`thm-12-ratio` gives for every strength of the decay and every $\gamma$; if it is strong, it fails beyond $d^\star=r+r/(4\gamma^2)$, not only beyond $r+r/\gamma^2$. The nuclear norm itself, not only the rank, selects exactly the invariant features, in closed form and in training, over a window of weights: eight decades at $\gamma=0.3$, none to speak of at 0.45.
 #
 # **Holds in our stand-in.** NU adds to ERM, Mixup and SWAD, is above IRM, VREx and GroupDRO, and about level with CORAL, which needs to know the domains. Accuracy against the weight rises and falls.
 #
