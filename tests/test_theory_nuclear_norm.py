@@ -254,6 +254,8 @@ def test_the_nuclear_optimum_is_sparse_and_grid_search_agrees(population):
             assert population.moments(a, b).loss + weight * population.nuclear_norm(a, b) > best
     assert population.nuclear_alpha(1.01 * population.nuclear_limit()) == 0
     assert population.nuclear_alpha(0.99 * population.nuclear_limit()) > 0
+    with pytest.raises(ValueError, match="weight must be below"):
+        population.excess(1.01 * population.nuclear_limit())
 
 
 @pytest.mark.parametrize(("gamma", "selects"), [(0.3, True), (0.45, False)])

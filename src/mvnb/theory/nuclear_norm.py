@@ -260,10 +260,14 @@ class GroupPopulation(NamedTuple):
         return math.exp(optimize.brentq(lambda log: self.r * self.pushes(math.exp(log), 0.0)[0] / price - 1, -14, 3))
 
     def excess(self, weight: float) -> float:
-        """By how much environmental features fall short of their price, relative: if positive, the optimum is without them."""
-        alpha, price = self.nuclear_alpha(weight), weight * self.nuclear_prices()[1]
-        slope = self.moments(alpha, 0.0).slope if alpha else 0.5
-        return 1 - self.n * self.gamma * slope / price
+        """By how much environmental features fall short of their price, relative: if positive, the optimum is without them.
+
+        ``ValueError`` from :meth:`nuclear_limit` on, where no invariant feature is left and the price is another. Chapter 12.
+        """
+        alpha = self.nuclear_alpha(weight)
+        if not alpha:
+            raise ValueError(f"weight must be below {self.nuclear_limit():g}, got {weight:g}")
+        return 1 - self.n * self.gamma * self.moments(alpha, 0.0).slope / (weight * self.nuclear_prices()[1])
 
     def nuclear_limit(self) -> float:
         """The weight from which on the nuclear norm leaves nothing, where invariant features are the last to go."""
