@@ -1,10 +1,11 @@
-"""A small book to break, and how hypothesis draws: at random on a desk, the same examples every time in CI."""
+"""A small book to break, the site in a browser, and how hypothesis draws: at random on a desk, the same every time in CI."""
 
 import os
 
 import pytest
 import tiny_book
 from hypothesis import settings
+from site_checks import browser, site, tab  # noqa: F401 - fixtures
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("desk", deadline=None)
@@ -18,3 +19,11 @@ def book(tmp_path, monkeypatch):
     root = tiny_book.make(tmp_path / "book")
     monkeypatch.chdir(root)
     return root
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """A worker takes a file at a time, and all files that look at the site go to one, which builds it once."""
+    for item in items:
+        group = "site" if "site" in getattr(item, "fixturenames", ()) else item.path.name
+        item.add_marker(pytest.mark.xdist_group(group))

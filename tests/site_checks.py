@@ -1,0 +1,170 @@
+"""The site as a reader meets it, for the tests that look at it: built strictly from the committed notebooks, and Chromium."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+CHROMIUM = ["chromium", "chromium-browser", "google-chrome"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+
+
+@dataclass
+class Page(HTMLParser):
+    """What the crawl needs of one HTML file."""
+
+    path: Path
+    ids: set = field(default_factory=set)
+    links: list = field(default_factory=list)
+    assets: list = field(default_factory=list)
+    images: list = field(default_factory=list)
+    headings: list = field(default_factory=list)  # levels, in the article only
+    scripts: str = ""  # written into the page
+    redirect: bool = False
+    inside: int = 0
+    scripting: bool = False
+
+    def __post_init__(self):
+        super().__init__()
+        self.feed(self.path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.ids.update(given[key] for key in ("id", "name") if given.get(key))
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"])
+        elif tag in ("script", "img", "iframe", "source", "video", "audio", "object", "embed"):
+            self.assets.extend(given[key] for key in ("src", "data") if given.get(key))
+        elif tag == "link" and given.get("rel") not in ("canonical", "author"):
+            self.assets.append(given["href"])
+        if tag == "img":
+            self.images.append(given)
+        if tag == "article":
+            self.inside += 1
+        if self.inside and re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if tag == "meta" and (given.get("http-equiv") or "").lower() == "refresh":
+            self.redirect = True
+            self.links.append(given["content"].split("url=")[1])
+
+        self.scripting = tag == "script"
+
+    def handle_endtag(self, tag):
+        self.inside -= tag == "article"
+        self.scripting = False
+
+    def handle_data(self, data):
+        self.scripts += data if self.scripting else ""
+
+
+@dataclass
+class Site:
+    folder: Path
+    log: str
+    status: int
+    url: str = ""
+
+    @functools.cached_property
+    def pages(self) -> dict[str, Page]:
+        """Every HTML page, by its address within the site."""
+        files = sorted(p for p in self.folder.rglob("*.html") if "_static" not in p.parts)
+        return {p.relative_to(self.folder).as_posix(): Page(p) for p in files}
+
+    @property
+    def written(self) -> list[str]:
+        """The pages of the table of contents."""
+        toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+        chapters = [chapter["file"] for part in toc["parts"] for chapter in part["chapters"]]
+        return [f"{name}.html" for name in (toc["root"], *chapters)]
+
+    @property
+    def chapters(self) -> list[str]:
+        return [page for page in self.written if page.startswith("notebooks/")]
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    out = tmp_path_factory.mktemp("site")
+    command = [Path(sys.executable).with_name("jupyter-book"), "build", ROOT, "--path-output", out]
+    done = subprocess.run(
+        [*map(str, command), "--all", "-W", "-n", "--keep-going"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+    built = Site(out / "_build" / "html", done.stdout, done.returncode)
+    assert built.folder.is_dir(), done.stdout[-4000:]
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+    handler = functools.partial(Quiet, directory=str(built.folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        built.url = f"http://127.0.0.1:{server.server_port}/"
+        yield built
+        server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    executable = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    assert executable, "no Chromium found: apt-get install chromium"
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def tab(browser, request):
+    """A fresh tab that notes everything that goes wrong; indirect parameter: options of the browser context."""
+    context = browser.new_context(**{"viewport": DESKTOP, **getattr(request, "param", {})})
+    page = context.new_page()
+    page.set_default_timeout(20_000)
+    page.trouble, page.hosts = [], set()
+    page.on("console", lambda m: page.trouble.append(f"console: {m.text}") if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: page.trouble.append(f"script: {error}"))
+
+    # A request is aborted when the page is left before it is answered, which is no fault of the page.
+    def aborted(request):
+        return request.failure == "net::ERR_ABORTED"
+
+    page.on("requestfailed", lambda r: None if aborted(r) else page.trouble.append(f"failed: {r.url}"))
+    page.on("response", lambda r: page.trouble.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
+    page.on("request", lambda r: page.hosts.add(urlsplit(r.url).hostname) if r.url.startswith("http") else None)
+    yield page
+    context.close()
+
+
+def visit(tab, site, page):
+    """Open a page and wait until its mathematics stands."""
+    tab.goto(site.url + page, wait_until="load")
+    tab.evaluate("() => window.MathJax?.startup?.promise")
+    tab.wait_for_load_state("networkidle")
