@@ -83,15 +83,6 @@ figures.use_style()
 ledger = claims.Ledger("13_contrastive_tradeoff")
 device = training.pick_device(device)
 print(f"device: {device.type}")
-# What may be wrong with the parameters shows here, before anything is trained.
-if min(replicas, image_replicas) < 2 or min(shared, private) < 1:
-    raise ValueError(
-        "replicas and image_replicas must be 2 or more, features 1 or more"
-    )
-if sgd_steps < 100 or label_runs < 50 or side < 8 or min(own_images, image_batch) < 8:
-    raise ValueError(
-        "sgd_steps >= 100, label_runs >= 50, side and sizes >= 8 are needed"
-    )
 if tasks[0] != 1 or sorted(set(tasks)) != tasks or len(tasks) < 2:
     raise ValueError(f"tasks must begin with 1 and ascend, got {tasks}")
 if network not in ("mlp", "conv", "resnet18"):
@@ -107,6 +98,26 @@ def stream(offset):
     return torch.Generator().manual_seed(seed + 1_000_003 * offset)
 
 
+# %% tags=["remove-cell"]
+# What may be wrong with the parameters shows here, before anything is trained.
+for least, which in (
+    (0, ("seed", "weight_decay", "regularisation")),
+    (1, ("shared", "private", "spurious", "sgd_batch", "lookup_steps", "hidden")),
+    (1, ("features", "epochs", "other_epochs", "tune_steps")),
+    (2, ("replicas", "image_replicas")),
+    (8, ("side", "own_images", "image_batch")),
+    (50, ("label_runs",)),
+    (100, ("sgd_steps",)),
+):
+    for name in which:
+        if not least <= globals()[name] < math.inf:
+            raise ValueError(f"{name} must be {least} or more, got {globals()[name]}")
+for name, value in (("image_step", image_step), ("temperature", temperature)):
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} must be positive and finite, got {value}")
+for name, sizes in (("labels", labels), ("tune_labels", tune_labels)):
+    if not sizes or sizes[0] < 2 or sizes != sorted(set(sizes)):
+        raise ValueError(f"{name} must ascend from 2 or more, got {sizes}")
 # %% [markdown]
 # (13-question)=
 # ## The question: what does one pay for features that one does not need?
@@ -165,7 +176,7 @@ figures.show(
 target = load_images(dataset)
 x_all = resize(torch.cat([target.x_train, target.x_test]), side).mean(1, keepdim=True)
 y_all = torch.cat([target.y_train, target.y_test])
-SETS = ("handwriting", *("photographs", "relief", "letters"))
+SETS = ("handwriting", "photographs", "relief", "letters")
 pictures = {name: make(side) for name, make in PICTURE_SETS.items()}
 shuffled = torch.randperm(len(y_all), generator=torch.Generator().manual_seed(0))
 pictures["handwriting"] = x_all[shuffled], y_all[shuffled]
@@ -176,10 +187,10 @@ for name in SETS[1:]:
     pictures[name] = x[order], y[order]
 own_images = min([own_images, *(len(pictures[name][1]) // 2 for name in SETS)])
 unlabelled = {name: pictures[name][0][:own_images].to(device) for name in SETS}
+augment = Augmentation(scale=(0.5, 1.0), degrees=15.0, flip=0.0)
 print({name: (len(pictures[name][1]), n_classes[name]) for name in SETS})
 
 # %% tags=["hide-input"]
-augment = Augmentation(scale=(0.5, 1.0), degrees=15.0, flip=0.0)
 fig, axes = plt.subplots(4, 1, figsize=(7.5, 2.8))
 for ax, name in zip(axes, SETS):
     few = unlabelled[name][:5].cpu()
@@ -301,7 +312,7 @@ ledger.record(
 # Let $H$ be the matrix of inner products: positive semi-definite with $B^2$ on the diagonal, a convex set. The loss $\frac1{N^2}\sum_{\mathbf z,\mathbf z'}\ell(B^2-H_{\mathbf z\mathbf z'})$ is strictly convex in the rest of $H$ and does not change when values are permuted. So its minimum is unique, hence unchanged by permutations, hence has one number $c$ off the diagonal; the loss decreases as $c$ does, and semi-definite means $c\ge-B^2/(N-1)$.
 # ````
 #
-# All values are equally far apart at every length: *no feature has a threshold*. What limits a representation is the number of dimensions. With one dimension, $\phi=\pm B$, the loss is $\ell(0)-2p(1-p)[\ell(0)-\ell(2B^2)]$ for a split with probability $p$, and every balanced split is optimal. For unequal probabilities the loss is still convex in $H$, so that descent finds the optimum. We train tables: three independent binary features, 1 with probability 0.5, 0.2 and 0.05, in eight dimensions; and, apart, two of these features with a spurious one that an augmentation redraws. *Encoding strength* is $\mathbb E\lVert\phi(\mathbf z)-\phi(\mathbf z^{\oplus i})\rVert/2B$, where $\mathbf z^{\oplus i}$ has feature $i$ flipped.
+# All values are equally far apart at every length: *no feature has a threshold*. What limits a representation is the number of dimensions. With one dimension, $\phi=\pm B$, the loss is $\ell(0)-2p(1-p)[\ell(0)-\ell(2B^2)]$ for a split with probability $p$, and every balanced split is optimal. For unequal probabilities the loss is still convex in $H$, and in as many dimensions as there are values descent on the vectors ends at the same $H$ from every start that we tried. We train tables: three independent binary features, 1 with probability 0.5, 0.2 and 0.05, in eight dimensions; and, apart, two of these features with a spurious one that an augmentation redraws. *Encoding strength* is $\mathbb E\lVert\phi(\mathbf z)-\phi(\mathbf z^{\oplus i})\rVert/2B$, where $\mathbf z^{\oplus i}$ has feature $i$ flipped.
 
 # %%
 bits = torch.cartesian_prod(*[torch.arange(2)] * 3)
@@ -385,12 +396,12 @@ ledger.record(
 )
 
 # %% [markdown]
-# Spread decides the order, as the theorem says, but at length 0.3 the rarest feature is there nearly as strongly as the most balanced one. The order becomes *less* marked as $B$ grows. And with one dimension, where something must be left out, 8 splits tie: the balanced feature, and seven combinations of it with the others, such as "first or second, but not both".
+# Spread decides the order, as the theorem says, but at length 0.3 the rarest feature is there nearly as strongly as the most balanced one, 0.71 against 0.85. The order becomes *less* marked as $B$ grows. And with one dimension, where something must be left out, 8 splits tie: the balanced feature, and seven combinations of it with the others, such as "first or second, but not both".
 
 # %% [markdown]
 # ### Which labels can be read off?
 #
-# An encoded feature need not be readable by a linear predictor. The paper's example: $\mathbf z_R$ uniform on $\{\pm1\}^2$, two dimensions, length 1. The square is optimal whichever value sits in which corner, and if the corners of label $+1$ are opposite ones, it is the exclusive-or problem. From this and from random labels, the paper concludes that without restrictions on labels no bound is possible: "for any linear predictor on any optimal representation, in expectation the error is 1/2, so there is always a labeling function for which no non-trivial error can be achieved." The first half is about a predictor that was chosen *before* the labels. By {prf:ref}`prop-13-simplex` the second half is wrong once there are three dimensions: the vertices of a simplex can be split in every way by a plane.
+# An encoded feature need not be readable by a linear predictor. The paper's example: $\mathbf z_R$ uniform on $\{\pm1\}^2$, two dimensions, length 1. The square is optimal whichever value sits in which corner, and if the corners of label $+1$ are opposite ones, it is the exclusive-or problem: a line through the origin gets two of the four right, any other line three at most. From this and from random labels, the paper concludes that without restrictions on labels no bound is possible: "for any linear predictor on any optimal representation, in expectation the error is 1/2, so there is always a labeling function for which no non-trivial error can be achieved." The first half is about a predictor that was chosen *before* the labels. By {prf:ref}`prop-13-simplex` the second half is wrong once there are three dimensions: the vertices of a simplex can be split in every way by a plane.
 
 # %%
 corners = {
@@ -985,7 +996,7 @@ ledger.record(
 #
 # A representation that was pretrained on task $t$ alone sees only $S$ of another task $i$. However many labels there are, the part of the label that lies in $P_i$ is lost, and the least absolute error is $\sqrt{2v_2/\pi}=0.56$ (Proposition 7.4). The universal one comes down to 0. So averaged over all tasks, pretraining on more tasks helps, while each task pays: here with 15 labels and ten tasks, of which the first $T$ are in the mixture.
 #
-# The paper's Table F.2 has a cross-over: with 500 labels a network that saw birds only is ahead by 17 points, with 8,000 labels one that saw everything leads by 2. In the linear model with noise in the labels: a price while labels are few, none when they are many, *provided* that the regularisation of the probe is tuned.
+# The paper's Table F.2 has a cross-over: with 500 labels a network that saw birds only is ahead by 17 points, with 8,000 labels one that saw everything leads by 1. In the linear model with noise in the labels: a price while labels are few, none when they are many, *provided* that the regularisation of the probe is tuned.
 
 # %%
 first_few = np.arange(1, 11)
@@ -995,19 +1006,21 @@ inside = [
 ]
 
 
+tests = (15, 40, 160)
+noise = 0.3 * torch.randn(label_runs, 160, generator=stream(11)).double()
+z_long = torch.randn(label_runs, 160, S + Q, generator=stream(12)).double()
+clean = torch.einsum("rmj,rj->rm", z_long, u)
+y_long = clean + noise
+
+
 def unseen_error(m):
-    """Mean absolute error where the private features are missing."""
-    x, target = z[:, :m, :S], y[:, :m, None]
-    fit = (torch.linalg.pinv(x) @ target)[..., 0]
-    return absolute * ((fit - u[:, :S]).square().sum(1) + 0.5).sqrt().mean().item()
+    """Mean absolute error on other points where the private features are missing."""
+    fit = torch.linalg.pinv(z_long[:, :m, :S]) @ clean[:, :m, None]
+    return (z[..., :S] @ fit - y[..., None]).abs().mean().item()
 
 
 outside = unseen_error(15)
 average = [(t * e + (10 - t) * outside) / 10 for t, e in zip(first_few, inside)]
-tests = (15, 40, 160)
-noise = 0.3 * torch.randn(label_runs, 160, generator=stream(11)).double()
-z_long = torch.randn(label_runs, 160, S + Q, generator=stream(12)).double()
-y_long = torch.einsum("rmj,rj->rm", z_long, u) + noise
 
 
 def ridge_error(beta, m, strength):
@@ -1033,18 +1046,18 @@ tuned = {m: min(noisy[50, m]) / min(noisy[1, m]) for m in tests}
 fixed = {m: noisy[50, m][0] / noisy[1, m][0] for m in tests}
 
 # %% tags=["remove-cell"]
-floor = theory.blind_error(0.5)
-best_blind = min(unseen_error(m) for m in (15, 18, 25))
+floor, blind = theory.blind_error(0.5), unseen_error(160)
+enough = mean_error[:, counts > S + Q].max()
 ledger.record(
     "specific-has-a-floor",
     source="Proposition 7.4",
     says="A specific representation fails on other tasks, a universal one does not",
     kind="exact",
-    measured=best_blind,
+    measured=blind,
     paper=float(floor),
-    unit="error on another task with up to 25 labels, at least",
-    holds=best_blind >= floor and mean_error[:, counts > S + Q].max() < 1e-4,
-    criterion=">= sqrt(v2 2 / pi) = 0.564; universal: below 1e-4 with 25 labels",
+    unit="error of the specific one on another task with 160 labels",
+    holds=abs(blind / floor - 1) <= 0.08 and enough < 1e-4,
+    criterion="within 8 % of sqrt(v2 2 / pi); universal: below 1e-4 with 25 labels",
 )
 ledger.record(
     "average-improves",
@@ -1081,7 +1094,7 @@ ledger.record(
 # ````
 #
 # ````{prf:proof}
-# As in {prf:ref}`lem-13-form` the loss of task $t$ depends on the block of $G$ on $S\cup P_t$ only, and can be lowered only by $P_t$, since $S$ is at its cap. By von Neumann's inequality for singular values, $\lVert W-W^*\rVert_F$ is at least the distance of the ordered singular values, and the diagonal matrix with the same left factor attains it. What remains is the choice of $b_j=a_{jj}^2$ on $P_t$ with $\sum_j(\sqrt{b_j}-\sqrt{1/T})^2\le\gamma^2$. This set is convex in $b$, because $-\sqrt{b}$ is, the loss is convex in $b$, and both are symmetric: an optimum has equal $b_j$.
+# The features of the task are standard normal, so the loss depends on $W$ only through the singular values $\sigma_1\ge\dots\ge\sigma_{2s}$ of its columns on $S\cup P_t$, and falls as any of them grows. For $W^*$ they are $s$ times 1 and $s$ times $\sqrt{1/T}$. By von Neumann's inequality $\lVert W-W^*\rVert_F$ is at least the distance of the two ordered lists, and the matrix with the singular vectors of $W^*$ attains it. The first $s$ are at their cap. What remains is the choice of $b_j=\sigma_{s+j}^2\le1$ with $\sum_j(\sqrt{b_j}-\sqrt{1/T})^2\le\gamma^2$. This set is convex in $b$, because $-\sqrt{b}$ is, the loss is convex in $b$, and both are symmetric: an optimum has equal $b_j$, as large as the radius and the cap allow.
 # ````
 #
 # (The paper argues with $a_{jj}$, in which the loss is not convex.) **Similarity.** Linear CKA {cite}`kornblith2019similarity` of two sets of features of the same inputs is $\lVert Y^\top X\rVert_F^2/(\lVert X^\top X\rVert_F\lVert Y^\top Y\rVert_F)$ for centred $X,Y$. For representations of {prf:ref}`thm-13-weights` on data of a task that was in both mixtures, of $T_1$ and of $T_2$ tasks, it is the cosine of two vectors of weights,
@@ -1092,11 +1105,50 @@ ledger.record(
 #
 # which falls from 1 towards $1/\sqrt2$ for $q=s$: that is the shape of the paper's Figure 7.5. It also says how to measure: on data of the target, with the target in the mixture. Two representations that have never seen the target agree perfectly on it, since both see $\mathbf z_S$ only.
 
+# The descent of the last section can be held on a leash. It starts at $W^*$ for ten tasks and sees pairs of one of them; columns of the other tasks have no gradient then and are left out. Radii are given as for $s=10$, the size at which errors are computed, and scaled to the size of the run.
+
+
+# %%
+class Leashed(training.GD):
+    """Descent on W; after each step singular values go to 1 at most, and W back to
+    within a radius of where it began. Both lie among the parameters."""
+
+    def step(self, params, grads, state):
+        time = super().step(params, grads, state)
+        u, sizes, v = torch.linalg.svd(params["w"], full_matrices=False)
+        gap = u * sizes.clamp(max=1)[:, None] @ v - params["begin"]
+        far = gap.norm(dim=(1, 2)) / params["radius"]
+        params["w"] = params["begin"] + gap / far.clamp(min=1)[:, None, None]
+        return time
+
+
+def leashed(radii, n_tasks=10):
+    """Mean private weights after descent on pairs of one task, (radius, R)."""
+    d, rows = shared + private + spurious, len(radii) * replicas
+    streams = training.generators(seed, rows)
+    m = torch.stack(
+        [torch.linalg.qr(torch.randn(d, d, generator=g))[0] for g in streams]
+    )
+    sizes = torch.tensor([1.0, n_tasks**-0.5, 0.0]).repeat_interleave(
+        torch.tensor([shared, private, spurious])
+    )
+    begin = sizes[:, None] * m.mT  # W*, up to a rotation from the left
+    radius = torch.tensor(radii).float().repeat_interleave(replicas)
+    params = {"w": begin.clone(), "begin": begin, "radius": radius.clamp(min=1e-6)}
+    fresh = training.Fresh(Mixture([1.0], m), sgd_batch, streams)
+    step = Leashed(lambda i: 0.8 / (1 + 30 * i / sgd_steps))
+    run = training.fit(linear_loss, params, fresh, steps=sgd_steps, optimizer=step)
+    found = run.params["w"] @ m
+    return by_kind(found.mT @ found)[1].mean(1).unflatten(0, (-1, replicas))
+
+
 # %%
 gammas = np.array([0, 0.25, 0.5, 1.0, 1.5, 2.0, 2.5])
-after = theory.regularised_private(10, S, gammas) ** 2
+after = theory.regularised_private(10, S, gammas)
+pulled = leashed(gammas * math.sqrt(private / S)).sqrt().numpy()
 remedy = [
-    absolute * shortest_error(weights_of(b), 15).sqrt().mean().item() for b in after
+    absolute * shortest_error(weights_of(b), 15).sqrt().mean().item()
+    for b in pulled.mean(1) ** 2
 ]
 ceiling, goal = mean_error[3, at], mean_error[0, at]
 closed_gap = (ceiling - remedy[-1]) / (ceiling - goal)
@@ -1111,8 +1163,23 @@ def seen_by(n_tasks):
 
 similar = [probes.linear_cka(seen_by(a) @ turn, seen_by(b)).item() for a, b in pairs]
 formula = [theory.weight_cosine(1 / a, 1 / b, S, Q).item() for a, b in pairs]
+print("root of the weight, descent:", pulled.mean(1).round(3))
+print("root of the weight, formula:", after.round(3))
 print("errors for gamma 0 to 2.5:", np.round(remedy, 3))
 print("CKA measured", np.round(similar, 3), "formula", np.round(formula, 3))
+
+# %% tags=["remove-cell"]
+leash_off = np.abs(pulled - after[:, None]).max()
+ledger.record(
+    "regularisation-returns-the-weight",
+    source="Proposition F.9",
+    says="Contrastive learning near the start returns the weight, as much as it may",
+    kind="exact",
+    measured=leash_off,
+    unit="distance of the root of the weight from the formula, at most, over runs",
+    holds=leash_off <= 0.01,
+    criterion="<= 0.01 for seven radii, in every run",
+)
 
 # %% tags=["remove-cell"]
 ledger.record(
@@ -1121,7 +1188,7 @@ ledger.record(
     says="Contrastive regularisation lowers the error to that of the specific one",
     kind="exact",
     measured=closed_gap,
-    unit="share of the gap that is closed at gamma = 2.5, T = 10, 15 labels",
+    unit="share of the gap closed by descent with gamma = 2.5, T = 10, 15 labels",
     holds=max(np.diff(remedy)) <= 0.005 and closed_gap >= 0.9,
     criterion=">= 0.9, and no step up of more than 0.005",
 )
@@ -1141,7 +1208,7 @@ ledger.record(
 # (13-experiments)=
 # ## The experiments: pictures
 #
-# *The paper:* ResNet-18, pretrained for 800 epochs by MoCo v2, NNCLR and SimSiam on unions of four sets that grow from one like the target (CINIC-10 for CIFAR-10, EMNIST for MNIST) to all, each from scratch; then linear probes with 1 to 100 % of the labels. *Here:* an encoder with one hidden layer and 32 outputs on grey pictures of $12\times12$ pixels; four sets of 600 pictures without labels each; some hundred steps. Everything is small, and the tasks are ours, so every claim below is marked as a stand-in. The main method is SimCLR, which MoCo extends by a queue and a slow copy; in a few hundred steps a slow copy and a queue do more harm than good, as we shall see.
+# *The paper:* ResNet-18, pretrained for 800 epochs by MoCo v2, NNCLR and SimSiam on unions of four sets that grow from one like the target (CINIC-10 for CIFAR-10, EMNIST for MNIST) to all, each from scratch; then linear probes with 1 to 100 % of the labels. *Here:* an encoder with one hidden layer and 32 outputs on grey pictures of $12\times12$ pixels; four sets of 600 pictures without labels each; some hundred steps. Everything is small, and the tasks are ours, so every claim below is marked as a stand-in. The main method is SimCLR, which MoCo extends by a queue and a slow copy; in a few hundred steps a slow copy and a queue learn less, as we shall see.
 #
 # Numbers of epochs are the same for all unions, as in the paper, so that every picture is seen equally often; unions of more sets get more steps. All unions and runs are one stack, from which rows drop out as they finish. Run $r$ has the same first weights on all unions.
 
@@ -1198,7 +1265,7 @@ def networks(method, rows, runs):
 
 
 # %%
-def pretrain(method, unions, passes, runs):
+def pretrain(method, unions, passes, runs, decay=weight_decay):
     """Parameters of a stack (union * run, ...), and the objective."""
     pools = [torch.cat([unlabelled[name] for name in union]) for union in unions]
     pools = [pool for pool in pools for _ in range(runs)]
@@ -1217,7 +1284,7 @@ def pretrain(method, unions, passes, runs):
     def schedule(step):
         return rate * (1 + torch.cos(math.pi * (step / lengths).clamp(max=1))) / 2
 
-    adam = training.Adam(schedule, weight_decay=weight_decay)
+    adam = training.Adam(schedule, weight_decay=decay)
     run = training.fit(
         *(objective, params, Views(pools, lengths, streams)),
         steps=ends[-1],
@@ -1259,7 +1326,8 @@ x_own, y_own = pictures["handwriting"]
 n_judge = min(1000, (len(y_own) - own_images) // 2)
 x_judge, y_judge = x_own[-n_judge:], y_own[-n_judge:]
 x_label, y_label = x_own[own_images:-n_judge], y_own[own_images:-n_judge]
-labels = [m for m in labels if m <= len(y_label)] + [len(y_label)]
+labels = [m for m in labels if m < len(y_label)] + [len(y_label)]
+tune_labels = [m for m in tune_labels if m <= len(y_label)] or [len(y_label)]
 
 
 # %%
@@ -1322,7 +1390,8 @@ for method in ("moco", "nnclr", "simsiam"):
 changes = {}  # of the accuracy on the target, in points: (run, labels)
 for method, row in by_method.items():
     changes[method] = 100 * (row[1] - row[0])
-    print(f"{method:8}", changes[method].mean(0).round(1), "points, H to HPR")
+    level = (100 * row[0].mean(0)).round(1)
+    print(f"{method:8} H", level, "to HPR", changes[method].mean(0).round(1))
 
 # %% tags=["hide-input"]
 ticks = range(len(SETS))
@@ -1369,22 +1438,25 @@ figures.show(
     title="Pictures that have nothing to do with the target cost accuracy on it",
     alt="Left: accuracy on the target over growing unions, for several numbers of "
     "labels; all curves fall for two steps and rise at the last. Middle: accuracy on "
-    "the other sets, which rise, and the class-weighted average, which hardly does. "
+    "the other sets, which rise, and the class-weighted average, level until letters "
+    "come in, which raise it. "
     "Right: change of the target's accuracy for four methods; clearly negative for "
     "SimCLR and NNCLR.",
 )
 
 # %% [markdown]
-# H is handwriting, P photographs, R the relief, L letters. Two unrelated sets cost some seven points on the target, with any number of labels. Letters give half of it or more back; they share strokes with digits, as the shared features of the theory. The paper has such turns, too (its Figure F.2, g and h). The other sets are read better when they are in the union, and the class-weighted average of the paper, in which letters count for 26 of 60 classes, rises by three to seven points from H to HPRL, most of it with the letters. So both sides of the trade-off are there. All networks read the target better than the untrained one, printed last, but for HPR with all labels.
+# H is handwriting, P photographs, R the relief, L letters. Two unrelated sets cost some seven points on the target, with any number of labels. Letters give half to four fifths of it back (six seeds); they share strokes with digits, as the shared features of the theory. The paper has such turns, too (its Figure F.2, g and h). The other sets are read better when they are in the union, and the class-weighted average of the paper, in which letters count for 26 of 60 classes, rises by three to seven points from H to HPRL (six seeds), most of it with the letters. So both sides of the trade-off are there. With few labels all networks read the target far better than the untrained one, printed last; with 300 or more those of HPR are level with it.
 #
-# *How much of it is the data?* SimCLR's temperature decides as much. At 0.3 such runs lose about eleven points from H to HPR with 50 labels, at 0.1 about one, and everything is read better (`-p temperature=0.1`). A sharper softmax pushes apart what is nearly alike, and a network that keeps more features apart has more of the target's among them.
+# *How much of it is the data?* SimCLR's settings decide as much. At temperature 0.3 such runs lose about eleven points from H to HPR with 50 labels, at 0.1 about one, because unions are read better and H is not (`-p temperature=0.1`). With a tenth of the step size they lose two, and read H nearly as well (`-p image_step=0.001`, one pilot run). A sharper softmax pushes apart what is nearly alike, shorter steps leave more of what the first weights had, and either way more of the target's features stay.
 #
-# On the right: MoCo does not lose anything here, because its slow copy and stale queue keep it near the untrained network, which reads all sets well. SimSiam scatters: without negatives a network this small is sometimes worse than untrained. So the paper's "widely exists in different models" depends on how far pretraining gets.
+# On the right: MoCo loses nothing, here or in the longer runs below, in which it reads the target nearly as well as SimCLR; its step size is a tenth. NNCLR and SimSiam, even from H, read the target worse than the untrained network with 50 labels or more, and worse again after the more steps of HPR, so that their loss is not the price of diversity. (With a tenth of the step size and 20 passes NNCLR is five points ahead of the untrained network at 50 labels, and loses two; one pilot run.) So the paper's "widely exists in different models" depends on how the models are trained.
 
 # %% tags=["remove-cell"]
 at_50 = labels.index(50) if 50 in labels else 0
 gone = 100 * (scores["target"][0] - scores["target"])  # (union, run, labels)
 mean, half_width = stats.mean_interval(gone[2, :, at_50])
+raw = untrained["target"][:, at_50].mean().item()
+ahead_of_raw = {k: v[0, :, at_50].mean() > raw for k, v in by_method.items()}
 ledger.record(
     "pictures-target-drops",
     source="Figures 7.1, 7.3 and F.9 to F.13",
@@ -1392,10 +1464,10 @@ ledger.record(
     kind="stand-in",
     measured=mean,
     uncertainty=half_width,
-    paper="12.4 at 1 % of labels",
+    paper="5.0 at 1 % of labels, C to CSG",
     unit="points lost with 50 labels, H to HPR, SimCLR",
-    holds=gone[2, :, at_50].mean() >= 3,
-    criterion=">= 3 points on average",
+    holds=gone[2, :, at_50].mean() >= 3 and ahead_of_raw["simclr"],
+    criterion=">= 3 points on average, from a network ahead of the untrained one",
 )
 ledger.record(
     "pictures-all-sets-drop",
@@ -1403,6 +1475,7 @@ ledger.record(
     says="The accuracy on the target is lower with all sets than with its own",
     kind="stand-in",
     measured=gone[3, :, at_50].mean(),
+    paper="12.4 at 1 % of labels, C to CSGI",
     unit="points lost with 50 labels, H to HPRL, SimCLR",
     holds=gone[3, :, at_50].mean() > 0,
     criterion="> 0 on average",
@@ -1453,13 +1526,14 @@ ledger.record(
 lost = {k: -v[:, at_50].mean() for k, v in changes.items()}
 ledger.record(
     "pictures-nnclr-drops",
-    source="Figure F.10 (NNCLR)",
+    source="Figures F.2 and F.9 to F.13 (NNCLR)",
     says="The trade-off shows with NNCLR, too",
     kind="stand-in",
     measured=lost["nnclr"],
     unit="points lost with 50 labels, H to HPR",
-    holds=lost["nnclr"] >= 2,
-    criterion=">= 2 points on average",
+    holds=lost["nnclr"] >= 2 and ahead_of_raw["nnclr"],
+    criterion=">= 2 points on average, from a network ahead of the untrained one",
+    reason="it falls, but from a network that is behind the untrained one already",
 )
 ledger.record(
     "pictures-every-method-drops",
@@ -1470,7 +1544,7 @@ ledger.record(
     unit="points lost with 50 labels, H to HPR, least of four methods",
     holds=min(lost.values()) >= 2,
     criterion=">= 2 points for each of four methods",
-    reason="at this length MoCo is still near the untrained network",
+    reason="MoCo loses nothing, here or in longer runs",
 )
 
 # %% [markdown]
@@ -1564,14 +1638,14 @@ ledger.record(
     kind="stand-in",
     measured=100 * gains.mean(),
     uncertainty=stats.mean_interval(100 * gains.mean((0, 1)))[1],
-    paper="0.7 to 1.0; 0.5 to 14.9 with fewer labels",
+    paper="0.7 to 0.9; -0.1 to 14.9 with fewer labels",
     unit="points gained, mean over four unions and two numbers of labels",
     holds=gains.mean() > 0,
     criterion="> 0 points on average",
 )
 
 # %% [markdown]
-# Contrastive regularisation gains about two points over fine-tuning. Fine-tuning itself is behind the probe of frozen features where pretraining was on the target's kind alone, and level with it where it was diverse; in the paper's Table F.5 FT loses to LP by 12 points at 1 % of the labels and wins by 5 with all of them. Two cautions. CR does more work per step, and sees the second view, which FT never does. And the gain depends on how far fine-tuning gets: it is two points with a third of the step size, where FT has not arrived, and none with twice the step size (pilot runs at temperature 0.3).
+# Contrastive regularisation gains about two points over fine-tuning. Fine-tuning itself is behind the probe of frozen features where pretraining was on the target's kind alone, and level with it where it was diverse; in the paper's Table F.5, on CINIC-10, FT loses to LP by 12 points at 1 % of the labels and wins by 5 with all of them. Two cautions. CR does more work per step, and sees the second view, which FT never does. And the gain depends on how far fine-tuning gets: it is two points with a third of the step size, where FT has not arrived, and none with twice the step size (pilot runs at temperature 0.3).
 #
 # **Two variants.** In Table F.9 the representation is first updated by the contrastive loss on the target's pictures, without their labels, then frozen and probed. And where a foundation model cannot be fine-tuned, the paper puts an *adapter*, a small network, between its frozen features and the classifier, and adds a SimCLR loss on the adapter's output ($\lambda=1$, ten stored views a picture). The frozen model is our network of all four sets.
 
@@ -1581,7 +1655,8 @@ def continued(params, objective, steps=tune_steps):
     """The same networks after a contrastive loss on the target's pictures alone."""
     runs = len(next(iter(params.values())))
     pools = [x_label.to(device)] * runs
-    views = Views(pools, [steps] * runs, [stream(60 + r) for r in range(runs)])
+    streams = [stream(60 + r % image_replicas) for r in range(runs)]
+    views = Views(pools, [steps] * runs, streams)
     return tuned_run(objective, params, views, steps).params
 
 
@@ -1621,51 +1696,70 @@ def adapt(frozen, weight, n_labels, steps=tune_steps):
 # %%
 last = slice(3 * image_replicas, 4 * image_replicas)
 diverse = {k: v[last] for k, v in state.items()}
-updated = judge(continued(diverse, simclr), net)["target"].numpy()
-print("LP, HPRL:", (100 * scores["target"][3].mean(0)).round(1))
-print("CR, then LP:", (100 * updated.mean(0)).round(1))
+updated = judge(continued(ours, simclr), net)["target"]
+updated = updated.unflatten(0, (-1, image_replicas)).numpy()
+extra = 100 * (updated - scores["target"])  # (union, run, labels)
+print("gain of CR, then LP, over LP, with", labels, "labels")
+for name, row in zip(names, extra):
+    print(f"{name:5}", row.mean(0).round(1))
 adapters = {
-    (w, m): 100 * adapt(diverse, w, m).mean() for w in (0.0, 1.0) for m in tune_labels
+    (w, m): 100 * adapt(diverse, w, m).mean().item()
+    for w in (0.0, 1.0)
+    for m in tune_labels
 }
 print("adapters, FT and CR:", {k: round(v, 1) for k, v in adapters.items()})
 
 # %% tags=["remove-cell"]
-extra = 100 * (updated - scores["target"][3])  # (run, labels)
 adapter_gain = np.mean([adapters[1.0, m] - adapters[0.0, m] for m in tune_labels])
 ledger.record(
     "pictures-update-then-probe",
     source="Table F.9",
     says="Contrastive learning on the target's pictures, then a probe, beats the probe",
     kind="stand-in",
-    measured=extra.mean(),
-    uncertainty=stats.mean_interval(extra.mean(1))[1],
+    measured=extra[3].mean(),
+    uncertainty=stats.mean_interval(extra[3].mean(1))[1],
     paper=82.43 - 75.64,
     unit="points gained from HPRL, mean over numbers of labels",
-    holds=extra.mean() > 0.5,
+    holds=extra[3].mean() > 0.5,
     criterion="> 0.5 points on average",
 )
 ledger.record(
-    "pictures-adapters-no-loss",
+    "pictures-update-helps-diverse-more",
+    source="Table F.9",
+    says="The gain is larger where pretraining was more diverse",
+    kind="stand-in",
+    measured=(extra[2] - extra[0]).mean(),
+    uncertainty=stats.mean_interval((extra[2] - extra[0]).mean(1))[1],
+    paper="3.9 (CSG), 6.8 (CSGI)",
+    unit="points: gain from HPR minus gain from H, mean over numbers of labels",
+    holds=(extra[2] - extra[0]).mean() > 0,
+    criterion="> 0 points on average",
+)
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "pictures-adapters-gain",
     source="Table 7.2",
-    says="Adapters on frozen features do not lose by the contrastive loss",
+    says="Adapters on frozen features gain by the contrastive loss",
     kind="stand-in",
     measured=adapter_gain,
-    paper="gains of 0.4 to 4.8",
+    paper="0.4 to 4.8",
     unit="points gained, mean over two numbers of labels",
-    holds=adapter_gain > -4,
-    criterion="loss below 4 points on average",
+    holds=adapter_gain > 0,
+    criterion="> 0 points on average",
 )
 
 # %% [markdown]
+# Both gain. The contrastive loss on the target's pictures alone adds half a point to one on H, one to two on unions (six seeds); in Table F.9 it is nothing for CINIC-10 and 6.8 points for all four sets. Adapters gain two to seven points, but from low down: with 300 labels they come to 66 to 71 %, where the plain probe of the same features has 73 to 76. Here the loss repairs what the adapter spoils; with CLIP (Table F.6, ten views) adapters are ahead of the probe without it.
+#
 # ### Similarity of representations
 #
 # The paper compares networks by linear CKA on the target's pictures: networks of different sets have "low similarities", and along growing unions similarity to the earlier networks decreases. By {eq}`eq-13-cka` the second is what weights $1,\frac12,\frac13,\dots$ would give. *Prediction:* falling rows; and for single sets lower values than for unions that share handwriting.
 
 # %%
 seen = encode(state, x_judge[:600], net).unflatten(0, (-1, image_replicas))
-order = [0, 1, 2, 3, 4, 5, 6]  # four unions, then P, R, L alone
-similarity = torch.stack(
-    [torch.stack([probes.linear_cka(seen[a], seen[b]) for b in order]) for a in order]
+similarity = torch.stack(  # of four unions, then P, R, L alone
+    [torch.stack([probes.linear_cka(one, other) for other in seen]) for one in seen]
 ).cpu()  # (network, network, run)
 alone, unions = [0, 4, 5, 6], [0, 1, 2, 3]
 row = similarity[0, unions].numpy()  # similarity to H along the unions, (union, run)
@@ -1736,6 +1830,33 @@ ledger.record(
 
 # %% [markdown]
 # Handwriting and letters give similar networks, and so do photographs and the relief; between the two pairs there is little. Along the unions similarity to H falls with the unrelated sets, faster than the formula for $q=s$, and comes back a little with the letters, like the accuracy.
+#
+# **Weight decay.** The paper's Figure F.4 compares networks of one set that were trained with different weight decay. That their similarity falls it takes for support of Theorem 7.2: more decay, shorter vectors, fewer features. *Prediction:* similarity falls.
+
+# %%
+decays = (1.0, 3.0)
+decayed = []
+for decay in decays:
+    params, objective = pretrain("simclr", growing[:1], epochs, image_replicas, decay)
+    own = encode(params, x_judge[:600], objective.net.encoder)
+    decayed.append(probes.linear_cka(seen[0], own).cpu().numpy())
+decayed = np.array(decayed)  # (decay, run)
+print("similarity to H, with weight decay", decays, decayed.mean(1).round(3))
+
+# %% tags=["remove-cell"]
+ledger.record(
+    "pictures-cka-decay",
+    source="Figure F.4",
+    says="Similarity to a network falls as weight decay grows",
+    kind="stand-in",
+    measured=(decayed[0] - decayed[1]).mean(),
+    unit="CKA with H at decay 1 minus that at decay 3, on the target",
+    holds=(decayed[0] - decayed[1]).mean() > 0 and decayed[0].mean() < 1,
+    criterion="> 0 on average",
+)
+
+# %% [markdown]
+# It falls. But the loss takes embeddings to length 1, whatever the weights are, so that weight decay does not shorten them; and a similarity that falls says that networks differ, not which of them has fewer features.
 #
 # ### What the printed tables say themselves
 #
@@ -1829,7 +1950,7 @@ figures.show(
     title="Serving many tasks costs accuracy on each of them",
     alt="Left: error on a task of the mixture rises with the number of tasks, the mean "
     "over ten tasks falls. Right: accuracy on the target falls for two added sets and "
-    "recovers partly with the third; the class-weighted average dips and recovers.",
+    "recovers partly with the third; the class-weighted average is level and then rises.",
     glue="13-opening",
 )
 
@@ -1857,22 +1978,24 @@ for name, *rows in zip(longer["names"], longer["target"], longer["average"]):
 for method, row in longer["methods"].items():
     change = 100 * (np.array(row[1]) - np.array(row[0]))
     spread = change.std(0, ddof=1) / math.sqrt(len(change))
-    print(f"{method:8} H to HPR: {change.mean(0).round(1)} +- {spread.round(1)}")
+    level = 100 * np.array(row[0]).mean(0)
+    print(f"{method:8} H {level.round(1)}")
+    print(f"{'':8} to HPR {change.mean(0).round(1)} +- {spread.round(1)}")
 
 # %% [markdown]
-# With more passes everything is a few points better, and the loss on the target stays: 6 points with 50 labels for SimCLR and NNCLR, 10 for SimSiam, which by now has left its start behind; none for MoCo. The average over all sets rises with every set, by 7 points in all. And the loss is again about the same with 20 labels and with all of them.
+# With more passes SimCLR's networks are a few points better, MoCo's are not far behind, and the losses stay as they are: with 50 labels 6 points for SimCLR, none for MoCo. NNCLR and SimSiam come no further than an untrained network with few labels, stay behind it with many, and lose 6 and 10 points from there. The average over all sets rises with every set, by 7 points in all. And the loss is again about the same with 20 labels and with all of them.
 #
 # (13-held-up)=
 # ## What held up
 #
-# The criteria were written before the runs that judge, with limits set on pilot runs with the seeds 1000 to 1003 and 1005. One of them changed there: adapters first asked for gains. The temperature was 0.3 at first, where pretrained networks were worse than the untrained one with many labels and the class-weighted average nearly stood still; it was lowered to 0.2 after all six judged seeds had been seen, with the same verdicts at both, and the average, which had been allowed to fall by 4 points, now has to rise. The run with seed 0 changed three things: fine-tuning got a larger step size, since FT was far from its end, and with it the gain is only asked to be positive (0.5 points before); and weights of $W$ are judged on average, not block by block. With seed 8219 the error rose by less than 0.005 on the last stretch of `regularisation-closes-the-gap`, which first allowed no rise at all. (The cells that record the claims are left out of the page; they are in the notebook.)
+# The criteria were written before the runs that judge, with limits set on pilot runs with the seeds 1000 to 1003 and 1005. The temperature was 0.3 at first, where pretrained networks were worse than the untrained one with many labels and the class-weighted average nearly stood still; it was lowered to 0.2 after all six judged seeds had been seen, with the same verdicts at both, and the average and adapters, each of which had been allowed to lose 4 points, now have to gain. Three claims came after that, with criteria from the pilot seeds: `regularisation-returns-the-weight`, `pictures-update-helps-diverse-more` and `pictures-cka-decay`; `specific-has-a-floor` and `regularisation-closes-the-gap` are now about predictors and weights that were fitted, where their first criteria held by construction. And `pictures-target-drops` and `pictures-nnclr-drops` now also ask that the network from which something is lost be ahead of the untrained one, which NNCLR's is not: that claim held before. The run with seed 0 changed three things: fine-tuning got a larger step size, since FT was far from its end, and with it the gain is only asked to be positive (0.5 points before); and weights of $W$ are judged on average, not block by block. With seed 8219 the error rose by less than 0.005 on the last stretch of `regularisation-closes-the-gap`, which first allowed no rise at all. (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
 ledger.show()
 
 # %% [markdown]
-# **Holds.** Contrastive learning with a linear loss is PCA. In the linear model pretraining by stochastic descent finds the weights 1 and $1/T$ to two decimals, and they are right for all sizes and losses, where the paper has them for $q=s$. A universal representation serves all tasks and a specific one does not; with few labels it costs accuracy; regularisation closes the gap. On pictures, unrelated data cost the target several points, with SimCLR and NNCLR; a contrastive loss in fine-tuning, or before the probe, gains about two.
+# **Holds.** Contrastive learning with a linear loss is PCA. In the linear model pretraining by stochastic descent finds the weights 1 and $1/T$ to two decimals, and they are right for all sizes and losses, where the paper has them for $q=s$. A universal representation serves all tasks and a specific one does not; with few labels it costs accuracy; regularisation closes the gap. On pictures, unrelated data cost the target several points with SimCLR; a contrastive loss gains about two in fine-tuning, one to two before the probe.
 #
 # **Does not hold as printed.**
 #
@@ -1880,11 +2003,11 @@ ledger.show()
 # - *Length is not capacity.* Features do not come one after the other as vectors get longer; with enough dimensions all are there at any length ({prf:ref}`prop-13-simplex`). "Favours spread-out features" is right.
 # - *Random labels do not defeat linear probes* on an optimal representation with enough dimensions. The exclusive-or needs two.
 # - *Fewer labels do not mean a larger trade-off* for linear probes, neither on our pictures nor in the paper's own Table F.5.
-# - *"Consistently" better* is 18 cells of 20 in that table, and *every method* does not show the trade-off here: MoCo, at this length, does not.
+# - *"Consistently" better* is 18 cells of 20 in that table, and *every method* does not show the trade-off here: MoCo loses nothing, and NNCLR and SimSiam lose from networks that are behind an untrained one.
 #
 # **Gaps that can be closed.** The proof that spurious features are dropped compares with a mean that is not in the class ({prf:ref}`prop-13-invariant` has another comparison). Rotations within blocks do not diagonalise $W$ ({prf:ref}`lem-13-form`). Proposition F.9 is argued in variables in which the loss is not convex. The remainder in the risk bound is not needed. All slips are on the [errata page](../book/errata.md).
 #
-# **Only a stand-in.** The pictures. A hidden layer is not a ResNet, 600 pictures are not 100,000, and in some hundred steps a network does not learn what it learns in 800 passes. The loss on the target is as large as the temperature makes it: small networks lose information when they are made invariant, and the trade-off that we see is partly that. That the class-weighted average rises is decided by letters, with 26 of the 60 classes. And CR does twice the work of FT in a step.
+# **Only a stand-in.** The pictures. A hidden layer is not a ResNet, 600 pictures are not 100,000, and in some hundred steps a network does not learn what it learns in 800 passes. The loss on the target is as large as temperature and step size make it: small networks lose information when they are made invariant, and the trade-off that we see is partly that. That the class-weighted average rises is decided by letters, with 26 of the 60 classes. And CR does twice the work of FT in a step.
 #
 # **Open.** What mixtures do that are not even. By {eq}`eq-13-drop` the linear model leaves rare tasks out altogether, which is a harsher trade-off than the one in the title, and which more labels do not cure. Whether large networks do the same is a question to which Table F.5 may be a hint.
 
@@ -1897,11 +2020,10 @@ ledger.show()
 # | Figures 7.3, F.2, F.9 to F.13 on CINIC-10, SVHN, GTSRB, ImageNet32, EMNIST, Fer2013, FaceScrub: MoCo v2, NNCLR, SimSiam with a ResNet-18 | hours to days on a graphics card, and sets that the book does not read | `mvnb run 13 --preset paper` has the networks and passes, on our sets with CIFAR-10 as target |
 # | Another target | the default ships with the book | `mvnb run 13 -p dataset=digits -p own_images=400`; with `MVNB_DATA`, `-p dataset=cifar10` |
 # | A convolutional encoder | ten times the time | `mvnb run 13 -p network=conv -p hidden=8 -p epochs=2 -p other_epochs=1` |
-# | Figure F.4: CKA against weight decay | three times the time | `mvnb run 13 -p weight_decay=0.1`, and compare the tables of similarity |
 # | Figure F.6 and Table F.2 (last column): little data of the target's kind | the same run with fewer pictures of each set | `mvnb run 13 -p own_images=100` |
 # | Figure F.5: a fixed number of pictures from more classes; F.7: CIFAR-10 for CINIC-10 | our sets have few classes, and the target's own kind is used throughout | not offered |
 # | Figure 7.4, Tables F.1 to F.4, F.10 and F.11: ImageNet, ImageNet-22k, GCC-15M; UniCL, MoCo v3 | days on several cards; numbers of Table F.2 are quoted above | not offered |
-# | Tables 7.2 and F.6 to F.8: CLIP, MoCo v3, SimCSE with adapters | foundation models; the adapters above stand for them. Of the printed cells two contradict "consistently": CLIP on ImageNet with 20 % of labels (81.56 for FT with ten views, 81.28 for Ours), MoCo v3 on CIFAR-10 with 1 % (90.82, 90.73) | not offered |
+# | Tables 7.2 and F.6 to F.8: CLIP, MoCo v3, SimCSE with adapters | foundation models; the adapters above stand for them. With equal numbers of views FT is ahead of Ours in three printed cells: CLIP on ImageNet with 20 % of labels and ten views (81.56, 81.28), MoCo v3 on CIFAR-10 with 1 % and ten (90.82, 90.73) and with all and a hundred (97.01, 96.86) | not offered |
 # | Figure F.8: t-SNE of features after LP, FT and CR | a picture of what the accuracies say | not offered |
 #
 # `mvnb run 13 --preset paper` also runs the linear model with more runs and steps.
@@ -1955,7 +2077,7 @@ ledger.show()
 # ```{solution} ex-13-run
 # :class: dropdown
 #
-# `mvnb run 13 -p features=128 -p hidden=256`. If the number of outputs were what limits these networks, the loss on the target would shrink. Compare `-p temperature=0.1`, where it nearly goes, and with it the claims on the loss of the target and of all sets: what limits them is how far pretraining spreads embeddings, not for how many there is room.
+# `mvnb run 13 -p features=128 -p hidden=256`. If the number of outputs were what limits these networks, the loss on the target would shrink. With seed 0 it goes from 7 to 6 points at 50 labels, no verdict about pictures changes, and with 300 labels or more an *untrained* network of this width is ahead of every pretrained one. Compare `-p temperature=0.1`, where SimCLR's loss nearly goes, and with it the claims on the loss of the target and of all sets: what limits them is how pretraining spreads embeddings, not for how many there is room.
 # ```
 
 # %% [markdown]

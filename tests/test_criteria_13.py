@@ -152,8 +152,12 @@ def test_bound_criterion_fails_for_unweighted_features():
 
 
 def test_floor_is_for_those_who_do_not_see(points):
-    floor = theory.blind_error(0.5)
-    assert math.sqrt(2 / math.pi) * shortest(points, 0.1, 18).sqrt().mean() < floor
+    function, floor = CHAPTER["unseen_error"], theory.blind_error(0.5)
+    z_long = torch.randn(300, 160, S + Q, generator=gen(8)).double()
+    function.__globals__.update(points, z_long=z_long, clean=torch.einsum("rmj,rj->rm", z_long, points["u"]))
+    assert abs(function(160) / floor - 1) <= 0.08
+    assert not abs(function(15) / floor - 1) <= 0.08  # few labels
+    assert not abs(math.sqrt(2 / math.pi) * shortest(points, 0.1, 18).sqrt().mean() / floor - 1) <= 0.08  # all is seen
 
 
 def test_regularisation_of_little_strength_leaves_a_gap(points):
@@ -164,6 +168,12 @@ def test_regularisation_of_little_strength_leaves_a_gap(points):
     for gamma, closed in ((2.5, True), (0.5, False)):
         after = theory.regularised_private(10, S, gamma).item() ** 2
         assert ((error(0.1) - error(after)) / gap >= 0.9) == closed
+
+
+def test_returned_weight_fails_without_descent_and_for_another_radius():
+    formula = theory.regularised_private(10, S, np.array([0.25, 0.5, 2.5]))
+    assert not np.abs(10**-0.5 - formula).max() <= 0.01
+    assert not np.abs(theory.regularised_private(10, S, 0.25) - formula[1]) <= 0.01
 
 
 def test_cka_formula_fails_for_other_weights():

@@ -76,6 +76,40 @@ def test_the_mean_alone_is_outside_the_class():
     assert torch.einsum("aik,i->ak", phi, torch.tensor([0.5, 0.5])).norm() == 0
 
 
+def test_one_dimension_is_a_split():
+    """The loss of +-B is that of the probability p of one side; best at 1/2, whichever values make it up."""
+    chance, sign = random_world()[0], torch.tensor([1.0, -1.0, 1.0, 1.0, -1.0], dtype=torch.float64)
+    one, length = torch.ones(1, dtype=torch.float64), 1.3
+    p = chance[sign > 0].sum()
+    gain = theory.logistic(torch.zeros(())) - theory.logistic(torch.tensor(2 * length**2, dtype=torch.float64))
+    expected = math.log(2) - 2 * p * (1 - p) * gain
+    found = theory.contrastive_loss(length * sign[:, None, None], chance, one)
+    assert abs(found - expected) < 1e-7
+
+
+def test_square_and_simplex():
+    """Exclusive-or and separable squares have one loss; in three dimensions the simplex has less, and descent no less."""
+    quarter, one = torch.full((4,), 0.25, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    corners = torch.tensor([[-1.0, 0], [0, 1], [0, -1], [1, 0]], dtype=torch.float64)
+    square = theory.contrastive_loss(corners[:, None], quarter, one)
+    swapped = theory.contrastive_loss(corners[[0, 3, 2, 1], None], quarter, one)
+    closed = (math.log(2) + 2 * math.log1p(math.exp(-1)) + math.log1p(math.exp(-2))) / 4
+    assert math.isclose(square, swapped, rel_tol=1e-14) and math.isclose(square, closed, rel_tol=1e-12)
+    simplex = 0.25 * math.log(2) + 0.75 * math.log1p(math.exp(-4 / 3))
+    found = {}
+    for k in (2, 3):
+        v = torch.randn(20, 4, 1, k, generator=gen(k), dtype=torch.float64).requires_grad_()
+        adam = torch.optim.Adam([v], lr=0.05)
+        for _ in range(400):
+            adam.zero_grad()
+            losses = theory.contrastive_loss(torch.nn.functional.normalize(v, dim=-1), quarter, one)
+            losses.sum().backward()
+            adam.step()
+        found[k] = losses.detach()
+    assert (found[2] > closed - 1e-9).all() and abs(found[2].median() - closed) < 1e-4
+    assert (found[3] > simplex - 1e-9).all() and (found[3] - simplex).abs().max() < 1e-3
+
+
 # --- Projections ---
 
 
@@ -252,6 +286,34 @@ def test_regularisation_moves_by_gamma_and_is_optimal():
     ]
     best = min(tries, key=lambda r: r.fun)
     assert np.abs(best.x - np.append(np.ones(s), np.full(s, after))).max() < 1e-3
+
+
+def test_regularisation_is_optimal_among_all_matrices():
+    """Proposition F.9 without assuming a diagonal: for exp(-t) the loss is det(I + 2 G)^(-1/2) over the task's columns."""
+    s, n_tasks, gamma = 2, 4, 0.5
+    after = theory.regularised_private(n_tasks, s, gamma)
+    q = torch.linalg.qr(torch.randn(3 * s, 3 * s, generator=gen(1), dtype=torch.float64))[0]
+    begin = q * torch.tensor([1.0] * s + [n_tasks**-0.5] * (2 * s), dtype=torch.float64)  # S, P_t, P of another task
+
+    def loss(w):
+        own = w[..., : 2 * s]
+        return torch.linalg.det(torch.eye(2 * s, dtype=torch.float64) + 2 * own.mT @ own) ** -0.5
+
+    def admissible(w):
+        u, sizes, v = torch.linalg.svd(w, full_matrices=False)
+        gap = (u * sizes.clamp(max=1)[..., None, :]) @ v - begin
+        return begin + gap * (gamma / gap.norm(dim=(-2, -1), keepdim=True)).clamp(max=1)
+
+    closed = (3**-s * (1 + 2 * after**2) ** -s) ** 0.5
+    w = admissible(begin + 0.3 * torch.randn(30, 3 * s, 3 * s, generator=gen(2), dtype=torch.float64))
+    assert (loss(w) >= closed - 1e-12).all()
+    for _ in range(3000):
+        w = w.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(loss(w).sum(), w)
+        w = admissible(w.detach() - 0.3 * slope)
+    assert (loss(w) >= closed - 1e-12).all() and (loss(w).min() - closed) < 1e-6
+    best = w[loss(w).argmin(), :, : 2 * s]
+    assert (torch.linalg.svdvals(best)[s:] - after).abs().max() < 1e-2
 
 
 def test_cka_of_representations_is_the_cosine_of_weights():
