@@ -20,7 +20,7 @@
 # Ask a language model about one sentence of a very long text, and long before its last layer the attention of the last token already points at that sentence. So run the first layers only, keep the $k$ tokens that they point at, and let the whole model read these from the beginning: *GemFilter*. It saves more than half of the work on the prompt, and it can answer where the model that has read everything fails, because finding a token is easier than reading it among thousands of others.
 #
 # ```{glue:figure} 15-opening
-# :alt: Left, share of right values against the length of the prompt for four methods on a small trained model. At the longest trained length all but H2O are at 1; at six times that length GemFilter is still above 0.9 and the others are at 0.8 or below. Right, share of the needle among the selected tokens by layer of a language model, three lengths; all curves are highest at layer 22 of 30, and much lower in the first half.
+# :alt: Left, share of right values against the length of the prompt for four methods on a small trained model. At the longest trained length all but H2O are at 1; at ten times that length GemFilter is still above 0.9 and the others are at 0.85 or below. Right, share of the needle among the selected tokens by layer of a language model, three lengths; all curves are highest at layer 22 of 30, and much lower in the first half.
 # :name: fig-15-opening
 #
 # Left: a small model that was trained to look up values, on prompts longer than it was trained on. Right: SmolLM2, a language model of 135 million parameters: how much of a hidden sentence is among the 160 tokens that each layer would select (dotted: at random), kept from a longer run.
@@ -30,15 +30,15 @@
 
 # %% tags=["parameters"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
-replicas = 2  # independent small models (2 or more)
+replicas = 3  # independent small models (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"; closed forms stay on the CPU
-steps = 500  # training steps of a small model
+steps = 120  # training steps of a small model
 batch = 32  # sequences a step
 step_size = 4e-3  # AdamW's learning rate, warmed up for 25 steps (above 0)
 train_length = 48  # longest haystack in training, tokens (32 or more, in fours)
-test_lengths = [48, 96, 288]  # haystacks in tests: train_length first, ascending
+test_lengths = [48, 144, 480]  # haystacks in tests: train_length first, ascending
 depths = [0.0, 0.25, 0.5, 0.75, 1.0]  # of the needle: 0 beginning, 1 end
-test_prompts = 12  # prompts a length and depth (2 or more)
+test_prompts = 10  # prompts a length and depth (2 or more)
 check_draws = 4000  # draws behind simulated odds of finding (500 or more)
 language_model = "smollm2-135m-instruct"  # or a folder, a GGUF file; "" skips
 llm_frame = ["<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"]  # its chat
@@ -205,7 +205,7 @@ ledger.record(
 )
 
 # %% [markdown]
-# **Tokens.** To train a model here, we need a world in which retrieval can be learned within seconds. Its haystack has $n$ tokens of noise (8 kinds). Four slots hold needles `MARK key v1 v2`, with 16 kinds of keys, all different, and 16 of values. The prompt ends with `QUERY key`, and the answer is the two values behind that key.
+# **Tokens.** To train a model here, we need a world in which retrieval can be learned within seconds. Its haystack has $n$ tokens of noise (8 kinds). Four slots hold needles `MARK key v1 v2`, with 16 kinds of keys and 16 of values, all different in one prompt. The prompt ends with `QUERY key`, and the answer is the two values behind that key.
 
 # %%
 NOISE, KEYS, VALUES = 8, 16, 16
@@ -222,7 +222,8 @@ def haystack(n, size, g, depth=None):
         slots = torch.where(slots == wanted, slots[:, :1], slots)
         slots[:, 0] = wanted
     keys = torch.rand(size, KEYS, generator=g).argsort(1)[:, :NEEDLES] + NOISE
-    values = torch.randint(VALUES, (size, NEEDLES, 2), generator=g) + NOISE + KEYS
+    values = torch.rand(size, VALUES, generator=g).argsort(1) + NOISE + KEYS
+    values = values[:, : 2 * NEEDLES].view(size, NEEDLES, 2)
     marks = torch.full((size, NEEDLES, 1), MARK)
     needles = torch.cat([marks, keys[..., None], values], 2)
     places = 4 * slots[..., None] + torch.arange(4)
@@ -341,36 +342,31 @@ ledger.record(
 # %% [markdown]
 # Only the second layer finds. And the average over neighbours is not there to remove noise: it takes along the value behind the token that the head points at.
 #
-# **The model that is trained** is `transformers`' own Llama {cite}`grattafiori2024llama` with two layers, two heads and width 64, so that every method above runs on it as on a large one. One thing is added. Copying a predecessor takes training many steps to discover; a causal convolution $x_t\leftarrow x_t+C_1x_{t-1}+C_2x_{t-2}$ before layer 1 makes it a matter of seconds, and it decides where retrieval is possible: in layer 1, and not before. (With a third layer, training puts it into layer 1 or into layer 2, depending on the seed.)
+# **The model that is trained** is `transformers`' own Llama {cite}`grattafiori2024llama` with two layers, two heads and width 64, so that every method above runs on it as on a large one. One thing is changed. That a token carries its predecessor takes training many steps to discover, and many runs never do; so in layer 1 each token has the *key of the token before it* (the smeared keys of {cite}`olsson2022context`, without the mixing), and the matrix of the keys begins equal to that of the queries. Then retrieval is a matter of dozens of steps, and it is decided where it is possible: in layer 1, and not before.
 
 
 # %%
 def small_llama(g):
-    """A Llama of two layers with a causal convolution before layer 1."""
+    """A Llama of two layers; in layer 1 a token has the key of its predecessor."""
     sizes = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2}
     sizes |= dict.fromkeys(["bos_token_id", "eos_token_id", "pad_token_id"])
     config = LlamaConfig(vocab_size=VOCABULARY, num_hidden_layers=2, **sizes)
     model = LlamaForCausalLM(config).eval()
-    shifted = model.model.layers[1]
-    shifted.mix = torch.nn.Parameter(torch.empty(2, 64, 64))
-    last = {}  # the two places before the next one
-
-    def convolve(layer, args, kwargs):
-        x = args[0]  # (batch, place, width)
-        one_more = x.shape[1] == 1
-        before = last["x"] if one_more else x.new_zeros(len(x), 2, x.shape[2])
-        whole = torch.cat([before, x], 1)
-        last["x"] = whole[:, -2:].detach()
-        x = x + whole[:, 1:-1] @ layer.mix[0].T + whole[:, :-2] @ layer.mix[1].T
-        return (x, *args[1:]), kwargs
-
-    shifted.register_forward_pre_hook(convolve, with_kwargs=True)
     for name, weight in model.named_parameters():  # branches start small beside tokens
         if weight.dim() > 1:
             scale = 0.1 if "o_proj" in name or "down_proj" in name else 1.0
-            scale = 0.7 if name.endswith("mix") else scale
             std = 1.0 if "embed" in name else scale * weight.shape[-1] ** -0.5
             weight.data = std * torch.randn(weight.shape, generator=g)
+    attention, last = model.model.layers[1].self_attn, {}
+    attention.k_proj.weight.data = attention.q_proj.weight.data.clone()
+
+    def of_predecessor(layer, args, keys):
+        one_more = keys.shape[1] == 1  # (batch, place, width)
+        before = last["key"] if one_more else torch.zeros_like(keys[:, :1])
+        last["key"] = keys[:, -1:].detach()
+        return torch.cat([before, keys[:, :-1]], 1)
+
+    attention.k_proj.register_forward_hook(of_predecessor)
     return model
 
 
@@ -384,7 +380,7 @@ def retrieval_loss(model, tokens):
 
 
 # %% [markdown]
-# Two choices make it learn within hundreds of steps: embeddings of size one, and branches that begin at a tenth of theirs, so that the convolution meets tokens and not the noise of an untrained layer. In the first two thirds of the steps the haystack has 16 tokens, all of them needles; in the rest 16 to `train_length`, with a learning rate that falls to zero.
+# Embeddings have size one, and branches begin at a tenth of theirs, so that layer 1 meets tokens and not the noise of an untrained layer 0. In the first two thirds of the steps the haystack has 16 tokens, all of them needles; in the rest 16 to `train_length`, with a learning rate that falls to zero.
 
 
 # %%
@@ -663,7 +659,7 @@ ledger.record(
 #
 # ### A small model, on prompts longer than it knows
 #
-# *What the paper did.* Needles at depths from 0 to 100 % in prompts of up to 60,000 and 120,000 tokens, with $k=1024$: GemFilter far above All KV and SnapKV (its Figure 9.4). *What is done here.* The same grid for the trained models, with $k=n/8$ but at least 16. The filter layer is 1, the first that can find. Two options of the package are used: the question is always kept, and scores are summed after the softmax; what they are worth is measured below.
+# *What the paper did.* Needles at depths from 0 to 100 % in prompts of up to 60,000 and 120,000 tokens, with $k=1024$: GemFilter far above All KV and SnapKV (its Figure 9.4). *What is done here.* The same grid for the trained models, with $k=n/8$ but at least 16. The filter layer is 1, the first that can find. Two options of the package are used: the question is always kept, and scores are summed after the softmax; what they are worth is measured below, on prompts of the second length.
 #
 # *Prediction.* By {prf:ref}`thm-15-find`, the longer the prompt the worse All KV reads; finding fails later. The methods that evict from a cache keep the needle, but at its distance.
 
@@ -720,7 +716,7 @@ small = {n: [] for n in test_lengths}  # by length and replica: answers by metho
 views = {n: [] for n in test_lengths}
 for r, model in enumerate(models):
     for n in test_lengths:
-        found, tokens, places = answers_of(model, n, stream(200 + r), n == train_length)
+        found, tokens, places = answers_of(model, n, stream(200 + r), n == test_lengths[1])
         small[n].append(found)
         views[n].append(layer_view(model, tokens, places))
 distance = np.array([[one[0].double().mean(1) for one in views[n]] for n in views])
@@ -780,7 +776,7 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-first, far = test_lengths[0], test_lengths[-1]
+first, beyond, far = *test_lengths[:2], test_lengths[-1]
 
 
 def series(n, name):
@@ -801,8 +797,8 @@ ledger.record(
     measured=near_claim[0],
     uncertainty=near_claim[1],
     unit="values right, minus All KV, at the trained length",
-    holds=near_claim[0] - near_claim[1] >= -0.1,
-    criterion=">= -0.1 at the lower end of the 95 % interval",
+    holds=near_claim[0] - near_claim[1] >= -0.05,
+    criterion=">= -0.05 at the lower end of the 95 % interval",
 )
 ledger.record(
     "better-beyond-known-lengths",
@@ -868,9 +864,9 @@ ledger.record(
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.2), width_ratios=(1.5, 1))
 names = {1: "GemFilter as above"} | {name: name for name in ABLATIONS}
-pairs = [stats.mean_interval(series(first, key)) for key in names]
+pairs = [stats.mean_interval(series(beyond, key)) for key in names]
 figures.intervals(axes[0], list(names.values()), *zip(*pairs), horizontal=True)
-axes[0].set(xlim=(0, 1.05), xlabel=f"values right, $n={first}$")
+axes[0].set(xlim=(0, 1.05), xlabel=f"values right, $n={beyond}$")
 axes[0].invert_yaxis()
 weight = {n: pooled([one[1][1] for one in views[n]]) for n in test_lengths}
 whole = {n: pooled([one[2][1] for one in views[n]]) for n in test_lengths}
@@ -887,15 +883,15 @@ plain_ticks(axes[1])
 figures.show(
     fig,
     title="The last row, its neighbours and the question are all needed",
-    alt="Left: share of right values at the trained length for GemFilter and five "
+    alt="Left: share of right values at the second length for GemFilter and five "
     "variants; GemFilter is near 1, without softmax lower, without pooling, without "
-    "the question and with the middle row about 0.2. Right: over the length the "
+    "the question and with either other row at most 0.3. Right: over the length the "
     "softmax weight on the needle falls while the share of needles selected whole "
     "stays near 1.",
 )
 
 # %% tags=["remove-cell"]
-rows_gap = [compare(first, 1, name) for name in ("middle row", "largest row")]
+rows_gap = [compare(beyond, 1, name) for name in ("middle row", "largest row")]
 worst_row = min(rows_gap, key=lambda pair: pair[0])
 ledger.record(
     "last-row-is-needed",
@@ -905,7 +901,7 @@ ledger.record(
     measured=worst_row[0],
     uncertainty=worst_row[1],
     paper="0.838 against 0.198 and 0.125",
-    unit="values right, minus the better of the two rows",
+    unit="values right, minus the better of the two rows, second length",
     holds=worst_row[0] - worst_row[1] >= 0.2,
     criterion=">= 0.2 at the lower end of the 95 % interval",
 )
@@ -914,7 +910,7 @@ ledger.record(
 # %% tags=["remove-cell"]
 def part_claim(claim, name, source, says, limit, needed, reason=""):
     """A row on what a change costs; `needed`: at least the limit, else at most."""
-    gap = compare(first, 1, name)
+    gap = compare(beyond, 1, name)
     low, high = gap[0] - gap[1], gap[0] + gap[1]
     ledger.record(
         claim,
@@ -923,7 +919,7 @@ def part_claim(claim, name, source, says, limit, needed, reason=""):
         kind="stand-in",
         measured=gap[0],
         uncertainty=gap[1],
-        unit=f"values right, minus those with {name}",
+        unit=f"values right, minus those with {name}, second length",
         holds=low >= limit if needed else high <= limit,
         criterion=f"{'>=' if needed else '<='} {limit} with its 95 % interval",
         reason=reason,
@@ -947,8 +943,8 @@ ledger.record(
     kind="stand-in",
     measured=still_found - lost_weight,
     unit="share found minus weight on the needle, longest over trained length",
-    holds=still_found - lost_weight > 0,
-    criterion="> 0",
+    holds=still_found - lost_weight >= 0.1,
+    criterion=">= 0.1",
 )
 
 # %% [markdown]
@@ -1067,7 +1063,7 @@ if lm:
         path.write_text(json.dumps(kept) + "\n")
 
 # %% [markdown]
-# This is what the model reads the second time, in one of the prompts: selected tokens are bold, the others faint. Since one set of tokens serves all layers, one can look at it before the answer is written, which the paper counts among the advantages.
+# This is what the model reads the second time, in the prompt of which most of the needle was selected and in the one of which least was: selected tokens are bold, the others faint. Since one set of tokens serves all layers, one can look at it before the answer is written, which the paper counts among the advantages.
 
 
 # %%
@@ -1084,17 +1080,22 @@ def highlight(lm, tokens, kept):
 
 
 if lm:
-    middle = len(prompts) // 2
-    display(highlight(lm, prompts[middle].tokens, places[filter_layer, middle]))
+    needle_kept, scored = (live[length][x] for x in ("share", "scores"))
+    by_share = needle_kept[filter_layer].argsort()
+    best_read = int(by_share[-1])
+    for i in by_share[[-1, 0]].tolist():
+        share, score = needle_kept[filter_layer, i], scored[str(filter_layer)][i]
+        print(f"{share:.0%} of the needle selected, score of the answer {score:.2f}:")
+        display(highlight(lm, prompts[i].tokens, places[filter_layer, i]))
 
 # %% tags=["hide-input"]
 if lm:
-    one = prompts[middle]
+    one = prompts[best_read]
     tokens = one.tokens[None].to(device)
     evicted = token_selection.snap_kv(lm.model, tokens, 1, llm_k).kept[:, 0].cpu()
     fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.2), sharex=True, sharey=True)
     for ax, kept, name in (
-        (axes[0], places[:, middle, None].cpu(), "GemFilter: one set a layer"),
+        (axes[0], places[:, best_read, None].cpu(), "GemFilter: one set a layer"),
         (axes[1], evicted, "SnapKV: one set a key head"),
     ):
         for head in kept.unbind(1):  # (layer, k)
@@ -1416,7 +1417,7 @@ ledger.record(
 # (15-held-up)=
 # ## What held up
 #
-# Limits were set on small models with seeds from 1000 on and on pilots of the language model with other prose, before the runs that judge. Small models were first trained for 340 steps; of the eight models of four judged seeds one had then not learned to retrieve, so that training is longer now; the lower limit of `as-good-at-known-lengths`, which one more seed nearly missed, went from -0.05 to -0.1, that of `found-where-it-is-read-less`, which a seed met by a hundredth, from 0.1 to 0; the others are as they were. Two limits on the kept run were lowered to 0.1 after it (the layers that find, and their answers; they were 0.2 and 0.15): both verdicts were the same before, with less margin than a second run should have. (The cells that record the claims are left out of the page; they are in the notebook.)
+# Limits were set on small models with seeds from 1000 on and on pilots of the language model with other prose, before the runs that judge. An earlier small model had a learned convolution in place of the shifted keys, and two of six such models did not learn to retrieve; shift and lengths were then chosen on the same pilot seeds, and the limits stayed. Two limits on the kept run were lowered to 0.1 after it (the layers that find, and their answers; they were 0.2 and 0.15): both verdicts were the same before, with less margin than a second run should have. (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -1437,7 +1438,7 @@ later.show()
 #
 # **Left out by the paper, needed by small models.** With two heads, sums of raw products select badly, and the question must be kept by force. Both are options here; the paper's choice is the default of the package, and SmolLM2 with nine heads needs neither.
 #
-# **Only a stand-in.** A Transformer of two layers with a convolution that decides where retrieval begins; and one language model in four bits, with 27 prompts.
+# **Only a stand-in.** A Transformer of two layers, whose shifted keys decide where retrieval begins; and one language model in four bits, with 27 prompts.
 
 # %% [markdown]
 # (15-not-run)=
@@ -1450,7 +1451,7 @@ later.show()
 # | MInference and LLMLingua | other methods, of which the thesis reports numbers only | not offered |
 # | Time and memory on a GPU (Figures 9.3 and 9.6) | no such GPU; counted, and timed on a small random network | not offered |
 # | The kept run of the language model, `results/15_llm.json` | 15 minutes of a processor core | `mvnb run 15 --preset longer -p keep=llm` |
-# | Prompts of eight times the trained length | half a minute more | `mvnb run 15 -p test_lengths='[48,96,384]' -p language_model=''` |
+# | Prompts of twenty times the trained length | minutes more | `mvnb run 15 -p test_lengths='[48,144,960]' -p language_model=''` |
 
 # %% [markdown]
 # (15-try)=

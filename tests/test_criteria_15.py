@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("transformers")
-
 from chapter_source import functions_of
 
 from mvnb.data import needle
@@ -75,20 +73,17 @@ def test_only_the_second_layer_by_hand_finds_and_only_with_neighbours(page_with_
 # --- The small model ---
 
 
-def test_the_convolution_is_the_stated_one_and_goes_on_with_a_cache(page_with_globals):
+def test_keys_are_those_of_the_token_before_and_go_on_with_a_cache(page_with_globals):
     model = page_with_globals["small_llama"](g())
     tokens, *_ = page_with_globals["prompts_at"](32, 3, 0.5, g())
-    seen = {}
-    layer = model.model.layers[1]
-    model.model.layers[0].register_forward_hook(lambda m, a, out: seen.update(before=out))
-    layer.register_forward_pre_hook(lambda m, a: seen.update(after=a[0]))  # after the page's own
+    attention, seen = model.model.layers[1].self_attn, {}
+    attention.k_proj.register_forward_hook(lambda m, args, out: seen.update(x=args[0], keys=out))  # after the page's own
+    assert torch.equal(attention.k_proj.weight, attention.q_proj.weight)
     with torch.inference_mode():
         model(tokens)
-        x = seen["before"][0] if isinstance(seen["before"], tuple) else seen["before"]
-        wanted = x.clone()
-        wanted[:, 1:] += x[:, :-1] @ layer.mix[0].T
-        wanted[:, 2:] += x[:, :-2] @ layer.mix[1].T
-        assert torch.allclose(seen["after"], wanted, atol=1e-5)
+        own = seen["x"] @ attention.k_proj.weight.T
+        assert torch.allclose(seen["keys"][:, 1:], own[:, :-1], atol=1e-5)
+        assert not seen["keys"][:, 0].any()
         said, whole = ts.all_kv(model, tokens, 5).tokens, tokens
         for _ in range(5):
             whole = torch.cat([whole, model(whole).logits[:, -1:].argmax(-1)], 1)

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+import transformers
 
 from mvnb.models import language
 
-transformers = pytest.importorskip("transformers")
 TOKENS = [*"abcdefghij ", "ab", "<end>"]
 SIZE = {"vocab_size": len(TOKENS), "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
 SIZE |= {"num_attention_heads": 4, "num_key_value_heads": 2, "bos_token_id": 12, "eos_token_id": 12, "pad_token_id": 12}

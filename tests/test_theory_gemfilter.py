@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 import torch
+import transformers
 from torch.utils.flop_counter import FlopCounterMode
 
+from mvnb.models import token_selection as ts
 from mvnb.theory import gemfilter as theory
-
-transformers = pytest.importorskip("transformers")
-
-from mvnb.models import token_selection as ts  # noqa: E402
 
 
 def noise(n, draws, sigma, seed=0):

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
+import transformers
 
-transformers = pytest.importorskip("transformers")
-
-from mvnb.models import token_selection as ts  # noqa: E402
+from mvnb.models import token_selection as ts
 
 KINDS = ("Llama", "Mistral", "Qwen2", "Phi3")
 SIZE = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
