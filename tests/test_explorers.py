@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import http.server
+import math
 import os
 import random
 import re
@@ -15,9 +16,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from scipy import special
 
 from mvnb import figures
-from mvnb.theory import gemfilter
+from mvnb.theory import gemfilter, icl
+from mvnb.theory import local_signal_adaptivity as local
+from mvnb.theory import looped_transformers as looped
+from mvnb.theory import midpoint_mixup as midpoint
+from mvnb.theory import nuclear_norm as nuclear
 
 STATIC = Path(__file__).resolve().parents[1] / "book" / "_static"
 NAMES = sorted(path.stem for path in (STATIC / "explorers").glob("*.js"))
@@ -39,7 +46,108 @@ def find_and_read(n, share, margin, seen):
     }
 
 
-EXPECTED = {"15-find-and-read": (find_and_read, {"margins", "lengths"})}
+def schedules(loops, ratio, dim, seen):
+    low, high = looped.edges(1, 1 / ratio)
+    kappa, t = high / low, np.arange(41)
+    spectrum = torch.tensor(seen["spectrum"], dtype=torch.float64)
+    steps = {"constant": 1 / high, "middle": 2 / (low + high)}
+    steps = {name: torch.tensor([eta], dtype=torch.float64).expand(loops) for name, eta in steps.items()}
+    steps["chebyshev"] = looped.chebyshev_steps(low, high, loops)
+    along = {name: looped.residuals(spectrum, eta)[-1].numpy() for name, eta in steps.items()}
+    along["memory"] = looped.momentum_residuals(spectrum, 1.0, 1 / ratio, loops)[-1].numpy()
+    ends = torch.tensor([low, high], dtype=torch.float64)  # where memory is worst
+    worst = {
+        "printed": np.exp(-t / (2 * kappa)),
+        "constant": np.exp(np.log(0.5) * t / looped.constant_loops(kappa, 0.5)),
+        "middle": looped.residuals(ends, steps["middle"].new_tensor([2 / (low + high)]).expand(40))[:, 0].numpy(),
+        "chebyshev": looped.chebyshev_error(kappa, t),
+        "memory": looped.momentum_residuals(ends, 1.0, 1 / ratio, 40).abs().amax(1).numpy(),
+        "earlier": looped.earlier_bound(t[1:], dim, ratio * dim),
+    }
+    return {
+        "low": low,
+        "high": high,
+        "kappa": kappa,
+        "worst": worst,
+        "along": along,
+        "asked": looped.earlier_examples(loops, dim),
+    }
+
+
+def threshold(ratio, tilt, k, level, seen):
+    def accuracy(r, n):
+        return local.accuracy(1.0, -r, n, level * local.noise_scale(n), tilt)
+
+    scale = level * local.noise_scale(k) * np.hypot(1, tilt)
+    sizes = np.array(seen["sizes"])
+    return {
+        "exact": [accuracy(r, k) for r in seen["ratios"]],
+        "gaussian": local.normal_accuracy(np.array(seen["ratios"]), k, scale),
+        "across": [accuracy(ratio, n) for n in seen["sizes"]],
+        "linear": [local.linear_accuracy(n, level * local.noise_scale(n) * np.hypot(1, tilt)) for n in sizes],
+        "survivors": 2 * k * special.ndtr(-ratio / scale),
+    }
+
+
+def rank(reach, context, noise, flip, seen):
+    spectrum, weights = np.linspace(1, 0.8, 20), np.exp(-np.arange(20) / reach)
+    setting = {"n_context": context, "flip": flip}
+    missed, inputs = icl.risk_terms(spectrum, weights, icl.pass_through(spectrum, 1e5, np.arange(21)), noise=0.0, **setting)
+    risk = icl.risk(spectrum, weights, 1e5, np.arange(21), noise=noise, **setting)
+    return {
+        "missed": missed.sum(-1),
+        "inputs": inputs.sum(-1),
+        "labels": risk - (missed + inputs).sum(-1),
+        "risk": risk,
+        "gain": icl.direction_gain(spectrum, weights, 1e5, noise=noise, **setting),
+    }
+
+
+def race(lead, alpha, strength, seen):
+    def escape(start, push, level):
+        return midpoint.escape_time(start, push, 10, alpha, 1.0, level)
+
+    unit, starts, pushes = escape(1.0, 1.0, np.inf), np.array([1 + lead, 1.0]), np.array([1.0, strength])
+    times = escape(starts, pushes, np.inf)
+    winner = midpoint.predicted_winner(pushes, starts, alpha)
+    scores = pushes ** (1 / (alpha - 2)) * starts
+    margin = scores[winner] / scores[1 - winner] - 1
+    clock = times[winner] * np.array(seen["way"])
+    # a path is right if the time it takes to each of its values is the time at which it has it
+    for name, start, push in zip(("first", "second"), starts, pushes):
+        taken = [float(escape(start, push, level)) for level in seen[name]]
+        np.testing.assert_allclose(taken, clock, rtol=1e-6, atol=1e-6 * times[winner])
+    return {
+        "times": times / unit,
+        "winner": winner,
+        "margin": margin,
+        "grown": midpoint.race_bound(margin, alpha),
+        "curve": midpoint.race_bound(np.array(seen["margins"]), alpha),
+    }
+
+
+def transition(size, gamma, r, factor, seen):
+    def accuracy(x, g, sign):
+        group = nuclear.GroupPopulation(r, max(1, math.floor(r * (x - 1) + 0.5)), g)
+        return group.accuracy(factor / (2 * g), sign * g)
+
+    return {
+        "ratio": factor / (2 * gamma),
+        "star": nuclear.transition(r, gamma),
+        "here": [accuracy(x, gamma, 1) for x in seen["sizes"]],
+        "elsewhere": [accuracy(x, gamma, -1) for x in seen["sizes"]],
+        "map": [[accuracy(x, g, -1) for g in seen["gammas"]] for x in seen["rows"]],
+    }
+
+
+EXPECTED = {
+    "01-race": (race, {"way", "margins", "first", "second"}),
+    "05-threshold": (threshold, {"ratios", "sizes"}),
+    "11-rank": (rank, set()),
+    "12-transition": (transition, {"sizes", "gammas", "rows"}),
+    "14-schedules": (schedules, {"spectrum"}),
+    "15-find-and-read": (find_and_read, {"margins", "lengths"}),
+}
 
 # -- the page ------------------------------------------------------------------------------------------------------
 
@@ -115,7 +223,10 @@ def test_numbers_are_those_of_the_package(explorer):
         expected = reference(**values, seen=seen)
         assert set(seen) == set(expected) | grids
         for key, value in expected.items():
-            np.testing.assert_allclose(seen[key], value, rtol=1e-6, atol=1e-9, err_msg=f"{key} at {values}")
+            parts = value.items() if isinstance(value, dict) else [(None, value)]
+            for part, numbers in parts:
+                found = np.array(seen[key][part] if part else seen[key], dtype=float)
+                np.testing.assert_allclose(found, numbers, rtol=1e-6, atol=1e-9, err_msg=f"{key} {part} at {values}")
 
 
 def test_picture_is_the_figure_at_its_defaults(explorer):

@@ -73,7 +73,7 @@
     if (ticks) return { place, ticks };
     const between = (first, step) => range(first, first + step * Math.floor((f(high) - first) / step + 1e-9), 1 +
       Math.floor((f(high) - first) / step + 1e-9));
-    if (log && span >= 1.5) {
+    if (log && span >= 2) {
       const step = Math.ceil(span / 5);
       return { place, ticks: between(Math.ceil(f(low) / step - 1e-9) * step, step).map((e) => 10 ** e) };
     }
@@ -93,7 +93,9 @@
 
   /** The place beside a mark where its label is least in the way: inside the plot, off other labels and lines. */
   const settle = (text, own, obstacles, taken) => {
-    const [width, height] = [6.2 * [...text].length, 13];
+    // About the width of Arial, so that the picture does not depend on the machine's fonts.
+    const letter = (c) => (/[mwMW%→]/.test(c) ? 9.8 : /[-iljtfrI.,:;|/() ]/.test(c) ? 3.9 : /[A-Z]/.test(c) ? 8.3 : 6.8);
+    const [width, height] = [[...text].reduce((sum, c) => sum + letter(c), 0), 13];
     let best = { cost: Infinity };
     own.forEach(([x, y], i) => {
       for (const [rank, [dx, dy]] of [[-1, -7], [0, -7], [-1, 15], [0, 15], [-0.5, -9], [-0.5, 17]].entries()) {
