@@ -716,7 +716,7 @@ task_error = ((single * theta).sum(-1) - 1).abs().max().item()
 away = (single - theta).norm(dim=-1).min().item()
 one_loop = []
 for d in (2, 8, 32):
-    x, theta = prompts(32, d, 4000, stream(22))
+    x, theta = prompts(32, d, 10 * replicas, stream(22))
     s = (x @ theta[..., None]).square().sum((1, 2)) / (32 + 2)
     one_loop.append(stats.mean_interval((s - 1).square().cpu(), 0.9999))
 print("n that the earlier bound needs at d = 4:")
