@@ -1,8 +1,8 @@
 """The scoreboard: every claim of every chapter, read from the committed notebooks when the site is built.
 
 ``{scoreboard}`` writes one table, each row linked to the row ``claim-<id>`` of the chapter's own ledger;
-``{scoreboard-totals}`` writes how many claims of each kind and of each chapter hold. The same rows lie in the site as
-``_static/claims.json``.
+``{scoreboard-totals}`` writes how many claims of each kind and of each chapter hold, ``{scoreboard-headline}`` how many
+in all. The same rows lie in the site as ``_static/claims.json``.
 """
 
 from __future__ import annotations
@@ -122,6 +122,16 @@ class Scoreboard(ScoreboardDirective):
         return [[chapter], [claim], *([nodes.Text(str(cell or "–"))] for cell in plain), note]
 
 
+class Headline(ScoreboardDirective):
+    """One sentence: how many claims there are and how many hold."""
+
+    def run(self):
+        found = self.rows()
+        held, judged = claims.counts([row for chapter in found.values() for row in chapter])
+        text = f"Of {judged} claims in {len(found)} papers {held} hold here and {judged - held} do not."
+        return [nodes.paragraph("", "", nodes.strong("", text), classes=["scoreboard-headline"])]
+
+
 class ClaimsFile(ScoreboardDirective):
     """A link to the file with all rows."""
 
@@ -147,6 +157,7 @@ def setup(app):
     app.add_directive("scoreboard", Scoreboard)
     app.add_directive("scoreboard-totals", Totals)
     app.add_directive("scoreboard-file", ClaimsFile)
+    app.add_directive("scoreboard-headline", Headline)
     app.connect("html-page-context", add_controls)
     app.connect("build-finished", write_claims)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,120 @@
+"""What makes the pages good to read, to link to and to run again.
+
+- pictures load when they come near and keep their place until then;
+- every theorem, exercise, claim and picture of a cell has a permalink, as headings and equations have by themselves;
+- a chapter can be downloaded as ``.py``, too;
+- where the site is built from a repository (``MVNB_REPOSITORY``, its address), chapters have launch buttons and a box with the
+  commands that run them again; where it has an address of its own (``MVNB_SITE``), it has a sitemap and absolute previews.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from html import escape
+from pathlib import Path
+from urllib.parse import urlsplit
+
+CHAPTER = re.compile(r"notebooks/(\d\d)_")
+PICTURE = re.compile(r'<img alt="([^"]*)" src="([^"]*)" style="width: (\d+)px; height: (\d+)px;" />')
+STATEMENT = re.compile(
+    r'(<div class="(?:proof|exercise) ?[\w ]*admonition" id="([^"]+)">\s*<p class="admonition-title">)(.*?)</p>', re.DOTALL
+)
+CLAIM = re.compile(r'(<tr id="(claim-[^"]+)"><th scope="row">)(.*?)</th>')
+OUTPUT = re.compile(r'<div class="cell_output docutils container">\s*(?:<[^>]*>\s*)*?<img [^>]*>')
+
+
+def permalink(target: str, what: str) -> str:
+    return f'<a class="headerlink" href="#{target}" title="Link to this {what}">#</a>'
+
+
+def dress(app, pagename, templatename, context, doctree):
+    """The page's HTML with permalinks, and pictures that wait for their turn."""
+    if not (body := context.get("body")):
+        return
+    body = STATEMENT.sub(lambda m: f"{m[1]}{m[3]}{permalink(m[2], 'statement') if m[2] != 'proof' else ''}</p>", body)
+    body = CLAIM.sub(lambda m: f"{m[1]}{m[3]}{permalink(m[2], 'claim')}</th>", body)
+    if CHAPTER.match(pagename):
+        body = number_pictures(body)
+    body = PICTURE.sub(r'<img alt="\1" src="\2" width="\3" height="\4" loading="lazy" decoding="async" />', body)
+    context["body"] = body
+
+
+def number_pictures(body: str) -> str:
+    """Pictures of cells, which have no captions, get the identifiers picture-1, picture-2 and so on."""
+    count = 0
+
+    def anchor(match):
+        nonlocal count
+        count += 1
+        name = f"picture-{count}"
+        return f'<div class="picture" id="{name}">{permalink(name, "picture")}</div>{match[0]}'
+
+    return OUTPUT.sub(anchor, body)
+
+
+# -- running again -------------------------------------------------------------------------------------------------
+
+
+def know_the_repository(app, config):
+    """Options of the theme that only make sense with an address."""
+    repository, site = os.environ.get("MVNB_REPOSITORY", "").rstrip("/"), os.environ.get("MVNB_SITE", "").rstrip("/")
+    for name, address in (("MVNB_REPOSITORY", repository), ("MVNB_SITE", site)):
+        if address and not (urlsplit(address).scheme in ("http", "https") and urlsplit(address).netloc):
+            raise ValueError(f"{name} must be a web address such as https://example.org/name, got {address!r}")
+    if repository:
+        config.html_theme_options |= {
+            "repository_url": repository,
+            "repository_branch": os.environ.get("MVNB_BRANCH", "main"),
+            "use_repository_button": True,
+            "use_issues_button": True,
+            "launch_buttons": {
+                "binderhub_url": "https://mybinder.org",
+                "colab_url": "https://colab.research.google.com",
+                "notebook_interface": "jupyterlab",
+            },
+        }
+    config.mvnb_repository = repository
+    if site:
+        config.html_baseurl = config.ogp_site_url = site + "/"
+        config.sitemap_url_scheme, config.sitemap_show_lastmod = "{link}", False
+        config.notfound_urls_prefix = urlsplit(site).path + "/"
+
+
+def offer_runs(app, pagename, templatename, context, doctree):
+    """A box below a chapter with the commands that run it again, and its source among the downloads."""
+    if not (match := CHAPTER.match(pagename)):
+        return
+    for group in context.get("header_buttons", []):
+        if group.get("label") == "download-buttons":
+            source = context["pathto"](f"_sources/{pagename}.py", 1)
+            button = {"type": "link", "url": source, "text": ".py", "icon": "fas fa-code"}
+            group["buttons"].insert(1, button | {"tooltip": "Download source as a script"})
+    if repository := app.config.mvnb_repository:
+        folder = repository.rpartition("/")[2].removesuffix(".git")
+        commands = f"git clone {repository} && cd {folder} && make .venv/.ready\n.venv/bin/mvnb run {match[1]} -p seed=1"
+        context["body"] += (
+            '<aside class="run-again" aria-label="Run this chapter again"><p><strong>Run this chapter again</strong>, with a '
+            f'parameter of your choice:</p><div class="highlight"><pre>{escape(commands)}</pre></div></aside>'
+        )
+
+
+def copy_sources(app, exc):
+    if exc is None and app.builder.format == "html":
+        for docname in app.env.found_docs:
+            if CHAPTER.match(docname):
+                target = Path(app.outdir, "_sources", f"{docname}.py")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(Path(app.srcdir, f"{docname}.py"), target)
+
+
+def setup(app):
+    app.add_config_value("mvnb_repository", "", "html", str)
+    if os.environ.get("MVNB_SITE"):
+        app.setup_extension("sphinx_sitemap")  # which warns when there is no address
+    app.connect("config-inited", know_the_repository, priority=100)
+    app.connect("html-page-context", dress, priority=900)
+    app.connect("html-page-context", offer_runs, priority=901)
+    app.connect("build-finished", copy_sources)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
