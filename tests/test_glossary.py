@@ -72,6 +72,20 @@ def test_text_is_kept():
     assert paragraph.astext() == before
 
 
+def test_words_are_read_from_the_comments_of_an_entry():
+    first, second = "Chance decides (chapter 1). More.", "Half of $x$, $x_1$."
+    entries = [
+        (nodes.paragraph("", first), nodes.comment("", "link: lottery, the  Lottery\nnot: lottery tickets")),
+        (nodes.paragraph("", second),),
+    ]
+    items = [nodes.definition_list_item("", nodes.term("", "T", ids=["t"]), nodes.definition("", *e)) for e in entries]
+    assert mvnb_glossary.entries(nodes.definition_list("", *items)) == {
+        "lottery": ("t", "Chance decides"),
+        "the lottery": ("t", "Chance decides"),
+        "lottery tickets": None,
+    }
+
+
 # -- on the site ---------------------------------------------------------------------------------------------------
 
 
@@ -96,6 +110,6 @@ def test_words_of_chapters_lead_to_their_entries(site):
         assert len(targets) >= 3 and len(targets) == len(set(targets)), (name, targets)
         for target, text in uses:
             word = " ".join(html.unescape(re.sub("<[^>]+>", "", text)).lower().replace("’", "'").split())
-            anchor = "term-" + re.sub(r"[^\w]+", "-", listed[word])
-            assert target == f"../book/glossary.html#{anchor}", (name, word, target)
+            entry, anchor = listed[word], target.removeprefix("../book/glossary.html#")
+            assert re.sub(r"\W", "", anchor) == re.sub(r"\W", "", f"term{entry}"), (name, word, target)
             assert anchor in site.pages["book/glossary.html"].ids

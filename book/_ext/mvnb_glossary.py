@@ -26,10 +26,10 @@ def entries(glossary) -> dict[str, tuple[str, str] | None]:
         prose = " ".join(next(item.findall(nodes.paragraph)).astext().split())
         first = re.match(r".*?(?=[.;:] |[.;:]?$| \()", prose)[0]
         plain = "" if re.search(r"[\\_^{}]", first) else first
-        for comment in item.findall(nodes.comment):
-            kind, _, listed = comment.astext().partition(":")
-            for word in listed.split(",") if kind in ("link", "not") else ():
-                found[" ".join(word.lower().split())] = (item[0]["ids"][0], plain) if kind == "link" else None
+        for line in (line for comment in item.findall(nodes.comment) for line in comment.astext().splitlines()):
+            kind, _, listed = line.partition(":")
+            for word in listed.split(",") if kind.strip() in ("link", "not") else ():
+                found[" ".join(word.lower().split())] = (item[0]["ids"][0], plain) if kind.strip() == "link" else None
     return found
 
 
