@@ -837,6 +837,12 @@ ledger.record(
 #
 # Since $\Lambda^{(0)}_{y,1}$ and $\Lambda^{(0)}_{y,2}$ are maxima of independent Gaussians, they lie within a factor $1+1/\log^2k$ of each other only with probability $O(1/\log k)$ {cite}`chernozhukov2015comparison`; that is the lottery.
 #
+# ```{explorer} 01-race
+# :alt: Left, two correlations over time until the winner escapes. Feature 1, with a head start of two percent, takes off steeply at the very end, when feature 2 has grown by less than half. Right, falling curves of the loser's growth over the winner's lead, the lower the larger the exponent.
+#
+# *Predictions:* with $\alpha=8$ and a head start of 2 % the loser has grown by less than half when the winner escapes, and with one of 0.1 % it has a little more than doubled; with $\alpha=3$ the same 0.1 % let it grow a thousandfold. And a feature of half the strength wins with $\alpha=8$ if its head start exceeds 12 %, since only the root $S_{y,\ell}^{1/(\alpha-2)}$ counts.
+# ```
+#
 # ```{prf:theorem} ERM learns one feature (Theorem 4.6)
 # :label: thm-01-erm
 #

@@ -1019,6 +1019,12 @@ ledger.record(
 # %% [markdown]
 # The training runs lie a hair below the curve, again because of $v$. (The paper says that the linear classifier fails with probability at least 0.49. From $\Phi(1/\log k)\le0.51$ this holds from $k\approx2\cdot10^{17}$ on; at $k=1000$ it fails with probability 0.44.)
 #
+# ```{explorer} 05-threshold
+# :alt: Left, accuracy over the threshold for a thousand noise patches rises from 0.56 to nearly one, with the Gaussian approximation on it. Right, accuracy over the number of noise patches. With a threshold of 0.6 it dips near 0.62 and then rises to one; that of the linear classifier falls towards one half.
+#
+# *Predictions:* more patches make the linear classifier worse and, from a few hundred on, the threshold better, since noise of $\sigma=\log k/\sqrt k$ becomes stronger in a sum and weaker in each patch; a filter that is off the signal by $v/c=2$ gains nothing by any threshold, so that it has to turn first; and where only a few noise patches pass, the Gaussian sum promises too much.
+# ```
+#
 # ## Experiment III: frozen filters
 #
 # **Prediction.** {prf:ref}`prop-05-snr` gives the error for any draw of the filters and any thresholds. With one common threshold $t\sigma$ a low $t$ lets all noise in, a high one shuts the signal out of most filters. First the formula against points: $k$ as above, $d=1/\sigma^2$ (rounded), $m=1$, 4 and 16 frozen filters, and the weights $\Sigma^{-1}\mu$, on fresh points.

@@ -550,6 +550,12 @@ ledger.record(
 # %% [markdown]
 # The left panel is the paper's explanation in one picture: everything beyond rank 4 is noise that the larger model lets through. The right one shows that there is no law that small is beautiful: it is a matter of what the directions carry.
 #
+# ```{explorer} 11-rank
+# :alt: Left, risk over rank as the sum of three parts. The signal that is missed falls, noise of inputs and of labels rise, and the sum is least at rank 4. Right, one stem a direction; the first four lower the risk, the others raise it.
+#
+# The world of the right panel, part by part. *Predictions:* the best rank is the number of stems that point down; without label noise there is still one, because inputs are noise to each other; 32 times as many examples make three times as many directions worth hearing, not 32 times; and with half of the labels flipped none is, however long the context.
+# ```
+#
 # ### Flipped labels, and where attention goes
 #
 # Now with flips, for the variances of the parameters and a task drawn at random for every prompt; then $w_i^2$ is replaced by 1 in {eq}`eq-11-risk` and $\lVert\mathbf w\rVert^2_\Lambda$ by $\mathrm{tr}\Lambda$. *Prediction:* without flips the best rank is nearly full; with all labels flipped the order is reversed; rank 0 does not notice anything, and no rank is of use beyond one half.

@@ -244,3 +244,33 @@ def test_scoreboard_is_whole_without_scripts(site, tab):
     assert tab.locator("table.claims tr[id]").evaluate_all("rows => rows.map(row => row.id)") == [
         f"chapter-{Path(name).name[:2]}" for name in site.chapters
     ]
+
+
+@pytest.mark.parametrize(
+    "tab",
+    [{}, {"viewport": PHONE, "has_touch": True, "is_mobile": True}, {"java_script_enabled": False}],
+    ids=["desktop", "phone", "without scripts"],
+    indirect=True,
+)
+def test_explorers_are_live_or_else_pictures(site, tab, request):
+    found = [(name, anchor) for name, page in site.pages.items() for anchor in page.ids if anchor.startswith("explorer-")]
+    assert found
+    for name, anchor in found:
+        tab.goto(site.url + name)
+        figure = tab.locator(f"figure#{anchor}")
+        figure.scroll_into_view_if_needed()
+        assert len(figure.locator(".explorer-readout").inner_text()) > 20 and figure.locator("figcaption p").count()
+        if "without" in request.node.name:
+            picture = figure.locator("img").element_handle()
+            tab.wait_for_function("image => image.complete && image.naturalWidth > 0", arg=picture)
+            assert not figure.locator(".explorer-controls").is_visible()
+            tab.trouble.clear()  # scripts that were not loaded
+        else:
+            before = figure.locator(".explorer-stage").inner_html()
+            figure.locator("input").first.press("End")
+            assert figure.locator(".explorer-stage").inner_html() != before
+            assert figure.locator("img").count() == 0
+        box = figure.locator(".explorer-stage > *").bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= tab.viewport_size["width"] and box["height"] > 200, (anchor, box)
+        assert figure.evaluate("node => node.scrollWidth <= node.clientWidth"), anchor
+    assert not tab.trouble

@@ -161,12 +161,12 @@
         way = trace(ends.map(at)).reverse();
       }
       if (!mark.cells) obstacles.push(...way);
-      if (mark.label) labels.push([mark, look, way]);
+      if (mark.label) labels.push([mark, way]);
     }
     const taken = [];
-    for (const [mark, look, way] of labels) {
+    for (const [mark, way] of labels) {
       const best = settle(mark.label, mark.at ? [at(mark.at)] : way, obstacles, taken);
-      if (best) above += `<text class="label ${look}" x="${round(best.x)}" y="${round(best.y)}">${escape(mark.label)}</text>`;
+      if (best) above += `<text class="label ${mark.color ?? "ink"}" x="${round(best.x)}" y="${round(best.y)}">${escape(mark.label)}</text>`;
     }
     for (const value of across.ticks) {
       const a = round(across.place(value));
