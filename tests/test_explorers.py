@@ -20,6 +20,7 @@ import torch
 from scipy import special
 
 from mvnb import figures
+from mvnb.theory import algorithmic_stability as stability
 from mvnb.theory import gemfilter, icl
 from mvnb.theory import local_signal_adaptivity as local
 from mvnb.theory import looped_transformers as looped
@@ -43,6 +44,19 @@ def find_and_read(n, share, margin, seen):
         "toRead": gemfilter.reading_margin(1.0, lengths),
         "toReadAgain": gemfilter.reading_margin(1.0, share * lengths),
         "toFind": gemfilter.finding_margin(1.0, 1.0, share),
+    }
+
+
+def tie(power, m, start, overlap, seen):
+    def weak(size, level, q):  # the flow has no scale of its own: a race to `level` is one to 1 from a smaller start
+        return level * stability.tie_weights(size, overlap, start / level, q)[1]
+
+    q, sizes, levels = int(power), np.array(seen["sizes"]), np.array(seen["levels"][1:-1])
+    assert sizes[0] in (m, m + 1) and sizes[0] % 2
+    return {
+        "weak": [start, *(weak(sizes[0], level, q) for level in levels), weak(sizes[0], 1.0, q)],
+        "change": stability.tie_stability(sizes, overlap, start, q),
+        "linear": stability.tie_stability(sizes, overlap, start, 1),
     }
 
 
@@ -142,6 +156,7 @@ def transition(size, gamma, r, factor, seen):
 
 EXPECTED = {
     "01-race": (race, {"way", "margins", "first", "second"}),
+    "04-tie": (tie, {"sizes", "levels"}),
     "05-threshold": (threshold, {"ratios", "sizes"}),
     "11-rank": (rank, set()),
     "12-transition": (transition, {"sizes", "gammas", "rows"}),
