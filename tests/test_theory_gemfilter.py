@@ -101,6 +101,45 @@ def test_the_selection_stops_where_its_work_is_counted(model, monkeypatch):
     assert theory.selection_flops(SHAPE, 30, 2) - theory.prefill_flops(SHAPE, 30, 2) == only
 
 
+def test_a_generated_token_costs_what_is_counted(model):
+    model.set_attn_implementation("eager")
+    for cached in (50, 12):
+        kept, token = ts._read(model, torch.zeros(1, cached, dtype=torch.long))
+        step = counted(lambda token=token, kept=kept: model.model(token, past_key_values=kept))
+        assert step == theory.step_flops(SHAPE, cached)
+    model.set_attn_implementation("sdpa")
+    attention = [theory.step_flops(SHAPE, n - 1) - theory.step_flops(SHAPE, -1) for n in (1000, 10)]
+    assert attention[0] / attention[1] == 100  # n : k, of the attention alone
+    big = theory.LLAMA_31_8B
+    assert theory.step_flops(big, 131_072) / theory.step_flops(big, 1024) == pytest.approx(5.7, abs=0.05)
+
+
+def test_the_first_pass_through_all_layers_is_a_prefill_and_a_filter_layer():
+    projections_and_row = 2 * 64 * 32 * 8 * (4 + 2 * 2) + 2 * 64 * 4 * 8
+    assert theory.selection_flops(SHAPE, 64, SHAPE.n_layers) == theory.prefill_flops(SHAPE, 64) + projections_and_row
+    for k in (64, 100):  # all is kept: the second pass is a whole prefill
+        passes = theory.selection_flops(SHAPE, 64, 2) + theory.prefill_flops(SHAPE, 64)
+        assert theory.speed_up(SHAPE, 64, k, 2) == theory.prefill_flops(SHAPE, 64) / passes
+
+
+def test_the_papers_models_have_the_sizes_and_ratios_that_the_errata_state():
+    speeds = [theory.speed_up(shape, 131_072, 1024, r) for shape, r in theory.PAPER_MODELS.values()]
+    assert speeds == pytest.approx([2.45, 2.10, 1.68], abs=0.006)
+    ratios = [shape.n_layers / r for shape, r in theory.PAPER_MODELS.values()]
+    assert all(speed < ratio for speed, ratio in zip(speeds, ratios)) and ratios == pytest.approx([2.46, 2.11, 1.68], abs=0.005)
+    billions = [shape.n_layers * shape.layer_weights / 1e9 for shape, _ in theory.PAPER_MODELS.values()]
+    assert billions == pytest.approx([6.98, 10.91, 3.62], abs=0.01)  # without embeddings
+    crossing = []
+    for shape, r in theory.PAPER_MODELS.values():
+        one, weights, k, t = 2 * shape.n_kv_heads * shape.head_dim, shape.layer_weights, 1024, 50
+        n = (shape.n_layers - r - 1) * weights / one + shape.n_layers * (k + t)
+        second = shape.n_layers * (weights + one * (k + t))
+        assert theory.peak_memory(shape, "GemFilter", 0.99 * n, k, t, r, loaded=False) == second
+        assert theory.peak_memory(shape, "GemFilter", 1.01 * n, k, t, r, loaded=False) > second
+        crossing.append(n)
+    assert crossing == pytest.approx([1.95e6, 2.71e6, 2.56e5], rel=0.01)
+
+
 def test_speed_up_tends_to_the_ratio_of_layers_and_memory_is_ordered():
     big = theory.LLAMA_31_8B
     assert theory.speed_up(big, 10**6, 1024, 13) == pytest.approx(32 / 13, rel=0.02)

@@ -119,6 +119,44 @@ def test_with_room_for_everything_every_method_is_the_whole_model(model, tokens)
     assert torch.equal(ts.h2o(model, tokens, 6, 60).tokens, whole)
 
 
+def test_rotary_scores_depend_on_differences_of_places_alone():
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+    rotary = LlamaRotaryEmbedding(transformers.LlamaConfig(**SIZE))
+    q, k = torch.randn(2, 1, 4, 9, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+    def scores(first):
+        angles = torch.arange(first, first + 9).double()[:, None] * rotary.inv_freq.double()
+        angles = torch.cat([angles, angles], -1)[None]
+        turned_q, turned_k = apply_rotary_pos_emb(q, k, angles.cos(), angles.sin())
+        return turned_q @ turned_k.mT
+
+    assert torch.allclose(scores(0), scores(1000), atol=1e-10)
+    assert not torch.allclose(scores(0), q @ k.mT, atol=1e-2)
+
+
+def test_the_second_run_has_no_distance_of_k_and_t_or_more(model, tokens):
+    """Places that the rotary embedding is asked for, in the second run and after a cache that was cut down."""
+    seen = []
+
+    def look(module, args, named):
+        seen.append(named["position_ids"] if "position_ids" in named else args[1])
+
+    handle = model.model.rotary_emb.register_forward_pre_hook(look, with_kwargs=True)
+    k, t = 12, 5
+    places = ts.select_tokens(ts.filter_scores(model, tokens, [1])[0], k)
+    largest = {}
+    for name, call in (
+        ("second run", lambda: ts.all_kv(model, tokens.gather(1, places), t)),
+        ("One-Run", lambda: ts.gem_filter_one_run(model, tokens, t, k, 1)),
+    ):
+        seen.clear()
+        call()
+        largest[name] = max(int(p.max()) for p in seen)
+    handle.remove()
+    assert largest["second run"] == k + t - 2 and largest["One-Run"] == 40 + t - 2
+
+
 def test_gem_filter_reads_the_selected_tokens_alone(model, tokens):
     answer = ts.gem_filter(model, tokens, 5, 12, 1, softmax=True, keep_last=3)
     assert answer.kept.shape == (2, 12) and (answer.kept[:, -3:] == torch.tensor([37, 38, 39])).all()

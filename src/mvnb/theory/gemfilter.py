@@ -78,6 +78,13 @@ class Shape:
 LLAMA_31_8B = Shape(32, 32, 8, 128, 4096, 14336)
 """The model of the thesis's main figures."""
 
+PAPER_MODELS = {
+    "LLaMA 3.1 8B": (LLAMA_31_8B, 13),
+    "Mistral Nemo 12B": (Shape(40, 32, 8, 128, 5120, 14336), 19),
+    "Phi 3.5 Mini": (Shape(32, 32, 32, 96, 3072, 8192), 19),
+}
+"""The thesis's three models, by the names of its tables: shape, and filter layer from 0. Source: Shi thesis 2024, 9.4."""
+
 
 def prefill_flops(shape: Shape, n, layers=None):
     """Floating-point operations of whole layers (all of them unless told) on a prompt of n tokens, two a multiply-add.
@@ -87,6 +94,11 @@ def prefill_flops(shape: Shape, n, layers=None):
     """
     layers = shape.n_layers if layers is None else layers
     return layers * (2 * n * shape.layer_weights + 4 * n**2 * shape.n_heads * shape.head_dim)
+
+
+def step_flops(shape: Shape, cached):
+    """Operations of one generated token, counted alike, beside ``cached`` tokens: ``m (2 w + 4 h d (cached + 1))``."""
+    return shape.n_layers * (2 * shape.layer_weights + 4 * (cached + 1) * shape.n_heads * shape.head_dim)
 
 
 def selection_flops(shape: Shape, n, layer):
