@@ -20,7 +20,7 @@
 # Ask a language model about one sentence of a very long text, and long before its last layer the attention of the last token already points at that sentence. So run the first layers only, keep the $k$ tokens that they point at, and let the whole model read these from the beginning: *GemFilter*. It saves more than half of the work on the prompt, and it can answer where the model that has read everything fails, because finding a token is easier than reading it among thousands of others.
 #
 # ```{glue:figure} 15-opening
-# :alt: Left, share of right values against the length of the prompt for four methods on a small trained model. At the longest trained length all but H2O are at 1; at ten times that length GemFilter is still above 0.9 and the others are at 0.85 or below. Right, share of the needle among the selected tokens by layer of a language model, three lengths; all curves are highest at layer 22 of 30, and much lower in the first half.
+# :alt: Left, share of right values against the length of the prompt for five methods on a small trained model. At the longest trained length all but H2O are at 1; at ten times that length GemFilter is still above 0.9 and the others are at 0.85 or below. Right, share of the needle among the selected tokens by layer of a language model, three lengths; all curves are highest at layer 22 of 30, and much lower in the first half.
 # :name: fig-15-opening
 #
 # Left: a small model that was trained to look up values, on prompts longer than it was trained on. Right: SmolLM2, a language model of 135 million parameters: how much of a hidden sentence is among the 160 tokens that each layer would select (dotted: at random), kept from a longer run.
@@ -104,10 +104,21 @@ if len(test_lengths) < 2 or not all(0 <= x <= 1 for x in [*depths, *llm_depths])
     raise ValueError("two test_lengths are needed, and depths between 0 and 1")
 if not {0.0, 1.0} <= set(depths):
     raise ValueError(f"depths must include 0.0 and 1.0, got {depths}")
+
+# %% tags=["hide-input"]
+if not llm_lengths or not llm_depths or llm_k < 1 or llm_new < 1:
+    raise ValueError(
+        "llm_lengths and llm_depths must name some, llm_k, llm_new be >= 1"
+    )
+RIVALS = ["All KV", "SnapKV", "H2O", "nothing forced", "One-Run"]
+RIVALS += ["middle row", "largest row"]
+if not set(llm_methods) <= set(RIVALS):
+    raise ValueError(f"llm_methods must be among {', '.join(RIVALS)}: {llm_methods}")
 if not set(keep) <= set("abcdefghijklmnopqrstuvwxyz0123456789-"):
     raise ValueError(f"keep must be small letters, digits and hyphens, got {keep!r}")
 
 
+# %% tags=["hide-input"]
 def plain_ticks(ax):
     """The tested lengths, and no powers of ten between them."""
     ax.set_xticks(test_lengths, test_lengths)
@@ -287,8 +298,8 @@ print("answer:", spell(answer[0]))
 # | Method | First pass | What remains | Places |
 # |---|---|---|---|
 # | All KV | all layers | everything | as they were |
-# | SnapKV | all layers | per layer and head, the last 32 tokens and those that these attend to most (averaged over five) | as they were |
-# | H2O | all layers | per layer and head, the last 32 and those that all tokens together attend to most | as they were |
+# | SnapKV | all layers | per layer and head, the last 32 tokens (4 in the small model, whose question has two) and those that these attend to most (averaged over five) | as they were |
+# | H2O | all layers | per layer and head, the last 32 (4) and those that all tokens together attend to most | as they were |
 # | GemFilter | layers before $r$ | the *tokens* $T_J$, one set for all layers; read again | $0,\dots,k-1$ |
 # | One-Run | all layers | the cache of $J$, in all layers; not read again | as they were |
 # | middle row, largest row | layers before $r$ | as GemFilter, with the query of token $n/2$, or with the one whose row of products is longest | $0,\dots,k-1$ |
@@ -342,7 +353,7 @@ ledger.record(
 # %% [markdown]
 # Only the second layer finds. And the average over neighbours is not there to remove noise: it takes along the value behind the token that the head points at.
 #
-# **The model that is trained** is `transformers`' own Llama {cite}`grattafiori2024llama` with two layers, two heads and width 64, so that every method above runs on it as on a large one. One thing is changed. That a token carries its predecessor takes training many steps to discover, and many runs never do; so in layer 1 each token has the *key of the token before it* (the smeared keys of {cite}`olsson2022context`, without the mixing), and the matrix of the keys begins equal to that of the queries. Then retrieval is a matter of dozens of steps, and it is decided where it is possible: in layer 1, and not before.
+# **The model that is trained** is `transformers`' own Llama {cite}`grattafiori2024llama` with two layers, two heads and width 64, so that every method above runs on it as on a large one. One thing is changed. That a token carries its predecessor takes training many steps to discover, and many runs never do; so in layer 1 each token has the *key of the token before it* (the smeared keys of {cite}`olsson2022context`, without the mixing), and the matrix of the keys begins equal to that of the queries. Then retrieval is a matter of dozens of steps. This has a price: a query meets best the key that was made of its own token, so that layer 1 *begins* as an induction head. **Which layer finds is built in here, and not learned.** What training adds to it is measured [below](#15-experiments).
 
 
 # %%
@@ -455,6 +466,12 @@ for r, losses in enumerate(run.log["loss"].T):
 #
 # So the margin for finding a token stays constant when $k$ grows with $n$, and the margin for reading it grows with $\log n$, by (c) with $\log k$ after a selection. That is one of two reasons why GemFilter can answer *better* than the model that has read everything. The other are the places: in the second run no two tokens are farther apart than $k+t$ when $t$ tokens are generated, so that rotary angles stay where they were in training. One-Run has the first advantage, for all but the first token, and not the second.
 #
+# ```{explorer} 15-find-and-read
+# :alt: Left, three curves over the margin. The probability of being found jumps to one near 2.3, the weight on the needle after reading the selected tokens again rises around 7, its weight among all tokens around 12. Right, margin needed over the number of tokens, flat for finding, two parallel rising lines for reading all tokens and for reading the selected ones.
+#
+# *Predictions:* from a thousand tokens to a million, with $\Delta=6\sigma$ and one in a hundred kept, the weight among all tokens vanishes and the probability of being found does not move; the two lines for reading stay $\log(n/k)$ apart; and the fewer tokens are kept the better they can be read, until the needle is lost, and then it is lost all at once.
+# ```
+#
 # The theorem is about one token and independent scores. Averaging over $p$ neighbours divides $\sigma$ by $\sqrt p$ and the score of a single loud token by $p$: it *costs* a factor $\sqrt p$ in margin, and buys the neighbours.
 
 # %%
@@ -507,7 +524,9 @@ ledger.record(
 # Each weight meets each token once, a multiplication and an addition. Scores are $n^2$ inner products of length $d$ in each head, values as many additions of vectors. Layer $r$ stops after the projections, and one query meets $n$ keys. Dividing by $n^2$ and letting $n\to\infty$ leaves $4hd\,m$ over $4hd\,r$; all other terms of {eq}`eq-15-work` make the denominator larger than $r/m$ of the numerator.
 # ```
 #
-# The thesis states $\Theta(mhn^2d)$ for $n\ge d$, with $\Theta(nd)$ for all else in a head. The matrices cost $2wn$, and with $w\ge4(hd)^2$ (attention alone) they outweigh the rest until $n$ is of the order of the *whole* width $hd$, not of one head's: for LLaMA 3.1 8B until $w/(2hd)\approx27{,}000$ tokens. Nothing is lost, since GemFilter saves on both in the same proportion. We let PyTorch count.
+# *Generation.* A token that is generated beside $N$ cached ones takes $m(2w+4hd(N+1))$. The theorem's table has $mh(nt+t^2)d$ for $t$ tokens with All KV, $mh(kt+t^2)d$ with an evicted cache and $mh(k^2+t^2)d$ with GemFilter, whose second run it books here; so its case study has $n:k:k$ for $n\gg k\approx t$. That is the ratio of the attention alone.
+#
+# The thesis states $\Theta(mhn^2d)$ for $n\ge d$, with $\Theta(nd)$ for all else in a head. The matrices cost $2wn$, and with $w\ge4(hd)^2$ (attention alone) they outweigh the rest until $n$ is of the order of the *whole* width $hd$, not of one head's: for LLaMA 3.1 8B until $w/(2hd)\approx27{,}000$ tokens. Nothing is lost, since GemFilter saves on both in the same proportion. We let PyTorch count, and put in the paper's three models at 8,192, 32,768 and 131,072 tokens, $k=1024$.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -528,10 +547,13 @@ counted = counter.get_total_flops()
 held = sum(one.keys.numel() + one.values.numel() for one in cache.layers)
 print(f"operations: {counted:,} counted, {theory.prefill_flops(shape, 300):,} stated")
 print(f"cache:      {held:,} numbers, {theory.cached_numbers(shape, 300):,} stated")
+for name, (one, r) in theory.PAPER_MODELS.items():
+    cheaper = [theory.speed_up(one, n, 1024, r) for n in (8192, 32768, 131072)]
+    shown = ", ".join(f"{x:.2f}" for x in cheaper)
+    print(f"{name:<16} {shown} times cheaper (m/r = {one.n_layers / r:.2f})")
 big = theory.LLAMA_31_8B
-for n in (8192, 32768, 131072):
-    ratio = theory.speed_up(big, n, 1024, 13)
-    print(f"LLaMA 3.1 8B, n = {n:>6}: prompt {ratio:.2f} times cheaper (32/13 = 2.46)")
+step = [theory.step_flops(big, n) for n in (131072, 1024)]
+print(f"one generated token, 131,072 cached over 1,024: {step[0] / step[1]:.1f}")
 
 # %% tags=["remove-cell"]
 work_holds = counted == theory.prefill_flops(shape, 300)
@@ -558,8 +580,26 @@ ledger.record(
     criterion="between 2.2 and 2.6",
 )
 
+# %% tags=["remove-cell"]
+models_of_paper = theory.PAPER_MODELS.values()
+speeds = [theory.speed_up(one, 131072, 1024, r) for one, r in models_of_paper]
+ledger.record(
+    "speed-up-of-all-three-models",
+    source="Caption of Figure 9.6",
+    says="The prompt is 2.4 times faster with Mistral Nemo and Phi (r = 19), too",
+    kind="exact",
+    measured=min(speeds),
+    paper=2.4,
+    unit="ratio of operations at 131,072 tokens, least of three models",
+    holds=2.2 <= min(speeds) <= max(speeds) <= 2.6,
+    criterion="between 2.2 and 2.6 for each",
+    reason="the ratio is below m/r, which is 40/19 = 2.11 and 32/19 = 1.68",
+)
+
 # %% [markdown]
-# What is counted must also be felt: the same network, with random weights, a prompt of 1,200 tokens, $r=3$ of 8 layers and $k=100$; the median ratio of seven pairs of runs in turn.
+# The work on the prompt falls by nearly $m/r$ in all three, and never by more: for Mistral Nemo and Phi that is 2.1 and 1.7, where the caption of Figure 9.6 repeats LLaMA's 2.4. And a generated token of LLaMA becomes six times cheaper, not $n/k=128$ times: the matrices remain.
+#
+# What is counted must also be felt: the same network, with random weights, a prompt of 1,200 tokens, $r=3$ of 8 layers and $k=100$; the median ratio of seven pairs of runs in turn. It is judged by the share of the layers that the first pass enters, $(r+1)/m$: kernels that skip the masked half of the attention make what is not quadratic weigh more than in the count.
 
 # %%
 timed.set_attn_implementation("sdpa")
@@ -582,12 +622,12 @@ print(f"operations: {stated_ratio:.2f} of the whole")
 ledger.record(
     "prompt-takes-less-time",
     source="Figures 9.3 and 9.6, random weights",
-    says="GemFilter is faster on the prompt",
+    says="GemFilter saves time on the prompt as it saves layers",
     kind="stand-in",
     measured=time_ratio,
     unit="time over that of All KV",
-    holds=time_ratio <= 0.8,
-    criterion="<= 0.8, median of seven pairs",
+    holds=abs(time_ratio / (4 / 8) - 1) <= 0.25,
+    criterion="within 25 % of (r + 1)/m = 1/2, median of seven pairs",
 )
 
 # %% [markdown]
@@ -624,17 +664,16 @@ figures.show(
 # %%
 # NBVAL_CHECK_OUTPUT
 n = 122_880
-peak = {
-    (name, loaded): float(theory.peak_memory(big, name, n, 1024, 50, 13, loaded))
-    for name in ("All KV", "SnapKV", "GemFilter")
-    for loaded in (True, False)
-}
-saved = 1 - peak["GemFilter", False] / peak["SnapKV", True]
-saved_all = 1 - peak["GemFilter", False] / peak["All KV", True]
+saved, saved_all = {}, {}
+for name, (one, r) in theory.PAPER_MODELS.items():
+    gem = theory.peak_memory(one, "GemFilter", n, 1024, 50, r, loaded=False)
+    for other, less in (("SnapKV", saved), ("All KV", saved_all)):
+        less[name] = float(1 - gem / theory.peak_memory(one, other, n, 1024, 50, r))
+    row = f"{saved[name]:.1%} less than SnapKV, {saved_all[name]:.1%} than All KV"
+    print(f"{name:<16} peak of both phases: {row}")
 first_pass = 14 * big.layer_weights + 2 * 8 * 128 * n
-saved_first = 1 - first_pass / peak["SnapKV", True]
-print(f"peak of both phases: {saved:.1%} less than SnapKV, {saved_all:.1%} than All KV")
-print(f"first pass alone:    {saved_first:.1%} less than SnapKV")
+saved_first = 1 - first_pass / theory.peak_memory(big, "SnapKV", n, 1024, 50, 13)
+print(f"LLaMA 3.1 8B     first pass alone:    {saved_first:.1%} less than SnapKV")
 
 # %% tags=["remove-cell"]
 ledger.record(
@@ -642,17 +681,17 @@ ledger.record(
     source="Theorem 9.3 and Figure 9.3",
     says="GemFilter takes 30 % less memory than SnapKV, as the theorem says",
     kind="exact",
-    measured=saved,
+    measured=max(saved.values()),
     paper=0.3,
-    unit="share of SnapKV's peak saved by the theorem's table, 120K tokens",
-    holds=saved >= 0.2,
+    unit="share of SnapKV's peak saved by the table, 120K tokens, most of three models",
+    holds=max(saved.values()) >= 0.2,
     criterion=">= 0.2",
     reason="the second run holds all weights, so that the peak hardly falls; the first "
     "pass alone would save about half",
 )
 
 # %% [markdown]
-# The table does not give the 30 %. In its own terms the peak over both phases is the second one's, in which all weights are there; only if the phases are measured apart, and layers after $r$ are really absent in the first, more than 30 % are saved. What the paper measured contains what the table leaves out: embeddings, and the activations of a long prompt, which are larger than a layer's keys.
+# The table does not give the 30 %, for none of the three, nor the 70 % less than All KV for LLaMA. In its own terms GemFilter's peak is in the second phase, in which all weights are there, and not in the prompt phase as the text says: the prompt's weighs more only beyond two million tokens (Phi, whose keys are not shared by heads: 256,000). Only if the phases are measured apart, and layers after $r$ are really absent in the first, more than 30 % are saved. What the paper measured contains what the table leaves out: embeddings, and the activations of a long prompt, which are larger than a layer's keys.
 #
 # (15-experiments)=
 # ## The experiments
@@ -661,7 +700,7 @@ ledger.record(
 #
 # *What the paper did.* Needles at depths from 0 to 100 % in prompts of up to 60,000 and 120,000 tokens, with $k=1024$: GemFilter far above All KV and SnapKV (its Figure 9.4). *What is done here.* The same grid for the trained models, with $k=n/8$ but at least 16. The filter layer is 1, the first that can find. Two options of the package are used: the question is always kept, and scores are summed after the softmax; what they are worth is measured below, on prompts of the second length.
 #
-# *Prediction.* By {prf:ref}`thm-15-find`, the longer the prompt the worse All KV reads; finding fails later. The methods that evict from a cache keep the needle, but at its distance.
+# *Prediction.* By {prf:ref}`thm-15-find`, the longer the prompt the worse All KV reads; finding fails later. The methods that evict from a cache keep the needle, but at its distance. And since layer 1 finds by construction, the same models *before training* are put beside it: what has training added?
 
 
 # %%
@@ -712,19 +751,33 @@ def layer_view(model, tokens, places):
     return gap.amin((2, 3)).cpu(), weight.cpu(), (gap.amin(2) == 0).all(2).cpu()
 
 
+# %%
 small = {n: [] for n in test_lengths}  # by length and replica: answers by method
-views = {n: [] for n in test_lengths}
+views, built = ({n: [] for n in test_lengths} for _ in range(2))  # trained, before
 for r, model in enumerate(models):
+    at_first = small_llama(training.generators(seed + r, 1)[0]).to(device)
     for n in test_lengths:
-        found, tokens, places = answers_of(model, n, stream(200 + r), n == test_lengths[1])
+        found, tokens, places = answers_of(
+            model, n, stream(200 + r), n == test_lengths[1]
+        )
         small[n].append(found)
         views[n].append(layer_view(model, tokens, places))
+        built[n].append(layer_view(at_first, tokens, places))
 distance = np.array([[one[0].double().mean(1) for one in views[n]] for n in views])
 by_layer = np.array(
     [[[one[i].mean() for i in range(2)] for one in small[n]] for n in small]
 )  # (length, replica, layer)
 covering = distance[0].mean(0)  # by layer, at the trained length
 print("mean distance to the needle at the trained length:", covering.round(2))
+weight, whole, weight_built, whole_built = (  # of layer 1: (mean, half-width)
+    {n: pooled([one[i][1] for one in when[n]]) for n in test_lengths}
+    for when in (views, built)
+    for i in (1, 2)
+)
+for n in test_lengths:
+    found = f"whole {whole_built[n][0]:.2f} -> {whole[n][0]:.2f}"
+    on_it = f"weight {weight_built[n][0]:.2f} -> {weight[n][0]:.2f}"
+    print(f"layer 1 before -> after training, n = {n:>3}: needle {found}, {on_it}")
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.1))
@@ -744,12 +797,15 @@ figures.show(
     fig,
     title="Layer 0 does not find the needle, layer 1 does",
     alt="Left: distance from the nearest selected token to the needle by filter layer "
-    "and length, large at layer 0 and near zero at layer 1. Right: share of right "
+    "and length, larger at layer 0; at layer 1 zero for all but the longest prompts, "
+    "whose mean is a few tokens. Right: share of right "
     "values, below one half at layer 0 and near 1 at layer 1. Dots are runs.",
 )
 
 # %% [markdown]
-# *Search* and *found*, two of the paper's three stages; the third, in which later layers turn to the answer, needs more layers than this model has. Layer 0 is not at zero, since an eighth to a third of the prompt is kept anyway, and with it often the needle.
+# *Search* and *found*, two of the paper's three stages; the third, in which later layers turn to the answer, needs more layers than this model has. Layer 0 is never far, since an eighth to a third of the prompt is kept anyway, and with it often the needle.
+#
+# That it is layer 1 was built in. Before any training it already selects three needles in four whole, with 0.3 of its weight on them at the trained length and 0.05 at the longest. Training makes it certain, with nearly all of its weight on the needle where it was trained and most of the needles that were missed; and it teaches the model to read, which as built it cannot do at all. So the figure shows how a layer that finds is recognised and what it is worth. It does not show that training makes one.
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 5, figsize=(7.5, 2.7), sharey=True)
@@ -846,12 +902,25 @@ layer_gap = by_layer[0, :, 1] - by_layer[0, :, 0]
 ledger.record(
     "layer-finds-the-needle",
     source="Figure 9.5 and Table 9.2, small model",
-    says="From some early layer on the needle is found, and before it is not",
+    says="A layer finds the needle that another does not (here: the one built to)",
     kind="stand-in",
     measured=layer_gap.mean(),
     unit="values right at filter layer 1 minus layer 0, trained length",
     holds=covering[1] <= 0.1 < covering[0] and layer_gap.min() >= 0.2,
     criterion="distance <= 0.1 at layer 1 and above at 0; >= 0.2 better in every run",
+)
+pairs = [(a[2][1], b[2][1]) for n in views for a, b in zip(views[n], built[n])]
+surer = pooled([a.double() - b.double() for a, b in pairs])
+ledger.record(
+    "training-makes-the-filter-surer",
+    source="Figure 9.5 (ours), small model",
+    says="A trained filter layer selects more needles whole than as it was built",
+    kind="stand-in",
+    measured=surer[0],
+    uncertainty=surer[1],
+    unit="share of needles selected whole, trained minus untrained, all lengths",
+    holds=surer[0] - surer[1] > 0,
+    criterion="> 0 at the lower end of the 95 % interval",
 )
 
 # %% [markdown]
@@ -868,17 +937,19 @@ pairs = [stats.mean_interval(series(beyond, key)) for key in names]
 figures.intervals(axes[0], list(names.values()), *zip(*pairs), horizontal=True)
 axes[0].set(xlim=(0, 1.05), xlabel=f"values right, $n={beyond}$")
 axes[0].invert_yaxis()
-weight = {n: pooled([one[1][1] for one in views[n]]) for n in test_lengths}
-whole = {n: pooled([one[2][1] for one in views[n]]) for n in test_lengths}
-for values, color, mark in (
-    (weight, COLORS["All KV"], "o"),
-    (whole, COLORS["GemFilter"], "D"),
+for values, color, style in (
+    (weight, COLORS["All KV"], "o-"),
+    (whole, COLORS["GemFilter"], "D-"),
+    (weight_built, COLORS["All KV"], "o:"),
+    (whole_built, COLORS["GemFilter"], "D:"),
 ):
     mean, half = zip(*values.values())
-    axes[1].errorbar(test_lengths, mean, half, color=color, fmt=mark + "-", capsize=3)
+    axes[1].errorbar(test_lengths, mean, half, color=color, fmt=style, capsize=3)
 axes[1].annotate("needle selected whole", (first, 1.05), color=COLORS["GemFilter"])
-axes[1].annotate("weight on it", (first, 0.7), color=COLORS["All KV"])
-axes[1].set(xscale="log", ylim=(0, 1.15), xlabel="length", title="layer 1")
+axes[1].annotate("weight on it", (first, 0.42), color=COLORS["All KV"])
+axes[1].set(
+    xscale="log", ylim=(0, 1.15), xlabel="length", title="layer 1 (dotted: untrained)"
+)
 plain_ticks(axes[1])
 figures.show(
     fig,
@@ -886,8 +957,9 @@ figures.show(
     alt="Left: share of right values at the second length for GemFilter and five "
     "variants; GemFilter is near 1, without softmax lower, without pooling, without "
     "the question and with either other row at most 0.3. Right: over the length the "
-    "softmax weight on the needle falls while the share of needles selected whole "
-    "stays near 1.",
+    "softmax weight on the needle falls from 1 to one half while the share of needles "
+    "selected whole stays near 0.9 or above; dotted, before training, weight from 0.3 "
+    "to 0.05 and needles from 0.85 to 0.7.",
 )
 
 # %% tags=["remove-cell"]
@@ -934,17 +1006,19 @@ says, why = "Raw inner products select as well", "one head of two swamps the oth
 part_claim("raw-scores-suffice", "no softmax", "Algorithm 2", says, 0.1, False, why)
 
 # %% tags=["remove-cell"]
-lost_weight = weight[far][0] / weight[first][0]
-still_found = whole[far][0] / whole[first][0]
+kept_gap = pooled(
+    one[2][1] / whole[first][0] - one[1][1] / weight[first][0] for one in views[far]
+)
 ledger.record(
     "found-where-it-is-read-less",
     source="Theorem on finding and reading (ours), small model",
     says="With the length the weight on the needle falls faster than it is lost",
     kind="stand-in",
-    measured=still_found - lost_weight,
+    measured=kept_gap[0],
+    uncertainty=kept_gap[1],
     unit="share found minus weight on the needle, longest over trained length",
-    holds=still_found - lost_weight >= 0.1,
-    criterion=">= 0.1",
+    holds=kept_gap[0] - kept_gap[1] >= 0.1,
+    criterion=">= 0.1 at the lower end of the 95 % interval",
 )
 
 # %% [markdown]
@@ -1033,10 +1107,15 @@ try:
     sentences = load_sentiment("editorials").texts
     lm = load_language_model(language_model, fast_dtype(device), device)
     n_layers = lm.model.config.num_hidden_layers
-    if not 0 <= filter_layer < n_layers:
-        raise ValueError(f"filter_layer must lie below {n_layers}, got {filter_layer}")
+    if not all(0 <= x < n_layers for x in (filter_layer, *llm_layers)):
+        wrong = f"{filter_layer} and {llm_layers}"
+        raise ValueError(
+            f"filter_layer and llm_layers: 0 to {n_layers - 1}, got {wrong}"
+        )
     print(f"{lm.name}: {lm.n_parameters / 1e6:.0f} million parameters")
 except (LanguageModelMissing, FileNotFoundError) as error:
+    if language_model not in ("", "smollm2-135m-instruct"):  # a name that was typed
+        raise
     print(f"not run here, but kept from a longer run: {error}")
 
 # %%
@@ -1154,6 +1233,11 @@ kept_share = {n: np.array(one["share"]) for n, one in kept_by.items()}
 every_share = np.concatenate(list(kept_share.values()), 1)  # (layer, prompt)
 best_layer = int(every_share.mean(1).argmax())
 print(f"layer that selects most of the needle: {best_layer} of {len(every_share)}")
+touched = np.concatenate([np.array(one["away"]) == 0 for one in kept_by.values()], 1)
+touched = touched.mean(1)  # (layer,)
+early = touched[1 : len(touched) // 2 + 1]
+print(f"at distance 0 of it: layers 1 to {len(early)} in {early.min():.0%} to ", end="")
+print(f"{early.max():.0%} of prompts, layer {layer} in {touched[int(layer)]:.0%}")
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.3))
@@ -1164,7 +1248,7 @@ for name, key in named.items():
     axes[0].errorbar(test_lengths, mean, half, **style, label=name)
 axes[0].legend(loc="lower left")
 axes[0].set(xscale="log", xlabel="tokens in the prompt", ylabel="values right")
-axes[0].set(title="a small trained model", ylim=(0.4, 1.03))
+axes[0].set(title="a small trained model", ylim=(0.1, 1.03))
 plain_ticks(axes[0])
 for (n, values), mark, tone in zip(
     kept_share.items(), "os^", ("#0072B2", "#009E73", "#D55E00")
@@ -1256,7 +1340,7 @@ ledger.record(
     kind="stand-in",
     measured=(best_layer + 1) / len(every_share),
     paper="0.44, 0.50 and 0.63",
-    unit="depth of the layer that selects most of the needle",
+    unit="depth of the layer that selects most (the paper: first at distance 0)",
     holds=(best_layer + 1) / len(every_share) <= 0.6,
     criterion="<= 0.6",
     reason="a small model finds late",
@@ -1351,7 +1435,7 @@ for name, score in rows.items():
     )
 
 # %% [markdown]
-# **Reading the figures.** Layer 22 selects two thirds of the needle, and its neighbours more than half; no layer before them does, and what the first half selects is mostly needles that stand close to the question. So there *is* a filter layer, and answers follow it: with layer 22 the score is about twice that with layers 4 or 10. But it lies at three quarters of the depth, and not before the middle. A selection there saves a quarter of the work on a long prompt instead of more than half.
+# **Reading the figures.** Layer 22 selects two thirds of the needle, and its neighbours more than half; no layer before them does, and what the first half selects is mostly needles that stand close to the question. The paper's own measure, the distance of the nearest selected token, cannot tell layers apart here: a seventh to a half of the prompt is selected and the needle has over twenty tokens, so that most layers touch it in most prompts, by chance alone; hence the share. So there *is* a filter layer, and answers follow it: with layer 22 the score is about twice that with layers 4 or 10. But it lies at three quarters of the depth, and not before the middle. A selection there saves a quarter of the work on a long prompt instead of more than half.
 #
 # Up to 1,120 tokens All KV answers every question, and every method that drops tokens answers fewer. That is the regime in which nothing is to be gained: what can be read need not be found. SnapKV and H2O keep as many tokens; SnapKV loses least, chooses for each layer apart, and begins its answer with the whole prompt in view. H2O, which sums the attention of all tokens and not that of the question, loses most. One-Run and GemFilter are alike, as in the paper. The middle row fails, as in the paper. The *longest* row does not: here it is one of the question's own tokens, and selects the needle as well as the last one does. And the question selects itself: forcing it changed none of the 27 answers.
 #
@@ -1381,7 +1465,7 @@ for name, value in printed.NEEDLE.items():
 print(f"averages differ from the printed ones by at most {max(off):.3f}")
 
 # %% [markdown]
-# GemFilter against SnapKV, task by task: with 1,024 tokens its average is lower by 0.8 and 0.9 points for LLaMA and Phi and higher by 0.4 for Mistral, and the differences between single tasks are ten times as large. With Phi and 2,048 tokens it loses 2.5 points. *Comparable* is a fair word for two models of three. The jump in Table 9.2 is where the text says, from 28.0 at layer 12 to 34.5 at layer 13; and half of its height is a single task of fourteen, passage retrieval (43 to 92), which is a haystack, too.
+# GemFilter against SnapKV, task by task: with 1,024 tokens its average is lower by 0.8 and 0.9 points for LLaMA and Phi and higher by 0.4 for Mistral, and the differences between single tasks are ten times as large. With Phi and 2,048 tokens it loses 2.5 points, and with LLaMA's chat template (Table G.1) 3.1. *Comparable* is a fair word for one model of three in all tables, Mistral Nemo. Nor is the drop *negligible, even with only 1,024 tokens* (8 % of the prompts on average; 4,096 are 32 %): against All KV it is 2.2, 1.2 and 1.9 points. The jump in Table 9.2 is where the text says, from 28.0 at layer 12 to 34.5 at layer 13; and half of its height is a single task of fourteen, passage retrieval (43 to 92), which is a haystack, too.
 
 # %% tags=["remove-cell"]
 averages_off = max(off)
@@ -1395,29 +1479,47 @@ ledger.record(
     holds=averages_off <= 0.006,
     criterion="<= 0.006, rounding to two digits",
 )
+
+# %% tags=["remove-cell"]
 gaps_printed = {
     (name, k): table[f"GemFilter-{k}"][-1] - table[f"SnapKV-{k}"][-1]
     for name, table in printed.LONGBENCH.items()
     for k in (1024, 2048, 4096)
 }
+chat = printed.CHAT_TEMPLATE
+gaps_printed["chat"] = chat["GemFilter-1024"][-1] - chat["SnapKV-1024"][-1]
 worst_gap = min(gaps_printed.values())
 ledger.record(
     "comparable-on-longbench",
-    source="Table 9.1, printed numbers",
+    source="Tables 9.1 and G.1, printed numbers",
     says="GemFilter is comparable to SnapKV on LongBench",
     kind="exact",
     measured=worst_gap,
-    unit="GemFilter minus SnapKV in points, worst of three models and three k",
+    unit="GemFilter minus SnapKV in points, worst of three models and three k, and G.1",
     holds=worst_gap >= -2,
     criterion=">= -2 points",
-    reason="Phi 3.5 Mini loses more with 2,048 tokens; the other two models do not",
+    reason="LLaMA 3.1 loses more with its chat template, Phi 3.5 Mini with 2,048 tokens",
+)
+
+# %% tags=["remove-cell"]
+drops = [t["GemFilter-1024"][-1] - t["All KV"][-1] for t in printed.LONGBENCH.values()]
+ledger.record(
+    "drop-with-1024-is-negligible",
+    source="Section 9.4.2, printed numbers",
+    says="The drop against All KV is negligible, even with 1,024 tokens",
+    kind="exact",
+    measured=min(drops),
+    unit="GemFilter-1024 minus All KV in points, worst of three models",
+    holds=min(drops) >= -1,
+    criterion=">= -1 point (our reading of negligible)",
+    reason="all three models lose more than a point",
 )
 
 # %% [markdown]
 # (15-held-up)=
 # ## What held up
 #
-# Limits were set on small models with seeds from 1000 on and on pilots of the language model with other prose, before the runs that judge. An earlier small model had a learned convolution in place of the shifted keys, and two of six such models did not learn to retrieve; shift and lengths were then chosen on the same pilot seeds, and the limits stayed. Two limits on the kept run were lowered to 0.1 after it (the layers that find, and their answers; they were 0.2 and 0.15): both verdicts were the same before, with less margin than a second run should have. (The cells that record the claims are left out of the page; they are in the notebook.)
+# Limits were set on small models with seeds from 1000 on and on pilots of the language model with other prose, before the runs that judge. An earlier small model had a learned convolution in place of the shifted keys, and two of six such models did not learn to retrieve; shift and lengths were then chosen on the same pilot seeds, and the limits stayed. With the shift, an untrained model meets the half of `layer-finds-the-needle` that is about distance (not the half about answers): the row, which spoke of *some early layer*, now says what it measures, and the row on what training adds was put beside it, after seed 0 had been seen. Two limits became stricter at the same time: time on the prompt, which was to be at most 0.8, and `found-where-it-is-read-less`, which had no interval. Two limits on the kept run were lowered to 0.1 after it (the layers that find, and their answers; they were 0.2 and 0.15): both verdicts were the same before, with less margin than a second run should have. (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -1430,15 +1532,15 @@ ledger.show()
 later.show()
 
 # %% [markdown]
-# **Holds.** The mechanism, wherever it can be isolated. A layer by hand and a layer that was trained point at the tokens that the question needs before any answer is formed; finding them needs a margin that reading them among thousands does not have to spare, which is a theorem and is what the small model shows; reading what was found again, side by side, wins beyond the trained length, over the whole cache and over both methods that evict from it. One-Run, which has the same tokens at their old places, does not. The work on the prompt falls by nearly $m/r$, with all constants.
+# **Holds.** The mechanism, wherever it can be isolated. A layer by hand, and one that was built to match and then trained, point at the tokens that the question needs before any answer is formed; finding them needs a margin that reading them among thousands does not have to spare, which is a theorem and is what the small model shows; reading what was found again, side by side, wins beyond the trained length, over the whole cache and over both methods that evict from it. One-Run, which has the same tokens at their old places, does not. The work on the prompt falls by nearly $m/r$, with all constants: 2.4 times for LLaMA.
 #
-# **Does not hold as printed.** The score has the ceiling $11/12$. The theorem's memory does not give the 30 % that are reported. *Comparable on LongBench* is true for two models of three.
+# **Does not hold as printed.** The score has the ceiling $11/12$. The theorem's memory does not give the 30 % that are reported, and its work not the 2.4 for Mistral Nemo and Phi. *Comparable on LongBench* is true for one model of three, and a drop of one to two points with 1,024 tokens is small, not negligible.
 #
 # **Does not hold for a small real model.** SmolLM2 finds at layer 22 of 30, not in the first half, and up to 1,120 tokens it gains nothing by selection. Neither speaks against the paper, whose models are thirty to ninety times as large and read a hundred times as much; but *early* is not a law.
 #
 # **Left out by the paper, needed by small models.** With two heads, sums of raw products select badly, and the question must be kept by force. Both are options here; the paper's choice is the default of the package, and SmolLM2 with nine heads needs neither.
 #
-# **Only a stand-in.** A Transformer of two layers, whose shifted keys decide where retrieval begins; and one language model in four bits, with 27 prompts.
+# **Only a stand-in.** A Transformer of two layers, in which it is built in that layer 1 finds, so that it says nothing on where a filter layer arises; and one language model in four bits, with 27 prompts.
 
 # %% [markdown]
 # (15-not-run)=
@@ -1446,7 +1548,7 @@ later.show()
 #
 # | What the thesis has or suggests | Why not by default | What runs it |
 # |---|---|---|
-# | Needles with LLaMA 3.1 8B, Mistral Nemo 12B and Phi 3.5 Mini up to 60,000 and 120,000 tokens (Figures 9.4, 9.5, G.1 to G.7) | weights are not free to ship, and need a GPU of 80 GB | `mvnb run 15 --preset paper -p language_model=FOLDER -p filter_layer=13 -p 'llm_frame=["", "\nAnswer:"]'` for a folder with a model as Hugging Face saves it, once for each |
+# | Needles with LLaMA 3.1 8B, Mistral Nemo 12B and Phi 3.5 Mini up to 60,000 and 120,000 tokens (Figures 9.4, 9.5, G.1 to G.7) | weights of 8 to 24 GB, which need a GPU of 80 GB | `mvnb run 15 --preset paper -p language_model=FOLDER -p filter_layer=13 -p 'llm_frame=["", "\nAnswer:"]'` for a folder with a model as Hugging Face saves it, once for each; 19 in place of 13 for Mistral Nemo and Phi |
 # | LongBench (Tables 9.1, 9.2, G.1) | fourteen data sets and the same models | not offered; the printed numbers stand above |
 # | MInference and LLMLingua | other methods, of which the thesis reports numbers only | not offered |
 # | Time and memory on a GPU (Figures 9.3 and 9.6) | no such GPU; counted, and timed on a small random network | not offered |
@@ -1496,13 +1598,13 @@ later.show()
 # ```{exercise}
 # :label: ex-15-rerun
 #
-# Re-run the small model on prompts of eight times the trained length. What becomes of All KV, of GemFilter, and of the layer that finds?
+# Re-run the small model on prompts of twenty times the trained length. What becomes of All KV, of GemFilter, and of the layer that finds?
 # ```
 #
 # ```{solution} ex-15-rerun
 # :class: dropdown
 #
-# `mvnb run 15 -p test_lengths='[48,96,384]' -p language_model=''`. All KV loses more, and GemFilter begins to lose too: the filter itself misses needles at the beginning, since its own attention has to bridge distances that it was not trained on. Selection moves the limit; it does not abolish it.
+# `mvnb run 15 -p test_lengths='[48,144,960]' -p language_model=''`. All KV loses more, and GemFilter begins to lose too: the filter itself misses needles at the beginning, since its own attention has to bridge distances that it was not trained on. Selection moves the limit; it does not abolish it.
 # ```
 
 # %% [markdown]
