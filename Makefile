@@ -10,7 +10,7 @@ export OMP_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: book test site serve bench clean
+.PHONY: book test site pdf serve bench clean
 
 book: $(READY)          ## run every chapter with its default parameters, then build the site
 	$(BIN)/mvnb book
@@ -23,8 +23,11 @@ test: $(READY)          ## lint, unit, contract, smoke, nbval, strict site, brow
 site: $(READY)          ## build the site from the notebooks as they are; a warning is an error
 	$(BIN)/jupyter-book build . --all -W -n --keep-going
 
+pdf: site               ## the site as one file for paper, _build/mvnb.pdf, printed by Chromium
+	$(BIN)/python book/_ext/print_book.py _build/html _build/mvnb.pdf
+
 serve: $(READY)
-	$(BIN)/python -m http.server --directory _build/html $(PORT)
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
 
 bench: $(READY)         ## the training core against the loop over seeds, JAX and the arithmetic: benchmarks/RESULTS.md
 	$(BIN)/pip install -qq -r requirements-bench.lock

@@ -147,6 +147,20 @@ def drop_unused_mathjax(app, exc):
             bundle.unlink()
 
 
+ICONS = re.compile(r'<script [^>]*fontawesome[^>]*></script>|<link rel="preload"[^>]*fa-(?:brands|regular)[^>]*>')
+
+
+def draw_icons_from_fonts(app, exc):
+    """The theme sends its icons twice, as fonts and as a program of half a megabyte that draws them; the fonts do."""
+    if exc is None and app.builder.format == "html":
+        for page in Path(app.outdir).rglob("*.html"):
+            text = page.read_text(encoding="utf-8")
+            if (light := ICONS.sub("", text)) != text:
+                page.write_text(light, encoding="utf-8")
+        for script in Path(app.outdir, "_static", "vendor", "fontawesome").rglob("*.js*"):
+            script.unlink()
+
+
 def setup(app):
     NbElementRenderer.render_image = render_image
     NbElementRenderer.render_mime_type = render_mime_type
@@ -156,4 +170,5 @@ def setup(app):
     app.connect("source-read", fill_api_page)
     app.connect("autodoc-skip-member", skip_tuple_fields)
     app.connect("build-finished", drop_unused_mathjax, priority=900)
+    app.connect("build-finished", draw_icons_from_fonts, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

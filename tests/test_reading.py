@@ -1,0 +1,240 @@
+"""What a reader does with the site: follows the map and a path, links to a theorem, prints, runs again, uses the keyboard."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+from axe_playwright_python.sync_playwright import Axe
+from site_checks import PHONE, ROOT, visit
+
+PLAN = yaml.safe_load((ROOT / "book" / "map.yml").read_text(encoding="utf-8"))
+MODES = pytest.mark.parametrize("tab", [{}, {"color_scheme": "dark"}], ids=["light", "dark"], indirect=True)
+
+
+# -- the first page ------------------------------------------------------------------------------------------------
+
+
+def test_map_lights_up_what_belongs_together_by_keyboard(site, tab):
+    visit(tab, site, site.written[0])
+    boxes = tab.locator("svg.idea-map a")
+    ideas = PLAN["data"] + PLAN["models"] + PLAN["theorems"]
+    assert boxes.count() == len(site.chapters) + len(ideas)
+    race = next(idea for idea in PLAN["theorems"] if idea["target"] == "thm-01-erm")
+    tab.locator("svg.idea-map a", has_text=race["name"]).focus()
+    lit = tab.locator("svg.idea-map a.lit.chapter").evaluate_all("all => all.map(a => a.dataset.node)")
+    assert lit == [f"chapter-{n}" for n in race["chapters"]]
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**/01_midpoint_mixup.html#thm-01-erm")
+    assert not tab.trouble
+
+
+def test_every_chapter_is_on_the_map_and_ideas_know_their_chapters(site):
+    ideas = PLAN["data"] + PLAN["models"] + PLAN["theorems"]
+    assert {n for idea in ideas for n in idea["chapters"]} == {int(Path(name).name[:2]) for name in site.chapters}
+    for idea in ideas:
+        own = re.search(r"\d\d", idea["target"])[0]
+        assert int(own) in idea["chapters"], idea
+
+
+@pytest.mark.parametrize("tab", [{"viewport": PHONE, "java_script_enabled": False}], indirect=True)
+def test_map_is_a_list_on_a_phone_without_scripts(site, tab):
+    tab.goto(site.url + site.written[0])
+    assert not tab.locator("svg.idea-map").is_visible()
+    tab.locator("details.idea-list summary").click()
+    assert tab.locator("details.idea-list li").count() == sum(len(PLAN[column]) for column in ("data", "models", "theorems"))
+
+
+def test_a_path_leads_from_chapter_to_chapter(site, tab):
+    path = PLAN["paths"][0]
+    visit(tab, site, site.written[0])
+    tab.locator(f".reading-paths a[href*='path={path['name']}']").first.click()
+    for place, number in enumerate(path["chapters"]):
+        tab.wait_for_url(f"**/{number:02}_*.html?path={path['name']}")
+        bar = tab.locator("nav.path-bar")
+        assert f"{place + 1} of {len(path['chapters'])}" in bar.inner_text()
+        if place + 1 < len(path["chapters"]):
+            tab.locator(".prev-next-area a.right-next").click()
+    assert not tab.locator(".prev-next-area a.right-next").is_visible()
+    tab.get_by_text("leave the path").click()
+    tab.wait_for_url(lambda url: "?" not in url)
+    assert tab.locator("nav.path-bar").count() == 0 and not tab.trouble
+
+
+# -- links to everything -------------------------------------------------------------------------------------------
+
+
+def test_statements_claims_equations_and_pictures_have_permalinks(site):
+    named = (
+        r'<div class="(?:proof|exercise) [\w ]*" id="(\w+-\d\d-[^"]+)"',
+        r'<div class="math [\w ]*" id="(equation-[^"]+)"',
+        r'<tr id="(claim-[^"]+)"',
+        r'<div class="picture" id="([^"]+)"',
+        r'<figure class="align-default" id="([^"]+)"',
+    )
+    for name in site.chapters:
+        text = (site.folder / name).read_text(encoding="utf-8")
+        linked = set(re.findall(r'<a class="headerlink" href="#([^"]+)"', text))
+        for pattern in named:
+            wanted = set(re.findall(pattern, text))
+            assert wanted and wanted <= linked, (name, pattern, wanted - linked)
+
+
+def test_search_finds_a_theorem_by_its_name(site, tab):
+    visit(tab, site, "search.html?q=gap+always+closes")
+    hits = tab.locator("#search-results li a")
+    hits.first.wait_for()
+    assert "01_midpoint_mixup" in hits.first.get_attribute("href")
+
+
+def test_pages_say_what_they_are_to_others(site):
+    for name in site.written:
+        text = (site.folder / name).read_text(encoding="utf-8")
+        for key in ("og:title", "og:description", "og:type"):
+            assert re.search(rf'<meta property="{key}" content="[^"]{{3,}}"', text), (name, key)
+
+
+def test_a_wrong_address_leads_back(site, tab):
+    visit(tab, site, "404.html")
+    assert tab.locator("h1:visible").inner_text().startswith("There is no such page")
+    tab.locator("article a[href$='intro.html']").click()
+    tab.wait_for_url(f"**/{site.written[0]}")
+    assert not tab.trouble
+
+
+# -- light and calm ------------------------------------------------------------------------------------------------
+
+
+def test_pages_are_light_and_keep_still(site, tab):
+    bodies = {}
+    tab.on("response", lambda r: bodies.setdefault(r.url, r))
+    shift = """() => new Promise(done => {
+      let sum = 0;
+      new PerformanceObserver(list => list.getEntries().forEach(e => (sum += e.hadRecentInput ? 0 : e.value)))
+        .observe({ type: "layout-shift", buffered: true });
+      setTimeout(() => done(sum), 300);
+    })"""
+    for name in site.written:
+        bodies.clear()
+        visit(tab, site, name)
+        weight = sum(len(gzip.compress(response.body(), 6)) for response in bodies.values() if response.ok)
+        assert weight < 1_000_000, (name, weight)
+        assert tab.evaluate(shift) < 0.25, name  # what browsers call poor; mathematics is set after the text stands
+
+
+def test_pictures_keep_their_place_until_they_come(site):
+    for name in site.chapters:
+        drawn = [image for image in site.pages[name].images if "_images" in image["src"]]
+        assert drawn and all(
+            image.get("loading") == "lazy" and image.get("width") and image.get("height") for image in drawn
+        ), name
+
+
+# -- for everyone --------------------------------------------------------------------------------------------------
+
+LOOKED_AT = ["book/intro", "book/reproduction", "book/errata", "book/glossary", "book/notation", "book/api", "search"]
+
+
+@MODES
+def test_no_serious_barrier(site, tab):
+    axe, found = Axe(), []
+    chapters = [name for name in site.chapters if Path(name).name[:2] in ("01", "05", "11", "14")]
+    for name in [f"{page}.html" for page in LOOKED_AT] + chapters:
+        visit(tab, site, name)
+        violations = axe.run(tab).response["violations"]
+        found += [
+            (name, one["id"], len(one["nodes"]), one["nodes"][0]["html"][:120])
+            for one in violations
+            if one["impact"] in ("serious", "critical")
+        ]
+    assert not found, found
+
+
+def test_paper_shows_the_text_alone_with_its_solutions(site, tab):
+    visit(tab, site, site.chapters[0])
+    tab.emulate_media(media="print")
+    for gone in (".bd-sidebar-primary", ".bd-sidebar-secondary", ".prev-next-area", "article h1 a.headerlink"):
+        assert not tab.locator(gone).first.is_visible(), gone
+    solution = tab.locator("div.solution").first.locator(".section, section, .solution-content").first
+    assert solution.is_visible() and solution.bounding_box()["height"] > 20
+
+
+def test_the_book_is_bound_as_one_file(site, tmp_path):
+    from pypdf import PdfReader
+
+    target, pages = tmp_path / "book.pdf", ["book/intro.html", "book/closing.html"]
+    command = [sys.executable, ROOT / "book" / "_ext" / "print_book.py", site.folder, target, *pages]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    pdf = PdfReader(target)
+    titles = [entry.title for entry in pdf.outline]
+    assert len(titles) == 2 and "feature learning" in pdf.pages[0].extract_text()
+    actions = [mark.get_object().get("/A", {}) for sheet in pdf.pages for mark in sheet.get("/Annots", ())]
+    assert not [one for one in actions if "127.0.0.1" in str(one.get("/URI", ""))]
+    places = [one["/D"][0] for one in actions if one.get("/S") == "/GoTo" and isinstance(one["/D"], list)]
+    assert len(set(map(pdf.get_page_number, [place.get_object() for place in places]))) > 1
+    wrong = subprocess.run([*map(str, command[:3]), str(target), "book/nowhere.html"], capture_output=True, text=True)
+    assert wrong.returncode == 1 and wrong.stderr.count("\n") == 1
+
+
+# -- running again -------------------------------------------------------------------------------------------------
+
+
+def test_sources_can_be_downloaded(site, tab):
+    for name in site.chapters:
+        stem = name.removesuffix(".html")
+        for kind in ("py", "ipynb"):
+            assert (site.folder / "_sources" / f"{stem}.{kind}").read_bytes() == (ROOT / f"{stem}.{kind}").read_bytes()
+    visit(tab, site, site.chapters[0])
+    links = tab.locator(".dropdown-download-buttons a").evaluate_all("all => all.map(a => a.getAttribute('href'))")
+    assert [Path(link).suffix for link in links[:2]] == [".ipynb", ".py"]
+
+
+@pytest.fixture(scope="module")
+def build_with(tmp_path_factory):
+    """Builds a site of one chapter, with the addresses in the environment."""
+
+    def build(**addresses: str):
+        folder = tmp_path_factory.mktemp("small")
+        (folder / "notebooks").mkdir()
+        (folder / "notebooks" / "01_small.py").write_text("# %%\n1 + 1\n", encoding="utf-8")
+        cells = [nbformat.v4.new_markdown_cell("# Small"), nbformat.v4.new_code_cell("1 + 1")]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "notebooks" / "01_small.ipynb")
+        (folder / "_toc.yml").write_text("format: jb-book\nroot: notebooks/01_small\n", encoding="utf-8")
+        (folder / "_config.yml").write_text("execute: {execute_notebooks: 'off'}\n", encoding="utf-8")
+        config = yaml.safe_load((folder / "_config.yml").read_text(encoding="utf-8"))
+        config["sphinx"] = {"local_extensions": {"mvnb_reading": str(ROOT / "book" / "_ext")}}
+        (folder / "_config.yml").write_text(json.dumps(config), encoding="utf-8")
+        command = [Path(sys.executable).with_name("jupyter-book"), "build", folder, "--all"]
+        env = {k: v for k, v in os.environ.items() if not k.startswith("MVNB_")} | addresses
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, env=env)
+        return done, folder / "_build" / "html"
+
+    return build
+
+
+def test_a_site_with_addresses_offers_runs_and_a_sitemap(build_with):
+    done, site = build_with(
+        MVNB_REPOSITORY="https://github.com/someone/features", MVNB_SITE="https://someone.github.io/features"
+    )
+    page = (site / "notebooks" / "01_small.html").read_text(encoding="utf-8")
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "mybinder.org" in page and "colab.research.google.com/github/someone/features" in page
+    assert "git clone https://github.com/someone/features" in page and "mvnb run 01" in page
+    assert "https://someone.github.io/features/notebooks/01_small.html" in (site / "sitemap.xml").read_text(encoding="utf-8")
+
+
+def test_a_site_without_addresses_offers_none_and_a_wrong_one_is_refused(build_with, site):
+    for name in site.chapters:
+        page = (site.folder / name).read_text(encoding="utf-8")
+        assert "mybinder" not in page and "run-again" not in page
+    assert not (site.folder / "sitemap.xml").exists()
+    done, _ = build_with(MVNB_REPOSITORY="someone/features")
+    assert done.returncode != 0 and "MVNB_REPOSITORY must be a web address" in done.stdout + done.stderr
