@@ -1554,7 +1554,7 @@ later.show()
 # | MInference and LLMLingua | other methods, of which the thesis reports numbers only | not offered |
 # | Time and memory on a GPU (Figures 9.3 and 9.6) | no such GPU; counted, and timed on a small random network | not offered |
 # | The kept run of the language model, `results/15_llm.json` | 15 minutes of a processor core | `mvnb run 15 --preset longer -p keep=llm` |
-# | Prompts of twenty times the trained length | minutes more | `mvnb run 15 -p test_lengths='[48,144,960]' -p language_model=''` |
+# | Prompts of twenty times the trained length | half a minute more | `mvnb run 15 -p test_lengths='[48,144,960]' -p language_model=''` |
 
 # %% [markdown]
 # (15-try)=
