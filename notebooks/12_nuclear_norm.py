@@ -954,6 +954,12 @@ ledger.record(
 
 # %% [markdown]
 # *Read.* Under strong decay the curve crosses ½ at $d^\star$; Proposition 6.3 begins to speak only at four times as many environmental features. Weak decay moves the fall to the right: at $\lambda=10^{-5}$ it comes later, and without any decay never. On the right the bound of {prf:ref}`thm-12-ratio` is tight when the weights are small.
+#
+# ```{explorer} 12-transition
+# :alt: Left, accuracy over the number of features per invariant one. It stays at one where we train and falls from one to nought elsewhere, around a line at d*. Right, a map of the accuracy elsewhere over the correlation and the number of features. It is one below a falling curve d* and nought above it; the curve of Proposition 6.3 lies higher still.
+#
+# Here the ratio of the weights is given, and accuracies are exact. *Predictions:* the stronger the correlation $\gamma$, the better are environmental features where we train, and the fewer of them make the rule wrong elsewhere; more invariant features at the same $d/r$ sharpen the fall and do not move it; and twice the ratio, as weak decay might give it, moves it to twice as many environmental features.
+# ```
 
 # %%
 # NBVAL_CHECK_OUTPUT

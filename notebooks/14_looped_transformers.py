@@ -880,6 +880,12 @@ ledger.record(
 )
 
 # %% [markdown]
+# ```{explorer} 14-schedules
+# :alt: Left, error in the worst direction over loops on a logarithmic axis. Chebyshev's steps and the loop with memory fall fastest, steps 2/(L + mu) and 1/L more slowly, the printed bound slowest of all, and the earlier bound rises out of the picture. Right, the size of the four polynomials over the eigenvalues; Chebyshev's swings evenly between mu and L.
+#
+# A schedule is a polynomial, on the right, and the largest value that it takes between $\mu$ and $L$ is its dot on the left. *Predictions:* from $n=8d$ to $n=2d$ constant steps $1/L$ lose nearly nine tenths of their speed and Chebyshev's two thirds; Chebyshev's bumps have one height, for every $T$; with few examples a dimension the loop with memory makes the worst direction *larger* at first, although its mean falls with every loop; and nowhere in reach does the earlier bound come below 1.
+# ```
+#
 # ## Examples in proportion to the dimension
 #
 # *Prediction:* with $n=8d$ the condition number tends to $\bigl(\frac{\sqrt8+1}{\sqrt8-1}\bigr)^2=4.38$ from below, and the mean error after 20 loops with $\eta=1/L$ to $\int(1-\lambda/b)^{20}d\rho_{1/8}$. With $n=d/\epsilon^2$, $\kappa=\bigl(\frac{1+\epsilon}{1-\epsilon}\bigr)^2\approx1+4\epsilon$.

@@ -1155,8 +1155,9 @@ def highlight(lm, tokens, kept):
     for on, run_ in groupby(range(len(tokens)), key=lambda i: bool(chosen[i])):
         text = escape(lm.decode([int(tokens[i]) for i in run_]))
         style = "<mark><b>{}</b></mark>" if on else '<span style="opacity:.6">{}</span>'
-        spans.append(style.format(text.replace("\n", "<br>")))
-    return HTML(f'<div style="font-size:.8em;line-height:1.4">{"".join(spans)}</div>')
+        spans.append(style.format(text))
+    shown = "white-space:pre-wrap;font-size:.8em;line-height:1.4"
+    return HTML(f'<pre style="{shown}">{"".join(spans)}</pre>')
 
 
 if lm:
