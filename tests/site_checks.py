@@ -130,8 +130,9 @@ def site(tmp_path_factory):
         server.shutdown()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
+    """Chromium; closed after a file's tests, since while it is open no notebook can run in this process (one event loop)."""
     from playwright.sync_api import sync_playwright
 
     executable = next(filter(None, map(shutil.which, CHROMIUM)), None)
