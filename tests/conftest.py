@@ -19,11 +19,3 @@ def book(tmp_path, monkeypatch):
     root = tiny_book.make(tmp_path / "book")
     monkeypatch.chdir(root)
     return root
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """A worker takes a file at a time, and all files that look at the site go to one, which builds it once."""
-    for item in items:
-        group = "site" if "site" in getattr(item, "fixturenames", ()) else item.path.name
-        item.add_marker(pytest.mark.xdist_group(group))
