@@ -21,6 +21,7 @@ test: $(READY)          ## lint, unit, contract, smoke, nbval, strict site, brow
 	$(BIN)/pytest
 
 site: $(READY)          ## build the site from the notebooks as they are; a warning is an error
+	rm -rf _build/html  # what an older site left behind is not part of this one
 	$(BIN)/jupyter-book build . --all -W -n --keep-going
 
 pdf: site               ## the site as one file for paper, _build/mvnb.pdf, printed by Chromium

@@ -10,9 +10,9 @@ import matplotlib.pyplot as plt
 from mvnb import figures
 
 CONTENDERS = {
-    "loop": ("loop over seeds", "#D55E00", "s"),
-    "autograd": ("stack, automatic gradient", "#E69F00", "D"),
-    "jax": ("JAX", "#0072B2", "o"),
+    "loop": ("loop over seeds", figures.HUES["orange"], "s"),
+    "autograd": ("stack, automatic gradient", figures.HUES["yellow"], "D"),
+    "jax": ("JAX", figures.HUES["blue"], "o"),
 }
 
 
@@ -32,7 +32,7 @@ def _rows(ax, rows: list[dict]) -> None:
 
 def _sweep(ax, sweep: list[dict]) -> None:
     """Time of one replica in stacks of different sizes."""
-    for name, label, color, marker in (("mvnb", "mvnb", "#333333", "o"), ("jax", *CONTENDERS["jax"])):
+    for name, label, color, marker in (("mvnb", "mvnb", figures.HUES["ink"], "o"), ("jax", *CONTENDERS["jax"])):
         found = [(point["replicas"], 1e6 * point["seconds"][name]) for point in sweep if name in point["seconds"]]
         if found:
             ax.plot(*zip(*found), marker=marker, color=color, ms=4)

@@ -37,35 +37,35 @@
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
 replicas = 4  # independent runs of the main comparison, one stack (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"
-n_classes = 5  # classes k (3 or more)
+n_classes = 5  # classes k (3 to 32)
 n_filters = 12  # kernels per class, m; the encoder has k m of them (4 or more)
-dim = 160  # dimension d of a patch (2 k + 4 or more)
-n_patches = 12  # patches of a point, P
-n_points = 130  # training points N, equally many per class
-foreign = 2.0  # s: a foreign feature is present with probability s/k (0 to n_classes)
+dim = 160  # dimension d of a patch (10 or more; 2 k + 4 or more)
+n_patches = 12  # patches of a point, P (2 or more)
+n_points = 130  # training points N, equally many per class (3 or more; k or more)
+foreign = 2.0  # s: a foreign feature is present with probability s/k (0 to 3)
 act_power = 4  # exponent q of the smoothed ReLU (integer, 2 or more)
-threshold = 0.6  # threshold of the smoothed ReLU
-init_scale = 0.02  # standard deviation of initial weights, sigma_0
+threshold = 0.6  # threshold of the smoothed ReLU (above 0)
+init_scale = 0.02  # standard deviation of initial weights, sigma_0 (above 0)
 keep = 0.5  # probability that a patch is kept, theta (above 0, at most 1)
-mae_steps = 400  # steps of the masked autoencoder
-sl_steps = 700  # at most so many steps of supervised learning
-n_test = 400  # test points, multi-view and single-view each
-side_dim = 100  # dimension of the smaller world in which knobs are turned (2 k or more)
-side_points = 80  # training points there
-side_steps = 240  # steps of the autoencoder there
+mae_steps = 400  # steps of the masked autoencoder (1 or more)
+sl_steps = 700  # at most so many steps of supervised learning (20 or more)
+n_test = 400  # test points, multi-view and single-view each (6 or more)
+side_dim = 100  # dimension of a smaller world to turn knobs (6 or more; 2 k or more)
+side_points = 80  # training points there (3 or more; k or more)
+side_steps = 240  # steps of the autoencoder there (1 or more)
 side_replicas = 2  # runs a setting there (2 or more)
-ts_filters = 60  # kernels per class in the teacher-student runs
-ts_steps = 200  # at most so many steps of the teacher-student loss
-image_points = 400  # unlabelled images
-image_labels = 100  # how many of them have labels
-image_width = 16  # channels of the image encoder
-image_batch = 25  # images a step
-image_steps = 220  # pretraining steps on images
-image_label_steps = 120  # steps with labels; half as many on real images
+ts_filters = 60  # kernels per class in the teacher-student runs (1 or more)
+ts_steps = 200  # at most so many steps of the teacher-student loss (3 or more)
+image_points = 400  # unlabelled images (2 or more)
+image_labels = 100  # how many of them have labels (1 or more)
+image_width = 16  # channels of the image encoder (1 or more)
+image_batch = 25  # images a step (1 or more)
+image_steps = 220  # pretraining steps on images (1 or more)
+image_label_steps = 120  # steps with labels; half as many on real images (2 or more)
 image_replicas = 4  # runs on images (2 or more)
 dataset = "digits"  # real images: or mnist5k, mnist, fashion_mnist, cifar10, cifar100
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "check"]
 from dataclasses import replace
 from itertools import product
 
@@ -90,15 +90,22 @@ figures.use_style()
 ledger = claims.Ledger("03_mask_reconstruction")
 device = training.pick_device(device)
 print(f"device: {device.type}")
-real = load_images(dataset)  # an unknown name shows before anything is trained
+# What may be wrong with the parameters shows here, before anything is trained.
+real = load_images(dataset)
+least = {"dim": 2 * n_classes + 4, "side_dim": 2 * n_classes}
+least |= {"n_points": n_classes, "side_points": n_classes}
+for name, bound in least.items():
+    if globals()[name] < bound:
+        wanted = f"{bound} or more, as n_classes is {n_classes}"
+        raise ValueError(f"{name} must be {wanted}, got {globals()[name]}")
 
 # %% [markdown]
 # (03-question)=
 # ## The question: what does an unlabelled patch teach?
 #
 # Masked pretraining hides part of an input and asks for it back: pixels (MAE {cite}`he2022masked`, SimMIM {cite}`xie2022simmim`), tokens of a frozen model (BEiT {cite}`bao2022beit`), or
-# features of a slowly moving copy of the network itself (data2vec {cite}`baevski2022data2vec`). No label is seen, and yet classifiers that start from the result beat classifiers trained from scratch, on the very same images. What
-# did the network learn that the labels did not ask for?
+# features of a slowly moving copy of the network itself (data2vec {cite}`baevski2022data2vec`). No label is seen, and yet classifiers that start from the result beat classifiers trained from scratch, on the very same images. Chapters 1 and 2 changed the loss and the labels;
+# here there are no labels. What did the network learn that they would not have asked for?
 #
 # The smallest example has one class that can be told by either of two features, on two patches, and two kernels. The first kernel has already found feature 1, with a correlation $u_1$; the second has a small
 # correlation $u_2=0.05$ with feature 2. **Predict before you look:** how does the push on the second kernel depend on how far the first has come, when the loss is (a) the cross-entropy, (b) the reconstruction of
@@ -142,11 +149,11 @@ ax.annotate(
     "cross-entropy", (2.2, 0.33), color=figures.COLORS["ERM"], ha="left", va="bottom"
 )
 ax.annotate(
-    "masked autoencoder (solid)", (3, 0.9), color=figures.COLORS["MAE"], va="center"
+    "masked autoencoder (solid)", (2.5, 0.88), color=figures.COLORS["MAE"], va="center"
 )
 ax.annotate(
     "teacher–student (dashed)",
-    (3, 0.78),
+    (2.5, 0.74),
     color=figures.COLORS["Teacher-student"],
     va="center",
 )
@@ -234,21 +241,21 @@ figures.show(
 )
 
 # %% [markdown]
-# The noise on background patches is drawn here in the features' own span, so that it can be seen; in the runs it is spread over $d$ dimensions. The right-hand point is the test that matters: one feature of its class is nearly missing, and a network that knows only this one has to rely on a tenth of its strength, against foreign features of
+# The noise on background patches is drawn here in the features' own span, so that it can be seen; in the runs it is spread over $d$ dimensions. The right-hand point is the test that matters: one feature of its class is nearly missing, and a network that knows only this one has to rely on a tenth of its strength, against foreign features, the *strangers* of the heading, of
 # two to four tenths.
 
 # %% [markdown]
 # (03-model)=
 # ## The encoder and five ways to train it
 #
-# One layer of $K=km$ kernels slides over the patches; no kernel belongs to a class:
+# One layer of $K=km$ *kernels* (the filters of chapters 1 and 2) slides over the patches; no kernel belongs to a class:
 #
 # $$
 # h_r(X)=\sum_{p=1}^{P}s\bigl(\langle w_r,x_p\rangle\bigr),\qquad r\in[K],\qquad
 # s(z)=\begin{cases}0&z\le0\\ z^q/(q\varrho^{q-1})&0\le z\le\varrho\\ z-(1-\tfrac1q)\varrho&z\ge\varrho.\end{cases}
 # $$ (eq-03-encoder)
 #
-# A mask keeps each patch independently with probability $\theta$: $\epsilon_p\sim\mathrm{Bernoulli}(\theta)$. Masked patches are zero vectors, and $s(0)=0$ removes them. Two pretraining losses are analysed.
+# (The activation $s(\cdot)$ keeps its letter beside the number $s$ of strangers.) A mask keeps each patch independently with probability $\theta$: $\epsilon_p\sim\mathrm{Bernoulli}(\theta)$. Masked patches are zero vectors, and $s(0)=0$ removes them. Two pretraining losses are analysed.
 #
 # **Teacher–student** (in the manner of data2vec). The teacher has kernels $\hat w_r=\tau w_r$ and sees everything; the student sees what is kept, and its features are divided by $\theta$:
 #
@@ -481,7 +488,7 @@ for name, law in laws.items():
     )
     ax.plot(u_grid, measured_push[name], "o", ms=5, color=figures.COLORS[name])
 for name, text, place in (
-    ("ERM", "cross-entropy, $u^{q-1}$", (0.0105, 2.2e-5)),
+    ("ERM", "cross-entropy, $u^{q-1}$", (0.0105, 1.2e-4)),
     ("MAE", "autoencoder, $u^{q}$", (0.012, 1.2e-8)),
     ("Teacher-student", "teacher–student, $u^{2q-1}$", (0.045, 1e-10)),
 ):
@@ -733,7 +740,7 @@ ledger.record(
 # ## The experiments
 #
 # The paper has no experiment in its own world. Here are several. All replicas start together and are trained as one stack, on the exact expectation over masks unless said otherwise, with steps that follow the flow: small where kernels race, large where nothing moves. Once a kernel of the autoencoder is
-# as long as $\varrho$ it gets a clock of its own, because it settles at its fixed point at once on the time scale on which the others race. Pretraining and labelled training see *the same* points: whatever pretraining wins is not won by more data.
+# as long as $\varrho$ it gets a clock of its own, as in {ref}`chapter 1 <01-own-dimension>`, because it settles at its fixed point at once on the time scale on which the others race. Pretraining and labelled training see *the same* points: whatever pretraining wins is not won by more data.
 #
 # ### Two ways to learn from the same points
 #
@@ -855,8 +862,9 @@ for ax in axes:
     ax.xaxis.set_minor_formatter(plt.NullFormatter())
 axes[0].set_xlim(50, None)
 axes[1].set_xlim(200, None)
-axes[1].axhline(level, color=figures.COLORS["theory"], lw=1)
-axes[1].annotate("predicted\nlevel", (220, level - 0.02), va="top")
+axes[1].set_ylim(0, 1.15 * level)
+axes[1].axhline(level, **figures.LINES["theory"])
+axes[1].annotate("predicted level", (220, 1.02 * level))
 figures.show(
     fig,
     title="Labels: one view a class, and stop. Reconstruction: all, one by one",
@@ -922,7 +930,7 @@ late = captured / predicted[r, f] - 1 if len(r) else np.array([np.inf])
 fig, axes = plt.subplots(1, 2, figsize=(6.4, 2.6))
 axes[0].plot(clock[:, 0], loss[:, 0], color=figures.COLORS["MAE"], lw=2.5)
 axes[0].plot(clock[:, 0], staircase[:, 0], color=figures.COLORS["theory"], lw=1)
-axes[0].set(xscale="log", xlim=(200, None), xlabel="flow time", title="Loss of one run")
+axes[0].set(xscale="log", xlim=(200, None), xlabel="flow time", title="loss of one run")
 axes[0].xaxis.set_minor_formatter(plt.NullFormatter())
 line = np.array([predicted.min(), predicted.max()])
 axes[1].plot(line, line, color=figures.COLORS["theory"], lw=1)
@@ -930,7 +938,7 @@ axes[1].plot(
     predicted[r, f], captured, "o", ms=4, alpha=0.7, color=figures.COLORS["MAE"]
 )
 axes[1].set(xlabel="predicted time", ylabel="measured time")
-axes[1].set_title(f"Capture of {len(r)} features")
+axes[1].set_title(f"capture of {len(r)} features")
 figures.show(
     fig,
     title="The initial weights decide when the loss takes its next stair (lines: "
@@ -1103,14 +1111,13 @@ ax.plot(first, last, ".", ms=3, color="#bbbbbb")
 chosen = held[0]
 ax.plot(first[chosen], last[chosen], "o", ms=5, color=figures.COLORS["Teacher-student"])
 ax.axvline(bar, color=figures.COLORS["theory"], lw=1)
-ax.axhline(ts_threshold, color="#999999", lw=0.8, ls="--")
+ax.axhline(ts_threshold, **figures.LINES["chance"])
 ax.annotate(
     "last winner's start",
     (bar, 0.97),
     xycoords=("data", "axes fraction"),
-    xytext=(-4, 0),
+    xytext=(4, 0),
     textcoords="offset points",
-    ha="right",
     va="top",
 )
 ax.set(
@@ -1431,8 +1438,9 @@ for row, result in enumerate(reversed(table.values())):
 ax.set_yticks(range(len(table)), list(table)[::-1])
 row = len(table) - 1 - list(table).index("from scratch")
 ax.plot([expected.mean()] * 2, [row - 0.4, row + 0.4], color=figures.COLORS["theory"])
+style = {"ha": "right", "va": "center", "fontsize": 10}
 ax.annotate(
-    "expected from the\nmissing views", (expected.mean() + 0.06, row), va="center"
+    "expected from missing views", (expected.mean() - 0.01, row + 0.45), **style
 )
 ax.set(
     xlabel="accuracy (squares: multi-view; discs: single-view)",
@@ -1447,7 +1455,7 @@ figures.show(
 )
 
 # %% [markdown]
-# Two things to note. On single-view points a linear head on *random* kernels does about as well as a network trained from scratch. So accuracies alone say little about learning, which is why we count features. And *masked labels* teach almost all the views, too: a mask that hides the favourite view makes a single-view point of a multi-view
+# Two things to note. On single-view points a linear head on *random* kernels comes close to a network trained from scratch, and is ahead of one with a trained head. So accuracies alone say little about learning, which is why we count features. And *masked labels* teach almost all the views, too: a mask that hides the favourite view makes a single-view point of a multi-view
 # one, and the other view is what is left to fit. By {prf:ref}`prop-03-identity` the mask does nothing of the kind for the autoencoder. So in this world there are two separate ways to all the views: a loss without labels, mask or no mask, and labels with masks.
 
 # %% tags=["remove-cell"]
@@ -1787,7 +1795,7 @@ figures.show(
 )
 
 # %% [markdown]
-# (Points below the curve: two kernels share the feature, as {eq}`eq-03-fixed-point` allows.) At $\theta=1$ there is no mask, and every feature is learned; at $\theta=0.05$ the same, at half the level. The theorem asks for $q\ge4$, but 3 does as well, and even 2, where losers rise, too, and several kernels share a feature.
+# (Points below the curve: two kernels share the feature, as {eq}`eq-03-fixed-point` allows.) At $\theta=1$ there is no mask, and every feature is learned; at $\theta=0.05$, too, at half the level that it has at $\theta=\frac12$. The theorem asks for $q\ge4$, but 3 does as well, and even 2, where losers rise, too, and several kernels share a feature.
 #
 # For the teacher–student loss one end *is* trivial: at $\theta=1$ and $\delta=0$ the teacher is the student, and loss and gradient vanish identically. There the paper is right. Away from this end all features are learned, as they were at $\theta=\frac12$ above. The closer to it, the more steps it takes: at $\theta=0.9$ nine of ten features in 120 steps.
 
@@ -1999,9 +2007,10 @@ print(f"single-view accuracy {at_paper_rho.mean():.3f}")
 seen_all, formula_all = (
     np.concatenate([row[i] for row in swept.values()]) for i in (1, 2)
 )
-follows = stats.rank_correlation(formula_all, seen_all)
+order_of = lambda a, b: stats.rank_correlation(a, b) if np.ptp(a) * np.ptp(b) else 0.0
+follows = order_of(formula_all, seen_all)
 draws = np.random.default_rng(seed).integers(seen_all.size, size=(500, seen_all.size))
-likely = [stats.rank_correlation(formula_all[i], seen_all[i]) for i in draws]
+likely = [order_of(formula_all[i], seen_all[i]) for i in draws]
 lowest, highest = np.nanquantile(likely, (0.025, 0.975))
 mean_off = np.abs(seen_all - formula_all).mean()
 print(f"deviation from the formula: {mean_off:.3f} on average")
@@ -2649,7 +2658,8 @@ ledger.record(
 # (03-held-up)=
 # ## What held up
 #
-# The criteria were set on pilot runs with other seeds, most of them at the larger size named [above](#03-world). Some were changed afterwards. `capture-times` first asked for a rank correlation of 0.9, then, of a smaller sample, 0.8. One judged seed missed that with 0.79, because six of its forty features had lost their best kernel; it now asks how many features come when they should. `views-order-accuracy` replaces a bound of 0.08 on the mean deviation from the formula, which the noisiest settings miss for some seeds; asked for a correlation of 0.6 it held for most seeds and not for all, so it asks now whether there is one at all. `images-cam-covers-parts` measured the share of own tiles that are lit before it measured the overlap, `images-pretraining-helps` asked for a gain on both kinds of images, and `ts-pure-kernels` was tightened from 0.8 to the 0.95 that the autoencoder has to meet. `images-single-view` first asked for a gain over training from scratch, which varied in sign from seed to seed; it now asks what the theorem promises. And `each-level-at-every-theta` asks for nine features in ten where the pilot asked for all: two kernels that share a feature rest lower, by {eq}`eq-03-fixed-point`. `ts-two-feature-kernels` asked for an error of at most 3 kernels a run, which five of six seeds met; it now asks for 30 %, and always fails. `ts-most-kernels-pure` and `ts-active-kernels` asked for 0.8 and for 30 % in the mean over runs. Other draws with the same seeds then failed both, so the spread of single runs (48 of them, other seeds: 0.85 ± 0.07 pure, counts off by a quarter, once by 140 %) now sets their limits. `ts-classifies-both` asked for 0.97 on single-view points, which the judged seeds met and two of eight others missed by less than a point; it now asks for 0.93. `images-cam-both-parts` expected one part from scratch and both after pretraining, in medians over images. Medians jump between 1 and 2, and one of eleven seeds had fewer after pretraining; it now asks of the pretrained networks only, and of the mean, that it exceed one part. `losers-growth-falls` asked for medians that fall from $q=2$ to 3 to 4; at the same seed those at 3 and 4 changed places by a twentieth, and only the step from 2 is large. `real-images-no-loss` asked for a gain of 3 points when the network averaged its features over the whole image. It then read digits with 12 to 30 % accuracy, with gains of −7 to 18 points. With the present one, which reads more than eight in ten, we asked for any gain, which one judged seed of three missed with −0.5; a few runs cannot resolve a gain of two points, and the criterion now asks for no loss. (The cells that record the claims are left out of the page; they are in the notebook.)
+# The criteria were set on pilot runs with other seeds, most of them at the larger size named [above](#03-world). What was changed later is told below the table.
+# (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -2660,7 +2670,7 @@ ledger.show()
 # single-view points.
 #
 # **Fails as printed.** *Fact 2.2* is not the gradient of the autoencoder's loss; nothing that follows depends on it, since both agree along the kernels, and training with either gives the same features. *The upper bound after $T_0$* for the teacher–student loss drops a positive term: the loss has no resting point, and its correlations exceed any constant within the time that the theorem speaks of
-# ({prf:ref}`prop-03-drift`). *One feature a kernel* is, at these sizes, true of four kernels in five, and *who will hold which feature* can be foreseen for two or three pairs in four, where we ask for nine in ten (at first for four in five, which one seed in eight met) (that reading is ours; that winners were ahead at the start is the theorem's, and holds, though at $k=5$ "near the best" means above $1-1/\log k=0.38$ of it). *The limits of the mask ratio* are not what the discussion says: the autoencoder learns all features without any mask, and also with next to nothing kept. *The weak view* of $\rho=k^{-0.01}$ makes single-view points that are not single-view at any size a computer can hold. *Half-known tasks* do not profit as a whole. On images a fine-tuned network does not master single-view points, because it relies on one view of most classes. These and smaller slips are on the
+# ({prf:ref}`prop-03-drift`). *One feature a kernel* is, at these sizes, true of four kernels in five. *Who will hold which feature* can be foreseen for two or three pairs in four; we ask for nine in ten (at first for four in five, which one seed in eight met). That reading is ours. The theorem's own, that winners were ahead at the start, holds, though at $k=5$ "near the best" means above $1-1/\log k=0.38$ of it. *The limits of the mask ratio* are not what the discussion says: the autoencoder learns all features without any mask, and also with next to nothing kept. *The weak view* of $\rho=k^{-0.01}$ makes single-view points that are not single-view at any size a computer can hold. *Half-known tasks* do not profit as a whole. On images a fine-tuned network does not master single-view points, because it relies on one view of most classes. These and smaller slips are on the
 # [errata page](../book/errata.md).
 #
 # **What the mask does.** Less than the title suggests. In the autoencoder a mask is a change of scale ({prf:ref}`prop-03-identity`); in the teacher–student loss it shrinks, and the teacher's scale is what drives growth. Where a mask does matter is beside labels: a supervised network that is shown randomly masked points learns nearly all the views. The paper does not discuss this control. It does not contradict a theorem, but it
@@ -2671,6 +2681,20 @@ ledger.show()
 # **Only a stand-in.** Tiles for photographs, two convolutions for a ResNet-50.
 #
 # **Open.** Whether the autoencoder of practice, which must infer masked patches from visible ones, learns views for the reason given here. In the analysed model nothing is inferred.
+#
+# **Criteria that were changed.** Some were changed afterwards.
+#
+# - `capture-times` first asked for a rank correlation of 0.9, then, of a smaller sample, 0.8. One judged seed missed that with 0.79, because six of its forty features had lost their best kernel; it now asks how many features come when they should.
+# - `views-order-accuracy` replaces a bound of 0.08 on the mean deviation from the formula, which the noisiest settings miss for some seeds; asked for a correlation of 0.6 it held for most seeds and not for all, so it asks now whether there is one at all.
+# - `images-cam-covers-parts` measured the share of own tiles that are lit before it measured the overlap, `images-pretraining-helps` asked for a gain on both kinds of images, and `ts-pure-kernels` was tightened from 0.8 to the 0.95 that the autoencoder has to meet.
+# - `images-single-view` first asked for a gain over training from scratch, which varied in sign from seed to seed; it now asks what the theorem promises.
+# - `each-level-at-every-theta` asks for nine features in ten where the pilot asked for all: two kernels that share a feature rest lower, by {eq}`eq-03-fixed-point`.
+# - `ts-two-feature-kernels` asked for an error of at most 3 kernels a run, which five of six seeds met; it now asks for 30 %, and always fails.
+# - `ts-most-kernels-pure` and `ts-active-kernels` asked for 0.8 and for 30 % in the mean over runs. Other draws with the same seeds then failed both, so the spread of single runs (48 of them, other seeds: 0.85 ± 0.07 pure, counts off by a quarter, once by 140 %) now sets their limits.
+# - `ts-classifies-both` asked for 0.97 on single-view points, which the judged seeds met and two of eight others missed by less than a point; it now asks for 0.93.
+# - `images-cam-both-parts` expected one part from scratch and both after pretraining, in medians over images. Medians jump between 1 and 2, and one of eleven seeds had fewer after pretraining; it now asks of the pretrained networks only, and of the mean, that it exceed one part.
+# - `losers-growth-falls` asked for medians that fall from $q=2$ to 3 to 4; at the same seed those at 3 and 4 changed places by a twentieth, and only the step from 2 is large.
+# - `real-images-no-loss` asked for a gain of 3 points when the network averaged its features over the whole image. It then read digits with 12 to 30 % accuracy, with gains of −7 to 18 points. With the present one, which reads more than eight in ten, we asked for any gain, which one judged seed of three missed with −0.5; a few runs cannot resolve a gain of two points, and the criterion now asks for no loss.
 
 # %% [markdown]
 # (03-not-run)=
@@ -2751,5 +2775,6 @@ ledger.show()
 # ## Further reading
 #
 # - The multi-view model, the supervised lottery and the comparison lemma are from {cite}`allenzhu2020towards`; chapter 1, [Midpoint Mixup](01_midpoint_mixup.ipynb), plays the same lottery with another remedy.
+# - A pretext task that compares inputs and does not reconstruct them: [chapter 13](13_contrastive_tradeoff.ipynb).
 # - The methods of practice: MAE {cite}`he2022masked`, SimMIM {cite}`xie2022simmim`, BEiT {cite}`bao2022beit`, data2vec {cite}`baevski2022data2vec`. SimMIM for convolutional networks, and the numbers quoted from others: {cite}`fang2022corrupted` and {cite}`jing2022masked`.
 # - Eigen-CAM {cite}`muhammad2020eigencam`.

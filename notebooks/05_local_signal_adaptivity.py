@@ -22,7 +22,7 @@
 # frozen features cannot, whatever its weights and biases, because the threshold works only along a direction that has been learned.
 #
 # ```{glue:figure} 05-local
-# :alt: Two panels. Left, accuracy over training steps of one filter with one threshold rises from 56 to 78 percent, above dashed lines for a linear classifier and for the tangent kernel with one and four frozen filters. Right, the share of accuracy that is kept in noise is larger for the convolutional network than for its tangent kernel on five image tasks.
+# :alt: Two panels. Left, accuracy over training steps of one filter with one threshold rises from 56 to 79 percent, above dashed lines for a linear classifier and for the tangent kernel with one and four frozen filters. Right, the share of accuracy that is kept in noise is larger for the convolutional network than for its tangent kernel on five image tasks.
 # :name: fig-05-local
 #
 # Left: one learned filter and one learned threshold against the same network with frozen filters. Right: digits pasted on noisy backgrounds, a convolutional network against its own tangent kernel.
@@ -38,28 +38,28 @@ n_noise = 1000  # noise patches k of a point (20 or more)
 dim = 10  # patch dimension d in training (1 or more)
 batch = 500  # fresh points a step (1 or more)
 steps = 10000  # steps of gradient descent (200 or more)
-step_size = 0.1  # step of the filter; that of the bias is 1/k of it
+step_size = 0.1  # step of the filter; that of the bias is 1/k of it (above 0)
 sampler = "survivors"  # "survivors" (noise that passes the threshold) or "dense" (all)
 fast_replicas = 8  # runs of the small experiment (2 or more)
-fast_noise = 200  # its noise patches
-fast_step = 0.3  # its step of the filter; that of the bias is 1/20 of it
+fast_noise = 200  # its noise patches (2 or more)
+fast_step = 0.3  # its step of the filter; that of the bias is 1/20 of it (above 0)
 fast_steps = 2000  # its steps (100 or more)
-trap_step = 1.5  # a step of the filter that is too large for it
-map_points = 20000  # points for every accuracy measured by simulation
+trap_step = 1.5  # a step of the filter that is too large for it (above 0)
+map_points = 20000  # points for every accuracy measured by simulation (1 or more)
 kernel_draws = 32  # draws of the frozen filters (5 or more)
-kernel_points = 2000  # points on which kernels are tested
+kernel_points = 2000  # points on which kernels are tested (20 or more)
 dataset = "digits"  # or mnist5k, mnist, fashion_mnist, cifar10
-image_side = 8  # side of the pasted image in pixels, half of its background's
+image_side = 8  # side of the pasted image in pixels, half its background's (8 or more)
 placement = "anywhere"  # "anywhere", "corner" or "fixed" (bottom right)
-gaussian_noise = 0.5  # largest standard deviation of Gaussian backgrounds
+gaussian_noise = 0.5  # largest standard deviation of Gaussian backgrounds (0 or more)
 noise_levels = 2  # levels from none to the largest, both included (2 or more)
-n_train = 4000  # training images of a run, digits pasted several times
-n_test = 1000  # test images of a run
-image_width = 8  # channels of the first layer; the second has twice as many
-image_epochs = 5  # passes over the training images
-image_batch = 10  # images a step
-image_step = 0.015  # largest step of Adam
-ridge = 0.001  # regularisation of the kernel, over the mean squared norm
+n_train = 4000  # training images of a run, with repeats (50 or more; image_batch too)
+n_test = 1000  # test images of a run (50 or more)
+image_width = 8  # channels of the first layer; the second has twice as many (1 or more)
+image_epochs = 5  # passes over the training images (1 or more)
+image_batch = 10  # images a step (1 or more)
+image_step = 0.015  # largest step of Adam (above 0)
+ridge = 0.001  # regularisation of the kernel, over the mean squared norm (above 0)
 image_replicas = 3  # runs per task and level (2 or more)
 
 # %% [markdown]
@@ -89,10 +89,10 @@ from mvnb.theory import local_signal_adaptivity as theory
 # %% [markdown]
 # The ledger collects the claims as they are tested. In every figure blue is the trained network, brown its tangent kernel, and grey what is neither.
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "check"]
 figures.use_style()
 NET, KERNEL, LINE = (figures.COLORS[c] for c in ("ERM", "Tangent kernel", "theory"))
-GREY, BIAS, PATH = "#777777", figures.VIEW_COLORS[1], "#009E73"
+GREY, BIAS, PATH = "#777777", figures.VIEW_COLORS[1], figures.HUES["green"]
 ledger = claims.Ledger("05_local_signal_adaptivity")
 device = training.pick_device(device)
 print(f"device: {device.type}")
@@ -106,30 +106,16 @@ def note(ax, text, xy, offset=(5, 4), **style):
 # %% [markdown]
 # Parameters that do not fit together are refused here, before anything is trained.
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "check"]
 k = n_noise
-limits = {
-    "replicas": (replicas, 2),
-    "n_noise": (n_noise, 20),
-    "steps": (steps, 200),
-    "fast_replicas": (fast_replicas, 2),
-    "fast_steps": (fast_steps, 100),
-    "kernel_draws": (kernel_draws, 5),
-    "noise_levels": (noise_levels, 2),
-    "image_replicas": (image_replicas, 2),
-}
-for name, (value, least) in limits.items():
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
 if sampler not in ("survivors", "dense"):
     raise ValueError(f"sampler must be 'survivors' or 'dense', got {sampler!r}")
 if placement not in mvdata.PLACEMENTS:
     known = ", ".join(mvdata.PLACEMENTS)
     raise ValueError(f"placement must be one of {known}, got {placement!r}")
-if image_side < 8:
-    raise ValueError(f"image_side must be at least 8, got {image_side}")
 if n_train < image_batch:
-    raise ValueError(f"n_train must be at least image_batch, got {n_train}")
+    wanted = f"image_batch = {image_batch} or more"
+    raise ValueError(f"n_train must be {wanted}, got {n_train}")
 sigma, fast_sigma = theory.noise_scale(k), 0.2
 raw, canvas_side = mvdata.load_images(dataset), 2 * image_side
 
@@ -137,7 +123,7 @@ raw, canvas_side = mvdata.load_images(dataset), 2 * image_side
 # (05-question)=
 # ## The question: what can a network do that its own kernel cannot?
 #
-# Take a network at its random start and let the parameters move so little that it stays linear in them. What remains is a kernel method with a fixed kernel, the *tangent kernel*, and in some limits training is nothing else. Then the features do not depend on the data. When is that a handicap?
+# Take a network at its random start and let the parameters move so little that it stays linear in them. What remains is a kernel method with a fixed kernel, the *tangent kernel*, and in some limits training is nothing else. Then the features do not depend on the data. [Chapter 4](04_algorithmic_stability.ipynb) looked for an explanation that holds for all data; from here on the data have a structure. When are fixed features a handicap?
 #
 # The smallest case that bites has numbers for patches. A point is a row of $k+1$ numbers: somewhere stands $y=\pm1$, the label, and everywhere else Gaussian noise of standard deviation $\sigma$. No single noise is large, but there are $k$ of them: in the sum they have standard deviation $\sigma\sqrt k$. With the
 # paper's choice $\sigma=\log k/\sqrt k$ this is $\log k$, and the sum is useless. A *soft threshold*, which moves every number towards 0 by $\beta$ and keeps nothing of what is smaller, leaves $1-\beta$ of the signal and hardly anything of the noise.
@@ -881,7 +867,7 @@ for name, eta in (("works", fast_step), ("too large", trap_step)):
     tasks[name] = (*pair, np.array(score))
 
 # %% [markdown]
-# **Prediction.** If a step throws the bias below $-c$ *and* below all noise, every unit is dead: the output is 0 on all points, and so is the gradient. There is no way back. Strictly counted, with an output of 0 as an error, accuracy is then 0. Whether a run is caught depends on its first few batches: at $\eta=1$, about half of our runs are.
+# **Prediction.** If a step throws the bias below $-c$ *and* below all noise, every unit is dead: the output is 0 on all points, and so is the gradient. There is no way back. Strictly counted, with an output of 0 as an error, accuracy is then 0. Whether a run is caught depends on its first few batches; at $\eta=1$, in earlier runs, half to three quarters were.
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.0), sharey=True)
@@ -1121,7 +1107,7 @@ figures.show(
     fig,
     alt="Errors of frozen filters for one, four and sixteen filters: with common "
     "thresholds means of about 0.4, 0.35 and 0.25, with oracle thresholds "
-    "lower and more scattered. One trained filter has an error of 0.22, a line.",
+    "lower and more scattered. One trained filter has an error of 0.21, a line.",
 )
 
 # %% tags=["remove-cell"]
@@ -1202,7 +1188,7 @@ for m, style in ((1, "o-"), (4, "s--")):
     spot = (6, scan[m][2].mean())
     note(ax, f"$m={m}$", spot, (-12, 8) if m == 1 else (4, -18), color=LINE)
 for value, text in ((0.25, "limit of the proof, 1/4"), (0.1, "Theorem 3.2")):
-    ax.axhline(value, color=LINE, ls=":", lw=1.2)
+    ax.axhline(value, **figures.LINES["paper"])
     note(ax, text, (3, value), (0, 4))
 ax.set(xlabel="$k$ (power of ten)", ylabel="error of the best weights", ylim=(0, 0.53))
 ax.set_xlim(2.8, 26.5)
@@ -1211,7 +1197,7 @@ figures.show(
     fig,
     alt="Mean error of one and of four frozen filters against k from 10^3 to "
     "10^24 with bands over draws: it rises slowly from 0.40 and 0.34 towards "
-    "one half, above dotted lines at one quarter and 0.1.",
+    "one half, above dashed lines at one quarter and 0.1.",
 )
 
 # %% tags=["remove-cell"]
@@ -1469,7 +1455,7 @@ for ax, (task, background) in zip(axes, VARIANTS):
     ):
         ax.plot(levels * top, score[at], style[0], color=color, ms=3.5, alpha=0.6)
         ax.plot(levels * top, score[at].mean(1), style[1:], color=color)
-    ax.axhline(1 / len(TASKS[task]), color=LINE, ls=":", lw=1)
+    ax.axhline(1 / len(TASKS[task]), **figures.LINES["chance"])
     ax.set_title(f"{task},\n{background}", fontsize=10)
     ax.set(ylim=(0, 1.03), xticks=[0, top])
     ax.set_xlabel(r"$\sigma$" if background == "Gaussian" else "scale")
@@ -1575,8 +1561,7 @@ ledger.record(
 def trained_against_frozen(ax):
     """Accuracy of the trained filter over steps, and the levels of frozen ones."""
     ax.plot(marks, accurate, color=NET, lw=1.2)
-    middle = (marks[16], accurate[16].mean())
-    note(ax, "one trained filter", middle, (-52, 16), color=NET)
+    note(ax, "one trained filter", (0, 0.79), (4, 0), color=NET)
     for m, text in ((0, "linear"), (1, "1 frozen filter"), (4, "4 frozen filters")):
         level = 1 - best[m].mean() if m else linear
         color = KERNEL if m else GREY
@@ -1600,7 +1585,7 @@ axes[1].set_yticks(range(len(kept)), [", ".join(key) for key in kept])
 axes[1].set(xlabel="accuracy kept in noise", ylim=(-0.8, len(kept) - 0.4))
 axes[1].set_xlim(0.2, 1.05)
 axes[1].xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-note(axes[1], "network", (0.85, -0.6), (0, 0), color=NET)
+note(axes[1], "network", (0.79, -0.6), (0, 0), color=NET)
 note(axes[1], "tangent kernel", (0.3, -0.6), (0, 0), color=KERNEL)
 figures.show(
     fig,
@@ -1637,7 +1622,8 @@ figures.show(
 # (05-held-up)=
 # ## What held up
 #
-# Not all criteria were fixed before anything was seen. The image settings were tuned on runs with seeds 1000 to 1004 and, in first tries, 0; the largest Gaussian noise was lowered from 1 to 0.5 after networks of this size and training had kept only 40 to 75 % of their accuracy at 1, while the limits themselves (0.70, and a lead of 0.10) stayed. Later the training of the image networks was shortened, with a smaller step, on seeds 1000 to 1004; seeds 1005 to 1011 were looked at before the verdicts, and no limit was moved. On one further seed, 1013, a single network lost most of its first filters in the first steps and stayed at 55 % on textures, which turned that verdict; since then the step grows over a fifth of training and no longer over a twentieth. In 48 other runs the mean accuracy was the same within a point with either; but this repair was made after a verdict had been seen, and all six seeds were judged again. `dead-units` first asked that a step of 1 kill every run; it killed half to three quarters of them, so the step is now 1.5 and the share a quarter. `frozen-error-formula` missed its limit of 0.04 at seed 0 by far while draws without any active filter were counted, where the output is 0, an error by definition, and the formula gives one half; they are now left out. `few-frozen-filters-fail` is judged with common thresholds only: with an oracle's, four filters came out just below 0.3. The others are as they were set, and the verdicts were seen on other seeds than those they were set on. (The cells that record the claims are left out of the page; they are in the notebook.)
+# Not all criteria were fixed before anything was seen. What was changed later is told below the table.
+# (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -1655,6 +1641,17 @@ ledger.show()
 # **Wrong or incomplete in the text.** $\sigma=1$ in Figure 3.3; the missing condition of Lemma B.5; that $b$ falls throughout; the order of quantifiers in Lemmas B.11 and B.12. Details on the [errata page](../book/errata.md).
 #
 # **Open.** Whether the two stages survive when both filters and the output weights are trained; what happens with noise stronger than $\log k/\sqrt k$; and a lower bound for all kernels rather than this one.
+#
+# **Criteria that were changed.**
+#
+# - The image settings were tuned on runs with seeds 1000 to 1004 and, in first tries, 0; the largest Gaussian noise was lowered from 1 to 0.5 after networks of this size and training had kept only 40 to 75 % of their accuracy at 1, while the limits themselves (0.70, and a lead of 0.10) stayed.
+# - Later the training of the image networks was shortened, with a smaller step, on seeds 1000 to 1004; seeds 1005 to 1011 were looked at before the verdicts, and no limit was moved.
+# - On one further seed, 1013, a single network lost most of its first filters in the first steps and stayed at 55 % on textures, which turned that verdict; since then the step grows over a fifth of training and no longer over a twentieth. In 48 other runs the mean accuracy was the same within a point with either; but this repair was made after a verdict had been seen, and all six seeds were judged again.
+# - `dead-units` first asked that a step of 1 kill every run; it killed half to three quarters of them, so the step is now 1.5 and the share a quarter.
+# - `frozen-error-formula` missed its limit of 0.04 at seed 0 by far while draws without any active filter were counted, where the output is 0, an error by definition, and the formula gives one half; they are now left out.
+# - `few-frozen-filters-fail` is judged with common thresholds only: with an oracle's, four filters came out just below 0.3.
+#
+# The others are as they were set, and the verdicts were seen on other seeds than those they were set on.
 
 # %% [markdown]
 # (05-not-run)=
@@ -1736,4 +1733,5 @@ ledger.show()
 # - The tangent kernel {cite}`jacot2018neural`, its convolutional form for finite networks {cite}`arora2019exact`, and when training is lazy, that is, linear {cite}`chizat2019lazy`.
 # - The protocol of the image experiments follows {cite:t}`allenzhu2020backward`; their multi-view data, where patches hold several features, are those of [the chapter on Midpoint Mixup](01_midpoint_mixup.ipynb). There a polynomial activation suppresses small responses from the start; here the network has to learn its threshold.
 # - In [the chapter on fine-grained labels](02_fine_grained_labels.ipynb), too, a falling bias keeps noise out, but by a rule of the authors' and not by a gradient.
+# - Lower bounds for fixed features that average over labels and not over inputs: {prf:ref}`thm-08-fixed` and chapter 9.
 # - Soft thresholding as the way to denoise is older than networks {cite}`donoho1995denoising`.

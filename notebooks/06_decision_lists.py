@@ -34,24 +34,24 @@
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
 replicas = 8  # independent runs of every experiment, one stack each (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"; small exact worlds stay on the CPU
-n_tokens = 200  # tokens of the vocabulary, L
+n_tokens = 200  # tokens of the vocabulary, L (13 or more; above 6 list_gap)
 length = 25  # tokens of a sequence, n (2 or more, below n_tokens)
-list_gap = 10  # lists are (a + gap, a + 2 gap, a + 3 gap, a) modulo L
+list_gap = 10  # lists are (a + gap, a + 2 gap, a + 3 gap, a) modulo L (2 or more)
 one_step_sequences = 8000  # sequences of the single step on V, a run (1 or more)
 lemma_sets = 30  # sets of random lists on which the key lemma is tried (1 or more)
 exact_steps = 20000  # most steps of a run on an exact population (100 or more)
 scale = 200.0  # the scale c of V = c P in sampled runs (above 0)
-column_step = 0.05  # step on one column, eta / L
+column_step = 0.05  # step on one column, eta / L (above 0)
 column_steps = 48  # steps of a sampled run (20 or more)
-column_batch = 256  # fresh sequences a step
+column_batch = 256  # fresh sequences a step (1 or more)
 epsilon = 0.5  # V starts within epsilon / 2 of c P, entry by entry (above 0)
-joint_scale = 200.0  # the scale c there, in sampled runs (above 4 epsilon)
-uniform_steps = 100  # steps of V alone under uniform attention
-extension_steps = 280  # steps of W, or of W and V, after the large step
-extension_step = 4.0  # their size, eta / L
-extension_batch = 128  # fresh sequences a step
+joint_scale = 200.0  # the scale c there, in sampled runs (above 0; above 4 epsilon)
+uniform_steps = 100  # steps of V alone under uniform attention (1 or more)
+extension_steps = 280  # steps of W, or of W and V, after the large step (20 or more)
+extension_step = 4.0  # their size, eta / L (above 0)
+extension_batch = 128  # fresh sequences a step (1 or more)
 extension_replicas = 4  # runs of each kind (2 or more)
-n_test = 1000  # fresh sequences that judge a sampled run
+n_test = 1000  # fresh sequences that judge a sampled run (1 or more)
 
 # %% tags=["hide-input"]
 import matplotlib.pyplot as plt
@@ -63,40 +63,36 @@ from mvnb import claims, figures, training
 from mvnb.data import DecisionLists
 from mvnb.theory import decision_lists as theory
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "check"]
 figures.use_style()
 ledger = claims.Ledger("06_decision_lists")
 device = training.pick_device(device)
 print(f"device: {device.type}")
 # What may be wrong with the parameters shows here, before anything is trained.
-if min(replicas, extension_replicas) < 2:
-    raise ValueError("replicas and extension_replicas must be at least 2")
-if length < 2:
-    raise ValueError(f"length must be at least 2, got {length}")
-if epsilon <= 0 or scale <= 0 or joint_scale <= 4 * epsilon:
-    raise ValueError("scales and epsilon must be positive, joint_scale above 4 epsilon")
-if min(column_steps, extension_steps) < 20 or exact_steps < 100:
-    raise ValueError(
-        "column_steps and extension_steps must be at least 20, exact_steps 100"
-    )
+if joint_scale <= 4 * epsilon:
+    wanted = f"above 4 epsilon = {4 * epsilon:g}"
+    raise ValueError(f"joint_scale must be {wanted}, got {joint_scale}")
+if n_tokens <= max(6 * list_gap, length):
+    wanted = f"above 6 list_gap = {6 * list_gap} and length = {length}"
+    raise ValueError(f"n_tokens must be {wanted}, got {n_tokens}")
 offsets = tuple(list_gap * j for j in (1, 2, 3))
 world = DecisionLists.shifted(n_tokens, length, offsets, shift=2 * list_gap)
 list_length = world.lists.shape[1]
 population = theory.ColumnPopulation(n_tokens, length, list_length)
-ENTRY = plt.cm.viridis(
-    np.arange(1, list_length + 1) / (list_length + 2)
-)  # first to last
+ENTRY = figures.shades(list_length)  # first to last
 OUTSIDE, THEORY = "#999999", figures.COLORS["theory"]
-ARMS = {"W": "#0072B2", "V": "#CC79A7", "V, then W": "#0072B2"}
-ARMS |= {"V, then both": "#D55E00", "both": "#009E73"}
+BLUE, ORANGE, GREEN, PINK = (
+    figures.HUES[c] for c in ("blue", "orange", "green", "pink")
+)
+ARMS = {"W": BLUE, "V": PINK, "V, then W": BLUE, "V, then both": ORANGE, "both": GREEN}
 
 # %% [markdown]
 # (06-question)=
 # ## The question: can descent find out where to look?
 #
-# Attention is a choice made by a softmax, and a softmax is a poor thing to differentiate: where it is undecided it averages over everything, and where it is decided it hardly reacts. Most proofs about learning attention leave it out and study linear attention instead. What happens if it is kept, and training starts where practice starts, from attention that is the same everywhere?
+# Attention is a choice made by a softmax, and a softmax is a poor thing to differentiate: where it is undecided it averages over everything, and where it is decided it hardly reacts. Most proofs about learning attention leave it out and study linear attention instead, as [chapter 11](11_icl_and_scale.ipynb) and [chapter 14](14_looped_transformers.ipynb) do. What happens if it is kept, and training starts where practice starts, from attention that is the same everywhere?
 #
-# To ask this one needs a task that cannot be done without attention. Here is the smallest. A vocabulary of six tokens, sequences of three, and one query, $a$, with the rule: *if $b$ is in the sequence, the answer is $b$; if not, it is $a$ itself.* Attention has to prefer $b$ to $a$, and $a$ to the four tokens that do not matter. With values already in place, two numbers describe what $a$ has learned: by how much the
+# To ask this one needs a task that cannot be done without attention: which token matters must depend on the others, while in [chapter 5](05_local_signal_adaptivity.ipynb) the one patch that matters has the same direction always. Here is the smallest. A vocabulary of six tokens, sequences of three, and one query, $a$, with the rule: *if $b$ is in the sequence, the answer is $b$; if not, it is $a$ itself.* Attention has to prefer $b$ to $a$, and $a$ to the four tokens that do not matter. With values already in place, two numbers describe what $a$ has learned: by how much the
 # weights of $b$ and of $a$ exceed those of the rest.
 #
 # **Predict before you look.** Sequences with $a$ but without $b$ are more frequent than sequences with both. Where does descent go first from the origin, and does it end in the corner where $w_b>w_a>w_{\text{rest}}$?
@@ -130,7 +126,7 @@ ax.grid(False)
 quiver = arrows.reshape(*shape, 2)[2::4, 2::4]
 size = np.linalg.norm(quiver, axis=-1, keepdims=True) ** 0.5 + 1e-9
 ax.quiver(side[2::4], side[2::4], *(quiver / size).transpose(2, 0, 1), color="white")
-ax.plot([3, 0, 3], [3, 0, 0], color="#E69F00", lw=1.4)
+ax.plot([3, 0, 3], [3, 0, 0], color=figures.HUES["yellow"], lw=1.4)
 ax.plot(*path.T, color=ARMS["W"], lw=2.4)
 ax.plot(*path[0], "o", color="white", mec=ARMS["W"], ms=7)
 ax.plot(*path[-1], "s", color=ARMS["W"], ms=7)
@@ -194,7 +190,7 @@ for a, token in np.argwhere(rank.numpy() < 3):
 axes[0].set(xlabel="token", ylabel="query $a$", title="the lists of a small world")
 tokens, decides = few.tokens[0], few.decides[0]
 chosen = (tokens[None, :] == decides[:, None]).double()
-axes[1].imshow(chosen, cmap="Greys", vmax=1.6)
+axes[1].imshow(chosen, cmap="Greys", vmax=3)
 for q in range(len(tokens)):
     k = int(chosen[q].argmax())
     label = int(toy.permutation[decides[q]])
@@ -207,6 +203,7 @@ for ax, names in zip(axes, (range(8), tokens.tolist())):
     ax.grid(False)
 figures.show(
     fig,
+    title="The first token of a query's list that is present decides its label",
     alt="Left: an eight by eight table; each row is a query and marks its first "
     "choice, second choice and own token. Right: for one sequence of four tokens, a "
     "table of queries against tokens with the deciding token of each query marked by "
@@ -390,7 +387,7 @@ for ax, one, name in (
     (axes[0], seen.alone, "by the entry of $k^*$ alone"),
     (axes[1], seen.along_v, "along $v$"),
 ):
-    for mask, color, word in ((outside, OUTSIDE, "outside"), (inside, "#D55E00", "in")):
+    for mask, color, word in ((outside, OUTSIDE, "outside"), (inside, ORANGE, "in")):
         drawn = one[mask][one[mask] != 0].clamp(*reach)
         ax.hist(
             drawn.numpy(),
@@ -700,8 +697,8 @@ x, line = shown[order], by_offset[order]
 measured = np.array([stepped[:, rows == o % n_tokens] for o in x])  # (offset, run, L)
 near = np.abs(x) <= 1.6 * offsets[-1]
 low, high = np.quantile(measured[near].reshape(near.sum(), -1), (0.025, 0.975), axis=1)
-ax.fill_between(x[near], low, high, color="#D55E00", alpha=0.35, lw=0)
-ax.plot(x[near], measured[near].mean((1, 2)), "o", color="#D55E00", ms=2.5)
+ax.fill_between(x[near], low, high, color=ORANGE, alpha=0.35, lw=0)
+ax.plot(x[near], measured[near].mean((1, 2)), "o", color=ORANGE, ms=2.5)
 ax.plot(x[near], line[near], color=THEORY, lw=1)
 ax.text(1.5, by_offset[0] - 0.2, f"$L/n-1={by_offset[0]:.2f}$", va="top")
 for o in offsets:
@@ -802,12 +799,11 @@ hub = np.array(
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(7.0, 3.0))
-for (m, share), color in zip(reach.items(), ("#56B4E9", "#0072B2", "#332288")):
+for (m, share), color, mark in zip(reach.items(), figures.shades(len(reach)), "o^D"):
     ax.plot(density, 100 * share, ".", color=color, ms=3)
-    ax.plot(density, 100 * share.mean(1), "o-", color=color, label=f"random, $M={m}$")
-ax.plot(
-    density, 100 * hub, "s--", color="#D55E00", label="one token first in all lists"
-)
+    mean = 100 * share.mean(1)
+    ax.plot(density, mean, mark + "-", color=color, label=f"random, $M={m}$")
+ax.plot(density, 100 * hub, "s--", color=ORANGE, label="one token first in all lists")
 ax.axvline(length, color=THEORY, lw=1, ls=":")
 ax.annotate(f" $n={length}$", (length, 3))
 ax.set(
@@ -965,7 +961,7 @@ for size in uniform_sizes:
 fig, axes = plt.subplots(1, 2, figsize=(7.0, 2.9), sharex=True, sharey=True)
 span = np.array([1, 1e13])
 for ax in axes:
-    ax.plot(span, span, color=THEORY, lw=1)
+    ax.plot(span, span, **figures.LINES["paper"])
     ax.set(xscale="log", yscale="log", xlim=(1, 1e13), ylim=(0.7, 2e5))
     ax.set_xlabel("the theorem's bound, steps")
 axes[0].annotate("as many as allowed", (3e1, 5e1), rotation=62, fontsize=9)
@@ -974,7 +970,7 @@ for size, steps, most in zip(small_runs, imperfect, small_bound):
     axes[0].scatter(most, np.maximum(steps, 1), label=str(size), **style)
 for size, (_, steps, most, _) in uniform_runs.items():
     style = {"marker": uniform_sizes[size], "s": 60}
-    color = "#D55E00"
+    color = ORANGE
     axes[1].scatter(most[:2], steps[:2], facecolors="none", edgecolors=color, **style)
     axes[1].scatter(most[2:], steps[2:], color=color, label=str(size), **style)
 axes[0].set(ylabel="steps with a mistake", title="random distributions")
@@ -1188,7 +1184,7 @@ for ax, name in ((axes[0], "loss"), (axes[1], "error")):
     ax.plot(exact_run.steps, exact_run.log[name][:, 0], color=THEORY, lw=1.6, ls="--")
     ax.set(xlabel="step", ylabel=name, title=f"$c={scale:g}$: {name}")
 axes[0].annotate("dashed: exact\npopulation", (0.4, 0.8), xycoords="axes fraction")
-for run, times, color in ((careful, 1, ARMS["W"]), (hasty, 10, "#D55E00")):
+for run, times, color in ((careful, 1, ARMS["W"]), (hasty, 10, ORANGE)):
     axes[2].plot(run.steps + 1, run.log["error"][:, 0], color=color)
     place = (0.02, 0.1) if times == 1 else (0.3, 0.8)
     style = {"fontsize": 9, "color": color, "xycoords": "axes fraction"}
@@ -1264,13 +1260,14 @@ beside = torch.ones(n_tokens, dtype=torch.bool).scatter(0, inside, False)
 axes[1].plot(sampled.steps, path[:, :, beside].amax(-1), color=OUTSIDE, lw=0.8)
 for j, token in enumerate(inside):
     axes[1].plot(sampled.steps, path[:, :, token], color=ENTRY[j], lw=0.9, alpha=0.8)
-for j, name in enumerate(("first", "second", "third", "own")):
+names = {"first": 0, "second": 4, "third": -4, "own": 0}  # two ends lie close together
+for j, (name, apart) in enumerate(names.items()):
     end = (column_steps, path[-1][:, inside[j]].mean())
-    axes[1].annotate(f" {name}", end, color=ENTRY[j], va="center")
+    style = {"textcoords": "offset points", "va": "center", "color": ENTRY[j]}
+    axes[1].annotate(f" {name}", end, (0, apart), **style)
 axes[1].annotate(" others", (column_steps, path[-1][:, beside].max()), color=OUTSIDE)
-axes[1].set(
-    xlabel="step on $W$", ylabel="attention weight", xlim=(0, 1.25 * column_steps)
-)
+axes[1].set(xlabel="step on $W$", ylabel="attention weight")
+axes[1].set_xlim(0, 1.25 * column_steps)
 axes[1].set_title("one column of $W$, $V=cP$ fixed")
 figures.show(
     opening,
@@ -1336,18 +1333,19 @@ joint_column = train_column(
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.0, 2.9))
-for j, (case, (run, _)) in enumerate(zip(joint_cases, joint_runs)):
-    color = plt.cm.viridis((j + 1) / 6)
+tones = figures.shades(len(joint_cases))
+for case, (run, _), color in zip(joint_cases, joint_runs, tones):
     axes[0].plot(run.log["far"], color=color, lw=0.8)
     word = f"$c={case[3]:.3g}$" if case[3] < 1000 else "theorem's $c$"
     axes[0].plot([], color=color, label=f"{case[:3]}, {word}")
-axes[0].axhline(epsilon, color=THEORY, lw=1)
+axes[0].axhline(epsilon, **figures.LINES["paper"])
 axes[0].axhline(epsilon / 2, color=THEORY, lw=1, ls=":")
-for text, y in (("$\\epsilon$: the limit", 1.02), ("$\\epsilon/2$: the start", 0.53)):
+for text, y in (("$\\epsilon$: the limit", 1.02), ("$\\epsilon/2$: the start", 0.36)):
     axes[0].annotate(text, (0.55, y * epsilon), xycoords=("axes fraction", "data"))
 axes[0].set(xlabel="step", ylabel="largest entry of $|V_t-cP|$")
 axes[0].set_ylim(0, 1.25 * epsilon)
-axes[0].legend(fontsize=7, loc="lower right")
+place = {"loc": "upper right", "bbox_to_anchor": (1, 0.79), "borderaxespad": 0}
+axes[0].legend(fontsize=9, handlelength=1, labelspacing=0.2, **place)
 axes[0].set_title("small worlds: $V$ hardly moves")
 axes[1].plot(
     joint_column.steps, joint_column.log["error"], color=ARMS["V, then both"], lw=0.9
@@ -1576,7 +1574,7 @@ ledger.show()
 #
 # **Needs its condition, in the proof only.** For $c$ well below $4n^2\log L/\delta$ the formula for the number of steps is exceeded (hollow stars), while descent goes on working.
 #
-# **At least in some cases, and here is which.** One step reveals $P$ when sequences are sparse and no token is a hub.
+# **"In some cases", made precise.** One step reveals $P$ when sequences are sparse and no token is a hub.
 #
 # **Only scaled.** The runs at the thesis's size that train $V$ along use its shift symmetry, and noise that shares it. Entry-wise noise is run on the small worlds.
 #
@@ -1652,7 +1650,7 @@ ledger.show()
 # (06-further)=
 # ## Further reading
 #
-# - One large gradient step that writes an associative memory, a sum of outer products, into a matrix is analysed by Bietti et al. {cite}`bietti2023birth`; Figure 4.1 is an instance.
+# - One large gradient step that writes an associative memory, a sum of outer products, into a matrix is analysed by Bietti et al. {cite}`bietti2023birth`; Figure 4.1 is an instance. What a first step writes into neurons is the subject of [chapter 9](09_gradient_features.ipynb).
 # - Stages like ours, uniform attention first and sorted attention later, are found by Li, Li and Risteski {cite}`li2023transformers` for topic models and by Tian et al. {cite}`tian2023scan` for one layer with a decoder. Jelassi, Sander and Li {cite}`jelassi2022vision` prove that a vision Transformer learns spatial structure.
 # - The same simplification, a merged key-query matrix with neither residual nor MLP, but *without* the softmax, is common in the theory of in-context learning {cite}`ahn2023transformers`.
 # - The attention layer itself: Vaswani et al. {cite}`vaswani2017attention`.

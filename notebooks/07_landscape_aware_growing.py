@@ -38,31 +38,31 @@ objective = "causal"  # of the main experiment: "causal", "masked" or "mixture"
 norm = "pre"  # its layer normalisation: "pre" or "post"
 decay = 0.1  # its last learning rate, as a share of the first (cosine; above 0)
 length = 32  # tokens a sequence (12 or more)
-dim = 16  # width D of the residual stream
-n_heads = 1  # attention heads (a divisor of dim)
+dim = 16  # width D of the residual stream (4 or more)
+n_heads = 1  # attention heads (1 or more; a divisor of dim)
 n_layers = 4  # layers L before growing (2 or more)
-new_layers = 2  # layers k added (1 to n_layers)
+new_layers = 2  # layers k added (1 or more; up to n_layers)
 index_step = 1  # every so many-th index is tried (1 or more)
 init_std = 0.02  # standard deviation of the first weights (above 0)
 embedding_std = 1.0  # the same for the embeddings of characters and places (above 0)
 new_std = 0.02  # tau: standard deviation of new random layers (above 0)
 step_size = 1e-2  # AdamW's learning rate, after 100 steps of warm-up (above 0)
-batch_size = 8  # sequences a step
-pretrain_steps = 720  # steps before growing
+batch_size = 8  # sequences a step (1 or more)
+pretrain_steps = 720  # steps before growing (1 or more)
 growth_steps = 240  # steps after it (100 or more)
 lag_steps = 120  # k of LAG@k (20 or more, and at most half of growth_steps)
-n_valid = 64  # windows of the validation set
-variant_pretrain = 300  # the same for the two smaller experiments ...
+n_valid = 64  # windows of the validation set (1 or more)
+variant_pretrain = 300  # the same for the two smaller experiments (1 or more) ...
 variant_steps = 50  # ... (40 or more)
-stage_steps = 50  # steps of each of three stages of stacking
-stage_lag = 15  # k of LAG@k in each stage (1 to stage_steps)
-n_probe = 200  # windows on which structure probes are measured
+stage_steps = 50  # steps of each of three stages of stacking (1 or more)
+stage_lag = 15  # k of LAG@k in each stage (1 or more; up to stage_steps)
+n_probe = 200  # windows on which structure probes are measured (1 or more)
 keep = ""  # name for keeping the main losses as results/07_NAME.json ("" for not)
 
 # %% [markdown]
 # The Transformer, the growth operators and the rank tools are the package's; how they are put together stands on the page.
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "check"]
 import json
 import time
 
@@ -89,47 +89,42 @@ figures.use_style()
 ledger = claims.Ledger("07_landscape_aware_growing")
 device = training.pick_device(device)
 print(f"device: {device.type}")
-COPY, RANDOM, THEORY = "#D55E00", "#0072B2", figures.COLORS["theory"]
-CHOSEN = "#009E73"
+RANDOM, COPY, CHOSEN = (figures.HUES[c] for c in ("blue", "orange", "green"))
+THEORY = figures.COLORS["theory"]
 
 # %% [markdown]
 # Parameters that do not fit together are refused here, before anything is trained.
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "check"]
 if objective not in LANGUAGE_OBJECTIVES:
     choices = ", ".join(LANGUAGE_OBJECTIVES)
     raise ValueError(f"objective must be one of {choices}, got {objective!r}")
-least = {"replicas": 2, "length": 12, "n_layers": 2, "index_step": 1, "batch_size": 1}
-least |= {"growth_steps": 100, "variant_steps": 40, "n_valid": 1, "n_probe": 1}
-least |= {"pretrain_steps": 1, "variant_pretrain": 1, "stage_steps": 1, "seed": 0}
-for name, bound in least.items():
-    if globals()[name] < bound:
-        raise ValueError(f"{name} must be {bound} or more, got {globals()[name]}")
-if not 1 <= new_layers <= n_layers or not 1 <= stage_lag <= stage_steps:
-    raise ValueError(
-        "new_layers must lie between 1 and n_layers, stage_lag between 1 and "
-        f"stage_steps, got {new_layers} and {stage_lag}"
-    )
-if not min(decay, init_std, embedding_std, new_std, step_size) > 0:
-    raise ValueError("decay, step_size and all standard deviations must be above 0")
-if not 20 <= lag_steps <= growth_steps / 2:
-    raise ValueError(
-        f"lag_steps must lie between 20 and growth_steps / 2, got {lag_steps}"
-    )
+for name, value, most in (
+    ("new_layers", new_layers, n_layers),
+    ("stage_lag", stage_lag, stage_steps),
+    ("lag_steps", lag_steps, growth_steps // 2),
+):
+    if value > most:
+        raise ValueError(f"{name} must be {most} at most here, got {value}")
 if not set(keep) <= set("abcdefghijklmnopqrstuvwxyz0123456789-"):
     raise ValueError(f"keep must be small letters, digits and hyphens, got {keep!r}")
-if dim < 1 or n_heads < 1 or dim % n_heads or norm not in ("pre", "post"):
-    raise ValueError(
-        "n_heads must divide dim, and norm be 'pre' or 'post', got "
-        f"{n_heads}, {dim}, {norm!r}"
-    )
+if new_layers == 1 and index_step >= n_layers:
+    wanted = f"below n_layers = {n_layers} for one new layer"
+    raise ValueError(f"index_step must be {wanted}, got {index_step}")
+if dim % n_heads:
+    raise ValueError(f"n_heads must be a divisor of dim = {dim}, got {n_heads}")
+if norm not in ("pre", "post"):
+    raise ValueError(f"norm must be 'pre' or 'post', got {norm!r}")
 corpus = load_text(text)
+if length >= len(corpus.valid):
+    held = f"{len(corpus.valid)} validation characters"
+    raise ValueError(f"length must be below the text's {held}, got {length}")
 
 # %% [markdown]
 # (07-question)=
 # ## The question: is a good start a good beginning?
 #
-# Training a large model from nothing is expensive, so one grows it from a small one: insert layers into a trained network and train on. There are many ways to insert them. A principle that is as old as Net2Net {cite}`chen2016net2net` says: do it so that the network computes the same function as before, or nearly. Whatever else happens, what has been learned is kept, and no time is lost in getting it back. *Is the loss right after growing a good guide to the loss in the end?*
+# Chapters 5 and 6 looked at structure in the data. A trained network has structure, too, and it can be used: training a large model from nothing is expensive, so one inserts layers into a small trained network and trains on. There are many ways to insert them. A principle that is as old as Net2Net {cite}`chen2016net2net` says: do it so that the network computes the same function as before, or nearly. Whatever else happens, what has been learned is kept, and no time is lost in getting it back. *Is the loss right after growing a good guide to the loss in the end?*
 #
 # Here is the smallest case in which it is not. What a new layer adds to a network is a product of matrices, one that reads and one that writes. Let both be numbers, $u$ and $v$, so that the layer adds $p=uv$, and let $c>0$ be what the rest of the network could use, in its *demand*:
 #
@@ -194,6 +189,12 @@ figures.show(
 
 # %% [markdown]
 # The starts at 2.2 and 3 begin worst and overtake the smallest one before the dotted line. There are two phases: a short one, of order $1/c$ whatever the starts are, in which curves cross; and a long one in which the order is settled. The long one is long because small products grow slowly. This is the paper's picture of growing in one line of mathematics, and the cell checks it against Euler's method.
+#
+# ```{explorer} 07-order
+# :alt: Left, losses of seven starts over time on a logarithmic axis. At time 0.35, marked by dots, the dashed losses of the three starts above c have just fallen below most of the solid ones of the starts below c, which are still flat. Right, the same dots against their losses at time 0: the starts above c lie far below the diagonal.
+#
+# *Predictions, before the time runs:* the dots of the starts above $c$ fall at once, those of the smallest starts hardly move, and most exchanges of places are over at the dotted line. A larger demand $c$ makes the crossings earlier. And dots of one colour never pass each other.
+# ```
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -671,7 +672,7 @@ def enlarged(ax, losses, looks, operators, after):
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.2))
 opening(axes[0], change, looks, space)
 top = change.mean(1).max()
-axes[0].annotate("copied layers", (1.6, 0.85 * top), color=COPY)
+axes[0].annotate("copied layers", (8, 0.85 * top), color=COPY)
 axes[0].set_ylim(-0.14 * top, 1.06 * top)
 axes[0].annotate("random layers", (0.05, -0.1 * top), color=RANDOM)
 enlarged(axes[1], losses, looks, space, lag_steps // 2)
@@ -749,7 +750,7 @@ def rank_curves(axes, judged, looks, lag):
     """Spearman with the end and relative regret: grey replicas and their mean."""
     shown = slice(0, -3)  # what is compared, without what it is compared with
     for ax, key, title in (
-        (axes[0], "spearman", "Spearman with the end"),
+        (axes[0], "spearman", "Spearman with end"),
         (axes[1], "regret", "relative regret"),
     ):
         for j in judged:
@@ -765,7 +766,7 @@ def rank_curves(axes, judged, looks, lag):
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 3, figsize=(7.5, 3.1), width_ratios=(1.15, 1, 1))
 image = axes[0].imshow(over["heat"], cmap="RdBu_r", vmin=-1, vmax=1, origin="lower")
-places = np.unique(np.linspace(0, len(looks) - 1, 6).round().astype(int))
+places = np.unique(np.linspace(0, len(looks) - 1, 5).round().astype(int))
 axes[0].set_xticks(places, looks[places])
 axes[0].set_yticks(places, looks[places])
 axes[0].set(xlabel="step", ylabel="step", title="between steps")
@@ -1157,7 +1158,7 @@ ledger.record(
 #
 # ### Does a lower loss help downstream?
 #
-# The paper evaluates its UL2 models on question answering (Table C.1): LAG@2000 is second only to the oracle on all three tasks. Our networks cannot answer questions, but the text has three kinds of places where structure decides what comes next. We count how often the right character is chosen: among the closing brackets, where one closes; among all, where three characters of a word have been seen with this continuation in the same window (*recall*); and between a space and anything else, at the beginning of a line.
+# The paper evaluates its UL2 models on question answering (Table C.1): LAG@2000 is second only to the oracle on all three tasks. Our networks cannot answer questions, but the text has three kinds of places where structure decides what comes next. We count how often the right character is chosen: among the closing brackets, where one closes; among all, where three characters of a word have been seen with this continuation in the same window (*recall*, which is not the Recall@$m$ from above); and between a space and anything else, at the beginning of a line.
 
 # %%
 g = torch.Generator().manual_seed(seed + 1)
@@ -1290,7 +1291,7 @@ ax.axhline(0, color=THEORY, lw=1)
 ax.plot(np.arange(len(difference)), difference, "o", color=CHOSEN)
 centre, half = stats.mean_interval(difference)
 ax.errorbar(len(difference) + 0.3, centre, yerr=half, fmt="s", color=CHOSEN, capsize=4)
-ax.annotate("mean, 95 %", (len(difference) + 0.45, centre + 0.2 * half))
+ax.annotate("mean, 95 %", (len(difference) + 0.45, centre), va="center")
 ax.set_xticks(range(len(difference)))
 ax.set(xlabel="replica", ylabel="adaptive minus last (nats)")
 ax.set_xlim(-0.5, len(difference) + 1.7)
@@ -1330,11 +1331,19 @@ ledger.show()
 # %% [markdown]
 # **Holds, exactly.** What random layers do at first: the change they make, its size and its random sign. What the paper observes, that a random block on top is what LAG@0 picks, follows from it. The printed tables are consistent with themselves, and the counts of operators and extra steps are right.
 #
-# **Holds, in miniature.** The two phases, and LAG. Copies begin far above random layers, and nothing of that is left after some tens of steps; to choose by the loss at growing is no better than to choose blindly; the loss at LAG's step ranks operators much as they end, and its choice costs a small part of the spread.
+# **Holds, in miniature.** There are two phases, and LAG works. Copies begin far above random layers, and nothing of that is left after some tens of steps; to choose by the loss at growing is no better than to choose blindly; the loss at LAG's step ranks operators much as they end, and its choice costs a small part of the spread.
 #
 # **Does not hold here.** The correlation at step 0 is near zero in the miniature and not negative: copies of the *first* layers disturb most and are the worst in the end as well, which balances the other copies. The order after 5 % of the steps is not the final one, since the first phase takes tens of steps even if only 240 follow. The longer runs do not show the effect: in one the initial order is the right one, in the other it hangs on the replica. More noise of this kind may be in the paper's numbers than it can say, as it has one run an operator; its spread is 0.05 nats for BERT and 0.016 for UL2. And nothing shows downstream.
 #
-# **What was seen before.** An earlier version of this chapter had generated text, width 8 and a constant rate. There LAG's choice had regret like a blind one; this was seen at judged seeds, and a criterion was moved after it. The sizes here were then found with calibration seeds alone, by asking what lets the paper's effect show. Three things do, at this size. The learning rate has to fall, or noise of single runs hides differences of thousandths of a nat. There has to be something for depth to do, at width 16 rather than 8. And the embeddings have to be large: with standard deviation 0.02 instead of 1, in as short a run, no copy ends better than the random layers, and preserving the loss is the right choice ({ref}`an exercise <07-try>` below). So the miniature shows *that* the effect exists, not that every network has it, and the longer runs are the proof of that. `lag-has-little-regret` asked for 0.02 before, which some calibration runs now meet and others do not; it asks for 0.25, half of what a blind choice costs. `best-is-recalled` asked for Recall@3 of 0.95, then for Recall@1 of 1 throughout, which one of three judged seeds met and two did not; it asks for Recall@3 above 0.4 where chance has 0.25. `first-look-masked` asked that copies *raise* the loss, which failed at two judged seeds, first with one replica and then with both: copies in a network that has learned little may also lower it, and the theorem speaks of sizes. It has all replicas now, half the learning rate (ten calibration runs are at least 15 times apart, where 3 is asked), and with `mixture-gap-is-forgotten` fewer operators, which is why the latter asks for 50 % instead of 40. `copies-raise-the-loss` asked for a gap of 0.1 nats and now compares with the random layers. `later-loss-ranks` has been raised to 0.3 and `initial-loss-does-not-rank` lowered to 0.5. `probes-follow-the-loss` once asked only that LAG not be 2 points worse. How near the miniature is to its limits shows when the batch is cut from 8 sequences to 6: then one judged seed of six failed `lag-beats-preserving` (0.504 where 0.5 is asked), where with 8 none comes near it.
+# **What was seen before.** An earlier version of this chapter had generated text, width 8 and a constant rate. There LAG's choice had regret like a blind one; this was seen at judged seeds, and a criterion was moved after it. The sizes here were then found with calibration seeds alone, by asking what lets the paper's effect show. Three things do, at this size. The learning rate has to fall, or noise of single runs hides differences of thousandths of a nat. There has to be something for depth to do, at width 16 rather than 8. And the embeddings have to be large: with standard deviation 0.02 instead of 1, in as short a run, no copy ends better than the random layers, and preserving the loss is the right choice ({ref}`an exercise <07-try>` below). So the miniature shows *that* the effect exists, and the longer runs that not every network has it.
+#
+# - `lag-has-little-regret` asked for 0.02 before, which some calibration runs now meet and others do not; it asks for 0.25, half of what a blind choice costs.
+# - `best-is-recalled` asked for Recall@3 of 0.95, then for Recall@1 of 1 throughout, which one of three judged seeds met and two did not; it asks for Recall@3 above 0.4 where chance has 0.25.
+# - `first-look-masked` asked that copies *raise* the loss, which failed at two judged seeds, first with one replica and then with both: copies in a network that has learned little may also lower it, and the theorem speaks of sizes. It has all replicas now, half the learning rate (ten calibration runs are at least 15 times apart, where 3 is asked), and with `mixture-gap-is-forgotten` fewer operators, which is why the latter asks for 50 % instead of 40.
+# - `copies-raise-the-loss` asked for a gap of 0.1 nats and now compares with the random layers.
+# - `later-loss-ranks` has been raised to 0.3 and `initial-loss-does-not-rank` lowered to 0.5. `probes-follow-the-loss` once asked only that LAG not be 2 points worse.
+#
+# How near the miniature is to its limits shows when the batch is cut from 8 sequences to 6: then one judged seed of six failed `lag-beats-preserving` (0.504 where 0.5 is asked), where with 8 none comes near it.
 #
 # **Only stand-ins.** All of it: characters of Python's source, networks of width 16, some hundred steps. Probes of structure in the place of question answering; three small stages in the place of six.
 #

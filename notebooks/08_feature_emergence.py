@@ -33,27 +33,27 @@ seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
 replicas = 4  # independent runs of every experiment, one stack each (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"
 n_patterns = 100  # patterns of the dictionary, D (above 30)
-n_relevant = 5  # class-relevant patterns, k (odd; reference lines are for 5)
-ambient = 500  # dimension of the inputs where it matters, d (n_patterns or more)
+n_relevant = 5  # class-relevant patterns, k (3 or more, odd; reference lines are for 5)
+ambient = 500  # dimension of the inputs, d (31 or more; n_patterns or more)
 n_train = 16000  # training points (1000 or more)
 n_test = 2000  # fresh points that judge a run (1000 or more)
 n_pairs = 64  # pairs of neurons, m (8 or more)
 steps = 300  # steps of the classifier stage, T (10 or more)
-batch = 500  # points a step there
+batch = 500  # points a step there (1 or more; up to n_train / 5)
 tangent_replicas = 2  # runs of the tangent kernel (2 or more)
 small_pairs = 50  # pairs of neurons in the variations (8 or more)
 variation_replicas = 2  # runs of each variation (2 or more, at most replicas)
 variation_steps = 250  # steps in the variations (10 or more)
 law_replicas = 8  # runs of the law of noise and signal (2 or more)
 law_points = 10000  # points of its largest sample (1000 or more)
-gaussian_points = 10000  # points of the Gaussian clusters
-gaussian_epochs = 10  # passes over them; three times as many for 32 clusters
+gaussian_points = 10000  # points of the Gaussian clusters (200 or more)
+gaussian_epochs = 10  # passes over them; three times as many in 32 clusters (1 or more)
 dataset = "mnist5k"  # real images: any name that mvnb.data.load_images knows
-image_steps = 100  # steps of the two-layer network on images
+image_steps = 100  # steps of the two-layer network on images (1 or more)
 filter_steps = 100  # steps of the convolutional network (50 or more)
-teacher_epochs = 15  # passes of teachers and students over the images
+teacher_epochs = 15  # passes of teachers and students over the images (1 or more)
 teacher_width = 9  # hidden units of the teacher (1 or more)
-student_widths = []  # students of injected inputs alone, Figure A.22 (list of widths)
+student_widths = []  # widths of students of injected inputs, Figure A.22 (1 or more)
 
 # %% tags=["hide-input"]
 import math
@@ -85,27 +85,30 @@ from mvnb.models import (
 )
 from mvnb.theory import feature_emergence as theory
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "check"]
 figures.use_style()
 ledger = claims.Ledger("08_feature_emergence")
 device = training.pick_device(device)
 print(f"device: {device.type}")
 # What may be wrong with the parameters shows here, before anything is trained.
-parts = (tangent_replicas, variation_replicas)
-if min(replicas, law_replicas, *parts) < 2 or max(parts) > replicas:
-    raise ValueError("replicas must be at least 2, those of parts at most all")
-if min(n_pairs, small_pairs) < 8 or min(steps, variation_steps) < 10:
-    raise ValueError("n_pairs must be at least 8, and steps at least 10")
-if n_patterns <= 30 or ambient < n_patterns:
-    raise ValueError("need n_patterns > 30 and ambient >= n_patterns")
-if min(n_train, n_test, law_points) < 1000 or batch > n_train // 5:
-    raise ValueError("need n_train, n_test, law_points >= 1000, batch <= n_train / 5")
-if filter_steps < 50:
-    raise ValueError(f"filter_steps must be at least 50, got {filter_steps}")
+for name, value, most in (
+    ("tangent_replicas", tangent_replicas, replicas),
+    ("variation_replicas", variation_replicas, replicas),
+    ("batch", batch, n_train // 5),
+    ("n_patterns", n_patterns, ambient),
+):
+    if value > most:
+        raise ValueError(f"{name} must be {most} at most here, got {value}")
+load_images(dataset)  # an unknown name shows here, too
+if not all(isinstance(width, int) for width in student_widths):
+    raise ValueError(f"student_widths must be integers, got {student_widths}")
+if n_relevant % 2 == 0:
+    raise ValueError(f"n_relevant must be odd, got {n_relevant}")
 world = DictionaryData.parity(n_patterns, n_relevant)
 uniform = world.without_structure()
 gamma = world.correlations[0]
-COLOR = {"Network": "#0072B2", "Two steps": "#56B4E9", "One step": "#D55E00"}
+BLUE, ORANGE, YELLOW = (figures.HUES[c] for c in ("blue", "orange", "yellow"))
+COLOR = {"Network": BLUE, "Two steps": figures.HUES["sky"], "One step": ORANGE}
 COLOR |= {"Tangent kernel": figures.COLORS["Tangent kernel"]}
 COLOR |= {"Random features": figures.COLORS["Random features"]}
 THEORY, GREY = figures.COLORS["theory"], "#999999"
@@ -120,7 +123,7 @@ def streams(purpose, count=replicas):
 # (08-question)=
 # ## The question: who tells the neurons where to look?
 #
-# A picture has millions of numbers and shows perhaps ten things, of which two decide what it is a picture of. A method whose features are chosen before it sees data must be ready for every choice of these two. A network seems to pick them up on the way. Does it do so because gradient descent is clever, or because the *inputs* give them away?
+# A picture has millions of numbers and shows perhaps ten things, of which two decide what it is a picture of. A method whose features are chosen before it sees data, like the tangent kernel of [chapter 5](05_local_signal_adaptivity.ipynb), must be ready for every choice of these two. A network seems to pick them up on the way. Does it do so because gradient descent is clever, or because the *inputs* give them away?
 #
 # The smallest case that shows the difference has three patterns that count, among ten. A point is labelled $+1$ when one or all three of them are present, and $-1$ when none or two are: a parity. Take any input distribution, and average the input times its label. If patterns are fair coins, the average is zero, for every pattern, relevant or not. But if in half of the points the three patterns appear or are missing *together*, as parts of one object would, then each of them is more often seen with the label $+1$.
 #
@@ -136,20 +139,20 @@ for name, one in (("structured", tiny), ("uniform", tiny.without_structure())):
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 2.6), sharey=True)
 for ax, (name, mean) in zip(axes, means.items()):
-    color = ["#D55E00"] * 3 + [GREY] * 7
+    color = [ORANGE] * 3 + [GREY] * 7
     ax.bar(range(1, 11), mean.mean(0), color=color)
     for row in mean:
         ax.plot(range(1, 11), row, ".", color=THEORY, ms=3)
     ax.set(title=f"{name} inputs", xlabel="pattern", xticks=range(1, 11))
 level = tiny.correlations[0] / tiny.scale
-axes[0].axhline(level, color=THEORY, lw=1, ls="--")
+axes[0].axhline(level, **figures.LINES["theory"])
 axes[0].annotate(r"$\gamma/\tilde\sigma$", (8.5, 1.05 * level))
 axes[0].set_ylabel("mean of label times input")
 figures.show(
     fig,
     title="The three patterns that count stand out, if the inputs have structure",
     alt="Two bar charts of the mean of label times input over ten patterns. With "
-    "structured inputs the first three bars reach a dashed line and the others are "
+    "structured inputs the first three bars reach a line and the others are "
     "near zero; with uniform inputs all ten are near zero.",
 )
 
@@ -214,16 +217,16 @@ order = y.argsort()
 axes[0].imshow(
     1 - x[order, :40], cmap="gray", aspect="auto", vmin=-0.3, interpolation="none"
 )
-axes[0].axvline(n_relevant - 0.5, color="#D55E00")
+axes[0].axvline(n_relevant - 0.5, color=ORANGE)
 split = int((y < 0).sum())
-axes[0].axhline(split - 0.5, color="#D55E00", lw=1)
+axes[0].axhline(split - 0.5, color=ORANGE, lw=1)
 paper = {"boxstyle": "round", "fc": "white", "ec": "none"}
 for sign, height in (("-", split - 4), ("+", split + 4)):
-    axes[0].text(32, height, f"$y={sign}1$", color="#D55E00", va="center", bbox=paper)
+    axes[0].text(32, height, f"$y={sign}1$", color=ORANGE, va="center", bbox=paper)
 axes[0].set(xlabel="pattern (first 40)", ylabel="point", title="sixty points")
 axes[0].grid(False)
 for ax, one, name in ((axes[1], world, "structured"), (axes[2], uniform, "uniform")):
-    colors = np.where(one.labels > 0, "#0072B2", "#E69F00")
+    colors = np.where(one.labels > 0, BLUE, YELLOW)
     ax.bar(range(n_relevant + 1), one.weights.sum(0), color=colors)
     for s, chance in enumerate(one.weights.sum(0)):
         sign = "+" if one.labels[s] > 0 else "−"
@@ -253,7 +256,7 @@ figures.show(
 # g(x)=\sum_{i=1}^{2m}a_i\,\sigma(\langle w_i,x\rangle+b_i),\qquad\sigma(z)=\min(1,\max(0,z)),
 # $$ (eq-08-model)
 #
-# and starts at $w_i\sim\mathcal N(0,\frac1{k^2}I)$, $b_i\sim\mathcal N(0,\frac1{k^4})$, $a_i\sim\mathcal N(0,\sigma_a^2)$, $\sigma_a=\frac{\tilde\sigma^2}{\gamma k^2}$, with neuron $m+i$ a copy of neuron $i$ with the opposite $a_i$. So $g\equiv0$ at first, and the hinge loss $\mathbb E\max(0,1-yg(x))$ is exactly 1. In the first two steps $\sigma$ is averaged over noise $\xi\sim\mathcal N(0,\sigma_\xi^2)$, $\sigma_\xi=k^{-3/2}$, inside the network. The average has a closed form: with $G(u)=u\,\Phi(u)+\varphi(u)$,
+# and starts at $w_i\sim\mathcal N(0,\frac1{k^2}I)$, $b_i\sim\mathcal N(0,\frac1{k^4})$, $a_i\sim\mathcal N(0,\sigma_a^2)$, $\sigma_a=\frac{\tilde\sigma^2}{\gamma k^2}$, with neuron $m+i$ a copy of neuron $i$ with the opposite $a_i$. So $g\equiv0$ at first, and the hinge loss $\mathbb E\max(0,1-yg(x))$ is exactly 1. In the first two steps $\sigma$ is averaged over noise $\xi\sim\mathcal N(0,\sigma_\xi^2)$, $\sigma_\xi=k^{-3/2}$, inside the network. The average, written $\sigma_\xi(z)$, has a closed form: with $G(u)=u\,\Phi(u)+\varphi(u)$,
 #
 # $$
 # \sigma_\xi(z)=\sigma_\xi\Bigl[G\bigl(\tfrac z{\sigma_\xi}\bigr)-G\bigl(\tfrac{z-1}{\sigma_\xi}\bigr)\Bigr],\qquad
@@ -475,7 +478,7 @@ for g in streams(5):
     features = (cube @ w / 3 + 0.2).clamp(0, 1)  # 20 random features of our network
     alignment = (parities.T @ features / 1024).norm(dim=1)
     bessel.append((alignment.square().sum() / 20, alignment.min() * (120 / 20) ** 0.5))
-print("sum below N, worst A below its share:", max(max(pair) for pair in bessel) <= 1)
+print("sum below N, worst A below its share:", bool(max(map(max, bessel)) <= 1))
 print("statistical queries, k = 5 and 21:", end=" ")
 print(round(theory.queries_needed(100, 5)), f"{theory.queries_needed(100, 21):.0e}")
 
@@ -485,13 +488,19 @@ ks = np.arange(1, 22, 2)
 for norm, style in ((10, "-"), (1000, "--")):
     ours = [theory.fixed_feature_bound(200, norm, n_patterns, k, 0.5) for k in ks]
     printed = [theory.printed_feature_bound(200, norm, k, 0.5) for k in ks]
-    ax.plot(ks, np.maximum(ours, 0), style, color="#0072B2")
-    ax.plot(ks, np.maximum(printed, 0), style, color="#D55E00")
+    ax.plot(ks, np.maximum(ours, 0), style, color=BLUE)
+    ax.plot(ks, np.maximum(printed, 0), style, color=ORANGE)
 ax.axvline(n_relevant, color=GREY, lw=1)
-ax.annotate("the experiments", (n_relevant + 0.15, 0.02), color="#555555")
-ax.annotate("Bessel, $B=10$\n(dashed: 1000)", (0.9, 0.42), color="#0072B2")
-ax.annotate("with $2^k$, as printed", (11.2, 0.3), color="#D55E00")
-ax.set(xlabel="relevant patterns, $k$", ylabel="hinge loss at least", xticks=ks)
+ax.annotate("the experiments", (n_relevant + 0.15, 0.535), color="#555555")
+ax.annotate("Bessel,\n$B=10$", (0.9, 0.39), color=BLUE)
+ax.annotate("$B=1000$", (5.75, 0.09), color=BLUE, fontsize=10)
+ax.annotate("with $2^k$,\nas printed", (10.6, 0.2), color=ORANGE)
+ax.set(
+    ylim=(-0.03, 0.59),
+    xlabel="relevant patterns, $k$",
+    ylabel="hinge loss at least",
+    xticks=ks,
+)
 ax.set_title("With Bessel's inequality the bound begins where experiments are")
 figures.show(
     fig,
@@ -578,7 +587,7 @@ def draw_plane(ax, w, star, sign):
     """Neurons by the sign of their output weight, and the stars."""
     points = plane(w, star)
     ax.plot(*points[-2:].T, "*", color="none", mec=THEORY, ms=22)
-    for value, color, marker in ((1, "#0072B2", "o"), (-1, "#D55E00", "s")):
+    for value, color, marker in ((1, BLUE, "o"), (-1, ORANGE, "s")):
         mine = sign[: len(points) - 2] == value
         ax.plot(*points[:-2][mine].T, marker, color=color, ms=4, alpha=0.5)
     ax.set(xticks=[], yticks=[], xlim=(-1.35, 1.35), ylim=(-1.35, 1.35))
@@ -1246,11 +1255,12 @@ print("best of 300 random directions:", np.round(rf_cosine, 3))
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(7.5, 2.9))
-for i, (dim, color) in enumerate(zip(ambients, ("#56B4E9", "#0072B2", "#332288"))):
+for i, (dim, color) in enumerate(zip(ambients, figures.shades(len(ambients)))):
     ax.plot(steps_tried, decayed[0, i], "o-", color=color, ms=4)
-    ax.annotate(f"$d={dim}$", (1.15e-6, decayed[0, i, 3] - 0.07), color=color)
+    at = (1.12e-6, decayed[0, i, 3] - 0.055)
+    ax.annotate(f"$d={dim}$", at, color=color, fontsize=11)
     ax.plot(steps_tried, decayed[1, i], color=THEORY, lw=1.2)
-ax.annotate("direct form, every $d$", (2e-9, 0.92), color=THEORY)
+ax.annotate("direct form, every $d$", (2e-9, 0.87), color=THEORY)
 ax.set(
     xscale="log", xlabel=r"step size, $\eta$", ylabel="median cosine", ylim=(0, 1.05)
 )
@@ -1680,13 +1690,13 @@ for i, (dim, k, spread) in enumerate(((100, 4, 1.0), (25, 4, 0.7), (100, 5, 1.0)
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(7.5, 2.7))
 for row, (_, before, after) in enumerate(clusters.values()):
-    for values, color, shift in ((before, GREY, -0.15), (after, "#0072B2", 0.15)):
+    for values, color, shift in ((before, GREY, -0.15), (after, BLUE, 0.15)):
         drawn = values.flatten().numpy()
         ax.plot(
             drawn, np.full(len(drawn), row + shift), "|", color=color, ms=12, alpha=0.5
         )
 ax.annotate("before", (0.12, -0.1), color="#555555")
-ax.annotate("after", (0.85, 0.42), color="#0072B2")
+ax.annotate("after", (0.85, 0.42), color=BLUE)
 ax.set_yticks(range(3), clusters)
 ax.set(
     xlabel="cosine of a centre with its nearest neuron",
@@ -2054,7 +2064,7 @@ for width in widths:
     losses = F.cross_entropy(logits.flatten(0, 1), flat, reduction="none")
     curve.append(losses.view(variation_replicas, -1).mean(1).cpu().numpy())
 curve = np.array(curve)
-print("test loss by width:", dict(zip(widths, curve.mean(1).round(2).tolist())))
+print(f"test loss by width {widths}: {curve.mean(1).round(2)}")
 
 # %%
 teacher, run = fit_quadratic(
@@ -2123,12 +2133,12 @@ print(
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.1), width_ratios=(1.4, 1))
-for part, color in (("images", "#0072B2"), ("injected", "#D55E00")):
+for part, color in (("images", BLUE), ("injected", ORANGE)):
     axes[0].plot(student_steps, by_share[part][:, 2], color=color, lw=1.2)
     last = by_share[part][-1, 2].mean()
     axes[0].annotate(
         {"images": "on images", "injected": "on Gaussian inputs"}[part],
-        (0.97 * student_steps[-1], last + (0.06 if part == "images" else -0.14)),
+        (0.97 * student_steps[-1], last + (0.06 if part == "images" else -0.34)),
         color=color,
         ha="right",
     )
@@ -2227,7 +2237,8 @@ ledger.record(
 # (08-held-up)=
 # ## What held up
 #
-# The criteria were fixed on pilot runs with other seeds before these runs. Some claims were added when the chapter was checked against the thesis row by row, with criteria from the pilot seeds as well: the direction after one step and in the variations, the fixed features and the uniform inputs in these, the printed third stage, One Step in float64, the cosines of Table A.4, the clusters of filters. The clusters of Gaussians now ask for every centre but one where there are 16 (for every one at first, until one of nine seeds missed one), and early gradients are compared in pairs, since the limit of 0.4 for the cosine with their mean was below the level of chance. Four things changed after runs that are judged had been seen. The tangent kernel on interval labels without structure had 95.9 % at seed 0, against a limit of 96, with 40 pairs of neurons and half the step; the limit is as it was. And the claim on float32 asked at first that the cosine rise with every step size, which at seed 50021 it did not where it is chance anyway; it now compares three step sizes. And the classifier on exact first-step features is compared with the threshold on the same test points, no longer with 27/32, from which the threshold itself was 1.5 points away on the test points of seed 60029. The claim on the teacher's width asked for a minimum inside the range of widths; it lay at 25 or at 60, level within the noise, and the claim now asks for the paper's 9. (The cells that record the claims are left out of the page; they are in the notebook.)
+# The criteria were fixed on pilot runs with other seeds before these runs. What was changed later is told below the table.
+# (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -2253,6 +2264,13 @@ ledger.show()
 # - Settings: (A2) fails for the parity mixture at $p_o<\frac12$; interval labels and unbalanced classes violate (A0), where the schedule needs class weights; sizes at which Theorem 2.1 and Lemma A.17 say nothing ($m\ge k^{12}$, $k\ge64$); two values each of $\eta^{(1)}$ and $\sigma_\xi$ (Theorem A.20 and Lemma A.17; directions do not depend on a tiny $\eta^{(1)}$); students called ResNet-18 in section 2.3 and ResNet(9), ResNet(8) in the appendix.
 # - Section A.7.3: a sum of ReLUs that is said to be the label and is its negative, or 0.
 # - Proofs: the bias gradient without $\xi_i$ (A.20, A.318); the likely event of Lemma A.40 is $yg^{(1)}\le1$, and its gradients are those of the weighted loss; paired output weights have opposite signs (Lemma A.38), and all $2m$ of them are summed (A.19, the covariance of $\xi$); the first term of (A.279) is the penalty $\lambda\lVert\tilde a\rVert^2$; factors $\tilde\sigma$ in (A.304) and in $x=M\phi+\zeta/\tilde\sigma$ (A.8); the concepts of Theorem A.27 are signs and sums over $A$.
+#
+# **Criteria that were changed.** Some claims were added when the chapter was checked against the thesis row by row, with criteria from the pilot seeds as well: the direction after one step and in the variations, the fixed features and the uniform inputs in these, the printed third stage, One Step in float64, the cosines of Table A.4, the clusters of filters. The clusters of Gaussians now ask for every centre but one where there are 16 (for every one at first, until one of nine seeds missed one), and early gradients are compared in pairs, since the limit of 0.4 for the cosine with their mean was below the level of chance. Four things changed after runs that are judged had been seen.
+#
+# - The tangent kernel on interval labels without structure had 95.9 % at seed 0, against a limit of 96, with 40 pairs of neurons and half the step; the limit is as it was.
+# - The claim on float32 asked at first that the cosine rise with every step size, which at seed 50021 it did not where it is chance anyway; it now compares three step sizes.
+# - The classifier on exact first-step features is compared with the threshold on the same test points, no longer with 27/32, from which the threshold itself was 1.5 points away on the test points of seed 60029.
+# - The claim on the teacher's width asked for a minimum inside the range of widths; it lay at 25 or at 60, level within the noise, and the claim now asks for the paper's 9.
 
 # %% [markdown]
 # (08-not-run)=
@@ -2329,4 +2347,4 @@ ledger.show()
 #
 # - Daniely and Malach {cite}`daniely2020parities` had the parity mixture before, with an identity dictionary, and prove that a network learns it where kernels cannot; the lower bound here is theirs. Malach et al. {cite}`malach2021quantifying` ask how much the start of training and the tangent kernel help.
 # - The first large gradient step as a source of features is studied for Gaussian inputs by Ba et al. {cite}`ba2022onestep` and Damian, Lee and Soltanolkotabi {cite}`damian2022representations`.
-# - The next chapter turns these two steps into a framework; [chapter 5](05_local_signal_adaptivity.ipynb) has another network that denoises where its tangent kernel cannot, and [chapter 6](06_decision_lists.ipynb) another large step that writes what it has to learn into a matrix.
+# - [The next chapter](09_gradient_features.ipynb) turns these two steps into a framework; [chapter 5](05_local_signal_adaptivity.ipynb) has another network that denoises where its tangent kernel cannot, and [chapter 6](06_decision_lists.ipynb) another large step that writes what it has to learn into a matrix.

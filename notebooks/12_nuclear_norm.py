@@ -31,10 +31,10 @@
 
 # %% tags=["parameters"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
-replicas = 8  # seeds with and without the penalty, four left-out domains each (2+)
-rival_replicas = 4  # of these seeds, how many also run the other methods (2+)
+replicas = 8  # seeds with and without penalty, each leaves out four domains (2 or more)
+rival_replicas = 4  # of these seeds, how many also run the other methods (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"; closed forms stay on the CPU
-r = 16  # invariant features of the main world (8 or more)
+r = 16  # invariant features of the main world (10 or more)
 gamma = 0.3  # correlation of environmental features (above 0, below 1/2)
 decays = [1.0, 0.01, 0.00001]  # weight decays of the transition (above 0)
 check_points = 200000  # points that check closed forms (1000 or more)
@@ -46,7 +46,7 @@ theory_replicas = 3  # runs there (2 or more)
 dataset = "digits"  # or mnist5k, mnist, fashion_mnist, cifar10
 folder = ""  # instead of it, a folder DOMAIN/CLASS/FILE with three domains or more
 image_side = 8  # images are resized to it (pixels, 2 or more)
-n_images = 2000  # images at most (0: all)
+n_images = 2000  # images at most (100 or more; 0: all)
 agree = 0.7  # how often a frame's hint follows its domain's code (0 to 1)
 hidden = 32  # width of the hidden layer (2 or more)
 n_features = 32  # width of the layer whose nuclear norm is penalised (2 or more)
@@ -54,7 +54,7 @@ image_steps = 300  # steps of Adam (20 or more)
 image_batch = 32  # points a domain and step (2 or more)
 image_rate = 0.003  # step size of Adam (above 0)
 strength = 0.6  # weight of the nuclear norm, per row of the batch (above 0)
-strengths = [0.05, 0.2, 1.2, 4.0]  # weights of the sweep, beside 0 and `strength`
+strengths = [0.05, 0.2, 1.2, 4.0]  # weights of the sweep, beside `strength` (above 0)
 sweep_replicas = 2  # its seeds (2 or more)
 world_replicas = 3  # seeds of the three worlds (2 or more)
 keep = ""  # name for keeping the comparison as results/12_NAME.json ("" for not)
@@ -75,37 +75,26 @@ from mvnb.data import EnvironmentFeatures, FramedDomains, LeaveOneOut
 from mvnb.models import MLP
 from mvnb.theory import nuclear_norm as theory
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "check"]
 figures.use_style()
 ledger = claims.Ledger("12_nuclear_norm")
 device = training.pick_device(device)
 print(f"device: {device.type}")
 # What may be wrong with the parameters shows here, before anything is trained.
-counts = (rival_replicas, theory_replicas, sweep_replicas, world_replicas)
-if min(replicas, *counts) < 2:
-    raise ValueError("every number of replicas must be at least 2")
-if max(sweep_replicas, rival_replicas) > replicas or world_replicas > rival_replicas:
-    raise ValueError(
-        "sweep_replicas and rival_replicas must not exceed replicas, "
-        "nor world_replicas rival_replicas"
-    )
-if seed < 0 or r < 8 or not 0 < gamma < 0.5 or not 0 <= agree <= 1:
-    raise ValueError("seed >= 0, r >= 8, 0 < gamma < 1/2, 0 <= agree <= 1 are needed")
-positive = [strength, image_rate, *decays, *strengths]
-if not (decays and strengths and all(0 < v < math.inf for v in positive)):
-    raise ValueError("decays, weights of penalties and step size must be positive")
-if min(image_steps, theory_steps) < 20 or plane_steps < 200:
-    raise ValueError("image_steps, theory_steps >= 20, plane_steps >= 200 are needed")
-if check_points < 1000 or theory_points < 100 or plane_points < 10:
-    raise ValueError("check_points >= 1000, theory_points >= 100, plane_points >= 10")
-if min(image_side, hidden, n_features, image_batch) < 2 or n_images < 0:
-    raise ValueError(
-        "image_side, widths and image_batch >= 2, n_images >= 0 are needed"
-    )
+for name, value, whose, most in (
+    ("rival_replicas", rival_replicas, "replicas", replicas),
+    ("sweep_replicas", sweep_replicas, "replicas", replicas),
+    ("world_replicas", world_replicas, "rival_replicas", rival_replicas),
+):
+    if value > most:
+        raise ValueError(f"{name} must be {whose} = {most} at most, got {value}")
+for name, values in (("decays", decays), ("strengths", strengths)):
+    if not values:
+        raise ValueError(f"{name} must name one or more, got {values}")
 if not set(keep) <= set("abcdefghijklmnopqrstuvwxyz0123456789-"):
     raise ValueError(f"keep must be small letters, digits and hyphens, got {keep!r}")
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "check"]
 if folder:
     images, labels, its_domain, names = mvdata.domain_folder(folder, image_side)
 else:
@@ -115,7 +104,7 @@ else:
     labels = torch.cat([raw.y_train, raw.y_test])[: n_images or None]
 n_classes = int(labels.max()) + 1
 BLUE, GREY, LINE = (figures.COLORS[c] for c in ("ERM", "Random features", "theory"))
-RED, GREEN, PINK = "#D55E00", "#009E73", "#CC79A7"
+RED, GREEN, PINK = (figures.HUES[c] for c in ("orange", "green", "pink"))
 
 
 def judge(offset=777):
@@ -700,24 +689,25 @@ for penalty, top in (("decay", 300.0), ("nuclear", 0.42), ("diagonal", 0.42)):
 
 
 def draw_frontier(ax):
-    for penalty, color, name in (
-        ("decay", BLUE, "weight decay"),
-        ("nuclear", RED, "nuclear norm, full matrix"),
-        ("diagonal", PINK, "nuclear norm, diagonal"),
+    for penalty, color, ls, name in (
+        ("decay", BLUE, "--", "weight decay"),
+        ("nuclear", RED, "-", "nuclear norm, full matrix"),
+        ("diagonal", PINK, "-.", "nuclear norm, diagonal"),
     ):
         at, ratio = frontier[penalty].T
-        ax.plot(at, theory.plane_accuracy(ratio, 0.3), color=color, label=name)
-    ax.axhline(0.76, color=LINE, ls=":", lw=1)
+        right = theory.plane_accuracy(ratio, 0.3)
+        ax.plot(at, right, ls, color=color, label=name)
+    ax.axhline(0.76, **figures.LINES["paper"])
     ax.text(0.68, 0.765, "printed for ERM", fontsize=9, ha="right")
     ax.set(xlabel="loss where we train", ylabel="accuracy elsewhere", ylim=(0.74, 1.01))
-    ax.legend(fontsize=9, loc=(0.02, 0.12))
+    ax.legend(fontsize=9, loc=(0.02, 0.16))
     ax.set_title("the exact optima")
 
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.3))
 draw_frontier(axes[0])
-tones = dict(zip(arms, (GREY, BLUE, RED, GREEN, LINE)))
+tones = dict(zip(arms, (GREY, BLUE, RED, GREEN, figures.HUES["brown"])))
 lifts = (1.0, 1.0, 1.15, 0.75, 1.0)  # so that names do not meet
 for a, (name, color) in enumerate(tones.items()):
     path = (beta[:, a, :, 1] / beta[:, a, :, 0]).abs()
@@ -725,7 +715,7 @@ for a, (name, color) in enumerate(tones.items()):
     low = path[-1].mean() * lifts[a]
     axes[1].text(plane_fit.steps[-1] * 1.15, low, name, color=color, fontsize=8)
 for value in (0.4, limits["nuclear"]):
-    axes[1].axhline(value, color=LINE, ls=":", lw=1)
+    axes[1].axhline(value, **figures.LINES["theory"])
 axes[1].set(xlabel="step", ylabel="ratio of the weights", xlim=(20, plane_steps * 60))
 axes[1].set(title="the runs, from step 20", ylim=(0.012, 1))
 figures.show(
@@ -1428,8 +1418,8 @@ for ax, lines, title in (
     ),
     (axes[2], ((sweep_length, BLUE, "features"), (sweep_head, GREEN, "head")), "norms"),
 ):
-    for values, color, name in lines:
-        ax.plot(place, values.mean(1), "o-", color=color, label=name)
+    for (values, color, name), mark in zip(lines, "os"):
+        ax.plot(place, values.mean(1), mark + "-", color=color, label=name)
         ax.plot(place, values, color=color, lw=0.4, alpha=0.5)
     ax.set_xticks(place, names, rotation=60, fontsize=9)
     ax.set(title=title, xlabel="weight $\\lambda$")
@@ -1671,7 +1661,8 @@ ledger.record(
 # (12-held-up)=
 # ## What held up
 #
-# The thesis gives no sizes for its task in the plane and no code for its theory, and its images need a pretrained network; so sizes, weights and thresholds are ours. They were set on the seeds 1000 to 1009, and so was the world of the images: a first design, with four sides that all hint in one code and one of which misleads in each domain, was dropped on those seeds because its hints help more than they harm. After the first run with seed 0, in which they all held, five criteria were made wider, because seeds 1000 to 1010 showed that they had little room. Three still are: the gain from the hint is judged by its mean instead of an interval (which would need eight seeds), the gain of weight decay against strong hints by 0 instead of 3 points, and the rise and fall in the model by 0.3 points instead of 1. The other two, the gains of NU and the rise in networks, are back at 95 % intervals, with eight seeds instead of four: on the seeds 1000 to 1015 four in a row leave the gain of Mixup-NU undecided in one case of 13, six and eight never. (The cells that record the claims are left out of the page; they are in the notebook.)
+# The thesis gives no sizes for its task in the plane and no code for its theory, and its images need a pretrained network; so sizes, weights and thresholds are ours. What was changed later is told below the table.
+# (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -1687,6 +1678,8 @@ ledger.show()
 # **What the paper does not say.** Proposition 6.3 compares two penalties: without any, ERM ends where ERM-rank does. With a free head the objective (6.3) has no minimum at a positive penalty. And the hypothesis decides everything: with strong hints NU loses ten to twenty points, where weight decay gains some. We have no case in which the data tell beforehand on which side one is.
 #
 # **Slips of the text**, each on the [errata page](../book/errata.md): the missing laws for $y=-1$; the gap in (E.34); conditions of Lemma 6.1 that are in the proposition only; $\gamma>3/\sqrt r$ together with $r>C$, $C<20$, where the former needs $r>36$; the optimum of (6.5), which does not exist; (6.5) called equivalent to (6.2); the denominator in (E.49); ERM-rank for ERM-$\ell_2$ in the proof of Proposition E.8; the square of the stable rank; two rows of Table E.3 exchanged and an average of Table 6.1.
+#
+# **Criteria that were changed.** They were set on the seeds 1000 to 1009, and so was the world of the images: a first design, with four sides that all hint in one code and one of which misleads in each domain, was dropped on those seeds because its hints help more than they harm. After the first run with seed 0, in which they all held, five criteria were made wider, because seeds 1000 to 1010 showed that they had little room. Three still are: the gain from the hint is judged by its mean instead of an interval (which would need eight seeds), the gain of weight decay against strong hints by 0 instead of 3 points, and the rise and fall in the model by 0.3 points instead of 1. The other two, the gains of NU and the rise in networks, are back at 95 % intervals, with eight seeds instead of four: on the seeds 1000 to 1015 four in a row leave the gain of Mixup-NU undecided in one case of 13, six and eight never.
 
 # %% [markdown]
 # (12-not-run)=

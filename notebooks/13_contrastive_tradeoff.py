@@ -35,29 +35,29 @@ replicas = 4  # runs of pretraining in the linear model (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"; closed forms stay on the CPU
 shared = 3  # s, features that all tasks share (1 or more)
 private = 3  # q = r - s, features of each task (1 or more)
-tasks = [1, 2, 5, 10]  # T, numbers of tasks in a mixture, ascending from 1
-spurious = 6  # dimensions that the augmentation redraws
+tasks = [1, 2, 5, 10]  # T, numbers of tasks in a mixture, ascending from 1 (1 or more)
+spurious = 6  # dimensions that the augmentation redraws (1 or more)
 sgd_steps = 400  # steps of pretraining in the linear model (100 or more)
-sgd_batch = 256  # pairs a step
-lookup_steps = 600  # steps of the representations that are tables
+sgd_batch = 256  # pairs a step (1 or more)
+lookup_steps = 600  # steps of the representations that are tables (1 or more)
 label_runs = 400  # draws of labelled points and of a task (50 or more)
 dataset = "mnist5k"  # target: "mnist5k", "digits", or by name as in other chapters
 side = 12  # pixels of a picture's side (8 or more)
 network = "mlp"  # encoder: "mlp", "conv" or "resnet18"
-hidden = 128  # hidden units of the MLP, or first channels of the others
-features = 32  # outputs of the encoder
-own_images = 600  # unlabelled pictures of each set
+hidden = 128  # hidden units of the MLP, or first channels of the others (8 or more)
+features = 32  # outputs of the encoder (2 or more)
+own_images = 600  # unlabelled pictures of each set (8 or more)
 image_replicas = 3  # runs on pictures (2 or more)
-epochs = 20  # passes over all unlabelled pictures
-image_batch = 64  # pictures a step, each in two views
-image_step = 0.01  # Adam's first step size, falling to 0 along a cosine
-temperature = 0.2  # of SimCLR and NNCLR; MoCo has a third of it
-weight_decay = 0.0  # of pretraining, decoupled
-other_epochs = 4  # passes for MoCo, SimSiam and NNCLR
-labels = [20, 50, 100, 300]  # labelled pictures of the target, ascending
-tune_steps = 60  # steps of fine-tuning
-tune_labels = [50, 300]  # labelled pictures there
-regularisation = 0.1  # lambda, weight of the contrastive loss in fine-tuning
+epochs = 20  # passes over all unlabelled pictures (1 or more)
+image_batch = 64  # pictures a step, each in two views (8 or more)
+image_step = 0.01  # Adam's first step size, falling to 0 along a cosine (above 0)
+temperature = 0.2  # of SimCLR and NNCLR; MoCo has a third of it (above 0)
+weight_decay = 0.0  # of pretraining, decoupled (0 or more)
+other_epochs = 4  # passes for MoCo, SimSiam and NNCLR (1 or more)
+labels = [20, 50, 100, 300]  # labelled pictures of the target, ascending (2 or more)
+tune_steps = 60  # steps of fine-tuning (1 or more)
+tune_labels = [50, 300]  # labelled pictures there, ascending (2 or more)
+regularisation = 0.1  # lambda, the contrastive loss's weight in fine-tuning (0 or more)
 keep = ""  # name for keeping results on pictures as results/13_NAME.json ("" for not)
 
 # %% tags=["hide-input"]
@@ -78,19 +78,20 @@ from mvnb.models import ResNet18, SmallConvNet
 from mvnb.theory import contrastive as theory
 from mvnb.training import contrastive
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "check"]
 figures.use_style()
 ledger = claims.Ledger("13_contrastive_tradeoff")
 device = training.pick_device(device)
 print(f"device: {device.type}")
-if tasks[0] != 1 or sorted(set(tasks)) != tasks or len(tasks) < 2:
-    raise ValueError(f"tasks must begin with 1 and ascend, got {tasks}")
+if tasks[:1] != [1] or sorted(set(tasks)) != tasks or len(tasks) < 2:
+    raise ValueError(f"tasks must ascend from 1, two or more, got {tasks}")
 if network not in ("mlp", "conv", "resnet18"):
     raise ValueError(f"network must be 'mlp', 'conv' or 'resnet18', got {network!r}")
 if not set(keep) <= set("abcdefghijklmnopqrstuvwxyz0123456789-"):
     raise ValueError(f"keep must be small letters, digits and hyphens, got {keep!r}")
-SPECIFIC, UNIVERSAL, LINE = "#0072B2", "#D55E00", figures.COLORS["theory"]
-GREEN, PINK, SKY = "#009E73", "#CC79A7", "#56B4E9"
+SPECIFIC, UNIVERSAL, GREEN, PINK, LINE = (
+    figures.HUES[c] for c in ("blue", "orange", "green", "pink", "ink")
+)
 
 
 def stream(offset):
@@ -98,31 +99,17 @@ def stream(offset):
     return torch.Generator().manual_seed(seed + 1_000_003 * offset)
 
 
-# %% tags=["remove-cell"]
+# %% tags=["remove-cell", "check"]
 # What may be wrong with the parameters shows here, before anything is trained.
-for least, which in (
-    (0, ("seed", "weight_decay", "regularisation")),
-    (1, ("shared", "private", "spurious", "sgd_batch", "lookup_steps", "hidden")),
-    (1, ("features", "epochs", "other_epochs", "tune_steps")),
-    (2, ("replicas", "image_replicas")),
-    (8, ("side", "own_images", "image_batch")),
-    (50, ("label_runs",)),
-    (100, ("sgd_steps",)),
-):
-    for name in which:
-        if not least <= globals()[name] < math.inf:
-            raise ValueError(f"{name} must be {least} or more, got {globals()[name]}")
-for name, value in (("image_step", image_step), ("temperature", temperature)):
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name} must be positive and finite, got {value}")
+load_images(dataset)
 for name, sizes in (("labels", labels), ("tune_labels", tune_labels)):
-    if not sizes or sizes[0] < 2 or sizes != sorted(set(sizes)):
-        raise ValueError(f"{name} must ascend from 2 or more, got {sizes}")
+    if not sizes or sizes != sorted(set(sizes)):
+        raise ValueError(f"{name} must ascend, one or more, got {sizes}")
 # %% [markdown]
 # (13-question)=
 # ## The question: what does one pay for features that one does not need?
 #
-# Two features decide a label, $y=z_1+z_2$. Somebody has pretrained a representation $\phi$, and what we get to see is $(z_1,\sqrt\beta\,z_2)$, the second feature in small print. All information is there, for every $\beta>0$. A predictor that is fitted to one labelled point $(z_1,z_2)$, and takes the shortest weights that fit, finds $\hat u\propto(z_1,\sqrt\beta z_2)$. In the original coordinates it predicts along $(z_1,\beta z_2)$:
+# In [chapter 12](12_nuclear_norm.ipynb) some features were better dropped; here all are wanted, and some are small. Two features decide a label, $y=z_1+z_2$. Somebody has pretrained a representation $\phi$, and what we get to see is $(z_1,\sqrt\beta\,z_2)$, the second feature in small print. All information is there, for every $\beta>0$. A predictor that is fitted to one labelled point $(z_1,z_2)$, and takes the shortest weights that fit, finds $\hat u\propto(z_1,\sqrt\beta z_2)$. In the original coordinates it predicts along $(z_1,\beta z_2)$:
 #
 # $$
 # \hat w=\frac{z_1+z_2}{z_1^2+\beta z_2^2}\,\bigl(z_1,\ \beta z_2\bigr),\qquad\text{error }\ \lVert\hat w-(1,1)\rVert .
@@ -221,7 +208,7 @@ figures.show(
 #
 # In the linear model it is $\phi(\mathbf x)=W\mathbf x$ with $\lVert W\rVert\le1$ and $\lVert W\rVert_F\le\sqrt r$, and $\phi(\mathbf x^-)$ is replaced by its mean, which is 0. Then a *linear probe*: a predictor $\langle\mathbf u,\phi(\mathbf x)\rangle$ from $m$ labelled points.
 #
-# **In practice** there are many negatives. Four methods are one training loop with different objectives, in {py:class}`~mvnb.training.contrastive.ContrastiveObjective`. All take two views of each picture of a batch; $z$ are embeddings of length 1, $p$ predictions made from them, and a bar stops the gradient:
+# **In practice** there are many negatives. Four methods are one training loop with different objectives, in {py:class}`~mvnb.training.contrastive.ContrastiveObjective`. All take two *views* of each picture of a batch, which are augmented versions here and not features as in chapter 1; $z$ are embeddings of length 1, $\tau$ is the *temperature*, $p$ are predictions made from embeddings, and a bar stops the gradient:
 #
 # | Method | Loss of one view against the other | What is kept besides weights |
 # |---|---|---|
@@ -505,7 +492,7 @@ ledger.record(
 # ````
 #
 # ````{prf:proof}
-# Let $h=-\ell'>0$, which decreases, $X_t=\alpha Z+\alpha_tZ_t$, and $E$ be an independent $\chi^2_2$, with density $\frac12e^{-x/2}$. For a chi square of $n$ degrees $\mathbb E[Z\,f(Z)]=n\,\mathbb E f(Z+E)$, because the density of $Z+E$ is $\frac zn$ times that of $Z$. So the gain in {eq}`eq-13-weights` per unit of budget is
+# (The idea: compare what shared and private weights gain per unit of budget.) Let $h=-\ell'>0$, which decreases, $X_t=\alpha Z+\alpha_tZ_t$, and $E$ be an independent $\chi^2_2$, with density $\frac12e^{-x/2}$. For a chi square of $n$ degrees $\mathbb E[Z\,f(Z)]=n\,\mathbb E f(Z+E)$, because the density of $Z+E$ is $\frac zn$ times that of $Z$. So the gain in {eq}`eq-13-weights` per unit of budget is
 #
 # $$
 # \Gamma=\sum_tw_t\,\mathbb E\,h(X_t+\alpha E)\ \text{ on }\alpha,\qquad\Gamma_t=w_t\,\mathbb E\,h(X_t+\alpha_tE)\ \text{ on }\alpha_t .
@@ -526,7 +513,7 @@ ledger.record(
 # \alpha_t=\tfrac12\bigl(c\,w_t^{2/(q+2)}-1\bigr)_+ .
 # $$ (eq-13-water)
 #
-# Water is filled into a vessel with a raised floor, and some tasks stay dry. For any loss, a task gets no weight at all beside $n$ others of equal share $w$ if its own is below
+# Water is filled into a vessel with a raised floor, and some tasks stay dry, as features below their price did in {prf:ref}`prop-12-select`. For any loss, a task gets no weight at all beside $n$ others of equal share $w$ if its own is below
 #
 # $$
 # \frac{w_0}w=\frac{\mathbb E\,h\bigl(Z+\frac1nZ'\bigr)}{\mathbb E\,h(Z)},\qquad Z'\sim\chi^2_{q+2},
@@ -869,8 +856,7 @@ ratio_15 = mean_error[:, at] / mean_error[0, at]
 
 def draw_errors(axes):
     """Squared errors over labels, simulated and predicted."""
-    shades = plt.get_cmap("viridis")(np.linspace(0.05, 0.85, len(many)))
-    for t, row, color in zip(many, errors, shades):
+    for t, row, color in zip(many, errors, figures.shades(len(many))):
         curve = [theory.interpolation_error(m, S, Q, 0.5, 0.5, 1 / t) for m in line_m]
         axes[0].plot(line_m, curve, color=color, lw=1)
         axes[0].plot(counts, row.mean(1), "o", color=color, ms=3.5, label=f"T = {t}")
@@ -1400,23 +1386,20 @@ ticks = range(len(SETS))
 def draw_pictures(axes):
     """Accuracies on the target and on all sets, over unions."""
     shown = [i for i, m in enumerate(labels) if m in (20, 50, 300)] + [len(labels) - 1]
-    for i, color in zip(shown, plt.get_cmap("Blues")(np.linspace(0.45, 1, len(shown)))):
-        axes[0].plot(ticks, 100 * scores["target"][:, :, i].mean(1), "o-", color=color)
-        axes[0].annotate(
-            f"{labels[i]}",
-            (3.1, 100 * scores["target"][3, :, i].mean() - 1),
-            color=color,
-        )
-    axes[0].set(title="target, by labels", ylabel="accuracy (%)", xlim=(-0.2, 3.9))
+    for i, color in zip(shown, figures.shades(len(shown))):
+        values = 100 * scores["target"][:, :, i].mean(1)
+        axes[0].plot(ticks, values, "o-", color=color)
+        end = (3.25, values[3])
+        axes[0].annotate(f"{labels[i]}", end, color=color, va="center")
+    axes[0].set(title="target, by labels", ylabel="accuracy (%)", xlim=(-0.2, 4.3))
     for r in range(image_replicas):
         axes[1].plot(ticks, 100 * scores["average"][:, r], "o-", color=PINK, ms=3, lw=1)
     for name, mark in zip(SETS[1:], "s^v"):
         values = 100 * scores[name].mean(1)
         axes[1].plot(ticks, values, mark + ":", color="#999999", ms=4, lw=1)
         axes[1].annotate(name, (0.05, values[0] + 2.5), color="#777777", fontsize=9)
-    axes[1].annotate(
-        "average", (1.7, 100 * scores["average"][2].mean() - 8), color=PINK
-    )
+    end = (0.05, 100 * scores["average"][0].mean() + 3.5)
+    axes[1].annotate("average", end, color=PINK, fontsize=9)
     axes[1].set_title("all sets")
 
 
@@ -1791,7 +1774,7 @@ axes[1].set_title("growing unions")
 for r in range(image_replicas):
     axes[2].plot(range(4), row[:, r], "o-", color=SPECIFIC, ms=3, lw=1)
 formula = [theory.weight_cosine(1.0, 1 / t, 1, 1) for t in (1, 2, 3, 4)]
-axes[2].plot(range(4), formula, "--", color=LINE, lw=1)
+axes[2].plot(range(4), formula, **figures.LINES["theory"])
 axes[2].set_xticks(range(4), names, fontsize=9)
 axes[2].set(title="similarity to H", ylim=(0.3, 1.05))
 axes[2].annotate("formula, $q=s$", (0.9, 0.97), color=LINE, fontsize=9)
@@ -1800,8 +1783,8 @@ figures.show(
     title="Unrelated pictures change what a network makes of the target",
     alt="Two tables of similarities and a graph. Left: networks of one set each. "
     "Middle: networks of growing unions; the first row falls to HPR. Right: similarity "
-    "to the network of handwriting over unions for each run, with the formula of the "
-    "linear model dashed.",
+    "to the network of handwriting over unions for each run, and the formula of the "
+    "linear model as a dark line.",
 )
 
 # %% tags=["remove-cell"]
@@ -1919,7 +1902,7 @@ def draw_opening(axes):
     axes[0].plot(first_few, inside, "o-", color=SPECIFIC)
     axes[0].plot(first_few, average, "s--", color=PINK)
     axes[0].annotate(
-        "on a task of the mixture", (4.4, inside[-1] - 0.1), color=SPECIFIC
+        "on a task of the mixture", (3.4, inside[-1] - 0.16), color=SPECIFIC
     )
     axes[0].annotate("mean over ten tasks", (4.6, average[4] + 0.04), color=PINK)
     axes[0].set(
@@ -1988,7 +1971,8 @@ for method, row in longer["methods"].items():
 # (13-held-up)=
 # ## What held up
 #
-# The criteria were written before the runs that judge, with limits set on pilot runs with the seeds 1000 to 1003 and 1005. The temperature was 0.3 at first, where pretrained networks were worse than the untrained one with many labels and the class-weighted average nearly stood still; it was lowered to 0.2 after all six judged seeds had been seen, with the same verdicts at both, and the average and adapters, each of which had been allowed to lose 4 points, now have to gain. Three claims came after that, with criteria from the pilot seeds: `regularisation-returns-the-weight`, `pictures-update-helps-diverse-more` and `pictures-cka-decay`; `specific-has-a-floor` and `regularisation-closes-the-gap` are now about predictors and weights that were fitted, where their first criteria held by construction. And `pictures-target-drops` and `pictures-nnclr-drops` now also ask that the network from which something is lost be ahead of the untrained one, which NNCLR's is not: that claim held before. The run with seed 0 changed three things: fine-tuning got a larger step size, since FT was far from its end, and with it the gain is only asked to be positive (0.5 points before); and weights of $W$ are judged on average, not block by block. With seed 8219 the error rose by less than 0.005 on the last stretch of `regularisation-closes-the-gap`, which first allowed no rise at all. (The cells that record the claims are left out of the page; they are in the notebook.)
+# The criteria were written before the runs that judge, with limits set on pilot runs with the seeds 1000 to 1003 and 1005. What was changed later is told below the table.
+# (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -2010,6 +1994,14 @@ ledger.show()
 # **Only a stand-in.** The pictures. A hidden layer is not a ResNet, 600 pictures are not 100,000, and in some hundred steps a network does not learn what it learns in 800 passes. The loss on the target is as large as temperature and step size make it: small networks lose information when they are made invariant, and the trade-off that we see is partly that. That the class-weighted average rises is decided by letters, with 26 of the 60 classes. And CR does twice the work of FT in a step.
 #
 # **Open.** What mixtures do that are not even. By {eq}`eq-13-drop` the linear model leaves rare tasks out altogether, which is a harsher trade-off than the one in the title, and which more labels do not cure. Whether large networks do the same is a question to which Table F.5 may be a hint.
+#
+# **Criteria that were changed.**
+#
+# - The temperature was 0.3 at first, where pretrained networks were worse than the untrained one with many labels and the class-weighted average nearly stood still; it was lowered to 0.2 after all six judged seeds had been seen, with the same verdicts at both, and the average and adapters, each of which had been allowed to lose 4 points, now have to gain.
+# - Three claims came after that, with criteria from the pilot seeds: `regularisation-returns-the-weight`, `pictures-update-helps-diverse-more` and `pictures-cka-decay`; `specific-has-a-floor` and `regularisation-closes-the-gap` are now about predictors and weights that were fitted, where their first criteria held by construction.
+# - `pictures-target-drops` and `pictures-nnclr-drops` now also ask that the network from which something is lost be ahead of the untrained one, which NNCLR's is not: that claim held before.
+# - The run with seed 0 changed three things: fine-tuning got a larger step size, since FT was far from its end, and with it the gain is only asked to be positive (0.5 points before); and weights of $W$ are judged on average, not block by block.
+# - With seed 8219 the error rose by less than 0.005 on the last stretch of `regularisation-closes-the-gap`, which first allowed no rise at all.
 
 # %% [markdown]
 # (13-not-run)=

@@ -17,7 +17,7 @@
 #
 # > *Bypassing the Exponential Dependency: Looped Transformers Efficiently Learn In-context by Multi-step Gradient Descent*, Bo Chen, Xiaoyu Li, Yingyu Liang, Zhenmei Shi and Zhao Song {cite}`chen2024bypassing`; chapter 8 of Shi's thesis {cite}`shi2024thesis`, which we follow.
 #
-# Take one layer of attention without softmax, fix its weights to zeros and ones, and apply it $T$ times to the same prompt. What happens in its last row is, number for number, $T$ steps of gradient descent on the least-squares problem that the prompt poses, so that the error falls exponentially in $T$ with a rate that only the condition number $\kappa$ of the prompt decides. We show that the rate is twice the one that the paper proves, that a gap which the paper sees closing is the rounding of its computer, and what the best steps are: on average over prompts of $n$ normal tokens in dimension $d$ each loop can divide the mean squared error by $n/d$, and training finds those steps.
+# Take one layer of attention without softmax, fix its weights to zeros and ones, and apply it $T$ times to the same prompt. What happens in its last row is, number for number, $T$ steps of gradient descent on the least-squares problem that the prompt poses, so that the error falls exponentially in $T$ with a rate that only the condition number $\kappa$ of the prompt decides. We show that the rate is twice the one that the paper proves, that a gap which the paper sees closing widens in exact arithmetic, and what the best steps are: on average over prompts of $n$ normal tokens in dimension $d$ each loop can divide the mean squared error by $n/d$, and training finds those steps.
 #
 # ```{glue:figure} 14-opening
 # :alt: Left, logarithm of the squared error over loops for 16 and 128 examples. Exact errors are straight lines that fall far below dashed lines of the theorem; grey lines of iterates in double precision follow them until about minus 72 and then turn flat, so that one of them crosses the theorem's line. Right, mean squared error over loops for four kinds of steps on a logarithmic axis; constant steps fall slowly, the best steps and a loop with memory fall by a factor of four a loop.
@@ -34,24 +34,24 @@ replicas = 400  # independent repetitions of the paper's ten trials (20 or more)
 device = "auto"  # "auto", "cpu" or "cuda", for prompts and training
 trials = 10  # prompts of one repetition, as in the paper (2 or more)
 dim = 4  # d, coordinates of a token (2 or more)
-examples = [16, 32, 64, 128]  # n, tokens in a prompt, ascending, above dim
+examples = [16, 32, 64, 128]  # n, tokens in a prompt, ascending, above dim (3 or more)
 loops = 200  # T in the paper's figure (100 or more)
-kappas = [4.0, 16.0, 64.0, 256.0, 1024.0]  # condition numbers, ascending, 1 to 8192
-scaling_dims = [4, 8, 16, 32, 64]  # d where n = 8 d, ascending
+kappas = [4.0, 16.0, 64.0, 256.0, 1024.0]  # condition numbers (above 1, at most 8192)
+scaling_dims = [4, 8, 16, 32, 64]  # d where n = 8 d, ascending (2 or more)
 scaling_draws = 16000  # eigenvalues behind every mean there (1000 or more)
 limit_dim = 256  # d where mean errors meet their limit, n = 4 d (16 or more)
 limit_draws = 48  # prompts there, twice as many as where kappa nears 1 (2 or more)
 train_runs = 4  # loops that are trained side by side (2 or more)
 train_dim = 8  # d of trained loops, n = 4 d (4 or more)
 train_steps = 400  # steps of Adam (10 or more)
-train_prompts = 8192  # prompts a trained loop sees, again and again
-train_batch = 256  # of them a step
+train_prompts = 8192  # prompts of a loop, drawn once (1 or more; train_batch or more)
+train_batch = 256  # of them a step (1 or more)
 skew = 16.0  # condition number of the tokens' covariance in the last part (above 1)
-skew_steps = 400  # steps of Adam for loops that learn their values, too
+skew_steps = 400  # steps of Adam for loops that learn their values, too (10 or more)
 noise_dim = 16  # d where labels are noisy, n = 2 d (4 or more)
 noise_draws = 2000  # prompts there (100 or more)
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "check"]
 import math
 from itertools import pairwise
 
@@ -69,28 +69,28 @@ ledger = claims.Ledger("14_looped_transformers")
 device = training.pick_device(device)
 print(f"device: {device.type}")
 LINE = figures.COLORS["theory"]
-PLAIN, CHEB, BEST, MEMORY = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+PLAIN, CHEB, BEST, MEMORY = (
+    figures.HUES[c] for c in ("blue", "orange", "green", "pink")
+)
 GREY = figures.COLORS["Random features"]
-TONES = plt.get_cmap("cividis")(np.linspace(0, 0.85, len(examples)))
+TONES = figures.shades(len(examples))
 
 # %% [markdown]
 # Parameters that do not fit together are refused here.
 
-# %% tags=["hide-input"]
-least = {"seed": 0, "replicas": 20, "trials": 2, "dim": 2, "loops": 100}
-least |= {"scaling_draws": 1000, "limit_dim": 16, "limit_draws": 2, "train_runs": 2}
-least |= {"train_dim": 4, "train_steps": 10, "train_batch": 1, "skew_steps": 10}
-least |= {"train_prompts": train_batch}
-least |= {"noise_dim": 4, "noise_draws": 100}
-for name, bound in least.items():
-    if globals()[name] < bound:
-        raise ValueError(f"{name} must be {bound} or more, got {globals()[name]}")
-if len(examples) < 2 or min(examples) <= dim or not all(np.diff(examples) > 0):
-    raise ValueError(f"examples must ascend and exceed dim = {dim}, got {examples}")
-if len(kappas) < 2 or not all(np.diff([1, *kappas, 8193]) > 0) or skew <= 1:
-    raise ValueError("kappas must ascend between 1 and 8192, and skew exceed 1")
-if len(scaling_dims) < 2 or not all(np.diff([1, *scaling_dims]) > 0):
-    raise ValueError(f"scaling_dims must be two or more, ascending, got {scaling_dims}")
+# %% tags=["hide-input", "check"]
+if train_prompts < train_batch:
+    wanted = f"train_batch = {train_batch} or more"
+    raise ValueError(f"train_prompts must be {wanted}, got {train_prompts}")
+for name, values in (
+    ("examples", examples),
+    ("kappas", kappas),
+    ("scaling_dims", scaling_dims),
+):
+    if len(values) < 2 or not all(np.diff(values) > 0):
+        raise ValueError(f"{name} must ascend, two or more, got {values}")
+if examples[0] <= dim:
+    raise ValueError(f"examples must be above dim = {dim}, got {examples}")
 f64 = {"dtype": torch.float64}
 
 
@@ -103,7 +103,7 @@ def stream(offset):
 # (14-question)=
 # ## The question: what does one more loop do?
 #
-# A Transformer learns *in context* when it does better with examples in its prompt, although no weight changes. One explanation is that a layer of attention can carry out a step of gradient descent on the examples, in its hidden state {cite}`vonoswald2023transformers,ahn2023transformers`. Then a layer that is applied many times is many steps. Earlier theory of such loops asks for a number of examples that grows exponentially with the number of loops {cite}`gatmiry2024can`, as if looping did harm. *Does a loop need more examples, or fewer?*
+# A Transformer learns *in context* when it does better with examples in its prompt, although no weight changes. One explanation is that a layer of attention can carry out a step of gradient descent on the examples, in its hidden state {cite}`vonoswald2023transformers,ahn2023transformers`. Then a layer that is applied many times is many steps, and nothing has to be learned beforehand, unlike in chapters 12 and 13. Earlier theory of such loops asks for a number of examples that grows exponentially with the number of loops {cite}`gatmiry2024can`, as if looping did harm. *Does a loop need more examples, or fewer?*
 #
 # The paper's task: the prompt holds examples $(\mathbf x_i,y_i)$ with $y_i=\langle\mathbf x_i,\boldsymbol\theta^*\rangle$ and a number $\alpha$. Wanted is a vector $\mathbf q$ with $\langle\mathbf q,\boldsymbol\theta^*\rangle=\alpha$.
 #
@@ -562,7 +562,7 @@ for n, color in zip(examples, TONES):
 axes[0].set(xlabel="loops", ylabel="ln of the squared error", ylim=(-250, 8))
 axes[0].set_title("exact (solid), theorem (dashed)")
 axes[1].set(xlabel="loops", title="iterates in double precision")
-axes[1].annotate("rounding", (loops * 0.62, -66), color=LINE)
+axes[1].annotate("rounding", (loops * 0.62, -92), color=LINE)
 figures.show(
     fig,
     title="With more examples the gap widens; where it narrows, it is rounding",
@@ -883,7 +883,7 @@ ledger.record(
 # ```{explorer} 14-schedules
 # :alt: Left, error in the worst direction over loops on a logarithmic axis. Chebyshev's steps and the loop with memory fall fastest, steps 2/(L + mu) and 1/L more slowly, the printed bound slowest of all, and the earlier bound rises out of the picture. Right, the size of the four polynomials over the eigenvalues; Chebyshev's swings evenly between mu and L.
 #
-# A schedule is a polynomial, on the right, and the largest value that it takes between $\mu$ and $L$ is its dot on the left. *Predictions:* from $n=8d$ to $n=2d$ constant steps $1/L$ lose nearly nine tenths of their speed and Chebyshev's two thirds; Chebyshev's bumps have one height, for every $T$; with few examples a dimension the loop with memory makes the worst direction *larger* at first, although its mean falls with every loop; and nowhere in reach does the earlier bound come below 1.
+# A schedule is a polynomial, on the right, and the largest value that it takes between $\mu$ and $L$ is its dot on the left. *Predictions:* from $n=8d$ to $n=2d$ constant steps $1/L$ lose nearly nine tenths of their speed and Chebyshev's two thirds; Chebyshev's bumps have one height, for every $T$; with few examples a dimension the loop with memory makes the worst direction *larger* at first, although its mean falls with every loop; and nowhere in reach does the earlier bound come below 1. Let the loops run: the three schedules of fixed steps press the polynomial down, loop by loop, each where it pleases.
 # ```
 #
 # ## Examples in proportion to the dimension
@@ -922,8 +922,8 @@ for ax, i, level in ((axes[0], 0, kappa_limit), (axes[1], 1, limit)):
 axes[0].annotate("limit", (scaling_dims[0], kappa_limit - 0.17), color=LINE)
 axes[0].set(title="mean condition number", ylim=(2.4, 4.6))
 axes[1].annotate("limit", (scaling_dims[-1], limit * 1.07), color=LINE, ha="right")
-axes[1].set(title="mean error after 20 loops", ylim=(0, 2 * limit))
-axes[1].ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+axes[1].set(title="mean error after 20 loops, in $10^{-4}$", ylim=(0, 2 * limit))
+axes[1].yaxis.set_major_formatter(lambda value, _: f"{1e4 * value:g}")
 figures.show(
     fig,
     title="Eight examples a dimension are enough, whatever the dimension",
@@ -1161,14 +1161,15 @@ tags |= {"memory": ("memory", 0.95), "best": ("best", 0.7)}
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.4))
-for n, color, at in ((examples[0], PLAIN, 150), (examples[-1], CHEB, 60)):
+for n, color, at in ((examples[0], TONES[0], 150), (examples[-1], TONES[-1], 60)):
     line = exact[n].median(0).values
     axes[0].plot(t, line, color=color)
     axes[0].plot(t, floors[n].median(0).values, color=GREY, lw=1.4)
     axes[0].plot(t, bound[n].median(0).values, color=color, ls="--", lw=1.2)
     where = min(at, loops)
     axes[0].annotate(f"$n={n}$", (where - 3, line[where] - 14), color=color, ha="right")
-axes[0].annotate("double precision", (loops * 0.52, -68), color=GREY, fontsize=10)
+style = {"color": GREY, "fontsize": 9, "ha": "right"}
+axes[0].annotate("double precision", (loops, -65), **style)
 axes[0].set(xlabel="loops", ylabel="ln of the squared error", ylim=(-160, 6))
 for name, color in shown.items():
     joined = "o-" if name in ("1/L", "Chebyshev") else "o"
@@ -1375,7 +1376,7 @@ early = (curve[2.0].min() / curve[2.0][-1]).item()
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(6.8, 3.5))
-for s, color in zip(sigmas, plt.get_cmap("cividis")((0.85, 0.6, 0.3, 0.0))):
+for s, color in zip(sigmas, figures.shades(len(sigmas))):
     ax.loglog(range(1, last + 1), curve[s][1:], color=color)
     ax.annotate(f"$\\sigma={s:g}$", (last * 1.07, curve[s][-1] * 0.9), color=color)
     if s:
@@ -1431,7 +1432,7 @@ ledger.record(
 )
 
 # %% [markdown]
-# Dots with error bars are loops on noisy labels, $\sigma=2$; dotted levels are least squares. With $\sigma=2$ the best number of loops is about seven, with little more than half of the error that 80 loops have. It is the number of loops that regularises here: $1-p_T(\lambda)$ is a filter that lets large eigenvalues through first, as ridge regression's $\lambda/(\lambda+\text{const})$ does. A theorem that "the error exponentially decays" in $T$ is about noise-free labels only.
+# Dots with error bars are loops on noisy labels, $\sigma=2$; dotted levels are least squares. With $\sigma=2$ the best number of loops is about seven, with little more than half of the error that 80 loops have. It is the number of loops that regularises here: $1-p_T(\lambda)$ is a filter that lets large eigenvalues through first, as ridge regression's $\lambda/(\lambda+\text{const})$ does; the rank of {prf:ref}`thm-11-rank` is such a filter with a sharp edge. A theorem that "the error exponentially decays" in $T$ is about noise-free labels only.
 #
 # (14-held-up)=
 # ## What held up

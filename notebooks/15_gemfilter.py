@@ -17,7 +17,7 @@
 #
 # > *Discovering the Gems in Early Layers: Accelerating Long-Context LLMs with 1000x Input Token Reduction*, Zhenmei Shi, Yifei Ming, Xuan-Phi Nguyen, Yingyu Liang and Shafiq Joty {cite}`shi2024gems`; in full as chapter 9 and appendix G of Shi's thesis {cite}`shi2024thesis`, which we follow.
 #
-# Ask a language model about one sentence of a very long text, and long before its last layer the attention of the last token already points at that sentence. So run the first layers only, keep the $k$ tokens that they point at, and let the whole model read these from the beginning: *GemFilter*. It saves more than half of the work on the prompt, and it can answer where the model that has read everything fails, because finding a token is easier than reading it among thousands of others.
+# Ask a language model about one sentence of a very long text, and long before its last layer the attention of the last token already points at that sentence. So run the first layers only, keep the $k$ tokens that they point at, and let the whole model read these from the beginning: *GemFilter*. In the paper's models it saves four to six tenths of the work on the prompt, and it can answer where the model that has read everything fails, because finding a token is easier than reading it among thousands of others.
 #
 # ```{glue:figure} 15-opening
 # :alt: Left, share of right values against the length of the prompt for five methods on a small trained model. At the longest trained length all but H2O are at 1; at ten times that length GemFilter is still above 0.9 and the others are at 0.85 or below. Right, share of the needle among the selected tokens by layer of a language model, three lengths; all curves are highest at layer 22 of 30, and much lower in the first half.
@@ -32,24 +32,24 @@
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
 replicas = 3  # independent small models (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"; closed forms stay on the CPU
-steps = 120  # training steps of a small model
-batch = 32  # sequences a step
+steps = 120  # training steps of a small model (1 or more)
+batch = 32  # sequences a step (2 or more)
 step_size = 4e-3  # AdamW's learning rate, warmed up for 25 steps (above 0)
 train_length = 48  # longest haystack in training, tokens (32 or more, in fours)
-test_lengths = [48, 144, 480]  # haystacks in tests: train_length first, ascending
-depths = [0.0, 0.25, 0.5, 0.75, 1.0]  # of the needle: 0 beginning, 1 end
+test_lengths = [48, 144, 480]  # in tests: train_length first, ascending (32 or more)
+depths = [0.0, 0.25, 0.5, 0.75, 1.0]  # of the needle: 0 beginning, 1 end (0 to 1)
 test_prompts = 10  # prompts a length and depth (2 or more)
 check_draws = 4000  # draws behind simulated odds of finding (500 or more)
 language_model = "smollm2-135m-instruct"  # or a folder, a GGUF file; "" skips
 llm_frame = ["<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"]  # its chat
-filter_layer = 22  # its filter layer, from 0
-llm_k = 160  # tokens selected
-llm_lengths = [480]  # prompts, in tokens
-llm_depths = [0.0, 0.5, 1.0]  # of the needle
-llm_prompts = 2  # prompts a length and depth
-llm_new = 24  # tokens of an answer
+filter_layer = 22  # its filter layer, counted from 0 (0 or more)
+llm_k = 160  # tokens selected (32 or more)
+llm_lengths = [480]  # prompts, in tokens; there are sentences for 40000 (100 to 40000)
+llm_depths = [0.0, 0.5, 1.0]  # of the needle (0 to 1)
+llm_prompts = 2  # prompts a length and depth (1 or more)
+llm_new = 24  # tokens of an answer (1 or more)
 llm_methods = []  # judged beside GemFilter, as ["All KV"]; a wrong name lists all
-llm_layers = []  # further filter layers whose answers are judged
+llm_layers = []  # further filter layers whose answers are judged (0 or more)
 keep = ""  # name for keeping the language model's numbers as results/15_NAME.json
 
 # %% tags=["remove-cell"]
@@ -57,11 +57,12 @@ import warnings
 
 warnings.filterwarnings("ignore", message="IProgress")  # progress bars need no widgets
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "check"]
 import json
 import time
 from html import escape
 from itertools import groupby
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -83,37 +84,41 @@ ledger = claims.Ledger("15_gemfilter")
 device = training.pick_device(device)
 print(f"device: {device.type}")
 LINE = figures.COLORS["theory"]
-COLORS = {"All KV": "#0072B2", "SnapKV": "#009E73", "H2O": "#CC79A7"}
-COLORS |= {"GemFilter": "#D55E00", "One-Run": "#8C510A"}
+METHODS = ("All KV", "SnapKV", "H2O", "GemFilter", "One-Run")
+hues = ("blue", "green", "pink", "orange", "brown")
+COLORS = {name: figures.HUES[hue] for name, hue in zip(METHODS, hues)}
 MARKS = dict(zip(COLORS, "os^Dv"))
 
 # %% [markdown]
 # Parameters that do not fit together are refused here.
 
-# %% tags=["hide-input"]
-least = {"seed": 0, "replicas": 2, "steps": 1, "batch": 2, "test_prompts": 2}
-least |= {"train_length": 32, "check_draws": 500, "filter_layer": 0, "llm_prompts": 1}
-for name, bound in least.items():
-    if globals()[name] < bound:
-        raise ValueError(f"{name} must be {bound} or more, got {globals()[name]}")
-if any(n % 4 for n in [train_length, *test_lengths]) or step_size <= 0:
-    raise ValueError("lengths must be multiples of 4, and step_size above 0")
-if test_lengths[0] != train_length or list(test_lengths) != sorted(set(test_lengths)):
-    raise ValueError(f"test_lengths must ascend from {train_length}: {test_lengths}")
-if len(test_lengths) < 2 or not all(0 <= x <= 1 for x in [*depths, *llm_depths]):
-    raise ValueError("two test_lengths are needed, and depths between 0 and 1")
+# %% tags=["hide-input", "check"]
+if train_length % 4:
+    raise ValueError(f"train_length must be a multiple of 4, got {train_length}")
+if len(test_lengths) < 2 or any(n % 4 for n in test_lengths):
+    raise ValueError(f"test_lengths must be two or more, in fours, got {test_lengths}")
+if test_lengths[0] != train_length or test_lengths != sorted(set(test_lengths)):
+    wanted = f"train_length = {train_length}"
+    raise ValueError(f"test_lengths must ascend from {wanted}, got {test_lengths}")
 if not {0.0, 1.0} <= set(depths):
     raise ValueError(f"depths must include 0.0 and 1.0, got {depths}")
 
-# %% tags=["hide-input"]
-if not llm_lengths or not llm_depths or llm_k < 1 or llm_new < 1:
-    raise ValueError(
-        "llm_lengths and llm_depths must name some, llm_k, llm_new be >= 1"
-    )
+# %% tags=["hide-input", "check"]
+for name, values in (("llm_lengths", llm_lengths), ("llm_depths", llm_depths)):
+    if not values:
+        raise ValueError(f"{name} must name one or more, got {values}")
 RIVALS = ["All KV", "SnapKV", "H2O", "nothing forced", "One-Run"]
 RIVALS += ["middle row", "largest row"]
 if not set(llm_methods) <= set(RIVALS):
-    raise ValueError(f"llm_methods must be among {', '.join(RIVALS)}: {llm_methods}")
+    among = ", ".join(RIVALS)
+    raise ValueError(f"llm_methods must be among {among}, got {llm_methods}")
+if not all(isinstance(layer, int) for layer in llm_layers):
+    raise ValueError(f"llm_layers must be integers, got {llm_layers}")
+if len(llm_frame) > 2:
+    raise ValueError(f"llm_frame must be two texts at most, got {llm_frame}")
+place = Path(language_model).expanduser()
+if language_model not in ("", "smollm2-135m-instruct") and not place.exists():
+    raise ValueError(f"language_model must be a folder or file, got {language_model!r}")
 if not set(keep) <= set("abcdefghijklmnopqrstuvwxyz0123456789-"):
     raise ValueError(f"keep must be small letters, digits and hyphens, got {keep!r}")
 
@@ -139,7 +144,7 @@ def pooled(values):
 # (15-question)=
 # ## The question: what is so hard about a long text?
 #
-# A model that generates text works in two phases. It first reads the prompt of $n$ tokens and stores the keys and values of every layer, the *KV cache*; then it writes token after token, each of which attends to all that is stored. For long prompts both are expensive, the first most of all: it takes time proportional to $n^2$. Methods like SnapKV {cite}`li2024snapkv` and H2O {cite}`zhang2023h2o` throw away most of the cache after the prompt has been read. *Can one save the reading itself?* That needs to know what is important before it has been read, which sounds impossible. It is not, because knowing *where* something stands takes less than knowing *what it says*.
+# A model that generates text works in two phases. It first reads the prompt of $n$ tokens and stores the keys and values of every layer, the *KV cache*; then it writes token after token, each of which attends to all that is stored. For long prompts both are expensive, the first most of all: it takes time proportional to $n^2$. Methods like SnapKV {cite}`li2024snapkv` and H2O {cite}`zhang2023h2o` throw away most of the cache after the prompt has been read. In the chapters before, features carried the answer; here they decide what is read. *Can one save the reading itself?* That needs to know what is important before it has been read, which sounds impossible. It is not, because knowing *where* something stands takes less than knowing *what it says*.
 #
 # Here is the smallest case. One token, the needle, has an attention score of $\Delta$; $n$ others have independent scores $s_i\sim\mathcal N(0,\sigma^2)$. To *read* the needle, the softmax must put weight on it: $e^\Delta$ must not vanish beside $\sum_ie^{s_i}$. To *find* it, it must be among the $k$ largest.
 #
@@ -472,7 +477,7 @@ for r, losses in enumerate(run.log["loss"].T):
 # *Predictions:* from a thousand tokens to a million, with $\Delta=6\sigma$ and one in a hundred kept, the weight among all tokens vanishes and the probability of being found does not move; the two lines for reading stay $\log(n/k)$ apart; and the fewer tokens are kept the better they can be read, until the needle is lost, and then it is lost all at once.
 # ```
 #
-# The theorem is about one token and independent scores. Averaging over $p$ neighbours divides $\sigma$ by $\sqrt p$ and the score of a single loud token by $p$: it *costs* a factor $\sqrt p$ in margin, and buys the neighbours.
+# The theorem is about one token and independent scores. Averaging over $l$ neighbours divides $\sigma$ by $\sqrt l$ and the score of a single loud token by $l$: it *costs* a factor $\sqrt l$ in margin, and buys the neighbours.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -624,8 +629,8 @@ ledger.record(
     source="Figures 9.3 and 9.6, random weights",
     says="GemFilter saves time on the prompt as it saves layers",
     kind="stand-in",
-    measured=time_ratio,
-    unit="time over that of All KV",
+    measured=round(8 * time_ratio) / 8,  # no clock gives the same digits twice
+    unit="time over that of All KV, to an eighth",
     holds=abs(time_ratio / (4 / 8) - 1) <= 0.25,
     criterion="within 25 % of (r + 1)/m = 1/2, median of five pairs",
 )
@@ -781,8 +786,7 @@ for n in test_lengths:
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.1))
-tones = plt.get_cmap("cividis")(np.linspace(0.1, 0.8, len(test_lengths)))
-for i, (n, tone) in enumerate(zip(test_lengths, tones)):
+for i, (n, tone) in enumerate(zip(test_lengths, figures.shades(len(test_lengths)))):
     for ax, values in zip(axes, (distance[i], by_layer[i])):
         ax.plot(range(2), values.mean(0), "os^Dv"[i % 5] + "-", color=tone)
         ax.plot(np.tile(range(2), (replicas, 1)).T, values.T, ".", color=tone, ms=5)
@@ -1183,8 +1187,8 @@ if lm:
             at = torch.arange(len(kept))[:, None].expand_as(head)
             tone = COLORS[name.split(":")[0]]
             ax.plot(at.flatten(), head.flatten(), ".", color=tone, ms=1.5)
-        ax.axhspan(one.start, one.stop, color="#0072B2", alpha=0.25, lw=0)
-        ax.annotate("needle", (n_layers + 0.3, one.stop), color="#0072B2")
+        ax.axhspan(one.start, one.stop, color=COLORS["All KV"], alpha=0.25, lw=0)
+        ax.annotate("needle", (n_layers + 0.3, one.stop), color=COLORS["All KV"])
         ax.set(title=name, xlabel="layer", xlim=(-1, n_layers + 6))
     axes[0].axvline(filter_layer, color=LINE, lw=0.8, ls=":")
     axes[0].set(ylabel="place in the prompt", ylim=(len(one.tokens), 0))
@@ -1216,7 +1220,7 @@ later.record(
 )
 
 # %% [markdown]
-# A few prompts say little. The kept run has nine prompts at each of three lengths, all methods and seven more filter layers; the command stands [below](#15-not-run).
+# A few prompts say little. The kept run has nine prompts at each of three lengths, all methods and six more filter layers (*nothing forced* is GemFilter with no token kept by force); the command stands [below](#15-not-run).
 
 # %%
 path = chapters.find_root() / "results" / "15_llm.json"
@@ -1253,7 +1257,7 @@ axes[0].set(xscale="log", xlabel="tokens in the prompt", ylabel="values right")
 axes[0].set(title="a small trained model", ylim=(0.1, 1.03))
 plain_ticks(axes[0])
 for (n, values), mark, tone in zip(
-    kept_share.items(), "os^", ("#0072B2", "#009E73", "#D55E00")
+    kept_share.items(), "os^", figures.shades(len(kept_share))
 ):
     axes[1].plot(
         values.mean(1), mark + "-", color=tone, ms=3.5, lw=1.2, label=f"{n} tokens"
@@ -1273,16 +1277,18 @@ figures.show(
 )
 
 # %% tags=["hide-input"]
-fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.2))
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.2), width_ratios=(1.2, 1))
 marked = {"All KV": "All KV", "SnapKV": "SnapKV", "H2O": "H2O", "GemFilter": layer}
-for name, key in (marked | {"One-Run": "One-Run"}).items():
+for i, (name, key) in enumerate((marked | {"One-Run": "One-Run"}).items()):
     pairs = [stats.mean_interval(one["scores"][key]) for one in kept_by.values()]
     mean, half = np.array(pairs).T
     style = {"color": COLORS[name], "fmt": MARKS[name] + "-", "capsize": 3}
-    axes[0].errorbar(list(kept_by), mean, half, **style, label=name)
-axes[0].axhline(needle.BEST_SCORE, color=LINE, lw=0.8, ls=":")
-axes[0].set(xlabel="tokens in the prompt", ylabel="score", ylim=(0, 1))
-axes[0].legend(loc="lower left", ncols=2, fontsize=9)
+    beside = np.array(list(kept_by)) + 14 * (i - 2)  # so that intervals are seen
+    axes[0].errorbar(beside, mean, half, **style, label=name)
+axes[0].axhline(needle.BEST_SCORE, **figures.LINES["chance"])
+axes[0].set(xlabel="tokens in the prompt", ylabel="score", ylim=(-0.26, 1))
+axes[0].set_yticks(np.linspace(0, 1, 6))
+axes[0].legend(loc="lower left", ncols=3, fontsize=9, columnspacing=1)
 layers = sorted(int(name) for name in kept_names if name.isdigit())
 pool = {
     x: np.concatenate([one["scores"][str(x)] for one in kept_by.values()])
@@ -1439,7 +1445,7 @@ for name, score in rows.items():
 # %% [markdown]
 # **Reading the figures.** Layer 22 selects two thirds of the needle, and its neighbours more than half; no layer before them does, and what the first half selects is mostly needles that stand close to the question. The paper's own measure, the distance of the nearest selected token, cannot tell layers apart here: a seventh to a half of the prompt is selected and the needle has over twenty tokens, so that most layers touch it in most prompts, by chance alone; hence the share. So there *is* a filter layer, and answers follow it: with layer 22 the score is about twice that with layers 4 or 10. But it lies at three quarters of the depth, and not before the middle. A selection there saves a quarter of the work on a long prompt instead of more than half.
 #
-# Up to 1,120 tokens All KV answers every question, and every method that drops tokens answers fewer. That is the regime in which nothing is to be gained: what can be read need not be found. SnapKV and H2O keep as many tokens; SnapKV loses least, chooses for each layer apart, and begins its answer with the whole prompt in view. H2O, which sums the attention of all tokens and not that of the question, loses most. One-Run and GemFilter are alike, as in the paper. The middle row fails, as in the paper. The *longest* row does not: here it is one of the question's own tokens, and selects the needle as well as the last one does. And the question selects itself: forcing it changed none of the 27 answers.
+# Up to 1,120 tokens All KV answers every question, and every method that drops tokens answers fewer. That is the regime in which nothing is to be gained: what can be read need not be found. SnapKV and H2O keep as many tokens; SnapKV loses least, chooses for each layer apart, and begins its answer with the whole prompt in view. H2O, which sums the attention of all tokens and not that of the question, loses most. One-Run and GemFilter are alike, as in the paper. The middle row fails, as in the paper. The largest row does not: here it is that of one of the question's own tokens, and selects the needle as well as the last row does. And the question selects itself: forcing it changed none of the 27 answers.
 #
 # ### What the paper printed
 #
@@ -1521,7 +1527,8 @@ ledger.record(
 # (15-held-up)=
 # ## What held up
 #
-# Limits were set on small models with seeds from 1000 on and on pilots of the language model with other prose, before the runs that judge. An earlier small model had a learned convolution in place of the shifted keys, and two of six such models did not learn to retrieve; shift and lengths were then chosen on the same pilot seeds, and the limits stayed. With the shift, an untrained model meets the half of `layer-finds-the-needle` that is about distance (not the half about answers): the row, which spoke of *some early layer*, now says what it measures, and the row on what training adds was put beside it, after seed 0 had been seen. Two limits became stricter at the same time: time on the prompt, which was to be at most 0.8, and `found-where-it-is-read-less`, which had no interval. Two limits on the kept run were lowered to 0.1 after it (the layers that find, and their answers; they were 0.2 and 0.15): both verdicts were the same before, with less margin than a second run should have. (The cells that record the claims are left out of the page; they are in the notebook.)
+# Limits were set on small models with seeds from 1000 on and on pilots of the language model with other prose, before the runs that judge. What was changed later is told below the table.
+# (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -1543,6 +1550,8 @@ later.show()
 # **Left out by the paper, needed by small models.** With two heads, sums of raw products select badly, and the question must be kept by force. Both are options here; the paper's choice is the default of the package, and SmolLM2 with nine heads needs neither.
 #
 # **Only a stand-in.** A Transformer of two layers, in which it is built in that layer 1 finds, so that it says nothing on where a filter layer arises; and one language model in four bits, with 27 prompts.
+#
+# **Criteria that were changed.** An earlier small model had a learned convolution in place of the shifted keys, and two of six such models did not learn to retrieve; shift and lengths were then chosen on the same pilot seeds, and the limits stayed. With the shift, an untrained model meets the half of `layer-finds-the-needle` that is about distance (not the half about answers): the row, which spoke of *some early layer*, now says what it measures, and the row on what training adds was put beside it, after seed 0 had been seen. Two limits became stricter at the same time: time on the prompt, which was to be at most 0.8, and `found-where-it-is-read-less`, which had no interval. Two limits on the kept run were lowered to 0.1 after it (the layers that find, and their answers; they were 0.2 and 0.15): both verdicts were the same before, with less margin than a second run should have.
 
 # %% [markdown]
 # (15-not-run)=
@@ -1550,7 +1559,7 @@ later.show()
 #
 # | What the thesis has or suggests | Why not by default | What runs it |
 # |---|---|---|
-# | Needles with LLaMA 3.1 8B, Mistral Nemo 12B and Phi 3.5 Mini up to 60,000 and 120,000 tokens (Figures 9.4, 9.5, G.1 to G.7) | weights of 8 to 24 GB, which need a GPU of 80 GB | `mvnb run 15 --preset paper -p language_model=FOLDER -p filter_layer=13 -p 'llm_frame=["", "\nAnswer:"]'` for a folder with a model as Hugging Face saves it, once for each; 19 in place of 13 for Mistral Nemo and Phi |
+# | Needles with LLaMA 3.1 8B, Mistral Nemo 12B and Phi 3.5 Mini up to 60,000 and 120,000 tokens (Figures 9.4, 9.5, G.1 to G.7) | weights of 8 to 24 GB, which need a GPU of 80 GB; the sentences here fill 40,000 tokens | `mvnb run 15 --preset paper -p language_model=FOLDER -p filter_layer=13 -p 'llm_frame=["", "\nAnswer:"]'` for a folder with a model as Hugging Face saves it, once for each; 19 in place of 13 for Mistral Nemo and Phi |
 # | LongBench (Tables 9.1, 9.2, G.1) | fourteen data sets and the same models | not offered; the printed numbers stand above |
 # | MInference and LLMLingua | other methods, of which the thesis reports numbers only | not offered |
 # | Time and memory on a GPU (Figures 9.3 and 9.6) | no such GPU; counted, and timed on a small random network | not offered |

@@ -7,6 +7,7 @@ import re
 import nbformat
 
 from mvnb import chapters, claims
+from mvnb._parameters import _numbers, fits
 
 SECTIONS = ("question", "world", "model", "derivation", "experiments", "held-up", "not-run", "try", "further")
 LONGEST_CELL = 30
@@ -56,6 +57,22 @@ def parameters(chapter):
     defaults = {name: one.default for name, one in read.items()}
     wrong += [f"parameter {name!r} is not an integer" for name in ("seed", "replicas") if type(defaults.get(name)) is not int]
     return wrong + ([] if defaults.get("device") == "auto" else ["parameter 'device' is not \"auto\" by default"])
+
+
+def ranges(chapter):
+    """Every number states the range that it may have, and defaults and presets keep to it."""
+    read = chapter.parameters
+    numeric = [name for name, one in read.items() if list(_numbers(one.default))]
+    wrong = [f"the comment states no range for {name!r}" for name in numeric if not read[name].range]
+    given = {"by default": {name: one.default for name, one in read.items()}}
+    given |= {f"in preset {name!r}": one for name, one in chapters.presets(chapter.root).get(chapter.name, {}).items()}
+    return wrong + [
+        f"{name!r} is {number} {where}, and may be {read[name].range}"
+        for where, values in given.items()
+        for name in values.keys() & read.keys()
+        for number in _numbers(values[name])
+        if not fits(number, read[name].range)
+    ]
 
 
 def anatomy(chapter):
@@ -162,6 +179,7 @@ def presets(chapter):
 CHECKS = (
     pair,
     parameters,
+    ranges,
     anatomy,
     mathematics,
     exercises,

@@ -1,18 +1,13 @@
 """The benchmarks measure contenders that do the same work, and the report says what was measured. Nothing is timed here."""
 
 import json
-import sys
 from functools import partial
-from pathlib import Path
-
-import pytest
-import torch
-
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 import contenders
+import pytest
 import report
 import tasks
+import torch
 
 TINY = {
     "ERM, small": partial(tasks.multi_view, 2, n=6, n_classes=3, n_filters=2),

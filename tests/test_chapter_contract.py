@@ -51,9 +51,14 @@ def test_the_tiny_chapter_keeps_every_rule(executed, check):
 
 BROKEN_SOURCES = [
     (chapter_checks.pair, "Count.", "Count again.", "out of step"),
-    (chapter_checks.parameters, "  # independent runs, at least 1", "", "no comment"),
+    (chapter_checks.parameters, "  # independent runs (1 or more)", "", "no comment"),
     (chapter_checks.parameters, "seed = 0", "sead = 0", "'seed' is not an integer"),
     (chapter_checks.parameters, '"auto"  #', '"cpu"  #', "'device' is not"),
+    (chapter_checks.ranges, "(0 or more)", "of any size", "no range for 'noise'"),
+    (chapter_checks.ranges, "hidden units (1 or more)", "hidden units", "no range for 'widths'"),
+    (chapter_checks.ranges, "runs (1 or more)", "runs (5 or more)", "'replicas' is 4 by default, and may be 5 or more"),
+    (chapter_checks.ranges, "units (1 or more)", "units (above 8)", "'widths' is 8 by default, and may be above 8"),
+    (chapter_checks.ranges, "runs (1 or more)", "runs (3 to 9)", "'replicas' is 2 in preset 'smoke', and may be 3 to 9"),
     (chapter_checks.anatomy, "# A tiny chapter", "A tiny chapter", "does not begin with the title"),
     (chapter_checks.anatomy, "# ## What is drawn", "# # What is drawn", "exactly one heading"),
     (chapter_checks.anatomy, "(01-world)=", "(01-wordl)=", "sections are"),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 import tiny_book
 
@@ -14,20 +15,11 @@ from mvnb import cli
 from mvnb._notebooks import play
 
 
-@pytest.fixture
-def mvnb(book, capfd):
-    """Run the command in this process: exit status, stdout, stderr."""
-
-    def call(*arguments):
-        status = cli.main(list(arguments))
-        return status, *capfd.readouterr()
-
-    return call
-
-
 def tree(root):
     return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
 
+
+STARTED = 'import time\nopen("started", "w").close()'
 
 BAD = {
     "unknown parameter": (["run", "1", "-p", "nois=2"], "did you mean 'noise'?"),
@@ -110,6 +102,26 @@ def test_the_book_is_executed_listed_and_its_claims_checked(mvnb, book):
     assert mvnb("claims")[0] == mvnb("claims", "--format", "json")[0] == 1
 
 
+def test_the_book_runs_what_has_changed_and_goes_on_where_it_was_killed(mvnb, book):
+    sleeper = tiny_book.BROKEN[: tiny_book.BROKEN.index("# This")].replace("seconds = 0.0", "seconds = 600.0")
+    (book / "notebooks" / "02_sleeper.py").write_text(sleeper.replace("import time", STARTED))
+    call = "import sys; from mvnb.cli import main\nif __name__ == '__main__': sys.exit(main(['book', '--no-site', '-j', '1']))"
+    (book / "call.py").write_text(call)
+    process = subprocess.Popen([sys.executable, book / "call.py"], start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not (book / "notebooks" / "started").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    below = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait()
+    assert not psutil.wait_procs(below, timeout=20)[1], "workers and kernels go with the command"
+    (book / "notebooks" / "02_sleeper.py").write_text(sleeper.replace("600.0", "0.0"))
+    status, out, _ = mvnb("book", "--no-site")
+    seconds = {line.split()[0]: line.split()[1] for line in out.splitlines()[2:]}
+    assert status == 0 and seconds["01_tiny"] == "unchanged" and seconds["02_sleeper"] != "unchanged"
+    assert "unchanged" not in mvnb("book", "1", "--again", "--no-site")[1]
+
+
 def test_a_failed_chapter_and_a_failed_site_fail_the_book(mvnb, book, monkeypatch):
     (book / "notebooks" / "02_broken.py").write_text(tiny_book.BROKEN)
     status, out, err = mvnb("book", "2", "--no-site")
@@ -122,9 +134,6 @@ def test_a_failed_chapter_and_a_failed_site_fail_the_book(mvnb, book, monkeypatc
 def test_help_is_printed_for_a_bare_call(mvnb):
     assert mvnb() == mvnb("--help")
     assert mvnb()[0] == 0 and all(word in mvnb()[1] for word in ("list", "run", "claims", "book"))
-
-
-STARTED = 'import time\nopen("started", "w").close()'
 
 
 @pytest.mark.parametrize("command", ["run", "book"])
@@ -147,21 +156,11 @@ def test_an_interrupt_leaves_nothing_half_written(book, command):
     assert process.returncode == 130 and err == "mvnb: interrupted\n"
     assert tree(book / "_build") == ["execute"]
     assert (book / "notebooks" / "02_sleeper.ipynb").read_text() == "old"
-    assert len(kernels) == 1 and not any(_alive(pid) for pid in kernels)
+    assert len(kernels) == 1 and not psutil.wait_procs(kernels, timeout=10)[1]
 
 
 def _kernels(pid):
-    import psutil
-
-    return [child.pid for child in psutil.Process(pid).children(recursive=True) if "ipykernel" in str(child.cmdline())]
-
-
-def _alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    return [child for child in psutil.Process(pid).children(recursive=True) if "ipykernel" in str(child.cmdline())]
 
 
 def test_a_result_takes_its_name_only_when_it_is_whole(mvnb, book, monkeypatch):

@@ -2,8 +2,11 @@
 
 import gzip
 import io
+import os
 import pickle
+import re
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pooch
@@ -421,6 +424,52 @@ def test_missing_arrays_are_named(folder):
     np.savez(folder / "mnist.npz", x_train=pixels(2, 28, 28), y_train=[0, 1])
     with pytest.raises(ValueError, match="lacks x_test, y_test"):
         data.load_images("mnist")
+
+
+class Command:
+    """What unpickling it would run."""
+
+    def __reduce__(self):
+        return os.system, ("touch executed",)
+
+
+@pytest.mark.parametrize("harm", ["half", "noise", "empty", "objects"])
+def test_damaged_files_are_named_and_run_nothing(folder, harm, monkeypatch):
+    monkeypatch.chdir(folder)
+    path = folder / "mnist.npz"
+    x = np.array([Command()], dtype=object) if harm == "objects" else pixels(9, 28, 28)
+    np.savez(path, x_train=x, y_train=np.arange(9), x_test=x, y_test=np.arange(9))
+    whole = path.read_bytes()
+    path.write_bytes(
+        {"half": whole[: len(whole) // 2], "noise": whole[:200] + bytes(200) + whole[400:], "empty": b""}.get(harm, whole)
+    )
+    with pytest.raises(ValueError, match=re.escape(f"{path} is damaged or no NPZ file of plain arrays")):
+        data.load_images("mnist")
+    assert not (folder / "executed").exists()
+
+
+def test_a_wrong_checksum_is_refused_and_nothing_is_kept(folder, monkeypatch):
+    (folder / "there").mkdir()
+    (folder / "there" / "mnist.npz").write_bytes(b"not what was published")
+    monkeypatch.setitem(images._ARCHIVES, "mnist", {(folder / "there" / "mnist.npz").as_uri(): "sha256:" + 64 * "0"})
+
+    def fetch(url, output_file, pooch):
+        Path(output_file).write_bytes(Path(url.removeprefix("file://")).read_bytes())
+
+    retrieve = pooch.retrieve
+    monkeypatch.setattr(pooch, "retrieve", lambda url, known_hash, path: retrieve(url, known_hash, path=path, downloader=fetch))
+    with pytest.raises(ValueError, match="hash of downloaded file"):
+        data.load_images("mnist")
+    assert not (folder / "mnist.npz").exists() and not list((folder / "archives").iterdir())
+
+
+def test_an_archive_that_asks_for_a_command_runs_nothing(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    members = {f"cifar-10-batches-py/{name}": Command() for name in ("data_batch_1", "test_batch")}
+    served(monkeypatch, folder, {"cifar-10-python.tar.gz": tar_of(members)})
+    with pytest.raises(ValueError, match=r"asks for posix\.system"):
+        data.load_images("cifar10")
+    assert not (folder / "executed").exists() and not (folder / "cifar10.npz").exists()
 
 
 def test_unknown_images_are_refused_with_the_choices():

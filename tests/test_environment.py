@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -103,3 +106,14 @@ def test_lock_of_the_language_model_satisfies_its_extra_and_what_that_needs(lock
                 pytest.skip("the extra llm is not installed")
             todo += [one for one in further if one.marker is None or one.marker.evaluate({"extra": ""})]
     assert set(llm) == needed
+
+
+def test_nothing_pinned_is_known_to_be_vulnerable():
+    command = [sys.executable, "-m", "pip_audit", "-r", ROOT / "requirements.lock", "--disable-pip", "--no-deps"]
+    done = subprocess.run([*map(str, command), "--timeout", "5", "--format", "json"], capture_output=True, text=True)
+    found = json.loads(done.stdout)["dependencies"] if done.stdout.startswith("{") else []
+    audited = [one for one in found if "vulns" in one]
+    if not audited:
+        said = f"it answered for none of {len(found)} packages" if found else done.stderr.strip()[-200:]
+        pytest.skip(f"the database of vulnerabilities was not reached: {said}")
+    assert not {one["name"]: [known["id"] for known in one["vulns"]] for one in audited if one["vulns"]}

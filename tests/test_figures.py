@@ -105,3 +105,20 @@ def test_intervals_are_where_they_say(horizontal):
 def test_methods_have_distinct_colours():
     assert len(set(figures.COLORS.values()) | set(figures.VIEW_COLORS)) == len(figures.COLORS) + 2
     assert all(mpl.colors.is_color_like(color) for color in (*figures.COLORS.values(), *figures.VIEW_COLORS))
+
+
+def test_shades_go_from_dark_to_light_and_are_seen_on_white():
+    for n in (1, 2, 5):
+        light = figures.shades(n)[:, :3] @ (0.2126, 0.7152, 0.0722)
+        assert len(light) == n
+        assert (np.diff(light) > 0).all()
+        assert light.max() < 0.65
+
+
+def test_dark_words_get_a_white_edge_where_there_is_no_picture_or_box(shown):
+    fig, (plot, heat) = plt.subplots(1, 2)
+    words = [plot.text(0, 0, "dark"), plot.text(0, 1, "pale", color="white"), plot.text(1, 0, "boxed", bbox={})]
+    heat.imshow(np.eye(2))
+    words.append(heat.text(0, 0, "on a map"))
+    figures.show(fig, alt="Words.")
+    assert [bool(word.get_path_effects()) for word in words] == [True, False, False, False]

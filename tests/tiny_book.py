@@ -22,13 +22,13 @@ HEADER = """\
 
 PARAMETERS = """\
 # %% tags=["parameters"]
-seed = 0  # seed of every random number, any integer
-replicas = 4  # independent runs, at least 1
+seed = 0  # seed of every random number (integer, 0 or more)
+replicas = 4  # independent runs (1 or more)
 device = "auto"  # "auto", "cpu" or "cuda"
-noise = 0.5  # standard deviation, at least 0
+noise = 0.5  # standard deviation (0 or more)
 exact = True  # whether to use the closed form
-widths = [8, 16]  # hidden units, each at least 1
-interval = (0.1, 2.0)  # ends of the range that is drawn
+widths = [8, 16]  # hidden units (1 or more)
+interval = (0.1, 2.0)  # ends of what is drawn (0 or more)
 
 """
 

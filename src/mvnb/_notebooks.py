@@ -9,15 +9,21 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
+
+from mvnb._parameters import ChapterError
 
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -30,7 +36,15 @@ KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "nam
 LANGUAGE = {"file_extension": ".py", "mimetype": "text/x-python", "name": "python", "pygments_lexer": "ipython3"}
 FORMATS = "ipynb,py:percent"
 _SAVE_EVERY = 20  # seconds
+_LONGEST_SOCKET = 100  # bytes of a path; macOS takes 103 with the number of the socket
+CHECK = "check"  # tag of the cells that refuse parameters before anything is computed
 _DERIVED = ("lines_to_next_cell", "papermill", "execution", "trusted", "collapsed")
+
+
+# What a process allocates is its data; the address space, which libraries and GPU drivers map at will, is not limited.
+_LIMITED = """import resource, runpy
+resource.setrlimit(resource.RLIMIT_DATA, ({memory}, {memory}))
+runpy.run_module("ipykernel_launcher", run_name="__main__")"""
 
 
 class CellFailed(RuntimeError):
@@ -52,6 +66,8 @@ def play(
     parameters: Mapping[str, Any],
     folder: Path,
     on_cell: Callable[[], None] = lambda: None,
+    timeout: float | None = None,
+    memory: int | None = None,
 ) -> NotebookNode:
     """Run a notebook with papermill, saving to ``partial`` now and then and at its end, however it ends; return what was run.
 
@@ -63,16 +79,22 @@ def play(
         Where the kernel works.
     on_cell
         Called after every code cell.
+    timeout
+        Seconds that a cell may take.
+    memory
+        Bytes that the kernel may allocate.
 
     Raises
     ------
+    ChapterError
+        When a cell that checks the parameters refuses them; ``partial`` is removed.
     CellFailed
-        When a cell raises or the kernel dies; ``partial`` then holds what had been run.
+        When another cell raises or takes too long, or the kernel dies; ``partial`` then holds what had been run.
     KeyboardInterrupt
         After removing ``partial``.
     """
     import papermill
-    from nbclient.exceptions import DeadKernelError
+    from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
     notebook = _with_parameters(notebook, parameters)
     notebook.metadata["kernelspec"] = dict(KERNELSPEC)
@@ -85,19 +107,53 @@ def play(
             engine_name="mvnb",
             kernel_name=KERNELSPEC["name"],
             progress_bar=False,
-            kernel_manager_class=_kernel_manager(),
+            kernel_manager_class=_kernel_manager(memory),
             on_cell_complete=lambda cell, cell_index: on_cell(),
+            execution_timeout=timeout,
         )
     except papermill.PapermillExecutionError as error:
+        if CHECK in notebook.cells[error.cell_index].metadata.get("tags", []):
+            partial.unlink(missing_ok=True)
+            raise ChapterError(error.evalue) from None
         lines = error.source.strip().splitlines()
         line = next((line for line in lines if not line.startswith("#")), lines[0])
         raised = " ".join(f"{error.ename}: {error.evalue}".split())
         raise CellFailed(f"cell [{error.exec_count}] failed at {line!r}: {raised}; kept {partial}") from None
     except DeadKernelError:
         raise CellFailed(f"the kernel died (out of memory?); kept {partial}") from None
+    except CellTimeoutError:
+        raise CellFailed(f"a cell took more than {timeout:g} s; kept {partial}") from None
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise CellFailed(f"cannot write {partial.parent}: {error.strerror or error}") from None
     except KeyboardInterrupt:
         partial.unlink(missing_ok=True)
         raise
+
+
+def refusals(notebook: NotebookNode, cases: Sequence[Mapping[str, Any]], folder: Path) -> list[str]:
+    """What the checks of a notebook say to each of several sets of parameters, empty where they say nothing.
+
+    Runs the cells up to the last one that checks, in one kernel for all cases.
+    """
+    from nbclient import NotebookClient
+
+    checks = [i for i, cell in enumerate(notebook.cells) if CHECK in cell.metadata.get("tags", [])]
+    if not checks:
+        return ["" for _ in cases]
+    blocks = []
+    for values in cases:
+        head = _with_parameters(nbformat.from_dict({**notebook, "cells": notebook.cells[: checks[-1] + 1]}), values)
+        blocks.append([nbformat.v4.new_code_cell(cell.source) for cell in head.cells if cell.cell_type == "code"])
+    trial = nbformat.v4.new_notebook(cells=[cell for block in blocks for cell in block])
+    manager = _kernel_manager()()
+    NotebookClient(trial, km=manager, allow_errors=True, resources={"metadata": {"path": str(folder.resolve())}}).execute()
+    return [_first_error(block) for block in blocks]
+
+
+def _first_error(cells: Sequence[NotebookNode]) -> str:
+    errors = (output for cell in cells for output in cell.outputs if output.output_type == "error")
+    return next((error.evalue for error in errors), "")
 
 
 def _with_parameters(notebook: NotebookNode, parameters: Mapping[str, Any]) -> NotebookNode:
@@ -105,24 +161,18 @@ def _with_parameters(notebook: NotebookNode, parameters: Mapping[str, Any]) -> N
     notebook = nbformat.from_dict(notebook)
     if not parameters:
         return notebook
-    lines = [f"{name} = {_written(value)}" for name, value in parameters.items()]
+    lines = [f"{name} = {value!r}" for name, value in parameters.items()]
     cell = nbformat.v4.new_code_cell("\n".join(["# Parameters", *lines]), metadata={"tags": ["injected-parameters"]})
     places = [index for index, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", [])]
     notebook.cells = [*notebook.cells[: places[0] + 1], cell, *notebook.cells[places[0] + 1 :]]
     return notebook
 
 
-def _written(value: Any) -> str:
-    """A literal as source; a float that is not finite has none of its own."""
-    if isinstance(value, list | tuple):
-        inner = ", ".join(map(_written, value))
-        return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
-    return f'float("{value}")' if repr(value) in ("inf", "-inf", "nan") else repr(value)
-
-
 def _engine() -> type:
     """Papermill's engine, which would write the whole notebook, pictures and all, twice a cell: 15 s of a long chapter."""
     from papermill.engines import NBClientEngine
+
+    logging.getLogger("papermill").addHandler(logging.NullHandler())  # what it logs is raised, too
 
     class Sparing(NBClientEngine):
         @classmethod
@@ -142,13 +192,14 @@ def _engine() -> type:
     return Sparing
 
 
-def _kernel_manager() -> type:
+def _kernel_manager(memory: int | None = None) -> type:
     """A kernel manager that knows one kernel: this interpreter, whatever kernels are registered on the machine."""
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client.kernelspec import KernelSpec
     from jupyter_client.manager import AsyncKernelManager
 
-    command = [sys.executable, "-m", "ipykernel_launcher", "--log-level=50", "-f", "{connection_file}"]
+    start = ["-m", "ipykernel_launcher"] if memory is None else ["-c", _LIMITED.format(memory=int(memory))]
+    command = [sys.executable, *start, "--log-level=50", "-f", "{connection_file}"]
     added = {name: value for name, value in ENVIRONMENT.items() if name not in os.environ}
     if os.environ.get("MVNB_DATA"):
         # A relative folder is meant from here; the kernel works in the chapter's folder.
@@ -158,17 +209,43 @@ def _kernel_manager() -> type:
     class ThisInterpreter(AsyncKernelManager):
         kernel_spec = spec
 
+        def __init__(self, **options):
+            super().__init__(**sockets(), **options)
+
     return ThisInterpreter
+
+
+def sockets() -> dict[str, str]:
+    """Options of a kernel manager for a kernel of this machine: to speak through files, where there are such sockets.
+
+    A TCP port that was free when the manager chose it may be taken by another process before the kernel binds it.
+    """
+    prefix = os.path.join(tempfile.gettempdir(), f"mvnb-{uuid.uuid4().hex[:16]}")
+    if os.name != "posix" or len(os.fsencode(prefix)) > _LONGEST_SOCKET:
+        return {}
+    return {"transport": "ipc", "ip": prefix}
+
+
+def bar(name: str, cells: int, progress: bool, position: int | None = None):
+    """A progress bar of a notebook's code cells, drawn on stderr when that is a terminal."""
+    from tqdm import tqdm
+
+    tqdm.set_lock(threading.RLock())  # one process draws; the usual lock is a semaphore of the system that a killed one leaks
+    layout = "{desc}: {n_fmt}/{total_fmt} cells |{bar}| {elapsed}"
+    disable = None if progress else True  # None: only where stderr is a terminal
+    return tqdm(total=cells, desc=name, bar_format=layout, disable=disable, position=position)
 
 
 def tidy(source: NotebookNode, ran: NotebookNode) -> NotebookNode:
     """The cells of ``source`` with the outputs of ``ran``, and nothing that differs from one run to the next."""
     cells: list[NotebookNode] = []
     seen: dict[str, int] = {}
-    for cell, done in zip(source.cells, ran.cells, strict=True):
+    results = (cell for cell in ran.cells if cell.cell_type == "code")
+    for cell in source.cells:
         metadata = {key: value for key, value in cell.metadata.items() if key not in _DERIVED}
         new = nbformat.from_dict({**cell, "metadata": metadata, "id": _cell_id(cell, seen)})
         if cell.cell_type == "code":
+            done = next(results)
             new.outputs = _merged(done.outputs)
             new.execution_count = done.execution_count
         cells.append(new)

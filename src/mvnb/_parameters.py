@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import io
+import math
+import re
 import tokenize
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from fractions import Fraction
 from numbers import Integral, Real
 from typing import Any
 
@@ -30,6 +33,39 @@ class Parameter:
     def type(self) -> str:
         """The type in words, as error messages and listings show it."""
         return _type_name(self.default)
+
+    @property
+    def range(self) -> str:
+        """The numbers that are allowed, as the comment says in parentheses, such as "above 0, at most 1"."""
+        said = (part.strip() for group in re.findall(r"\(([^()]*)\)", self.comment) for part in re.split("[,;]", group))
+        return ", ".join(part for part in said if any(re.fullmatch(bound, part) for bound in _BOUNDS))
+
+
+_NUMBER = r"(-?[\d.]+(?:e-?\d+)?(?:/\d+)?)"
+# How a comment states a range. "0: all" allows a number that the rest of the range does not.
+_BOUNDS: dict[str, Callable[..., bool]] = {
+    rf"{_NUMBER} or more": lambda x, low: x >= low,
+    rf"above {_NUMBER}": lambda x, low: x > low,
+    rf"at most {_NUMBER}": lambda x, high: x <= high,
+    rf"below {_NUMBER}": lambda x, high: x < high,
+    rf"{_NUMBER} to {_NUMBER}": lambda x, low, high: low <= x <= high,
+    rf"between {_NUMBER} and {_NUMBER}": lambda x, low, high: low < x < high,
+    rf"{_NUMBER}: .*": lambda x, other: x == other,
+}
+_EXCEPTION = rf"{_NUMBER}: .*"
+
+
+def fits(number: float, range: str) -> bool:
+    """Whether a number keeps to a range in the words of :attr:`Parameter.range`."""
+    allowed, excepted = True, False
+    for part in range.split(", ") if range else ():
+        bound, match = next((bound, found) for bound in _BOUNDS if (found := re.fullmatch(bound, part)))
+        kept = _BOUNDS[bound](number, *(float(Fraction(text)) for text in match.groups()))
+        if bound == _EXCEPTION:
+            excepted |= kept
+        else:
+            allowed &= kept
+    return allowed or excepted
 
 
 def read_parameters(notebook: NotebookNode, name: str = "the notebook") -> dict[str, Parameter]:
@@ -96,13 +132,34 @@ def check_values(values: Mapping[str, Any], parameters: Mapping[str, Parameter],
 
 
 def coerce(value: Any, parameter: Parameter, shown: str | None = None) -> Any:
-    """The value as the parameter's type, or a ChapterError that says what was expected."""
+    """The value as the parameter's type, or a ChapterError that says what was expected.
+
+    Numbers are finite, not negative (where the default is not), and in the range that the comment states.
+    """
+    shown = repr(value) if shown is None else repr(shown.strip())
     try:
-        return _like(value, parameter.default)
+        value = _like(value, parameter.default)
     except TypeError:
-        shown = repr(value) if shown is None else repr(shown.strip())
         example = f" such as {parameter.default!r}" if isinstance(parameter.default, list | tuple) else ""
         raise ChapterError(f"parameter {parameter.name!r} is {parameter.type}{example}, not {shown}") from None
+    usual, given = list(_numbers(parameter.default)), list(_numbers(value))
+    if parameter.range and isinstance(value, list | tuple) and len(given) < len(value):  # an empty default shows no type
+        raise ChapterError(f"parameter {parameter.name!r} is a list of numbers, not {shown}")
+    if not all(map(math.isfinite, given)):
+        raise ChapterError(f"parameter {parameter.name!r} must be finite, not {shown}")
+    if min(usual, default=0) >= 0 > min(given, default=0):
+        raise ChapterError(f"parameter {parameter.name!r} must be 0 or more, not {shown}")
+    if not all(fits(number, parameter.range) for number in given):
+        raise ChapterError(f"parameter {parameter.name!r} must be {parameter.range}, not {shown}")
+    return value
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, Real) and not isinstance(value, bool):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _numbers(item)
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

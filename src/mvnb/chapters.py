@@ -8,22 +8,19 @@ of the book is ``$MVNB_ROOT``, or the nearest folder upwards from the current on
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import re
-import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-import nbformat
 from nbformat import NotebookNode
 
 from mvnb import _html, _notebooks, claims
+from mvnb._book import Execution, execute, execute_all, paired, up_to_date
 from mvnb._notebooks import CellFailed
 from mvnb._parameters import ChapterError, Parameter, check_values, did_you_mean, parse_assignments, read_parameters
 
@@ -43,6 +40,8 @@ __all__ = [
     "presets",
     "resolve",
     "run",
+    "up_to_date",
+    "usable_folder",
 ]
 
 _STEM = re.compile(r"(?P<number>\d\d)_(?P<slug>\w+)")
@@ -102,6 +101,10 @@ class Chapter:
         """How many code cells the source has."""
         return sum(cell.cell_type == "code" and bool(cell.source.strip()) for cell in self.cells.cells)
 
+    def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Values by name as the parameters' types; ChapterError for what does not fit."""
+        return check_values(values, self.parameters, self.name)
+
     def parse(self, assignments: Iterable[str]) -> dict[str, Any]:
         """``name=value`` texts as values of the parameters' types; ChapterError for what does not fit."""
         return parse_assignments(assignments, self.parameters, self.name)
@@ -116,17 +119,6 @@ class RunResult:
     claims: Path
     rows: list[dict[str, Any]]
     seconds: float
-
-
-@dataclass(frozen=True)
-class Execution:
-    """What :func:`execute` did to one chapter; ``error`` is empty when its notebook was written."""
-
-    chapter: str
-    seconds: float = 0.0
-    rows: Sequence[dict[str, Any]] = ()
-    stderr: str = ""
-    error: str = ""
 
 
 def find_root() -> Path:
@@ -218,6 +210,9 @@ def run(
     *,
     html: bool = True,
     progress: bool = False,
+    timeout: float | None = None,
+    memory: int | None = None,
+    on_cell: Callable[[], None] = lambda: None,
 ) -> RunResult:
     """Run a chapter with some parameters replaced, and write notebook, HTML and claims under ``output_dir``.
 
@@ -231,21 +226,36 @@ def run(
         Whether to render ``NAME.html`` too.
     progress
         Whether to draw a progress bar on stderr when it is a terminal.
+    timeout, memory
+        Seconds that a cell may take, and bytes that the kernel may allocate; no limit by default.
+    on_cell
+        Called after every code cell.
 
     Raises
     ------
     ChapterError
-        Before anything is written, for parameters or a folder that cannot be used.
+        For parameters that the chapter refuses or a folder that cannot be used; nothing is written.
     CellFailed
-        When a cell raises; the partial notebook is kept. An interrupt removes it.
+        When a cell raises or takes too long; the partial notebook is kept. An interrupt removes it.
     """
-    values = check_values(parameters or {}, chapter.parameters, chapter.name)
-    folder = _usable(Path(output_dir), chapter)
+    values = chapter.check(parameters or {})
+    folder = usable_folder(Path(output_dir), chapter)
+    made = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f"{chapter.name}.partial.ipynb"
     started = time.monotonic()
-    with _bar(chapter, progress) as bar:
-        ran = _notebooks.play(chapter.cells, partial, values, chapter.source.parent, bar.update)
+
+    def counted() -> None:
+        bar.update()
+        on_cell()
+
+    try:
+        with _notebooks.bar(chapter.name, chapter.n_cells, progress) as bar:
+            ran = _notebooks.play(chapter.cells, partial, values, chapter.source.parent, counted, timeout, memory)
+    except ChapterError:
+        for path in made:
+            path.rmdir()
+        raise
     try:
         page = _html.render(ran, chapter.title) if html else None
         rows = claims.read(partial)
@@ -260,14 +270,20 @@ def run(
             _notebooks.write(result.html, page)
         _notebooks.write(result.claims, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
         os.replace(partial, result.notebook)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, OSError):
         partial.unlink(missing_ok=True)
         raise
     return result
 
 
-def _usable(folder: Path, chapter: Chapter) -> Path:
-    """``folder``, if a run may write there."""
+def usable_folder(folder: Path, chapter: Chapter) -> Path:
+    """``folder``, if runs of the chapter may be written there.
+
+    Raises
+    ------
+    ChapterError
+        When it holds the chapter itself, is not a folder, or cannot be written to.
+    """
     if folder.resolve() == chapter.source.parent.resolve():
         raise ChapterError(f"{folder} holds the chapter itself; a run writes elsewhere")
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
@@ -276,117 +292,3 @@ def _usable(folder: Path, chapter: Chapter) -> Path:
     if not os.access(existing, os.W_OK):
         raise ChapterError(f"{existing} cannot be written to")
     return folder
-
-
-def _bar(chapter: Chapter, progress: bool, position: int | None = None):
-    from tqdm import tqdm
-
-    layout = "{desc}: {n_fmt}/{total_fmt} cells |{bar}| {elapsed}"
-    disable = None if progress else True  # None: only where stderr is a terminal
-    return tqdm(total=chapter.n_cells, desc=chapter.name, bar_format=layout, disable=disable, position=position)
-
-
-def execute(chapter: Chapter, on_cell: Callable[[], None] = lambda: None) -> Execution:
-    """Run a chapter with its defaults and write its committed notebook, the same bytes for the same outputs.
-
-    Raises
-    ------
-    CellFailed
-        When a cell raises; the committed notebook is left as it was, the partial one kept under ``_build/execute``.
-    """
-    folder = (chapter.root or Path.cwd()) / "_build" / "execute"
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f"{chapter.name}.partial.ipynb"
-    started = time.monotonic()
-    ran = _notebooks.play(chapter.cells, partial, {}, chapter.source.parent, on_cell)
-    tidied = _notebooks.tidy(chapter.cells, ran)
-    _notebooks.write(chapter.notebook, nbformat.writes(tidied) + "\n")
-    partial.unlink()
-    rows = claims.read(chapter.notebook)
-    return Execution(chapter.name, time.monotonic() - started, rows, _notebooks.complaints(ran))
-
-
-def paired(chapter: Chapter) -> str:
-    """How the committed notebook's cells differ from the source, as a unified diff; empty when they agree."""
-    if not chapter.notebook.is_file():
-        return f"{chapter.notebook.name} is missing"
-    names = (chapter.source.name, chapter.notebook.name)
-    return _notebooks.difference(chapter.cells, _notebooks.read(chapter.notebook), names)
-
-
-def execute_all(chapters: Sequence[Chapter], jobs: int | None = None, *, progress: bool = False) -> list[Execution]:
-    """:func:`execute` for several chapters side by side, one process each; a failure is recorded and stops no other.
-
-    Parameters
-    ----------
-    jobs
-        How many at once; as many as there are cores by default.
-    progress
-        Whether to draw a bar per chapter on stderr when it is a terminal.
-    """
-    spawn = multiprocessing.get_context("spawn")
-    bars = [_bar(chapter, progress, position) for position, chapter in enumerate(chapters)]
-    waiting = list(range(len(chapters)))[::-1]
-    running: dict[Connection, tuple[int, multiprocessing.process.BaseProcess]] = {}
-    results: dict[int, Execution] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < (jobs or os.cpu_count() or 1):
-                index = waiting.pop()
-                ours, theirs = spawn.Pipe(duplex=False)
-                process = spawn.Process(target=_execute_in_process, args=(replace(chapters[index]), theirs))
-                process.start()
-                theirs.close()
-                running[ours] = index, process
-            for connection in wait(list(running)):
-                index, process = running[connection]
-                if _receive(connection, chapters[index], bars[index], results, index):
-                    process.join()
-                    del running[connection]
-    finally:
-        _stop([process for _, process in running.values()])
-        for bar in bars:
-            bar.close()
-    return [results[index] for index in range(len(chapters))]
-
-
-def _receive(connection: Connection, chapter: Chapter, bar, results: dict[int, Execution], index: int) -> bool:
-    """Take one message of a chapter's process; whether it was the last."""
-    try:
-        message = connection.recv()
-    except EOFError:
-        message = Execution(chapter.name, error="its process ended without a result")
-    if message is None:
-        bar.update()
-        return False
-    results[index] = message
-    return True
-
-
-def _execute_in_process(chapter: Chapter, connection: Connection) -> None:
-    """Execute one chapter and send the result; only the parent stops it, as Ctrl-C in a terminal reaches everyone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _interrupt)
-    started = time.monotonic()
-    try:
-        result = execute(chapter, lambda: connection.send(None))
-    except KeyboardInterrupt:
-        return
-    except Exception as error:
-        text = str(error) if isinstance(error, CellFailed | ChapterError) else f"{type(error).__name__}: {error}"
-        result = Execution(chapter.name, time.monotonic() - started, error=text)
-    connection.send(result)
-
-
-def _interrupt(*_: Any) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
-def _stop(processes: Sequence[multiprocessing.process.BaseProcess]) -> None:
-    """Stop processes so that each takes its kernel and its partial notebook with it."""
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        process.join(15)
-        process.kill()

@@ -244,4 +244,4 @@ def _html_row(row: dict[str, Any]) -> str:
         f'<span class="verdict {style}"><span aria-hidden="true">{symbol}</span> {verdict(row)}</span>{reason}',
     )
     data = "".join(f"<td>{cell}</td>" for cell in cells)
-    return f'<tr id="claim-{row["id"]}"><th scope="row">{escape(row["says"])}</th>{data}</tr>'
+    return f'<tr id="claim-{row["id"]}"><th scope="row">{escape(row["says"])} <code>{row["id"]}</code></th>{data}</tr>'

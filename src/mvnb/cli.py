@@ -1,4 +1,4 @@
-"""The command ``mvnb``: list, run and check the chapters, and build the book.
+"""The command ``mvnb``: list, run, sweep and check the chapters, and build the book.
 
 Exit status: 0 for success, 1 when a chapter, a claim or the site fails, 2 for a request that cannot be met (one line on
 stderr, nothing written), 130 after an interrupt.
@@ -7,7 +7,9 @@ stderr, nothing written), 130 after an interrupt.
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from enum import StrEnum
@@ -16,11 +18,12 @@ from typing import Annotated, Any
 
 import typer
 
-from mvnb import chapters, claims
+from mvnb import chapters, claims, sweeps
+from mvnb._workers import WorkersLost
 
 app = typer.Typer(
     name="mvnb",
-    help="Executable papers on feature learning: run a chapter, check its claims, build the book.",
+    help="Executable papers on feature learning: run a chapter or sweep over it, check its claims, build the book.",
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -30,6 +33,10 @@ _UsageError = typer.BadParameter.__mro__[1]
 SomeChapters = Annotated[
     list[str] | None, typer.Argument(metavar="[CHAPTER]...", help="Number, slug or path; all chapters by default.")
 ]
+
+
+Parameters = Annotated[list[str] | None, typer.Option("-p", metavar="NAME=VALUE", help="Replace a parameter; repeatable.")]
+Preset = Annotated[str | None, typer.Option(help="Start from a named set of parameters.")]
 
 
 class Format(StrEnum):
@@ -42,14 +49,18 @@ class Format(StrEnum):
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # where the terminal's encoding has no such letter
     try:
         status = app(args=arguments or ["--help"], prog_name="mvnb", standalone_mode=False) or 0
     except _UsageError as error:
         return _complain(error.format_message(), 2)
     except chapters.ChapterError as error:
         return _complain(str(error), 2)
-    except chapters.CellFailed as error:
+    except (chapters.CellFailed, WorkersLost) as error:
         return _complain(str(error), 1)
+    except OSError as error:
+        return _complain(f"{error.strerror}: {error.filename}" if error.filename else str(error), 1)
     except (KeyboardInterrupt, typer.Abort):
         status = 130
     return _complain("interrupted", 130) if status == 130 else status
@@ -75,10 +86,8 @@ def list_chapters() -> None:
 @app.command()
 def run(
     chapter: Annotated[str, typer.Argument(help="Number, slug or path of the chapter.")],
-    parameter: Annotated[
-        list[str] | None, typer.Option("-p", metavar="NAME=VALUE", help="Replace a parameter; repeatable.")
-    ] = None,
-    preset: Annotated[str | None, typer.Option(help="Start from a named set of parameters.")] = None,
+    parameter: Parameters = None,
+    preset: Preset = None,
     seed: Annotated[int | None, typer.Option(help="The same as -p seed=N.")] = None,
     html: Annotated[bool, typer.Option(help="Render the notebook as HTML, too.")] = True,
     output: Annotated[Path, typer.Option("-o", metavar="DIR", help="Where the results are written.")] = Path("runs"),
@@ -99,6 +108,59 @@ def run(
             print("The criteria were set for the default parameters, with any seed; with others a claim may rightly fail.")
 
 
+@app.command()
+def sweep(
+    chapter: Annotated[str | None, typer.Argument(help="Number, slug or path of the chapter.")] = None,
+    grid: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=A,B,C", help="Values, or FIRST:END for integers; repeatable.")
+    ] = None,
+    parameter: Parameters = None,
+    preset: Preset = None,
+    jobs: Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Runs at once; one per core.")] = None,
+    dask: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Use the workers of this Dask scheduler.")] = None,
+    timeout: Annotated[float | None, typer.Option(min=0.001, help="Seconds that a cell of a notebook may take.")] = None,
+    memory: Annotated[float | None, typer.Option(min=0.001, help="GB that a run may allocate.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", metavar="DIR", help="Folder; runs/sweep-CHAPTER by default.")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with the sweep in a folder.")] = None,
+    status: Annotated[Path | None, typer.Option(metavar="DIR", help="Say how far the sweep in a folder is.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Show on the scoreboard how often each claim held.")] = False,
+) -> int:
+    """Run a chapter over a grid of parameters; a second call does only what is missing."""
+    if (resume or status) and (chapter or grid or parameter or preset or output):
+        raise chapters.ChapterError("--resume and --status take what they do from the folder; leave the rest out")
+    if status:
+        return _tell(sweeps.load(status))
+    if resume:
+        plan = sweeps.load(resume)
+        plan = sweeps.prepare(plan.chapter, plan.grid, plan.fixed, plan.folder)
+    else:
+        if not chapter or not grid:
+            raise chapters.ChapterError("a sweep needs a chapter and at least one --grid")
+        found = chapters.resolve(chapter)
+        values = sweeps.grid(found, grid)
+        named = chapters.preset(found, preset) if preset else {}
+        fixed = {name: value for name, value in named.items() if name not in values} | found.parse(parameter or [])
+        plan = sweeps.prepare(found, values, fixed, output or Path("runs") / f"sweep-{found.name}")
+    limit = None if memory is None else int(memory * 1e9)
+    done = sweeps.run(plan, jobs=jobs, address=dask, timeout=timeout, memory=limit, progress=True)
+    print(f"{done.found} runs were there, {done.ran} ended well and {len(done.failed)} failed in {done.seconds:.0f} s")
+    if keep:
+        print(sweeps.keep(plan))
+    return _tell(plan, done.failed)
+
+
+def _tell(plan: sweeps.Sweep, errors: dict[str, str] | None = None) -> int:
+    """Print how far a sweep is and what failed, also what left no record; status 1 when a run is missing or failed."""
+    known = {cell.address: record["error"] for cell in plan.cells if (record := plan.record(cell))} | (errors or {})
+    failed = [(cell, known[cell.address]) for cell in plan.cells if known.get(cell.address)]
+    done = len(known) - len(failed)
+    print(f"{plan.chapter.name}: {done} of {len(plan.cells)} runs done, {len(failed)} failed, in {plan.folder}")
+    _print_table(("claim", "held"), [(row["id"], f"{row['held']} of {row['judged']}") for row in sweeps.held(plan)])
+    for cell, error in failed:
+        _complain(f"{cell}: {error}", 1)
+    return 0 if done == len(plan.cells) else 1
+
+
 @app.command("claims")
 def show_claims(chapter: SomeChapters = None, format: Annotated[Format, typer.Option()] = Format.table) -> int:
     """Print the claims of the committed notebooks; exit status 1 when one does not hold."""
@@ -112,18 +174,24 @@ def book(
     chapter: SomeChapters = None,
     jobs: Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Chapters at once; one per core.")] = None,
     site: Annotated[bool, typer.Option(help="Build the site, too.")] = True,
+    again: Annotated[bool, typer.Option("--again", help="Run also what has not changed since it was run here.")] = False,
 ) -> int:
-    """Run chapters with their default parameters in place, then build the site."""
+    """Run the chapters that have changed, with their default parameters and in place, then build the site."""
     root = chapters.find_root()
     found = _chosen(chapter)
     for stranger in (one for one in found if one.root is None):
         raise chapters.ChapterError(f"{stranger.source} is not in {root / 'notebooks'}; to run it, use: mvnb run")
-    done = chapters.execute_all(found, jobs, progress=True)
+    for folder in (root, root / "notebooks"):
+        if not os.access(folder, os.W_OK):
+            raise chapters.ChapterError(f"{folder} cannot be written to")
+    kept = [] if again else [one for one in found if chapters.up_to_date(one)]
+    done = chapters.execute_all([one for one in found if one not in kept], jobs, progress=True)
     for result in done:
         if result.stderr:
             print(f"{result.chapter} wrote to stderr (left out of the notebook):\n{result.stderr}", file=sys.stderr)
     built = _build_site(root) if site else True
     rows = [(result.chapter, f"{result.seconds:.0f}", _outcome(result)) for result in done]
+    rows = sorted(rows + [(one.name, "unchanged", _held(one)) for one in kept])
     _print_table(("chapter", "seconds", "claims held"), rows)
     for result in filter(lambda result: result.error, done):
         _complain(f"{result.chapter}: {result.error}", 1)
@@ -135,6 +203,7 @@ def book(
 def _build_site(root: Path) -> bool:
     """Build the strict site; its output is shown only when it fails."""
     print("building the site", file=sys.stderr)
+    shutil.rmtree(root / "_build" / "html", ignore_errors=True)  # what an older site left behind is not part of this one
     build = "import sys; from jupyter_book.cli.main import main; sys.exit(main())"
     options = ["build", str(root), "--all", "-W", "-n", "--keep-going"]
     finished = subprocess.run([sys.executable, "-c", build, *options], capture_output=True, text=True)

@@ -5,18 +5,32 @@ from __future__ import annotations
 import io
 
 import matplotlib as mpl
+import matplotlib.style
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import NullLocator
 from PIL import Image
 
-# One colour a method in the whole book (Okabe & Ito's palette, safe for colour-blind readers).
+# Okabe & Ito's palette, safe for colour-blind readers, and a brown; the explorers call them by the same names.
+HUES = {
+    "blue": "#0072B2",
+    "orange": "#D55E00",
+    "green": "#009E73",
+    "pink": "#CC79A7",
+    "grey": "#888888",
+    "brown": "#8C510A",
+    "sky": "#56B4E9",
+    "yellow": "#E69F00",
+    "ink": "#333333",
+}
+# One colour a method in the whole book.
 COLORS = {
-    "ERM": "#0072B2",
-    "Midpoint Mixup": "#D55E00",
-    "Uniform Mixup": "#009E73",
-    "Beta Mixup": "#CC79A7",
+    "ERM": HUES["blue"],
+    "Midpoint Mixup": HUES["orange"],
+    "Uniform Mixup": HUES["green"],
+    "Beta Mixup": HUES["pink"],
     "coarse labels": "#332288",
     "fine labels": "#117733",
     "random labels": "#AA4499",
@@ -24,12 +38,18 @@ COLORS = {
     "unique labels": "#882255",
     "MAE": "#CC3311",
     "Teacher-student": "#009988",
-    "Random features": "#888888",
-    "Tangent kernel": "#8C510A",
-    "theory": "#333333",
+    "Random features": HUES["grey"],
+    "Tangent kernel": HUES["brown"],
+    "theory": HUES["ink"],
 }
-VIEW_COLORS = ("#56B4E9", "#E69F00")
+VIEW_COLORS = (HUES["sky"], HUES["yellow"])
 """First and second feature of a class."""
+LINES = {
+    "theory": {"color": HUES["ink"], "ls": "-", "lw": 1.2},
+    "paper": {"color": HUES["ink"], "ls": "--", "lw": 1.2},
+    "chance": {"color": HUES["ink"], "ls": ":", "lw": 1.2},
+}
+"""Lines that nobody measured: what theory says, what the paper prints or bounds, chance and other marks to compare with."""
 
 
 def use_style() -> None:
@@ -53,7 +73,9 @@ def use_style() -> None:
             "xtick.major.pad": 6,
             "ytick.labelsize": 11,
             "ytick.major.pad": 6,
-            "legend.frameon": False,
+            "legend.edgecolor": "none",
+            "legend.facecolor": "white",
+            "legend.frameon": True,
             "legend.fontsize": 10,
             "legend.title_fontsize": 12,
             "lines.linewidth": 1.8,
@@ -66,6 +88,11 @@ def use_style() -> None:
             "mathtext.fontset": "cm",
         }
     )
+
+
+def shades(n: int) -> np.ndarray:
+    """Colours of ``n`` curves in the order of a size or a level, the darkest first; the lightest is still seen on white."""
+    return mpl.colormaps["viridis"](np.linspace(0, 0.7, n))
 
 
 def show(fig: Figure, alt: str, title: str | None = None, glue: str | None = None) -> None:
@@ -83,6 +110,7 @@ def show(fig: Figure, alt: str, title: str | None = None, glue: str | None = Non
     if title:
         fig.suptitle(title, x=0.02, ha="left", fontsize=12)
     _drop_idle_ticks(fig)
+    _set_off_labels(fig)
     width, height = (round(side * fig.dpi) for side in fig.get_size_inches())
     data = {"image/png": _png(fig), "text/plain": f"Figure: {alt}"}
     plt.close(fig)
@@ -98,6 +126,16 @@ def _drop_idle_ticks(fig: Figure) -> None:
         for axis in (ax.xaxis, ax.yaxis):
             if axis.get_scale() == "log" and np.ptp(np.log10(axis.get_view_interval())) > 1:
                 axis.set_minor_locator(NullLocator())
+
+
+def _set_off_labels(fig: Figure) -> None:
+    """Dark words in a plot get a white edge, so that lines behind do not touch their letters."""
+    edge = [withStroke(linewidth=3, foreground="white")]
+    for ax in fig.axes:
+        if not ax.images:
+            for text in ax.texts:
+                if text.get_text() and not text.get_bbox_patch() and max(mpl.colors.to_rgb(text.get_color())) < 0.9:
+                    text.set_path_effects(edge)
 
 
 def _png(fig: Figure) -> bytes:

@@ -1,7 +1,7 @@
 """Closed forms for in-context linear regression with one layer of linear self-attention of rank r.
 
 Source: Shi thesis 2024, section 5.4 and appendix D.2 (after Shi, Wei, Xu and Liang 2024), called "Shi" below. Symbols:
-token covariance with eigenvalues ``spectrum`` lambda_1 >= ... >= lambda_d, N examples in pre-training, M in evaluation, task
+token covariance with eigenvalues ``spectrum`` lambda_1 >= ... >= lambda_d, N examples in pretraining, M in evaluation, task
 weights w (here always in the eigenbasis), label noise sigma, and tau_i = lambda_i v_i, the share of direction i that the
 attention passes on. The flipped labels, the gain of one direction and the attention share are derived in chapter 11.
 
@@ -47,7 +47,7 @@ def optimal_weight(covariance: Tensor, n_train: int, rank: int) -> Tensor:
 
 
 def population_loss(weight: Tensor, covariance: Tensor, n_train: int) -> Tensor:
-    """Half the mean squared error of pre-training at ``U`` ``(..., d, d)`` (u = 1): ``(...)``; ``tr(Lambda) / 2`` at U = 0.
+    """Half the mean squared error of pretraining at ``U`` ``(..., d, d)`` (u = 1): ``(...)``; ``tr(Lambda) / 2`` at U = 0.
 
     Source: Shi, Lemma 5.1, with the constant that it leaves out.
     """

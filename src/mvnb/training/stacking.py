@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -98,6 +99,7 @@ def stacked(module: nn.Module, loss: Callable[..., Tensor]) -> Objective:
     """
     names = [k for k, _ in module.named_parameters()]
     buffers = [k for k, _ in module.named_buffers()]
+    in_turn = functools.cache(functools.partial(one_by_one, module))  # asked at every step, of one device or two
 
     def one(params: Params, *batch: Tensor) -> Tensor:
         return loss(lambda *x: functional_call(module, params, x), *batch)
@@ -118,7 +120,7 @@ def stacked(module: nn.Module, loss: Callable[..., Tensor]) -> Objective:
         return torch.stack(losses), {k: torch.stack(row) for k, row in zip(names, zip(*rows))}
 
     def objective(params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
-        return (sequential if one_by_one(module, params[names[0]].device) else vectorised)(params, *batch)
+        return (sequential if in_turn(params[names[0]].device) else vectorised)(params, *batch)
 
     return objective
 

@@ -1,0 +1,42 @@
+"""What the outputs of a chapter depend on, as short digests: a run whose digest is known need not be repeated."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+LIBRARIES = ("mvnb", "torch", "numpy", "scipy")
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Python and the libraries that decide about numbers, with their versions."""
+    return {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}}
+
+
+@functools.cache
+def package() -> str:
+    """Digest of the sources of the package as it is installed here."""
+    folder = Path(__file__).parent
+    found = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        found.update(f"{path.relative_to(folder).as_posix()}\n".encode() + path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def digest(chapter, parameters: Mapping[str, Any]) -> str:
+    """Address of a run: of the chapter's code and kept results, all its parameters, the package and the versions.
+
+    Not of its prose, nor of data sets, which are known by their names.
+    """
+    code = [cell.source for cell in chapter.cells.cells if cell.cell_type == "code"]
+    kept = sorted(chapter.root.glob(f"results/{chapter.number}_*.json")) if chapter.root else []
+    values = {name: parameter.default for name, parameter in chapter.parameters.items()} | dict(parameters)
+    parts = [chapter.name, code, [path.read_text(encoding="utf-8") for path in kept], values]
+    return hashlib.sha256(json.dumps([*parts, package(), versions()]).encode()).hexdigest()[:16]
