@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import functools
-import http.server
 import os
 import re
-import shutil
 import subprocess
 import sys
-import threading
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
+from print_book import chromium, contents, served
 
 ROOT = Path(__file__).resolve().parents[1]
-CHROMIUM = ["chromium", "chromium-browser", "google-chrome"]
 FLAGS = [
-    "--no-sandbox",
     "--disable-gpu",
     "--disable-background-networking",
     "--disable-component-update",
@@ -95,9 +90,7 @@ class Site:
     @property
     def written(self) -> list[str]:
         """The pages of the table of contents."""
-        toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-        chapters = [chapter["file"] for part in toc["parts"] for chapter in part["chapters"]]
-        return [f"{name}.html" for name in (toc["root"], *chapters)]
+        return contents()
 
     @property
     def chapters(self) -> list[str]:
@@ -118,29 +111,15 @@ def site(tmp_path_factory):
     built = Site(out / "_build" / "html", done.stdout, done.returncode)
     assert built.folder.is_dir(), done.stdout[-4000:]
 
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args):
-            pass
-
-    handler = functools.partial(Quiet, directory=str(built.folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        built.url = f"http://127.0.0.1:{server.server_port}/"
+    with served(built.folder) as built.url:
         yield built
-        server.shutdown()
 
 
 @pytest.fixture(scope="module")
 def browser():
     """Chromium; closed after a file's tests, since while it is open no notebook can run in this process (one event loop)."""
-    from playwright.sync_api import sync_playwright
-
-    executable = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    assert executable, "no Chromium found: apt-get install chromium"
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=executable, args=FLAGS)
-        yield chromium
-        chromium.close()
+    with chromium(*FLAGS) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -5,23 +5,21 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import math
 import os
 import random
 import re
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from print_book import Quiet, served
 from scipy import special
 
 from mvnb import figures
 from mvnb.theory import algorithmic_stability as stability
-from mvnb.theory import gemfilter, icl
+from mvnb.theory import gemfilter, growth, icl
 from mvnb.theory import local_signal_adaptivity as local
 from mvnb.theory import looped_transformers as looped
 from mvnb.theory import midpoint_mixup as midpoint
@@ -117,7 +115,22 @@ def rank(reach, context, noise, flip, seen):
     }
 
 
-def race(lead, alpha, strength, seen):
+def order(time, demand, seen):
+    starts = np.array(seen["starts"])
+
+    def losses(times):
+        return (growth.pair_product(starts[:, None], demand, times) - demand) ** 2 / 2
+
+    high, low = starts[starts > demand], starts[starts < demand]
+    return {
+        "before": losses(np.zeros(1))[:, 0],
+        "now": losses(np.array([time]))[:, 0],
+        "curves": losses(np.array(seen["times"])),
+        "swapped": (growth.crossing_time(low[:, None], high, demand) < time).sum(),
+    }
+
+
+def race(time, lead, alpha, strength, seen):
     def escape(start, push, level):
         return midpoint.escape_time(start, push, 10, alpha, 1.0, level)
 
@@ -128,9 +141,11 @@ def race(lead, alpha, strength, seen):
     margin = scores[winner] / scores[1 - winner] - 1
     clock = times[winner] * np.array(seen["way"])
     # a path is right if the time it takes to each of its values is the time at which it has it
-    for name, start, push in zip(("first", "second"), starts, pushes):
-        taken = [float(escape(start, push, level)) for level in seen[name]]
-        np.testing.assert_allclose(taken, clock, rtol=1e-6, atol=1e-6 * times[winner])
+    assert seen["reached"] == min(time, seen["way"][-1])
+    for name, start, push, now in zip(("first", "second"), starts, pushes, seen["now"]):
+        taken = [float(escape(start, push, level)) for level in (*seen[name], now)]
+        due = [*clock, times[winner] * seen["reached"]]
+        np.testing.assert_allclose(taken, due, rtol=1e-6, atol=1e-6 * times[winner])
     return {
         "times": times / unit,
         "winner": winner,
@@ -155,9 +170,10 @@ def transition(size, gamma, r, factor, seen):
 
 
 EXPECTED = {
-    "01-race": (race, {"way", "margins", "first", "second"}),
+    "01-race": (race, {"way", "margins", "first", "second", "reached", "now"}),
     "04-tie": (tie, {"sizes", "levels"}),
     "05-threshold": (threshold, {"ratios", "sizes"}),
+    "07-order": (order, {"starts", "times"}),
     "11-rank": (rank, set()),
     "12-transition": (transition, {"sizes", "gammas", "rows"}),
     "14-schedules": (schedules, {"spectrum"}),
@@ -175,7 +191,7 @@ FIGURE = """<!doctype html><html data-theme="light"><meta charset="utf-8"><title
 
 @pytest.fixture(scope="module")
 def address():
-    class Pages(http.server.SimpleHTTPRequestHandler):
+    class Pages(Quiet):
         def do_GET(self):
             if not self.path.startswith("/page/"):
                 return super().do_GET()
@@ -184,14 +200,8 @@ def address():
             self.end_headers()
             self.wfile.write(FIGURE.format(name=self.path.removeprefix("/page/")).encode())
 
-        def log_message(self, *args):
-            pass
-
-    handler = functools.partial(Pages, directory=str(STATIC))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/page/"
-        server.shutdown()
+    with served(STATIC, Pages) as address:
+        yield f"{address}page/"
 
 
 @pytest.fixture(params=NAMES)
@@ -303,3 +313,53 @@ def test_palette_is_the_books(explorer):
 
 def test_every_explorer_is_compared():
     assert set(NAMES) == set(EXPECTED)
+
+
+# -- motion --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[None, "reduce"], ids=["motion", "less motion"])
+def film(browser, address, request):
+    """A tab with a figure that can be played, under a clock that stands still until a test moves it."""
+    context = browser.new_context(reduced_motion=request.param or "no-preference")
+    tab = context.new_page()
+    tab.clock.install()
+    tab.goto(address + "07-order")
+    tab.clock.pause_at("2100-01-01")
+    yield tab
+    context.close()
+
+
+def test_time_runs_when_asked_and_stops_when_asked(film, request):
+    button, slider = film.get_by_role("button", name="Play: time t"), film.get_by_label("time t", exact=True)
+    readout = film.locator(".explorer-readout")
+
+    def state():
+        pressed = button.get_attribute("aria-pressed")
+        assert readout.get_attribute("aria-live") == {"true": "off", "false": "polite"}[pressed]
+        assert f"t = {float(slider.input_value()):.2f}" in readout.inner_text()
+        return pressed == "true", float(slider.input_value())
+
+    def after(seconds):
+        film.clock.run_for(int(1000 * seconds))
+        return state()
+
+    start, least = state()[1], 0.25 if "less" in request.node.name else 0.02
+    assert after(2) == (False, start), "nothing moves by itself"
+    button.press("Enter")  # from the start, as the slider is where it was put
+    assert after(2.1) == (True, pytest.approx(0.51, abs=least))
+    button.press("Space")
+    paused = state()
+    assert not paused[0] and after(1) == paused
+    button.press("Space")
+    values = [after(0.1)[1] for _ in range(20)]
+    assert values == sorted(values) and values[-1] == pytest.approx(1, abs=2 * least)
+    assert len(set(values)) <= 3 if "less" in request.node.name else len(set(values)) == 20
+    assert after(5) == (False, 2)
+    button.click()
+    assert after(1.1) == (True, pytest.approx(0.26, abs=least))
+    slider.press("ArrowRight")
+    assert not state()[0]
+    button.click()
+    film.get_by_role("button", name="Reset").click()
+    assert after(1) == (False, start)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import html
 import re
-import sys
 import unicodedata
 
+import mvnb_glossary
 import pytest
 from docutils import nodes
 from site_checks import ROOT
-
-sys.path.insert(0, str(ROOT / "book" / "_ext"))
-import mvnb_glossary
 
 WORDS = {
     "mixup": ("mixup", ""),

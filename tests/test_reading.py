@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import html
 import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import unquote, urlsplit
 
 import nbformat
@@ -16,6 +18,9 @@ import pytest
 import yaml
 from axe_playwright_python.sync_playwright import Axe
 from site_checks import PHONE, ROOT, visit
+
+from mvnb import claims
+from mvnb.chapters import resolve
 
 PLAN = yaml.safe_load((ROOT / "book" / "map.yml").read_text(encoding="utf-8"))
 MODES = pytest.mark.parametrize("tab", [{}, {"color_scheme": "dark"}], ids=["light", "dark"], indirect=True)
@@ -68,6 +73,74 @@ def test_a_path_leads_from_chapter_to_chapter(site, tab):
     tab.get_by_text("leave the path").click()
     tab.wait_for_url(lambda url: "?" not in url)
     assert tab.locator("nav.path-bar").count() == 0 and not tab.trouble
+
+
+def test_the_gallery_shows_every_chapter(site):
+    from PIL import Image
+
+    page = site.pages[site.written[0]]
+    text = (site.folder / site.written[0]).read_text(encoding="utf-8")
+    seconds = json.loads((ROOT / "results" / "seconds.json").read_text(encoding="utf-8"))["seconds"]
+    images = [image for image in page.images if "gallery" in image["src"]]
+    assert len(images) == len(site.chapters) == len(seconds)
+    for name, image in zip(site.chapters, images):
+        number, rows = Path(name).name[:2], claims.read(ROOT / name.replace(".html", ".ipynb"))
+        file = site.folder / "_static" / "gallery" / f"{number}.webp"
+        assert image["src"].endswith(f"/{number}.webp") and f"../{name}" in page.links
+        assert file.stat().st_size < 15_000 and image["loading"] == "lazy" and len(image["alt"]) > 20
+        assert Image.open(file).size == (int(image["width"]), int(image["height"]))
+        held, judged = claims.counts(rows)
+        for where in (text, (site.folder / name).read_text(encoding="utf-8")):
+            assert f"{held} of {judged} claims hold" in where and f"runs in about {seconds[number]} s" in where
+        assert seconds[number] <= 60
+
+
+@pytest.mark.parametrize("tab", [{"viewport": PHONE, "java_script_enabled": False}], indirect=True)
+def test_a_card_leads_to_its_chapter_without_scripts(site, tab):
+    tab.goto(site.url + site.written[0])
+    card = tab.locator("ul.gallery > li").nth(4)
+    card.locator("img").scroll_into_view_if_needed()
+    box = card.bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= PHONE["width"] and card.locator(".gallery-paper a").count() == 2
+    card.click(position={"x": 40, "y": 40})
+    tab.wait_for_url(f"**/{site.chapters[4]}")
+
+
+# -- citing --------------------------------------------------------------------------------------------------------
+
+
+def test_chapters_say_how_they_and_their_papers_are_cited(site):
+    for name in site.chapters:
+        text = (site.folder / name).read_text(encoding="utf-8")
+        title = resolve(Path(name).stem, ROOT).title
+        assert f'<meta name="citation_title" content="{html.escape(title)}" />' in text
+        assert re.search(
+            r'<meta name="citation_reference" content="citation_title=[^"]{20,}; citation_author=[^"]+=20\d\d" />', text
+        )
+        box = re.search(r'<details class="cite">.*?</details>', text, re.DOTALL)[0]
+        assert box.count("<pre>") == 2 and f"{{{html.escape(title)}}}" in box and "url" not in box
+    assert "@book{mvnb" in (site.folder / site.written[0]).read_text(encoding="utf-8")
+
+
+def test_the_bibliography_leads_back(site):
+    page = site.pages["book/references.html"]
+    text = (site.folder / "book" / "references.html").read_text(encoding="utf-8")
+    entries = re.findall(r'<div class="citation" .*?</div>', text, re.DOTALL)
+    assert sum("Cited in" in entry for entry in entries) > 0.9 * len(entries) > 50  # it also lists what none cites
+    for name in site.chapters:  # the crawl sees that the places exist
+        assert any(link.startswith(f"../{name}#") for link in page.links), name
+
+
+def test_a_citation_has_an_address_where_the_site_has_one():
+    import mvnb_citation
+
+    config = SimpleNamespace(copyright="2026", html_baseurl="https://example.org/b/")
+    app = SimpleNamespace(srcdir=ROOT, config=config, builder=SimpleNamespace(get_target_uri="{}.html".format))
+    _, head, entry = mvnb_citation.own(app, "notebooks/05_local_signal_adaptivity", resolve("05", ROOT))
+    assert head["public_url"] == "https://example.org/b/notebooks/05_local_signal_adaptivity.html"
+    assert entry.startswith("@incollection{mvnb2026chapter05,\n") and entry.endswith("},\n}")
+    fields = dict(re.findall(r"^  (\w+) += \{(.+)\},$", entry, re.MULTILINE))
+    assert fields["url"] == head["public_url"] and fields["chapter"] == "5" and fields["author"] == "{The mvnb authors}"
 
 
 # -- links to everything -------------------------------------------------------------------------------------------
@@ -136,6 +209,17 @@ def test_pictures_move_nothing_when_they_come(site, tab):
     before = tab.evaluate("() => document.documentElement.scrollHeight")
     tab.evaluate(f"() => Promise.all({pictures}.map(one => {{ one.loading = 'eager'; return one.decode(); }}))")
     assert tab.evaluate("() => document.documentElement.scrollHeight") == before
+
+
+@pytest.mark.parametrize("tab", [{"viewport": {"width": w, "height": 900}} for w in (1280, 1800)], indirect=True)
+def test_text_stands_still_when_the_contents_on_its_right_come(site, tab):
+    """They come after it in the page, and a slow browser shows it without them first."""
+    tab.route("**/mathjax/**", lambda route: route.abort("aborted"))
+    tab.goto(site.url + site.chapters[0], wait_until="domcontentloaded")
+    article = tab.locator("article.bd-article")
+    before = article.bounding_box()
+    tab.evaluate("document.querySelector('.bd-sidebar-secondary').remove()")
+    assert article.bounding_box() == before
 
 
 # -- for everyone --------------------------------------------------------------------------------------------------
@@ -207,8 +291,7 @@ def build_with(tmp_path_factory):
         cells = [nbformat.v4.new_markdown_cell("# Small"), nbformat.v4.new_code_cell("1 + 1")]
         nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "notebooks" / "01_small.ipynb")
         (folder / "_toc.yml").write_text("format: jb-book\nroot: notebooks/01_small\n", encoding="utf-8")
-        (folder / "_config.yml").write_text("execute: {execute_notebooks: 'off'}\n", encoding="utf-8")
-        config = yaml.safe_load((folder / "_config.yml").read_text(encoding="utf-8"))
+        config = {"execute": {"execute_notebooks": "off"}}
         config["sphinx"] = {"local_extensions": {"mvnb_reading": str(ROOT / "book" / "_ext")}}
         (folder / "_config.yml").write_text(json.dumps(config), encoding="utf-8")
         command = [Path(sys.executable).with_name("jupyter-book"), "build", folder, "--all"]

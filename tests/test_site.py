@@ -268,7 +268,7 @@ def test_explorers_are_live_or_else_pictures(site, tab, request):
             tab.trouble.clear()  # scripts that were not loaded
         else:
             before = figure.locator(".explorer-stage").inner_html()
-            figure.locator("input").first.press("End")
+            figure.locator("input").first.press("Home")
             assert figure.locator(".explorer-stage").inner_html() != before
             assert figure.locator("img").count() == 0
         box = figure.locator(".explorer-stage > *").bounding_box()

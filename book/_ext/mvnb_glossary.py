@@ -7,6 +7,7 @@ listed likewise (``% not: lottery tickets``). An entry without a comment is neve
 
 from __future__ import annotations
 
+import functools
 import re
 from itertools import groupby
 
@@ -33,12 +34,16 @@ def entries(glossary) -> dict[str, tuple[str, str] | None]:
     return found
 
 
-def link_words(doctree, words, link) -> set[str]:
-    """Put ``link(text, id, title)`` in place of the first use of each entry in prose; the ids of the entries linked."""
+def pattern_of(words) -> re.Pattern:
     # Longest first: "Midpoint Mixup" is not a use of "Mixup". A hyphen belongs to a word, an apostrophe may be curly.
     ordered = sorted(words, key=len, reverse=True)
     joined = "|".join(re.escape(word).replace(r"\ ", r"\s+").replace("'", "['’]") for word in ordered)
-    pattern = re.compile(rf"(?<![\w-])(?:{joined})(?![\w-])", re.IGNORECASE)
+    return re.compile(rf"(?<![\w-])(?:{joined})(?![\w-])", re.IGNORECASE)
+
+
+def link_words(doctree, words, link) -> set[str]:
+    """Put ``link(text, id, title)`` in place of the first use of each entry in prose; the ids of the entries linked."""
+    pattern = pattern_of(words)
     seen = set()
     for paragraph in list(doctree.findall(nodes.paragraph)):
         if not in_prose(paragraph):
@@ -94,7 +99,12 @@ def on_resolved(app, doctree, docname):
         reference["classes"].append("std-term")
         return reference
 
-    link_words(doctree, entries(app.env.get_doctree(GLOSSARY)), link)
+    link_words(doctree, entries_of(app), link)
+
+
+@functools.cache
+def entries_of(app) -> dict[str, tuple[str, str] | None]:
+    return entries(app.env.get_doctree(GLOSSARY))
 
 
 def setup(app):

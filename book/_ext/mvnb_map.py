@@ -7,16 +7,18 @@ says the same as a list; ``{reading-paths}`` writes the paths. ``map.js`` lights
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from html import escape
 from pathlib import Path
 
-import nbformat
 import yaml
 from docutils import nodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
+
+from mvnb.chapters import discover
 
 log = logging.getLogger(__name__)
 PLACE = "book/map.yml"
@@ -33,15 +35,15 @@ class ReadingPaths(nodes.General, nodes.Element):
     """Stands for the paths until it is known where the chapters are."""
 
 
-def chapters(env) -> dict[int, tuple[str, str]]:
+@functools.cache
+def chapters(srcdir) -> dict[int, tuple[str, str]]:
     """Number of a chapter to the name of its document and its title."""
-    found = {}
-    for docname in sorted(env.found_docs):
-        if match := re.match(r"notebooks/(\d\d)_", docname):
-            cells = nbformat.read(env.doc2path(docname), as_version=4).cells
-            title = next(line for cell in cells for line in cell.source.splitlines() if line.startswith("# "))
-            found[int(match[1])] = (docname, title[2:].strip())
-    return found
+    return {int(one.number): (f"notebooks/{one.name}", one.title) for one in discover(Path(srcdir))}
+
+
+@functools.cache
+def read_plan(srcdir) -> dict:
+    return yaml.safe_load(Path(srcdir, PLACE).read_text(encoding="utf-8"))
 
 
 def address(app, fromdoc: str, label: str) -> str:
@@ -77,19 +79,20 @@ def edge(start: tuple[int, float], end: tuple[int, float], names: tuple[str, str
 
 def draw(app, fromdoc: str, plan: dict) -> str:
     """The map: three columns of boxes that are links, and the lines between them."""
-    known = chapters(app.env)
+    known = chapters(app.srcdir)
     height = TOP + ROW * max(len(known), len(plan["data"]), len(plan["models"]) + len(plan["theorems"]) + 1)
     middle = {n: TOP + (height - TOP) * (i + 0.5) / len(known) - ROW / 2 for i, n in enumerate(known)}
-    boxes, lines, heads = [], [], [("Data", LEFT[0], 18.0), ("Chapters", MIDDLE[0], 18.0), ("Models", RIGHT[0], 18.0)]
+    boxes, lines = [], []
     for n, y in middle.items():
         docname, title = known[n]
         href = app.builder.get_relative_uri(fromdoc, docname)
         boxes.append(box(*MIDDLE, y, f"{n}. {short(title)}", href, f"chapter-{n}", "chapter"))
     theorems_from = TOP + ROW * (len(plan["models"]) + 1)
-    heads.append(("Theorems", RIGHT[0], theorems_from - 12.0))
     starts = {"data": TOP, "models": TOP, "theorems": theorems_from}
+    heads = [("Chapters", MIDDLE[0], TOP)]
     for column in COLUMNS:
         left = column == "data"
+        heads.append((COLUMNS[column], LEFT[0] if left else RIGHT[0], starts[column]))
         space = (height - TOP) / len(plan[column]) if left else ROW
         for i, idea in enumerate(plan[column]):
             y, name = starts[column] + (space - ROW) / 2 + space * i, f"{column}-{i}"
@@ -99,7 +102,7 @@ def draw(app, fromdoc: str, plan: dict) -> str:
                 mid, at = middle[n] + (ROW - 7) / 2, y + (ROW - 7) / 2
                 ends = ((sum(LEFT), at), (MIDDLE[0], mid)) if left else ((sum(MIDDLE), mid), (RIGHT[0], at))
                 lines.append(edge(*ends, (name, f"chapter-{n}")))
-    titles = "".join(f'<text class="head" x="{x + 1}" y="{y:.0f}">{text}</text>' for text, x, y in heads)
+    titles = "".join(f'<text class="head" x="{x + 1}" y="{y - 14:.0f}">{text}</text>' for text, x, y in heads)
     label = "Map of ideas: chapters between their data, models and theorems; every box is a link"
     start = f'<svg class="idea-map" viewBox="0 0 {WIDTH} {height:.0f}" role="group" aria-label="{label}">'
     return f"{start}{''.join(lines)}{titles}{''.join(boxes)}</svg>"
@@ -107,7 +110,7 @@ def draw(app, fromdoc: str, plan: dict) -> str:
 
 def as_list(app, fromdoc: str, plan: dict) -> str:
     """What the map says, for phones, printers and screen readers."""
-    known, rows = chapters(app.env), []
+    known, rows = chapters(app.srcdir), []
     for column, title in COLUMNS.items():
         items = []
         for idea in plan[column]:
@@ -125,7 +128,7 @@ def as_list(app, fromdoc: str, plan: dict) -> str:
 
 def paths(app, fromdoc: str, plan: dict) -> str:
     """The reading paths, each an ordered list whose links carry the path's name."""
-    known, parts = chapters(app.env), []
+    known, parts = chapters(app.srcdir), []
     for path in plan["paths"]:
         items = "".join(
             f'<li><a href="{app.builder.get_relative_uri(fromdoc, known[n][0])}?path={path["name"]}">{n}. '
@@ -155,16 +158,10 @@ class ReadingPathsDirective(Placeholder):
 
 
 def fill(app, doctree, docname):
-    plan = read_plan(app)
-    writers = {IdeaMap: lambda: draw(app, docname, plan) + as_list(app, docname, plan)}
-    writers[ReadingPaths] = lambda: paths(app, docname, plan)
-    for kind, write in writers.items():
-        for node in list(doctree.findall(kind)):
-            node.replace_self(nodes.raw("", write(), format="html"))
-
-
-def read_plan(app) -> dict:
-    return yaml.safe_load(Path(app.srcdir, PLACE).read_text(encoding="utf-8"))
+    for node in list(doctree.findall(lambda one: isinstance(one, (IdeaMap, ReadingPaths)))):
+        writers = [draw, as_list] if isinstance(node, IdeaMap) else [paths]
+        plan = read_plan(app.srcdir)
+        node.replace_self(nodes.raw("", "".join(write(app, docname, plan) for write in writers), format="html"))
 
 
 def add_scripts(app, pagename, templatename, context, doctree):
@@ -173,23 +170,20 @@ def add_scripts(app, pagename, templatename, context, doctree):
     if "idea-map" in context.get("body", ""):
         app.add_js_file("map.js", loading_method="defer")
     if pagename.startswith("notebooks/"):
-        known = chapters_once(app)
-        plan = [
-            {"name": p["name"], "title": p["title"], "chapters": [known[n] for n in p["chapters"]]}
-            for p in read_plan(app)["paths"]
-        ]
-        app.add_js_file(None, body=f"window.mvnbPaths = {json.dumps(plan, ensure_ascii=False)};")
+        app.add_js_file(None, body=f"window.mvnbPaths = {paths_as_json(app.srcdir)};")
         app.add_js_file("paths.js", loading_method="defer")
 
 
-def chapters_once(app) -> dict[int, dict[str, str]]:
-    """File and title of each chapter; read once a build."""
-    if not hasattr(app, "mvnb_chapters"):
-        app.mvnb_chapters = {
-            n: {"page": f"{Path(docname).name}.html", "title": f"{n}. {title}"}
-            for n, (docname, title) in chapters(app.env).items()
-        }
-    return app.mvnb_chapters
+@functools.cache
+def paths_as_json(srcdir) -> str:
+    """The paths, with the page and the title of each of their chapters."""
+    known = chapters(srcdir)
+    pages = {n: {"page": f"{Path(doc).name}.html", "title": f"{n}. {title}"} for n, (doc, title) in known.items()}
+    plan = [
+        {"name": path["name"], "title": path["title"], "chapters": [pages[n] for n in path["chapters"]]}
+        for path in read_plan(srcdir)["paths"]
+    ]
+    return json.dumps(plan, ensure_ascii=False)
 
 
 def setup(app):

@@ -7,14 +7,15 @@ in all. The same rows lie in the site as ``_static/claims.json``.
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
-import nbformat
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 from mvnb import claims
+from mvnb.chapters import Chapter, discover
 
 KINDS = {
     "exact": "the paper's own set-up",
@@ -24,16 +25,16 @@ KINDS = {
 PLACE = "_static/claims.json"
 
 
-def chapters(srcdir) -> list[Path]:
-    return sorted(Path(srcdir, "notebooks").glob("[0-9][0-9]_*.ipynb"))
+def chapters(app) -> list[Chapter]:
+    """The chapters that are in the site."""
+    return [chapter for chapter in discover(Path(app.srcdir)) if f"notebooks/{chapter.name}" in app.env.found_docs]
 
 
-def chapter_title(path: Path) -> str:
-    for cell in nbformat.read(path, as_version=4).cells:
-        for line in cell.source.splitlines() if cell.cell_type == "markdown" else ():
-            if line.startswith("# "):
-                return line[2:].strip()
-    return path.stem
+@functools.cache
+def kept(srcdir, number: str) -> dict[str, list[int]]:
+    """How often each claim held in the chapter's kept sweep, and in how many runs; nothing where there is none."""
+    path = Path(srcdir, "results", "sweeps", f"{number}.json")
+    return json.loads(path.read_text(encoding="utf-8"))["claims"] if path.is_file() else {}
 
 
 def table(header: list[str], rows: list[list[list[nodes.Node]]], classes: list[str]) -> nodes.Node:
@@ -51,20 +52,18 @@ def table(header: list[str], rows: list[list[list[nodes.Node]]], classes: list[s
 class ScoreboardDirective(SphinxDirective):
     """Common to both directives: the committed notebooks and their rows."""
 
-    def rows(self) -> dict[Path, list[dict]]:
+    def rows(self) -> dict[Chapter, list[dict]]:
         found = {}
-        for path in chapters(self.env.srcdir):
-            docname = f"notebooks/{path.stem}"
-            if docname in self.env.found_docs:
-                self.env.note_dependency(str(path))
-                found[path] = claims.read(path)
+        for chapter in chapters(self.env.app):
+            self.env.note_dependency(str(chapter.notebook))
+            found[chapter] = claims.read(chapter.notebook)
         return found
 
     def link(self, text: str, target: str) -> nodes.reference:
         return nodes.reference("", text, refuri=target, internal=True)
 
-    def page(self, path: Path) -> str:
-        return self.env.app.builder.get_relative_uri(self.env.docname, f"notebooks/{path.stem}")
+    def page(self, chapter: Chapter) -> str:
+        return self.env.app.builder.get_relative_uri(self.env.docname, f"notebooks/{chapter.name}")
 
 
 class Totals(ScoreboardDirective):
@@ -72,15 +71,15 @@ class Totals(ScoreboardDirective):
 
     def run(self):
         found = self.rows()
-        rows = [row for chapter in found.values() for row in chapter]
+        rows = [row for some in found.values() for row in some]
         kinds = []
         for kind, meaning in KINDS.items():
             kinds.append(([nodes.Text(f"{kind} ({meaning})")], [row for row in rows if row["kind"] == kind]))
-        chapters = []
-        for path, chapter in found.items():
-            title = f"{path.stem[:2]} · {chapter_title(path)}"
-            chapters.append(([self.link(title, self.page(path))], chapter))
-        return [counted("Kind", kinds, rows), counted("Chapter", chapters, rows)]
+        titles = []
+        for chapter, some in found.items():
+            title = f"{chapter.number} · {chapter.title}"
+            titles.append(([self.link(title, self.page(chapter))], some))
+        return [counted("Kind", kinds, rows), counted("Chapter", titles, rows)]
 
 
 def counted(by: str, groups: list[tuple[list[nodes.Node], list[dict]]], rows: list[dict]) -> nodes.Node:
@@ -101,25 +100,28 @@ class Scoreboard(ScoreboardDirective):
     def run(self):
         header = ["Ch.", "Claim", "Source", "Kind", "Paper", "Measured here", "Criterion", "Verdict"]
         body, first = [], {}
-        for path, rows in self.rows().items():
-            first[len(body)] = f"chapter-{path.stem[:2]}"
-            body += [self.cells(path, row) for row in rows]
+        for chapter, rows in self.rows().items():
+            first[len(body)] = f"chapter-{chapter.number}"
+            body += [self.cells(chapter, row) for row in rows]
         board = table(header, body, ["claims"])
         for place, row in enumerate(board.findall(nodes.row)):
             if place - 1 in first:  # the head is a row, too
                 row["ids"].append(first[place - 1])
         return [board]
 
-    def cells(self, path: Path, row: dict) -> list[list[nodes.Node]]:
-        chapter = self.link(path.stem[:2], self.page(path))
-        claim = self.link(row["says"], f"{self.page(path)}#claim-{row['id']}")
+    def cells(self, chapter: Chapter, row: dict) -> list[list[nodes.Node]]:
+        number = self.link(chapter.number, self.page(chapter))
+        claim = self.link(row["says"], f"{self.page(chapter)}#claim-{row['id']}")
         symbol, style = claims.mark(row)
         judged = nodes.inline("", f"{symbol} {claims.verdict(row)}", classes=[style])
         note = [judged]
+        if row["id"] in (seeds := kept(self.env.srcdir, chapter.number)):
+            held, runs = seeds[row["id"]]
+            note.append(nodes.inline("", f" ({held} of {runs} seeds)", classes=["seeds"]))
         if row.get("reason") and not row["holds"]:
             note.append(nodes.Text(f": {row['reason']}"))
         plain = [row["source"], row["kind"], claims.paper(row), claims.measured(row), row["criterion"]]
-        return [[chapter], [claim], *([nodes.Text(str(cell or "–"))] for cell in plain), note]
+        return [[number], [claim], *([nodes.Text(str(cell or "–"))] for cell in plain), note]
 
 
 class Headline(ScoreboardDirective):
@@ -142,8 +144,7 @@ class ClaimsFile(ScoreboardDirective):
 
 def write_claims(app, exc):
     if exc is None and app.builder.format == "html":
-        docs = app.env.found_docs
-        rows = [row for path in chapters(app.srcdir) if f"notebooks/{path.stem}" in docs for row in claims.read(path)]
+        rows = [row for chapter in chapters(app) for row in claims.read(chapter.notebook)]
         target = Path(app.outdir, PLACE)
         target.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -16,9 +16,6 @@ from pathlib import Path
 from urllib.parse import urldefrag
 
 import yaml
-from playwright.sync_api import sync_playwright
-from pypdf import PdfReader, PdfWriter
-from pypdf.generic import ArrayObject, NameObject, NullObject
 
 ROOT = Path(__file__).resolve().parents[2]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -40,9 +37,9 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def served(site: Path):
+def served(site: Path, handler=Quiet):
     """The address at which the folder can be read, on this machine only."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site))) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=str(site))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
@@ -54,13 +51,23 @@ def contents() -> list[str]:
     return [f"{name}.html" for name in (toc["root"], *(one["file"] for part in toc["parts"] for one in part["chapters"]))]
 
 
-def print_pages(address: str, pages: list[str]):
-    """Title and PDF of each page."""
+@contextmanager
+def chromium(*flags: str):
+    """The browser of this machine, without a window."""
+    from playwright.sync_api import sync_playwright
+
     executable = next(filter(None, map(shutil.which, BROWSERS)), None)
     if not executable:
-        raise SystemExit("no Chromium found, which prints the pages: apt-get install chromium")
+        raise SystemExit("no Chromium found, which shows the pages: apt-get install chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", *flags])
+        yield browser
+        browser.close()
+
+
+def print_pages(address: str, pages: list[str]):
+    """Title and PDF of each page."""
+    with chromium() as browser:
         tab = browser.new_page(color_scheme="light")
         tab.emulate_media(media="print")
         for page in pages:
@@ -79,11 +86,13 @@ def print_pages(address: str, pages: list[str]):
                     margin=dict.fromkeys(("top", "bottom", "left", "right"), "16mm"),
                 ),
             )
-        browser.close()
 
 
 def bind(address: str, printed, target: Path) -> int:
     """Write the pages into one file, lead their links to each other, and return the number of sheets."""
+    from pypdf import PdfReader, PdfWriter
+    from pypdf.generic import ArrayObject, NameObject, NullObject
+
     book, starts = PdfWriter(), {}
     for page, (title, data) in printed:
         starts[address + page] = len(book.pages)

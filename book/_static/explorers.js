@@ -208,7 +208,54 @@
     control.log ? Math.round((steps(control) * Math.log(control.value / control.min)) / Math.log(control.max / control.min)) : control.value;
   const defaults = ({ controls }) => Object.fromEntries(controls.map((one) => [one.name, valueAt(one, positionOf(one))]));
 
-  const build = (control, id, update) => {
+  const GLYPHS = { false: "M2 0 12 6 2 12z", true: "M1 0H4V12H1zM8 0H11V12H8z" };
+  /** A button that takes a slider to its end in `control.play` seconds, in eight leaps for those who want no motion. It never
+      starts by itself; it goes on from where the slider was left, and from the start if that is the end or the default. */
+  const player = (control, input, update, live) => {
+    const button = document.createElement("button");
+    Object.assign(button, { type: "button", className: "explorer-play" });
+    button.setAttribute("aria-label", `Play: ${control.label}`);
+    const [low, high] = [Number(input.min), Number(input.max)];
+    let frame = 0;
+    const show = () => {
+      button.setAttribute("aria-pressed", Boolean(frame));
+      button.innerHTML = `<svg viewBox="0 0 12 12" aria-hidden="true"><path fill="currentColor" d="${GLYPHS[Boolean(frame)]}"/></svg>`;
+      live(!frame); // a line of text that changes sixty times a second is not to be read out
+    };
+    const stop = () => {
+      cancelAnimationFrame(frame);
+      frame = 0;
+      show();
+    };
+    const start = () => {
+      const here = Number(input.value);
+      const from = [high, Number(positionOf(control))].includes(here) ? 0 : (here - low) / (high - low);
+      const leaps = matchMedia("(prefers-reduced-motion: reduce)").matches ? 8 : Infinity;
+      const length = 1000 * control.play;
+      let began;
+      const step = (now) => {
+        began ??= now - from * length;
+        const share = Math.min(1, (now - began) / length);
+        const before = input.value;
+        input.value = low + (leaps === Infinity ? share : Math.floor(leaps * share + 1e-9) / leaps) * (high - low);
+        if (share < 1) frame = requestAnimationFrame(step);
+        else stop();
+        if (input.value !== before || share === 1) update();
+      };
+      frame = requestAnimationFrame(step);
+      show();
+    };
+    button.onclick = () => {
+      if (!frame) return start();
+      stop();
+      update();
+    };
+    input.addEventListener("input", stop);
+    show();
+    return { button, stop };
+  };
+
+  const build = (control, id, update, live) => {
     const cell = document.createElement("div");
     cell.className = "explorer-slot";
     const label = document.createElement("label");
@@ -227,7 +274,15 @@
       const ends = control.log ? { min: 0, max: steps(control), step: 1 } : control;
       Object.assign(input, { type: "range", min: ends.min, max: ends.max, step: ends.step });
     }
-    cell.append(input);
+    const play = control.play && player(control, input, update, live);
+    if (play) {
+      const row = document.createElement("div");
+      row.className = "explorer-run";
+      row.append(play.button, input);
+      cell.append(row);
+    } else {
+      cell.append(input);
+    }
     input.addEventListener("input", update);
     const read = () => {
       const value = valueAt(control, input.value);
@@ -238,7 +293,11 @@
       }
       return value;
     };
-    return { cell, read, reset: () => (input.value = positionOf(control)) };
+    const reset = () => {
+      if (play) play.stop();
+      input.value = positionOf(control);
+    };
+    return { cell, read, reset };
   };
 
   const mount = (figure, name, explorer) => {
@@ -251,7 +310,8 @@
       part("stage").innerHTML = `<div class="explorer-picture" role="img" aria-label="${said}">${body}</div>`;
       part("readout").textContent = readout;
     };
-    const built = explorer.controls.map((control) => build(control, `explorer-${name}-${control.name}`, update));
+    const live = (on) => part("readout").setAttribute("aria-live", on ? "polite" : "off");
+    const built = explorer.controls.map((control) => build(control, `explorer-${name}-${control.name}`, update, live));
     const reset = () => {
       built.forEach((one) => one.reset());
       update();
@@ -262,7 +322,7 @@
     figure.setAttribute("aria-label", `Explorer: ${explorer.title}`);
     part("controls").replaceChildren(...built.map((one) => one.cell));
     part("reset").replaceChildren(button);
-    part("readout").setAttribute("aria-live", "polite");
+    live(true);
     reset();
   };
 

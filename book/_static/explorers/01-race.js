@@ -9,17 +9,20 @@
   mvnbExplorer("01-race", {
     title: "The race of two features",
     controls: [
+      { name: "time", label: "time", min: 0, max: 1, step: 0.005, value: 1, play: 8, show: (t) => `${number(100 * t)} %` },
       { name: "lead", label: "head start of feature 1", min: 0.001, max: 1, value: 0.02, log: true, steps: 60,
         show: (v) => `${number(100 * v)} %` },
       { name: "alpha", label: "exponent α", min: 3, max: 12, step: 1, value: 8 },
       { name: "strength", label: "strength of feature 2, S₂/S₁", min: 0.5, max: 2, step: 0.05, value: 1 },
     ],
-    compute({ lead, alpha, strength }) {
+    compute({ time, lead, alpha, strength }) {
       const power = alpha - 2;
       const times = [(1 + lead) ** -power, 1 / strength]; // of escape, in units of feature 2's at equal strength
       const winner = times[0] <= times[1] ? 0 : 1;
       const margin = (times[1 - winner] / times[winner]) ** (1 / power) - 1;
-      const path = (start, escape) => WAY.map((t) => start * (1 - (t * times[winner]) / escape) ** (-1 / power));
+      const at = (start, escape, t) => start * (1 - (t * times[winner]) / escape) ** (-1 / power);
+      const path = (start, escape) => WAY.map((t) => at(start, escape, t));
+      const reached = Math.min(time, WAY.at(-1)); // beyond, the winner has no value
       return {
         way: WAY,
         margins: MARGINS,
@@ -28,29 +31,36 @@
         margin,
         first: path(1 + lead, times[0]),
         second: path(1, times[1]),
+        reached,
+        now: [at(1 + lead, times[0], reached), at(1, times[1], reached)],
         grown: growth(Math.max(margin, 1e-9), power),
         curve: MARGINS.map((m) => growth(m, power)),
       };
     },
-    draw({ alpha }, { times, winner, margin, first, second, grown, curve }) {
+    draw({ time, lead, alpha }, { times, winner, margin, first, second, reached, now, grown, curve }) {
       const names = ["feature 1", "feature 2"];
       const colors = ["sky", "yellow"];
       const line = (values) => WAY.map((t, i) => [t, values[i]]);
+      const past = (values, k) => [...line(values).filter(([t]) => t < reached), [reached, now[k]]];
       const references = [3, 4, 12].filter((a) => a !== alpha);
       const spot = (a) => [a > 4 ? 0.002 : a > 3 ? 0.006 : 0.15].map((m) => [m, growth(m, a - 2)])[0];
       return {
         readout:
-          `Feature ${winner + 1} wins the race, in ${number(times[winner] / times[1 - winner], 4)} of the time the other would need. ` +
-          `By then the loser has grown by the factor ${number(grown)} (α = ${alpha}).`,
+          `Feature ${winner + 1} wins the race, in ${number(times[winner] / times[1 - winner], 4)} of the time the other would need, and the ` +
+          `loser (α = ${alpha}) in the end has ${number(grown)} times its start. At ${number(100 * time)} % of the way they have ` +
+          `${[now[0] / (1 + lead), now[1]].map((times) => (times > 9 ? "more than 9" : times.toFixed(2))).join(" and ")} times theirs.`,
         panels: [
           {
             title: "The race until the winner escapes",
             x: { label: "time / escape of the winner", domain: [0, 1.02] },
             y: { label: "correlation / start of feature 2", domain: [0.8, 30], log: true },
             marks: [
-              { line: line(first), color: colors[0], label: names[0] },
-              { line: line(second), color: colors[1], style: "dashed", label: names[1] },
+              { line: line(first), color: colors[0], style: "thin dotted", label: names[0] },
+              { line: line(second), color: colors[1], style: "thin dotted", label: names[1] },
+              { line: past(first, 0), color: colors[0] },
+              { line: past(second, 1), color: colors[1], style: "dashed" },
               { vertical: 1, style: "dotted" },
+              ...now.map((value, k) => ({ points: [[reached, value]], color: colors[k] })),
             ],
           },
           {

@@ -19,7 +19,7 @@
   mvnbExplorer("14-schedules", {
     title: "Schedules of steps",
     controls: [
-      { name: "loops", label: "loops T", min: 1, max: 40, step: 1, value: 8 },
+      { name: "loops", label: "loops T", min: 1, max: 40, step: 1, value: 8, play: 10 },
       { name: "ratio", label: "examples a dimension, n/d", min: 2 ** 0.25, max: 64, value: 8, log: true, steps: 69 },
       { name: "dim", label: "dimension d", min: 1, max: 64, step: 1, value: 4 },
     ],

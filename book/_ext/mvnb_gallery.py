@@ -1,0 +1,151 @@
+"""The gallery of chapters on the first page, and what a chapter costs.
+
+``{gallery} 01 02 03`` shows a card a chapter: its result as a small picture, title, paper, claims and seconds, all read from
+the committed notebooks. ``{chapter-seconds}`` is a table of the seconds, and every chapter says its own below its citation.
+They stand in ``results/seconds.json``, since notebooks, which are the same bytes after every run, hold no times.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import io
+import json
+import re
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+import nbformat
+from docutils import nodes
+from docutils.statemachine import StringList
+from mvnb_scoreboard import table
+from PIL import Image
+from sphinx.util.docutils import SphinxDirective
+
+from mvnb import claims
+from mvnb.chapters import Chapter, discover
+
+SECONDS = "results/seconds.json"
+WIDTH = 360  # of a small picture; a card is 240 to 350 wide
+PLACE = "_static/gallery"
+
+
+class Small(NamedTuple):
+    data: bytes
+    height: int
+    alt: str
+
+
+@functools.cache
+def chapters(srcdir) -> dict[str, Chapter]:
+    return {chapter.number: chapter for chapter in discover(Path(srcdir))}
+
+
+@functools.cache
+def measured(srcdir) -> dict:
+    return json.loads(Path(srcdir, SECONDS).read_text(encoding="utf-8"))
+
+
+def papers(chapter: Chapter) -> list[str]:
+    """Keys of what the citation below a chapter's title cites, the chapter's paper first."""
+    quote = re.search(r"^> .*(?:\n> .*)*", chapter.cells.cells[0].source, re.MULTILINE)
+    return re.findall(r"\{cite(?::\w+)?\}`([\w:-]+)`", quote[0] if quote else "")
+
+
+@functools.cache
+def small(chapter: Chapter) -> Small:
+    """The chapter's first picture, which may be glued from further down, at the width of a card."""
+    notebook = nbformat.read(chapter.notebook, as_version=4)
+    glued = re.search(r"\{glue:figure\} (\S+)", "\n".join(cell.source for cell in notebook.cells))
+    pictures = {}
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if "image/png" in output.get("data", {}):
+                pictures.setdefault(output.metadata.get("scrapbook", {}).get("name"), output)
+    output = pictures[glued[1] if glued else None]
+    image = Image.open(io.BytesIO(base64.b64decode(output.data["image/png"]))).convert("RGB")
+    height = round(image.height * WIDTH / image.width)
+    file = io.BytesIO()
+    image.resize((WIDTH, height), Image.Resampling.LANCZOS).save(file, "WEBP", quality=70, method=6)
+    alt = re.match(r".*?[.;](?= |$)|.*", output.metadata["image/png"]["alt"])[0]
+    return Small(file.getvalue(), height, alt)
+
+
+def held(chapter: Chapter) -> str:
+    return "{} of {} claims hold".format(*claims.counts(claims.read(chapter.notebook)))
+
+
+def seconds(srcdir, chapter: Chapter) -> str:
+    return f"runs in about {measured(srcdir)['seconds'][chapter.number]} s"
+
+
+class Gallery(SphinxDirective):
+    """Cards of some chapters."""
+
+    required_arguments, final_argument_whitespace = 1, True
+
+    def run(self):
+        srcdir = self.env.srcdir
+        self.env.note_dependency(str(Path(srcdir, SECONDS)))
+        return [nodes.bullet_list("", *map(self.card, self.arguments[0].split()), classes=["gallery"])]
+
+    def card(self, number: str) -> nodes.list_item:
+        chapter = chapters(self.env.srcdir)[number]
+        self.env.note_dependency(str(chapter.notebook))
+        picture, root = small(chapter), "../" * self.env.docname.count("/")
+        image = (
+            f'<img src="{root}{PLACE}/{number}.webp" width="{WIDTH}" height="{picture.height}" loading="lazy" decoding="async" '
+            f'alt="{escape(picture.alt)}">'
+        )
+        cited = "; ".join(f"{{cite:t}}`{key}`" for key in papers(chapter))
+        cost = f"{held(chapter)}; {seconds(self.env.srcdir, chapter)}"
+        title = f"[{int(number)}. {chapter.title}]({root}notebooks/{chapter.name}.ipynb)"
+        item = nodes.list_item("", nodes.raw("", image, format="html"))
+        self.state.nested_parse(StringList([title, "", cited, "", cost]), self.content_offset, item)
+        for paragraph, kind in zip(item.findall(nodes.paragraph), ("title", "paper", "cost")):
+            paragraph["classes"].append(f"gallery-{kind}")
+        return item
+
+
+class Seconds(SphinxDirective):
+    """The seconds of every chapter."""
+
+    def run(self):
+        self.env.note_dependency(str(Path(self.env.srcdir, SECONDS)))
+        taken = measured(self.env.srcdir)["seconds"]
+        rows = []
+        for number, chapter in chapters(self.env.srcdir).items():
+            page = self.env.app.builder.get_relative_uri(self.env.docname, f"notebooks/{chapter.name}")
+            link = nodes.reference("", f"{number} · {chapter.title}", refuri=page, internal=True)
+            rows.append([[link], [nodes.Text(str(taken[number]))]])
+        rows.append([[nodes.strong("", "all")], [nodes.strong("", str(sum(taken.values())))]])
+        return [table(["Chapter", "Seconds"], rows, ["seconds"])]
+
+
+def say_cost(app, doctree):
+    """A line below the citation of a chapter."""
+    match = re.match(r"notebooks/(\d\d)_", app.env.docname)
+    quote = next(doctree.findall(nodes.block_quote), None)
+    if match and quote is not None:
+        app.env.note_dependency(str(Path(app.srcdir, SECONDS)))
+        chapter = chapters(app.srcdir)[match[1]]
+        text = f"{held(chapter)} here. The chapter {seconds(app.srcdir, chapter)} on two processor cores."
+        place = quote.parent.index(quote) + 1
+        quote.parent.insert(place, nodes.paragraph("", text, classes=["chapter-cost"]))
+
+
+def write_pictures(app, exc):
+    if exc is None and app.builder.format == "html":
+        folder = Path(app.outdir, PLACE)
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, chapter in chapters(app.srcdir).items():
+            (folder / f"{number}.webp").write_bytes(small(chapter).data)
+
+
+def setup(app):
+    app.add_directive("gallery", Gallery)
+    app.add_directive("chapter-seconds", Seconds)
+    app.connect("doctree-read", say_cost)
+    app.connect("build-finished", write_pictures)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
