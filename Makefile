@@ -31,17 +31,18 @@ serve: $(READY)
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
 
 bench: $(READY)         ## the training core against the loop over seeds, JAX and the arithmetic: benchmarks/RESULTS.md
-	$(BIN)/pip install -qq -r requirements-bench.lock
+	$(BIN)/pip install -qq --require-hashes -r requirements-bench.lock
 	for cores in 1 2; do MVNB_BENCH_CORES=$$cores $(BIN)/pytest benchmarks -n0 --benchmark-json=runs/bench-$$cores.json || exit 1; done
 	$(BIN)/python benchmarks/report.py runs/bench-1.json runs/bench-2.json
 
 clean:
 	rm -rf _build runs .pytest_cache .ruff_cache .hypothesis
 
-$(READY): requirements.lock requirements-llm.lock pyproject.toml
+$(READY): requirements.lock requirements-torch.lock requirements-llm.lock pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -qq -r requirements.lock
-	$(BIN)/pip install -qq --no-deps -r requirements-llm.lock
+	$(BIN)/pip install -qq --require-hashes -r requirements.lock
+	$(BIN)/pip install -qq -r requirements-torch.lock
+	$(BIN)/pip install -qq --require-hashes --no-deps -r requirements-llm.lock
 	$(BIN)/pip install -qq --no-deps -e .
 	$(BIN)/python -m mvnb.models  # compiles the kernels, once
 	-$(BIN)/python -c 'from mvnb.data import load_sentiment; load_sentiment()'  # chapter 11's sentences, once

