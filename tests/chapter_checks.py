@@ -6,7 +6,7 @@ import re
 
 import nbformat
 
-from mvnb import chapters, claims
+from mvnb import chapters, claims, sweeps
 from mvnb._parameters import _numbers, fits
 
 SECTIONS = ("question", "world", "model", "derivation", "experiments", "held-up", "not-run", "try", "further")
@@ -121,6 +121,20 @@ def ledger(chapter):
     return wrong if marked else [*wrong, "no cell with # NBVAL_CHECK_OUTPUT shows the ledger"]
 
 
+def seeds(chapter):
+    """The kept sweep is of these claims, and at least 19 in 20 of its runs give each the verdict of the committed notebook."""
+    judged = {row["id"]: row["holds"] for row in claims.read(chapter.notebook) if row["holds"] is not None}
+    kept = sweeps.kept(chapter)
+    if not kept:
+        return []
+    wrong = [f"claim {id} is not in both the notebook and the sweep" for id in sorted(judged.keys() ^ kept.keys())]
+    for id in judged.keys() & kept.keys():
+        held, runs = kept[id]["held"], kept[id]["judged"]
+        if (held if judged[id] else runs - held) < 0.95 * runs or runs < 20:
+            wrong.append(f"claim {id} held in {held} of {runs} runs, and {judged[id]} is its verdict")
+    return wrong
+
+
 def figures(chapter):
     """There is a figure, and every figure has alternative text."""
     images = [
@@ -184,6 +198,7 @@ CHECKS = (
     mathematics,
     exercises,
     ledger,
+    seeds,
     figures,
     outputs,
     strings,

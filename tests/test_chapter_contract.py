@@ -1,5 +1,6 @@
 """Every chapter of the book keeps the rules of the house, and the rules notice when one does not."""
 
+import json
 from pathlib import Path
 
 import chapter_checks
@@ -143,6 +144,25 @@ def test_broken_outputs_are_noticed(executed, tmp_path, check, breakage, message
     breakage([cell for cell in notebook.cells if cell.cell_type == "code"])
     nbformat.write(notebook, chapter.notebook)
     assert message in "\n".join(check(chapter))
+
+
+@pytest.mark.parametrize(
+    ("kept", "message"),
+    [
+        ({"small-mean": {"held": 19, "judged": 20, "values": 20}}, ""),
+        ({"small-mean": {"held": 18, "judged": 20, "values": 20}}, "held in 18 of 20 runs"),
+        ({"small-mean": {"held": 19, "judged": 19, "values": 19}}, "held in 19 of 19 runs"),
+        ({"large-mean": {"held": 20, "judged": 20, "values": 20}}, "claim small-mean is not in both"),
+    ],
+)
+def test_a_verdict_that_hangs_on_the_seed_is_noticed(executed, tmp_path, kept, message):
+    (chapter,) = chapters.discover(tiny_book.make(tmp_path / "book"))
+    chapter.notebook.write_bytes(executed.notebook.read_bytes())
+    path = chapter.root / "results" / "sweeps" / "01.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"claims": kept}))
+    said = "\n".join(chapter_checks.seeds(chapter))
+    assert message in said if message else not said
 
 
 def test_a_smoke_run_that_changes_nothing_is_noticed(executed, tmp_path):

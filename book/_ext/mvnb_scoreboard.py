@@ -7,14 +7,13 @@ in all. The same rows lie in the site as ``_static/claims.json``.
 
 from __future__ import annotations
 
-import functools
 import json
 from pathlib import Path
 
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from mvnb import claims
+from mvnb import claims, sweeps
 from mvnb.chapters import Chapter, discover
 
 KINDS = {
@@ -28,13 +27,6 @@ PLACE = "_static/claims.json"
 def chapters(app) -> list[Chapter]:
     """The chapters that are in the site."""
     return [chapter for chapter in discover(Path(app.srcdir)) if f"notebooks/{chapter.name}" in app.env.found_docs]
-
-
-@functools.cache
-def kept(srcdir, number: str) -> dict[str, list[int]]:
-    """How often each claim held in the chapter's kept sweep, and in how many runs; nothing where there is none."""
-    path = Path(srcdir, "results", "sweeps", f"{number}.json")
-    return json.loads(path.read_text(encoding="utf-8"))["claims"] if path.is_file() else {}
 
 
 def table(header: list[str], rows: list[list[list[nodes.Node]]], classes: list[str]) -> nodes.Node:
@@ -102,22 +94,23 @@ class Scoreboard(ScoreboardDirective):
         body, first = [], {}
         for chapter, rows in self.rows().items():
             first[len(body)] = f"chapter-{chapter.number}"
-            body += [self.cells(chapter, row) for row in rows]
+            seeds = sweeps.kept(chapter)
+            body += [self.cells(chapter, row, seeds.get(row["id"])) for row in rows]
         board = table(header, body, ["claims"])
         for place, row in enumerate(board.findall(nodes.row)):
             if place - 1 in first:  # the head is a row, too
                 row["ids"].append(first[place - 1])
         return [board]
 
-    def cells(self, chapter: Chapter, row: dict) -> list[list[nodes.Node]]:
+    def cells(self, chapter: Chapter, row: dict, seeds: dict[str, int] | None) -> list[list[nodes.Node]]:
         number = self.link(chapter.number, self.page(chapter))
         claim = self.link(row["says"], f"{self.page(chapter)}#claim-{row['id']}")
         symbol, style = claims.mark(row)
         judged = nodes.inline("", f"{symbol} {claims.verdict(row)}", classes=[style])
         note = [judged]
-        if row["id"] in (seeds := kept(self.env.srcdir, chapter.number)):
-            held, runs = seeds[row["id"]]
-            note.append(nodes.inline("", f" ({held} of {runs} seeds)", classes=["seeds"]))
+        if seeds:
+            said = f"{seeds['held']} of {seeds['judged']} seeds" if seeds["values"] > 1 else "no seed enters"
+            note.append(nodes.inline("", f" ({said})", classes=["seeds"]))
         if row.get("reason") and not row["holds"]:
             note.append(nodes.Text(f": {row['reason']}"))
         plain = [row["source"], row["kind"], claims.paper(row), claims.measured(row), row["criterion"]]

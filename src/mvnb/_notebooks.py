@@ -15,8 +15,8 @@ import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -296,13 +296,20 @@ def _outline(notebook: NotebookNode) -> list[str]:
     return lines
 
 
-def write(path: Path, text: str) -> None:
-    """Write a text file so that its name holds the whole text or what it held before, never a part."""
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Where to write a file, whose name then holds all of it or, after an error, what it held before, never a part."""
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
-        partial.write_text(text, encoding="utf-8")
+        yield partial
         os.replace(partial, path)
     except BaseException:
         with suppress(OSError):
             partial.unlink()
         raise
+
+
+def write(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    with whole(path) as partial:
+        partial.write_text(text, encoding="utf-8")

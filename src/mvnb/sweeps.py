@@ -27,7 +27,7 @@ from mvnb import _addresses, _notebooks, _workers, chapters, claims
 from mvnb._notebooks import CellFailed
 from mvnb._parameters import ChapterError
 
-__all__ = ["Cell", "Outcome", "Sweep", "grid", "held", "keep", "load", "prepare", "run", "run_cell", "save"]
+__all__ = ["Cell", "Outcome", "Sweep", "grid", "held", "keep", "kept", "load", "prepare", "run", "run_cell", "save"]
 
 _RANGE = re.compile(r"(\d+):(\d+)(?::(\d+))?")
 
@@ -315,32 +315,24 @@ def save(sweep: Sweep) -> None:
     table = pd.DataFrame(rows)
     table["holds"] = table["holds"].astype("boolean")
     _notebooks.write(sweep.folder / "table.csv", table.to_csv(index=False))
-    with _whole(sweep.folder / "table.parquet") as path:
+    with _notebooks.whole(sweep.folder / "table.parquet") as path:
         table.to_parquet(path)
     if len(judged := table[table["holds"].notna()]):
-        with _whole(sweep.folder / "held.png") as path:
+        with _notebooks.whole(sweep.folder / "held.png") as path:
             _picture(sweep, judged, path)
 
 
-@contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """Where to write a file that takes its name when it is whole."""
-    partial = path.with_name(f".partial-{path.name}")
-    try:
-        yield partial
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def held(sweep: Sweep) -> list[dict[str, Any]]:
-    """How often each claim held and was judged, in the order of the ledger."""
+    """How often each claim held and was judged, and how many values it had, in the order of the ledger.
+
+    One value in all runs tells a claim that no seed enters: a closed form, or a run that the book keeps.
+    """
     counted: dict[str, list[dict[str, Any]]] = {}
     for row in sweep.rows():
         if row["claim"] is not None:
             counted.setdefault(row["claim"], []).append(row)
     return [
-        {"chapter": sweep.chapter.name, "id": name, **dict(zip(("held", "judged"), claims.counts(rows)))}
+        {"id": name, **dict(zip(("held", "judged"), claims.counts(rows))), "values": len({row["measured"] for row in rows})}
         for name, rows in counted.items()
     ]
 
@@ -358,18 +350,28 @@ def keep(sweep: Sweep) -> Path:
     if missing := sweep.missing():
         raise ChapterError(f"only a whole sweep is kept; {len(missing)} of {len(sweep.cells)} runs are missing or failed")
     records = [sweep.record(cell) for cell in sweep.cells]
-    kept = {
+    record = {
         "chapter": sweep.chapter.name,
         "grid": sweep.grid,
         "fixed": sweep.fixed,
         "devices": sorted({record["device"] for record in records}),
         "versions": records[0]["versions"],
-        "claims": {row["id"]: [row["held"], row["judged"]] for row in held(sweep)},
+        "claims": {row.pop("id"): row for row in held(sweep)},
     }
-    path = sweep.chapter.root / "results" / "sweeps" / f"{sweep.chapter.number}.json"
+    path = _kept_path(sweep.chapter)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _notebooks.write(path, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    _notebooks.write(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     return path
+
+
+def kept(chapter: chapters.Chapter) -> dict[str, dict[str, int]]:
+    """What :func:`keep` wrote of a chapter's claims: ``held``, ``judged`` and ``values``; nothing where it was not kept."""
+    path = _kept_path(chapter)
+    return json.loads(path.read_text(encoding="utf-8"))["claims"] if path.is_file() else {}
+
+
+def _kept_path(chapter: chapters.Chapter) -> Path:
+    return (chapter.root or chapter.source.parent) / "results" / "sweeps" / f"{chapter.number}.json"
 
 
 def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
