@@ -637,7 +637,7 @@ print("direction of the first step, list and others:", np.round(first / first.ma
 # NBVAL_CHECK_OUTPUT
 brute = -theory.objective({"w": zero, "v": zero}, tokens, labels)[1]["v"][0]
 exact = theory.first_value_step(toy.lists, toy.permutation, 4, 1.0)
-print("agrees with enumeration to 1e-12:", np.abs(brute - exact).max().item() < 1e-12)
+print("agrees with enumeration to 1e-12:", np.abs(brute.numpy() - exact).max() < 1e-12)
 expected = theory.first_value_step(world.lists, world.permutation, length, n_tokens**2)
 rows = (np.arange(n_tokens)[:, None] - world.permutation.numpy()) % n_tokens
 by_offset = np.zeros(n_tokens)  # offset: output minus pi(input token)
