@@ -84,7 +84,12 @@ def test_scoreboard_is_the_notebooks_ledger(site):
 
     expected = [row for name in site.chapters for row in claims.read(ROOT / name.replace(".html", ".ipynb"))]
     assert expected
-    assert json.loads((site.folder / "_static" / "claims.json").read_text(encoding="utf-8")) == expected
+    served = json.loads((site.folder / "_static" / "claims.json").read_text(encoding="utf-8"))
+    seeds = {(row["chapter"], row["id"]): row.pop("seeds") for row in served if "seeds" in row}
+    assert served == expected
+    for path in (ROOT / "results" / "sweeps").glob("*.json"):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        assert {id: told for (chapter, id), told in seeds.items() if chapter == kept["chapter"]} == kept["claims"]
     board = site.pages["book/reproduction.html"]
     for row in expected:
         chapter = f"notebooks/{row['chapter']}.html"

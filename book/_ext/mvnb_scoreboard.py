@@ -29,6 +29,17 @@ def chapters(app) -> list[Chapter]:
     return [chapter for chapter in discover(Path(app.srcdir)) if f"notebooks/{chapter.name}" in app.env.found_docs]
 
 
+def rows(app) -> dict[Chapter, list[dict]]:
+    """The claims of each chapter as its notebook shows them, with ``seeds`` of the kept sweep where there is one."""
+    found = {}
+    for chapter in chapters(app):
+        seeds = sweeps.kept(chapter)
+        found[chapter] = [
+            row | ({"seeds": seeds[row["id"]]} if row["id"] in seeds else {}) for row in claims.read(chapter.notebook)
+        ]
+    return found
+
+
 def table(header: list[str], rows: list[list[list[nodes.Node]]], classes: list[str]) -> nodes.Node:
     """A docutils table from cells that are lists of inline nodes."""
     group = nodes.tgroup("", *(nodes.colspec(colwidth=1) for _ in header), cols=len(header))
@@ -45,11 +56,9 @@ class ScoreboardDirective(SphinxDirective):
     """Common to both directives: the committed notebooks and their rows."""
 
     def rows(self) -> dict[Chapter, list[dict]]:
-        found = {}
         for chapter in chapters(self.env.app):
             self.env.note_dependency(str(chapter.notebook))
-            found[chapter] = claims.read(chapter.notebook)
-        return found
+        return rows(self.env.app)
 
     def link(self, text: str, target: str) -> nodes.reference:
         return nodes.reference("", text, refuri=target, internal=True)
@@ -71,7 +80,7 @@ class Totals(ScoreboardDirective):
         for chapter, some in found.items():
             title = f"{chapter.number} · {chapter.title}"
             titles.append(([self.link(title, self.page(chapter))], some))
-        return [counted("Kind", kinds, rows), counted("Chapter", titles, rows)]
+        return [counted("Kind", kinds, rows), counted("Chapter", titles, rows), *over_seeds(found)]
 
 
 def counted(by: str, groups: list[tuple[list[nodes.Node], list[dict]]], rows: list[dict]) -> nodes.Node:
@@ -86,6 +95,18 @@ def counted(by: str, groups: list[tuple[list[nodes.Node], list[dict]]], rows: li
     return table([by, "Claims", "Hold", "Do not hold"], body, ["totals"])
 
 
+def over_seeds(found: dict[Chapter, list[dict]]) -> list[nodes.Node]:
+    """A sentence on how many verdicts of the chapters with a kept sweep were the same for all its seeds."""
+    swept = [row for some in found.values() for row in some if row.get("seeds", {}).get("values", 0) > 1]
+    if not swept:
+        return []
+    same = sum(row["seeds"]["held"] in (0, row["seeds"]["judged"]) for row in swept)
+    runs = max(row["seeds"]["judged"] for row in swept)
+    n_chapters = len({row["chapter"] for row in swept})
+    where = f"Over {runs} unused seeds for each of {n_chapters} chapters"
+    return [nodes.paragraph("", f"{where}, {same} of {len(swept)} claims that a seed enters had one verdict.")]
+
+
 class Scoreboard(ScoreboardDirective):
     """One table of all claims, which ``scoreboard.js`` lets a reader filter and sort."""
 
@@ -94,21 +115,20 @@ class Scoreboard(ScoreboardDirective):
         body, first = [], {}
         for chapter, rows in self.rows().items():
             first[len(body)] = f"chapter-{chapter.number}"
-            seeds = sweeps.kept(chapter)
-            body += [self.cells(chapter, row, seeds.get(row["id"])) for row in rows]
+            body += [self.cells(chapter, row) for row in rows]
         board = table(header, body, ["claims"])
         for place, row in enumerate(board.findall(nodes.row)):
             if place - 1 in first:  # the head is a row, too
                 row["ids"].append(first[place - 1])
         return [board]
 
-    def cells(self, chapter: Chapter, row: dict, seeds: dict[str, int] | None) -> list[list[nodes.Node]]:
+    def cells(self, chapter: Chapter, row: dict) -> list[list[nodes.Node]]:
         number = self.link(chapter.number, self.page(chapter))
         claim = self.link(row["says"], f"{self.page(chapter)}#claim-{row['id']}")
         symbol, style = claims.mark(row)
         judged = nodes.inline("", f"{symbol} {claims.verdict(row)}", classes=[style])
         note = [judged]
-        if seeds:
+        if seeds := row.get("seeds"):
             said = f"{seeds['held']} of {seeds['judged']} seeds" if seeds["values"] > 1 else "no seed enters"
             note.append(nodes.inline("", f" ({said})", classes=["seeds"]))
         if row.get("reason") and not row["holds"]:
@@ -137,9 +157,9 @@ class ClaimsFile(ScoreboardDirective):
 
 def write_claims(app, exc):
     if exc is None and app.builder.format == "html":
-        rows = [row for chapter in chapters(app) for row in claims.read(chapter.notebook)]
+        every = [row for some in rows(app).values() for row in some]
         target = Path(app.outdir, PLACE)
-        target.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        target.write_text(json.dumps(every, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def add_controls(app, pagename, templatename, context, doctree):
