@@ -335,6 +335,8 @@ print("initial loss", round(loss.item(), 6), theory.initial_loss(8, 4, 10.0).rou
 # ```
 #
 # ````{prf:proof}
+# Raising the weights in $v$ moves attention from the other tokens of $s$ to those of $v$, to each in proportion to what it has. In $\mathcal S$ only the right one of these is present; in other sequences either none of them is, or the right one is among them, has the most attention and so gains the most.
+#
 # **In $\mathcal S$.** Tokens before $k^*$ are absent, since $k^*$ decides, so the only entry of $v$ that counts is $k^*$, and $y=\pi(k^*)$. In {eq}`eq-06-gradient` the term $l=y$ vanishes, and for $l\ne y$ we have $V_{y,k^*}=c$, $V_{l,k^*}=0$, $z_y=c\,p_{k^*}$ and $z_l\ge0$. Therefore
 #
 # $$
@@ -462,7 +464,7 @@ ledger.record(
 # ```
 #
 # ````{prf:proof}
-# Let $W_t$ misclassify $a$ somewhere.
+# A mistake keeps the gradient away from zero, so that every step taken while there is one lowers the loss by a fixed amount; and the loss has no more than $\log L$ to lose. Let $W_t$ misclassify $a$ somewhere.
 #
 # *Little of $\mathcal S$ has tiny attention.* If $p_{k^*}\le\frac1{2n}$, some other token has $p_l\ge\frac1n$, so $\ell\ge z_{\pi(l)}-z_y=c(p_l-p_{k^*})\ge\frac c{2n}$, and the sequence's loss is at least $\frac c{2n^2}$. Since $\mathcal L_t\le\mathcal L_0\le\log L$ by {eq}`eq-06-start`, such sequences have probability at most $\frac{2n^2\log L}c\le\frac\delta2$.
 #
@@ -486,7 +488,7 @@ ledger.record(
 # ```
 #
 # ```{prf:proof}
-# Columns do not interact, so it is enough to take one position and a direction $u$. With $J=\mathrm{diag}(p)-pp^\top$, $S=\mathrm{diag}(\sigma)-\sigma\sigma^\top$, $g_k=\partial\ell/\partial p_k$ and means $\bar u,\bar g$ under $p$, differentiating twice gives $u^\top Hu=(VJu)^\top S(VJu)+\sum_kp_k(g_k-\bar g)(u_k-\bar u)^2$. Covariances of this form have norm at most $\frac12$ (a variance is at most a quarter of the squared range, and the range of $u$ at most $\sqrt2\|u\|$), so the first term is at most $\frac12c^2\cdot\frac14\|u\|^2$. In the second, $g_k=c(\sigma_{\pi(k)}-\mathbb 1[k=b])$ lies in $[-c,c]$, hence $|g_k-\bar g|\le2c$, and $\sum_kp_k(u_k-\bar u)^2=u^\top Ju\le\frac12\|u\|^2$. Column $a$ is used with probability $\Pr[a\in s]$ and weight $\frac1n$.
+# The Hessian has two terms, one for the curvature of each softmax, and both are bounded by covariances under a probability vector, whose norm is at most $\frac12$. Columns do not interact, so it is enough to take one position and a direction $u$. With $J=\mathrm{diag}(p)-pp^\top$, $S=\mathrm{diag}(\sigma)-\sigma\sigma^\top$, $g_k=\partial\ell/\partial p_k$ and means $\bar u,\bar g$ under $p$, differentiating twice gives $u^\top Hu=(VJu)^\top S(VJu)+\sum_kp_k(g_k-\bar g)(u_k-\bar u)^2$. Covariances of this form have norm at most $\frac12$ (a variance is at most a quarter of the squared range, and the range of $u$ at most $\sqrt2\|u\|$), so the first term is at most $\frac12c^2\cdot\frac14\|u\|^2$. In the second, with $b$ the deciding token, $g_k=c(\sigma_{\pi(k)}-\mathbb 1[k=b])$ lies in $[-c,c]$, hence $|g_k-\bar g|\le2c$, and $\sum_kp_k(u_k-\bar u)^2=u^\top Ju\le\frac12\|u\|^2$. Column $a$ is used with probability $\Pr[a\in s]$ and weight $\frac1n$.
 # ```
 #
 # The next cell compares the Hessian in closed form with automatic differentiation, and its eigenvalues with the bound.
@@ -529,6 +531,8 @@ print("within the bound:", max(ratios) <= theory.smoothness(10.0, 1 / 8))
 # ```
 #
 # ````{prf:proof}
+# This is the proof of {prf:ref}`thm-06-w` with an error of order $\epsilon$ in every inequality, and $c$ is large enough for the pull of a mistake to outweigh them all.
+#
 # *$V$ stays close* (Lemma 4.1). By {eq}`eq-06-gradient` no entry of $\nabla_V\mathcal L$ exceeds 1, so that an entry of $V$ moves at most $\eta$ a step, and at most $T\eta=\frac\epsilon{2\bar{\mathcal L}}\le\frac\epsilon2$ altogether: $|V_t-cP|\le\epsilon$.
 #
 # *In $\mathcal S$.* Write {eq}`eq-06-gradient` for $k^*$ as $\frac1np_{k^*}\sum_{l\ne y}\sigma_l\sum_{i\in s,\,i\ne k^*}p_i[(V_{y,i}-V_{l,i})-(V_{y,k^*}-V_{l,k^*})]$; the term $i=k^*$ cancels. Each bracket is at most $2\epsilon-(c-2\epsilon)$, so the derivative is at most $-\frac1{2n}p_{k^*}(1-p_{k^*})(c-4\epsilon)$.
@@ -628,7 +632,7 @@ print("direction of the first step, list and others:", np.round(first / first.ma
 # ```
 #
 # ```{prf:proof}
-# By {eq}`eq-06-gradient` a sequence moves $V_{l,i}$, $i\in s$, by $\frac\eta n\sum_{a\in s}(\mathbb 1[y_a=l]-\frac1L)\frac1n$. Take the mean: $y_a=\pi(b)$ means that $b$ decides $a$, and $\Pr[i\in s]=\frac nL$. If $b$ decides anything, it is in $s$, so $Q(b,b)$ is the mean number of positions that $b$ decides; over all $b$ these add up to $n$, and by symmetry they are equal.
+# With uniform attention and uniform outputs the gradient counts, up to a constant, how often a label and a token occur in one sequence. By {eq}`eq-06-gradient` a sequence moves $V_{l,i}$, $i\in s$, by $\frac\eta n\sum_{a\in s}(\mathbb 1[y_a=l]-\frac1L)\frac1n$. Take the mean: $y_a=\pi(b)$ means that $b$ decides $a$, and $\Pr[i\in s]=\frac nL$. If $b$ decides anything, it is in $s$, so $Q(b,b)$ is the mean number of positions that $b$ decides; over all $b$ these add up to $n$, and by symmetry they are equal.
 # ```
 #
 # Each probability in $Q$ is one ratio {eq}`eq-06-hyper` with $I=\{a,b,i\}$ and $E$ the tokens before $b$ in $L_a$ (and 0 if $i\in E$). Nothing needs to be simulated.

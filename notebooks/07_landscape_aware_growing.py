@@ -153,7 +153,7 @@ if length >= len(corpus.valid):
 # ```
 #
 # ```{prf:proof}
-# $u^2-v^2$ is constant, hence $u=v$ and $\dot p=u\dot v+v\dot u=(u^2+v^2)(c-p)=2p(c-p)$. Then $\frac d{dt}\frac{p-c}p=\frac{c\,\dot p}{p^2}=-2c\,\frac{p-c}p$, which integrates to both forms. (a) $p(t)$ is increasing in $p_0$, and stays on its side of $c$. (b) With $E=e^{-2ct}$ the distances from $c$ are $\frac{caE}{1-aE}$ for the high start and $\frac{cbE}{1+bE}$ for the low one. They are equal where $b(1-aE)=a(1+bE)$, that is $E=\frac{b-a}{2ab}$; for smaller $E$, later, the high one is nearer exactly if $b>a$. (c) $b\to\infty$, and $p_0^+>2c$ means $a>\frac12$. Half-way, $p=\frac c2$, is where $bE=1$.
+# The product obeys a logistic equation, in which the distance from $c$ relative to $p$ decays exponentially and at the same rate from every start; the rest is algebra with this one fact. $u^2-v^2$ is constant, hence $u=v$ and $\dot p=u\dot v+v\dot u=(u^2+v^2)(c-p)=2p(c-p)$. Then $\frac d{dt}\frac{p-c}p=\frac{c\,\dot p}{p^2}=-2c\,\frac{p-c}p$, which integrates to both forms. (a) $p(t)$ is increasing in $p_0$, and stays on its side of $c$. (b) With $E=e^{-2ct}$ the distances from $c$ are $\frac{caE}{1-aE}$ for the high start and $\frac{cbE}{1+bE}$ for the low one. They are equal where $b(1-aE)=a(1+bE)$, that is $E=\frac{b-a}{2ab}$; for smaller $E$, later, the high one is nearer exactly if $b>a$. (c) $b\to\infty$, and $p_0^+>2c$ means $a>\frac12$. Half-way, $p=\frac c2$, is where $bE=1$.
 # ```
 #
 # **Predict before you look:** of seven starts, from nearly nothing to three times the demand, which has the lowest loss at time 0, and which at time 2?
@@ -412,7 +412,7 @@ def grown_run(run, operators, seeds):
 # ```
 #
 # ````{prf:proof}
-# Flip the sign of the last matrix, $W_2$ or $W_O$: its law is the same and $\Delta$ changes sign. Given the hidden units $a_i=\mathrm{relu}(z_iW_1)$, coordinates $d,d'$ of $\Delta_i=a_iW_2$ and $\Delta_j$ have covariance $\tau^2\langle a_i,a_j\rangle\,\mathbb 1[d=d']$. The $F$ units are alike, and $z_iW_1$ has coordinates of variance $\tau^2D$ whose correlation between tokens is $\cos\theta_{ij}$. So $\mathbb E\langle a_i,a_j\rangle=F\tau^2D\,\kappa(\cos\theta_{ij})$, where $\kappa(c)$ is the mean of $\mathrm{relu}(x)\,\mathrm{relu}(y)$ for standard normal $x,y$ with correlation $c$, the arc-cosine kernel {cite}`cho2009kernel`.
+# A block ends in a random matrix that is independent of what it multiplies: the symmetry of that matrix makes odd moments vanish, and its independent entries make covariances multiples of the identity. Flip the sign of the last matrix, $W_2$ or $W_O$: its law is the same and $\Delta$ changes sign. Given the hidden units $a_i=\mathrm{relu}(z_iW_1)$, coordinates $d,d'$ of $\Delta_i=a_iW_2$ and $\Delta_j$ have covariance $\tau^2\langle a_i,a_j\rangle\,\mathbb 1[d=d']$. The $F$ units are alike, and $z_iW_1$ has coordinates of variance $\tau^2D$ whose correlation between tokens is $\cos\theta_{ij}$. So $\mathbb E\langle a_i,a_j\rangle=F\tau^2D\,\kappa(\cos\theta_{ij})$, where $\kappa(c)$ is the mean of $\mathrm{relu}(x)\,\mathrm{relu}(y)$ for standard normal $x,y$ with correlation $c$, the arc-cosine kernel {cite}`cho2009kernel`.
 #
 # For attention let $p_{ij}$ be the weights; they do not depend on $W_V,W_O$. The row $\bar z_i=\sum_jp_{ij}z_j$ becomes $\bar z_iW_VW_O$, whose coordinates are uncorrelated with variance $\tau^4D\,\|\bar z_i\|^2\le\tau^4D^2$, since $\|\bar z_i\|\le\max_j\|z_j\|$.
 #

@@ -328,7 +328,7 @@ print("output at the start is 0 to 1e-12:", network(x).abs().max().item() < 1e-1
 # ```
 #
 # ```{prf:proof}
-# $\mathbb E[y\phi_j]=(\mathbb E[y\tilde\phi_j]-\mathbb E[y]\mathbb E[\tilde\phi_j]\,)/\tilde\sigma$ for every $j$, since $\mathbb E[y]=0$. This is $\gamma/\tilde\sigma$ for $j\in A$ by (A1), and 0 for the others, which are independent of $y$ by (A2). Multiply by $M$.
+# $\mathbb E[y\phi_j]=(\mathbb E[y\tilde\phi_j]-\mathbb E[y]\mathbb E[\tilde\phi_j]\,)/\tilde\sigma$ for every $j$, since $\phi_j=(\tilde\phi_j-\mathbb E\tilde\phi_j)/\tilde\sigma$. This is $\gamma/\tilde\sigma$ for $j\in A$ by (A1), and 0 for the others, which are independent of $y$ by (A2). Multiply by $M$.
 # ```
 #
 # The first gradient is this mean with a *gate* $\sigma_\xi'(z_i)$ inside. The gate depends on $x$. But $z_i$ is a sum over $D$ patterns with random weights, and no small group of them decides whether it is positive. So the gate is nearly independent of $\phi_A$, and of any single $\phi_j$, and can be taken out:
@@ -357,7 +357,7 @@ print("output at the start is 0 to 1e-12:", network(x).abs().max().item() < 1e-1
 # ````
 #
 # ```{prf:proof}
-# The old weight is forgotten, and $\mathbb I_x=1$, so by {eq}`eq-08-gradient` $w_i^{(2)}=a_i\mathbb E[y\,\sigma_\xi'(b_i+\langle w_i,x\rangle)\,x]$. The slope of $\sigma_\xi'$ is $\frac1{\sigma_\xi}[\varphi(\frac z{\sigma_\xi})-\varphi(\frac{z-1}{\sigma_\xi})]$, at most $\frac1{\sqrt{2\pi}\sigma_\xi}$ in absolute value. So the gate differs from $\beta_i$ by at most $\rho_i/(\sqrt{2\pi}\sigma_\xi)$ at every point, and $\|r_i\|\le\mathbb E|\sigma_\xi'-\beta_i|\,\|x\|$. For the last claim, $w_i=-\eta\nabla_{w_i}L$ and a gate is at most 1.
+# At $w_i=0$ the gate would be the constant $\beta_i$ and could be taken out of the mean; the proof bounds how far a minute $w_i$ takes it from there. The old weight is forgotten, and $\mathbb I_x=1$, so by {eq}`eq-08-gradient` $w_i^{(2)}=a_i\mathbb E[y\,\sigma_\xi'(b_i+\langle w_i,x\rangle)\,x]$. The slope of $\sigma_\xi'$ is $\frac1{\sigma_\xi}[\varphi(\frac z{\sigma_\xi})-\varphi(\frac{z-1}{\sigma_\xi})]$, at most $\frac1{\sqrt{2\pi}\sigma_\xi}$ in absolute value. So the gate differs from $\beta_i$ by at most $\rho_i/(\sqrt{2\pi}\sigma_\xi)$ at every point, and $\|r_i\|\le\mathbb E|\sigma_\xi'-\beta_i|\,\|x\|$. For the last claim, $w_i=-\eta\nabla_{w_i}L$ and a gate is at most 1.
 # ```
 #
 # The schedule's $\eta$ is about $10^{-7}$ here. So after two steps **all neurons are the same vector**, the mean of label times input, with different lengths and signs: the network has computed one linear statistic of its data. What makes it more than a linear model afterwards is that neurons keep *different biases*, so that on top of one direction they offer a whole grid of kinks:
@@ -369,7 +369,7 @@ print("output at the start is 0 to 1e-12:", network(x).abs().max().item() < 1e-1
 # ```
 #
 # ```{prf:proof}
-# $\langle w^*,x\rangle=(s-\mu)/(4k)$. A tent $r(z+\frac12)-2r(z)+r(z-\frac12)$, $r$ the ReLU, is 0 outside $(-\frac12,\frac12)$ and $\frac12$ at 0, so $\sum_{p=0}^k2y_p\cdot\mathrm{tent}(s-p)$, with $y_p$ the label at count $p$, is the label. Its kinks are half-integers minus $\mu$. With $4\,\mathrm{tent}(s-p-\frac14)$ it is the label as well, as $\mathrm{tent}(-\frac14)=\frac14$, and the kinks are shifted by $\frac14$; so in one of the two all are at least $\frac18$ away from 0. Divide arguments by $4k$ and multiply by it outside. No argument exceeds 1, so that $r$ may be replaced by $\sigma$.
+# Along $w^*$ an input is nothing but its count $s$, and any function of $k+1$ counts is a sum of tents, one on each count, which are three ReLUs each. Indeed $\langle w^*,x\rangle=(s-\mu)/(4k)$. A tent $r(z+\frac12)-2r(z)+r(z-\frac12)$, $r$ the ReLU, is 0 outside $(-\frac12,\frac12)$ and $\frac12$ at 0, so $\sum_{p=0}^k2y_p\cdot\mathrm{tent}(s-p)$, with $y_p$ the label at count $p$, is the label. Its kinks are half-integers minus $\mu$. With $4\,\mathrm{tent}(s-p-\frac14)$ it is the label as well, as $\mathrm{tent}(-\frac14)=\frac14$, and the kinks are shifted by $\frac14$; so in one of the two all are at least $\frac18$ away from 0. Divide arguments by $4k$ and multiply by it outside. No argument exceeds 1, so that $r$ may be replaced by $\sigma$.
 # ```
 
 # %%
@@ -444,7 +444,7 @@ for labels in (world.labels, [-1, -1, -1, 1, 1, 1], [-1, 1, 1, -1, -1, 1]):
 # ````
 #
 # ````{prf:proof}
-# The loss is not negative; count only the share $p_o$ of uniform points. There $y=\chi_A(\tilde\phi)$ up to a common sign, with the parity $\chi_A=\prod_{j\in A}(2\tilde\phi_j-1)$. The hinge is at least $1-yh$, so its mean there is at least $1-|\langle\mathbb E[\chi_A\Psi],v\rangle|\ge1-B\,\|\mathbb E[\chi_A\Psi]\|$. The $\binom Dk$ parities are orthonormal on the uniform cube, and by Bessel's inequality
+# To predict a parity, features must be correlated with it; but there are $\binom Dk$ orthonormal parities, and the squared correlations of one feature with all of them add up to no more than its second moment. The loss is not negative; count only the share $p_o$ of uniform points. (Features are taken of $\tilde x$; at $p_o=\frac12$ those of $x$ are, too, because the mean that is subtracted is then the same for all $A$.) There $y=\chi_A(\tilde\phi)$ up to a common sign, with the parity $\chi_A=\prod_{j\in A}(2\tilde\phi_j-1)$. The hinge is at least $1-yh$, so its mean there is at least $1-|\langle\mathbb E[\chi_A\Psi],v\rangle|\ge1-B\,\|\mathbb E[\chi_A\Psi]\|$. The $\binom Dk$ parities are orthonormal on the uniform cube, and by Bessel's inequality
 #
 # $$
 # \sum_{|A|=k}\|\mathbb E[\chi_A\Psi]\|^2=\sum_{i=1}^N\sum_{|A|=k}\mathbb E[\chi_A\Psi_i]^2\le\sum_{i=1}^N\mathbb E[\Psi_i^2]=\mathcal E .

@@ -226,7 +226,7 @@ figures.show(
 # ````
 #
 # ````{prf:proof}
-# $\frac1{p-1}\sum_{\delta\ne0}\eta(\delta)=\frac{p\,\mathbb E_\delta\eta-\eta(0)}{p-1}$, so $\psi=\frac p{p-1}(\eta(0)-\mathbb E_\delta\eta(\delta))$. (The factor is $1+\frac1{p-1}$; the thesis has a minus sign in an intermediate line.) Expand the power. A monomial without $u_l$ leaves $w$ averaged over $a_l$, which is $\bar w$ whatever $\delta$ is, and cancels in the difference. What is left is $k!\prod_iu_i(a_i)$. Insert $u_i(a)=\frac1p\sum_{j_i}\hat u_i(j_i)e^{2\pi\mathrm ij_ia/p}$ and the same for $w$: the mean over $a$ vanishes unless $j_1=\dots=j_k=-j_w$, so it is $\frac{k!}{p^{k+1}}\sum_j\hat w(-j)\prod_i\hat u_i(j)e^{2\pi\mathrm ij\delta/p}$, and averaging over $\delta$ takes the term $j=0$ away. Terms $j$ and $-j$ are conjugate.
+# Only the product of all $k$ embeddings can tell one $\delta$ from another, and its mean over all points is a convolution, so that in Fourier space only equal frequencies meet. First, $\frac1{p-1}\sum_{\delta\ne0}\eta(\delta)=\frac{p\,\mathbb E_\delta\eta-\eta(0)}{p-1}$, so $\psi=\frac p{p-1}(\eta(0)-\mathbb E_\delta\eta(\delta))$. (The factor is $1+\frac1{p-1}$; the thesis has a minus sign in an intermediate line.) Expand the power. A monomial without $u_l$ leaves $w$ averaged over $a_l$, which is $\bar w$ whatever $\delta$ is, and cancels in the difference. What is left is $k!\prod_iu_i(a_i)$. Insert $u_i(a)=\frac1p\sum_{j_i}\hat u_i(j_i)e^{2\pi\mathrm ij_ia/p}$ and the same for $w$: the mean over $a$ vanishes unless $j_1=\dots=j_k=-j_w$, so it is $\frac{k!}{p^{k+1}}\sum_j\hat w(-j)\prod_i\hat u_i(j)e^{2\pi\mathrm ij\delta/p}$, and averaging over $\delta$ takes the term $j=0$ away. Terms $j$ and $-j$ are conjugate.
 # ````
 #
 # ````{prf:lemma} The best neuron (Lemma C.15)
@@ -242,7 +242,7 @@ figures.show(
 # ````
 #
 # ````{prf:proof}
-# Let $z(j)=\lvert\hat w(j)\rvert^2+\sum_i\lvert\hat u_i(j)\rvert^2$. By the inequality of arithmetic and geometric means each term of {eq}`eq-10-fourier` is at most $(z(j)/(k+1))^{(k+1)/2}$. Frequencies come in pairs $\pm j$, so $\sum_{j=1}^{(p-1)/2}z(j)\le\frac p2$. For $k\ge2$ the exponent is above 1 and $\sum_jz(j)^{(k+1)/2}\le\bigl(\sum_jz(j)\bigr)^{(k+1)/2}$, with equality only if one $z(j)$ is not 0. Together $\psi\le\frac{2k!}{(p-1)p^k}\bigl(\frac p{2(k+1)}\bigr)^{(k+1)/2}$, which is {eq}`eq-10-gamma`. Equality requires equal amplitudes at that frequency, cosine 1, and nothing left for the constant $j=0$.
+# A product of $k+1$ amplitudes is to be made large with a given sum of squares: within a frequency equal amplitudes are best, and with more than two factors it is best to spend everything on one frequency. Let $z(j)=\lvert\hat w(j)\rvert^2+\sum_i\lvert\hat u_i(j)\rvert^2$. By the inequality of arithmetic and geometric means each term of {eq}`eq-10-fourier` is at most $(z(j)/(k+1))^{(k+1)/2}$. Frequencies come in pairs $\pm j$, so $\sum_{j=1}^{(p-1)/2}z(j)\le\frac p2$. For $k\ge2$ the exponent is above 1 and $\sum_jz(j)^{(k+1)/2}\le\bigl(\sum_jz(j)\bigr)^{(k+1)/2}$, with equality only if one $z(j)$ is not 0. Together $\psi\le\frac{2k!}{(p-1)p^k}\bigl(\frac p{2(k+1)}\bigr)^{(k+1)/2}$, which is {eq}`eq-10-gamma`. Equality requires equal amplitudes at that frequency, cosine 1, and nothing left for the constant $j=0$.
 # ````
 #
 # The exponent $\frac{k+1}2>1$ is where features come from. A linear network, $k=1$, could spread over frequencies at no loss; with a product of three or more factors it pays to put everything on one.
@@ -262,6 +262,8 @@ figures.show(
 # The thesis has $m\ge4^{k-1}(p-1)$, and of (c) only that no share is 0. It takes the first half from two lemmas of Morwani et al.; the uniform distribution over points makes a direct proof possible.
 #
 # ````{prf:proof}
+# The mean margin, unlike the least one, is a sum over neurons and can be bounded neuron by neuron. Where the bound is attained, every inequality on the way was an equality, which is (a) and (b), and Fourier coefficients of the output that (b) prescribes give (c).
+#
 # *Upper bound.* The least margin is at most the mean one, $g\le g'$, and $\psi$ is homogeneous:
 #
 # $$
@@ -300,7 +302,7 @@ figures.show(
 # ````
 #
 # ````{prf:proof}
-# (The idea: read $m$ in base 3, and count what its carries cost.) Let $m\in\Lambda$: $\sum_{j<k}3^{j-1}m_j+4\cdot3^{k-2}m_k\equiv0$ modulo $2\cdot3^{k-1}$, and $\sum_jm_j$ even. Modulo 2 the first says that $\sum_{j<k}m_j$ is even, so $m_k=2r$. Modulo 3 it says that there are carries $q_0=0,q_1,\dots,q_{k-2}$ with $m_j=3q_j-q_{j-1}$. Let $\Omega_j=\omega(m_1)+\dots+\omega(m_j)$. *Claim:* $\Omega_j\ge2q_j-1$ if $q_j>0$, $\Omega_j\ge2\lvert q_j\rvert$ if $q_j<0$, and if $q_j=0$ then $\Omega_j\ge1$ or $m_1=\dots=m_j=0$. Induction, with $q=q_{j-1}$, $q'=q_j$ and $\omega(m_j)=\lvert3q'-q-1\rvert-1$. For $q=0$: $\omega=3q'-2\ge2q'-1$ if $q'>0$, $\omega=3\lvert q'\rvert$ if $q'<0$, and 0 if $q'=0$. For $q'=0$: $2q-1+\lvert q+1\rvert-1\ge2$ if $q>0$, and $2\lvert q\rvert+\lvert q+1\rvert-1\ge1$ if $q<0$. For $q,q'>0$: $2q-1+(3q'-q-1)-1\ge2q'-1$, as $q+q'\ge2$. For $q<0<q'$: $2\lvert q\rvert+3q'+\lvert q\rvert-2\ge2q'$. For $q'<0$: $\omega(m_j)=\lvert3\lvert q'\rvert+q+1\rvert-1\ge3\lvert q'\rvert-\lvert q\rvert$ if $q<0$, and larger if $q>0$; either way $\Omega_j\ge2\lvert q'\rvert$.
+# (The idea: read $m$ in base 3, and count what its carries cost.) Let $m\in\Lambda$: $\sum_{j<k}3^{j-1}m_j+4\cdot3^{k-2}m_k\equiv0$ modulo $2\cdot3^{k-1}$, and $\sum_jm_j$ even. Modulo 2 the first says that $\sum_{j<k}m_j$ is even, so $m_k=2r$. Modulo $3,9,\dots,3^{k-2}$ it says that there are carries $q_0=0,q_1,\dots,q_{k-2}$ with $m_j=3q_j-q_{j-1}$. Let $\Omega_j=\omega(m_1)+\dots+\omega(m_j)$. *Claim:* $\Omega_j\ge2q_j-1$ if $q_j>0$, $\Omega_j\ge2\lvert q_j\rvert$ if $q_j<0$, and if $q_j=0$ then $\Omega_j\ge1$ or $m_1=\dots=m_j=0$. Induction, with $q=q_{j-1}$, $q'=q_j$ and $\omega(m_j)=\lvert3q'-q-1\rvert-1$. For $q=0$: $\omega=3q'-2\ge2q'-1$ if $q'>0$, $\omega=3\lvert q'\rvert$ if $q'<0$, and 0 if $q'=0$. For $q'=0$: $2q-1+\lvert q+1\rvert-1\ge2$ if $q>0$, and $2\lvert q\rvert+\lvert q+1\rvert-1\ge1$ if $q<0$. For $q,q'>0$: $2q-1+(3q'-q-1)-1\ge2q'-1$, as $q+q'\ge2$. For $q<0<q'$: $2\lvert q\rvert+3q'+\lvert q\rvert-2\ge2q'$. For $q'<0$: $\omega(m_j)=\lvert3\lvert q'\rvert+q+1\rvert-1\ge3\lvert q'\rvert-\lvert q\rvert$ if $q<0$, and larger if $q>0$; either way $\Omega_j\ge2\lvert q'\rvert$.
 #
 # For the last two coordinates, $q+m_{k-1}+8r\equiv0$ modulo 6 with $q=q_{k-2}$, so $m_{k-1}=6s-q-2r$ for an integer $s$, and $\omega(m_{k-1})+\omega(m_k)=\lvert6s-q-2r-1\rvert+\lvert2r-1\rvert-2\ge\lvert6s-q-2\rvert-2$. If $q=0$ this is at least 0, and above 0 unless $s=r=0$. If $q=1,2,-1,-2$ it is at least $1,0,-1,-2$, and $\Omega_{k-2}\ge1,3,2,4$; for $\lvert q\rvert\ge3$ it is at least $-2$ and $\Omega_{k-2}\ge5$. So $\sum_j\omega(m_j)>0$ unless $m=0$.
 #
@@ -891,11 +893,11 @@ ledger.record(
 # ```{prf:proposition} Numbers never ask (ours)
 # :label: prop-10-queries
 #
-# The answer of a one-layer Transformer that is read at the token "=" depends on the query matrices $W^Q_h$ only through the one vector $x_=^\top W^Q_h$, with $x_=$ the last token's input. $A_h$ can be changed to anything by a change of $W_h^Q$ without changing any answer, as long as the embeddings and $x_=$ are linearly independent.
+# The answer of a one-layer Transformer that is read at the token "=" depends on the query matrices $W^Q_h$ only through the one vector $x_=^\top W^Q_h$, with $x_=$ the last token's input. $A_h$ can be changed to $\bar EW_h^KY$ with any $Y$ whose rows have sum 0 by a change of $W_h^Q$ without changing any answer, as long as the embeddings and $x_=$ are linearly independent.
 # ```
 #
 # ```{prf:proof}
-# The last position's output needs its own query, and everyone's keys and values; what other positions attend to is written to positions that nobody reads in a network of one layer. Add to $W_h^Q$ a matrix $Z$ with $x_=^\top Z=0$. Then $A_h$ changes by $\bar EW^K_hZ^\top\bar E^\top$.
+# The last position's output needs its own query, and everyone's keys and values; what other positions attend to is written to positions that nobody reads in a network of one layer. Add to $W_h^Q$ a matrix $Z$ with $x_=^\top Z=0$. Then $A_h$ changes by $\bar EW^K_hZ^\top\bar E^\top$, and by the independence $Z^\top\bar E^\top$ can be any matrix whose rows have sum 0.
 # ```
 #
 # So its gradient trains $W^{KQ}$ in one direction of $d$, and structure in $A_h$ between numbers cannot be a mechanism of these networks. *Prediction:* it is inherited. The cosines are in the embedding, and any matrix in the place of $W^KW^{Q\top}$ shows them.

@@ -286,7 +286,7 @@ print("gradient in the factors is autograd's:", worst < 1e-12)
 # ````
 #
 # ```{prf:proof}
-# Complete the square: $\mathcal L(U)=\frac12\lVert\Gamma^{1/2}(\Lambda^{1/2}U\Lambda^{1/2}-\Lambda\Gamma^{-1})\rVert_F^2+\text{const}$, where all matrices but $U$ commute. The map $U\mapsto Z=\Gamma^{1/2}\Lambda^{1/2}U\Lambda^{1/2}$ is a bijection that keeps the rank, so we look for the matrix $Z$ of rank at most $r$ that is nearest to $\Lambda\Gamma^{-1/2}$. That is the theorem of Eckart and Young: keep the $r$ largest singular values. They are $\lambda_i/\sqrt{\lambda_i'}$ with $\lambda_i'=(1+\frac1N)\lambda_i+\frac1N\mathrm{tr}\Lambda$, increasing in $\lambda_i$, and belong to the eigenvectors of $\Lambda$. Going back, $v_i=1/\lambda_i'$. Each direction left out costs $\frac12\lambda_i^2/\lambda_i'=\frac12\lambda_i\tau_i$.
+# In suitable coordinates the loss is the squared distance from one fixed matrix, and the nearest matrix of rank $r$ is a truncation of it. Complete the square: $\mathcal L(U)=\frac12\lVert\Gamma^{1/2}(\Lambda^{1/2}U\Lambda^{1/2}-\Lambda\Gamma^{-1})\rVert_F^2+\text{const}$, where all matrices but $U$ commute. The map $U\mapsto Z=\Gamma^{1/2}\Lambda^{1/2}U\Lambda^{1/2}$ is a bijection that keeps the rank, so we look for the matrix $Z$ of rank at most $r$ that is nearest to $\Lambda\Gamma^{-1/2}$. That is the theorem of Eckart and Young: keep the $r$ largest singular values. They are $\lambda_i/\sqrt{\lambda_i'}$ with $\lambda_i'=(1+\frac1N)\lambda_i+\frac1N\mathrm{tr}\Lambda$, increasing in $\lambda_i$, and belong to the eigenvectors of $\Lambda$. Going back, $v_i=1/\lambda_i'$. Each direction left out costs $\frac12\lambda_i^2/\lambda_i'=\frac12\lambda_i\tau_i$.
 # ```
 #
 # The thesis argues with diagonal matrices from the start; the weighted Eckart–Young argument needs no such restriction. The matrix does not have to be found by hand: for fixed $B$ the best $A$ in $U=AB^\top$ is a linear least-squares problem, and the two alternate. The cell does this from random starts, for all ranks, and then trains on sampled prompts.
@@ -422,7 +422,7 @@ ledger.record(
 # ````
 #
 # ```{prf:proof}
-# $\mathbf h$ is a mean of $M$ independent copies of $y\mathbf x$, with $\mathbb E[y\mathbf x]=a\Lambda\mathbf w$ and, since $y^2$ does not know about flips, $\mathbb E[y^2\mathbf x\mathbf x^\top]=(\lVert\mathbf w\rVert_\Lambda^2+\sigma^2)\Lambda+2\Lambda\mathbf w\mathbf w^\top\Lambda$ (Isserlis). The error $\mathbf h^\top U\mathbf x_q-\mathbf w^\top\mathbf x_q$ has the squared bias $\lVert aU\Lambda\mathbf w-\mathbf w\rVert_\Lambda^2$, the first sum, and the variance $\frac1M\mathrm{tr}\bigl[U\Lambda U\bigl((\lVert\mathbf w\rVert_\Lambda^2+\sigma^2)\Lambda+(2-a^2)\Lambda\mathbf w\mathbf w^\top\Lambda\bigr)\bigr]$, the second.
+# The risk is squared bias plus variance of the sample mean $\mathbf h$; flips multiply its expectation by $a$ and leave the second moments of $y\mathbf x$ as they are. $\mathbf h$ is a mean of $M$ independent copies of $y\mathbf x$, with $\mathbb E[y\mathbf x]=a\Lambda\mathbf w$ and, since $y^2$ does not know about flips, $\mathbb E[y^2\mathbf x\mathbf x^\top]=(\lVert\mathbf w\rVert_\Lambda^2+\sigma^2)\Lambda+2\Lambda\mathbf w\mathbf w^\top\Lambda$ (Isserlis). The error $\mathbf h^\top U\mathbf x_q-\mathbf w^\top\mathbf x_q$ has the squared bias $\lVert aU\Lambda\mathbf w-\mathbf w\rVert_\Lambda^2$, the first sum, and the variance $\frac1M\mathrm{tr}\bigl[U\Lambda U\bigl((\lVert\mathbf w\rVert_\Lambda^2+\sigma^2)\Lambda+(2-a^2)\Lambda\mathbf w\mathbf w^\top\Lambda\bigr)\bigr]$, the second.
 # ```
 #
 # At $p=0$ this is the thesis's formula. Four readings of it:
@@ -714,7 +714,7 @@ ledger.record(
 # ````
 #
 # ```{prf:proof}
-# The error is $\mathbf x_q^\top[(U^\top\hat\Lambda-I)\mathbf w+\mathbf c]$. Given $U$ the best $\mathbf c$ removes the mean of the bracket, $(U^\top\Lambda-I)\boldsymbol\mu$. What is left is $(U^\top\hat\Lambda-I)(\mathbf w-\boldsymbol\mu)+U^\top(\hat\Lambda-\Lambda)\boldsymbol\mu$, two uncorrelated parts: the first gives {eq}`eq-11-loss`, the second is of order $\lVert U\rVert^2/N$. So the objectives converge, uniformly on bounded sets, and with them the minimiser, which is unique in the limit. (c) $\mathbb E\mathbf h=(1-2p)\Lambda\boldsymbol\mu$ and $\tau_i\to1$ for $i\le r$.
+# The path can only cancel the mean of the error; what remains is the error of a model without prior knowledge, and a term that vanishes for long prompts. (a) The error is $\mathbf x_q^\top[(U^\top\hat\Lambda-I)\mathbf w+\mathbf c]$. Given $U$ the best $\mathbf c$ removes the mean of the bracket, $(U^\top\Lambda-I)\boldsymbol\mu$. (b) What is left is $(U^\top\hat\Lambda-I)(\mathbf w-\boldsymbol\mu)+U^\top(\hat\Lambda-\Lambda)\boldsymbol\mu$, two uncorrelated parts: the first gives {eq}`eq-11-loss`, the second is of order $\lVert U\rVert^2/N$. So the objectives converge, uniformly on bounded sets, and with them the minimiser, which is unique in the limit. (c) $\mathbb E\mathbf h=(1-2p)\Lambda\boldsymbol\mu$ and $\tau_i\to1$ for $i\le r$.
 # ```
 #
 # So the model does what language models are said to do. Directions that it has room to read follow the labels, right or wrong; all others stay as they were learned. *A small model is flatter because it hears less and remembers the rest, and from the rank on at which it hears half of the signal, all labels flipped turn it round.* With the variances of this page and $\mu_i=1$ the halves are 3 of 7.2 at rank one and 5 at rank two. *Prediction:* rank one stays above one half, all others end below.
@@ -792,7 +792,7 @@ ledger.record(
 # ````
 #
 # ```{prf:proof}
-# If the label is 1, $\zeta_i=\zeta_j=\pm2\gamma$; then $\lvert\mathbf 1^\top\boldsymbol\zeta\rvert=4\gamma$, and $\lvert\mathbf b_n^\top\boldsymbol\zeta\rvert$ is $4\gamma$ where the digits agree and 0 where they differ. So $g=\nu-(\nu-\mathrm{Ham})$. If it is $-1$, $\zeta_i=-\zeta_j$, the sum vanishes, the digits that differ give $4\gamma$ each, and $g=-\mathrm{Ham}$. Different numbers below $2^\nu$ differ in a digit; pairs fail if their first $\nu_1$ digits agree: $2^{\nu_1}$ groups of $2^{\nu_2-\nu_1}$ numbers. Norm: $2\nu$ heads with $d$ entries $\frac1{4\gamma}$ and two with $\frac\nu{4\gamma}$.
+# A digit in which $i-1$ and $j-1$ agree responds just as $\mathbf 1$ does, and one in which they differ responds exactly when $\mathbf 1$ does not; so the difference in {eq}`eq-11-code` counts the digits that differ. If the label is 1, $\zeta_i=\zeta_j=\pm2\gamma$; then $\lvert\mathbf 1^\top\boldsymbol\zeta\rvert=4\gamma$, and $\lvert\mathbf b_n^\top\boldsymbol\zeta\rvert$ is $4\gamma$ where the digits agree and 0 where they differ. So $g=\nu-(\nu-\mathrm{Ham})$. If it is $-1$, $\zeta_i=-\zeta_j$, the sum vanishes, the digits that differ give $4\gamma$ each, and $g=-\mathrm{Ham}$. Different numbers below $2^\nu$ differ in a digit; pairs fail if their first $\nu_1$ digits agree: $2^{\nu_1}$ groups of $2^{\nu_2-\nu_1}$ numbers. Norm: $2\nu$ heads with $d$ entries $\frac1{4\gamma}$ and two with $\frac\nu{4\gamma}$.
 # ```
 #
 # **What is not so.** Theorem 5.5.1 says that these networks are *the* minimisers of the loss with vanishing weight decay, for $2(\nu+1)$ heads. Three things are wrong with that, and all can be checked by enumeration.
@@ -926,11 +926,11 @@ ledger.record(
 # \pm\Bigl(\nu\,\lvert X_0\rvert-\sum_{n=1}^\nu\lvert X_n\rvert\Bigr)>0,\qquad X_n\sim\mathcal N(\kappa_n,1)\ \text{independent},
 # $$ (eq-11-law)
 #
-# averaged over the sign, the label: for $+$, $\kappa_0$ and the $\kappa_n$ of the $\nu-h$ digits that agree are $\kappa$; for $-$, those of the $h$ digits that differ are; all others are 0. For $\nu=1$ it is $1-2q(1-q)$ with $q=\Phi(\kappa/\sqrt2)$.
+# averaged over the sign, the label: for $+$, $\kappa_0$ and the $\kappa_n$ of the $\nu-h$ digits that agree are $\kappa$; for $-$, those of the $h$ digits that differ are; all others are 0. For $\nu=h=1$ it is $1-2q(1-q)$ with $q=\Phi(\kappa/\sqrt2)$.
 # ````
 #
 # ```{prf:proof}
-# Off the pair $y\phi_l$ is a fair coin, so $\mathbf 1^\top\boldsymbol\zeta$ and $\mathbf b_n^\top\boldsymbol\zeta$ are sums of $d-2$ independent terms of variance $\frac1M$, plus the pair's; divided by $\sqrt{d/M}$ they are asymptotically normal with variance 1, and uncorrelated because the vectors are orthogonal. Their means are those in the proof of {prf:ref}`thm-11-code`, times $1-2p$, over $\sqrt{d/M}$; a common sign does not matter. For $\nu=h=1$: $\lvert X_0\rvert>\lvert X_1\rvert$ is $(X_0-X_1)(X_0+X_1)>0$, and these two are independent $\mathcal N(\kappa,2)$.
+# What a head sees is a sum of many independent terms, hence normal in the limit; the features off the pair make its noise, and the pair makes its mean. Off the pair $y\phi_l$ is a fair coin, so $\mathbf 1^\top\boldsymbol\zeta$ and $\mathbf b_n^\top\boldsymbol\zeta$ are sums of $d-2$ independent terms of variance $\frac1M$, plus the pair's; divided by $\sqrt{d/M}$ they are asymptotically normal with variance 1, and uncorrelated because the vectors are orthogonal. Their means are those in the proof of {prf:ref}`thm-11-code`, times $1-2p$, over $\sqrt{d/M}$; their signs do not matter, as only $\lvert X_n\rvert$ counts. For $\nu=h=1$: $\lvert X_0\rvert>\lvert X_1\rvert$ is $(X_0-X_1)(X_0+X_1)>0$, and these two are independent $\mathcal N(\kappa,2)$.
 # ```
 #
 # Flips enter through $\lvert1-2p\rvert$ only: with *all* labels flipped the parity models answer as if none were. *Prediction:* accuracies for all $d$, $M$ and $p$ fall on one curve for each $\nu$; the small model's is higher.
