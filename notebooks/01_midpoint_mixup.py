@@ -378,6 +378,8 @@ for name, loss, lam in (
 # ```
 #
 # ```{prf:proof}
+# A model that weighs both features alike cannot see how a point divides between them, so every midpoint of two classes is
+# a perfect tie; a model with $\Delta\ne0$ breaks some of the ties, and the larger its scale, the more that costs.
 # *No function does better.* On a pair of different classes, $\phi_{y_i}+\phi_{y_j}\le1$ forces $\phi_{y_i}\phi_{y_j}\le\frac14$, so the pair
 # contributes at least $\log2$; pairs of one class contribute at least 0. *The model reaches it.* Because the coefficients are mirrored,
 # $g_{y}(x)=\beta c+(1-\beta)c=c$ for every point of class $y$, and 0 for the others. At a midpoint of two classes the two logits
@@ -405,6 +407,8 @@ for name, loss, lam in (
 # ```
 #
 # ```{prf:proof}
+# The model has one free number, its scale $c$, and for $k\ge3$ none fits: at finite $c$ the absent classes keep some
+# probability, and as $c\to\infty$ the smaller half of an uneven label loses all of it.
 # The best any function can do on a cross-class pair is to output the mixed label, at the cost $H(\lambda)$; and one function can do so on all
 # pairs at once, because a mixed point shows its label: its coordinates along the features of $y_i$ sum to $\lambda$. What $g$ pays beyond it is the Kullback–Leibler divergence from the label
 # $(\lambda,1-\lambda)$ to its softmax, whose logits are $\lambda c$, $(1-\lambda)c$ and $k-2$ zeros: the bracket in {eq}`eq-01-gap`. For
@@ -514,6 +518,8 @@ figures.show(
 # ```
 #
 # ```{prf:proof}
+# The more a point shows of the leading feature, the surer the model is of class $y$ and the smaller the residual; the push
+# on the gap is the covariance of residual and coefficient, and therefore negative.
 # *The identity.* In {eq}`eq-01-gradient` with $s'\equiv1$, a point $x_i$ of class $y$ has inner product $\beta_i-(1-\beta_i)=2\tilde\beta_i$ with $v_{y,1}-v_{y,2}$, any
 # other point 0, and a midpoint averages the two. Ordered pairs with exactly one end in class $y$ come twice, and cancel the $\frac12$ of
 # $\frac1{2N^2}\cdot\tilde\beta_i$; a pair inside the class has residual $2(1-\phi_y)$ and inner product $\tilde\beta_i+\tilde\beta_j$, and symmetry makes it
@@ -777,6 +783,8 @@ ledger.record(
 # ```
 #
 # ```{prf:proof}
+# Add each demand to the one with label and rival exchanged: the weights then enter through a single number, whose sign the
+# noise of a third class fixes.
 # Such an $h$ sees only the sum of the patches, $c_sV_u+c_nV_n$ for label $u$ and noise class $n$, with $V_b=v_{b,1}+v_{b,2}$. Write $M_{ab}=\langle w_a,V_b\rangle$ and
 # $D_{us}=M_{uu}-M_{su}$. Fitting label $u$ with noise $n$ against $s\ne u$ demands
 #
@@ -859,12 +867,14 @@ ledger.record(
 # ```
 #
 # ```{prf:proof}
+# A class's filters all run on one clock, the sum of the class's residuals over time, and the feature that is learned first
+# stops it long before the other one has had the time it needs.
 # *(The skeleton; the bounds on off-diagonal correlations, Claims B.2–B.9 of the paper, are quoted.)* **The winner escapes.** By {prf:ref}`lem-01-race` the feature $\ell^*$ reaches the linear part of $s$ first, while
-# the other one is still within a constant factor of its initial size. **Then the class's clock stops.** Let $\tau_y(t)=\int_0^t(1-\phi_y)\,dt'$, averaged over the class: it is the
+# the other one is still within a polylogarithmic factor of its initial size. **Then the class's clock stops.** Let $\tau_y(t)=\int_0^t(1-\phi_y)\,dt'$, averaged over the class: it is the
 # only time that class $y$'s filters feel; {eq}`eq-01-race` has put $\tau_y=(1-\frac1k)\,t$ for the start. Once the winner is in the linear part, $\dot\Lambda_{y,\ell^*}=\Theta(1/k)\,\dot\tau_y$, so the class's output grows in proportion to
 # $\tau_y/k$; but as soon as it exceeds $\log k$, $1-\phi_y\le ke^{-g_y}$, and therefore $g_y$, and with it $\tau_y/k$, can only grow like $\log t$. **So the loser never makes it.** It needs $\tau_y\ge(1-\frac1k)T_{y,3-\ell^*}$, but is granted only
 # $\tau_y-(1-\frac1k)T_{y,\ell^*}=O(k\log t)$. The distance of the two times is at least $T_{y,\ell^*}/\mathrm{polylog}(k)$ unless the race was a near tie, which has probability $O(1/\log k)$, and
-# $T\propto(\Lambda^{(0)})^{-(\alpha-2)}\propto d^{(\alpha-2)/2}$ is a huge power of $k$. Hence the loser stays of the order of its initial size for all polynomial times. **What the test sees.** With the winner deleted, what is left of the class's
+# $T\propto(\Lambda^{(0)})^{-(\alpha-2)}\propto d^{(\alpha-2)/2}$ is a huge power of $k$. Hence the loser stays within a polylogarithmic factor of its initial size for all polynomial times. **What the test sees.** With the winner deleted, what is left of the class's
 # output is at most $m\,\tilde O(\Lambda^{(0)})^{\alpha}/\rho^{\alpha-1}=\tilde O(k^{-72})$, while a noise class whose winner is learned answers to $P$ patches of size $\delta_3$ with at least
 # $P(\delta_3\log k/k)^\alpha/\rho^{\alpha-1}=\tilde\Omega(k^{-11})$, which is larger.
 # ```
@@ -894,12 +904,14 @@ ledger.record(
 # ```
 #
 # ```{prf:proof}
-# (1) Probabilities sum to one. (2) A covariance of a decreasing and an increasing function of $\beta_y$, given $\beta_s$. (3) Let $\nu$ be the law with density $X/\mathbb E X$. Both $A$ and $X^{\alpha-1}$ are nondecreasing in $X$, so
+# (1) Probabilities sum to one. (2) A covariance of a decreasing and an increasing function of $\beta_y$, given $\beta_s$. (3) Move one factor $X$ into the law, so that two nondecreasing functions are left: let $\nu$ be the law with density $X/\mathbb E X$ with respect to that of $X$. Both $A$ and $X^{\alpha-1}$ are nondecreasing in $X$, so
 # Chebyshev's inequality for similarly ordered functions gives $\mathbb E[AX^\alpha]=\mathbb E X\;\mathbb E_\nu[AX^{\alpha-1}]\ge\mathbb E X\;\mathbb E_\nu[A]\;\mathbb E_\nu[X^{\alpha-1}]=\mathbb E[AX]\;\mathbb E_\nu[X^{\alpha-1}]$. Finally
 # $\mathbb E_\nu[X^{\alpha-1}]=\mathbb E[X^\alpha]/\mathbb E[X]\ge\mathbb E[X^{\alpha-1}]$, by the same inequality under the law of $X$ itself, and $\mathbb E[AX]\ge0$ keeps the direction.
 # ```
 #
 # ```{prf:proof}
+# While one feature is ahead, the residual is larger on midpoints that show more of the other one, so the other one is pushed
+# for as long as the gap lasts.
 # *(The skeleton for $C_P=1$. Quoted: off-diagonal correlations stay a factor $1/k$ below diagonal ones, Claims B.17 and B.18; outputs reach $\log k$, B.19 and B.20, and stay $O(\log k)$, B.27, whose engine is fact 1.)* As under ERM, one feature of each class escapes first; say the first. In the
 # linear part of $s$ the class's output has slope $\Delta_y/2$ in $\beta_y-\delta_2/2$, as in the linear model, so fact 2 applies with $\Delta_y>0$. *The class does not stall in this state.* At a stationary point for a filter that has learned $v_{y,1}$,
 # $\mathbb E[A\beta_y]\ge0$ up to small terms, with $A$ the residual summed over partners, averaged given $\beta_y$. The mirrored coefficient is $\delta_2-\beta_y=\beta_y-2(\beta_y-\delta_2/2)$, so by fact 2

@@ -559,6 +559,8 @@ ledger.record(
 # ```
 #
 # ```{prf:proof}
+# Both features feel the same residual, so their ratio is that of how often each is met, whatever the residual does; one
+# equation for $F$ remains, and it integrates in closed form.
 # By symmetry all points of a superclass have the same residual, $\rho=1-p_y=1/(1+e^F)$. Common detectors meet their feature in half of the points, fine ones in a fraction $\frac1{2k}$: $\dot A_c=\frac12\mu s^*\bar\alpha\,\rho$ and $\dot A_f=\dot A_c/k$, which proves the first statement; it does not matter what
 # $\rho$ does. Therefore $\dot F=\kappa\rho=\kappa/(1+e^F)$, and $(1+e^F)\,\dot F=\kappa$ integrates to $F+e^F=1+\kappa t$. With $z=e^F$ this is $z+\log z=c$, the equation of $W(e^c)$. As $F\ge0$, $e^F\le1+\kappa t$.
 # ```
@@ -576,6 +578,7 @@ ledger.record(
 # ```
 #
 # ```{prf:proof}
+# For $e^{A_t}$ a step is nearly the addition of $C$, and what it adds beyond $C$ sums like a harmonic series, to a logarithm.
 # Let $z_t=e^{A_t}$, so that $z_{t+1}=z_te^{C/z_t}$. From $e^x\ge1+x$ we get $z_{t+1}\ge z_t+C$, hence $z_t\ge y_t$. From $e^x\le1+x+\frac{x^2}2e^x$, $z_{t+1}-z_t-C\le\frac{C^2}{2z_t}e^{C/z_t}\le\frac{C^2}{2y_t}e^{C/y_0}$, and $\sum_{\tau<t}\frac C{y_\tau}\le\frac C{y_0}+\log\frac{y_t}{y_0}$ by comparison with the integral.
 # ```
 
@@ -668,6 +671,8 @@ for ratio in (4, 6, 8, 12):
 # ```
 #
 # ```{prf:proof}
+# The common detectors bring the loss down by themselves, and once it is small hardly anything moves any more: the fine ones
+# stay behind by a factor of order $k$, and on hard points distractors outweigh them.
 # *(The skeleton. Quoted: the invariants of {prf:ref}`lem-02-bias` with high probability, Theorem F.1, and the concentration of counts.)* **Start.** Until outputs reach $1/d$ the residuals are $\frac12\pm O(1/d)$, so that by {prf:ref}`prop-02-drift` all singleton detectors of one feature get the same update, those of common features $k$ times that of fine ones, up to
 # the fluctuation $s^{*-1/3}$ of the counts (Theorem D.1). **Freeze.** {prf:ref}`thm-02-log`, with multiplicative errors $1\pm O(\log^{-5}d)$: $F$ reaches $\log\log^5d$ in polynomial time, which makes the loss $o(1)$, and never exceeds $O(\log d)$; and as the residuals of different subclasses differ by at most
 # $e^{O(\log d/k)}$, $A_f/A_c=\Theta(1/k)$ (Lemmas E.4, E.5). **Easy points.** By the second part of {prf:ref}`lem-02-bias` the other output stays at its initial $o(1)$, while the own one is $\Omega(\log\log d)$. **Hard points.** By {prf:ref}`prop-02-threshold` the distractors win once $s^\dagger\alpha^\dagger\gg s^*/k$, which the regime implies (with
@@ -713,6 +718,8 @@ for ratio in (4, 6, 8, 12):
 # ```
 #
 # ```{prf:proof}
+# Siblings push the common detectors back but not the fine ones, so fine detectors grow the faster; if training stops while
+# all outputs are still constants, the fine patches decide easy and hard points alike.
 # *(The skeleton; the same things are quoted.)* Stop when the first output reaches some $B\le\log\frac32$. Up to then {prf:ref}`lem-02-constants` holds: in $T_0$ steps fine detectors have grown by $(1-O(\frac1k))\,a$ and common ones by between $\frac14a$ and $\frac23a$, with $a=\mu s^*\bar\alpha T_0/(2k)$. **Easy points.** With $n$ detectors of everything the own class says at least $un\,(1+\frac14)\,a$ up to $o(1)$, a
 # sibling at most $un\cdot\frac23a$, the others $o(1)$; and $B=\Theta(1)$ makes these outputs constants. **Hard points.** The own class still says $un\,(1-O(\frac1k))\,a=\Theta(1)$. Siblings have nothing to fire on, and the other superclass gets distractors worth at most $O(1)\cdot s^\dagger\alpha^\dagger=O(1/\log d)$; the strong noise is worth $O(1/\mathrm{polylog}\,d)$ to anyone, as $\sigma_{\zeta^*}$ is small beside 1. So the own class wins
 # strictly, and the max over the right superclass is the own class or larger. **Fine-tuning keeps it.** With {eq}`eq-02-max` as logits of the coarse question, the residual of the right superclass is positive and goes to the arg-max class's neurons; a wrong superclass's neurons fire on nothing in an easy point. Detectors of own features only grow.

@@ -420,6 +420,8 @@ ledger.record(
 # ```
 #
 # ```{prf:proof}
+# The exponents count factors: a response brings $u^q$ and a slope $u^{q-1}$, and the push is response times slope for the
+# teacher–student loss, a response for the autoencoder and a slope under labels.
 # On a patch with strength $z_p$ the pre-activation is $uz_p$, so $s=(uz_p)^q/(q\varrho^{q-1})$, $s'=(uz_p/\varrho)^{q-1}$, and the teacher's response is $\tau^qs$. Insert this into {eq}`eq-03-gradients` and take the inner product with $v$. For the teacher–student loss, $\langle x_p,v\rangle=z_p$ and
 # the bracket is $(\tau^q-1)\sum_{p'}s_{p'}-(\frac1\theta-1)s_p$. For the autoencoder, $\Delta_p\approx x_p$, so the two terms give $sz_p+s'uz_p^2=(1+q)sz_p$: both tied weights feel the same push, the encoder's $q$ times as strongly. From scratch, the residual is $1-\frac1k$ on the class's own points; foreign ones are left out.
 # ```
@@ -544,6 +546,7 @@ ledger.record(
 # ```
 #
 # ```{prf:proof}
+# Each feature has a race of its own among the kernels, and the power law turns a small lead at the start into a complete one.
 # *(The skeleton. Quoted: the noise bounds, Claims E.3, E.4, H.4–H.6 and F.6, and the lottery's size, Lemma C.1.)* *Every feature rises.* By {prf:ref}`lem-03-growth` the best kernel of each feature follows $\dot u=cu^n$ with $c>0$ of order $1/k$, so it reaches $\varrho$ after a time of order {eq}`eq-03-times`. Nothing that other features do enters: teacher–student
 # kernels do not interact at all ({eq}`eq-03-ts` is a sum over $r$), and the autoencoder's interact through $\Delta_p$ only, on patches of the *same* feature. *Who rises.* A kernel that starts behind by a factor $1-\Omega(1/\log k)$ is, by the comparison lemma of chapter 1 ({prf:ref}`lem-01-race` with exponent $n+1$ in place of $q$), still within a polylogarithmic
 # factor of its start when the winner arrives. Hence (c) up to $T_0$; and (b), because a kernel's correlations with other features are such losers, too. *After $T_0$* the two losses part, and we take them one by one.
@@ -575,12 +578,13 @@ ledger.record(
 # ```
 #
 # ```{prf:proof}
+# The teacher's surplus grows with the correlation, the mask's penalty only with the response, which in the linear part is
+# smaller by a constant; and in a kernel with two features the surplus counts both where the penalty counts one.
 # (a) In the linear part a patch of the teacher answers $(\tau-1)au$ more than one of the student, and $C_p(\tau-1)=\frac1\theta-1$, so the bracket in {eq}`eq-03-gradients` is $(\frac1\theta-1)(au-s(au))=(\frac1\theta-1)(1-\frac1q)\varrho$. (b) The bias now sums over both features, the penalty is per patch: on a patch of feature 1 the bracket is $(\frac1\theta-1)\bigl(a(u_1+u_2)-s(au_1)\bigr)=(\frac1\theta-1)\bigl(au_2+(1-\frac1q)\varrho\bigr)$. Add the same for feature 2.
 # ```
 #
 # The paper's upper bound (its F.1) replaces $s(u)$ by $u$ in the linear part, which removes the drift (a). Over the time that the theorem allows, $T-T_0=\tilde O(kT_0^{1/q}/\eta)$, the drift adds $\Theta(T_0^{1/q}\varrho)$, a power of $k$ and not $\tilde O(1)$. And (b) is not exotic: the two views of a class appear together in every multi-view point. So for the
 # teacher–student loss we read {prf:ref}`thm-03-pretraining` as a statement about the time $T_0$ at which the last feature is captured.
-
 #
 # All three formulas, against gradients and, for the exponential, a small simulation with two patches and a feature on each:
 
@@ -639,7 +643,7 @@ ledger.record(
 # ```
 #
 # ```{prf:proof}
-# $\mathbb E[h\mid y=i]-\mathbb E[h]$ is $(1-\frac1k)\psi(\bar Z_{own}-\frac sk\bar Z_{for})$ for the kernels of class $i$ and $-\frac1k$ of the same for others, so $u_{y,r}-u_{j,r}=\pm\frac{\eta_2}k\psi_r(\bar Z_{own}-\frac sk\bar Z_{for})$ on the kernels of $y$ and $j$ and 0 on all others.
+# $\mathbb E[h\mid y=i]-\mathbb E[h]$ is $\psi(\bar Z_{own}-\frac sk\bar Z_{for})$ times $1-\frac1k$ for the kernels of class $i$ and times $-\frac1k$ for others, so $u_{y,r}-u_{j,r}=\pm\frac{\eta_2}k\psi_r(\bar Z_{own}-\frac sk\bar Z_{for})$ on the kernels of $y$ and $j$ and 0 on all others.
 # ```
 #
 # ```{prf:theorem} Downstream (Theorem 2, quoted)

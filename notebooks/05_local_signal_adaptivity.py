@@ -314,6 +314,8 @@ for name in ("w", "b"):
 # ```
 #
 # ```{prf:proof}
+# A noise patch acts on the output through its projection $Z_i$ alone, and pairing $y$ with $-y$ leaves of its push only how
+# much $\varsigma$ changes when $S_i$ changes its sign.
 # Let $A_i$, $B_i$ be the coordinates of $X_i$ along $\mathbf w_*$, $\hat{\mathbf w}_\perp$; all others are independent of $f$ and have mean 0. Given $Z_i=cA_i+vB_i$, $\mathbb E[A_i\mid Z_i]=\frac{c}{c^2+v^2}Z_i$ and $\mathbb E[B_i\mid Z_i]=\frac v{c^2+v^2}Z_i$. So each noise term of {eq}`eq-05-gradient` has the form
 # $\mathbb E[-y\,\varsigma(-yf)\,h(Z_i)]$ with an odd function $h$: for the filter $h(Z)=Z\,(\mathbb 1[Z\ge-b]+\mathbb 1[Z\le b])$, for the bias $h(Z)=\mathbb 1[Z\ge-b]-\mathbb 1[Z\le b]$. Average over $y=\pm1$ and flip the sign of $S_{-i}$ where $y=1$: this makes
 # $\frac12\mathbb E[(\varsigma(-g+S_{-i}+S_i)-\varsigma(-g+S_{-i}-S_i))\,h(Z_i)]$. The bracket is odd in $Z_i$, as $h$ is, so that both signs of $Z_i$ count alike, which is {eq}`eq-05-noise`. As $\varsigma$ increases and $S_i$ has the sign of $Z_i$, nothing is negative. The signal patch gives the rest: $-y\,\varsigma(-yf)\,y$, and $-yf$ has the law of $-g+S$.
@@ -346,8 +348,10 @@ for name in ("w", "b"):
 # ```
 #
 # ```{prf:proof}
+# Written as an integral of sines, the logistic function turns an expectation over $k$ independent responses into the
+# $k$-th power of the characteristic function of one.
 # $\varsigma(x)=\frac12+\frac12\tanh\frac x2$ and $\frac12\tanh\frac x2=\int_0^\infty\frac{\sin ux}{\sinh\pi u}\,du$. Put $x+S$ in the place of $x$ and take expectations; $\mathbb E\sin(u(x+S))=\sin(ux)\,\chi(u)^k$ because $S$ is symmetric. For the differences, $\sin(u(S_{-i}-g+S_i))-\sin(u(S_{-i}-g-S_i))=2\cos(u(S_{-i}-g))\sin(uS_i)$, whose mean over $S_{-i}$ is
-# $2\cos(ug)\,\chi(u)^{k-1}\sin(uS_i)$. Finally $I(u)=\int_{|b|}^\infty e^{iu(z-|b|)}\varphi(z/s)\frac{dz}s$ is the integral representation of $w$, and Stein's identity $\mathbb E[Z\,h(Z)]=s^2\,\mathbb E\,h'(Z)$, on the half-line where the boundary term vanishes with $\sin0$, gives the third line. ($b>0$ is handled in the same way, in two pieces.)
+# $2\cos(ug)\,\chi(u)^{k-1}\sin(uS_i)$. Finally $I(u)=\int_{|b|}^\infty e^{iu(z-|b|)}\varphi(z/s)\frac{dz}s$ is the integral representation of $w$, and Stein's identity $\mathbb E[Z\,h(Z)]=s^2\,\mathbb E\,h'(Z)$, on the half-line where the boundary term vanishes with $\sin0$, gives the second line. ($b>0$ is handled in the same way, in two pieces.)
 # ```
 #
 # Two consequences are worth having. Gradient descent in the population, from the paper's start, is a two-line recursion that can be followed exactly, for any $k$. And by inverting $\chi(u)^k$ the accuracy itself,
@@ -407,7 +411,7 @@ ledger.record(
 # ```
 #
 # ```{prf:proof}
-# $\varsigma$ is $\frac14$-Lipschitz, so that the bracket in {eq}`eq-05-noise` is at most $\frac12S_i$ for $Z_i\ge0$, and $\mathcal N_{\mathbf w}\le\frac k2\,\mathbb E[S_iZ_i\mathbb 1[Z_i\ge-b]]$. For $b\le0$, $0\le S_i\le Z_i$ on that event, and $\mathbb E[Z_i^2\mathbb 1[Z_i\ge|b|]]\le\frac12s^2$. For $b>0$, $|S_i|\le2|Z_i|$ and $\mathbb E Z_i^2=s^2$.
+# $\varsigma$ is $\frac14$-Lipschitz, so that the bracket in {eq}`eq-05-noise`, which has the sign of $Z_i$, is at most $\frac12|S_i|$ in size, and $\mathcal N_{\mathbf w}\le\frac k2\,\mathbb E[S_iZ_i\mathbb 1[Z_i\ge-b]]$. For $b\le0$, $0\le S_i\le Z_i$ on that event, and $\mathbb E[Z_i^2\mathbb 1[Z_i\ge|b|]]\le\frac12s^2$. For $b>0$, $|S_i|\le2|Z_i|$ and $\mathbb E Z_i^2=s^2$.
 # ```
 #
 # The paper has $\log^3k$ here, and needs to control $|b|/s$ for it; the sharper form needs neither. The signal, for its part, pushes with a constant:
@@ -502,7 +506,7 @@ ledger.record(
 # ```{prf:lemma} While the network errs, some noise survives (Lemma B.9)
 # :label: lem-05-survive
 #
-# Let $b<0$, $c+b\ge\frac12c$ and $v\le c$. If the network errs with probability at least $0.01$, then $\Pr[S_i\ne0]\ge C\,k^{-3/4}$ for large $k$, and
+# Let $b\le0<c$, $c+b\ge\frac12c$ and $v\le c$. If the network errs with probability at least $0.01$, then $\Pr[S_i\ne0]\ge C\,k^{-3/4}$ for large $k$, and
 #
 # $$
 # \mathbb E|S_i|\ \ge\ \sqrt{\tfrac12\Pr[S_i\ne0]\;\mathrm{Var}\,S_i}.
@@ -510,6 +514,8 @@ ledger.record(
 # ```
 #
 # ```{prf:proof}
+# A single response is at most of the order $s\sqrt{\log k}$, far below $c$, so an error takes many survivors at once; and
+# the overshoot of a Gaussian over a level has a root mean square not much larger than its mean.
 # Up to a probability of $2/k$, all $|Z_i|\le2s\sqrt{\log k}$ (Lemmas B.1 and B.2, by the union bound as above). An error needs $|S|\ge c+b\ge\frac12c$, hence at least $c/(4s\sqrt{\log k})\ge\sqrt k/(4\sqrt2\log^{3/2}k)\ge k^{1/4}$ survivors. If this has probability at least $0.01-2/k\ge0.005$, Markov's inequality gives $k\Pr[S_i\ne0]\ge0.005\,k^{1/4}$.
 #
 # Given that it survives, $|S_i|$ is the overshoot of a Gaussian over a level, which has an increasing failure rate; so its second moment is at most twice the square of its mean $\mu$. With $P=\Pr[S_i\ne0]$: $\mathbb E|S_i|=P\mu$ and $\mathrm{Var}\,S_i\le2P\mu^2$.
@@ -518,12 +524,16 @@ ledger.record(
 # ```{prf:lemma} The bias falls (Lemma 3.3)
 # :label: lem-05-fall
 #
-# While the network errs with probability at least $0.01$, $b\le0$, and $c\ge C_2/\log^4k$, the derivative $\partial_b\mathbb E\ell$ exceeds a positive constant, for large $k$.
+# While the network errs with probability at least $0.01$, $b\le0<c+b$, $v\le c$, and $c\ge C_2/\log^4k$, the derivative $\partial_b\mathbb E\ell$ exceeds a positive constant, for large $k$.
 # ```
 #
 # ```{prf:proof}
+# As long as the network errs, noise survives, and what survives presses the bias down with a force that grows with $k$, while
+# the signal lifts it with a force of at most 1.
 # *(Three facts are quoted: $c\le C$, Lemma B.7; $|S|<c+b+10$ with probability at least $\frac45$, Lemma B.8; $\mathrm{Var}\,S_i\ge\beta(c+b)^2/k$, Lemma B.6. The first two say that the loss never exceeds 1, while a large $|S|$ half of the time would; the third is Bernstein's inequality: with less variance the network would not err with probability $0.01$.)*
 #
+# {prf:ref}`lem-05-survive` applies: by {prf:ref}`lem-05-enough`, $|b|\le2s\sqrt{\log k}\le2\sqrt2\,c\,\sigma\sqrt{\log k}$, which is
+# below $\frac12c$ for large $k$.
 # On the event $|S_{-i}|\le C+10$, $S_i\le1$, which has a constant probability, the bracket in {eq}`eq-05-noise` is at least $2S_i$ times the least slope of $\varsigma$ on $[-2C-11,2C+11]$, a constant. Therefore $\mathcal N_b\ge D\,k\,\mathbb E|S_i|$, which by {eq}`eq-05-overshoot` and Lemma B.6 is at least
 # $D'k\cdot k^{-3/8}\cdot c\,k^{-1/2}=D'c\,k^{1/8}$. This grows with $k$, since $c\ge C_2/\log^4k$; the signal's part is at most 1.
 # ```
@@ -595,8 +605,12 @@ ledger.record(
 # ```
 #
 # ```{prf:proof}
-# *(The small start, Lemma B.3, and the closeness of batch and population gradients, Lemma B.4, are quoted.)* **Filter.** By {prf:ref}`lem-05-growth`, $c$ grows by at least $\eta A$ a step until it reaches $2C_2/\log^4k$, and does not fall below $C_2/\log^4k$ afterwards: $T_1=(\frac{2C_2}{\log^4k}+\delta)\frac1{\eta A}$ steps, $\delta$ being the size of the start. Meanwhile $v\le2\delta$, so that $s\le2c\sigma$, and $b$ has risen to no
-# more than $O(\frac1k)$. **Bias.** By {prf:ref}`lem-05-fall`, $b$ now falls by at least $\eta_bC$ a step as long as the error is $0.01$ or more. As $c\le C_3$, after another $T_2=\bigl(4C_3\frac{\log^{3/2}k}{\sqrt k}+O(\tfrac1k)\bigr)\frac1{\eta_bC}$ steps $|b|$ would exceed $4C_3\sigma\sqrt{\log k}\ge2s\sqrt{\log k}$, and by {prf:ref}`lem-05-enough` the error would be below $2/k$. So it falls below $0.01$ at some step before that.
+# First the filter finds the direction while the bias is still negligible; then every error means surviving noise, which raises
+# the threshold until the noise is silent.
+# *(The small start, Lemma B.3, and the closeness of batch and population gradients, Lemma B.4, are quoted.)* **Filter.** By {prf:ref}`lem-05-growth`, $c$ grows by at least $\eta A$ a step, with a constant $A$, until it reaches $2C_2/\log^4k$, and does not fall below $C_2/\log^4k$ afterwards: $T_1=(\frac{2C_2}{\log^4k}+\delta)\frac1{\eta A}$ steps, $\delta$ being the size of the start. Meanwhile $v\le2\delta$, so that $s\le2c\sigma$, and $b$ has risen to no
+# more than $O(\frac1k)$. **Bias.** By {prf:ref}`lem-05-fall`, $b$ now falls by at least $\eta_bC$ a step, with a constant $C$, as long as the error is $0.01$ or more
+# (while $b$ is still positive, $b=O(\frac1k)$ is far below $s$, half of the noise patches have $Z_i\ge b$ up to $o(1)$, and
+# $\mathcal N_b$ is larger still, of the order $ks$). As $c\le C_3$ (Lemma B.7), after another $T_2=\bigl(4C_3\frac{\log^{3/2}k}{\sqrt k}+O(\tfrac1k)\bigr)\frac1{\eta_bC}$ steps $|b|$ would exceed $4C_3\sigma\sqrt{\log k}\ge2s\sqrt{\log k}$, and by {prf:ref}`lem-05-enough` the error would be below $2/k$; up to then $c+b>0$, since $c\ge C_2/\log^4k$ is far above such a $|b|$. So it falls below $0.01$ at some step before that.
 # ```
 #
 # As proved, the theorem is about the *first* step with error $0.01$, at which one has to stop: the lemmas say nothing about what happens later.
@@ -635,6 +649,8 @@ ledger.record(
 # ```
 #
 # ```{prf:proof}
+# A constant fraction of the noise patches activates the same frozen filters as the signal, and each counts at least of the
+# order $\sigma$ times as much; with random signs their sum is at least of the order $\sigma\sqrt k=\log k$ times the signal.
 # *(Quoted: Erdős' bound, Lemma B.10. If $|a_i|\ge1$ and $\xi_i$ are $n$ independent signs, $\sum_ia_i\xi_i$ lies in a given interval of length $2\Delta$ with probability $O((1+\Delta)/\sqrt n)$.)* Let $G(x)=\sum_j\langle\mathbf w_j,x\rangle\mathbb 1[|\langle\hat{\mathbf w}_j^{(0)},x\rangle|\ge\tau_j]$, an odd function; $k_{\mathbf w}(X)=G(y\mathbf w_*)+\sum_iG(\epsilon_i)$ with independent symmetric summands. If $G(\mathbf w_*)\le0$ the error is at least $\frac12$. Otherwise:
 #
 # *A noise patch matters as much as $\sigma$ times the signal, with constant probability.* With probability $0.999$ all $|a_j|$ lie between constant multiples of $1/\sqrt d$, and the filters are orthogonal up to $O(1/\sqrt d)$. The projections of $\epsilon$ on them are then nearly independent and of scale $\sigma=1/\sqrt d$, too. So with some constant probability $q$, $\epsilon$ activates exactly the filters that $\mathbf w_*$ activates. There
