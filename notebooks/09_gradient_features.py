@@ -695,7 +695,9 @@ ledger.record(
     kind="scaled",
     measured=ours[2].mean() / theirs[2].mean(),
     unit="of the thesis's neurons",
-    holds=bool(ours[0].mean() <= theirs[0].mean() and ours[2].mean() < theirs[2].mean()),
+    holds=bool(
+        ours[0].mean() <= theirs[0].mean() and ours[2].mean() < theirs[2].mean()
+    ),
     criterion="smaller mean distance with fewer neurons at the largest width",
 )
 
@@ -1082,8 +1084,9 @@ for i, d in enumerate(compare_dims):
     for j, one in enumerate(samples):
         cell = table[i, :, j // runs, j % runs]
         cell[1] = wrong(kernel_fit(*one, test.x), test.y)
+        # d features are so few that one draw of them says little.
         few = [wrong(random_fit(*one, test.x, d, mixer), test.y) for _ in range(8)]
-        cell[2] = np.mean(few)  # d features are so few that one draw of them says little
+        cell[2] = np.mean(few)
         cell[3] = wrong(random_fit(*one, test.x, d * d // 4, mixer), test.y)
 bayes = theory.xor_bayes_error(snr)
 
