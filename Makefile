@@ -43,7 +43,7 @@ $(READY): requirements.lock requirements-torch.lock requirements-llm.lock pyproj
 	$(BIN)/pip install -qq --require-hashes -r requirements.lock
 	$(BIN)/pip install -qq -r requirements-torch.lock
 	$(BIN)/pip install -qq --require-hashes --no-deps -r requirements-llm.lock
-	$(BIN)/pip install -qq --no-deps -e .
+	$(BIN)/pip install -qq --no-deps --no-build-isolation -e .
 	$(BIN)/python -m mvnb.models  # compiles the kernels, once
 	-$(BIN)/python -c 'from mvnb.data import load_sentiment; load_sentiment()'  # chapter 11's sentences, once
 	$(BIN)/python -c 'from mvnb.models.language import load_language_model; load_language_model()'  # 540 MB, once a user
