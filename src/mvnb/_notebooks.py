@@ -146,8 +146,8 @@ def refusals(notebook: NotebookNode, cases: Sequence[Mapping[str, Any]], folder:
         head = _with_parameters(nbformat.from_dict({**notebook, "cells": notebook.cells[: checks[-1] + 1]}), values)
         blocks.append([nbformat.v4.new_code_cell(cell.source) for cell in head.cells if cell.cell_type == "code"])
     trial = nbformat.v4.new_notebook(cells=[cell for block in blocks for cell in block])
-    manager = _kernel_manager()()
-    NotebookClient(trial, km=manager, allow_errors=True, resources={"metadata": {"path": str(folder.resolve())}}).execute()
+    options = {"kernel_manager_class": _kernel_manager(), "resources": {"metadata": {"path": str(folder.resolve())}}}
+    NotebookClient(trial, allow_errors=True, **options).execute()
     return [_first_error(block) for block in blocks]
 
 
