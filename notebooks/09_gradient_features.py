@@ -559,21 +559,22 @@ def good_network(a, vectors, length, nice, mp, wide):
     return [(out - star).abs().mean(), loss, sum(sizes), *sizes]
 
 
-nice_counts, good = [], {True: [], False: []}
-for m in widths:
-    counts, rows = [], {True: [], False: []}
-    for g in training.generators(seed, replicas):
-        a, vectors, length, cosine = drawn_gradients(m, g)
-        nice = (cosine > 1 - gamma) & (length >= g_least)[:, None]
-        counts.append(nice.sum(0).tolist())
-        for wide in rows:
-            rows[wide].append(good_network(a, vectors, length, nice, m * p, wide))
-    nice_counts.append(counts)
-    for wide in rows:
-        good[wide].append(rows[wide])
+def explicit_networks(m, g):
+    """A draw of m neurons: nice ones of each feature, the thesis's network and ours."""
+    a, vectors, length, cosine = drawn_gradients(m, g)
+    nice = (cosine > 1 - gamma) & (length >= g_least)[:, None]
+    draw = (a, vectors, length, nice, m * p)
+    return nice.sum(0).tolist(), [good_network(*draw, wide) for wide in (True, False)]
+
+
+drawn = [
+    [explicit_networks(m, g) for g in training.generators(seed, replicas)]
+    for m in widths
+]
 mp = np.array(widths) * p
-share = np.array(nice_counts) / mp[:, None, None]  # (width, replica, feature)
-good = {wide: np.array(v, dtype=float) for wide, v in good.items()}
+share = np.array([[nice for nice, _ in row] for row in drawn]) / mp[:, None, None]
+networks = np.array([[both for _, both in row] for row in drawn], dtype=float)
+good = {True: networks[:, :, 0], False: networks[:, :, 1]}  # (width, replica, value)
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.3))
@@ -680,13 +681,9 @@ ledger.record(
 
 # %% tags=["remove-cell"]
 # The distances of few runs overlap; those of eight times as many do not.
-pairs = []
-for g in training.generators(seed, 8 * replicas):
-    a, vectors, length, cosine = drawn_gradients(widths[-1], g)
-    nice = (cosine > 1 - gamma) & (length >= g_least)[:, None]
-    draw = (a, vectors, length, nice, mp[-1])
-    pairs.append([good_network(*draw, wide)[:3] for wide in (False, True)])
-ours, theirs = np.array(pairs, dtype=float).transpose(1, 2, 0)
+draws_more = training.generators(seed, 8 * replicas)
+pairs = [explicit_networks(widths[-1], g)[1] for g in draws_more]
+theirs, ours = np.array(pairs, dtype=float)[..., :3].transpose(1, 2, 0)
 ledger.record(
     "half-the-exponent",
     source="Proposition in this chapter",

@@ -3,13 +3,11 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 
 import psutil
 import pytest
 import tiny_book
+from processes import kernels, start, until
 
 from mvnb import cli
 from mvnb._notebooks import play
@@ -105,12 +103,8 @@ def test_the_book_is_executed_listed_and_its_claims_checked(mvnb, book):
 def test_the_book_runs_what_has_changed_and_goes_on_where_it_was_killed(mvnb, book):
     sleeper = tiny_book.BROKEN[: tiny_book.BROKEN.index("# This")].replace("seconds = 0.0", "seconds = 600.0")
     (book / "notebooks" / "02_sleeper.py").write_text(sleeper.replace("import time", STARTED))
-    call = "import sys; from mvnb.cli import main\nif __name__ == '__main__': sys.exit(main(['book', '--no-site', '-j', '1']))"
-    (book / "call.py").write_text(call)
-    process = subprocess.Popen([sys.executable, book / "call.py"], start_new_session=True)
-    deadline = time.monotonic() + 60
-    while not (book / "notebooks" / "started").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    process = start(book, "book", "--no-site", "-j", "1")
+    until((book / "notebooks" / "started").exists)
     below = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     process.wait()
@@ -142,13 +136,10 @@ def test_an_interrupt_leaves_nothing_half_written(book, command):
     (book / "notebooks" / "02_sleeper.py").write_text(sleeper)
     (book / "notebooks" / "02_sleeper.ipynb").write_text("old")
     options = ["-o", "_build/execute"] if command == "run" else ["--no-site"]
-    call = f"import sys; from mvnb.cli import main; sys.exit(main({[command, '2', *options]!r}))"
-    process = subprocess.Popen([sys.executable, "-c", call], stderr=subprocess.PIPE, text=True, start_new_session=True)
-    deadline = time.monotonic() + 30
-    while not (book / "notebooks" / "started").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    process = start(book, command, "2", *options)
     try:
-        kernels = _kernels(process.pid)
+        until((book / "notebooks" / "started").exists)
+        running = kernels(process.pid)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         _, err = process.communicate(timeout=30)
     finally:
@@ -156,11 +147,7 @@ def test_an_interrupt_leaves_nothing_half_written(book, command):
     assert process.returncode == 130 and err == "mvnb: interrupted\n"
     assert tree(book / "_build") == ["execute"]
     assert (book / "notebooks" / "02_sleeper.ipynb").read_text() == "old"
-    assert len(kernels) == 1 and not psutil.wait_procs(kernels, timeout=10)[1]
-
-
-def _kernels(pid):
-    return [child for child in psutil.Process(pid).children(recursive=True) if "ipykernel" in str(child.cmdline())]
+    assert len(running) == 1 and not psutil.wait_procs(running, timeout=10)[1]
 
 
 def test_a_result_takes_its_name_only_when_it_is_whole(mvnb, book, monkeypatch):

@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pandas as pd
 import psutil
 import pytest
 import tiny_book
+from processes import command_line, kernels, start, until
 
 from mvnb import chapters, sweeps
 
@@ -50,34 +50,6 @@ def book(tmp_path, monkeypatch):
 
 def traced(book):
     return sorted((book.parent / "trace").read_text().split("\n")[:-1])
-
-
-def start(book, *arguments):
-    """The command in a process group of its own."""
-    call = f"import sys; from mvnb.cli import main\nif __name__ == '__main__': sys.exit(main({list(arguments)!r}))"
-    script = book.parent / "call.py"
-    script.write_text(call)
-    return subprocess.Popen(
-        [sys.executable, script], cwd=book, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-
-
-def until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-
-
-def kernels(pid):
-    return [child for child in psutil.Process(pid).children(recursive=True) if "ipykernel" in command_line(child)]
-
-
-def command_line(process):
-    try:
-        return str(process.cmdline())
-    except psutil.Error:  # gone, or about to go
-        return ""
 
 
 # -- what a grid means ---------------------------------------------------------------------------------------------

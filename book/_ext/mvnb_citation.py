@@ -13,7 +13,8 @@ from pathlib import Path
 
 import yaml
 from docutils import nodes
-from mvnb_gallery import chapters, papers
+from mvnb_chapters import chapters
+from mvnb_gallery import papers
 
 BIBLIOGRAPHY, PAGE = "book/references.bib", "book/references"
 

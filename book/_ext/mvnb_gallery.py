@@ -19,12 +19,13 @@ from typing import NamedTuple
 import nbformat
 from docutils import nodes
 from docutils.statemachine import StringList
+from mvnb_chapters import chapters, ledger
 from mvnb_scoreboard import table
 from PIL import Image
 from sphinx.util.docutils import SphinxDirective
 
 from mvnb import claims
-from mvnb.chapters import Chapter, discover
+from mvnb.chapters import Chapter
 
 SECONDS = "results/seconds.json"
 WIDTH = 360  # of a small picture; a card is 240 to 350 wide
@@ -35,11 +36,6 @@ class Small(NamedTuple):
     data: bytes
     height: int
     alt: str
-
-
-@functools.cache
-def chapters(srcdir) -> dict[str, Chapter]:
-    return {chapter.number: chapter for chapter in discover(Path(srcdir))}
 
 
 @functools.cache
@@ -73,7 +69,7 @@ def small(chapter: Chapter) -> Small:
 
 
 def held(chapter: Chapter) -> str:
-    return "{} of {} claims hold".format(*claims.counts(claims.read(chapter.notebook)))
+    return "{} of {} claims hold".format(*claims.counts(ledger(chapter)))
 
 
 def seconds(srcdir, chapter: Chapter) -> str:

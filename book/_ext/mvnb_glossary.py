@@ -34,7 +34,8 @@ def entries(glossary) -> dict[str, tuple[str, str] | None]:
     return found
 
 
-def pattern_of(words) -> re.Pattern:
+@functools.cache
+def pattern_of(words: tuple[str, ...]) -> re.Pattern:
     # Longest first: "Midpoint Mixup" is not a use of "Mixup". A hyphen belongs to a word, an apostrophe may be curly.
     ordered = sorted(words, key=len, reverse=True)
     joined = "|".join(re.escape(word).replace(r"\ ", r"\s+").replace("'", "['’]") for word in ordered)
@@ -43,7 +44,7 @@ def pattern_of(words) -> re.Pattern:
 
 def link_words(doctree, words, link) -> set[str]:
     """Put ``link(text, id, title)`` in place of the first use of each entry in prose; the ids of the entries linked."""
-    pattern = pattern_of(words)
+    pattern = pattern_of(tuple(words))
     seen = set()
     for paragraph in list(doctree.findall(nodes.paragraph)):
         if not in_prose(paragraph):

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import yaml
 from docutils import nodes
+from mvnb_chapters import chapters
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
-
-from mvnb.chapters import discover
 
 log = logging.getLogger(__name__)
 PLACE = "book/map.yml"
@@ -35,10 +34,9 @@ class ReadingPaths(nodes.General, nodes.Element):
     """Stands for the paths until it is known where the chapters are."""
 
 
-@functools.cache
-def chapters(srcdir) -> dict[int, tuple[str, str]]:
+def pages(srcdir) -> dict[int, tuple[str, str]]:
     """Number of a chapter to the name of its document and its title."""
-    return {int(one.number): (f"notebooks/{one.name}", one.title) for one in discover(Path(srcdir))}
+    return {int(number): (f"notebooks/{one.name}", one.title) for number, one in chapters(srcdir).items()}
 
 
 @functools.cache
@@ -79,7 +77,7 @@ def edge(start: tuple[int, float], end: tuple[int, float], names: tuple[str, str
 
 def draw(app, fromdoc: str, plan: dict) -> str:
     """The map: three columns of boxes that are links, and the lines between them."""
-    known = chapters(app.srcdir)
+    known = pages(app.srcdir)
     height = TOP + ROW * max(len(known), len(plan["data"]), len(plan["models"]) + len(plan["theorems"]) + 1)
     middle = {n: TOP + (height - TOP) * (i + 0.5) / len(known) - ROW / 2 for i, n in enumerate(known)}
     boxes, lines = [], []
@@ -110,7 +108,7 @@ def draw(app, fromdoc: str, plan: dict) -> str:
 
 def as_list(app, fromdoc: str, plan: dict) -> str:
     """What the map says, for phones, printers and screen readers."""
-    known, rows = chapters(app.srcdir), []
+    known, rows = pages(app.srcdir), []
     for column, title in COLUMNS.items():
         items = []
         for idea in plan[column]:
@@ -128,7 +126,7 @@ def as_list(app, fromdoc: str, plan: dict) -> str:
 
 def paths(app, fromdoc: str, plan: dict) -> str:
     """The reading paths, each an ordered list whose links carry the path's name."""
-    known, parts = chapters(app.srcdir), []
+    known, parts = pages(app.srcdir), []
     for path in plan["paths"]:
         items = "".join(
             f'<li><a href="{app.builder.get_relative_uri(fromdoc, known[n][0])}?path={path["name"]}">{n}. '
@@ -177,10 +175,9 @@ def add_scripts(app, pagename, templatename, context, doctree):
 @functools.cache
 def paths_as_json(srcdir) -> str:
     """The paths, with the page and the title of each of their chapters."""
-    known = chapters(srcdir)
-    pages = {n: {"page": f"{Path(doc).name}.html", "title": f"{n}. {title}"} for n, (doc, title) in known.items()}
+    found = {n: {"page": f"{Path(doc).name}.html", "title": f"{n}. {title}"} for n, (doc, title) in pages(srcdir).items()}
     plan = [
-        {"name": path["name"], "title": path["title"], "chapters": [pages[n] for n in path["chapters"]]}
+        {"name": path["name"], "title": path["title"], "chapters": [found[n] for n in path["chapters"]]}
         for path in read_plan(srcdir)["paths"]
     ]
     return json.dumps(plan, ensure_ascii=False)

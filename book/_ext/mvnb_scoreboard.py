@@ -11,10 +11,11 @@ import json
 from pathlib import Path
 
 from docutils import nodes
+from mvnb_chapters import chapters, ledger
 from sphinx.util.docutils import SphinxDirective
 
-from mvnb import claims, sweeps
-from mvnb.chapters import Chapter, discover
+from mvnb import claims
+from mvnb.chapters import Chapter
 
 KINDS = {
     "exact": "the paper's own set-up",
@@ -24,20 +25,10 @@ KINDS = {
 PLACE = "_static/claims.json"
 
 
-def chapters(app) -> list[Chapter]:
-    """The chapters that are in the site."""
-    return [chapter for chapter in discover(Path(app.srcdir)) if f"notebooks/{chapter.name}" in app.env.found_docs]
-
-
 def rows(app) -> dict[Chapter, list[dict]]:
-    """The claims of each chapter as its notebook shows them, with ``seeds`` of the kept sweep where there is one."""
-    found = {}
-    for chapter in chapters(app):
-        seeds = sweeps.kept(chapter)
-        found[chapter] = [
-            row | ({"seeds": seeds[row["id"]]} if row["id"] in seeds else {}) for row in claims.read(chapter.notebook)
-        ]
-    return found
+    """The claims of each chapter that is in the site."""
+    there = [one for one in chapters(app.srcdir).values() if f"notebooks/{one.name}" in app.env.found_docs]
+    return {chapter: ledger(chapter) for chapter in there}
 
 
 def table(header: list[str], rows: list[list[list[nodes.Node]]], classes: list[str]) -> nodes.Node:
@@ -56,9 +47,10 @@ class ScoreboardDirective(SphinxDirective):
     """Common to both directives: the committed notebooks and their rows."""
 
     def rows(self) -> dict[Chapter, list[dict]]:
-        for chapter in chapters(self.env.app):
+        found = rows(self.env.app)
+        for chapter in found:
             self.env.note_dependency(str(chapter.notebook))
-        return rows(self.env.app)
+        return found
 
     def link(self, text: str, target: str) -> nodes.reference:
         return nodes.reference("", text, refuri=target, internal=True)

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,14 @@ def package() -> str:
     return found.hexdigest()[:16]
 
 
-def digest(chapter, parameters: Mapping[str, Any]) -> str:
-    """Address of a run: of the chapter's code and kept results, all its parameters, the package and the versions.
+def digests(chapter, runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Addresses of runs with these parameters: of the chapter's code and kept results, all parameters, package and versions.
 
     Not of its prose, nor of data sets, which are known by their names.
     """
     code = [cell.source for cell in chapter.cells.cells if cell.cell_type == "code"]
     kept = sorted(chapter.root.glob(f"results/{chapter.number}_*.json")) if chapter.root else []
-    values = {name: parameter.default for name, parameter in chapter.parameters.items()} | dict(parameters)
-    parts = [chapter.name, code, [path.read_text(encoding="utf-8") for path in kept], values]
-    return hashlib.sha256(json.dumps([*parts, package(), versions()]).encode()).hexdigest()[:16]
+    before, after = [chapter.name, code, [path.read_text(encoding="utf-8") for path in kept]], [package(), versions()]
+    defaults = {name: parameter.default for name, parameter in chapter.parameters.items()}
+    texts = (json.dumps([*before, defaults | dict(parameters), *after]) for parameters in runs)
+    return [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 import nbformat
 
 from mvnb import _addresses, _notebooks, _workers, claims
-from mvnb._notebooks import CellFailed
-from mvnb._parameters import ChapterError
 
 if TYPE_CHECKING:
     from mvnb.chapters import Chapter
@@ -64,7 +62,7 @@ def _state(chapter: Chapter) -> dict[str, str]:
     """What a run depends on, and its outputs."""
     cells = nbformat.read(chapter.notebook, as_version=4).cells
     outputs = json.dumps([cell.outputs for cell in cells if cell.cell_type == "code"])
-    return {"address": _addresses.digest(chapter, {}), "outputs": hashlib.sha256(outputs.encode()).hexdigest()}
+    return {"address": _addresses.digests(chapter, [{}])[0], "outputs": hashlib.sha256(outputs.encode()).hexdigest()}
 
 
 def up_to_date(chapter: Chapter) -> bool:
@@ -109,7 +107,9 @@ def execute_all(chapters: Sequence[Chapter], jobs: int | None = None, *, progres
         with _workers.connect(min(jobs or os.cpu_count() or 1, len(chapters))) as client:
             items = [(replace(chapter),) for chapter in chapters]
             for index, result in _workers.each(client, execute, items, lambda index: bars[index].update()):
-                results[index] = result if isinstance(result, Execution) else _failed(chapters[index], result)
+                if isinstance(result, Exception):
+                    result = Execution(chapters[index].name, error=_workers.told(result))
+                results[index] = result
     except KeyboardInterrupt:
         for index in set(range(len(chapters))) - set(results):
             _partial(chapters[index]).unlink(missing_ok=True)
@@ -118,8 +118,3 @@ def execute_all(chapters: Sequence[Chapter], jobs: int | None = None, *, progres
         for bar in bars:
             bar.close()
     return [results[index] for index in range(len(chapters))]
-
-
-def _failed(chapter: Chapter, error: Exception) -> Execution:
-    text = str(error) if isinstance(error, CellFailed | ChapterError) else f"{type(error).__name__}: {error}"
-    return Execution(chapter.name, error=text)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from mvnb._notebooks import CellFailed
 from mvnb._parameters import ChapterError
 
 if TYPE_CHECKING:
@@ -124,6 +125,11 @@ def each(
         with suppress(OSError):  # the scheduler may be gone
             client.cancel(list(futures), force=True)
             client.unsubscribe_topic(topic)
+
+
+def told(error: Exception) -> str:
+    """What is said of an error that :func:`each` gave: what the book says of its own, the kind and text of any other."""
+    return str(error) if isinstance(error, CellFailed | ChapterError) else f"{type(error).__name__}: {error}"
 
 
 def _call(function, item, topic, index):

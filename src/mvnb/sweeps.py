@@ -57,7 +57,7 @@ class Sweep:
         """All cells, the last name of the grid running fastest."""
         points = (dict(zip(self.grid, values)) for values in itertools.product(*self.grid.values()))
         values = [self.fixed | point for point in points]
-        return [Cell(one, _addresses.digest(self.chapter, one)) for one in values]
+        return [Cell(one, address) for one, address in zip(values, _addresses.digests(self.chapter, values))]
 
     def record(self, cell: Cell) -> dict[str, Any] | None:
         """What is known of a cell's last run: ``run.json`` as it was written, None when it was never finished."""
@@ -232,9 +232,8 @@ def _results(sweep: Sweep, missing, jobs, address, limits, progress) -> Iterator
     bar = tqdm(total=len(missing), desc=sweep.chapter.name, unit="run", disable=None if progress else True)
     with bar, _workers.connect(jobs and min(jobs, len(missing)), address) as client:
         for index, result in _workers.each(client, run_cell, given):
-            error = f"{type(result).__name__}: {result}" if isinstance(result, Exception) else result
             bar.update()
-            yield missing[index], error
+            yield missing[index], _workers.told(result) if isinstance(result, Exception) else result
 
 
 @contextmanager
