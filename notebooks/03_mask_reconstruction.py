@@ -260,7 +260,7 @@ figures.show(
 # **Teacher–student** (in the manner of data2vec). The teacher has kernels $\hat w_r=\tau w_r$ and sees everything; the student sees what is kept, and its features are divided by $\theta$:
 #
 # $$
-# L_{TS}=\frac12\sum_r\Bigl(\sum_ps(\langle\hat w_r,x_p\rangle)-\frac1\theta\sum_ps(\langle w_r,\epsilon_px_p\rangle)\Bigr)^2,\qquad \tau=1+\frac{1-\theta}{C_p\theta}+\delta_t .
+# L_{TS}=\frac12\sum_r\Bigl(\sum_ps(\langle\hat w_r,x_p\rangle)-\frac1\theta\sum_ps(\langle w_r,\epsilon_px_p\rangle)\Bigr)^2,\quad \tau=1+\frac{1-\theta}{C_p\theta}+\delta_t .
 # $$ (eq-03-ts)
 #
 # The teacher counts as a constant when the gradient is taken, although it moves with the student; $\delta_t\to0$ slowly, and we set it to 0.
@@ -279,7 +279,8 @@ figures.show(
 #
 # $$
 # \begin{aligned}
-# -\nabla_{w_r}L_{TS}&=\sum_p\Bigl(\sum_{p'}\bigl[s(\langle\hat w_r,x_{p'}\rangle)-s(\langle w_r,x_{p'}\rangle)\bigr]-\bigl(\tfrac1\theta-1\bigr)s(\langle w_r,x_p\rangle)\Bigr)\,s'(\langle w_r,x_p\rangle)\,x_p,\\
+# -\nabla_{w_r}L_{TS}&=\sum_p\Bigl(\sum_{p'}\bigl[s(\langle\hat w_r,x_{p'}\rangle)-s(\langle w_r,x_{p'}\rangle)\bigr]\\
+# &\qquad\qquad-\bigl(\tfrac1\theta-1\bigr)s(\langle w_r,x_p\rangle)\Bigr)\,s'(\langle w_r,x_p\rangle)\,x_p,\\
 # -\nabla_{w_r}L_{MAE}&=\sum_p\Bigl(s(\langle w_r,x_p\rangle)\,\Delta_p+s'(\langle w_r,x_p\rangle)\,\langle w_r,\Delta_p\rangle\,x_p\Bigr).
 # \end{aligned}
 # $$ (eq-03-gradients)

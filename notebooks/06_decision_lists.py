@@ -242,8 +242,10 @@ class OneLayerAttention(nn.Module):
 # It pays to write out one position. Let its token be $a$ and let $w=W_{:,a}$ be the column that belongs to it. Then
 #
 # $$
-# p_i=\frac{e^{w_i}}{\sum_{j\in s}e^{w_j}}\ (i\in s),\quad p_i=0\ (i\notin s),\qquad z=Vp,\qquad
-# \ell=-\log\sigma_y(z)=\log\sum_{l\in[L]}e^{z_l}-z_y .
+# \begin{gathered}
+# p_i=\frac{e^{w_i}}{\sum_{j\in s}e^{w_j}}\ (i\in s),\qquad p_i=0\ (i\notin s),\\
+# z=Vp,\qquad\ell=-\log\sigma_y(z)=\log\sum_{l\in[L]}e^{z_l}-z_y .
+# \end{gathered}
 # $$ (eq-06-position)
 #
 # The loss is the mean of $\ell$ over the positions of a sequence and over sequences, $\mathcal L(W,V)=\mathbb E_s\frac1n\sum_{a\in s}\ell_a(s)$, and gradient descent acts on this *population loss*: $W\leftarrow W-\eta\nabla_W\mathcal L$, and the same for $V$ where it is trained. As long as $V$ is fixed, the columns of $W$ have nothing to do with each other.
@@ -262,8 +264,10 @@ class OneLayerAttention(nn.Module):
 # For one position with token $a$ and label $y$, and with $\sigma=\sigma(z)$,
 #
 # $$
-# \frac{\partial\ell}{\partial w_k}=p_k\sum_{l}\sigma_l\bigl[(z_y-z_l)-(V_{y,k}-V_{l,k})\bigr]\ (k\in s),\qquad
+# \begin{gathered}
+# \frac{\partial\ell}{\partial w_k}=p_k\sum_{l}\sigma_l\bigl[(z_y-z_l)-(V_{y,k}-V_{l,k})\bigr]\ (k\in s),\\
 # \frac{\partial\ell}{\partial V_{l,i}}=\bigl(\sigma_l-\mathbb 1[l=y]\bigr)\,p_i ,
+# \end{gathered}
 # $$ (eq-06-gradient)
 #
 # and $\partial\ell/\partial w_k=0$ for $k\notin s$.
@@ -283,7 +287,7 @@ class OneLayerAttention(nn.Module):
 # The check compares it with automatic differentiation through {eq}`eq-06-model` on random matrices, and the loss at $W=0$, $V=cP$ with its closed form: all attention is $1/n$, so $n$ logits are $c/n$ and the others 0, and
 #
 # $$
-# \mathcal L_0=\log\bigl(n+(L-n)\,e^{-c/n}\bigr)\le\log L,\qquad\text{whatever the lists and the distribution are.}
+# \mathcal L_0=\log\bigl(n+(L-n)\,e^{-c/n}\bigr)\le\log L\quad\text{for all lists and distributions.}
 # $$ (eq-06-start)
 
 
@@ -329,8 +333,7 @@ print("initial loss", round(loss.item(), 6), theory.initial_loss(8, 4, 10.0).rou
 # Let $V=cP$ with $c>0$, and let $\nabla_w\mathcal L(s)$ be the gradient of the loss of sequence $s$ in column $a$. Then
 #
 # $$
-# \langle\nabla_w\mathcal L(s),v\rangle\le-\frac c{2n}\,p_{k^*}(1-p_{k^*})\quad(s\in\mathcal S),\qquad
-# \langle\nabla_w\mathcal L(s),v\rangle\le0\quad(s\notin\mathcal S).
+# \langle\nabla_w\mathcal L(s),v\rangle\le\begin{cases}-\frac c{2n}\,p_{k^*}(1-p_{k^*})&(s\in\mathcal S),\\0&(s\notin\mathcal S).\end{cases}
 # $$ (eq-06-agree)
 # ```
 #
@@ -562,7 +565,7 @@ print("within the bound:", max(ratios) <= theory.smoothness(10.0, 1 / 8))
 # Let sequences be uniform, $V=cP$ fixed, $W_0=0$, and all lists of length $M$. Then gradient descent moves every column by the same $M+1$ numbers: weights $w_1,\dots,w_M$ of the list and one weight $w_0$ of all other tokens. They descend the loss of $a$'s position given $a\in s$,
 #
 # $$
-# \ell(w)=\sum_{\{M\}\subset T\subset\{1..M\}}\frac{\binom{L-M}{n-|T|}}{\binom{L-1}{n-1}}
+# \ell(w)=\sum_{\substack{T\subset\{1..M\}\\M\in T}}\frac{\binom{L-M}{n-|T|}}{\binom{L-1}{n-1}}
 # \Bigl[\log\Bigl(\sum_{j\in T}e^{cp_j}+(n-|T|)\,e^{cp_0}+L-n\Bigr)-c\,p_{\min T}\Bigr],
 # $$ (eq-06-column)
 #
@@ -625,7 +628,7 @@ print("direction of the first step, list and others:", np.round(first / first.ma
 # For uniform sequences, one step from $W=0$, $V_0=0$ gives
 #
 # $$
-# V_1[\pi(b),i]=\eta\Bigl(\frac{Q(b,i)}{n^2}-\frac1{L^2}\Bigr),\qquad Q(b,i)=\sum_a\Pr[\,a,i\in s,\ b\text{ decides }a\,].
+# V_1[\pi(b),i]=\eta\Bigl(\frac{Q(b,i)}{n^2}-\frac1{L^2}\Bigr),\quad Q(b,i)=\sum_a\Pr[\,a,i\in s,\ b\text{ decides }a\,].
 # $$ (eq-06-value)
 #
 # For lists that are shifts of one another, as in {eq}`eq-06-lists`, $Q(b,b)=\frac nL$, so that with $\eta=L^2$ the entries to be learned are all $\frac Ln-1$.

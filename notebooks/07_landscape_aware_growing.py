@@ -129,7 +129,7 @@ if length >= len(corpus.valid):
 # Here is the smallest case in which it is not. What a new layer adds to a network is a product of matrices, one that reads and one that writes. Let both be numbers, $u$ and $v$, so that the layer adds $p=uv$, and let $c>0$ be what the rest of the network could use, in its *demand*:
 #
 # $$
-# \ell(u,v)=\tfrac12(uv-c)^2 ,\qquad \dot u=-\partial\ell/\partial u,\quad \dot v=-\partial\ell/\partial v,\qquad u(0)=v(0)=\sqrt{p_0}.
+# \ell(u,v)=\tfrac12(uv-c)^2 ,\quad \dot u=-\partial\ell/\partial u,\quad \dot v=-\partial\ell/\partial v,\quad u(0)=v(0)=\sqrt{p_0}.
 # $$ (eq-07-pair)
 #
 # A small random layer has $p_0\approx0$: nothing is disturbed, and the loss stays $\frac12c^2$. A copy of a trained layer brings along whatever that layer was doing, some $p_0$ of its own. If $p_0>2c$, the copy is *worse* than doing nothing, at first.
@@ -244,8 +244,10 @@ print(f"{corpus.n_tokens} tokens: {corpus.alphabet!r} and three special ones")
 # A Transformer with $L$ layers keeps a *residual stream* $h\in\mathbb R^{n\times D}$, a row for every token, to which each layer adds twice. With $N$ the normalisation of each row to mean 0 and variance 1,
 #
 # $$
-# h\leftarrow h+\mathrm{Att}(N(h)),\qquad h\leftarrow h+\mathrm{relu}\bigl(N(h)W_1\bigr)W_2,\qquad
+# \begin{gathered}
+# h\leftarrow h+\mathrm{Att}(N(h)),\qquad h\leftarrow h+\mathrm{relu}\bigl(N(h)W_1\bigr)W_2,\\
 # \mathrm{Att}(z)=\mathrm{softmax}\Bigl(\tfrac{zW_QW_K^\top z^\top}{\sqrt{D}}+\text{mask}\Bigr)zW_VW_O
+# \end{gathered}
 # $$ (eq-07-block)
 #
 # (for one head). This is the *pre-norm* form; in the *post-norm* form of BERT $h\leftarrow N(h+\dots)$. There are no biases, and $N$ has no parameters. All layers of a network lie in one tensor, with the layer as an axis:
@@ -397,15 +399,19 @@ def grown_run(run, operators, seeds):
 # Let all entries of a block's matrices be independent $\mathcal N(0,\tau^2)$, given the stream. Then $\Delta$ and $-\Delta$ have the same law, so $\mathbb E\Delta=0$. For an MLP block of width $F$ and inputs at angle $\theta_{ij}$,
 #
 # $$
-# \mathbb E\bigl[\Delta_i\Delta_j^\top\bigr]=\tau^4DF\,\kappa(\cos\theta_{ij})\,I,\qquad
-# \kappa(c)=\frac{\sqrt{1-c^2}+c\,(\pi-\arccos c)}{2\pi},\quad\kappa(1)=\tfrac12 ,
+# \begin{gathered}
+# \mathbb E\bigl[\Delta_i\Delta_j^\top\bigr]=\tau^4DF\,\kappa(\cos\theta_{ij})\,I,\\
+# \kappa(c)=\frac{\sqrt{1-c^2}+c\,(\pi-\arccos c)}{2\pi},\qquad\kappa(1)=\tfrac12 ,
+# \end{gathered}
 # $$ (eq-07-mlp)
 #
 # and for an attention block $\mathbb E[\Delta_i\Delta_i^\top]\preceq\tau^4D^2I$. If the loss $\ell$, as a function of what is added to the stream at this place, has the gradient $G$ (a row for every token) and is twice differentiable at 0, then for an MLP block
 #
 # $$
-# \ell(\Delta)-\ell(0)=\underbrace{\langle G,\Delta\rangle}_{\text{mean }0}+O(\|\Delta\|^2),\qquad
+# \begin{gathered}
+# \ell(\Delta)-\ell(0)=\underbrace{\langle G,\Delta\rangle}_{\text{mean }0}+O(\|\Delta\|^2),\\
 # \mathrm{sd}\,\langle G,\Delta\rangle=\tau^2\Bigl(DF\sum_{i,j}\kappa(\cos\theta_{ij})\,\langle G_i,G_j\rangle\Bigr)^{1/2}.
+# \end{gathered}
 # $$ (eq-07-sd)
 #
 # So a single draw moves the loss by order $\tau^2$, in either direction, and the average over draws of the part odd in $\Delta$ vanishes exactly; what remains, $\frac12[\ell(\Delta)+\ell(-\Delta)]-\ell(0)$, is of order $\tau^4$.

@@ -156,7 +156,7 @@ figures.show(
 # **Regression.** A prompt has examples $\mathbf x_i\sim\mathcal N(0,\Lambda)$ with labels and a query $\mathbf x_q$. In *pretraining* there are $N$ of them, each prompt has its own task $\mathbf w_\tau\sim\mathcal N(0,I)$, and $y_i=\langle\mathbf w_\tau,\mathbf x_i\rangle$. In *evaluation* there are $M$, the task $\mathbf w$ is fixed, and
 #
 # $$
-# y_i=\zeta_i\,(\langle\mathbf w,\mathbf x_i\rangle+\epsilon_i),\qquad\epsilon_i\sim\mathcal N(0,\sigma^2),\qquad\zeta_i=-1\text{ with probability }p,\text{ else }1 ;
+# y_i=\zeta_i\,(\langle\mathbf w,\mathbf x_i\rangle+\epsilon_i),\quad\epsilon_i\sim\mathcal N(0,\sigma^2),\quad\zeta_i=-1\text{ with probability }p,\text{ else }1 ;
 # $$ (eq-11-eval)
 #
 # the goal is $\langle\mathbf w,\mathbf x_q\rangle$. The thesis has $p=0$; the flips are ours, after its experiments. The eigenvalues $\lambda_1\ge\dots\ge\lambda_d$ of $\Lambda$ say how loudly each direction is spoken: large ones stand for words that matter, small ones for filler. No result depends on the axes, so that ours are the coordinates ({py:obj}`~mvnb.data.InContextRegression`).
@@ -164,7 +164,7 @@ figures.show(
 # **Parities.** Hidden features $\phi\in\{\pm1\}^d$ are seen through a dictionary, $\mathbf x=G\phi$, $G$ orthonormal. A task is a pair $(i,j)$ and its label is $y=\phi_i\phi_j$. The pair leans towards 1,
 #
 # $$
-# \Pr[(\phi_i,\phi_j)=(1,1)]=\tfrac14+\gamma,\quad\Pr[(1,-1)]=\Pr[(-1,1)]=\tfrac14,\quad\Pr[(-1,-1)]=\tfrac14-\gamma ,
+# \Pr[(\phi_i,\phi_j)=(u,v)]=\begin{cases}\tfrac14+\gamma&u=v=1,\\\tfrac14&u\ne v,\\\tfrac14-\gamma&u=v=-1,\end{cases}
 # $$ (eq-11-pair)
 #
 # other features are fair coins. The first $k=2^{\nu_1}$ of the $d=2^{\nu_2}$ features are *important*: tasks are pairs of important features with probability $1-p_{\mathcal T}$ and any other pairs with the small probability $p_{\mathcal T}$.

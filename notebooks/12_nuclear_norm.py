@@ -198,13 +198,19 @@ figures.show(
 # Features $\Phi(x)\in\mathbb R^k$, a linear head on top, cross-entropy $\mathcal L$. For a batch $X$ of $N$ points let $\Phi(X)$ be the $N\times k$ matrix of its features. The thesis wants few features, and so penalises
 #
 # $$
-# \min_{\Phi,a}\ \mathcal L(a,\Phi)+\lambda\,\mathrm{rank}\,\Phi(X)\qquad\text{relaxed to}\qquad\min_{\Phi,a}\ \mathcal L(a,\Phi)+\lambda\,\lVert\Phi(X)\rVert_*,\qquad\lVert M\rVert_*=\textstyle\sum_i\sigma_i(M),
+# \begin{gathered}
+# \min_{\Phi,a}\ \mathcal L(a,\Phi)+\lambda\,\mathrm{rank}\,\Phi(X)\qquad\text{relaxed to}\\
+# \min_{\Phi,a}\ \mathcal L(a,\Phi)+\lambda\,\lVert\Phi(X)\rVert_*,\qquad\lVert M\rVert_*=\textstyle\sum_i\sigma_i(M),
+# \end{gathered}
 # $$ (eq-12-objective)
 #
 # *ERM-NU* (eqs. 6.2 and 6.3). No labels of domains are used, so the term can be added to other methods, which gives Mixup-NU and SWAD-NU. The published code divides the norm by the number of rows and switches it on after 100 steps; so do our networks, after a tenth of the steps. In the theory $\Phi(x)_j=w_jx_j$ and the head is fixed at $\mathbf 1$, so that the output is $\langle w,x\rangle$, the rank is the number of non-zero weights, and with $\ell(t)=\ln(1+e^{-t})$ and $m=\langle w,z\rangle$
 #
 # $$
-# \mathcal L^\lambda(w)=\mathbb E\,\ell(m)+\tfrac\lambda2\lVert w\rVert^2\quad(\text{ERM-}\ell_2),\qquad\min\mathbb E\,\ell(m)\ \text{ subject to }\lVert w\rVert_0\le B\quad(\text{ERM-rank}).
+# \begin{aligned}
+# &\mathcal L^\lambda(w)=\mathbb E\,\ell(m)+\tfrac\lambda2\lVert w\rVert^2&&(\text{ERM-}\ell_2),\\
+# &\min\ \mathbb E\,\ell(m)\ \text{ subject to }\lVert w\rVert_0\le B&&(\text{ERM-rank}).
+# \end{aligned}
 # $$ (eq-12-theory)
 #
 # ### The nuclear norm and its gradient
@@ -392,7 +398,7 @@ ledger.record(
 # For a random variable $z$ with mean $\mu$ and density $p$ on an interval, let $\tau(z)=\frac1{p(z)}\int_z^\infty(t-\mu)p(t)\,dt$, its *Stein kernel* {cite}`stein1986approximate`. Integration by parts gives $\mathrm{Cov}(g(z),z)=\mathbb E[g'(z)\,\tau(z)]$ for every smooth $g$; in particular $\mathbb E\tau=\mathrm{Var}\,z$. For our two laws
 #
 # $$
-# \tau_R(z)=\tfrac12z(1-z)\le\tfrac18,\qquad \tau_U(z)=\begin{cases}\frac12(1-z)(1+z-2\gamma)&z\ge0\\\frac12(1+z)(1-z+2\gamma)&z<0\end{cases}\ \le\tfrac12+\gamma .
+# \tau_R(z)=\tfrac12z(1-z)\le\tfrac18,\quad \tau_U(z)=\begin{cases}\frac12(1-z)(1+z-2\gamma)&z\ge0\\\frac12(1+z)(1-z+2\gamma)&z<0\end{cases}\ \le\tfrac12+\gamma .
 # $$ (eq-12-stein)
 #
 # ````{prf:theorem} The ratio under weight decay
@@ -537,7 +543,11 @@ ledger.record(
 # The thesis analyses the rank and trains with the nuclear norm. The gap can be closed: in this model the nuclear norm can be treated exactly, too. With infinite data $\lVert X\mathrm{diag}(w)\rVert_*/\sqrt N$ is the sum of the square roots of the eigenvalues of $\mathrm{diag}(w)\Sigma\,\mathrm{diag}(w)$ with $\Sigma=\mathbb E[zz^\top]$; it is convex in $w$ and does not change when features of a group are swapped, so again the optimum is some $(\alpha,\beta)$. There, $\Sigma$ is a diagonal plus the outer product of the means, and the spectrum is known: $\alpha^2/12$ $(r-1$ times$)$, $\beta^2v$ $(n-1$ times$)$, and two eigenvalues of a $2\times2$ block. So
 #
 # $$
-# \mathcal N(\alpha,\beta)=\frac{(r-1)\,\alpha}{\sqrt{12}}+(n-1)\sqrt v\,\beta+\Bigl[\alpha^2\bigl(\tfrac1{12}+\tfrac r4\bigr)+\beta^2(v+n\gamma^2)+2\alpha\beta\sqrt D\Bigr]^{1/2},\quad D=\bigl(\tfrac1{12}+\tfrac r4\bigr)(v+n\gamma^2)-\tfrac{rn\gamma^2}4 .
+# \begin{aligned}
+# \mathcal N(\alpha,\beta)&=\frac{(r-1)\,\alpha}{\sqrt{12}}+(n-1)\sqrt v\,\beta\\
+# &\quad+\Bigl[\alpha^2\bigl(\tfrac1{12}+\tfrac r4\bigr)+\beta^2(v+n\gamma^2)+2\alpha\beta\sqrt D\Bigr]^{1/2},\\
+# D&=\bigl(\tfrac1{12}+\tfrac r4\bigr)(v+n\gamma^2)-\tfrac{rn\gamma^2}4 .
+# \end{aligned}
 # $$ (eq-12-nuclear)
 #
 # ````{prf:proposition} When the nuclear norm selects
@@ -546,7 +556,10 @@ ledger.record(
 # Let $c_R$ and $c_U$ be the slopes of {eq}`eq-12-nuclear` in $\alpha$ and, upwards, in $\beta$ at $\beta=0<\alpha$, the *prices* of the two groups. Let $\lambda<\frac r{4c_R}$, and let $\alpha_\lambda$ minimise $\mathbb E\,\ell(\alpha S_R)+\lambda c_R\alpha$, where $S_R=\sum_Rz_j$; it is positive. The optimum of ERM-NU has $\beta=0$ if and only if
 #
 # $$
-# n\gamma\,\mathbb E\lvert\ell'(\alpha_\lambda S_R)\rvert\ \le\ \lambda\,c_U,\qquad c_R=\tfrac{r-1}{\sqrt{12}}+\sqrt{\tfrac1{12}+\tfrac r4},\quad c_U=(n-1)\sqrt v+\sqrt{D/(\tfrac1{12}+\tfrac r4)} .
+# \begin{gathered}
+# n\gamma\,\mathbb E\lvert\ell'(\alpha_\lambda S_R)\rvert\ \le\ \lambda\,c_U,\\
+# c_R=\tfrac{r-1}{\sqrt{12}}+\sqrt{\tfrac1{12}+\tfrac r4},\qquad c_U=(n-1)\sqrt v+\sqrt{D/(\tfrac1{12}+\tfrac r4)} .
+# \end{gathered}
 # $$ (eq-12-select)
 #
 # Then all invariant features have weight and no other, and the accuracy elsewhere is 1.
@@ -1607,7 +1620,7 @@ figures.show(
 #
 # ### More of the same
 #
-# The comparison again on the 5,000 MNIST images that a package ships, at 14 by 14 pixels, with layers of 64 units, 1,000 steps and five seeds, kept by `mvnb run 12 --preset longer -p keep=longer`.
+# The comparison again on the 5,000 images of MNIST {cite}`lecun1998gradient` that a package ships, at 14 by 14 pixels, with layers of 64 units, 1,000 steps and five seeds, kept by `mvnb run 12 --preset longer -p keep=longer`.
 
 # %% tags=["hide-input"]
 if keep:

@@ -801,7 +801,7 @@ ledger.record(
 # As $T\to\infty$, {eq}`eq-13-error` tends, with $\rho=\frac{m-s}q$, to
 #
 # $$
-# \frac{v_1\,(1-\frac ms)^2+v_2}{1-\frac ms}\ \text{ for }m<s,\qquad\qquad v_2\,(1-\rho)\,\frac m{m-s}\ \text{ for }s<m<s+q .
+# \frac{v_1\,(1-\frac ms)^2+v_2}{1-\frac ms}\ \text{ for }m<s,\qquad v_2\,(1-\rho)\,\frac m{m-s}\ \text{ for }s<m<s+q .
 # $$ (eq-13-endless)
 # ````
 #

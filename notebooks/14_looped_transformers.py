@@ -162,7 +162,7 @@ figures.show(
 # **What matters of a prompt** is the Gram matrix $H=X^\top X$ with eigenvalues $\mu=\lambda_1\le\dots\le\lambda_d=L$, its condition number $\kappa=L/\mu$, and the *shares* $c_i^2=\langle\mathbf u_i,\boldsymbol\theta^*\rangle^2$ of $\boldsymbol\theta^*$ along its eigenvectors, which sum to 1. For large $n$ and $d$ with $\gamma=d/n$ fixed the eigenvalues of $H/n$ follow the law of Marchenko and Pastur {cite}`marchenko1967distribution`, with the density
 #
 # $$
-# \rho_\gamma(\lambda)=\frac{\sqrt{(b-\lambda)(\lambda-a)}}{2\pi\gamma\lambda},\qquad a,b=(1\mp\sqrt\gamma)^2,\qquad\text{so that}\quad\kappa\to\Bigl(\frac{1+\sqrt\gamma}{1-\sqrt\gamma}\Bigr)^2 .
+# \rho_\gamma(\lambda)=\frac{\sqrt{(b-\lambda)(\lambda-a)}}{2\pi\gamma\lambda},\quad a,b=(1\mp\sqrt\gamma)^2,\quad\text{so}\quad\kappa\to\Bigl(\frac{1+\sqrt\gamma}{1-\sqrt\gamma}\Bigr)^2 .
 # $$ (eq-14-mp)
 
 
@@ -432,7 +432,7 @@ print("below (1 - 1/kappa)^T:", bool(below.max() < 1 + 1e-9))
 # For the law {eq}`eq-14-mp` with $\gamma=d/n<1$ the best steps are
 #
 # $$
-# \eta_t=\frac1n\cdot\frac1{1+\gamma+2\sqrt\gamma\cos\frac{t\pi}{T+1}},\qquad\text{and}\qquad\int p_T^2\,d\rho_\gamma=\gamma^T\,\frac{1-\gamma}{1-\gamma^{T+1}} .
+# \eta_t=\frac1n\cdot\frac1{1+\gamma+2\sqrt\gamma\cos\frac{t\pi}{T+1}},\qquad\int p_T^2\,d\rho_\gamma=\gamma^T\,\frac{1-\gamma}{1-\gamma^{T+1}} .
 # $$ (eq-14-normal)
 # ````
 #
@@ -462,7 +462,10 @@ for T in (1, 2, 4, 8):
 # Fixed schedules have to know $T$ beforehand, and each loop has weights of its own, its $\eta_t$. A loop in the strict sense repeats the very same thing. Give each token a second slot of $d$ coordinates, zero for the examples, in which the last token keeps its last move $\mathbf m$. With the row $(\mathbf q,\mathbf m,\alpha)$, keys and queries that do not see the slot, values $P$ that write into both, and a linear skip connection $S$,
 #
 # $$
-# Z^{(t)}=Z^{(t-1)}S-\eta\,\mathrm{Attn}(Z^{(t-1)};Q,P),\quad S=\begin{pmatrix}I&0&\\\beta I&\beta I&\\&&1\end{pmatrix},\ Q=\begin{pmatrix}I&&\\&0&\\&&1\end{pmatrix},\ P=\begin{pmatrix}I&I&0\\0&0&0\\0&0&0\end{pmatrix}
+# \begin{gathered}
+# Z^{(t)}=Z^{(t-1)}S-\eta\,\mathrm{Attn}(Z^{(t-1)};Q,P),\\
+# S=\begin{pmatrix}I&0&\\\beta I&\beta I&\\&&1\end{pmatrix},\ Q=\begin{pmatrix}I&&\\&0&\\&&1\end{pmatrix},\ P=\begin{pmatrix}I&I&0\\0&0&0\\0&0&0\end{pmatrix}
+# \end{gathered}
 # $$ (eq-14-memory)
 #
 # is $\mathbf m\leftarrow\beta\mathbf m-\eta\nabla$, $\mathbf q\leftarrow\mathbf q+\mathbf m$, *heavy-ball momentum* {cite}`polyak1964some`.

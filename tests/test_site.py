@@ -123,12 +123,17 @@ def test_front_door_leads_to_the_introduction(site, tab):
     assert not tab.trouble
 
 
+TOO_WIDE = """() => [...document.querySelectorAll('mjx-container[display="true"]')]
+  .filter(box => box.clientWidth > 0 && box.scrollWidth > box.clientWidth + 1).map(box => box.closest('[id]')?.id)"""
+
+
 def test_mathematics_is_rendered(site, tab):
     for name in site.written:
         visit(tab, site, name)
         unknown = "mjx-mtext[style*='color: red']"  # how MathJax sets a command it does not know
         assert tab.locator(f"mjx-merror, {unknown}").count() == 0, name
         assert tab.evaluate(UNRENDERED) == [], name
+        assert tab.evaluate(TOO_WIDE) == [], name
         if name in site.chapters or name == "book/notation.html":
             assert tab.locator("mjx-container").count() > 10, name
 
