@@ -1147,7 +1147,7 @@ ledger.record(
     unit="exponent of the norm, smallest of three configurations",
     holds=bool(all(v["norm"][0] > 0 for v in net_log.values())),
     criterion="> 0 in all three",
-    reason="on digits the networks keep nearly their initial norm at every size",
+    reason="on digits and without momentum the norm stays near its initial value",
 )
 
 # %% [markdown]
@@ -1216,8 +1216,8 @@ figures.show(
     fig,
     title="A small step keeps the pair in one basin, momentum not always",
     alt="Six panels of accuracy against alpha from minus one to two, networks 1a, 2a and "
-    "2b in the columns, smallest and largest set in the rows. In 1a all curves are flat "
-    "between 0 and 1; in 2a most are; in 2b some sag between the ends.",
+    "2b in the columns, smallest and largest set in the rows. In 1a nearly all curves are "
+    "flat between 0 and 1; in 2a most are; in 2b some sag between the ends.",
 )
 
 # %% tags=["remove-cell"]
@@ -1298,7 +1298,7 @@ figures.show(
     alt="The mean loss gap against the number of points, on linear and on logarithmic "
     "axes, at two times, with power laws fitted in linear space. On linear axes they pass "
     "through all points; on logarithmic axes the points lie near a line of slope minus "
-    "one, and the fit misses those of large sizes a little.",
+    "one, and the fit misses those of large sizes by a factor of two or three.",
 )
 
 # %% tags=["remove-cell"]

@@ -1116,12 +1116,14 @@ for i, m in enumerate(counts):
         ax.plot(i + offset + spread, errors, style, color=KERNEL, ms=4, alpha=0.6)
         ax.plot([i + offset - 0.1, i + offset + 0.1], [errors.mean()] * 2, color=LINE)
 note(ax, "best common threshold", (-0.13, 0.46), (-34, 8))
-note(ax, "oracle thresholds", (0.13, 0.1), (14, -4))
+note(ax, "oracle thresholds", (0.2, 0.25), (6, -4))
 ax.axhline(trained.mean(), color=NET)
 note(ax, "one trained filter", (1.35, trained.mean()), (0, -14), color=NET)
 ax.set_xticks(range(3), [f"$m={m}$" for m in counts])
 ax.set(xlabel="frozen filters", ylabel="error of the best weights", ylim=(0, 0.53))
-ax.set_title(f"A few frozen filters cannot do what one trained filter does ($k={k}$)")
+ax.set_title(
+    f"Frozen filters with a common threshold do worse than a trained one ($k={k}$)"
+)
 figures.show(
     fig,
     alt="Errors of frozen filters for one, four and sixteen filters: with common "

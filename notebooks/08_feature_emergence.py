@@ -591,9 +591,10 @@ def draw_plane(ax, w, star, sign):
     """Neurons by the sign of their output weight, and the stars."""
     points = plane(w, star)
     ax.plot(*points[-2:].T, "*", color="none", mec=THEORY, ms=22)
-    for value, color, marker in ((1, BLUE, "o"), (-1, ORANGE, "s")):
-        mine = sign[: len(points) - 2] == value
-        ax.plot(*points[:-2][mine].T, marker, color=color, ms=4, alpha=0.5)
+    positive = sign[: len(points) - 2] == 1
+    # Rings, so that a neuron shows round its copy of the opposite sign at the start.
+    ax.plot(*points[:-2][positive].T, "o", mec=BLUE, mfc="none", ms=7, alpha=0.7)
+    ax.plot(*points[:-2][~positive].T, "s", color=ORANGE, ms=3.5, alpha=0.5)
     ax.set(xticks=[], yticks=[], xlim=(-1.35, 1.35), ylim=(-1.35, 1.35))
 
 
@@ -607,7 +608,7 @@ for ax, one, name in zip(axes, stages, ("start", "after one step", "after two st
 figures.show(
     fig,
     title="One step turns neurons to the patterns that count, by the sign of $a_i$",
-    alt="Three maps of weights. At the start a cloud. After one step circles sit at "
+    alt="Three maps of weights. At the start a cloud. After one step rings sit at "
     "one star and squares at the other, with small spread; after two it is gone.",
 )
 
@@ -1375,9 +1376,8 @@ variations = {
 }
 varied, nearest = {}, {}
 for i, (name, (one, like, n, methods)) in enumerate(variations.items()):
-    times = (
-        2 if name == "90 % negative" else 1
-    )  # few points of the smaller class a batch
+    # A batch has few points of the smaller class: the last stage takes longer.
+    times = 2 if name == "90 % negative" else 1
     varied[name], nearest[name] = variation(one, like, n, 20 + i, methods, times)
 larger = {
     name: max(one.positive_share, 1 - one.positive_share)
@@ -1484,7 +1484,7 @@ ledger.record(
     says="On unbalanced classes of uniform inputs the network has nothing to go by",
     kind="scaled",
     measured=100 * np.max(over),
-    paper="-18 to -18",
+    paper="-18",
     unit="points above the larger class",
     holds=np.max(over) <= 0.02,
     criterion="<= 2 above the share of the larger class in every replica",
@@ -1808,7 +1808,7 @@ for i, (pair, (_, _, start, params)) in enumerate(pictures.items()):
 figures.show(
     fig,
     title="On images, too, neurons gather at the two ends of one axis",
-    alt="For two pairs of digits a map of the weights, with circles near one star and "
+    alt="For two pairs of digits a map of the weights, with rings near one star and "
     "squares near the other, and the mean weight as a picture: a ring against a bar "
     "for 0 and 1, and a closed against an open top for 4 and 9.",
 )

@@ -977,7 +977,7 @@ figures.show(
     fig,
     title="Features are there after one step; the rest is reading them out",
     alt="Three panels over steps. Test error, up and down at first, is zero after some "
-    "twenty steps; the share of aligned neurons jumps from zero to about a fifth "
+    "twenty steps; the share of aligned neurons jumps from zero to about a third "
     "at the first step and stays; the first layer moves by some tenth of its norm.",
 )
 
@@ -1135,7 +1135,9 @@ for ax, j in zip(axes, (1, 2)):
     ax.minorticks_off()
     ax.set_title(f"test error, $n={multiples[j]}d$")
 axes[0].legend(fontsize=8, loc="upper left")
-axes[1].annotate("best possible", (compare_dims[0], bayes - 0.028), fontsize=8)
+axes[1].annotate(
+    "best possible", (compare_dims[-1], bayes - 0.012), ha="right", va="top", fontsize=8
+)
 axes[2].plot([0, 1], [0, 1], color=LINE, lw=1)
 for j, marker in enumerate("v^o"):
     name = f"$n={multiples[j]}d$"
@@ -1211,8 +1213,8 @@ rise = table[-1, :, 1].mean(-1) - table[0, :, 1].mean(-1)
 ledger.record(
     "kernels-worsen-with-dimension",
     source="Section 3.4.1, in the scaling of Refinetti et al.",
-    says="At n proportional to d d random features get worse with the dimension, the "
-    "network does not",
+    says="With n proportional to d, as many random features as d get worse with the "
+    "dimension, the network does not",
     kind="scaled",
     measured=rise[0],
     unit="rise of the network's error from the first dimension to the last",
