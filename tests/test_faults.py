@@ -1,26 +1,45 @@
 """Machines and people at their worst: what hangs, fills memory or disk, may not be written, or is not what it seems."""
 
+import http.client
 import os
+import re
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
+from mvnb import _notebooks
+
+ROOT = Path(__file__).resolve().parents[1]
 HARM = """\
 # %% tags=["parameters"]
 seed = 0  # seed (integer, 0 or more)
-harm = ""  # what to do: "hang", "memory", "disk" or nothing
+harm = ""  # what to do: "hang", "memory", "die", "disk" or nothing
+check = ""  # what to do where the parameters are checked: "hang", "memory", "die" or nothing
 text = ""  # is printed
 
-# %%
+# %% tags=["check"]
 import os
 import time
 
-if harm == "hang":
-    time.sleep(600)
-if harm == "memory":
-    full = bytearray(4_000_000_000)
+
+def do(harm):
+    if harm == "hang":
+        time.sleep(600)
+    if harm == "memory":
+        full = bytearray(4_000_000_000)
+    if harm == "die":
+        os.kill(os.getpid(), 9)
+
+
+do(check)
+
+# %%
+do(harm)
 print(text)
 if harm == "disk":
     print(os.urandom(1_500_000).hex())
@@ -55,7 +74,21 @@ def test_what_hangs_and_what_takes_all_memory_is_told_and_the_rest_goes_on(mvnb,
     assert status == 1 and "1 ended well and 2 failed" in out
     lines = err.splitlines()
     assert len(lines) == 2 and "harm=hang: a cell took more than 10 s; kept" in lines[0]
-    assert "harm=memory: cell [" in lines[1] and "MemoryError" in lines[1]
+    assert "harm=memory: cell [" in lines[1] and "out of memory (MemoryError" in lines[1]
+
+
+def test_a_kernel_that_dies_is_told_in_one_line(mvnb, book):
+    status, out, err = mvnb("run", "2", "-p", "harm=die", "--no-html", "-o", "out")
+    assert (status, out) == (1, "") and err.count("\n") == 1 and "the kernel died (out of memory?); kept out" in err
+
+
+CHECKS = {"hang": "took more than 10 s", "memory": "check=memory: out of memory (MemoryError)", "die": "the kernel died while"}
+
+
+@pytest.mark.parametrize(("harm", "message"), CHECKS.items(), ids=CHECKS)
+def test_checks_that_do_not_end_well_end_the_sweep_before_it_begins(mvnb, book, harm, message):
+    status, out, err = mvnb("sweep", "2", "--grid", f"check={harm}", "--timeout", "10", "--memory", "2", "-o", "out")
+    assert (status, out) == (2, "") and err.count("\n") == 1 and message in err and not (book / "out").exists()
 
 
 def test_a_full_disk_is_one_line_and_spoils_nothing(mvnb, mounted):
@@ -67,6 +100,18 @@ def test_a_full_disk_is_one_line_and_spoils_nothing(mvnb, mounted):
     assert (folder / "02_harm.ipynb").read_text() == old
     status, out, err = mvnb("sweep", "2", "--grid", "harm=disk,none", "-j", "1", "-o", str(folder / "sweep"))
     assert status == 1 and "1 ended well and 1 failed" in out and "No space left on device" in err
+
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    with pytest.raises(OSError):
+        _notebooks.write(folder / "02_harm.claims.json", "x" * 2_000_000)
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+    shutil.rmtree(folder / "sweep")
+    room = os.statvfs(folder)
+    (folder / "ballast").write_bytes(bytes((room.f_bavail - 1) * room.f_frsize))  # what is left is for the plan
+    status, out, err = mvnb("sweep", "2", "--grid", "harm=none", "-j", "1", "-o", str(folder / "sweep"))
+    assert status == 1 and err.count("\n") == 1 and f"cannot write {folder / 'sweep'}: No space left on device" in err
+    assert not [path for path in (folder / "sweep").glob(".running/*") if path.is_dir()]
 
 
 def test_a_read_only_book_is_read_and_run_from_but_not_written(mvnb, book, mounted, tmp_path, monkeypatch):
@@ -94,6 +139,29 @@ def test_letters_and_spaces_survive_a_locale_without_them(book):
     assert "A tïny chapter ≤ 1" in (book / "a folder" / "01_tiny.ipynb").read_text(encoding="utf-8")
 
 
+DATA = """\
+# %% tags=["parameters"]
+dataset = "mnist"  # a set of images
+
+# %% tags=["check"]
+from mvnb.data import load_images
+
+load_images(dataset)
+"""
+
+
+def test_data_that_are_absent_or_damaged_are_one_line_without_a_network(mvnb, book, monkeypatch):
+    (book / "notebooks" / "03_data.py").write_text(DATA)
+    monkeypatch.setenv("MVNB_DATA", "data")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    for message in ("could not be downloaded (ProxyError)", "is damaged or no NPZ file"):
+        status, out, err = mvnb("run", "3", "-o", "out")
+        assert (status, out) == (2, "") and err.count("\n") == 1 and message in err and not (book / "out").exists()
+        (book / "data" / "mnist.npz").write_bytes(b"PK\3\4 and no more")
+
+
 HOSTILE = [
     '"; open("executed", "w"); "',
     "'); __import__('os').system('touch executed') #",
@@ -113,6 +181,12 @@ def test_values_are_data_and_never_code(mvnb, book, text):
     assert repr(text) in cells(book / "out" / "02_harm.ipynb")
 
 
+def test_a_page_shows_values_and_does_not_run_them(mvnb, book):
+    assert mvnb("run", "2", "-p", "text=<script>executed()</script>", "-o", "out")[0] == 0
+    page = (book / "out" / "02_harm.html").read_text()
+    assert page.count("executed()") >= 2 and not re.search(r"<script>\s*executed", page)
+
+
 @pytest.mark.parametrize(
     "value", ["__import__('os').system('touch executed')", "(lambda: 0)()", "[].__class__", "1+1", "9" * 5000]
 )
@@ -121,6 +195,52 @@ def test_only_literals_of_the_right_type_are_values(mvnb, book, value):
         status, out, err = mvnb(*given)
         assert (status, out) == (2, "") and err.count("\n") == 1
     assert not list(book.rglob("executed")) and not (book / "runs").exists()
+
+
+def test_the_site_is_served_to_this_machine_only_and_nothing_beside_it(tmp_path):
+    (tmp_path / "_build" / "html").mkdir(parents=True)
+    (tmp_path / "_build" / "html" / "index.html").write_text("the site")
+    (tmp_path / "_build" / "secret").write_text("a secret")
+    make = [
+        "make",
+        "-s",
+        "-f",
+        ROOT / "Makefile",
+        "-o",
+        ".venv/.ready",
+        f"BIN={Path(sys.executable).parent}",
+        "PORT=0",
+        "serve",
+    ]
+    process = subprocess.Popen([*map(str, make)], cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 30
+        while not (
+            heard := [one.laddr for child in family(process) for one in child.net_connections() if one.status == "LISTEN"]
+        ):
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.05)
+        assert [address.ip for address in heard] == ["127.0.0.1"]
+        assert fetch(heard[0].port, "/") == (200, b"the site")
+        for path in ("/../secret", "/%2e%2e/secret", "//../secret", f"/{tmp_path}/_build/secret"):
+            assert fetch(heard[0].port, path)[0] == 404
+    finally:
+        for child in family(process):
+            child.terminate()
+        process.wait(20)
+
+
+def family(process):
+    parent = psutil.Process(process.pid)
+    return [parent, *parent.children(recursive=True)]
+
+
+def fetch(port: int, path: str) -> tuple[int, bytes]:
+    """Status and body of exactly this path, which other clients would put right first."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    return answer.status, answer.read()
 
 
 def cells(path: Path) -> str:

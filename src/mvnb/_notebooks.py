@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -38,6 +39,8 @@ FORMATS = "ipynb,py:percent"
 _SAVE_EVERY = 20  # seconds
 _LONGEST_SOCKET = 100  # bytes of a path; macOS takes 103 with the number of the socket
 CHECK = "check"  # tag of the cells that refuse parameters before anything is computed
+# What Python, NumPy and PyTorch say when memory is used up.
+_NO_MEMORY = re.compile("MemoryError|bad_alloc|(Unable to|can't) allocate|out of memory")
 _DERIVED = ("lines_to_next_cell", "papermill", "execution", "trusted", "collapsed")
 
 
@@ -114,10 +117,10 @@ def play(
     except papermill.PapermillExecutionError as error:
         if CHECK in notebook.cells[error.cell_index].metadata.get("tags", []):
             partial.unlink(missing_ok=True)
-            raise ChapterError(error.evalue) from None
+            raise ChapterError(_in_words(error.evalue or error.ename)) from None
         lines = error.source.strip().splitlines()
         line = next((line for line in lines if not line.startswith("#")), lines[0])
-        raised = " ".join(f"{error.ename}: {error.evalue}".split())
+        raised = _in_words(" ".join(f"{error.ename}: {error.evalue}".split()))
         raise CellFailed(f"cell [{error.exec_count}] failed at {line!r}: {raised}; kept {partial}") from None
     except DeadKernelError:
         raise CellFailed(f"the kernel died (out of memory?); kept {partial}") from None
@@ -131,12 +134,24 @@ def play(
         raise
 
 
-def refusals(notebook: NotebookNode, cases: Sequence[Mapping[str, Any]], folder: Path) -> list[str]:
+def refusals(
+    notebook: NotebookNode,
+    cases: Sequence[Mapping[str, Any]],
+    folder: Path,
+    timeout: float | None = None,
+    memory: int | None = None,
+) -> list[str]:
     """What the checks of a notebook say to each of several sets of parameters, empty where they say nothing.
 
-    Runs the cells up to the last one that checks, in one kernel for all cases.
+    Runs the cells up to the last one that checks, in one kernel for all cases; its limits are those of :func:`play`.
+
+    Raises
+    ------
+    ChapterError
+        When a cell takes too long, or the kernel dies.
     """
     from nbclient import NotebookClient
+    from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
     checks = [i for i, cell in enumerate(notebook.cells) if CHECK in cell.metadata.get("tags", [])]
     if not checks:
@@ -146,14 +161,24 @@ def refusals(notebook: NotebookNode, cases: Sequence[Mapping[str, Any]], folder:
         head = _with_parameters(nbformat.from_dict({**notebook, "cells": notebook.cells[: checks[-1] + 1]}), values)
         blocks.append([nbformat.v4.new_code_cell(cell.source) for cell in head.cells if cell.cell_type == "code"])
     trial = nbformat.v4.new_notebook(cells=[cell for block in blocks for cell in block])
-    options = {"kernel_manager_class": _kernel_manager(), "resources": {"metadata": {"path": str(folder.resolve())}}}
-    NotebookClient(trial, allow_errors=True, **options).execute()
+    options = {"kernel_manager_class": _kernel_manager(memory), "resources": {"metadata": {"path": str(folder.resolve())}}}
+    try:
+        NotebookClient(trial, allow_errors=True, timeout=timeout, **options).execute()
+    except DeadKernelError:
+        raise ChapterError("the kernel died while it checked the parameters (out of memory?)") from None
+    except CellTimeoutError:
+        raise ChapterError(f"a cell that checks the parameters took more than {timeout:g} s") from None
     return [_first_error(block) for block in blocks]
 
 
 def _first_error(cells: Sequence[NotebookNode]) -> str:
     errors = (output for cell in cells for output in cell.outputs if output.output_type == "error")
-    return next((error.evalue for error in errors), "")
+    return next((_in_words(error.evalue or error.ename) for error in errors), "")
+
+
+def _in_words(raised: str) -> str:
+    """What was raised, with the reason in front where memory was used up."""
+    return f"out of memory ({raised})" if _NO_MEMORY.search(raised) else raised
 
 
 def _with_parameters(notebook: NotebookNode, parameters: Mapping[str, Any]) -> NotebookNode:

@@ -130,9 +130,10 @@ def sweep(
         raise chapters.ChapterError("--resume and --status take what they do from the folder; leave the rest out")
     if status:
         return _tell(sweeps.load(status))
+    limits = {"timeout": timeout, "memory": None if memory is None else int(memory * 1e9)}
     if resume:
         plan = sweeps.load(resume)
-        plan = sweeps.prepare(plan.chapter, plan.grid, plan.fixed, plan.folder)
+        plan = sweeps.prepare(plan.chapter, plan.grid, plan.fixed, plan.folder, **limits)
     else:
         if not chapter or not grid:
             raise chapters.ChapterError("a sweep needs a chapter and at least one --grid")
@@ -140,9 +141,8 @@ def sweep(
         values = sweeps.grid(found, grid)
         named = chapters.preset(found, preset) if preset else {}
         fixed = {name: value for name, value in named.items() if name not in values} | found.parse(parameter or [])
-        plan = sweeps.prepare(found, values, fixed, output or Path("runs") / f"sweep-{found.name}")
-    limit = None if memory is None else int(memory * 1e9)
-    done = sweeps.run(plan, jobs=jobs, address=dask, timeout=timeout, memory=limit, progress=True)
+        plan = sweeps.prepare(found, values, fixed, output or Path("runs") / f"sweep-{found.name}", **limits)
+    done = sweeps.run(plan, jobs=jobs, address=dask, progress=True, **limits)
     print(f"{done.found} runs were there, {done.ran} ended well and {len(done.failed)} failed in {done.seconds:.0f} s")
     if keep:
         print(sweeps.keep(plan))

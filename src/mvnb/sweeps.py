@@ -138,21 +138,29 @@ def _split(text: str) -> list[str]:
 
 
 def prepare(
-    chapter: chapters.Chapter, values: Mapping[str, Sequence[Any]], fixed: Mapping[str, Any], folder: str | Path
+    chapter: chapters.Chapter,
+    values: Mapping[str, Sequence[Any]],
+    fixed: Mapping[str, Any],
+    folder: str | Path,
+    *,
+    timeout: float | None = None,
+    memory: int | None = None,
 ) -> Sweep:
-    """A sweep whose every cell the chapter's own checks have passed; nothing is written.
+    """A sweep whose every cell the chapter's own checks have passed, within limits as in :func:`run`; nothing is written.
 
     Raises
     ------
     ChapterError
-        For values that the chapter refuses, a parameter that is both fixed and in the grid, a folder that cannot be used.
+        For values that the chapter refuses or cannot check, a parameter that is both fixed and in the grid, a folder that
+        cannot be used.
     """
     if both := sorted(values.keys() & fixed.keys()):
         raise ChapterError(f"{both[0]!r} is both in the grid and fixed")
     sweep = Sweep(chapter, {name: list(some) for name, some in values.items()}, dict(fixed), Path(folder).absolute())
     chapters.usable_folder(sweep.folder, chapter)
     missing = sweep.missing()
-    said = _notebooks.refusals(chapter.cells, [cell.parameters for cell in missing], chapter.source.parent) if missing else []
+    cases = [cell.parameters for cell in missing]
+    said = _notebooks.refusals(chapter.cells, cases, chapter.source.parent, timeout, memory) if missing else []
     refused = [(cell, text) for cell, text in zip(missing, said) if text]
     if refused:
         more = f" (and {len(refused) - 1} more of {len(sweep.cells)} cells)" if len(refused) > 1 else ""
