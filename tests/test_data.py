@@ -433,16 +433,19 @@ class Command:
         return os.system, ("touch executed",)
 
 
-@pytest.mark.parametrize("harm", ["half", "noise", "empty", "objects"])
+@pytest.mark.parametrize("harm", ["half", "noise", "packed noise", "empty", "objects", "a folder"])
 def test_damaged_files_are_named_and_run_nothing(folder, harm, monkeypatch):
     monkeypatch.chdir(folder)
     path = folder / "mnist.npz"
     x = np.array([Command()], dtype=object) if harm == "objects" else pixels(9, 28, 28)
-    np.savez(path, x_train=x, y_train=np.arange(9), x_test=x, y_test=np.arange(9))
+    save = np.savez_compressed if harm == "packed noise" else np.savez
+    save(path, x_train=x, y_train=np.arange(9), x_test=x, y_test=np.arange(9))
     whole = path.read_bytes()
-    path.write_bytes(
-        {"half": whole[: len(whole) // 2], "noise": whole[:200] + bytes(200) + whole[400:], "empty": b""}.get(harm, whole)
-    )
+    noisy = whole[:200] + bytes(200) + whole[400:]
+    path.write_bytes({"half": whole[: len(whole) // 2], "noise": noisy, "packed noise": noisy, "empty": b""}.get(harm, whole))
+    if harm == "a folder":
+        path.unlink()
+        path.mkdir()
     with pytest.raises(ValueError, match=re.escape(f"{path} is damaged or no NPZ file of plain arrays")):
         data.load_images("mnist")
     assert not (folder / "executed").exists()
@@ -470,6 +473,18 @@ def test_an_archive_that_asks_for_a_command_runs_nothing(folder, monkeypatch):
     with pytest.raises(ValueError, match=r"asks for posix\.system"):
         data.load_images("cifar10")
     assert not (folder / "executed").exists() and not (folder / "cifar10.npz").exists()
+
+
+def test_an_archive_writes_nothing_outside_the_folder(folder, monkeypatch):
+    inside = folder / "a" / "b"
+    inside.mkdir(parents=True)
+    monkeypatch.setenv("MVNB_DATA", str(inside))
+    batch = {b"data": planes(pixels(2, 32, 32, 3)), b"labels": [3, 1]}
+    members = {"../../data_batch_1": batch, f"{folder}/test_batch": batch}
+    served(monkeypatch, inside, {"cifar-10-python.tar.gz": tar_of(members)})
+    assert data.load_images("cifar10").y_test.tolist() == [3, 1]
+    written = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    assert written == ["a/b/cifar-10-python.tar.gz", "a/b/cifar10.npz"]
 
 
 def test_unknown_images_are_refused_with_the_choices():
