@@ -152,8 +152,8 @@ def test_a_failed_cell_is_told_and_the_rest_goes_on(mvnb, book):
     assert pd.read_csv(book / "out" / "table.csv")["error"].notna().sum() == 1
     status, _, err = mvnb("sweep", "--resume", "out", "--keep")
     assert status == 2 and "1 of 3 runs are missing or failed" in err and not (book / "results").exists()
-    status, out, _ = mvnb("sweep", "--resume", "out")
-    assert status == 1 and "2 runs were there, 0 ended well and 1 failed" in out
+    status, out, err = mvnb("sweep", "--resume", "out")
+    assert status == 1 and "2 runs were there, 0 ended well and 1 failed" in out and "RuntimeError: seed 2 fails" in err
     assert traced(book) == ["1 0.5", "3 0.5"]
 
 
@@ -205,6 +205,15 @@ def test_a_cluster_gives_the_table_of_processes(mvnb, book, scheduler):
     pd.testing.assert_frame_equal(here.drop(columns=varies), there.drop(columns=varies))
 
 
+def test_a_killed_worker_is_replaced_within_the_sweep(book):
+    process = start(book, "sweep", "1", "--grid", "seed=0:4", "-p", "pause=2", "-j", "2", "-o", "out")
+    until(lambda: len(kernels(process.pid)) == 2)
+    kernels(process.pid)[0].parent().kill()
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0 and "4 ended well and 0 failed" in out and not err, err
+    assert sorted(set(traced(book))) == [f"{n} 0.5" for n in range(4)] and len(traced(book)) <= 5
+
+
 def test_killed_workers_and_a_killed_client_lose_nothing_and_repeat_nothing(mvnb, book, scheduler):
     address, (_, worker, _) = scheduler
     asked = ["sweep", "1", "--grid", "seed=0:8", "-p", "pause=1", "-o", "out", "--dask", address]
@@ -222,6 +231,16 @@ def test_killed_workers_and_a_killed_client_lose_nothing_and_repeat_nothing(mvnb
     assert sorted(done) == list(range(8)) and not (book / "out" / "failed").exists()
     # A run that was killed between its trace and its end has left its line; no finished one was repeated.
     assert sorted(set(traced(book))) == [f"{n} 0.5" for n in range(8)] and len(traced(book)) <= 9
+
+
+def test_what_a_killed_client_left_running_is_waited_for_and_not_run_beside_it(mvnb, book, scheduler):
+    client = start(book, "sweep", "1", "--grid", "seed=0:2", "-p", "pause=8", "-o", "out", "--dask", scheduler[0])
+    until(lambda: len(list((book / "out").glob(".running/*/*.ipynb"))) == 2)
+    client.kill()
+    client.wait()
+    status, out, err = mvnb("sweep", "--resume", "out")
+    assert status == 0 and "0 runs were there" in out and "2 of 2 runs done" in out, err
+    assert traced(book) == ["0 0.5", "1 0.5"]
 
 
 def test_a_killed_scheduler_ends_the_sweep_with_one_line(mvnb, book, scheduler):
