@@ -1,5 +1,6 @@
 """Every chapter of the book keeps the rules of the house, and the rules notice when one does not."""
 
+import ast
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import tiny_book
 
 from mvnb import chapters
+from mvnb._parameters import _numbers
 
 ROOT = Path(__file__).resolve().parents[1]
 CHAPTERS = chapters.discover(ROOT)
@@ -31,6 +33,30 @@ def test_chapter(chapter, check):
 def test_smoke(chapter, tmp_path):
     result = chapters.run(chapter, chapters.preset(chapter, "smoke"), tmp_path, html=False)
     assert chapter_checks.differing_outputs(chapter, result.notebook) > 0
+
+
+@every_chapter
+def test_numbers_that_make_no_sense_are_refused(chapter):
+    with pytest.raises(chapters.ChapterError, match="'replicas' must be"):
+        chapter.parse(["replicas=0"])
+    numeric = {name: one.default for name, one in chapter.parameters.items() if list(_numbers(one.default))}
+    for name, default in numeric.items():
+        for text in ("nan", "1e999", "-7"):
+            with pytest.raises(chapters.ChapterError, match=f"parameter '{name}' "):
+                chapter.parse([f"{name}=[{text}]" if isinstance(default, list | tuple) else f"{name}={text}"])
+
+
+@pytest.mark.parametrize(
+    "chapter",
+    [one for one in CHAPTERS if "keep" in one.parameters and one.parameters["keep"].type == "text"],
+    ids=lambda chapter: chapter.name,
+)
+@pytest.mark.parametrize("name", ["../mine", "/mine", "a/b", "..", "A"])
+def test_a_name_for_keeping_results_is_no_path(chapter, name):
+    source = "\n".join(cell.source for cell in chapter.cells.cells if "check" in cell.metadata.get("tags", []))
+    guards = [node for node in ast.parse(source).body if isinstance(node, ast.If) and "keep" in ast.unparse(node.test)]
+    with pytest.raises(ValueError, match="keep must be"):
+        exec(compile(ast.Module(guards, []), chapter.name, "exec"), {"keep": name})
 
 
 def test_presets_are_of_chapters():

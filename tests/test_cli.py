@@ -23,6 +23,7 @@ BAD = {
     "unknown parameter": (["run", "1", "-p", "nois=2"], "did you mean 'noise'?"),
     "unknown parameter by seed": (["run", "notebooks/02_unseeded.py", "--seed", "2"], "no parameter 'seed'"),
     "wrong type": (["run", "1", "-p", "replicas=many"], "'replicas' is an integer, not 'many'"),
+    "no replicas": (["run", "1", "-p", "replicas=0"], "'replicas' must be 1 or more, not '0'"),
     "malformed -p": (["run", "1", "-p", "replicas"], "'replicas' is not of the form name=value"),
     "parameter twice": (["run", "1", "-p", "seed=1", "--seed", "2"], "'seed' is given twice"),
     "unknown chapter": (["run", "7"], "no chapter '7'; there are 01_tiny"),
