@@ -59,6 +59,14 @@ def test_a_name_for_keeping_results_is_no_path(chapter, name):
         exec(compile(ast.Module(guards, []), chapter.name, "exec"), {"keep": name})
 
 
+@every_chapter
+def test_more_replicas_than_memory_holds_are_one_line(chapter, tmp_path):
+    values = chapters.preset(chapter, "smoke") | {"replicas": 10**9}
+    with pytest.raises(chapters.CellFailed, match="out of memory") as failure:
+        chapters.run(chapter, values, tmp_path, html=False, memory=2 * 10**9)
+    assert "\n" not in str(failure.value)
+
+
 def test_presets_are_of_chapters():
     assert set(chapters.presets(ROOT)) <= {chapter.name for chapter in CHAPTERS}
 

@@ -74,7 +74,7 @@ def test_what_hangs_and_what_takes_all_memory_is_told_and_the_rest_goes_on(mvnb,
     assert status == 1 and "1 ended well and 2 failed" in out
     lines = err.splitlines()
     assert len(lines) == 2 and "harm=hang: a cell took more than 10 s; kept" in lines[0]
-    assert "harm=memory: cell [" in lines[1] and "out of memory (MemoryError" in lines[1]
+    assert "harm=memory: cell [" in lines[1] and "out of memory (MemoryError)" in lines[1]
 
 
 def test_a_kernel_that_dies_is_told_in_one_line(mvnb, book):

@@ -120,7 +120,7 @@ def play(
             raise ChapterError(_in_words(error.evalue or error.ename)) from None
         lines = error.source.strip().splitlines()
         line = next((line for line in lines if not line.startswith("#")), lines[0])
-        raised = _in_words(" ".join(f"{error.ename}: {error.evalue}".split()))
+        raised = _in_words(" ".join(f"{error.ename}: {error.evalue}".split()).removesuffix(":"))
         raise CellFailed(f"cell [{error.exec_count}] failed at {line!r}: {raised}; kept {partial}") from None
     except DeadKernelError:
         raise CellFailed(f"the kernel died (out of memory?); kept {partial}") from None
