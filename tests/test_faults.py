@@ -114,6 +114,18 @@ def test_a_full_disk_is_one_line_and_spoils_nothing(mvnb, mounted):
     assert not [path for path in (folder / "sweep").glob(".running/*") if path.is_dir()]
 
 
+def test_an_output_that_may_not_be_written_is_one_line(mvnb, book, mounted, tmp_path):
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o500)
+    if os.access(folder, os.W_OK):  # root may write wherever the file system lets it
+        folder = mounted("-t", "tmpfs", "-o", "ro", "tmpfs")
+    for command in (["run", "1"], ["sweep", "1", "--grid", "seed=0:2"]):
+        for output in (folder, folder / "deep" / "er"):
+            status, out, err = mvnb(*command, "-o", str(output))
+            assert (status, out, err) == (2, "", f"mvnb: {folder} cannot be written to\n")
+    assert not list(folder.iterdir()) and not (book / "runs").exists()
+
+
 def test_a_read_only_book_is_read_and_run_from_but_not_written(mvnb, book, mounted, tmp_path, monkeypatch):
     assert mvnb("book", "1", "--no-site")[0] == 0
     monkeypatch.chdir(mounted("-o", "bind,ro", str(book)))
