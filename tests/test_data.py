@@ -441,7 +441,8 @@ def test_damaged_files_are_named_and_run_nothing(folder, harm, monkeypatch):
     save = np.savez_compressed if harm == "packed noise" else np.savez
     save(path, x_train=x, y_train=np.arange(9), x_test=x, y_test=np.arange(9))
     whole = path.read_bytes()
-    noisy = whole[:200] + bytes(200) + whole[400:]
+    at = 64 if harm == "packed noise" else 200  # within the head of the first packed block
+    noisy = whole[:at] + bytes(200) + whole[at + 200 :]
     path.write_bytes({"half": whole[: len(whole) // 2], "noise": noisy, "packed noise": noisy, "empty": b""}.get(harm, whole))
     if harm == "a folder":
         path.unlink()
