@@ -129,7 +129,6 @@ ax.quiver(side[2::4], side[2::4], *(quiver / size).transpose(2, 0, 1), color="wh
 ax.plot([3, 0, 3], [3, 0, 0], color=figures.HUES["yellow"], lw=1.4)
 ax.plot(*path.T, color=ARMS["W"], lw=2.4)
 ax.plot(*path[0], "o", color="white", mec=ARMS["W"], ms=7)
-ax.plot(*path[-1], "s", color=ARMS["W"], ms=7)
 ax.text(
     -0.1,
     -0.6,
@@ -211,7 +210,7 @@ figures.show(
 )
 
 # %% [markdown]
-# Left: one world, eight tokens with lists of three. Right: one sequence of it. Each row of the right picture has one dark cell, and that is what attention has to become: query $a$ puts its weight on its deciding token. Which cell that is changes from sequence to sequence, while the list does not.
+# Left: one world, eight tokens with lists of three. Right: one sequence of it. Each row of the right picture has one grey cell, and that is what attention has to become: query $a$ puts its weight on its deciding token. Which cell that is changes from sequence to sequence, while the list does not.
 #
 # (06-model)=
 # ## The model and the objective
@@ -406,7 +405,9 @@ for ax, one, name in (
 axes[0].set_ylabel("sequences and queries")
 axes[1].legend(loc="upper left")
 axes[0].set_ylim(0.7, 2e4)
-axes[0].annotate("wrong way →", (0.03, 0.9), xycoords=("data", "axes fraction"))
+axes[0].annotate(
+    "wrong\nway →", (0.03, 0.83), xycoords=("data", "axes fraction"), fontsize=9
+)
 figures.show(
     fig,
     title="One entry gets mixed messages; the beginning of the list does not",
@@ -440,7 +441,7 @@ ledger.record(
 )
 
 # %% [markdown]
-# On the left, grey sequences right of the line would push $w_{k^*}$ down; on the right there are none. (Values beyond the frame are drawn at its edge, and zeros, from sequences that do not matter, are left out.)
+# On the left, grey sequences right of the line would push $w_{k^*}$ down; on the right there are none. (Where orange is darker, grey lies behind it. Values beyond the frame are drawn at its edge, and zeros, from sequences that do not matter, are left out.)
 #
 # ## The derivation, II: mistakes make gradients, and gradients end mistakes
 #
@@ -728,7 +729,6 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-others_flat = np.abs(by_offset[rest[:, 0]] - by_offset[1]).max() < 1e-9
 exact_found = (expected.argmax(0) == world.permutation.numpy()).mean()
 ledger.record(
     "one-step-exact",
@@ -770,7 +770,7 @@ ledger.record(
 )
 
 # %% [markdown]
-# Points are means over a line of $V$ and all runs, the band holds 95 % of single entries, the thin line is {eq}`eq-06-value`. (The mean over the line of the permutation is $\frac Ln-1$ in *every* sample, since every position has exactly one deciding token.) The picture of the paper is a matter of seven numbers. Single entries scatter because a token pair meets in only one sequence out of 66; the more sequences, the narrower the band, and in the limit nothing but the line remains.
+# Points are means over a line of $V$ and all runs, the band holds 95 % of single entries, the thin line is {eq}`eq-06-value`. (The mean over the line of the permutation is $\frac Ln-1$ in *every* sample, since every position has exactly one deciding token.) The picture of the paper is a matter of four numbers: 7 on the line of the permutation, 0.63 and $-0.70$ on the side lines, and $-0.035$ everywhere else. Single entries scatter because a token pair meets in only one sequence out of 66; the more sequences, the narrower the band, and in the limit nothing but the line remains.
 #
 # ### When does one step suffice?
 #
@@ -851,7 +851,7 @@ ledger.record(
 )
 
 # %% [markdown]
-# At the paper's density random lists, too, are read without an error, in every run. A hub is another matter: it is the commonest label whatever token one looks at, and one step from uniform attention cannot tell "occurs together" from "decides".
+# Lines with large marks are means, small dots are single sets of lists. At the paper's density random lists, too, are read without an error, in every run. A hub is another matter. It is in $\frac nL$ of all sequences and decides nearly all positions there, about $\frac{n^2}L$ a sequence; that is one at $n=14$, and just beyond the dashed curve falls. From there on the hub's is the commonest label whatever token one looks at, and one step from uniform attention cannot tell "occurs together" from "decides".
 #
 # ### Theorem 4.3 on exact populations
 #
@@ -1055,9 +1055,9 @@ ledger.record(
 )
 
 # %% [markdown]
-# Each point on the left is one world. From a few steps to a few hundred are needed, more where some triple is rare, and the bound allows $10^6$ to $10^{10}$: it adds up the smallest pull that a mistake can have, while most are much stronger (the ledger has the factor by which the squared gradient exceeds what the proof uses).
+# Each point on the left is one world. From two steps to 132 are needed, and the bound allows $10^6$ to $3\cdot10^9$: it adds up the smallest pull that a mistake can have, while most are much stronger (the ledger has the factor by which the squared gradient exceeds what the proof uses).
 #
-# On the right the theorem's condition on $c$ shows. Where $c$ is the theorem's (filled), steps lie far to the right of the line. The two hollow stars have the paper's size and $c=10$ and 30; they are *above* it. Descent gets there as well, in about the same number of steps, but the formula $32M\lambda/\log L$ no longer bounds them: $\lambda$ shrinks like $c^2$, and the gradient that a mistake guarantees shrinks, too. Small $c$ is not where learning fails, only where this proof does.
+# On the right the theorem's condition on $c$ shows. Where $c$ is the theorem's (filled), steps lie far to the right of the line. The two hollow stars have the paper's size and $c=10$ and 30; they are *above* it. Descent gets there as well, in 1,069 and 1,370 steps where the theorem's $c$ takes 4,859, but the formula $32M\lambda/\log L$ no longer bounds them: $\lambda$ shrinks like $c^2$, and the gradient that a mistake guarantees shrinks, too. Small $c$ is not where learning fails, only where this proof does.
 #
 # ### Theorem 4.3 at the thesis's size, from samples
 #
@@ -1190,7 +1190,9 @@ for ax, name in ((axes[0], "loss"), (axes[1], "error")):
     ax.plot(sampled.steps, sampled.log[name], color=ARMS["W"], lw=0.9, alpha=0.6)
     ax.plot(exact_run.steps, exact_run.log[name][:, 0], color=THEORY, lw=1.6, ls="--")
     ax.set(xlabel="step", ylabel=name, title=f"$c={scale:g}$: {name}")
-axes[0].annotate("dashed: exact\npopulation", (0.4, 0.8), xycoords="axes fraction")
+axes[0].annotate(
+    "dashed: exact\npopulation", (0.4, 0.8), xycoords="axes fraction", fontsize=9
+)
 for run, times, color in ((careful, 1, ARMS["W"]), (hasty, 10, ORANGE)):
     axes[2].plot(run.steps + 1, run.log["error"][:, 0], color=color)
     place = (0.02, 0.1) if times == 1 else (0.3, 0.8)
@@ -1252,7 +1254,7 @@ ledger.record(
 )
 
 # %% [markdown]
-# An ordered column is more than a small test error: by {eq}`eq-06-order` it classifies *every* one of the $10^{31}$ sequences. On the right is what the condition $\eta\le1/\lambda$ is for. At $c=200$ a step of 0.05 descends all the way; with 0.5 the own token is thrown to the top and then far below the rest, the softmax saturates, and the way back takes more than a hundred steps. It does come back, which the theorem does not promise: {prf:ref}`lem-06-direction` does not mind where the weights are, but the descent lemma does mind how long the steps are.
+# An ordered column is more than a small test error: by {eq}`eq-06-order` it classifies *every* one of the $10^{31}$ sequences. On the right is what the condition $\eta\le1/\lambda$ is for. At $c=200$ a step of 0.05 descends all the way; with 0.5 the own token is thrown to the top and then far below the rest, the softmax saturates, and the way back takes more than sixty steps. Once back it is thrown a second time (the spike in the curve), and all is right only after more than a hundred steps. It does come back, which the theorem does not promise: {prf:ref}`lem-06-direction` does not mind where the weights are, but the descent lemma does mind how long the steps are.
 
 # %% tags=["hide-input"]
 opening, axes = plt.subplots(1, 2, figsize=(7.0, 3.2), width_ratios=(1.05, 1))
@@ -1287,7 +1289,7 @@ figures.show(
 )
 
 # %% [markdown]
-# The right half of the picture is the derivation in motion. The own token shoots up first, as {eq}`eq-06-first` says, is overtaken, and comes to rest in its place, the last of the four; everything that is not in the list stays below zero.
+# The right half of the picture is the derivation in motion. The own token shoots up first, as {eq}`eq-06-first` says, is overtaken, and ends in its place, the last of the four; everything that is not in the list stays below zero. In the left half colours end at 3, which the strong line exceeds. Entries are rounded to whole numbers, so that a side line has a gap wherever an entry came out smaller than one half.
 #
 # ### Theorem 4.4: values that are nearly right
 #
@@ -1500,7 +1502,7 @@ ledger.record(
 #
 # ### Beyond the theorems: from noise to the end (ours)
 #
-# The paper suggests that the large step and the local theorem might be joined into a proof from random initialisation. Can they be joined in practice? Three arms at the thesis's size, all from $W=0$ with the same steps: the large step of Figure 4.1 and then $W$ alone; the large step and then both; and both from the beginning, without the large step. After it $V$ is not near $cP$ in the theorem's sense, since the side lines are a tenth of the diagonal. *Prediction:* the first arm works. For the others we had none.
+# The paper suggests that the large step and the local theorem might be joined into a proof from random initialisation. Can they be joined in practice? Three arms at the thesis's size, all from $W=0$ with the same steps: the large step of Figure 4.1, in its exact expectation, and then $W$ alone; the large step and then both; and both from the beginning, from $V=0$, without the large step. After it $V$ is not near $cP$ in the theorem's sense, since the side lines are a tenth of the diagonal. *Prediction:* the first arm works. For the others we had none.
 
 # %%
 after_step = torch.tensor(by_offset)
@@ -1529,7 +1531,7 @@ for ax, (name, run) in zip(axes, extension.items()):
     ax.axhline(population.probability[1:].sum(), color=OUTSIDE, lw=1, ls=":")
 axes[0].set_ylabel("error on fresh sequences")
 axes[2].annotate(
-    "answer: itself, always", (0.3, 0.36), xycoords="axes fraction", fontsize=9
+    "answer: itself, always", (0.3, 0.42), xycoords="axes fraction", fontsize=9
 )
 figures.show(
     fig,
@@ -1638,7 +1640,7 @@ ledger.show()
 # ```{solution} ex-06-sharp
 # :class: dropdown
 #
-# By {eq}`eq-06-start` $\mathcal L_0\to\log n$. The proof goes through with $c=4n^2\log n/\delta$ and the gradient bound $\frac{\log n}4$, so that $T=\frac{32M\lambda}{\log n}$ with $\lambda\propto c^2$: $c$ falls by $\log25/\log200=0.61$, and $T\propto c^2/\log n$ by the same factor. It remains loose.
+# By {eq}`eq-06-start` $\mathcal L_0\to\log n$. The proof goes through with $c=4n^2\log n/\delta$ and the gradient bound $\frac{\log n}4$, so that $T=\frac{32M\lambda}{\log n}$ with $\lambda\propto c^2$: $c$ falls to $\log25/\log200=0.61$ of its value, and so does $T\propto c^2/\log n$. It remains loose.
 # ```
 #
 # ```{exercise}

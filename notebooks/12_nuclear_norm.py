@@ -21,10 +21,10 @@
 # A classifier that must work in a new environment should lean on the features that decide the label everywhere, and leave those that merely go with it here. Weight decay cannot: it shares the prediction among all features in proportion to their correlation with the label, and as their number grows the accuracy elsewhere falls from nearly all to nearly nothing, at a number that can be written down. A penalty on the nuclear norm of the features, a stand-in for their rank, keeps the strongest features and sets the others to zero, exactly and over many decades of its weight, in the same model; in networks it helps as long as the features that travel are the stronger ones, and does harm when they are not.
 #
 # ```{glue:figure} 12-opening
-# :alt: Left, accuracy elsewhere over the number of features; three curves for weight decay fall from one to zero around a dashed vertical line, a horizontal line for the nuclear norm stays at one. Right, gains by the nuclear norm in three worlds of framed digits, positive in two and strongly negative in the third; those of weight decay have the opposite order.
+# :alt: Left, accuracy elsewhere over the number of features; three curves for weight decay fall from one to zero around a dashed vertical line, a horizontal line for the nuclear norm stays at one. Right, gains by the nuclear norm in three worlds of framed digits, positive in two and strongly negative in the third; those of weight decay rise from negative to clearly positive.
 # :name: fig-12-opening
 #
-# Left: accuracy in the other environment against the number of features, 16 of which are invariant; exact for infinite data. Right: what two penalties add to the accuracy of small networks on digits in a domain that was left out, in three worlds whose frames hint at the label not at all, weakly, and strongly; bars are means, points are left-out domains.
+# Left: accuracy in the other environment against the number of features, 16 of which are invariant; exact for infinite data. Right: what two penalties add to the accuracy of small networks on digits in a domain that was left out, in three worlds whose frames hint at the label not at all, weakly, and strongly; bars are means, points are single runs, a seed and a left-out domain each.
 # ```
 #
 # Both halves are computed [further down](#12-experiments).
@@ -145,7 +145,7 @@ figures.show(
 )
 
 # %% [markdown]
-# It does. With decay $\lambda=1$ the optimum has $\rho=0.38$ (the dashed line), as we shall compute; the two lines are hard to tell apart where we train, and not elsewhere. With one feature of the second kind the damage is small. There may be many.
+# It does. With decay $\lambda=1$ the optimum has $\rho=0.38$ (the dashed line), as we shall compute; against the upright line it loses six points where we train, and thirteen elsewhere. With one feature of the second kind the damage is small. There may be many.
 #
 # (12-world)=
 # ## The worlds
@@ -186,7 +186,7 @@ ax.set(xticks=[])
 ax.grid(False)
 figures.show(
     fig,
-    title="Four domains: the lit pixel above says the class, in four codes",
+    title="Four domains: the lit pixel above hints at the class, in four codes",
     alt="Four rows of nine small grey digits with one bright pixel in the top row of "
     "each picture; digits are more turned and grounds are lighter from row to row.",
 )
@@ -257,7 +257,7 @@ ledger.record(
     "values are equal",
     kind="exact",
     measured=max(gradient_error, repeated_error),
-    unit="largest deviation",
+    unit="larger of both deviations, here at equal singular values",
     holds=gradient_error < 1e-10 and repeated_error < 1e-8,
     criterion="< 1e-10 against automatic differentiation; < 1e-8 at four equal ones",
 )
@@ -536,7 +536,7 @@ ledger.record(
 )
 
 # %% [markdown]
-# The ratio is within 2 % of $\frac1{2\gamma}$ for decays over six decades, and the accuracy elsewhere is zero to all digits shown; the bound $\frac3{4\gamma}$ is half as large again as the truth, and $e^{-r/10}$ is generous by many orders of magnitude.
+# The rows printed have decay 1. For all five decays, which cover six decades, the ratio is within 2 % of $\frac1{2\gamma}$, and the accuracy elsewhere is zero to all digits shown; the bound $\frac3{4\gamma}$ is half as large again as the truth, and $e^{-r/10}$ is generous by many orders of magnitude.
 #
 # ## The derivation, III: the nuclear norm in the same model
 #
@@ -605,7 +605,7 @@ ledger.record(
 # (12-plane-runs)=
 # ### The plane, trained (Figures 6.2 and 6.3)
 #
-# The thesis trains $A\in\mathbb R^{2\times2}$ and a head by gradient descent "until convergence", without giving sizes. Here: 1,000 points, full-batch descent from PyTorch's initialisation, five ways. *Predictions.* With a fixed head the nuclear norm at weight 0.1 ends at $\rho\approx0.110$, 0.961 elsewhere; decay at 0.1 near $\rho=0.29$, 0.90; no penalty ends above both, since $\rho\to0$. With a free head, as in the thesis, the penalty shrinks and the run does not come to rest.
+# The thesis trains $A\in\mathbb R^{2\times2}$ and a head by gradient descent "until convergence", without giving sizes. Here: 1,000 points, full-batch descent from PyTorch's initialisation with the head brought to length 1, five ways, four runs each. *Predictions.* With a fixed head the nuclear norm at weight 0.1 ends at $\rho\approx0.110$, 0.961 elsewhere; decay at 0.1 near $\rho=0.29$, 0.90; no penalty ends above both, since $\rho\to0$. With a free head, as in the thesis, the penalty shrinks and the run does not come to rest.
 
 
 # %%
@@ -793,10 +793,13 @@ ledger.record(
     unit="ERM-NU minus ERM, free head, weight 0.1",
     holds=bool(((plane_there[[2, 3]] - plane_there[[0, 4]]).mean(1) > 0).any()),
     criterion="> 0 in the mean of four runs, head fixed or free",
-    reason="Without a penalty nothing stops the ratio from falling; with one it stops.",
+    reason="Without a penalty nothing stops the ratio from falling; a penalty stops or "
+    "slows it.",
 )
 
 # %% [markdown]
+# *Read.* On the right each line is a run, and the two black lines are the limits of strong penalties, 0.4 for decay and 0.114 for the nuclear norm with a fixed head.
+#
 # The order of the two penalties is as the thesis has it, at every level of the loss. The numbers of Figure 6.2 are not: ERM without a penalty, trained long enough, does *better* elsewhere than ERM-NU, with a fixed head and with a free one, because a penalty stops or slows the descent of $\rho$. What the figure shows must be another model, other data, or an early stop.
 #
 # ### The head that got away
@@ -850,7 +853,7 @@ ledger.record(
 )
 
 # %% [markdown]
-# The output is the same, the objective is smaller, and nothing in {eq}`eq-12-objective` brings it to rest. This is not a reason against the method, since networks are trained for a limited time from a given start and the path matters; but it is a reason not to read its effect off its minimisers. We return to it with networks.
+# Scaling leaves the output as it is and makes the objective smaller, and nothing in {eq}`eq-12-objective` brings the run to rest. This is not a reason against the method, since networks are trained for a limited time from a given start and the path matters; but it is a reason not to read its effect off its minimisers. We return to it with networks.
 #
 # ### Where weight decay fails (Proposition 6.3)
 #
@@ -956,13 +959,15 @@ ledger.record(
 )
 
 # %% [markdown]
-# *Read.* Under strong decay the curve crosses ½ at $d^\star$; Proposition 6.3 begins to speak only at four times as many environmental features. Weak decay moves the fall to the right: at $\lambda=10^{-5}$ it comes later, and without any decay never. On the right the bound of {prf:ref}`thm-12-ratio` is tight when the weights are small.
+# *Read.* Under strong decay the curve crosses ½ at $d^\star$; Proposition 6.3 begins to speak only at four times as many environmental features. Weak decay moves the fall to the right: at $\lambda=10^{-5}$ it comes later, and without any decay never. The dots are the normal approximation. On the right solid lines are the exact ratio and dotted ones the upper bound of {prf:ref}`thm-12-ratio`, which is tight when the weights are small.
 #
 # ```{explorer} 12-transition
 # :alt: Left, accuracy over the number of features per invariant one. It stays at one where we train and falls from one to nought elsewhere, around a line at d*. Right, a map of the accuracy elsewhere over the correlation and the number of features. It is one below a falling curve d* and nought above it; the curve of Proposition 6.3 lies higher still.
 #
 # Here the ratio of the weights is given, and accuracies are exact. *Predictions:* the stronger the correlation $\gamma$, the better are environmental features where we train, and the fewer of them make the rule wrong elsewhere; more invariant features at the same $d/r$ sharpen the fall and do not move it; and twice the ratio, as weak decay might give it, moves it to twice as many environmental features.
 # ```
+#
+# How slowly the optimum recovers as decay vanishes shows at the transition itself, at $d=60$:
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -1077,6 +1082,8 @@ error = slope_error(objective, anywhere, data, theory_loss)
 print("the gradient by hand is autograd's, to 1e-10:", error < 1e-10)
 
 # %% [markdown]
+# *Read.* At the three larger $\lambda$ exactly the sixteen invariant features keep a weight, and the accuracy elsewhere is 1; at $10^{-4}$ all sixty are still there. Decays from 0.001 to 0.1 end between 0.60 and 0.71. Without any penalty it is 0.08: the 2,000 points are fitted with all sixty features nearly alike. That plain ERM recovers is a statement about infinite data and time.
+#
 # The second world has features of unequal strength: twelve invariant ones with $z_j\sim\mathcal D_{\gamma_j}$, $\gamma_j$ from 0.15 to 0.45, and 24 environmental ones with $\gamma=0.1$; 5 % of the training labels are wrong. *Prediction* (Figure 6.5 in small): as $\lambda$ grows first the environmental features go, then invariant ones, the weakest first. Accuracy elsewhere rises and falls; the stable rank of the features only falls.
 
 # %%
@@ -1108,7 +1115,8 @@ for ax, values, title in (
 figures.show(
     fig,
     title="The nuclear norm selects; too much of it drops features that are needed",
-    alt="Left: weights of 60 features; under the nuclear norm the first 16 are equal, "
+    alt="Left: weights of 60 features; under the nuclear norm the first 16 are nearly "
+    "equal, "
     "the others zero, under decay the others are half as large. Middle: accuracy "
     "elsewhere rises and falls over the weight. Right: stable rank falls.",
 )
@@ -1147,7 +1155,7 @@ ledger.record(
     kind="stand-in",
     measured=100
     * min(mean_there[peak] - mean_there[0], mean_there[peak] - mean_there[-1]),
-    unit="points from the peak to the lower of both ends, lesser",
+    unit="points from the peak to the higher of both ends",
     holds=0 < peak < len(steps_l) - 1
     and mean_there[peak] - max(mean_there[0], mean_there[-1]) >= 0.003,
     criterion="a peak inside, at least 0.3 points above both ends",
@@ -1164,6 +1172,8 @@ ledger.record(
 )
 
 # %% [markdown]
+# *Read.* Left, the first world: with the nuclear norm sixteen weights are nearly equal and the rest zero; with decay the environmental ones are half as large as the invariant ones. Middle and right, the second world, thin lines for single runs. The accuracy elsewhere rises from 97.0 % without a penalty to 98.4 % at $\lambda=0.03$, where no environmental weight is left, and falls below 96 % at 0.3, where only the three or four strongest invariant features are. The stable rank falls all the way.
+#
 # (12-images)=
 # ### Images: leave one domain out (Tables 6.1 and 6.2, Figure 6.4)
 #
@@ -1347,7 +1357,7 @@ ledger.record(
 )
 
 # %% [markdown]
-# The predictions hold for this world. Gains of single runs differ by several points, which is more than most entries of the thesis's tables differ by; its intervals come from three runs.
+# *Read.* Orange marks methods with NU; grey points are single runs, a seed and a left-out domain each. The predictions hold for this world: NU adds two to four points, and the gains by weight decay lie on both sides of 0 (the bars at the top of the page show them). The nearest rival is CORAL. Gains of single runs differ by several points, which is more than most entries of the thesis's tables differ by; its intervals come from three runs.
 #
 # Beside it, the averages of the thesis over its five benchmarks. Figure 6.4 is the last column.
 #
@@ -1442,7 +1452,8 @@ figures.show(
     fig,
     title="Accuracy rises and collapses; the head grows while the features shrink",
     alt="Three panels over the weight of the penalty. Accuracy rises, then falls to "
-    "chance. Stable ranks rise before they drop to zero at the largest weight. The "
+    "chance. The plain stable rank rises until it drops to zero at the largest weight; "
+    "the centred one rises to weight 0.6, falls a little, then drops to zero. The "
     "length of features falls throughout, that of the head rises and then falls.",
 )
 
@@ -1472,7 +1483,8 @@ ledger.record(
     unit="change of the stable rank from no penalty to the default weight",
     holds=bool((np.diff(ranks_dial) < 0).all()),
     criterion="the mean falls at each step of the weight",
-    reason="It rises, with the mean taken away or not, until the features are gone.",
+    reason="It rises until the features are gone; with the mean taken away it rises up "
+    "to the default weight.",
 )
 
 # %% tags=["remove-cell"]
@@ -1500,7 +1512,7 @@ ledger.record(
 )
 
 # %% [markdown]
-# Accuracy does what Figure 6.5 shows. The stable rank does not: it *rises* until the features collapse. A good part of the features' length is their common mean, which says nothing about the class; it is the largest singular value, and the penalty takes it first. That is not the whole story, since the centred rank rises, too. Meanwhile the features get several times shorter and the head longer: the penalty is being scaled away, as {prf:ref}`prop-12-heads` says, and what it does on the way is what helps.
+# Accuracy does what Figure 6.5 shows. The stable rank does not: it *rises* until the features collapse. A good part of the features' length is their common mean, which says nothing about the class; it is the largest singular value, and the penalty takes it first. That is not the whole story, since the centred rank rises, too, up to the default weight. Meanwhile the features get several times shorter and the head longer: the penalty is being scaled away, as {prf:ref}`prop-12-heads` says, and what it does on the way is what helps.
 
 # %%
 energy = [
@@ -1609,14 +1621,15 @@ figures.show(
     title="Exact in the model; in networks it depends on which feature is the stronger",
     alt="Left, accuracy elsewhere over the number of features: three curves for weight "
     "decay fall from one to zero, a line for the nuclear norm stays at one. Right, "
-    "points gained by two penalties in three worlds: small for both without hints, "
+    "points gained by two penalties in three worlds: small and positive for the "
+    "nuclear norm and negative for decay without hints, "
     "positive for the nuclear norm with one weak hint, strongly negative for it and "
     "positive for decay with four strong hints.",
     glue="12-opening",
 )
 
 # %% [markdown]
-# The nuclear norm is a bet on strength. Without hints it adds one or two points (it is a regulariser among others), with a weak hint several, and with four strong ones it costs ten to twenty: the frames are the strong feature now, and they are what it keeps. Weight decay has the opposite order. Neither penalty knows what is invariant; which of them is right is a property of the data, which the training domains do not show. Choosing by validation does not help: in the third world all three are nearly always right on points of the training domains, as printed above.
+# The nuclear norm is a bet on strength. Without hints it adds one or two points (it is a regulariser among others), with a weak hint several, and with four strong ones it costs ten to twenty: the frames are the strong feature now, and they are what it keeps. Weight decay is the other way about at both ends: it costs three points without hints and gains nine against strong ones. Neither penalty knows what is invariant; which of them is right is a property of the data, which the training domains do not show. Choosing by validation does not help: in the third world all three are nearly always right on points of the training domains, as printed above.
 #
 # ### More of the same
 #
@@ -1669,7 +1682,7 @@ ledger.record(
 )
 
 # %% [markdown]
-# The order is the same, with smaller intervals. In its world of strong hints NU loses 19 points, and what decay adds there, 3 ± 4 points, cannot be told from nothing.
+# NU adds two to four points again, and CORAL is again the nearest rival. Weight decay comes last here, 2.4 ± 1.0 points below ERM. In the world of strong hints (two seeds) NU loses 19 points, and what decay adds there, 3 ± 4 points, cannot be told from nothing.
 #
 # (12-held-up)=
 # ## What held up
@@ -1684,11 +1697,11 @@ ledger.show()
 # %% [markdown]
 # **Holds, and is sharper than stated.** Weight decay shares the prediction in the ratio of correlations, up to a factor that {prf:ref}`thm-12-ratio` gives for every strength of the decay and every $\gamma$; if it is strong, it fails beyond $d^\star=r+r/(4\gamma^2)$, not only beyond $r+r/\gamma^2$. The nuclear norm itself, not only the rank, selects exactly the invariant features, in closed form and in training, over a window of weights: eight decades at $\gamma=0.3$, none to speak of at 0.45.
 #
-# **Holds in our stand-in.** NU adds to ERM, Mixup and SWAD, is above IRM, VREx and GroupDRO, and about level with CORAL, which needs to know the domains. Accuracy against the weight rises and falls.
+# **Holds in our stand-in.** NU adds to ERM, Mixup and SWAD, is above IRM, VREx and GroupDRO, and a point or two above CORAL, which needs to know the domains. Accuracy against the weight rises and falls.
 #
 # **Does not hold.** Three rows. Figure 6.2's accuracies of ERM cannot be those of a linear rule, and ERM trained to convergence beats ERM-NU in the plane. The stable rank of trained features does not fall with the weight here; it rises until they collapse.
 #
-# **What the paper does not say.** Proposition 6.3 compares two penalties: without any, ERM ends where ERM-rank does. With a free head the objective (6.3) has no minimum at a positive penalty. And the hypothesis decides everything: with strong hints NU loses ten to twenty points, where weight decay gains some. We have no case in which the data tell beforehand on which side one is.
+# **What the paper does not say.** Proposition 6.3 compares two penalties: without any, and with infinite data and time, ERM ends where ERM-rank does. With a free head the objective (6.3) has no minimum at a positive penalty. And the hypothesis decides everything: with strong hints NU loses ten to twenty points, where weight decay gains some. We have no case in which the data tell beforehand on which side one is.
 #
 # **Slips of the text**, each on the [errata page](../book/errata.md): the missing laws for $y=-1$; the gap in (E.34); conditions of Lemma 6.1 that are in the proposition only; $\gamma>3/\sqrt r$ together with $r>C$, $C<20$, where the former needs $r>36$; the optimum of (6.5), which does not exist; (6.5) called equivalent to (6.2); the denominator in (E.49); ERM-rank for ERM-$\ell_2$ in the proof of Proposition E.8; the square of the stable rank; two rows of Table E.3 exchanged and an average of Table 6.1.
 #
@@ -1769,5 +1782,5 @@ ledger.show()
 # - DomainBed {cite}`gulrajani2021search` is the protocol and the finding that ERM is hard to beat; that ERM already learns features which suffice is argued by Rosenfeld et al. {cite}`rosenfeld2022domain`.
 # - The nuclear norm as a stand-in for the rank: Fazel's thesis has the convex envelope, Recht, Fazel and Parrilo {cite}`recht2010guaranteed` the guarantees; its subgradients are Watson's {cite}`watson1992characterization`.
 # - Stein kernels come from Stein's method of normal approximation {cite}`stein1986approximate`.
-# - Colours that go with labels: Arjovsky et al. {cite}`arjovsky2019invariant`. A bias that a simple shortcut wins: {doc}`chapter 2 <02_fine_grained_labels>`, where a probe on easy samples takes it.
+# - Colours that go with labels: Arjovsky et al. {cite}`arjovsky2019invariant`. A feature that suffices in training and is missing later: {doc}`chapter 2 <02_fine_grained_labels>`, where networks trained on coarse labels learn that one alone.
 # - Which directions a model of limited rank keeps is the question of {doc}`chapter 11 <11_icl_and_scale>`, too; there the answer is the largest ones, and noise comes with them.
