@@ -2030,11 +2030,7 @@ for family, marker in zip(dict.fromkeys(f for f, _ in probed), "oDs^v*"):
     }.get(family, (-1, (8, 4), "left"))
     text = family.replace(" super", "\nsuper")
     note(ax, text, (x[at], mean[at]), shift, ha=ha, color=color, fontsize=9)
-ax.set(
-    xscale="log",
-    xlabel="number of pretraining labels",
-    ylabel="ten-way probe accuracy, %",
-)
+ax.set(xscale="log", xlabel="number of labels", ylabel="ten-way probe accuracy, %")
 ax.set_title("Finer labels make better features, up to the truth and no further")
 figures.show(
     fig,
