@@ -342,7 +342,10 @@ print("initial loss", round(loss.item(), 6), theory.initial_loss(8, 4, 10.0).rou
 # **In $\mathcal S$.** Tokens before $k^*$ are absent, since $k^*$ decides, so the only entry of $v$ that counts is $k^*$, and $y=\pi(k^*)$. In {eq}`eq-06-gradient` the term $l=y$ vanishes, and for $l\ne y$ we have $V_{y,k^*}=c$, $V_{l,k^*}=0$, $z_y=c\,p_{k^*}$ and $z_l\ge0$. Therefore
 #
 # $$
-# \langle\nabla_w\mathcal L(s),v\rangle\le\frac1n\,p_{k^*}\sum_{l\ne y}\sigma_l\,(c\,p_{k^*}-c)=-\frac cn\,p_{k^*}(1-\sigma_y)(1-p_{k^*}),
+# \begin{aligned}
+# \langle\nabla_w\mathcal L(s),v\rangle&\le\frac1n\,p_{k^*}\sum_{l\ne y}\sigma_l\,(c\,p_{k^*}-c)\\
+# &=-\frac cn\,p_{k^*}(1-\sigma_y)(1-p_{k^*}),
+# \end{aligned}
 # $$
 #
 # and $\sigma_y\le\frac12$, because some other logit is at least as large.
@@ -353,8 +356,8 @@ print("initial loss", round(loss.item(), 6), theory.initial_loss(8, 4, 10.0).rou
 # \begin{aligned}
 # \frac nc\,\langle\nabla_w\mathcal L(s),v\rangle
 # &=-(1-q)\,p_b+\sum_{k\in s'}p_k\sigma_{(k)}-q\sum_{t\in s}p_t\sigma_{(t)}\\
-# &\le-(1-q)\,p_b+(1-q)\sum_{k\in s'}p_k\sigma_{(k)}
-# \le-(1-q)\,p_b\Bigl(1-\sum_{k\in s'}\sigma_{(k)}\Bigr)\le0 .
+# &\le-(1-q)\,p_b+(1-q)\sum_{k\in s'}p_k\sigma_{(k)}\\
+# &\le-(1-q)\,p_b\Bigl(1-\sum_{k\in s'}\sigma_{(k)}\Bigr)\le0 .
 # \end{aligned}
 # $$
 #
@@ -548,7 +551,10 @@ print("within the bound:", max(ratios) <= theory.smoothness(10.0, 1 / 8))
 # *The pull.* On the remaining $\frac45\delta$ we have $p_{k^*}(1-p_{k^*})>\frac1{4n}$, so
 #
 # $$
-# \langle\nabla_w\mathcal L,v\rangle<-\frac1{2n}\cdot\frac1{4n}(c-4\epsilon)\frac{4\delta}5+\frac{6\epsilon}n\le-4\bar{\mathcal L}\sqrt{\frac M\epsilon},
+# \begin{aligned}
+# \langle\nabla_w\mathcal L,v\rangle&<-\frac1{2n}\cdot\frac1{4n}(c-4\epsilon)\frac{4\delta}5+\frac{6\epsilon}n\\
+# &\le-4\bar{\mathcal L}\sqrt{\frac M\epsilon},
+# \end{aligned}
 # $$
 #
 # and $\|\nabla\mathcal L\|^2>16\bar{\mathcal L}^2/\epsilon$ whenever anything is misclassified. But among the first $T$ iterates one has $\|\nabla\mathcal L\|^2\le2\lambda\mathcal L_0/T\le4\bar{\mathcal L}^2/\epsilon$.
@@ -566,8 +572,10 @@ print("within the bound:", max(ratios) <= theory.smoothness(10.0, 1 / 8))
 # Let sequences be uniform, $V=cP$ fixed, $W_0=0$, and all lists of length $M$. Then gradient descent moves every column by the same $M+1$ numbers: weights $w_1,\dots,w_M$ of the list and one weight $w_0$ of all other tokens. They descend the loss of $a$'s position given $a\in s$,
 #
 # $$
-# \ell(w)=\sum_{\substack{T\subset\{1..M\}\\M\in T}}\frac{\binom{L-M}{n-|T|}}{\binom{L-1}{n-1}}
-# \Bigl[\log\Bigl(\sum_{j\in T}e^{cp_j}+(n-|T|)\,e^{cp_0}+L-n\Bigr)-c\,p_{\min T}\Bigr],
+# \begin{gathered}
+# \ell(w)=\sum_{\substack{T\subset\{1..M\}\\M\in T}}\frac{\binom{L-M}{n-|T|}}{\binom{L-1}{n-1}}\,\ell_T,\\
+# \ell_T=\log\Bigl(\sum_{j\in T}e^{cp_j}+(n-|T|)\,e^{cp_0}+L-n\Bigr)-c\,p_{\min T},
+# \end{gathered}
 # $$ (eq-06-column)
 #
 # with steps $\eta/L$ for $w_1,\dots,w_M$ and $\eta/(L(L-M))$ for $w_0$, where $p$ is the softmax over $T$ and $n-|T|$ copies of token 0.
@@ -629,7 +637,10 @@ print("direction of the first step, list and others:", np.round(first / first.ma
 # For uniform sequences, one step from $W=0$, $V_0=0$ gives
 #
 # $$
-# V_1[\pi(b),i]=\eta\Bigl(\frac{Q(b,i)}{n^2}-\frac1{L^2}\Bigr),\quad Q(b,i)=\sum_a\Pr[\,a,i\in s,\ b\text{ decides }a\,].
+# \begin{gathered}
+# V_1[\pi(b),i]=\eta\Bigl(\frac{Q(b,i)}{n^2}-\frac1{L^2}\Bigr),\\
+# Q(b,i)=\sum_a\Pr[\,a,i\in s,\ b\text{ decides }a\,].
+# \end{gathered}
 # $$ (eq-06-value)
 #
 # For lists that are shifts of one another, as in {eq}`eq-06-lists`, $Q(b,b)=\frac nL$, so that with $\eta=L^2$ the entries to be learned are all $\frac Ln-1$.

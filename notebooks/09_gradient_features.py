@@ -492,7 +492,8 @@ ledger.record(
 #
 # $$
 # \begin{gathered}
-# \min_{t\le T}\Pr[\mathrm{sign}\,g^{(t)}\ne y]\le\min_{t\le T}\mathcal L(g^{(t)})\le\mathrm{OPT}+\Delta_{\mathrm{good}}+\Delta_{\mathrm{move}}+\Delta_{\mathrm{descent}},\\
+# \min_{t\le T}\Pr[\mathrm{sign}\,g^{(t)}\ne y]\le\min_{t\le T}\mathcal L(g^{(t)})\\
+# \le\mathrm{OPT}+\Delta_{\mathrm{good}}+\Delta_{\mathrm{move}}+\Delta_{\mathrm{descent}},\\
 # \Delta_{\mathrm{good}}=rB_{a1}B_{x1}\Bigl(\frac2{(mp)^{1/4}}\sqrt{\frac{B_b}{B_G}}+\sqrt{2\gamma}\Bigr),
 # \end{gathered}
 # $$ (eq-09-main)

@@ -804,7 +804,10 @@ ledger.record(
 # As $T\to\infty$, {eq}`eq-13-error` tends, with $\rho=\frac{m-s}q$, to
 #
 # $$
-# \frac{v_1\,(1-\frac ms)^2+v_2}{1-\frac ms}\ \text{ for }m<s,\qquad v_2\,(1-\rho)\,\frac m{m-s}\ \text{ for }s<m<s+q .
+# \begin{cases}
+# \dfrac{v_1\,(1-\frac ms)^2+v_2}{1-\frac ms}&\text{for }m<s,\\[2ex]
+# v_2\,(1-\rho)\,\dfrac m{m-s}&\text{for }s<m<s+q .
+# \end{cases}
 # $$ (eq-13-endless)
 # ````
 #

@@ -6,12 +6,20 @@ import time
 
 import psutil
 
+# Children of a shell's background job ignore interrupts until they say otherwise.
+CALL = """\
+import signal, sys
+from mvnb.cli import main
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.exit(main({!r}))
+"""
+
 
 def start(book, *arguments):
     """The command in a process group of its own, in the folder of a book."""
-    call = f"import sys; from mvnb.cli import main\nif __name__ == '__main__': sys.exit(main({list(arguments)!r}))"
     script = book.parent / "call.py"
-    script.write_text(call)
+    script.write_text(CALL.format(list(arguments)))
     return subprocess.Popen(
         [sys.executable, script], cwd=book, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
