@@ -183,7 +183,8 @@ figures.show(
     title="The start that disturbs least, 0.02, ends last",
     alt="Left: losses of seven starts over time. Solid curves from small starts begin "
     "low and stay flat, dashed curves from large starts begin high and by the "
-    "dotted line have fallen below most of them. Right: loss at time 2 against loss at time 0, seven "
+    "dotted line have fallen below most of them. Right: loss at time 2 against loss at "
+    "time 0, seven "
     "labelled points without any rising trend.",
 )
 
@@ -1009,7 +1010,8 @@ figures.show(
     title="Longer runs: clear with a falling rate, shaken with a constant one",
     alt="Two rows of three panels, for a falling and for a constant learning rate. Left: "
     "late losses of twelve operators minus their mean; in the first row solid "
-    "lines lie below dashed ones, in the second all cross each other. Middle and right: rank correlation with the "
+    "lines lie below dashed ones, in the second all cross each other. Middle and right: rank "
+    "correlation with the "
     "end and relative regret, two grey lines and their mean.",
 )
 

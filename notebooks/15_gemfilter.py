@@ -1197,7 +1197,8 @@ if lm:
         title="Places that are selected, layer by layer",
         alt="Two scatter plots of selected places over layers, the needle as a band. "
         "Left, one set a layer: the end of the prompt and most of the needle near it in "
-        "nearly all layers, scattered places before; a dotted line marks layer 22. Right, SnapKV's sets of three key heads, spread over the prompt.",
+        "nearly all layers, scattered places before; a dotted line marks "
+        "layer 22. Right, SnapKV's sets of three key heads, spread over the prompt.",
     )
 
 # %% tags=["remove-cell"]

@@ -6,11 +6,11 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+from processes import until
 
 from mvnb import _notebooks
 
@@ -213,29 +213,15 @@ def test_the_site_is_served_to_this_machine_only_and_nothing_beside_it(tmp_path)
     (tmp_path / "_build" / "html").mkdir(parents=True)
     (tmp_path / "_build" / "html" / "index.html").write_text("the site")
     (tmp_path / "_build" / "secret").write_text("a secret")
-    make = [
-        "make",
-        "-s",
-        "-f",
-        ROOT / "Makefile",
-        "-o",
-        ".venv/.ready",
-        f"BIN={Path(sys.executable).parent}",
-        "PORT=0",
-        "serve",
-    ]
-    process = subprocess.Popen([*map(str, make)], cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    ready = ["-o", ".venv/.ready", f"BIN={Path(sys.executable).parent}"]
+    make = ["make", "-s", "-f", str(ROOT / "Makefile"), *ready, "PORT=0", "serve"]
+    process = subprocess.Popen(make, cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 30
-        while not (
-            heard := [one.laddr for child in family(process) for one in child.net_connections() if one.status == "LISTEN"]
-        ):
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.05)
-        assert [address.ip for address in heard] == ["127.0.0.1"]
-        assert fetch(heard[0].port, "/") == (200, b"the site")
+        until(lambda: listening(process))
+        (heard,) = listening(process)
+        assert heard.ip == "127.0.0.1" and fetch(heard.port, "/") == (200, b"the site")
         for path in ("/../secret", "/%2e%2e/secret", "//../secret", f"/{tmp_path}/_build/secret"):
-            assert fetch(heard[0].port, path)[0] == 404
+            assert fetch(heard.port, path)[0] == 404
     finally:
         for child in family(process):
             child.terminate()
@@ -245,6 +231,11 @@ def test_the_site_is_served_to_this_machine_only_and_nothing_beside_it(tmp_path)
 def family(process):
     parent = psutil.Process(process.pid)
     return [parent, *parent.children(recursive=True)]
+
+
+def listening(process):
+    """The addresses at which a process and those below it wait for others."""
+    return [one.laddr for child in family(process) for one in child.net_connections() if one.status == "LISTEN"]
 
 
 def fetch(port: int, path: str) -> tuple[int, bytes]:

@@ -2,12 +2,12 @@
 
 import copy
 import math
-import os
 import pickle
 
 import numpy as np
 import pytest
 import torch
+from hostile import Command
 from scipy import stats
 from torch import nn
 from torch.nn import functional as F
@@ -315,13 +315,6 @@ def test_two_halves_are_the_whole(optimizer, batches, stop, tmp_path):
     # New batches from the same seeds: those behind the run are drawn and thrown away.
     same(train(loaded, batches(), optimizer, log_at=range(12, 25, 2), **how), whole)
     assert loaded.table().equals(half.table())
-
-
-class Command:
-    """What unpickling it would run."""
-
-    def __reduce__(self):
-        return os.system, ("touch executed",)
 
 
 def test_a_saved_run_that_asks_for_a_command_runs_nothing(tmp_path, monkeypatch):
