@@ -307,8 +307,8 @@ for name in ("w", "b"):
 #
 # $$
 # \begin{aligned}
-# \mathcal N_{\mathbf w}&=k\,\mathbb E\bigl[\bigl(\varsigma(-g+S_{-i}+S_i)-\varsigma(-g+S_{-i}-S_i)\bigr)\,Z_i\,\mathbb 1[Z_i\ge-b]\bigr]\ \ge0,\\
-# \mathcal N_b&=k\,\mathbb E\bigl[\bigl(\varsigma(-g+S_{-i}+S_i)-\varsigma(-g+S_{-i}-S_i)\bigr)\,\mathbb 1[Z_i\ge|b|]\bigr]\ \ge0 .
+# \mathcal N_{\mathbf w}&=k\,\mathbb E\bigl[D_i\,Z_i\,\mathbb 1[Z_i\ge-b]\bigr]\ \ge0,\qquad\mathcal N_b=k\,\mathbb E\bigl[D_i\,\mathbb 1[Z_i\ge|b|]\bigr]\ \ge0,\\
+# D_i&=\varsigma(-g+S_{-i}+S_i)-\varsigma(-g+S_{-i}-S_i) .
 # \end{aligned}
 # $$ (eq-05-noise)
 # ```
@@ -318,7 +318,7 @@ for name in ("w", "b"):
 # much $\varsigma$ changes when $S_i$ changes its sign.
 # Let $A_i$, $B_i$ be the coordinates of $X_i$ along $\mathbf w_*$, $\hat{\mathbf w}_\perp$; all others are independent of $f$ and have mean 0. Given $Z_i=cA_i+vB_i$, $\mathbb E[A_i\mid Z_i]=\frac{c}{c^2+v^2}Z_i$ and $\mathbb E[B_i\mid Z_i]=\frac v{c^2+v^2}Z_i$. So each noise term of {eq}`eq-05-gradient` has the form
 # $\mathbb E[-y\,\varsigma(-yf)\,h(Z_i)]$ with an odd function $h$: for the filter $h(Z)=Z\,(\mathbb 1[Z\ge-b]+\mathbb 1[Z\le b])$, for the bias $h(Z)=\mathbb 1[Z\ge-b]-\mathbb 1[Z\le b]$. Average over $y=\pm1$ and flip the sign of $S_{-i}$ where $y=1$: this makes
-# $\frac12\mathbb E[(\varsigma(-g+S_{-i}+S_i)-\varsigma(-g+S_{-i}-S_i))\,h(Z_i)]$. The bracket is odd in $Z_i$, as $h$ is, so that both signs of $Z_i$ count alike, which is {eq}`eq-05-noise`. As $\varsigma$ increases and $S_i$ has the sign of $Z_i$, nothing is negative. The signal patch gives the rest: $-y\,\varsigma(-yf)\,y$, and $-yf$ has the law of $-g+S$.
+# $\frac12\mathbb E[D_i\,h(Z_i)]$. $D_i$ is odd in $Z_i$, as $h$ is, so that both signs of $Z_i$ count alike, which is {eq}`eq-05-noise`. As $\varsigma$ increases and $S_i$ has the sign of $Z_i$, nothing is negative. The signal patch gives the rest: $-y\,\varsigma(-yf)\,y$, and $-yf$ has the law of $-g+S$.
 # ```
 #
 # Two forces, then. *The noise shrinks* $|c|$ and $v$ and lowers $b$; *the signal* raises $c$ and, where it gets through, $b$. The paper bounds both forces. In fact they are single integrals.

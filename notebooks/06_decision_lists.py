@@ -585,7 +585,7 @@ print("within the bound:", max(ratios) <= theory.smoothness(10.0, 1 / 8))
 # Relabelling the tokens outside $L_a$ changes neither the distribution nor the loss of column $a$, so a point of equal weights has a gradient of equal entries there. Relabelling $L_a$ onto $L_{a'}$ maps one column's problem to the other's. The factor $\Pr[a\in s]/n=1/L$ turns the population loss into the conditional one; a weight that stands for $L-M$ tokens collects their gradients, and each of them gets its share.
 # ```
 #
-# There are $2^{M-1}$ terms, *eight* at the paper's size, in the place of $\binom{200}{25}\approx10^{31}$ sequences. So the exact population descent of the thesis can be run on any machine. The first step is even explicit. At $W=0$ all present tokens have the same $p$ and $\sigma$, and {eq}`eq-06-gradient` becomes
+# There are $2^{M-1}$ terms, *eight* at the paper's size, in the place of $\binom{200}{25}\approx4.5\cdot10^{31}$ sequences. So the exact population descent of the thesis can be run on any machine. The first step is even explicit. At $W=0$ all present tokens have the same $p$ and $\sigma$, and {eq}`eq-06-gradient` becomes
 #
 # $$
 # W_1[k,a]=\eta\,\frac c{n^2}\Bigl(\Pr[a\in s,\ k\text{ decides}]-\tfrac1n\Pr[a,k\in s]\Bigr).
@@ -1265,7 +1265,7 @@ ledger.record(
 )
 
 # %% [markdown]
-# An ordered column is more than a small test error: by {eq}`eq-06-order` it classifies *every* one of the $10^{31}$ sequences. On the right is what the condition $\eta\le1/\lambda$ is for. At $c=200$ a step of 0.05 descends all the way; with 0.5 the own token is thrown to the top and then far below the rest, the softmax saturates, and the way back takes more than sixty steps. Once back it is thrown a second time (the spike in the curve), and all is right only after more than a hundred steps. It does come back, which the theorem does not promise: {prf:ref}`lem-06-direction` does not mind where the weights are, but the descent lemma does mind how long the steps are.
+# An ordered column is more than a small test error: by {eq}`eq-06-order` it classifies *every* one of the $4.5\cdot10^{31}$ sequences. On the right is what the condition $\eta\le1/\lambda$ is for. At $c=200$ a step of 0.05 descends all the way; with 0.5 the own token is thrown to the top and then far below the rest, the softmax saturates, and the way back takes more than sixty steps. Once back it is thrown a second time (the spike in the curve), and all is right only after more than a hundred steps. It does come back, which the theorem does not promise: {prf:ref}`lem-06-direction` does not mind where the weights are, but the descent lemma does mind how long the steps are.
 
 # %% tags=["hide-input"]
 opening, axes = plt.subplots(1, 2, figsize=(7.0, 3.2), width_ratios=(1.05, 1))
@@ -1280,7 +1280,7 @@ beside = torch.ones(n_tokens, dtype=torch.bool).scatter(0, inside, False)
 axes[1].plot(sampled.steps, path[:, :, beside].amax(-1), color=OUTSIDE, lw=0.8)
 for j, token in enumerate(inside):
     axes[1].plot(sampled.steps, path[:, :, token], color=ENTRY[j], lw=0.9, alpha=0.8)
-names = {"first": 0, "second": 4, "third": -4, "own": 0}  # two ends lie close together
+names = {"first": 5, "second": 0, "third": -4, "own": 0}  # their ends lie close together
 for j, (name, apart) in enumerate(names.items()):
     end = (column_steps, path[-1][:, inside[j]].mean())
     style = {"textcoords": "offset points", "va": "center", "color": ENTRY[j]}

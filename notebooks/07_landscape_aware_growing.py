@@ -694,7 +694,7 @@ figures.show(
 )
 
 # %% [markdown]
-# Random layers begin on the dotted line, copies above it, and after some tens of steps one cannot tell them apart at this scale (all go on falling, below the frame). On the right what is left: of the copies, those of the first two layers stay behind, and the others pass all random operators. The next figure compares the loss at three times with the loss in the end, operator by operator. *End* means the mean over the last three looks; like the paper, we smooth over neighbouring looks (three of them; a window never reaches back to step 0).
+# Random layers begin on the dotted line and copies above it. At this scale most copies have met them after some tens of steps, and those of the first two layers after about a hundred (all go on falling, below the frame). On the right what is left: of the copies, those of the first two layers stay behind, and the others pass all random operators. The next figure compares the loss at three times with the loss in the end, operator by operator. *End* means the mean over the last three looks; like the paper, we smooth over neighbouring looks (three of them; a window never reaches back to step 0).
 
 # %%
 early = looks <= growth_steps / 20
@@ -748,7 +748,7 @@ figures.show(
 )
 
 # %% [markdown]
-# The analogue of the paper's Figure 5.2 (there: Spearman $-0.42$ at step 0 and $0.99$ after 5,000 of 100,000 steps; numbers here are means over replicas). The circles of step 0 stand in one column, in the middle of the ranking of their replica: to LAG@0 they are indistinguishable, and which one it takes is decided by the fourth decimal. The squares on their right are the best and the worst.
+# The analogue of the paper's Figure 5.2 (there: Spearman $-0.42$ at step 0 and $0.99$ after 5,000 of 100,000 steps; numbers here are means over replicas). The circles of step 0 stand in one column, in the middle of the ranking of their replica: to LAG@0 they are indistinguishable, and which one it takes is decided by the fourth decimal. The best and the worst are among the squares on their right.
 #
 # ### The phase transition
 
@@ -1016,7 +1016,7 @@ figures.show(
 )
 
 # %% [markdown]
-# The same in numbers, at growing, after 5 % of the steps, and when LAG looks (means over looks within a fifth of that step), beside the miniature and BERT:
+# The same in numbers, at growing, after 5 % of the steps, and when LAG looks (means over looks within a fifth of that step), beside the miniature and BERT; *longer* is the run with the falling rate and *constant* the other:
 
 # %%
 verdicts = {"miniature": (looks, losses, lag_steps, judged), **long_runs}

@@ -210,7 +210,10 @@ figures.show(
 # The maximum over wrong answers in $g$ does not split over neurons. Its mean does: with $g'(\theta,a)=f[y]-\frac1{p-1}\sum_{c\ne y}f[c]\ge g(\theta,a)$, the mean of $g'$ over all points is a sum over neurons of
 #
 # $$
-# \psi(u,w)=\eta(0)-\frac1{p-1}\sum_{\delta\ne0}\eta(\delta),\qquad\eta(\delta)=\mathbb E_a\Bigl[\bigl(\textstyle\sum_iu_i(a_i)\bigr)^kw\bigl(\sum_ia_i-\delta\bigr)\Bigr].
+# \begin{gathered}
+# \psi(u,w)=\eta(0)-\frac1{p-1}\sum_{\delta\ne0}\eta(\delta),\\
+# \eta(\delta)=\mathbb E_a\Bigl[\bigl(\textstyle\sum_iu_i(a_i)\bigr)^kw\bigl(\sum_ia_i-\delta\bigr)\Bigr].
+# \end{gathered}
 # $$ (eq-10-psi)
 #
 # Let $\hat u(j)=\sum_au(a)e^{-2\pi ija/p}$; then $\lVert\hat u\rVert^2=p\lVert u\rVert^2$.

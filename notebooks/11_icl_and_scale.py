@@ -720,7 +720,7 @@ ledger.record(
 # The path can only cancel the mean of the error; what remains is the error of a model without prior knowledge, and a term that vanishes for long prompts. (a) The error is $\mathbf x_q^\top[(U^\top\hat\Lambda-I)\mathbf w+\mathbf c]$. Given $U$ the best $\mathbf c$ removes the mean of the bracket, $(U^\top\Lambda-I)\boldsymbol\mu$. (b) What is left is $(U^\top\hat\Lambda-I)(\mathbf w-\boldsymbol\mu)+U^\top(\hat\Lambda-\Lambda)\boldsymbol\mu$, two uncorrelated parts: the first gives {eq}`eq-11-loss`, the second is of order $\lVert U\rVert^2/N$. So the objectives converge, uniformly on bounded sets, and with them the minimiser, which is unique in the limit. (c) $\mathbb E\mathbf h=(1-2p)\Lambda\boldsymbol\mu$ and $\tau_i\to1$ for $i\le r$.
 # ```
 #
-# So the model does what language models are said to do. Directions that it has room to read follow the labels, right or wrong; all others stay as they were learned. *A small model is flatter because it hears less and remembers the rest, and from the rank on at which it hears half of the signal, all labels flipped turn it round.* With the variances of this page and $\mu_i=1$ the halves are 3 of 7.2 at rank one and 5 at rank two. *Prediction:* rank one stays above one half, all others end below.
+# So the model does what language models are said to do. Directions that it has room to read follow the labels, right or wrong; all others stay as they were learned. *A small model is flatter because it hears less and remembers the rest, and from the rank on at which it hears half of the signal, all labels flipped turn it round.* With the variances of this page and $\mu_i=1$ the signal that is heard, the left side of {eq}`eq-11-half`, is 3 of 7.2 at rank one and 5 of 7.2 at rank two. *Prediction:* rank one stays above one half, all others end below.
 
 # %%
 prior, far = torch.ones(d), 10**5
@@ -1132,9 +1132,9 @@ later.record(
 #
 # ## Real sentences: a language model
 #
-# The paper's own experiment {cite}`min2022metaicl` puts $M=16$ sentences with labels before a question,
+# The paper's own experiment, in the templates of {cite}`min2022metaicl`, puts $M=16$ sentences with labels before a question,
 #
-# ```
+# ```text
 # sentence: show us a good time
 # The answer is positive.
 #

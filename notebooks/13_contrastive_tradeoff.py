@@ -218,7 +218,7 @@ figures.show(
 # | NNCLR {cite}`dwibedi2021little` | the same with $p_2$, and for $z_1$ its nearest neighbour in the queue | a queue |
 # | SimSiam {cite}`chen2021exploring` | $-p_1\cdot\bar z_2$ | – |
 #
-# **Contrastive regularisation** is the paper's remedy. When a classifier $f$ is fine-tuned with the representation, the contrastive loss on the same pictures is added:
+# **Contrastive regularisation** is the paper's remedy. When a classifier $f$ is fine-tuned with the representation, the contrastive loss on the same pictures is added, with a weight $\lambda$, to the classifier's own loss $\ell_c$:
 #
 # $$
 # \ell_c\bigl(f(\phi(\mathbf x)),y\bigr)+\lambda\,\mathcal L_{\text{contrastive}}(\phi;\ \text{two views of }\mathbf x).
@@ -1078,7 +1078,7 @@ ledger.record(
 # %% [markdown]
 # ### The remedy, and the diagnosis
 #
-# **Contrastive regularisation**, in the linear model: after pretraining on the mixture, descend the contrastive loss of the target's data alone, within a Frobenius distance $\gamma$ of $W^*$ and with $\lVert W\rVert\le1$ ($\gamma$ stands for $\lambda$; the budget $\lVert W\rVert_F\le\sqrt r$ is given up).
+# **Contrastive regularisation**, in the linear model: after pretraining on the mixture, which ends at $W^*$, descend the contrastive loss of the target's data alone, within a Frobenius distance $\gamma$ of $W^*$ and with $\lVert W\rVert\le1$ ($\gamma$ stands for $\lambda$; the budget $\lVert W\rVert_F\le\sqrt r$ is given up).
 #
 # ````{prf:proposition} The weight comes back (Proposition F.9)
 # :label: prop-13-remedy
@@ -1090,7 +1090,7 @@ ledger.record(
 # Both the loss and the distance from $W^*$ can be reduced to singular values, and in their squares what remains is convex and symmetric. Columns on $U$ may stay 0, as in {prf:ref}`lem-13-form`, and those of other tasks do not enter. The features of the task are standard normal, so the loss depends on $W$ only through the singular values $\sigma_1\ge\dots\ge\sigma_{2s}$ of its columns on $S\cup P_t$, and falls as any of them grows. For $W^*$ they are $s$ times 1 and $s$ times $\sqrt{1/T}$. By von Neumann's inequality $\lVert W-W^*\rVert_F$ is at least the distance of the two ordered lists, and the matrix with the singular vectors of $W^*$ attains it. The first $s$ are at their cap. What remains is the choice of $b_j=\sigma_{s+j}^2\le1$ with $\sum_j(\sqrt{b_j}-\sqrt{1/T})^2\le\gamma^2$. This set is convex in $b$, because $-\sqrt{b}$ is, the loss is convex in $b$, and both are symmetric: an optimum has equal $b_j$, as large as the radius and the cap allow.
 # ````
 #
-# (The paper argues with $a_{jj}$, in which the loss is not convex.) **Similarity.** Linear CKA {cite}`kornblith2019similarity` of two sets of features of the same inputs is $\lVert Y^\top X\rVert_F^2/(\lVert X^\top X\rVert_F\lVert Y^\top Y\rVert_F)$ for centred $X,Y$. For representations of {prf:ref}`thm-13-weights` on data of a task that was in both mixtures, of $T_1$ and of $T_2$ tasks, it is the cosine of two vectors of weights,
+# (The paper argues with $a_{jj}$, the roots of the weights, in which the loss is not convex.) **Similarity.** Linear CKA {cite}`kornblith2019similarity` of two sets of features of the same inputs is $\lVert Y^\top X\rVert_F^2/(\lVert X^\top X\rVert_F\lVert Y^\top Y\rVert_F)$ for centred $X,Y$. For representations of {prf:ref}`thm-13-weights` on data of a task that was in both mixtures, of $T_1$ and of $T_2$ tasks, it is the cosine of two vectors of weights,
 #
 # $$
 # \mathrm{CKA}=\frac{s+\frac q{T_1T_2}}{\sqrt{\bigl(s+\frac q{T_1^2}\bigr)\bigl(s+\frac q{T_2^2}\bigr)}} ,
@@ -1203,7 +1203,7 @@ ledger.record(
 # (13-experiments)=
 # ## The experiments: pictures
 #
-# *The paper:* ResNet-18, pretrained for 800 epochs by MoCo v2, NNCLR and SimSiam on unions of four sets that grow from one like the target (CINIC-10 for CIFAR-10, EMNIST for MNIST) to all, each from scratch; then linear probes with 1 to 100 % of the labels. *Here:* an encoder with one hidden layer and 32 outputs on grey pictures of $12\times12$ pixels; four sets of 600 pictures without labels each; some hundred steps. Everything is small, and the tasks are ours, so every claim below is marked as a stand-in. The main method is SimCLR, which MoCo extends by a queue and a slow copy; in a few hundred steps a slow copy and a queue learn less, as we shall see.
+# *The paper:* ResNet-18, pretrained for 800 epochs by MoCo v2, NNCLR and SimSiam on unions of four sets that grow from one like the target (CINIC-10 for CIFAR-10, EMNIST for MNIST) to all, each from scratch; then linear probes with 1 to 100 % of the labels. *Here:* an encoder with one hidden layer and 32 outputs on grey pictures of $12\times12$ pixels; four sets of 600 pictures without labels each; some hundred steps. Everything is small, and the tasks are ours, so every claim about them is marked as a stand-in. The main method is SimCLR, which MoCo extends by a queue and a slow copy; in a few hundred steps a slow copy and a queue learn less, as we shall see.
 #
 # Numbers of epochs are the same for all unions, as in the paper, so that every picture is seen equally often; unions of more sets get more steps. All unions and runs are one stack, from which rows drop out as they finish. Run $r$ has the same first weights on all unions.
 

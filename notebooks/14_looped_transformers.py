@@ -118,7 +118,7 @@ paths = {
     "two steps $1/\\lambda_i$": (CHEB, 1 / own),
     "one step $1/\\|y\\|^2$": (GREY, 1 / labels.square().sum()[None]),
 }
-axis = torch.linspace(-0.2, 1.4, 80, **f64)
+axis = torch.linspace(-0.2, 1.8, 100, **f64)
 grid = torch.stack(torch.meshgrid(*2 * [axis], indexing="ij"), -1)
 height = (grid @ tiny.mT - labels).square().sum(-1)
 
@@ -387,7 +387,7 @@ print("below (1 - 1/kappa)^T:", bool(below.max() < 1 + 1e-9))
 # ````
 #
 # ```{prf:proof}
-# One loop gives $\boldsymbol\theta_1=\eta_1X^\top\mathbf y$, so $\langle\boldsymbol\theta_1,\boldsymbol\theta^*\rangle=\eta_1\lVert\mathbf y\rVert^2$. That is (a). In (b) $\lVert\mathbf y\rVert^2$ is chi-squared with $n$ degrees of freedom, of mean $n$ and mean square $n(n+2)$; $\mathbb E(1-\eta s)^2$ is least at $\eta=\mathbb Es/\mathbb Es^2$ with the value $1-(\mathbb Es)^2/\mathbb Es^2$. For regression the same with $\mathbb E\,\mathrm{tr}\,H=nd$ and $\mathbb E\,\mathrm{tr}\,H^2=nd(n+d+1)$ in the places of the two.
+# One loop gives $\boldsymbol\theta_1=\eta_1X^\top\mathbf y$, so $\langle\boldsymbol\theta_1,\boldsymbol\theta^*\rangle=\eta_1\lVert\mathbf y\rVert^2$. That is (a). In (b) $\lVert\mathbf y\rVert^2$ is chi-squared with $n$ degrees of freedom, of mean $n$ and mean square $n(n+2)$; $\mathbb E(1-\eta s)^2$ is least at $\eta=\mathbb Es/\mathbb Es^2$ with the value $1-(\mathbb Es)^2/\mathbb Es^2$. For regression the same with $\frac1d\mathbb E\,\mathrm{tr}\,H=n$ and $\frac1d\mathbb E\,\mathrm{tr}\,H^2=n(n+d+1)$ in the places of the two.
 # ```
 #
 # Definition 8.7 allows any positive steps, and $1/\lVert\mathbf y\rVert^2$ asks no more of the prompt than $1/\lVert X^\top X\rVert$ does. So on this task neither many loops nor $n\ge d$ is needed. What the loop is good for is regression, and so we keep an eye on $\lVert\boldsymbol\theta_T-\boldsymbol\theta^*\rVert$ throughout; bounds on it, like the paper's Theorem 8.25, are the substance of the chapter.
@@ -434,7 +434,7 @@ print("below (1 - 1/kappa)^T:", bool(below.max() < 1 + 1e-9))
 # For the law {eq}`eq-14-mp` with $\gamma=d/n<1$ the best steps are
 #
 # $$
-# \eta_t=\frac1n\cdot\frac1{1+\gamma+2\sqrt\gamma\cos\frac{t\pi}{T+1}},\qquad\int p_T^2\,d\rho_\gamma=\gamma^T\,\frac{1-\gamma}{1-\gamma^{T+1}} .
+# \eta_t=\frac1n\cdot\frac1{1+\gamma+2\sqrt\gamma\cos\frac{t\pi}{T+1}},\qquad\int p_T(n\lambda)^2\,d\rho_\gamma(\lambda)=\gamma^T\,\frac{1-\gamma}{1-\gamma^{T+1}} .
 # $$ (eq-14-normal)
 # ````
 #
@@ -478,7 +478,7 @@ for T in (1, 2, 4, 8):
 # With $\eta=\frac1n$ and $\beta=\frac dn=\gamma$ the loop with memory has $p_t(n\lambda)=\gamma^{t/2}\pi_t(\lambda)$, $\pi_t$ as in the proof of {prf:ref}`thm-14-normal`, and for the law {eq}`eq-14-mp`
 #
 # $$
-# \int p_t^2\,d\rho_\gamma=\gamma^t\qquad\text{for every }t .
+# \int p_t(n\lambda)^2\,d\rho_\gamma(\lambda)=\gamma^t\qquad\text{for every }t .
 # $$ (eq-14-gamma)
 # ````
 #
@@ -554,7 +554,7 @@ for n, g in zip(examples, (stream(10 + i) for i in range(len(examples)))):
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.6), sharey=True)
-for n, color in zip(examples, TONES):
+for i, (n, color) in enumerate(zip(examples, TONES)):
     own = exact[n].unflatten(0, (replicas, trials)).mean(1)  # sets of ten, as printed
     ends = own.quantile(torch.tensor([0.05, 0.95], **f64), 0)
     axes[0].plot(t, own.mean(0), color=color)
@@ -562,10 +562,10 @@ for n, color in zip(examples, TONES):
     axes[1].plot(t, floors[n].median(0).values, color=color)
     for ax in axes:
         ax.plot(t, bound[n].mean(0), color=color, ls="--", lw=1.2)
-    at = int((own.mean(0) > (-225 if n == examples[-1] else -180)).sum()) - 1
-    axes[0].annotate(
-        f"$n={n}$", (at - 3, own.mean(0)[at] - 14), color=color, ha="right"
-    )
+    at = int((own.mean(0) > (-225 if i >= 2 else -180)).sum()) - 1
+    ha, aside, below = ("left", 4, 5) if i == 2 else ("right", -3, -14)
+    label = {"text": f"$n={n}$", "color": color, "ha": ha}
+    axes[0].annotate(xy=(at + aside, own.mean(0)[at] + below), **label)
 axes[0].set(xlabel="loops", ylabel="ln of the squared error", ylim=(-250, 8))
 axes[0].set_title("exact (solid), theorem (dashed)")
 axes[1].set(xlabel="loops", title="iterates in double precision")
@@ -1344,7 +1344,7 @@ figures.show(
 )
 
 # %% [markdown]
-# Crosses are runs, and the line is the inverse variance times a common factor. The learned $B$ is the inverse covariance up to that factor and some shrinkage: its entries lie about a fifth below the line where variances are smallest, and about a tenth above it where they are largest. The error falls sevenfold, to that of $B=\Sigma^{-1}$. (Chance correlations with large coordinates weigh most there; that this is the reason we have not tested.) Here too the loop is as good as what its weights know about the tokens. What the paper calls distribution-free is the choice to know nothing and to pay with $\kappa$.
+# Crosses are runs, and the line is the inverse variance times a common factor. The learned $B$ is the inverse covariance up to that factor and some shrinkage: its entries lie about a fifth below the line where variances are smallest, and about a tenth above it where they are largest. (Chance correlations with large coordinates weigh most where variances are smallest; that this is the reason we have not tested.) The error falls sevenfold, to that of $B=\Sigma^{-1}$. Here too the loop is as good as what its weights know about the tokens. What the paper calls distribution-free is the choice to know nothing and to pay with $\kappa$.
 
 # %% tags=["remove-cell"]
 ledger.record(

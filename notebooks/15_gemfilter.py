@@ -23,7 +23,7 @@
 # :alt: Left, share of right values against the length of the prompt for five methods on a small trained model. At the longest trained length all but H2O are at 1; at ten times that length GemFilter is still above 0.9 and the others are at 0.85 or below. Right, share of the needle among the selected tokens by layer of a language model, three lengths; all curves are highest at layer 22 of 30, and lower in the first half.
 # :name: fig-15-opening
 #
-# Left: a small model that was trained to look up values, on prompts longer than it was trained on. Right: SmolLM2, a language model of 135 million parameters: how much of a hidden sentence is among the 160 tokens that each layer would select (dotted: at random), kept from a longer run.
+# Left: a small model that was trained to look up values, on prompts of the trained length and longer. Right: SmolLM2, a language model of 135 million parameters: how much of a hidden sentence is among the 160 tokens that each layer would select (dotted: at random), kept from a longer run.
 # ```
 #
 # Both are explained [further down](#15-experiments). The paper's models have 4 to 12 billion parameters and read 120,000 tokens; ours read a thousand, and we say plainly what that can show and what it cannot.
@@ -203,7 +203,7 @@ for answer in (
     print(f"{needle.needle_score(answer):.3f}  {answer}")
 
 # %% [markdown]
-# The score is the paper's, read off its published code: the share of the expected answer's words that occur in the response, words being what lies between blanks. It has two peculiarities. The twelve expected words contain *a* twice and a set counts it once, so that **no answer can score more than 11/12 = 0.917**; the reported 0.910 is almost perfect. And *sandwich* with a full stop is another word than without one, while an answer that is plainly wrong gets points for *a*, *in* and *on*.
+# The score is the paper's, read off its published code: the share of the expected answer's words that occur in the response, words being what lies between blanks. It has two peculiarities. The twelve expected words contain *a* twice and a set counts it once, so that **no answer can score more than 11/12 = 0.917**; the reported 0.910 is almost perfect. And *sandwich* with a full stop is another word than without one, while an answer that is plainly wrong gets points for *on*, *a* and *sunny*.
 
 # %% tags=["remove-cell"]
 every_word = " ".join([needle.EXPECTED, needle.NEEDLE, needle.QUESTION] * 3)
@@ -1456,7 +1456,7 @@ for name, score in rows.items():
 #
 # These are means over depths, and the depths differ. Of needles at the beginning layer 22 selects 0.81 and of those at the end 0.98, of those in the middle 0.19, less than at random (0.26), and at 1,120 tokens nothing. No other layer does much better: at 1,120 tokens none selects a tenth of them. So *found* means found at the two ends, where the first half of the layers find one of them only, the end beside the question (0.09 against 0.76).
 #
-# Up to 1,120 tokens All KV answers every question, and every method that drops tokens answers fewer. That is the regime in which nothing is to be gained: what can be read need not be found. SnapKV and H2O keep as many tokens; SnapKV loses least, chooses for each layer apart, and begins its answer with the whole prompt in view. H2O, which sums the attention of all tokens and not that of the question, loses most. One-Run and GemFilter are alike, as in the paper. The middle row fails, as in the paper. The largest row does not: here it is that of one of the question's own tokens, and selects the needle as well as the last row does. And the question selects itself: forcing it changed the score of none of the 27 answers.
+# Up to 1,120 tokens All KV answers every question, and every method that drops tokens answers fewer. That is the regime in which nothing is to be gained: what can be read need not be found. SnapKV and H2O keep as many tokens; SnapKV loses least, chooses for each layer apart, and begins its answer with the whole prompt in view. H2O, which sums the attention of all tokens and not that of the question, loses most of those in the figure. One-Run and GemFilter are alike, as in the paper. The middle row fails, as in the paper. The largest row does not: here it is that of one of the question's own tokens, and selects the needle as well as the last row does. And the question selects itself: forcing it changed the score of none of the 27 answers.
 #
 # ### What the paper printed
 #
@@ -1551,7 +1551,7 @@ ledger.show()
 later.show()
 
 # %% [markdown]
-# **Holds.** The mechanism, wherever it can be isolated. A layer by hand, and one that was built to match and then trained, point at the tokens that the question needs before any answer is formed; finding them needs a margin that reading them among thousands does not have to spare, which is a theorem and is what the small model shows; reading what was found again, side by side, wins beyond the trained length, over the whole cache and over both methods that evict from it. One-Run, which has the same tokens at their old places, does not. The work on the prompt falls by nearly $m/r$, with all constants: 2.4 times for LLaMA.
+# **Holds.** The mechanism, wherever it can be isolated. A layer by hand, and one that was built to match and then trained, point at the tokens that the question needs before any answer is formed; finding them needs a smaller margin than reading them among thousands, which is a theorem and is what the small model shows; reading what was found again, side by side, wins beyond the trained length, over the whole cache and over both methods that evict from it. One-Run, which has the same tokens at their old places, does not. The work on the prompt falls by nearly $m/r$, with all constants: 2.4 times for LLaMA.
 #
 # **Does not hold as printed.** The score has the ceiling $11/12$. The theorem's memory does not give the 30 % that are reported, and its work not the 2.4 for Mistral Nemo and Phi. *Comparable on LongBench* is true for one model of three, and a drop of one to two points with 1,024 tokens is small, not negligible.
 #

@@ -1,6 +1,10 @@
 """Every chapter of the book keeps the rules of the house, and the rules notice when one does not."""
 
+import argparse
+import itertools
 import json
+import re
+import shlex
 from pathlib import Path
 
 import chapter_checks
@@ -8,11 +12,14 @@ import nbformat
 import pytest
 import tiny_book
 
-from mvnb import _notebooks, chapters
+from mvnb import _notebooks, chapters, sweeps
 from mvnb._parameters import _numbers
 
 ROOT = Path(__file__).resolve().parents[1]
 CHAPTERS = chapters.discover(ROOT)
+PAGES = [*ROOT.glob("notebooks/*.py"), *ROOT.glob("book/*.md"), *ROOT.glob("*.md")]
+COMMAND = re.compile(r"mvnb (?:run|sweep) (\d\d)\b([^`#\n]*)")
+TO_BE_FILLED_IN = re.compile(r"FILE|FOLDER|PATH|TABLE")
 
 
 def named(things):
@@ -54,6 +61,28 @@ def test_a_name_for_keeping_results_is_no_path(chapter):
     names = ["../mine", "/mine", "a/b", "..", "A"]
     said = _notebooks.refusals(chapter.cells, [{"keep": name} for name in names], chapter.source.parent)
     assert ["keep must be" in one for one in said] == [True] * len(names), said
+
+
+def printed_settings(chapter):
+    """The parameters of every command of the book that runs this chapter, by command."""
+    options = argparse.ArgumentParser(exit_on_error=False)
+    options.add_argument("--preset")
+    for many in ("-p", "--grid"):
+        options.add_argument(many, action="append", default=[])
+    for number, rest in itertools.chain(*(COMMAND.findall(page.read_text(encoding="utf-8")) for page in PAGES)):
+        if number == chapter.number:
+            given, _ = options.parse_known_args(shlex.split(rest))
+            there = [text for text in given.p if not TO_BE_FILLED_IN.search(text)]
+            values = chapters.preset(chapter, given.preset) if given.preset else {}
+            values |= {name: last for name, (*_, last) in sweeps.grid(chapter, given.grid).items()}
+            yield rest, values | chapter.parse(there)
+
+
+@every_chapter
+def test_commands_in_the_book_are_accepted(chapter):
+    commands, settings = zip(*printed_settings(chapter))
+    said = _notebooks.refusals(chapter.cells, settings, chapter.source.parent)
+    assert not {command: text for command, text in zip(commands, said) if text}
 
 
 @every_chapter

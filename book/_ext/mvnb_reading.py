@@ -1,6 +1,7 @@
 """What makes the pages good to read, to link to and to run again.
 
 - pictures load when they come near and keep their place until then;
+- a formula keeps the comma or full stop behind it on its own line;
 - every theorem, exercise, claim and picture of a cell has a permalink, as headings and equations have by themselves;
 - a chapter can be downloaded as ``.py``, too;
 - where the site is built from a repository (``MVNB_REPOSITORY``, its address), chapters have launch buttons and a box with the
@@ -16,13 +17,28 @@ from html import escape
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from docutils import nodes
+
 CHAPTER = re.compile(r"notebooks/(\d\d)_")
 PICTURE = re.compile(r'<img alt="([^"]*)" src="([^"]*)" style="width: (\d+)px; height: (\d+)px;" />')
 STATEMENT = re.compile(
     r'(<div class="(?:proof|exercise) ?[\w ]*admonition" id="([^"]+)">\s*<p class="admonition-title">)(.*?)</p>', re.DOTALL
 )
 CLAIM = re.compile(r'(<tr id="(claim-[^"]+)"><th scope="row">)(.*?)</th>')
+END_OF_WORD = re.compile(r"[^\s\w(]+|\w{1,2}\b")
 OUTPUT = re.compile(r'<div class="cell_output docutils container">\s*(?:<[^>]*>\s*)*?<img [^>]*>')
+
+
+def keep_ends_of_words(app, doctree, docname):
+    """Inline formulas are boxes, and a line may break beside any box: not before a mark of punctuation or a *th*, please."""
+    for formula in list(doctree.findall(nodes.math)):
+        parent = formula.parent
+        place = parent.index(formula)
+        after = parent[place + 1] if place + 1 < len(parent) else None
+        if isinstance(after, nodes.Text) and (end := END_OF_WORD.match(after)):
+            together = nodes.inline(classes=["formula-and-end"])
+            parent[place : place + 2] = [together, nodes.Text(after[end.end() :])]
+            together += [formula, nodes.Text(end[0])]
 
 
 def permalink(target: str, what: str) -> str:
@@ -114,6 +130,7 @@ def setup(app):
     if os.environ.get("MVNB_SITE"):
         app.setup_extension("sphinx_sitemap")  # which warns when there is no address
     app.connect("config-inited", know_the_repository, priority=100)
+    app.connect("doctree-resolved", keep_ends_of_words)
     app.connect("html-page-context", dress, priority=900)
     app.connect("html-page-context", offer_runs, priority=901)
     app.connect("build-finished", copy_sources)

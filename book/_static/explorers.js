@@ -88,7 +88,7 @@
   };
   const tick = (value, log) => {
     const power = Math.log10(value);
-    return log && Math.abs(power) > 3.5 && Number.isInteger(Math.round(power * 1e9) / 1e9) ? raised(Math.round(power)) : number(value);
+    return log && (power > 3.5 || power < -2.5) && Number.isInteger(Math.round(power * 1e9) / 1e9) ? raised(Math.round(power)) : number(value);
   };
 
   /** The place beside a mark where its label is least in the way: inside the plot, off other labels and lines. */
