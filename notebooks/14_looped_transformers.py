@@ -434,7 +434,10 @@ print("below (1 - 1/kappa)^T:", bool(below.max() < 1 + 1e-9))
 # For the law {eq}`eq-14-mp` with $\gamma=d/n<1$ the best steps are
 #
 # $$
-# \eta_t=\frac1n\cdot\frac1{1+\gamma+2\sqrt\gamma\cos\frac{t\pi}{T+1}},\qquad\int p_T(n\lambda)^2\,d\rho_\gamma(\lambda)=\gamma^T\,\frac{1-\gamma}{1-\gamma^{T+1}} .
+# \begin{gathered}
+# \eta_t=\frac1n\cdot\frac1{1+\gamma+2\sqrt\gamma\cos\frac{t\pi}{T+1}},\\
+# \int p_T(n\lambda)^2\,d\rho_\gamma(\lambda)=\gamma^T\,\frac{1-\gamma}{1-\gamma^{T+1}} .
+# \end{gathered}
 # $$ (eq-14-normal)
 # ````
 #

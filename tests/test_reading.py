@@ -162,6 +162,14 @@ def test_statements_claims_equations_and_pictures_have_permalinks(site):
             assert wanted and wanted <= linked, (name, pattern, wanted - linked)
 
 
+def test_no_line_begins_with_the_full_stop_behind_a_formula(site):
+    followed = r'<span class="math[^>]*>[^<]*</span>[.,;:)]'
+    for name in site.chapters:
+        text = (site.folder / name).read_text(encoding="utf-8")
+        kept = len(re.findall('<span class="formula-and-end">' + followed, text))
+        assert kept == len(re.findall(followed, text)) > 0, name
+
+
 def test_search_finds_a_theorem_by_its_name(site, tab):
     visit(tab, site, "search.html?q=gap+always+closes")
     hits = tab.locator("#search-results li a")
