@@ -1280,8 +1280,7 @@ beside = torch.ones(n_tokens, dtype=torch.bool).scatter(0, inside, False)
 axes[1].plot(sampled.steps, path[:, :, beside].amax(-1), color=OUTSIDE, lw=0.8)
 for j, token in enumerate(inside):
     axes[1].plot(sampled.steps, path[:, :, token], color=ENTRY[j], lw=0.9, alpha=0.8)
-# in points, since their ends lie close together
-names = {"first": 5, "second": 0, "third": -4, "own": 0}
+names = {"first": 5, "second": 0, "third": -4, "own": 0}  # points, to part them
 for j, (name, apart) in enumerate(names.items()):
     end = (column_steps, path[-1][:, inside[j]].mean())
     style = {"textcoords": "offset points", "va": "center", "color": ENTRY[j]}
