@@ -416,6 +416,22 @@ def test_clocks_of_their_own_change_nothing_below_the_knee():
     assert torch.equal(with_clocks.params["weight"], without.params["weight"])
 
 
+def test_long_steps_delay_every_escape_by_one_factor():
+    # w' = w^7 leaves a small w at the time w^-6 / 6; the sum over steps of a fraction r is longer, as chapter 01 says.
+    def objective(params):
+        return -params["w"].pow(8).sum((1, 2)) / 8, {"w": -params["w"].pow(7)}
+
+    start = torch.tensor([1e-2, 1e-3, 1e-4], dtype=torch.float64)[:, None, None]
+    for r in (0.03, 0.1, 0.3):
+        optimizer, steps = training.FlowGD(relative=r, knee=1.0, absolute=0.0), math.ceil(math.log(1e4) / math.log(1 + r))
+        run = training.fit(
+            lambda p: (-p["w"].sum((1, 2)), {"w": -(p["w"] ** 7)}), {"w": start}, (), steps=steps, optimizer=optimizer
+        )
+        assert (run.params["w"] >= 1).all()
+        delay = run.log["time"][-1] / (start[:, 0, 0] ** -6 / 6)
+        assert delay.tolist() == pytest.approx([6 * r / (1 - (1 + r) ** -6)] * 3, rel=1e-9)
+
+
 def test_learned_filters_with_clocks_of_their_own_settle_where_the_flow_leads():
     # A loss in one variable per filter whose minimum is at 1: (w - 1)^2 / 2 for the long, and w' = w for the short.
     def objective(params):
