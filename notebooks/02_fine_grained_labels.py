@@ -1465,7 +1465,7 @@ figures.show(
 
 # %% [markdown]
 # Read it from the top. Two groups per superclass are enough to bring the ratio below $k^*$, and with it the hard error to zero; splitting true subclasses further costs time but no accuracy. Random IDs change neither the ratio nor the error. Clusters find the backgrounds. Eight of them inside a superclass act as random IDs do (what they still help comes from the small batch, in which the background is not quite balanced against
-# the subclass; with four times as many points no hard point is understood). Two of them lump the backgrounds together unevenly; then labels are not equally frequent, {prf:ref}`cor-02-ratio` says nothing about the error, and they help a little.
+# the subclass; with four times as many points hardly a hard point is understood). Two of them lump the backgrounds together unevenly; then labels are not equally frequent, {prf:ref}`cor-02-ratio` says nothing about the error, and they help a little.
 #
 # Clusters of the whole data are missing from the figure: their classes belong to no superclass, so there is no max to read off. What can be asked is whether they drive the common features at all. Over many points, the first drift along these is
 
