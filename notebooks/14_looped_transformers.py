@@ -567,8 +567,8 @@ for i, (n, color) in enumerate(zip(examples, TONES)):
         ax.plot(t, bound[n].mean(0), color=color, ls="--", lw=1.2)
     at = int((own.mean(0) > (-225 if i >= 2 else -180)).sum()) - 1
     ha, aside, below = ("left", 4, 5) if i == 2 else ("right", -3, -14)
-    label = {"text": f"$n={n}$", "color": color, "ha": ha}
-    axes[0].annotate(xy=(at + aside, own.mean(0)[at] + below), **label)
+    place = (at + aside, own.mean(0)[at] + below)
+    axes[0].annotate(f"$n={n}$", place, color=color, ha=ha)
 axes[0].set(xlabel="loops", ylabel="ln of the squared error", ylim=(-250, 8))
 axes[0].set_title("exact (solid), theorem (dashed)")
 axes[1].set(xlabel="loops", title="iterates in double precision")

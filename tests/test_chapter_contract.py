@@ -1,6 +1,5 @@
 """Every chapter of the book keeps the rules of the house, and the rules notice when one does not."""
 
-import argparse
 import itertools
 import json
 import re
@@ -13,14 +12,14 @@ import numpy as np
 import pytest
 import tiny_book
 
-from mvnb import _notebooks, chapters, sweeps
+from mvnb import _notebooks, chapters, cli, sweeps
 from mvnb._parameters import _numbers
 from mvnb.data.images import DATASETS, EMBEDDED
 
 ROOT = Path(__file__).resolve().parents[1]
 CHAPTERS = chapters.discover(ROOT)
 PAGES = [*ROOT.glob("notebooks/*.py"), *ROOT.glob("book/*.md"), *ROOT.glob("*.md")]
-COMMAND = re.compile(r"mvnb (?:run|sweep) (\d\d)\b([^`#\n]*)")
+COMMAND = re.compile(r"mvnb ((?:run|sweep) (\d\d)\b[^`#\n]*)")
 TO_BE_FILLED_IN = re.compile(r"FILE|FOLDER|PATH|TABLE")
 
 
@@ -65,19 +64,27 @@ def test_a_name_for_keeping_results_is_no_path(chapter):
     assert ["keep must be" in one for one in said] == [True] * len(names), said
 
 
-def printed_settings(chapter):
-    """The parameters of every command of the book that runs this chapter, by command."""
-    options = argparse.ArgumentParser(exit_on_error=False)
-    options.add_argument("--preset")
-    for many in ("-p", "--grid"):
-        options.add_argument(many, action="append", default=[])
-    for number, rest in itertools.chain(*(COMMAND.findall(page.read_text(encoding="utf-8")) for page in PAGES)):
+class Begun(Exception):
+    """Raised in the place of a run, with its parameters."""
+
+
+def printed_settings(chapter, monkeypatch):
+    """The parameters of every command of the book that runs this chapter, as the command line reads them, by command."""
+
+    def run(found, values, *rest, **options):
+        raise Begun(values)
+
+    def prepare(found, grid, fixed, *rest, **options):
+        raise Begun({name: some[-1] for name, some in grid.items()} | fixed)
+
+    monkeypatch.setattr(chapters, "run", run)
+    monkeypatch.setattr(sweeps, "prepare", prepare)
+    for command, number in itertools.chain(*(COMMAND.findall(page.read_text(encoding="utf-8")) for page in PAGES)):
         if number == chapter.number:
-            given, _ = options.parse_known_args(shlex.split(rest))
-            there = [text for text in given.p if not TO_BE_FILLED_IN.search(text)]
-            values = chapters.preset(chapter, given.preset) if given.preset else {}
-            values |= {name: last for name, (*_, last) in sweeps.grid(chapter, given.grid).items()}
-            yield rest, values | chapter.parse(there)
+            with pytest.raises(Begun) as begun:
+                cli.app(args=shlex.split(command), standalone_mode=False)
+            (values,) = begun.value.args
+            yield command, {name: value for name, value in values.items() if not TO_BE_FILLED_IN.search(str(value))}
 
 
 @pytest.fixture(scope="session")
@@ -94,7 +101,7 @@ def blank_images(tmp_path_factory):
 @every_chapter
 def test_commands_in_the_book_are_accepted(chapter, blank_images, monkeypatch):
     monkeypatch.setenv("MVNB_DATA", str(blank_images))
-    commands, settings = zip(*printed_settings(chapter))
+    commands, settings = zip(*printed_settings(chapter, monkeypatch))
     said = _notebooks.refusals(chapter.cells, settings, chapter.source.parent)
     assert not {command: text for command, text in zip(commands, said) if text}
 

@@ -1,7 +1,7 @@
 """What makes the pages good to read, to link to and to run again.
 
 - pictures load when they come near and keep their place until then;
-- a formula keeps the comma or full stop behind it on its own line;
+- a comma or full stop stays on the line of the formula before it;
 - every theorem, exercise, claim and picture of a cell has a permalink, as headings and equations have by themselves;
 - a chapter can be downloaded as ``.py``, too;
 - where the site is built from a repository (``MVNB_REPOSITORY``, its address), chapters have launch buttons and a box with the
