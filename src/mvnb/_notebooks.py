@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import threading
@@ -236,6 +237,11 @@ def _kernel_manager(memory: int | None = None) -> type:
 
         def __init__(self, **options):
             super().__init__(**sockets(), **options)
+
+        async def start_kernel(self, **options):
+            # What cells write to stderr is in the notebook. The rest is what a kernel stumbles over while it shuts down: its
+            # threads may use sockets that others of them have closed, at which libzmq aborts.
+            await super().start_kernel(stderr=subprocess.DEVNULL, **options)
 
     return ThisInterpreter
 
