@@ -690,7 +690,7 @@ ledger.record(
 )
 
 # %% [markdown]
-# Read the tables from left to right. Where all other weights are 0, the push on the lagging feature turns negative as $C$ grows: Proposition 3.4 fails as printed. Where the other classes are level, it stays positive and levels off near $0.1/k$, above the bound of {prf:ref}`cor-01-lagging`. The gap shrinks everywhere.
+# Read the tables from left to right. Where all other weights are 0, the push on the lagging feature turns negative as $C$ grows: Proposition 3.4 fails as printed. Where the other classes are level, it stays positive and levels off near $0.1/k$, above the bound of {prf:ref}`cor-01-lagging`, although for all but $C=1$ the leading feature is pushed down there, which the corollary excludes. The gap shrinks everywhere.
 #
 # ### Watching it: gradient descent from a gap
 #
@@ -920,7 +920,7 @@ ledger.record(
 # for as long as the gap lasts.
 # *(The skeleton for $C_P=1$. Quoted: off-diagonal correlations stay a factor $1/k$ below diagonal ones, Claims B.17 and B.18; outputs reach $\log k$, B.19 and B.20, and stay $O(\log k)$, B.27, whose engine is fact 1.)* As under ERM, one feature of each class escapes first; say the first. In the
 # linear part of $s$ the class's output has slope $\Delta_y/2$ in $\beta_y-\delta_2/2$, as in the linear model, so fact 2 applies with $\Delta_y>0$. *The class does not stall in this state.* At a stationary point for a filter that has learned $v_{y,1}$,
-# $\mathbb E[A\beta_y]\ge0$ up to small terms, with $A$ the residual summed over partners, averaged given $\beta_y$. The mirrored coefficient is $\delta_2-\beta_y=\beta_y-2(\beta_y-\delta_2/2)$, so by fact 2
+# $\mathbb E[A\beta_y]\ge0$ up to small terms, with $A$ the residual summed over partners, the class itself included, and averaged given $\beta_y$. The mirrored coefficient is $\delta_2-\beta_y=\beta_y-2(\beta_y-\delta_2/2)$, so by fact 2
 #
 # $$
 # \mathbb E\bigl[A\,(\delta_2-\beta_y)\bigr]=\mathbb E[A\beta_y]+2\,\bigl|\mathbb E[A(\beta_y-\tfrac{\delta_2}2)]\bigr|\ \ge\ \Theta(1),

@@ -254,7 +254,7 @@ figures.show(
 # ```
 #
 # This is Section 4 and Appendix B of the paper. Training sees easy points alone, a fresh batch at every step with equally many of each subclass; hard points are for the test. In the paper every patch decides by itself whether to hold a feature, so that "about" means a binomial number. With $s^*=4$ such a number is 0 now and
-# then, and a hard point without a fine patch has lost its label (a fraction $e^{-4}\approx2\,\%$). The theorems concern large $s^*$, where this does not happen; our default is therefore exactly $s^*$ patches, and the binomial form is a variant that we also run. Which law $\alpha_p$ has on its interval the paper does not say; ours is uniform. Throughout, $s^*=s^\dagger=4$ and $\iota=0.05$; the other sizes are parameters.
+# then, and a hard point without a fine patch has lost its label (about 1 % of them here, $e^{-4}\approx2\,\%$ with many patches). The theorems concern large $s^*$, where this does not happen; our default is therefore exactly $s^*$ patches, and the binomial form is a variant that we also run. Which law $\alpha_p$ has on its interval the paper does not say; ours is uniform. Throughout, $s^*=s^\dagger=4$ and $\iota=0.05$; the other sizes are parameters.
 
 # %%
 toy = HierarchicalMultiView(
@@ -393,7 +393,7 @@ for name, on, y in (
 # $m=d^{2+2c_0}$ it means 0.1 detectors; no computer reaches sizes at which it means ten. We keep the logic and change the constants, in one of three ways:
 #
 # - *dense*: draw $m$ neurons and choose $\theta=Q^{-1}(n/m)$ so that each feature has $n$ detectors in the mean;
-# - *compressed*: the same, without the neurons that are possible detectors of nothing. By the next lemma they never fire and never move, so that leaving them out changes nothing but the bill. This is our default;
+# - *compressed*: the same, without the neurons that are possible detectors of nothing. They fire on nothing, so that they have no gradient and never move, and leaving them out changes nothing but the bill. This is our default;
 # - *stratified*: exactly one singleton detector per class and feature and nothing else. That is the idealised network of the theory, good for figures without fluctuations. (Since the detectors of one class and feature move alike, $n$ of them behave as one with $n$ times the step.)
 #
 # ```{prf:lemma} The bias outruns everything but the feature (the mechanism of Theorems F.1 and G.1)
@@ -444,7 +444,7 @@ print("outputs agree to 1e-12:", (outputs[0] - outputs[1]).abs().max().item() < 
 # %% [markdown]
 # ## The derivation, II: the first step already knows
 #
-# Outputs start near 0, so that all $G$ classes have probability $1/G$. Let labels be any function of the point, random ones included, for which all $G$ labels are equally frequent, and write $\Pr[u]$ for the probability that a point shows feature $u$: $\frac12$ for a common one, $\frac1{2k}$ for a fine one.
+# Outputs start near 0, so that all $G$ classes have probability $1/G$. Let labels be any function of the point, random ones included, for which all $G$ labels are equally frequent and which, given the features that a point shows, do not depend on the coefficients $\alpha_p$, and write $\Pr[u]$ for the probability that a point shows feature $u$: $\frac12$ for a common one, $\frac1{2k}$ for a fine one.
 #
 # ```{prf:proposition} First drift
 # :label: prop-02-drift
@@ -541,7 +541,7 @@ ledger.record(
 # F=u\,(n_cA_c+n_fA_f),\qquad u=s^*\bigl(\bar\alpha-\tfrac1\lambda\bigr),
 # $$ (eq-02-output)
 #
-# and the other superclass's output is 0.
+# and the other superclass's output is 0. (From here on every $\alpha_p$ is replaced by its mean, so that all points of a class are alike.)
 #
 # ```{prf:theorem} The log law
 # :label: thm-02-log

@@ -229,7 +229,7 @@ figures.show(
 # ```{prf:lemma} The expected gap is the mean change at the swapped-in point
 # :label: lem-04-average
 #
-# Let $S$ and $z$ be independent draws from one distribution, $i$ any position, $S'=S^{i\leftarrow z}$, and let the order of the points in $S$ be random. Then
+# Let $S$ and $z$ be independent draws from one distribution, $i$ a position drawn uniformly and independently of both, and $S'=S^{i\leftarrow z}$. Then
 #
 # $$
 # \mathbb E\bigl[R(\mathcal A(S))-\widehat R_S(\mathcal A(S))\bigr]=\mathbb E\bigl[\ell(\mathcal A(S),z)-\ell(\mathcal A(S'),z)\bigr]\le\beta .
@@ -237,7 +237,7 @@ figures.show(
 # ```
 #
 # ```{prf:proof}
-# $z$ is fresh for $\mathcal A(S)$, so that $\mathbb E\,\ell(\mathcal A(S),z)=\mathbb E\,R(\mathcal A(S))$. For $\mathcal A(S')$ it is the training point at position $i$ of a set with the law of $S$, so $\mathbb E\,\ell(\mathcal A(S'),z)=\mathbb E\,\ell(\mathcal A(S),S_i)$, and as all positions are alike this is $\mathbb E\,\widehat R_S(\mathcal A(S))$. The inequality is {eq}`eq-04-stability`.
+# $z$ is fresh for $\mathcal A(S)$, so that $\mathbb E\,\ell(\mathcal A(S),z)=\mathbb E\,R(\mathcal A(S))$. For $\mathcal A(S')$ it is the training point at position $i$ of a set with the law of $S$, so $\mathbb E\,\ell(\mathcal A(S'),z)=\mathbb E\,\ell(\mathcal A(S),S_i)$, and the mean over $i$ is $\mathbb E\,\widehat R_S(\mathcal A(S))$. (For a fixed $i$ it need not be: an algorithm may leave out its last point.) The inequality is {eq}`eq-04-stability`.
 # ```
 #
 # So a *mean* of changes, with their signs and at one point, is the gap itself, for every algorithm. Uniform stability replaces it by the largest change at any point, for any set. The question is what is lost.
@@ -1396,7 +1396,7 @@ ledger.show()
 # ```{solution} ex-04-power
 # :class: dropdown
 #
-# $\dot u_j=2a_ju_j$, so $\log u_j$ grows at constant rates, and $u_2=s^{1-r}$. With $1-r\approx\frac{2(1-h)}{(1+h)m}$ it tends to 1 as soon as $m\gg\log\frac1s$: between the linear model and $q>2$, where $m\gg s^{2-q}$ is needed. A plateau that is polynomially long in $1/s$ takes three factors.
+# $\dot u_j=2a_ju_j$, so $\log u_j$ grows at constant rates, and $u_2=s^{1-r}$. With $1-r\approx\frac{2(1-h)}{(1+h)m}$ it tends to 1 as soon as $m\gg\log\frac1s$: between the linear model and $q>2$, where $m\gg s^{2-q}$ is needed. The change of the loss is then about $\frac{2(1-r)\log\frac1s}{1+e}$, of the order $\frac1m\log\frac1s$. A plateau that is polynomially long in $1/s$, and with it a tie that is broken at large $m$, takes three factors.
 # ```
 #
 # ```{exercise}

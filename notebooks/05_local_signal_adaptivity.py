@@ -500,7 +500,7 @@ ledger.record(
 # If all $|Z_i|\le|b|$ then $S=0$ and $yf=g=c+b>0$. Otherwise some $|Z_i|$ exceeds $\alpha s$: by the union bound and $\Phi^c(\alpha)\le\frac12e^{-\alpha^2/2}$ this has probability at most $k\,e^{-\alpha^2/2}<1/k$.
 # ```
 #
-# The condition $c+b>0$ is not printed in the paper. Without it the lemma fails in the worst way: if $|b|\ge c$, no patch of any kind gets through and every point is misjudged. With $v\approx0$, $s\approx c\sigma$, and $\alpha>2\sqrt{\log k}$ means a ratio $|b|/c>2\sigma\sqrt{\log k}=2\log^{3/2}k/\sqrt k$, which tends to 0: for large $k$ there is ample room between a
+# The condition $c+b>0$ is not printed in the paper. Without it the lemma fails in the worst way: if $|b|\ge c$, no signal gets through and all points but a fraction below $1/k$ are misjudged. With $v\approx0$, $s\approx c\sigma$, and $\alpha>2\sqrt{\log k}$ means a ratio $|b|/c>2\sigma\sqrt{\log k}=2\log^{3/2}k/\sqrt k$, which tends to 0: for large $k$ there is ample room between a
 # threshold that is high enough and one that is too high.
 #
 # ```{prf:lemma} While the network errs, some noise survives (Lemma B.9)
@@ -1249,7 +1249,7 @@ ledger.record(
 # The paper pastes CIFAR images, scaled to $16\times16$, on backgrounds of $32\times32$ and trains a wide residual network and its linearisation; its [own numbers](#05-quoted) are below. Here is a stand-in that runs in seconds: digits of $8\times8$ pixels on $16\times16$ backgrounds. As in the paper the background is drawn once an image and then kept, test images have their own, and the pasted image *replaces* the pixels below it.
 # Four kinds of background: Gaussian noise; *texture*, random images with a $1/f$ spectrum scaled to $[0,1]$, for the paper's photographs of plants; *distractors*, a grid of digits of other classes (4 to 9) around a digit from 0 to 3 in a random corner; and none (black).
 #
-# How strong should Gaussian noise be? What counts is the ratio of the image's energy to that of the noise. A CIFAR image of $3\cdot16^2$ pixels with mean square 0.29 has a norm of about 15, and at the paper's largest $\sigma=2$ a ratio of 7.4. A digit has norm 3.9: the same ratio is reached at $\sigma\approx0.5$, our default. (We looked for the argument after runs at $\sigma=1$ had shown the network far below its clean accuracy; see [below](#05-held-up).)
+# How strong should Gaussian noise be? What counts is the ratio of the image's norm to the standard deviation of the noise in a pixel, the signal-to-noise ratio of a matched filter. A CIFAR image of $3\cdot16^2$ pixels with mean square 0.29 has a norm of about 15, and at the paper's largest $\sigma=2$ a ratio of 7.4. A digit has norm 3.9: the same ratio is reached at $\sigma\approx0.5$, our default. (We looked for the argument after runs at $\sigma=1$ had shown the network far below its clean accuracy; see [below](#05-held-up).)
 
 # %% tags=["hide-input"]
 animals, vehicles = (2, 3, 4, 5, 6, 7), (0, 1, 8, 9)

@@ -2349,7 +2349,7 @@ ledger.show()
 # ```{solution} ex-08-threshold
 # :class: dropdown
 #
-# `mvnb run 08 -p n_relevant=3`. The best threshold now has $\frac12+\frac12\cdot\frac58=0.81$: on uniform points a threshold on $s\in\{0,..,3\}$ gets the parity right with probability at most $\frac58$. The claims about random features and the tangent kernel have fixed limits that were set for $k=5$; with $k=3$ the parity is a cubic function, and the tangent kernel comes closer.
+# `mvnb run 08 -p n_relevant=3`. The best threshold now has $\frac12+\frac12\cdot\frac58=0.81$: on uniform points a rising threshold on $s\in\{0,..,3\}$ gets the parity right with probability at most $\frac58$ (a falling one has $\frac34$ there, but is wrong on the other half). The claims about random features and the tangent kernel have fixed limits that were set for $k=5$; with $k=3$ the parity is a cubic function, and the tangent kernel comes closer.
 # ```
 
 # %% [markdown]

@@ -488,7 +488,7 @@ ledger.record(
 # ````{prf:theorem} Gradient feature learning (Theorem 3.12, population form)
 # :label: thm-09-main
 #
-# Let $(\mathbf w_j^*,\mathrm{sign}\,b_j^*)\in S_{p,\gamma,B_G}$ for a network {eq}`eq-09-star` of loss $\mathrm{OPT}$. After the first step let both layers be trained with step $\eta$, no decay and $T\eta B_{x1}\le1$. With probability $1-O(re^{-\Theta(\sqrt{mp})})$
+# Let $(\mathbf w_j^*,\mathrm{sign}\,b_j^*)\in S_{p,\gamma,B_G}$ for a network {eq}`eq-09-star` of loss $\mathrm{OPT}$. After the first step, whose length is $\eta^{(1)}$ here and $\eta$ in the lemmas above, let both layers be trained with step $\eta$, no decay and $T\eta B_{x1}\le1$. With probability $1-O(re^{-\Theta(\sqrt{mp})})$
 #
 # $$
 # \begin{gathered}
@@ -498,7 +498,7 @@ ledger.record(
 # \end{gathered}
 # $$ (eq-09-main)
 #
-# with $\Delta_{\mathrm{move}}=B_{x1}\lVert\tilde{\mathbf a}\rVert_2\sqrt{\lVert\tilde{\mathbf a}\rVert_0}\,\max_{i,t}\lVert\mathbf w_i^{(t)}-\mathbf w_i^{(1)}\rVert$ and $\Delta_{\mathrm{descent}}=\frac{\lVert\mathbf a^{(1)}-\tilde{\mathbf a}\rVert^2}{2\eta T}+2\eta m\max_{i,t}(B_{x1}\lVert\mathbf w_i^{(t)}\rVert+\tilde b)^2$. Both are at most $\epsilon$ for suitable $\eta$ and $T$ that are polynomial in $m$, $1/\epsilon$ and the bounds.
+# with $\Delta_{\mathrm{move}}=B_{x1}\lVert\tilde{\mathbf a}\rVert_2\sqrt{\lVert\tilde{\mathbf a}\rVert_0}\,\max_{i,t}\lVert\mathbf w_i^{(t)}-\mathbf w_i^{(1)}\rVert$ and $\Delta_{\mathrm{descent}}=\frac{\lVert\mathbf a^{(1)}-\tilde{\mathbf a}\rVert^2}{2\eta T}+2\eta m\max_{i,t}(B_{x1}\lVert\mathbf w_i^{(t)}\rVert+\tilde b)^2$. Both are at most $\epsilon$ for suitable $\tilde b$, $\sigma_a$, $\eta^{(1)}$, $\eta$ and $T$, if $mp$ is at least a polynomial in $1/\epsilon$ and the bounds.
 # ````
 #
 # ````{prf:proof}
@@ -508,9 +508,9 @@ ledger.record(
 #
 # *It stays good.* Changing $\mathbf w_i$ by $\delta_i$ changes the output by at most $\sum_i\lvert\tilde a_i\rvert\lVert\delta_i\rVert\lVert\mathbf x\rVert$, so that $f_t(\tilde{\mathbf a})\le f_1(\tilde{\mathbf a})+\Delta_{\mathrm{move}}$ (Cauchy-Schwarz on the support of $\tilde{\mathbf a}$).
 #
-# *Weights move little.* Since $\lvert\ell'\rvert\le1$, $\lVert\partial_{\mathbf w_i}\mathcal L\rVert\le B_{x1}\lvert a_i\rvert$ and $\lvert\partial_{a_i}\mathcal L\rvert\le B_{x1}\lVert\mathbf w_i\rVert+\tilde b$. The pair $(\lvert a_i\rvert,\lVert\mathbf w_i-\mathbf w^{(1)}_i\rVert)$ is majorised by a linear recursion, for $\lvert a_i\rvert$ by $h(t+2)=2h(t+1)-(1-\eta^2B_{x1}^2)h(t)+\eta Z_i$ with $Z_i=B_{x1}\lVert\mathbf w_i^{(1)}\rVert+\tilde b$, which is solved by powers of $1\pm\eta B_{x1}$; for $T\eta B_{x1}\le1$ they are bounded (Lemmas B.9 and B.77, {py:func}`~mvnb.theory.gradient_features.drift_bound`).
+# *Weights move little.* Since $\lvert\ell'\rvert\le1$, $\lVert\partial_{\mathbf w_i}\mathcal L\rVert\le B_{x1}\lvert a_i\rvert$ and $\lvert\partial_{a_i}\mathcal L\rvert\le B_{x1}\lVert\mathbf w_i\rVert+\tilde b$. So the pair $(\lvert a_i\rvert,\lVert\mathbf w_i-\mathbf w^{(1)}_i\rVert)$ is majorised by a linear recursion, and $\sum_{s\le t}\lvert a_i^{(s)}\rvert\le h(t)$ with $h(t+2)=2h(t+1)-(1-\eta^2B_{x1}^2)h(t)+\eta Z_i$ and $Z_i=B_{x1}\lVert\mathbf w_i^{(1)}\rVert+\tilde b$. Hence $\lVert\mathbf w_i^{(t)}-\mathbf w_i^{(1)}\rVert\le\eta B_{x1}h(t-1)$. The recursion is solved by powers of $1\pm\eta B_{x1}$, which are bounded for $T\eta B_{x1}\le1$ (Lemmas B.9 and B.77, {py:func}`~mvnb.theory.gradient_features.drift_bound`).
 #
-# *Descent.* {eq}`eq-09-online` with $\theta_1=\mathbf a^{(1)}$; there are $4m$ partial derivatives. The minimum over $t$ is at most the mean, and $\Pr[\mathrm{sign}\,g\ne y]\le\mathcal L$, since $\ell\ge1$ where the sign is wrong.
+# *Descent.* {eq}`eq-09-online` with $\theta_1=\mathbf a^{(1)}$; there are $4m$ partial derivatives. The minimum over $t$ is at most the mean, and $\Pr[\mathrm{sign}\,g\ne y]\le\mathcal L$, since $\ell\ge1$ where the sign is wrong. Steps alone do not make $\Delta_{\mathrm{descent}}$ small: as $T\eta B_{x1}\le1$, it is at least $\frac{B_{x1}}2\lVert\mathbf a^{(1)}-\tilde{\mathbf a}\rVert^2$. What makes it small is $\lVert\tilde{\mathbf a}\rVert$, which falls with $mp$ and with $\tilde b$.
 # ````
 #
 # **Warm-up (Theorem 3.4).** With the first layer frozen after one step, $\Delta_{\mathrm{move}}=0$, the problem is convex, and all that remains is standard: on one sample of $n$ points, descent reaches $\mathrm{OPT}_{\mathbf W^{(1)},\mathbf b,B_{a2}}$, the best loss of all read-outs with $\lVert\mathbf a\rVert\le B_{a2}$, up to $O(L(\lVert\mathbf a^{(1)}\rVert^2+B_{a2}^2)/T)$ for an $L$-smooth loss and up to the Rademacher complexity $\sqrt{B_{a2}^2(\lVert\mathbf W^{(1)}\rVert_F^2B_x^2+\lVert\mathbf b\rVert^2)/n}$. Hinge losses are not smooth, so for them the first term is that of {eq}`eq-09-online`. Where we are interested in features alone, we take this at its word and *solve* the convex problem (`read_out` below): then networks and kernels differ in nothing but their features.
@@ -790,11 +790,11 @@ print(f"neurons for the first excess term to be 0.1: 1e{math.log10(m_needed):.0f
 # ````{prf:proposition} The mean is not zero (an erratum)
 # :label: prop-09-mean
 #
-# For odd $k$, $\mathbb E[y\mathbf x]=2p_{\mathbf A}\sqrt k\sum_jD_j$. For $r\ge3$ blocks a neuron with a negative threshold that is active on all of the data but at most one of the two signs of each single block has $\lvert\cos(G,D_j)\rvert\le\frac2{\sqrt{r+3}}$, up to the contribution of the uniform part, so that $(D_j,-1)$ is no gradient feature for small $\gamma$. With {prf:ref}`lem-09-parity` it is not needed, and the theorem stands.
+# For odd $k\ge3$, $\mathbb E[y\mathbf x]=2p_{\mathbf A}\sqrt k\sum_jD_j$. For $r\ge3$ blocks a neuron with a negative threshold that is active on all of the data but at most one of the two signs of each single block has $\lvert\cos(G,D_j)\rvert\le\frac2{\sqrt{r+3}}$, up to the contribution of the uniform part, so that $(D_j,-1)$ is no gradient feature for small $\gamma$. With {prf:ref}`lem-09-parity` it is not needed, and the theorem stands.
 # ````
 #
 # ```{prf:proof}
-# Block $j$ alone and all $+1$: $y\mathbf x=\sqrt kD_j$ plus background; all $-1$: $y=-1$ and again $y\mathbf x=\sqrt kD_j$ (flipping all signs changes $\mathbf x$ and $y$). Hence a coefficient of $D_j$ is $\sqrt kp_{\mathbf A}$ times 1 or 2 if one or none of the two is switched off. The largest cosine has one 2 and $r-1$ ones, $2/\sqrt{4+(r-1)}$.
+# Block $j$ alone and all $+1$: $y\mathbf x=\sqrt kD_j$ plus background; all $-1$: $y=-1$ and again $y\mathbf x=\sqrt kD_j$ (flipping all signs changes $\mathbf x$ and $y$). On the uniform part, given the products of all blocks, which tell the label, each bit is still a fair coin. Hence a coefficient of $D_j$ is $\sqrt kp_{\mathbf A}$ times 1 or 2 if one or none of the two is switched off. The largest cosine has one 2 and $r-1$ ones, $2/\sqrt{4+(r-1)}$.
 # ```
 #
 # **Uniform, $k$ even, $d$ odd.** For $\mathbf w\in\{\pm1\}^d$ and $\lvert b\rvert<1$ the indicator is $\frac12(1+\mathrm{Maj}(w_1x_1,\dots,w_dx_d))$, and $y\,x_j$ is the parity of $\mathbf A\triangle\{j\}$. With the Fourier coefficient $\xi_k$ of the majority at sets of size $k$,
@@ -2055,7 +2055,7 @@ ledger.show()
 # ```{solution} ex-09-angle
 # :class: dropdown
 #
-# The direction is uniform on the circle; the double cone of $D_1$ are four arcs of $\arccos(1-\gamma)$ each, so $p=4\arccos(1-\gamma)/(2\pi)=0.202$. For $q=1$ and $\kappa=1.5$ it is 0.22: a far threshold makes large differences larger and so helps, but at the price of smaller gradients.
+# The direction is uniform on the circle; the double cone of $D_1$ are four arcs of $\arccos(1-\gamma)$ each, so $p=4\arccos(1-\gamma)/(2\pi)=0.202$. For $q=1$ and $\kappa=1.5$ it is 0.23: a far threshold makes large differences larger and so helps, but at the price of smaller gradients.
 # ```
 #
 # ```{exercise}

@@ -717,7 +717,7 @@ ledger.record(
 # ````
 #
 # ```{prf:proof}
-# The path can only cancel the mean of the error; what remains is the error of a model without prior knowledge, and a term that vanishes for long prompts. (a) The error is $\mathbf x_q^\top[(U^\top\hat\Lambda-I)\mathbf w+\mathbf c]$. Given $U$ the best $\mathbf c$ removes the mean of the bracket, $(U^\top\Lambda-I)\boldsymbol\mu$. (b) What is left is $(U^\top\hat\Lambda-I)(\mathbf w-\boldsymbol\mu)+U^\top(\hat\Lambda-\Lambda)\boldsymbol\mu$, two uncorrelated parts: the first gives {eq}`eq-11-loss`, the second is of order $\lVert U\rVert^2/N$. So the objectives converge, uniformly on bounded sets, and with them the minimiser, which is unique in the limit. (c) $\mathbb E\mathbf h=(1-2p)\Lambda\boldsymbol\mu$ and $\tau_i\to1$ for $i\le r$.
+# The path can only cancel the mean of the error; what remains is the error of a model without prior knowledge, and a term that vanishes for long prompts. (a) The error is $\mathbf x_q^\top[(U^\top\hat\Lambda-I)\mathbf w+\mathbf c]$. Given $U$ the best $\mathbf c$ removes the mean of the bracket, $(U^\top\Lambda-I)\boldsymbol\mu$. (b) What is left is $(U^\top\hat\Lambda-I)(\mathbf w-\boldsymbol\mu)+U^\top(\hat\Lambda-\Lambda)\boldsymbol\mu$, two uncorrelated parts: the first gives {eq}`eq-11-loss`, the second is of order $\lVert U\rVert^2/N$. So the objectives converge, uniformly on bounded sets, and with them the minimiser, which is unique in the limit. (Minimisers stay bounded, since $\Lambda$ is invertible: for large $N$ the first part alone grows like $\lVert U\rVert^2$.) (c) $\mathbb E\mathbf h=(1-2p)\Lambda\boldsymbol\mu$ and $\tau_i\to1$ for $i\le r$.
 # ```
 #
 # So the model does what language models are said to do. Directions that it has room to read follow the labels, right or wrong; all others stay as they were learned. *A small model is flatter because it hears less and remembers the rest, and from the rank on at which it hears half of the signal, all labels flipped turn it round.* With the variances of this page and $\mu_i=1$ the signal that is heard, the left side of {eq}`eq-11-half`, is 3 of 7.2 at rank one and 5 of 7.2 at rank two. *Prediction:* rank one stays above one half, all others end below.
@@ -803,7 +803,7 @@ ledger.record(
 # **What is not so.** Theorem 5.5.1 says that these networks are *the* minimisers of the loss with vanishing weight decay, for $2(\nu+1)$ heads. Three things are wrong with that, and all can be checked by enumeration.
 #
 # 1. *It is not of least norm.* For $d=4$, give each feature its own negative head, $\frac1{8\gamma}(3,-1,-1,-1)$ and its shifts, and two positive heads $\pm\frac2{4\gamma}\mathbf 1$. These are six heads, too, every margin is exactly 1, and $\gamma^2\sum\lVert V\rVert^2=2.75$ instead of 3. (At $d=2$ even a diagonal $V$ is not best: $V_{11}=V_{21}$, $V_{12}=V_{22}$ halves the norm.)
-# 2. *Fewer heads suffice.* The proof takes heads to come in pairs of opposite sign, as $\lvert\cdot\rvert$ does. Without that, negative heads only have to be such that for all $i\ne j$ one of them is positive at $i$ and negative at $j$. Name each feature by a set of heads; that works if no set contains another, and so $n$ heads serve $\binom n{\lfloor n/2\rfloor}$ features (Sperner). For $d=8$ five are enough instead of six, for $d=16$ six instead of eight {cite}`spencer1970separating`; and the norm falls as well.
+# 2. *Four heads suffice, whatever $d$ is.* The count of the thesis lets only the signs of a head's entries matter. But a negative head $\mathbf v$ answers to $\zeta_i=-\zeta_j=2\gamma$ as soon as $v_i>v_j$, and two heads can put all features in order: with $v_i=\frac1{2\gamma}(i-\frac{d+1}2)$, the network $\frac{d-1}{4\gamma}\lvert\mathbf 1^\top\boldsymbol\zeta\rvert-\lvert\mathbf v^\top\boldsymbol\zeta\rvert$ has margin $\lvert i-j\rvert\ge1$ where the label is $-1$, and at least $(d-1)-(d-2)=1$ where it is 1, since $\lvert i+j-d-1\rvert\le d-2$. No diagonal network has fewer: a head that answers to $\boldsymbol\zeta$ is silent at $-\boldsymbol\zeta$, so that either label needs two. Four heads are dear, though: $\frac{d(d-1)(2d-1)}{12\gamma^2}$. Of heads whose entries are $\pm1$ up to a factor, names are made: give each feature a set of negative heads, so that no set contains another; $n$ heads serve $\binom n{\lfloor n/2\rfloor}$ features (Sperner). For $d=8$ five are enough instead of six, for $d=16$ six instead of eight {cite}`spencer1970separating`, and of these networks the norm, too, is below the bit code's.
 # 3. *The small model is part of the large one only up to a factor*: its positive heads have the scale $\nu_1$, those of the large one $\nu_2$.
 #
 # What follows uses the construction and not its optimality.
@@ -839,6 +839,8 @@ rivals = {
     (4, 6): (parity.one_against_all(gamma), 2),
     (8, 7): (parity.subset_code(5, 2, 8, gamma), 3),
     (16, 8): (parity.subset_code(6, 3, 16, gamma), 4),
+    (8, 4): (parity.ordering_code(8, gamma), 3),
+    (16, 4): (parity.ordering_code(16, gamma), 4),
 }
 print("d   heads  least margin  gamma^2 norm   bit code: heads, gamma^2 norm")
 for (size, heads), (rival, bits) in rivals.items():
@@ -886,7 +888,7 @@ ledger.record(
 )
 
 # %% tags=["remove-cell"]
-rival = rivals[8, 7][0]
+rival = rivals[8, 4][0]
 solves = parity.margins(rival, gamma).min() >= 1 - 1e-9
 ledger.record(
     "heads-needed",
@@ -898,7 +900,7 @@ ledger.record(
     unit="heads of a network with zero loss on all tasks, d = 8",
     holds=not (solves and len(rival.signs) < 8),
     criterion="no network with fewer than 8 heads has zero loss",
-    reason="heads need not come in pairs of opposite sign",
+    reason="a head compares its entries, whose signs are not all that matters",
 )
 chance = np.random.default_rng(seed)
 noises = 2 * chance.integers(0, 2, (40000, 16, 16)).mean(1) - 1  # (draw, feature)
@@ -1449,7 +1451,7 @@ later.show()
 # %% [markdown]
 # **Holds.** The whole theory of linear attention: the truncation (with a proof that needs no diagonal matrices), the risk, its two kinds of noise, and the statement that size matters only if noise was rewarded in pretraining and is present in the context. With flipped labels, which the paper's theory does not have, larger ranks lose more, each direction by its own signal. On real sentences linear attention does the same.
 #
-# **Does not hold as printed.** The bit code is not the optimum: already at $d=4$ another network of the same size is cheaper, and from $d=8$ on fewer heads suffice. The theorem on noise needs only the construction and stands, but no single head of the small network hears less noise; it is that fewer heads have to agree.
+# **Does not hold as printed.** The bit code is not the optimum: already at $d=4$ another network of the same size is cheaper, and four heads suffice for every $d$. The theorem on noise needs only the construction and stands, but no single head of the small network hears less noise; it is that fewer heads have to agree.
 #
 # **Does not explain what it is meant to explain.** That small models are *flat* is in neither theory of the paper. Linear attention of any rank above 0 follows flipped labels all the way; the parity networks do not follow them at all, whatever their size, since they are even in the labels. What is missing is a prior. With one, {prf:ref}`prop-11-prior`, the same truncation gives the whole picture: what a model has no room to hear, it keeps.
 #
@@ -1484,7 +1486,7 @@ later.show()
 # ```{exercise}
 # :label: ex-11-tie
 #
-# By hand: two directions have the same variance, and the rank is one. Which models are optimal, and which of them are best for a task $\mathbf w$ in evaluation?
+# By hand: two directions share the largest variance, and the rank is one. Which models are optimal, and which of them are best for a task $\mathbf w$ in evaluation?
 # ```
 #
 # ```{solution} ex-11-tie

@@ -456,7 +456,7 @@ for r, losses in enumerate(run.log["loss"].T):
 #
 # and $p$ tends to the right-hand side in probability as $n\to\infty$ with $\Delta-\log n$ fixed. Half of the weight needs $\Delta=\log n+\sigma^2/2$.
 #
-# (c) *Reading again.* If the $k$ tokens are read again with new, independent scores of the same law, half of the weight needs $\Delta=\log k+\sigma^2/2$. If they are read by the very scores that selected them, then as $n\to\infty$ with $k/n$ fixed the noise that is left has the share
+# (c) *Reading again.* If the $k$ tokens, the needle and $k-1$ others, are read again with new, independent scores of the same law, half of the weight needs $\Delta=\log(k-1)+\sigma^2/2$ in the sense of (b), for large $k$ about $\log k+\sigma^2/2$. If they are read by the very scores that selected them, then as $n\to\infty$ with $k/n$ fixed the noise that is left has the share
 #
 # $$
 # \Phi(\sigma-z)\ \ge\ k/n
@@ -466,7 +466,7 @@ for r, losses in enumerate(run.log["loss"].T):
 # ```
 #
 # ```{prf:proof}
-# Finding compares the needle with the $k$-th largest of the other scores, which for large $n$ depends on $k/n$ and not on $n$ itself; reading compares it with the sum of their exponentials, which grows with their number. (a) The needle is found exactly if fewer than $k$ of the others exceed it, and their number is binomial with $q$. Its mean is $nq=k$ at $\Delta=\sigma z$; $\bar\Phi(x)\le e^{-x^2/2}$ gives $z\le\sqrt{2\log(n/k)}$. At $z'$ the mean is $k/2$, and by Chernoff's bound the probability of reaching twice the mean is at most $e^{-(k/2)/3}$. (b) $x\mapsto1/(1+xe^{-\Delta})$ is convex for $x\ge0$, and $\mathbb Ee^{s}=e^{\sigma^2/2}$; Jensen's inequality. $\frac1n\sum_ie^{s_i}\to e^{\sigma^2/2}$ by the law of large numbers, so $p\to1/(1+e^{\sigma^2/2-(\Delta-\log n)})$. (c) The first half is (b) with $k$. For the second, the $k$ largest are in the limit those above $\sigma z$, and with $s=\sigma x$ completing the square gives $\mathbb E[e^s;\,s>\sigma z]=\int_z^\infty e^{\sigma x-x^2/2}\frac{dx}{\sqrt{2\pi}}=e^{\sigma^2/2}\,\bar\Phi(z-\sigma)$; divide by $\mathbb Ee^s$. It is at least $\bar\Phi(z)=k/n$.
+# Finding compares the needle with the $k$-th largest of the other scores, which for large $n$ depends on $k/n$ and not on $n$ itself; reading compares it with the sum of their exponentials, which grows with their number. (a) The needle is found exactly if fewer than $k$ of the others exceed it, and their number is binomial with $q$. Its mean is $nq=k$ at $\Delta=\sigma z$; $\bar\Phi(x)\le e^{-x^2/2}$ gives $z\le\sqrt{2\log(n/k)}$. At $z'$ the mean is $k/2$, and by Chernoff's bound the probability of reaching twice the mean is at most $e^{-(k/2)/3}$. (b) $x\mapsto1/(1+xe^{-\Delta})$ is convex for $x\ge0$, and $\mathbb Ee^{s}=e^{\sigma^2/2}$; Jensen's inequality. $\frac1n\sum_ie^{s_i}\to e^{\sigma^2/2}$ by the law of large numbers, so $p\to1/(1+e^{\sigma^2/2-(\Delta-\log n)})$. (c) The first half is (b) with $k-1$. For the second, the $k$ largest are in the limit those above $\sigma z$, and with $s=\sigma x$ completing the square gives $\mathbb E[e^s;\,s>\sigma z]=\int_z^\infty e^{\sigma x-x^2/2}\frac{dx}{\sqrt{2\pi}}=e^{\sigma^2/2}\,\bar\Phi(z-\sigma)$; divide by $\mathbb Ee^s$. It is at least $\bar\Phi(z)=k/n$.
 # ```
 #
 # So the margin for finding a token stays constant when $k$ grows with $n$, and the margin for reading it grows with $\log n$, by (c) with $\log k$ after a selection. That is one of two reasons why GemFilter can answer *better* than the model that has read everything. The other is where the tokens stand: in the second run no two tokens are farther apart than $k+t$ when $t$ tokens are generated, so that rotary angles stay where they were in training. One-Run has the first advantage, for all but the first token, and not the second.
@@ -516,7 +516,7 @@ ledger.record(
 # ```{prf:theorem} Operations on the prompt (after Theorem 9.3)
 # :label: thm-15-work
 #
-# Let a layer have $w$ weights in matrices, $h$ heads of dimension $d$ and $h_{kv}\le h$ key heads, in a model of width $D$. Reading $n$ tokens takes $m(2wn+4hdn^2)$ operations with all layers. GemFilter with filter layer $r$ (from 0) takes
+# Let a layer have $w$ weights in matrices, $h$ heads of dimension $d$ and $h_{kv}\le h$ key heads, in a model of width $D$, and count all $n^2$ pairs of tokens, also those that the mask leaves out. Reading $n$ tokens takes $m(2wn+4hdn^2)$ operations with all layers. GemFilter with filter layer $r$ (from 0) takes
 #
 # $$
 # r\,(2wn+4hdn^2)+2Dd\,(h+2h_{kv})\,n+2hd\,n\;+\;m(2wk+4hdk^2) .
@@ -526,7 +526,7 @@ ledger.record(
 # ```
 #
 # ```{prf:proof}
-# Each weight meets each token once, a multiplication and an addition. Scores are $n^2$ inner products of length $d$ in each head, values as many additions of vectors. Layer $r$ stops after the projections, and one query meets $n$ keys. Dividing by $n^2$ and letting $n\to\infty$ leaves $4hd\,m$ over $4hd\,r$; all other terms of {eq}`eq-15-work` make the denominator larger than $r/m$ of the numerator.
+# Each weight meets each token once, a multiplication and an addition. Scores are $n^2$ inner products of length $d$ in each head, values as many additions of vectors. Layer $r$ stops after the projections (values, too, which the layer computes along with queries and keys), and one query meets $n$ keys. Dividing by $n^2$ and letting $n\to\infty$ leaves $4hd\,m$ over $4hd\,r$; all other terms of {eq}`eq-15-work` make the denominator larger than $r/m$ of the numerator.
 # ```
 #
 # *Generation.* A token that is generated beside $N$ cached ones takes $m(2w+4hd(N+1))$. The theorem's table has $mh(nt+t^2)d$ for $t$ tokens with All KV, $mh(kt+t^2)d$ with an evicted cache and $mh(k^2+t^2)d$ with GemFilter, whose second run it books here; so its case study has $n:k:k$ for $n\gg k\approx t$. That is the ratio of the attention alone.

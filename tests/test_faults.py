@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -44,6 +45,7 @@ print(text)
 if harm == "disk":
     print(os.urandom(1_500_000).hex())
 """
+LIMITS = ["--timeout", "10", "--memory", "2"]
 
 
 @pytest.fixture
@@ -69,12 +71,17 @@ def mounted(tmp_path):
 
 
 def test_what_hangs_and_what_takes_all_memory_is_told_and_the_rest_goes_on(mvnb, book):
-    limits = ["--timeout", "10", "--memory", "2"]
-    status, out, err = mvnb("sweep", "2", "--grid", "harm=hang,memory,none", *limits, "-o", "out")
+    status, out, err = mvnb("sweep", "2", "--grid", "harm=hang,memory,none", *LIMITS, "-o", "out")
     assert status == 1 and "1 ended well and 2 failed" in out
     lines = err.splitlines()
     assert len(lines) == 2 and "harm=hang: a cell took more than 10 s; kept" in lines[0]
     assert "harm=memory: cell [" in lines[1] and "out of memory (MemoryError)" in lines[1]
+
+
+@pytest.mark.parametrize(("harm", "message"), [("hang", "a cell took more than 10 s"), ("memory", "out of memory")])
+def test_one_run_has_the_same_limits(mvnb, book, harm, message):
+    status, out, err = mvnb("run", "2", "-p", f"harm={harm}", *LIMITS, "--no-html", "-o", "out")
+    assert (status, out) == (1, "") and err.count("\n") == 1 and message in err
 
 
 def test_a_kernel_that_dies_is_told_in_one_line(mvnb, book):
@@ -118,7 +125,7 @@ CHECKS = {"hang": "took more than 10 s", "memory": "check=memory: out of memory 
 
 @pytest.mark.parametrize(("harm", "message"), CHECKS.items(), ids=CHECKS)
 def test_checks_that_do_not_end_well_end_the_sweep_before_it_begins(mvnb, book, harm, message):
-    status, out, err = mvnb("sweep", "2", "--grid", f"check={harm}", "--timeout", "10", "--memory", "2", "-o", "out")
+    status, out, err = mvnb("sweep", "2", "--grid", f"check={harm}", *LIMITS, "-o", "out")
     assert (status, out) == (2, "") and err.count("\n") == 1 and message in err and not (book / "out").exists()
 
 
@@ -254,8 +261,9 @@ def test_the_site_is_served_to_this_machine_only_and_nothing_beside_it(tmp_path)
         for path in ("/../secret", "/%2e%2e/secret", "//../secret", f"/{tmp_path}/_build/secret"):
             assert fetch(heard.port, path)[0] == 404
     finally:
-        for child in family(process):
-            child.terminate()
+        for one in family(process):
+            with suppress(psutil.NoSuchProcess):  # make takes the server along
+                one.terminate()
         process.wait(20)
 
 
@@ -266,7 +274,11 @@ def family(process):
 
 def listening(process):
     """The addresses at which a process and those below it wait for others."""
-    return [one.laddr for child in family(process) for one in child.net_connections() if one.status == "LISTEN"]
+    addresses = []
+    for one in family(process):
+        with suppress(psutil.NoSuchProcess):  # shells of make come and go
+            addresses += [end.laddr for end in one.net_connections() if end.status == "LISTEN"]
+    return addresses
 
 
 def fetch(port: int, path: str) -> tuple[int, bytes]:

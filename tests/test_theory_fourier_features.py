@@ -130,8 +130,21 @@ def test_too_few_phases_fail():
         assert (own - f.max(1)).min() < 0.6 * theory.max_margin(2, 7)
 
 
-def test_no_group_of_phases_is_smaller():
-    assert theory.smallest_group(2) == 6 and theory.smallest_group(3) == 18
+def test_no_group_of_phases_has_fewer_neurons():
+    assert [theory.fewest_neurons(k) for k in (2, 3)] == [len(theory.cyclic_phases(2)), len(theory.halved_phases())] == [6, 16]
+
+
+def test_half_of_a_group_does():
+    half = theory.halved_phases()
+    other = (half + np.pi) % (2 * np.pi)
+    whole = {tuple(np.round(phases / (np.pi / 4)).astype(int) % 8) for phases in (*half, *other)}
+    sums = {tuple((np.array(a) + b) % 8) for a in whole for b in whole}
+    assert len(whole) == 32 and sums == whole  # a group, and half a turn of all phases takes one half to the other
+    assert (theory.surviving_modes(half) == -1).all()
+    for p in (5, 7, 9):
+        f, y = logits(*theory.network(half, p))
+        own = np.eye(p)[y].astype(bool)
+        assert np.allclose(f[own] - f[~own].reshape(len(y), -1).max(1), theory.max_margin(3, p), rtol=1e-9)
 
 
 def test_the_inequality_behind_the_cyclic_design():

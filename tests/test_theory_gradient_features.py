@@ -189,6 +189,11 @@ def test_drift_bound_solves_its_recursion():
     assert h[0] == pytest.approx(head) and h[1] == pytest.approx(2 * head + eta * pull)
     assert np.allclose(h[2:], 2 * h[1:-1] - (1 - (eta * x_norm) ** 2) * h[:-2] + eta * pull)
 
+    rho, heads, moves = eta * x_norm, [head], [0.0]  # the bounds of both layers, step by step
+    for _ in range(38):
+        heads, moves = [*heads, heads[-1] + eta * pull + rho * moves[-1]], [*moves, moves[-1] + rho * heads[-1]]
+    assert np.allclose(np.cumsum(heads), h) and np.allclose(moves[1:], rho * h[:-1])
+
 
 def test_online_convex_optimisation():
     """Theorem B.7 on random hinge sequences, for random comparisons."""

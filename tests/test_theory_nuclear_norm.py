@@ -206,6 +206,11 @@ def test_the_optimum_under_decay_is_that_of_all_weights(weight, population):
     assert low <= exact <= high
 
 
+def test_under_a_small_penalty_weights_pass_what_lemma_6_1_allows(population):
+    (above, _), (below, _) = (population.decay_optimum(weight) for weight in (0.05, 0.045))
+    assert above < 1 / np.sqrt(16) < below
+
+
 def test_the_sampled_problem_in_all_weights_agrees(population):
     """Points and their permutations within groups would make it exact; with many points it is near."""
     z, y = EnvironmentFeatures.uniform(16, 44, 0.3).sample(20_000, generator(), dtype=D64)

@@ -51,8 +51,18 @@ def test_rivals_solve_everything_with_less():
         parity.subset_code(4, 2, 8, GAMMA)
 
 
-def test_the_least_number_of_negative_heads_is_found_by_search():
-    assert [parity.least_negative_heads(d) for d in (4, 8, 16)] == [4, 5, 6]
+@pytest.mark.parametrize("d", [2, 3, 4, 8, 16, 33])
+def test_four_heads_put_any_number_of_features_in_order(d):
+    four = parity.ordering_code(d, GAMMA)
+    i, j = parity.patterns(d, GAMMA)[2].T + 1
+    margins = parity.margins(four, GAMMA)  # of the signs (1, 1), (1, -1), (-1, 1), (-1, -1)
+    assert np.allclose(margins[:, 1:3].T, abs(i - j)) and np.allclose(margins[:, [0, 3]].T, d - 1 - abs(i + j - d - 1))
+    assert margins.min() == pytest.approx(1) and len(four.signs) == 4
+    assert four.norm * GAMMA**2 == pytest.approx(d * (d - 1) * (2 * d - 1) / 12)
+
+
+def test_the_least_number_of_sign_heads_is_found_by_search():
+    assert [parity.least_sign_heads(d) for d in (4, 8, 16)] == [4, 5, 6]
     # d = 4: no three sign vectors separate all ordered pairs
     for heads in itertools.product(itertools.product([-1, 1], repeat=4), repeat=3):
         v = np.array(heads)

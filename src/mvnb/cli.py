@@ -37,6 +37,8 @@ SomeChapters = Annotated[
 
 Parameters = Annotated[list[str] | None, typer.Option("-p", metavar="NAME=VALUE", help="Replace a parameter; repeatable.")]
 Preset = Annotated[str | None, typer.Option(help="Start from a named set of parameters.")]
+Timeout = Annotated[float | None, typer.Option(min=0.001, help="Seconds that a cell of a notebook may take.")]
+Memory = Annotated[float | None, typer.Option(min=0.001, help="GB that a run may allocate.")]
 
 
 class Format(StrEnum):
@@ -71,6 +73,10 @@ def _complain(message: str, status: int) -> int:
     return status
 
 
+def _limits(timeout: float | None, memory: float | None) -> dict[str, Any]:
+    return {"timeout": timeout, "memory": None if memory is None else int(memory * 1e9)}
+
+
 @app.command("list")
 def list_chapters() -> None:
     """List the chapters with their presets and how many of their claims hold."""
@@ -89,6 +95,8 @@ def run(
     parameter: Parameters = None,
     preset: Preset = None,
     seed: Annotated[int | None, typer.Option(help="The same as -p seed=N.")] = None,
+    timeout: Timeout = None,
+    memory: Memory = None,
     html: Annotated[bool, typer.Option(help="Render the notebook as HTML, too.")] = True,
     output: Annotated[Path, typer.Option("-o", metavar="DIR", help="Where the results are written.")] = Path("runs"),
 ) -> None:
@@ -98,7 +106,7 @@ def run(
     values = found.parse([*(parameter or []), *seeds])
     if preset is not None:
         values = chapters.preset(found, preset) | values
-    result = chapters.run(found, values, output, html=html, progress=True)
+    result = chapters.run(found, values, output, html=html, progress=True, **_limits(timeout, memory))
     for path in filter(None, (result.notebook, result.html, result.claims)):
         print(path)
     print(f"{result.seconds:.1f} s")
@@ -118,8 +126,8 @@ def sweep(
     preset: Preset = None,
     jobs: Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Runs at once; one per core.")] = None,
     dask: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Use the workers of this Dask scheduler.")] = None,
-    timeout: Annotated[float | None, typer.Option(min=0.001, help="Seconds that a cell of a notebook may take.")] = None,
-    memory: Annotated[float | None, typer.Option(min=0.001, help="GB that a run may allocate.")] = None,
+    timeout: Timeout = None,
+    memory: Memory = None,
     output: Annotated[Path | None, typer.Option("-o", metavar="DIR", help="Folder; runs/sweep-CHAPTER by default.")] = None,
     resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with the sweep in a folder.")] = None,
     status: Annotated[Path | None, typer.Option(metavar="DIR", help="Say how far the sweep in a folder is.")] = None,
@@ -130,7 +138,7 @@ def sweep(
         raise chapters.ChapterError("--resume and --status take what they do from the folder; leave the rest out")
     if status:
         return _tell(sweeps.load(status))
-    limits = {"timeout": timeout, "memory": None if memory is None else int(memory * 1e9)}
+    limits = _limits(timeout, memory)
     if resume:
         plan = sweeps.load(resume)
         plan = sweeps.prepare(plan.chapter, plan.grid, plan.fixed, plan.folder, **limits)

@@ -81,6 +81,12 @@ def cyclic_phases(k):
     return np.arange(n)[:, None] * step % n * (2 * np.pi / n)
 
 
+def halved_phases():
+    """Phases ``(16, 3)`` for k = 3: half of a group of order 32 that contains half a turn of all three."""
+    turns = [(t, 5 * t + 4 * a, 5 * t + 4 * b) for t in range(4) for a in (0, 1) for b in (0, 1)]
+    return np.array(turns) % 8 * np.pi / 4
+
+
 def network(phases, p):
     """Embeddings ``u`` ``(k, p, m)`` and output weights ``w`` ``(m, p)`` of norm ``L_{2,k+1}`` 1, a neuron for each of the rows
     of ``phases`` ``(N, k)`` and each of the ``(p - 1) / 2`` frequencies: ``m = N (p - 1) / 2``, one frequency after the other.
@@ -116,14 +122,21 @@ def _modes(k):
     return n[(size <= k) & (size % 2 == k % 2)]
 
 
-def smallest_group(k):
-    """The least number of phases that form a group and attain the margin, by trying all groups; quick for k up to 3.
+def fewest_neurons(k):
+    """The least number of neurons a frequency whose phases form a group, or half of one, and attain the margin, by trying all
+    groups; quick for k up to 3.
 
     Groups of N phases are the duals of the lattices of index N in ``Z^k``, which are listed by their Hermite normal forms.
+    Half of a group does if it contains half a turn of all phases, which is the same neuron: if the lattice has even sums only.
     """
     forbidden = _modes(k) + 1
     forbidden = forbidden[forbidden.any(1)]
-    return next(n for n in itertools.count(1) if any(_avoids(basis, forbidden) for basis in _lattices(k, n)))
+
+    def attained(n, halved):
+        bases = (basis for basis in _lattices(k, 2 * n if halved else n) if not (halved and (basis.sum(1) % 2).any()))
+        return any(_avoids(basis, forbidden) for basis in bases)
+
+    return next(n for n in itertools.count(1) if attained(n, False) or attained(n, True))
 
 
 def _lattices(k, index):

@@ -155,9 +155,10 @@ def needed_width(epsilon, p, n_neurons, head, x_norm, bias, g_norm):
 
 
 def drift_bound(t, eta, x_norm, head, pull):
-    r"""The majorant h(t) of Lemma B.9: ``h(t+2) = 2 h(t+1) - (1 - rho^2) h(t) + eta Z``, ``rho = eta B_x1``.
+    r"""What bounds ``sum_{s<=t} |a^(s)|`` in Lemma B.9: ``h(t+2) = 2 h(t+1) - (1 - rho^2) h(t) + eta Z``, ``rho = eta B_x1``.
 
-    ``head`` is ``|a^(1)| = h(1)``, ``pull`` is ``Z``, and ``h(2) = 2 h(1) + eta Z``; ``t`` from 1. Source: Shi, Lemma B.77.
+    ``head`` is ``|a^(1)| = h(1)``, ``pull`` is ``Z``, and ``h(2) = 2 h(1) + eta Z``; ``t`` from 1. The weights have
+    then moved by at most ``rho h(t-1)``. Source: Shi, Lemma B.77.
     """
     rho, level = eta * x_norm, pull / (eta * x_norm**2)
     slope = (head + eta * pull) / rho

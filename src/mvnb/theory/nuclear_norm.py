@@ -309,6 +309,6 @@ def transition(r: int, gamma: float) -> float:
 def hoeffding(r: int, n: int, gamma: float, ratio: float) -> float:
     """Bound on the accuracy elsewhere where its mean margin is negative, on the error where it is positive.
 
-    ``exp(-2 mean^2 / (ratio^2 r + 4 n))``; Shi, (E.48), writes ``4 d`` below, which is no more than 4/5 of the exponent off.
+    ``exp(-2 mean^2 / (ratio^2 r + 4 n))``; Shi, (E.49), writes ``4 d`` below, which is no more than 4/5 of the exponent off.
     """
     return math.exp(-2 * (ratio * r / 2 - n * gamma) ** 2 / (ratio**2 * r + 4 * n))

@@ -119,8 +119,19 @@ def subset_code(n_negative, size, d, gamma):
     return Heads(np.append([1.0, 1.0], -np.ones(n_negative)), values)
 
 
-def least_negative_heads(d):
-    """Fewest negative heads that cover all negative patterns: the least n with ``C(n, floor(n/2)) >= d`` (Spencer 1970)."""
+def ordering_code(d, gamma):
+    """A network of four heads for any d, ``c |1 . zeta| - |v . zeta|``, whose v puts the features in order.
+
+    Margins are ``|i - j|`` for label -1 and ``d - 1 - |i + j - d - 1|`` for label 1 (features from 1), both at least 1; the
+    squared norm is ``d (d - 1) (2 d - 1) / (12 gamma^2)``.
+    """
+    half = np.vstack([np.full(d, (d - 1) / 2), np.arange(d) - (d - 1) / 2]) / (2 * gamma)
+    return Heads(np.array([1.0, -1.0, 1.0, -1.0]), np.vstack([half, -half]))
+
+
+def least_sign_heads(d):
+    """Fewest negative heads with entries -1 and 1 that cover all negative patterns: the least n with
+    ``C(n, floor(n/2)) >= d`` (Spencer 1970)."""
     return next(n for n in range(1, d + 1) if comb(n, n // 2) >= d)
 
 
