@@ -301,7 +301,7 @@ figures.show(
 # ````{prf:proposition} Fewer neurons (ours)
 # :label: prop-10-cyclic
 #
-# The cyclic group of the phases $h_t=\frac{2\pi t}N(1,3,\dots,3^{k-2},4\cdot3^{k-2})$, $t<N=2\cdot3^{k-1}$, attains $\gamma^*_{k,p}$, with $N\frac{p-1}2=3^{k-1}(p-1)$ neurons. For $p>2k$ no group of phases, whole or halved, can do with fewer than $2^{k-1}$ a frequency.
+# The cyclic group of the phases $h_t=\frac{2\pi t}N(1,3,\dots,3^{k-2},4\cdot3^{k-2})$, $t<N=2\cdot3^{k-1}$, attains $\gamma^*_{k,p}$, with $N\frac{p-1}2=3^{k-1}(p-1)$ neurons. For $p>2k$ no group of phases, whole or halved, can do with fewer than $2^{k-1}$ neurons a frequency.
 # ````
 #
 # ````{prf:proof}
