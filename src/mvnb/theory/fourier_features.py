@@ -132,11 +132,11 @@ def fewest_neurons(k):
     forbidden = _modes(k) + 1
     forbidden = forbidden[forbidden.any(1)]
 
-    def attained(n, halved):
-        bases = (basis for basis in _lattices(k, 2 * n if halved else n) if not (halved and (basis.sum(1) % 2).any()))
-        return any(_avoids(basis, forbidden) for basis in bases)
+    def lattices(n):
+        yield from _lattices(k, n)
+        yield from (basis for basis in _lattices(k, 2 * n) if not (basis.sum(1) % 2).any())
 
-    return next(n for n in itertools.count(1) if attained(n, False) or attained(n, True))
+    return next(n for n in itertools.count(1) if any(_avoids(basis, forbidden) for basis in lattices(n)))
 
 
 def _lattices(k, index):
