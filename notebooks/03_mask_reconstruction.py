@@ -221,16 +221,12 @@ for ax, sample, title in zip(
     (many, shown),
     (f"multi-view, class {n_classes - 1}", "single-view, class 2"),
 ):
-    image = ax.imshow(sample.x[0].T, cmap="RdBu_r", vmin=-1.3, vmax=1.3, aspect="auto")
-    for row in range(1, n_classes):
-        ax.axhline(2 * row - 0.5, color="#bbbbbb", lw=0.8)
-    ax.set(title=title, xlabel="patch", xticks=range(9))
-    ax.grid(False)
-axes[0].set_yticks(
-    range(n_features),
-    [f"$v_{{{i + 1},{l}}}$" for i in range(n_classes) for l in (1, 2)],
-)
-fig.colorbar(image, ax=axes, label="inner product")
+    rows = [f"$v_{{{i + 1},{l}}}$" for i in range(n_classes) for l in (1, 2)]
+    style = {"limits": (-1.3, 1.3), "cmap": "RdBu_r"}
+    cells = figures.heatmap(ax, sample.x[0].T, rows, range(9), **style)
+    ax.hlines(range(2, n_features, 2), 0, 9, color="#bbbbbb", lw=0.8)
+    ax.set(title=title, xlabel="patch")
+fig.colorbar(cells, ax=axes, label="inner product")
 figures.show(
     fig,
     title="A point shows both its features or mainly one, and some of others'",
@@ -1442,23 +1438,17 @@ views = own_correlations(with_masks.params).cpu().numpy() > threshold
 print("views learned with masked labels:", views.sum(1).tolist(), "of", n_features)
 
 # %% tags=["hide-input"]
-fig, ax = plt.subplots(figsize=(6.4, 3))
+fig, ax = plt.subplots(figsize=(6.4, 3.6))
 colour = ["MAE", "MAE", "ERM", "ERM", "Random features", "ERM"]
-for row, result in enumerate(reversed(table.values())):
-    shade = figures.COLORS[colour[len(table) - 1 - row]]
-    style = {"ms": 7, "mec": shade, "alpha": 0.8}
-    for kind, marker, fill in (
-        ("multi-view", "s", "none"),
-        ("single-view", "o", shade),
-    ):
-        ax.plot(result[kind], [row] * len(result[kind]), marker, mfc=fill, **style)
-ax.set_yticks(range(len(table)), list(table)[::-1])
-row = len(table) - 1 - list(table).index("from scratch")
+shades = [figures.COLORS[name] for name in colour]
+for kind, marker, shift in (("multi-view", "s", -0.2), ("single-view", "o", 0.2)):
+    style = {"horizontal": True, "summary": None, "marker": marker, "shift": shift}
+    groups = {name: result[kind] for name, result in table.items()}
+    figures.runs(ax, groups, shades, **style)
+row = list(table).index("from scratch")
 ax.plot([expected.mean()] * 2, [row - 0.4, row + 0.4], color=figures.COLORS["theory"])
 style = {"ha": "right", "va": "center", "fontsize": 10}
-ax.annotate(
-    "expected from missing views", (expected.mean() - 0.01, row + 0.45), **style
-)
+ax.annotate("expected from missing views", (expected.mean() - 0.01, row - 0.3), **style)
 ax.set(
     xlabel="accuracy (squares: multi-view; discs: single-view)",
     xlim=(0.3, 1.02),
@@ -1625,23 +1615,20 @@ ledger.record(
 
 # %%
 # NBVAL_CHECK_OUTPUT
+learned, points = mae.params["weight"].double(), data.x.double()
 first_step = training.fit(
     tuner,
-    {
-        "weight": mae.params["weight"],
-        "head": torch.zeros(replicas, n_classes, n_kernels, device=device),
-    },
-    (data.x, data.y),
+    {"weight": learned, "head": learned.new_zeros(replicas, n_classes, n_kernels)},
+    (points, data.y),
     steps=1,
     optimizer=training.GD(1.0, rates={"head": float(n_classes)}),
 )
-hidden = tuner.features(mae.params["weight"], data.x).cpu().numpy()
+hidden = tuner.features(learned, points).cpu().numpy()
 centroids = theory.centroid_head(hidden, data.y.cpu().numpy(), n_classes, n_classes)
 head_error = np.abs(first_step.params["head"].cpu().numpy() - centroids).max()
 print("first step of the head is the centroid formula, to 1e-6:", head_error < 1e-6)
-print(
-    "no kernel moved:", torch.equal(first_step.params["weight"], mae.params["weight"])
-)
+print("no kernel moved:", torch.equal(first_step.params["weight"], learned))
+first_step.params = {k: v.float() for k, v in first_step.params.items()}
 at_once = accuracies(outputs(first_step))
 print("classifies after that one step:", min(v.mean() for v in at_once.values()) > 0.98)
 
@@ -1793,11 +1780,8 @@ axes[0].set(
     ylabel="best correlation\nwith each feature",
     ylim=(0, None),
 )
-for i, name in enumerate(exponents):
-    growths = runner_up[name].ravel()
-    axes[1].plot(i + np.linspace(-0.2, 0.2, len(growths)), growths, **dots)
-    axes[1].plot([i - 0.3, i + 0.3], [np.median(growths)] * 2, color="k", lw=1.5)
-axes[1].set_xticks(range(3), exponents)
+growths = {name: runner_up[name].ravel() for name in exponents}
+figures.runs(axes[1], growths, figures.COLORS["MAE"], summary="median")
 axes[1].set_yscale("log")
 axes[1].set_yticks([2, 5, 10, 20], ["2", "5", "10", "20"])
 axes[1].yaxis.set_minor_formatter(plt.NullFormatter())

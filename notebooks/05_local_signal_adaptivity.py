@@ -1110,25 +1110,23 @@ trained = 1 - accurate[-1]
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(7.5, 3.0))
-for i, m in enumerate(counts):
-    for offset, errors, style in ((-0.13, best[m], "o"), (0.13, oracle[m], "^")):
-        spread = np.linspace(-0.07, 0.07, len(errors))
-        ax.plot(i + offset + spread, errors, style, color=KERNEL, ms=4, alpha=0.6)
-        ax.plot([i + offset - 0.1, i + offset + 0.1], [errors.mean()] * 2, color=LINE)
-note(ax, "best common threshold", (-0.13, 0.46), (-34, 8))
-note(ax, "oracle thresholds", (0.2, 0.25), (6, -4))
+for errors, marker, shift in ((best, "o", -0.2), (oracle, "^", 0.2)):
+    groups = {f"$m={m}$": errors[m] for m in counts}
+    figures.runs(ax, groups, KERNEL, marker=marker, shift=shift, size=3.5)
+note(ax, "● best common threshold", (-0.13, 0.46), (-34, 8))
+note(ax, "▲ oracle thresholds", (0.16, 0.12), (0, 0))
 ax.axhline(trained.mean(), color=NET)
 note(ax, "one trained filter", (1.35, trained.mean()), (0, -14), color=NET)
-ax.set_xticks(range(3), [f"$m={m}$" for m in counts])
 ax.set(xlabel="frozen filters", ylabel="error of the best weights", ylim=(0, 0.53))
 ax.set_title(
     f"Frozen filters with a common threshold do worse than a trained one ($k={k}$)"
 )
 figures.show(
     fig,
-    alt="Errors of frozen filters for one, four and sixteen filters: with common "
-    "thresholds means of about 0.4, 0.35 and 0.25, with oracle thresholds "
-    "lower and more scattered. One trained filter has an error of 0.21, a line.",
+    alt="Errors of frozen filters for one, four and sixteen filters, runs and means with "
+    "95 percent intervals: with common thresholds means of about 0.4, 0.35 and 0.25, "
+    "with oracle thresholds lower and more scattered. One trained filter has an error "
+    "of 0.21, a line.",
 )
 
 # %% tags=["remove-cell"]
@@ -1601,22 +1599,21 @@ def trained_against_frozen(ax):
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 2.9), width_ratios=(1.1, 1))
 trained_against_frozen(axes[0])
-for i, key in enumerate(kept):
-    for values, color, marker in zip(kept[key], (NET, KERNEL), "os"):
-        axes[1].plot(values, [i] * len(values), marker, color=color, ms=4, alpha=0.5)
-        axes[1].plot(values.mean(), i, marker, color=color, ms=8)
-axes[1].set_yticks(range(len(kept)), [", ".join(key) for key in kept])
-axes[1].set(xlabel="accuracy kept in noise", ylim=(-0.8, len(kept) - 0.4))
+for i, style in enumerate(({"shift": -0.2}, {"shift": 0.2, "marker": "s"})):
+    groups = {", ".join(key): values[i] for key, values in kept.items()}
+    figures.runs(axes[1], groups, (NET, KERNEL)[i], horizontal=True, size=3, **style)
+axes[1].set(xlabel="accuracy kept in noise", ylim=(len(kept) + 0.2, -0.5))
 axes[1].set_xlim(0.2, 1.05)
 axes[1].xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-note(axes[1], "network", (0.79, -0.6), (0, 0), color=NET)
-note(axes[1], "tangent kernel", (0.3, -0.6), (0, 0), color=KERNEL)
+note(axes[1], "network", (0.79, len(kept)), (0, 0), color=NET)
+note(axes[1], "tangent kernel", (0.25, len(kept)), (0, 0), color=KERNEL)
 figures.show(
     fig,
     title="What is learned survives the noise, what is frozen does not",
     alt="Left, accuracy of one trained filter rises over steps above dashed lines "
     "for the linear classifier and one and four frozen filters. Right, share of "
-    "accuracy kept in noise on five image tasks, larger for the network.",
+    "accuracy kept in noise on five image tasks, runs and means with intervals, larger "
+    "for the network.",
     glue="05-local",
 )
 

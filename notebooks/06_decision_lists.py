@@ -181,25 +181,18 @@ print("labels   ", toy.permutation[few.decides].tolist())
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.3), width_ratios=(1.25, 1))
 rank = theory.list_ranks(toy.lists[None])[0].double()
 picture = torch.where(rank < 3, rank, torch.nan)
-colors = plt.cm.viridis([0.2, 0.4, 0.6])
-axes[0].imshow(picture, cmap=plt.matplotlib.colors.ListedColormap(colors))
-for a, token in np.argwhere(rank.numpy() < 3):
-    word = ("1st", "2nd", "own")[int(rank[a, token])]
-    axes[0].text(token, a, word, ha="center", va="center", color="white", fontsize=9)
+words = np.array(["1st", "2nd", "own", ""])[rank.clamp(max=3).long()]
+colors = plt.matplotlib.colors.ListedColormap(plt.cm.viridis([0.2, 0.4, 0.6]))
+style = {"words": words, "cmap": colors, "square": True}
+figures.heatmap(axes[0], picture, range(len(rank)), range(len(rank)), **style)
 axes[0].set(xlabel="token", ylabel="query $a$", title="the lists of a small world")
 tokens, decides = few.tokens[0], few.decides[0]
-chosen = (tokens[None, :] == decides[:, None]).double()
-axes[1].imshow(chosen, cmap="Greys", vmax=3)
-for q in range(len(tokens)):
-    k = int(chosen[q].argmax())
-    label = int(toy.permutation[decides[q]])
-    axes[1].text(k, q, f"label {label}", ha="center", va="center", fontsize=9)
+chosen = tokens[None, :] == decides[:, None]
+labels = np.array([[f"label {label}"] for label in toy.permutation[decides].tolist()])
+style |= {"words": np.where(chosen, labels, ""), "cmap": "Greys", "limits": (0, 3)}
+figures.heatmap(axes[1], chosen, tokens.tolist(), tokens.tolist(), **style)
 axes[1].set(xlabel="token in the sequence", ylabel="query in the sequence")
 axes[1].set_title("who decides whose label")
-for ax, names in zip(axes, (range(8), tokens.tolist())):
-    ax.set_xticks(range(len(names)), names)
-    ax.set_yticks(range(len(names)), names)
-    ax.grid(False)
 figures.show(
     fig,
     title="The first token of a query's list that is present decides its label",
@@ -394,15 +387,12 @@ for ax, one, name in (
     (axes[0], seen.alone, "by the entry of $k^*$ alone"),
     (axes[1], seen.along_v, "along $v$"),
 ):
-    for mask, color, word in ((outside, OUTSIDE, "outside"), (inside, ORANGE, "in")):
-        drawn = one[mask][one[mask] != 0].clamp(*reach)
-        ax.hist(
-            drawn.numpy(),
-            bins=np.linspace(*reach, 39),
-            color=color,
-            alpha=0.8,
-            label=f"sequences {word} $\\mathcal{{S}}$",
-        )
+    drawn = {
+        f"sequences {word} $\\mathcal{{S}}$": one[mask & (one != 0)].clamp(*reach)
+        for word, mask in (("outside", outside), ("in", inside))
+    }
+    edges = np.linspace(*reach, 39)
+    figures.distributions(ax, drawn, (OUTSIDE, ORANGE), bins=edges)
     ax.axvline(0, color=THEORY, lw=1)
     ax.set(yscale="log", xlabel="derivative of a sequence's loss", title=name)
 axes[0].set_ylabel("sequences and queries")

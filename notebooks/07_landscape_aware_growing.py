@@ -57,20 +57,19 @@ variant_steps = 50  # ... (40 or more)
 stage_steps = 50  # steps of each of three stages of stacking (1 or more)
 stage_lag = 15  # k of LAG@k in each stage (1 or more; up to stage_steps)
 n_probe = 200  # windows on which structure probes are measured (1 or more)
-keep = ""  # name for keeping the main losses as results/07_NAME.json ("" for not)
+keep = ""  # name for keeping the main losses as kept/NAME.json ("" for not)
 
 # %% [markdown]
 # The Transformer, the growth operators and the rank tools are the package's; how they are put together stands on the page.
 
 # %% tags=["hide-input", "check"]
-import json
 import time
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from mvnb import chapters, claims, figures, stats, training
+from mvnb import claims, figures, kept_runs, stats, training
 from mvnb.data import LANGUAGE_OBJECTIVES, load_text, structure_targets
 from mvnb.models import (
     Growth,
@@ -642,8 +641,7 @@ if keep:  # of the main experiment: what it takes to draw its figures again
     kept = {"seed": seed, "steps": looks.tolist(), "operators": list(map(str, space))}
     kept |= {"small": small_loss.tolist(), "losses": losses.round(5).tolist()}
     kept |= {"lag_steps": lag_steps, "seconds": round(time.process_time() - began)}
-    path = chapters.find_root() / "results" / f"07_{keep}.json"
-    path.write_text(json.dumps(kept) + "\n")
+    kept_runs.save("landscape_aware_growing", keep, kept)
 
 # %% tags=["hide-input"]
 is_random = np.array([one.random for one in space])
@@ -773,13 +771,12 @@ def rank_curves(axes, judged, looks, lag):
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 3, figsize=(7.5, 3.1), width_ratios=(1.15, 1, 1))
-image = axes[0].imshow(over["heat"], cmap="RdBu_r", vmin=-1, vmax=1, origin="lower")
 places = np.unique(np.linspace(0, len(looks) - 1, 5).round().astype(int))
-axes[0].set_xticks(places, looks[places])
-axes[0].set_yticks(places, looks[places])
+names = [step if i in places else "" for i, step in enumerate(looks)]
+style = {"limits": (-1, 1), "cmap": "RdBu_r", "label": "Spearman", "square": True}
+figures.heatmap(axes[0], over["heat"], names, names, **style)
 axes[0].set(xlabel="step", ylabel="step", title="between steps")
-axes[0].grid(False)
-fig.colorbar(image, ax=axes[0], shrink=0.6, label="Spearman")
+axes[0].invert_yaxis()
 rank_curves(axes[1:], judged, looks, lag_steps)
 figures.show(
     fig,
@@ -991,8 +988,7 @@ long_space = search_space(2, range(3), (1, 2))
 
 def kept_run(name):
     """A longer run: its looks, losses, LAG's step, and what `judge` says of it."""
-    path = chapters.find_root() / "results" / f"07_{name}.json"
-    run = json.loads(path.read_text())
+    run = kept_runs.load("landscape_aware_growing", name)
     assert run["operators"] == list(map(str, long_space))
     at, each = np.array(run["steps"]), np.array(run["losses"])
     return at, each, run["lag_steps"], [judge(one) for one in each.swapaxes(0, 1)]
@@ -1294,21 +1290,18 @@ for chosen in choices["adaptive"]:
 print(f"extra: {stage_extra} steps beside {3 * stage_steps}")
 
 # %% tags=["hide-input"]
-fig, ax = plt.subplots(figsize=(6.5, 2.8))
+fig, ax = plt.subplots(figsize=(6.5, 2.2))
 difference = arms["adaptive"] - arms["last"]
-ax.axhline(0, color=THEORY, lw=1)
-ax.plot(np.arange(len(difference)), difference, "o", color=CHOSEN)
+ax.axvline(0, color=THEORY, lw=1)
+figures.runs(ax, {"": difference}, CHOSEN, horizontal=True, size=7)
 centre, half = stats.mean_interval(difference)
-ax.errorbar(len(difference) + 0.3, centre, yerr=half, fmt="s", color=CHOSEN, capsize=4)
-ax.annotate("mean, 95 %", (len(difference) + 0.45, centre), va="center")
-ax.set_xticks(range(len(difference)))
-ax.set(xlabel="replica", ylabel="adaptive minus last (nats)")
-ax.set_xlim(-0.5, len(difference) + 1.7)
+ax.annotate("mean, 95 %", (centre, 0.2), ha="center", va="top")
+ax.set(xlabel="adaptive minus last (nats)")
 ax.set_title("Adaptive against last stacking, run by run")
 figures.show(
     fig,
-    alt="Difference of final losses between adaptive and last stacking for each "
-    "replica, points at or below zero, with the mean and its interval, which holds zero.",
+    alt="Difference of final losses between adaptive and last stacking, a point for each "
+    "replica at or below zero, and below them the mean and its interval, which holds zero.",
 )
 
 # %% tags=["remove-cell"]
@@ -1367,8 +1360,8 @@ ledger.show()
 # | What the paper has or suggests | Why not by default | What runs it |
 # |---|---|---|
 # | 30 operators, 12 to 16 layers (Figures 5.2 and 5.3) | days on a processor | `mvnb run 07 --preset paper`, on one large GPU |
-# | The longer run with a falling rate, kept as `results/07_longer.json` | 5 minutes of one processor core, for the runs themselves | `mvnb run 07 --preset longer -p keep=longer` |
-# | The longer run with a constant rate, kept as `results/07_constant.json` | 9 minutes, likewise | `mvnb run 07 --preset longer -p keep=constant -p decay=1.0 -p step_size=2e-3 -p embedding_std=0.02 -p growth_steps=1500 -p lag_steps=625 -p n_valid=256` |
+# | The longer run with a falling rate, kept as `kept/longer.json` | 5 minutes of one processor core, for the runs themselves | `mvnb run 07 --preset longer -p keep=longer` |
+# | The longer run with a constant rate, kept as `kept/constant.json` | 9 minutes, likewise | `mvnb run 07 --preset longer -p keep=constant -p decay=1.0 -p step_size=2e-3 -p embedding_std=0.02 -p growth_steps=1500 -p lag_steps=625 -p n_valid=256` |
 # | The whole analysis for a BERT-like model | one more main experiment | `mvnb run 07 -p objective=masked -p norm=post -p decay=1.0` |
 # | The whole analysis for the UL2 mixture (Figure 5.4, Table 5.2); relative regret at 2 % of the steps | the same, and longer | `mvnb run 07 -p objective=mixture -p pretrain_steps=3000 -p growth_steps=1000 -p lag_steps=20` |
 # | Another text | this one is always there | `mvnb run 07 -p text=FILE` |

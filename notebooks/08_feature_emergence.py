@@ -62,6 +62,7 @@ from itertools import product
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from scipy.spatial.distance import pdist, squareform
 from sklearn.cluster import KMeans
 from sklearn.manifold import ClassicalMDS
 from torch.nn import functional as F
@@ -577,14 +578,12 @@ print(*(f"{mean:.4f}" for mean, _ in spread))
 
 # %% tags=["hide-input"]
 def plane(w, star, limit=100):
-    """Weights and plus and minus the star in the plane, by their cosines."""
+    """Weights and plus and minus the star in the plane, by the angles between them."""
     unit = F.normalize(
         torch.cat([w[:limit].double(), star[None], -star[None]]), eps=0, dim=1
     )
-    distance = (2 - 2 * (unit @ unit.T).clamp(-1, 1)).clamp(min=0).sqrt()
-    return ClassicalMDS(metric="precomputed").fit_transform(
-        distance.fill_diagonal_(0).numpy()
-    )
+    distance = squareform(pdist(unit.cpu().numpy()))
+    return ClassicalMDS(metric="precomputed").fit_transform(distance)
 
 
 def draw_plane(ax, w, star, sign):
@@ -1160,22 +1159,24 @@ outcomes["second step"] = structured["Two steps"]
 threshold = hits(test[0][..., :n_relevant].sum(-1), test[1]).cpu().numpy()
 
 # %%
-active = raw(half[0]).amax(1) > 0
-varies = raw(half[0]).amax(1) - raw(half[0]).amin(1)
-varies = (varies / raw(half[0]).amax(1).clamp(min=1e-30))[active].median().item()
+activations = makers["float64"](
+    half[0]
+)  # in float32 the differences are a few last places
+active = activations.amax(1) > 0
+varies = activations.amax(1) - activations.amin(1)
+varies = (varies / activations.amax(1).clamp(min=1e-30))[active].median().item()
 print(f"an activation varies by 1e{math.log10(varies):.0f} of itself")
 for name, run in outcomes.items():
     print(f"  {name:22s} {final(run).mean():.3f}")
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(7.5, 3.0))
-for row, run in enumerate(outcomes.values()):
-    color = COLOR["Two steps" if row == len(outcomes) - 1 else "One step"]
-    ax.plot(final(run), [row] * len(final(run)), "o", color=color, ms=6, alpha=0.7)
+reached = {name: final(run) for name, run in outcomes.items()}
+colors = [COLOR["One step"]] * (len(reached) - 1) + [COLOR["Two steps"]]
+figures.runs(ax, reached, colors, horizontal=True, summary=None, size=6)
 for level, name in ((0.5, "larger class"), (plateau, "best threshold, 27/32"), (1, "")):
     ax.axvline(level, color=THEORY, lw=1, ls=":")
     ax.annotate(name, (level + 0.005, -0.55), fontsize=9, color="#555555")
-ax.set_yticks(range(len(outcomes)), outcomes)
 ax.set(xlabel="test accuracy", ylim=(len(outcomes) - 0.5, -0.8), xlim=(0.45, 1.03))
 ax.set_title("One direction, and three answers")
 figures.show(
@@ -1390,18 +1391,14 @@ for name, results in varied.items():
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(7.5, 3.6))
-shapes = dict(zip(every, "osD^v"))
 shown = {name: results for name, results in varied.items() if len(results) > 1}
-for row, (name, results) in enumerate(shown.items()):
-    for shift, (method, run) in zip(np.linspace(-0.3, 0.3, 5), results.items()):
-        value = final(run)
-        style = {"color": COLOR[method], "ms": 5, "alpha": 0.75}
-        label = method if row == 0 else None
-        ax.plot(value, [row + shift] * len(value), shapes[method], label=label, **style)
+for method, marker, shift in zip(every, "osD^v", np.linspace(-0.3, 0.3, 5)):
+    groups = {name: final(results[method]) for name, results in shown.items()}
+    style = {"horizontal": True, "summary": None, "marker": marker, "label": method}
+    figures.runs(ax, groups, COLOR[method], shift=shift, size=5, **style)
+for row, name in enumerate(shown):
     ax.plot([larger[name]] * 2, [row - 0.42, row + 0.42], color=THEORY, lw=1.5)
-ax.set_yticks(range(len(shown)), shown)
 ax.set(xlabel="test accuracy (bars: share of the larger class)", xlim=(0.45, 1.01))
-ax.invert_yaxis()
 ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 ax.set_title("Two steps suffice in every variation")
 figures.show(

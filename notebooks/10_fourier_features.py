@@ -51,10 +51,9 @@ grok_moduli = [47, 7]  # p that goes with each k (5 or more)
 grok_replicas = 2  # independent runs there (2 or more)
 grok_steps = 600  # steps at most (20 or more)
 known = 0.75  # share of the multisets in the training set (0.1 or more, below 1)
-keep = ""  # name for keeping the last experiment as results/10_NAME.json ("" for not)
+keep = ""  # name for keeping the last experiment as kept/NAME.json ("" for not)
 
 # %% tags=["hide-input"]
-import json
 import math
 import time
 
@@ -62,7 +61,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from mvnb import chapters, claims, figures, training
+from mvnb import claims, figures, kept_runs, training
 from mvnb.data import ModularSum
 from mvnb.models import (
     AnswerObjective,
@@ -704,19 +703,18 @@ figures.show(
 fig, axes = plt.subplots(1, 3, figsize=(7.5, 2.9))
 bins = np.linspace(0, 1, 26)
 start_purity = anatomy(first)["purity"]
-axes[0].hist(start_purity.flatten(), bins, color=GREY)
+figures.distributions(axes[0], {"": start_purity}, [GREY], bins=bins)
 axes[0].set(title="at the start", xlabel="purity", ylabel="vectors")
-for name, style in (("norm, half", HALF), ("norm", NORM)):
-    s = seen[name]
-    values = s["purity"][s["alive"]].flatten()
-    axes[1].hist(values, bins, color=style, histtype="step", lw=2, label=name)
+ends = {name: seen[name] for name in ("norm, half", "norm")}
+living = {name: s["purity"][s["alive"]] for name, s in ends.items()}
+figures.distributions(axes[1], living, (HALF, NORM), bins=bins, filled=False)
 axes[1].set(title="after training", xlabel="purity", yscale="log")
 axes[1].legend(loc="upper left", fontsize=9)
 place = np.arange(1, half + 1)
 for name, marker in (("strong decay", "s"), ("norm", "o")):
-    for one in seen[name]["share"]:
-        axes[2].plot(place, one, marker, color=COLOR[name], ms=5)
-    axes[2].plot([], [], marker, color=COLOR[name], label=name)
+    shares = dict(zip(place, np.transpose(seen[name]["share"])))
+    style = {"summary": None, "marker": marker, "size": 5, "label": name}
+    figures.runs(axes[2], shares, COLOR[name], **style)
 axes[2].axhline(1, color=LINE, lw=1)
 axes[2].set(title="share of the norm", xlabel="frequency", ylim=(0.4, 1.75))
 axes[2].legend(loc="upper left", fontsize=9)
@@ -1152,8 +1150,7 @@ if keep:
         for (n, by), v in curves.items()
     }
     kept["seconds"] = round(time.process_time() - began)
-    path = chapters.find_root() / "results" / f"10_{keep}.json"
-    path.write_text(json.dumps(kept) + "\n")
+    kept_runs.save("fourier_features", keep, kept)
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(
@@ -1232,8 +1229,7 @@ ledger.record(
 # The same with six replicas, up to 3,000 steps and a world between the two, $(3,13)$ with 2,197 points, was run once, with seed 0, and is kept with the book.
 
 # %%
-path = chapters.find_root() / "results" / "10_longer.json"
-kept = json.loads(path.read_text())
+kept = kept_runs.load("fourier_features", "longer")
 late = {key: np.array(v) for key, v in kept["lag"].items()}
 for by in ("tuple", "multiset"):
     for n in kept["inputs"]:
@@ -1245,16 +1241,15 @@ for by in ("tuple", "multiset"):
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(6.5, 3.0))
-for by, color, shift in (("tuple", NORM, -0.08), ("multiset", STRONG, 0.08)):
-    medians = []
-    for n in kept["inputs"]:
-        values = late[f"{n} {by}"]
-        spots = n + shift + 0.012 * (np.arange(len(values)) - len(values) / 2)
-        ax.plot(spots, values, "o" if by == "tuple" else "s", color=color, ms=5)
-        medians.append(np.median(values))
-    at = np.array(kept["inputs"]) + shift
+for by, color, marker, shift in (
+    ("tuple", NORM, "o", -0.08),
+    ("multiset", STRONG, "s", 0.08),
+):
+    groups = {f"k = {n}": late[f"{n} {by}"] for n in kept["inputs"]}
+    figures.runs(ax, groups, color, summary=None, marker=marker, shift=shift, size=5)
+    medians = [np.median(values) for values in groups.values()]
+    at = np.arange(len(medians)) + shift
     ax.plot(at, medians, color=color, lw=1.5, label=f"split by {by}")
-ax.set_xticks(kept["inputs"], [f"k = {n}" for n in kept["inputs"]])
 ax.set(ylabel="lag (steps)", yscale="log")
 ax.legend(loc="lower left")
 figures.show(
@@ -1324,7 +1319,7 @@ ledger.show()
 # | $(4,47)$ and $(5,23)$ (Figures 4.1, 4.2, C.3, C.4) | millions of points at which margins are taken | `mvnb run 10 -p k=4 -p p=47 -p steps=8000 -p batch=1024`; short form `-p k=4 -p p=11` |
 # | One-layer Transformers with 160 heads at $(3,61)$, $(4,31)$, $(5,17)$ (Figures 4.3, C.5, C.6) | memory and days; which position is read is not printed | smaller: `mvnb run 10 -p head_p=97 -p head_steps=2000` |
 # | Grokking at $(2,97)$, $(3,31)$, $(4,11)$, $(5,5)$ with two layers and weight decay 0.001 (Figure 4.4) | hundreds of thousands of steps | sizes: `mvnb run 10 -p grok_inputs='[2,3,4,5]' -p grok_moduli='[97,31,11,5]' -p grok_steps=5000` |
-# | The kept run, `results/10_longer.json` | a few minutes | `mvnb run 10 --preset longer -p keep=longer` |
+# | The kept run, `kept/longer.json` | a few minutes | `mvnb run 10 --preset longer -p keep=longer` |
 #
 # `mvnb run 10 --preset paper` takes the sizes of the thesis where one large GPU can.
 

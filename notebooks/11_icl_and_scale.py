@@ -52,17 +52,16 @@ llm_contexts = 3  # contexts a set (2 or more)
 llm_questions = 12  # sentences asked about after each of them (2 or more, even)
 llm_flips = [0.0, 1.0]  # shares of flipped labels, 0 and 1 among them (0 to 1)
 llm_prompts = 8  # prompts whose attention is measured (2 or more)
-keep = ""  # name for keeping the language model's numbers as results/11_NAME.json
+keep = ""  # name for keeping the language model's numbers as kept/NAME.json
 
 # %% tags=["hide-input", "check"]
-import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from mvnb import chapters, claims, figures, stats, training
+from mvnb import claims, figures, kept_runs, stats, training
 from mvnb.data import SENTIMENT_SETS, InContextRegression, load_sentiment
 from mvnb.models import LinearSelfAttention, prompt_moments
 from mvnb.models.language import (
@@ -1282,8 +1281,7 @@ if model:
         kept = {"model": model.name, "seed": seed, "flips": llm_flips}
         kept |= {"sets": {k: one.round(4).tolist() for k, one in live.items()}}
         kept |= {"questions": llm_questions, "norms": norms.round(5).tolist()}
-        path = chapters.find_root() / "results" / f"11_{keep}.json"
-        path.write_text(json.dumps(kept) + "\n")
+        kept_runs.save("icl_and_scale", keep, kept)
 
 # %% tags=["remove-cell"]
 last = 1 + llm_flips.index(1.0)
@@ -1303,8 +1301,7 @@ later.record(
 # A few contexts say little. The longer run has all four sets of sentences (film and product reviews, editorials, tweets), more contexts, and shares between none and all; the command stands [below](#11-not-run). It is the right panel of the opening figure.
 
 # %%
-path = chapters.find_root() / "results" / "11_llm.json"
-kept = json.loads(path.read_text())
+kept = kept_runs.load("icl_and_scale", "llm")
 kept_flips = np.array(kept["flips"])
 kept_sets = {name: np.array(one) for name, one in kept["sets"].items()}
 per_context = np.concatenate(list(kept_sets.values()))  # (context, 1 + flip, 3)
@@ -1356,17 +1353,16 @@ axes[0].set(xlim=(0, high), ylim=(0, high), title="norm of attention, by prompt"
 by_order = kept_norms.mean(2)  # (prompt, order, sentence)
 names = ["review\nfirst", "other\nsecond", "other\nfirst", "review\nsecond"]
 cells = [by_order[:, 0, 0], by_order[:, 0, 1], by_order[:, 1, 1], by_order[:, 1, 0]]
-pairs = [stats.mean_interval(one) for one in cells]
 tone = [SMALL, LARGE, LARGE, SMALL]
-figures.intervals(axes[1], names, *zip(*pairs), colors=tone)
-axes[1].set(title="by place", ylim=(0, None), xlim=(-0.5, 3.5))
+figures.runs(axes[1], dict(zip(names, cells)), tone, size=2.5)
+axes[1].set(title="by place", ylim=(0, None))
 figures.show(
     fig,
     title="The label attends more to the review, and more to what is nearer",
     alt="Left: attention to the irrelevant sentence over that to the review, one dot a "
-    "prompt, scattered around the diagonal. Right: means for either sentence in either "
-    "place; the review gets more than the other, and the second place more than the "
-    "first.",
+    "prompt, scattered around the diagonal. Right: prompts, means and intervals for "
+    "either sentence in either place; the review gets more than the other, and the "
+    "second place more than the first.",
 )
 
 # %% tags=["remove-cell"]
@@ -1474,7 +1470,7 @@ later.show()
 # |---|---|---|
 # | Figures 5.1 and 5.2: Llama and Llama-2, 3B to 70B, base and chat, SST-2, Subj and other tasks of GLUE | weights and data are not free to ship, and need large GPUs | `mvnb run 11 --preset paper -p language_model=FOLDER -p llm_sets='["TABLE.tsv"]'` for a folder with a language model as Hugging Face saves it, and a table with lines of a rating (1 or -1), a tab and a text; once for each model |
 # | Figure 5.3: Llama-2-13b and 70b, sentences from GSM-IC | the same | the same command; neutral editorials take the place of GSM-IC |
-# | The kept run of the language model, `results/11_llm.json` | 8 minutes of one processor core | `mvnb run 11 --preset longer -p keep=llm` |
+# | The kept run of the language model, `kept/llm.json` | 8 minutes of one processor core | `mvnb run 11 --preset longer -p keep=llm` |
 # | Parity networks trained by gradient descent | the thesis has no training of them; from random starts the hinge loss with $2(\nu+1)$ heads has bad minima | not offered |
 # | Larger parity problems | samples of $d\times$ prompts | `mvnb run 11 -p parity_prompts=200000` |
 # | Regression in more dimensions | a matter of taste | `mvnb run 11 -p spectrum='[4,3,2,1,0.5,0.25,0.12,0.06]' -p n_train=100` |

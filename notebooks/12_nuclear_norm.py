@@ -24,7 +24,7 @@
 # :alt: Left, accuracy elsewhere over the number of features; three curves for weight decay fall from one to zero around a dashed vertical line, a horizontal line for the nuclear norm stays at one. Right, gains by the nuclear norm in three worlds of framed digits, positive in two and strongly negative in the third; those of weight decay rise from negative to clearly positive.
 # :name: fig-12-opening
 #
-# Left: accuracy in the other environment against the number of features, 16 of which are invariant; exact for infinite data. Right: what two penalties add to the accuracy of small networks on digits in a domain that was left out, in three worlds whose frames hint at the label not at all, weakly, and strongly; bars are means, points are single runs, a seed and a left-out domain each.
+# Left: accuracy in the other environment against the number of features, 16 of which are invariant; exact for infinite data. Right: what two penalties add to the accuracy of small networks on digits in a domain that was left out, in three worlds whose frames hint at the label not at all, weakly, and strongly; small points are single runs, a seed and a left-out domain each, large ones their means with 95 % intervals.
 # ```
 #
 # Both halves are computed [further down](#12-experiments).
@@ -57,10 +57,9 @@ strength = 0.6  # weight of the nuclear norm, per row of the batch (above 0)
 strengths = [0.05, 0.2, 1.2, 4.0]  # weights of the sweep, beside `strength` (above 0)
 sweep_replicas = 2  # its seeds (2 or more)
 world_replicas = 3  # seeds of the three worlds (2 or more)
-keep = ""  # name for keeping the comparison as results/12_NAME.json ("" for not)
+keep = ""  # name for keeping the comparison as kept/NAME.json ("" for not)
 
 # %% tags=["hide-input"]
-import json
 import math
 import time
 
@@ -69,7 +68,7 @@ import numpy as np
 import torch
 from torch.nn.functional import softplus
 
-from mvnb import chapters, claims, figures, losses, probes, stats, training
+from mvnb import claims, figures, kept_runs, losses, probes, stats, training
 from mvnb import data as mvdata
 from mvnb.data import EnvironmentFeatures, FramedDomains, LeaveOneOut
 from mvnb.models import MLP
@@ -1270,30 +1269,24 @@ def gain(better, worse):
 
 
 # %% tags=["hide-input"]
-fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.4), width_ratios=(1, 1.5))
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 4.4), width_ratios=(1, 1.5))
 pairs = (("ERM-NU", "ERM"), ("Mixup-NU", "Mixup"), ("SWAD-NU", "SWAD"))
-for i, (better, worse) in enumerate(pairs):
-    each = reached[better] - reached[worse]
-    axes[0].plot(np.full(len(each), i - 0.2), each, ".", color=GREY, ms=4)
-figures.intervals(
-    axes[0], [w for _, w in pairs], *zip(*(gain(*p) for p in pairs)), colors=[RED] * 3
-)
+gained = {worse: reached[better] - reached[worse] for better, worse in pairs}
+figures.runs(axes[0], gained, RED, size=3)
 axes[0].axhline(0, color=LINE, lw=1)
-axes[0].set(
-    ylabel="points gained by NU", title="with minus without NU", xlim=(-0.5, 2.5)
-)
+axes[0].set(ylabel="points gained by NU", title="with minus without NU")
 shown_rows = ["ERM", "Mixup", "weight decay", "IRM", "VREx", "GroupDRO", "CORAL"]
 shown_rows += ["ERM-NU", "Mixup-NU", "SWAD", "SWAD-CORAL", "SWAD-NU"]
-values = [stats.mean_interval(reached[k]) for k in shown_rows]
 tones = [RED if "NU" in k else BLUE for k in shown_rows]
-figures.intervals(axes[1], shown_rows, *zip(*values), colors=tones, horizontal=True)
+all_runs = {k: reached[k] for k in shown_rows}
+figures.runs(axes[1], all_runs, tones, horizontal=True, size=2)
 axes[1].set(xlabel="% right in the domain left out", title="all methods")
 axes[1].tick_params(axis="y", labelsize=9)
 figures.show(
     fig,
     title="The nuclear norm adds to ERM, Mixup and SWAD",
     alt="Left: gains of the nuclear norm over ERM, Mixup and SWAD with intervals above "
-    "zero and single runs as dots. Right: accuracies of twelve methods with intervals; "
+    "zero and single runs as dots. Right: the same for accuracies of twelve methods; "
     "those with the nuclear norm are the highest of their kind.",
 )
 
@@ -1364,7 +1357,7 @@ ledger.record(
 )
 
 # %% [markdown]
-# *Read.* Orange marks methods with NU; grey points are single runs, a seed and a left-out domain each. The predictions hold for this world: NU adds two to four points, and the gains by weight decay lie on both sides of 0 (the blue points at the top of the page, over *one weak hint*, show them). The nearest rival is CORAL. Gains of single runs differ by several points, which is more than most entries of the thesis's tables differ by; its intervals come from three runs.
+# *Read.* Orange marks methods with NU; small points are single runs, a seed and a left-out domain each. The predictions hold for this world: NU adds two to four points, and the gains by weight decay lie on both sides of 0 (the blue points at the top of the page, over *one weak hint*, show them). The nearest rival is CORAL. Gains of single runs differ by several points, which is more than most entries of the thesis's tables differ by; its intervals come from three runs.
 #
 # Beside it, the averages of the thesis over its five benchmarks. Figure 6.4 is the last column.
 #
@@ -1610,16 +1603,11 @@ fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.2), width_ratios=(1.2, 1))
 draw_transition(axes[0])
 at = {"transform": axes[0].transAxes, "fontsize": 10}
 axes[0].text(0.5, 0.2, "dashed: $d^\\star=r+r/4\\gamma^2$", **at)
-for i, values in enumerate(added.values()):
-    for k, (color, shift) in enumerate(((RED, -0.2), (BLUE, 0.2))):
-        axes[1].bar(i + shift, values[k].mean(), 0.36, color=color, alpha=0.6)
-        axes[1].plot(
-            np.full(len(values[k]), i + shift), values[k], ".", color=color, ms=4
-        )
+for k, (color, shift) in enumerate(((RED, -0.2), (BLUE, 0.2))):
+    groups = {name.replace(" ", "\n", 1): each[k] for name, each in added.items()}
+    figures.runs(axes[1], groups, color, shift=shift, size=3)
 axes[1].axhline(0, color=LINE, lw=1)
-axes[1].set_xticks(
-    range(len(added)), [k.replace(" ", "\n", 1) for k in added], fontsize=9
-)
+axes[1].tick_params(axis="x", labelsize=9)
 axes[1].set(title="points gained in a new domain")
 axes[1].text(0.03, 0.12, "nuclear norm", color=RED, transform=axes[1].transAxes)
 axes[1].text(0.03, 0.03, "weight decay", color=BLUE, transform=axes[1].transAxes)
@@ -1647,10 +1635,8 @@ if keep:
     kept_run = {"seed": seed, "seconds": round(time.process_time() - began)}
     kept_run["reached"] = {k: v.round(2).tolist() for k, v in reached.items()}
     kept_run["added"] = {k: v.round(2).tolist() for k, v in added.items()}
-    path = chapters.find_root() / "results" / f"12_{keep}.json"
-    path.write_text(json.dumps(kept_run) + "\n")
-path = chapters.find_root() / "results" / "12_longer.json"
-longer = json.loads(path.read_text())
+    kept_runs.save("nuclear_norm", keep, kept_run)
+longer = kept_runs.load("nuclear_norm", "longer")
 longer_gain = {
     worse: stats.mean_interval(
         np.subtract(longer["reached"][better], longer["reached"][worse])
@@ -1662,15 +1648,14 @@ mean, half = stats.mean_interval(np.subtract(*of_hint))
 print(f"gain by NU with one weak hint minus that with none: {mean:.1f} ± {half:.1f}")
 fig, ax = plt.subplots(figsize=(7.5, 2.6))
 rows_l = [k for k in shown_rows if k in longer["reached"]]
-values = [stats.mean_interval(longer["reached"][k]) for k in rows_l]
 tones = [RED if "NU" in k else BLUE for k in rows_l]
-figures.intervals(ax, rows_l, *zip(*values), colors=tones)
+figures.runs(ax, {k: longer["reached"][k] for k in rows_l}, tones, size=2.5)
 ax.tick_params(axis="x", labelsize=8, rotation=30)
 ax.set(ylabel="% right elsewhere", title="MNIST, larger networks, five seeds")
 figures.show(
     fig,
-    alt="Accuracies of twelve methods with intervals in the larger run; those with the "
-    "nuclear norm are above their counterparts without it.",
+    alt="Accuracies of twelve methods in the larger run, single runs as dots and means "
+    "with intervals; those with the nuclear norm are above their counterparts without it.",
 )
 
 # %% tags=["remove-cell"]
@@ -1725,7 +1710,7 @@ ledger.show()
 # | MIRO on SWAD (Tables 6.3, E.6) | compares with the pretrained network; there is none here | not offered |
 # | Random search over weights and batch sizes, three trials each | defaults are used, as in the thesis's tables | `mvnb run 12 -p strength=0.3`, for instance |
 # | Stable ranks of five benchmarks (Figure 6.5): about 50 on VLCS, above 100 on DomainNet | needs the benchmarks | ours for the digits, above |
-# | The comparison on MNIST, kept as `results/12_longer.json` | 4 minutes of one processor core | `mvnb run 12 --preset longer -p keep=longer` |
+# | The comparison on MNIST, kept as `kept/longer.json` | 4 minutes of one processor core | `mvnb run 12 --preset longer -p keep=longer` |
 # | MNIST or CIFAR-10 | more images, wider layers | `mvnb run 12 -p dataset=cifar10 -p image_side=16 -p hidden=64 -p n_features=64 -p image_steps=1000` |
 #
 # `mvnb run 12 --preset paper` runs all of the chapter at sizes for a large graphics card.

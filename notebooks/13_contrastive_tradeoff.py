@@ -58,10 +58,9 @@ labels = [20, 50, 100, 300]  # labelled pictures of the target, ascending (2 or 
 tune_steps = 60  # steps of fine-tuning (1 or more)
 tune_labels = [50, 300]  # labelled pictures there, ascending (2 or more)
 regularisation = 0.1  # lambda, the contrastive loss's weight in fine-tuning (0 or more)
-keep = ""  # name for keeping results on pictures as results/13_NAME.json ("" for not)
+keep = ""  # name for keeping results on pictures as kept/NAME.json ("" for not)
 
 # %% tags=["hide-input"]
-import json
 import math
 
 import matplotlib.pyplot as plt
@@ -70,7 +69,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mvnb import chapters, claims, figures, probes, stats, training
+from mvnb import claims, figures, kept_runs, probes, stats, training
 from mvnb.data import load_images, resize
 from mvnb.data.augmentations import Augmentation
 from mvnb.data.picture_sets import PICTURE_SETS
@@ -1419,11 +1418,12 @@ draw_pictures(axes)
 for ax in axes[:2]:
     ax.set_xticks(ticks, names, fontsize=9)
     ax.set_xlabel("pretrained on")
-for k, row in enumerate(changes.values()):
-    mid = labels.index(50) if 50 in labels else 0
-    axes[2].plot([k] * len(row), row[:, mid], "o", color=SPECIFIC, ms=4)
+mid = labels.index(50) if 50 in labels else 0
+changed = (change[:, mid] for change in changes.values())
+methods = ("SimCLR", "MoCo", "NNCLR", "SimSiam")
+figures.runs(axes[2], dict(zip(methods, changed)), SPECIFIC, summary=None)
 axes[2].axhline(0, color=LINE, lw=1)
-axes[2].set_xticks(range(4), ["SimCLR", "MoCo", "NNCLR", "SimSiam"], rotation=40)
+axes[2].tick_params(axis="x", rotation=40)
 axes[2].set_title("H to HPR, 50 labels")
 axes[2].set_ylabel("change (points)")
 figures.show(
@@ -1763,17 +1763,9 @@ def draw_tables(axes):
     """Two tables of similarities."""
     for ax, chosen, ticks in zip(axes, (alone, unions), (["H", "P", "R", "L"], names)):
         table = similarity[chosen][:, chosen].mean(2).numpy()
-        ax.imshow(table, vmin=0.3, vmax=1, cmap="Blues")
-        for i in range(4):
-            for j in range(4):
-                color = "white" if table[i, j] > 0.75 else "black"
-                ax.text(
-                    j, i, f"{table[i, j]:.2f}", ha="center", va="center", color=color
-                )
-                ax.texts[-1].set_fontsize(8)
-        ax.set_xticks(range(4), ticks, fontsize=9)
-        ax.set_yticks(range(4), ticks, fontsize=9)
-        ax.grid(False)
+        style = {"words": ".2f", "limits": (0.3, 1), "cmap": "Blues", "square": True}
+        figures.heatmap(ax, table, ticks, ticks, **style)
+        ax.tick_params(labelsize=9)
 
 
 # %% tags=["hide-input"]
@@ -1953,8 +1945,7 @@ if keep:
     kept["target"] = scores["target"].round(4).tolist()  # (union, run, labels)
     kept["average"] = scores["average"].round(4).tolist()
     kept["methods"] = {k: v.round(4).tolist() for k, v in by_method.items()}
-    path = chapters.find_root() / "results" / f"13_{keep}.json"
-    path.write_text(json.dumps(kept) + "\n")
+    kept_runs.save("contrastive_tradeoff", keep, kept)
 
 # %% [markdown]
 # (13-longer)=
@@ -1963,7 +1954,7 @@ if keep:
 # Does the picture change with more passes? The numbers below are kept from `mvnb run 13 --preset longer -p keep=longer`: six runs, 60 passes for SimCLR and 40 for the others.
 
 # %% tags=["hide-input"]
-longer = json.loads((chapters.find_root() / "results" / "13_longer.json").read_text())
+longer = kept_runs.load("contrastive_tradeoff", "longer")
 print("target, in %, with", longer["labels"], "labels; average over all sets")
 for name, *rows in zip(longer["names"], longer["target"], longer["average"]):
     row, mean = (100 * np.array(v).mean(0) for v in rows)

@@ -1333,10 +1333,10 @@ for axis in (axes[0].xaxis, axes[0].yaxis):
 axes[0].set(xlabel="variance of a coordinate", title="diagonal of the learned $B$")
 rows = {"$B=I$": (skewed["steps"], PLAIN), "$B$ learned": (skewed["both"], BEST)}
 rows["$B=\\Sigma^{-1}$"] = (skewed["inverse"], LINE)
-for i, (values, color) in enumerate(rows.values()):
-    axes[1].semilogy([i] * train_runs, values, "x", color=color, ms=8)
-axes[1].set_xticks(range(3), rows, fontsize=10)
-axes[1].set(xlim=(-0.5, 2.5), ylim=(0.005, 0.3), title="mean squared error, $T=4$")
+errors, tones = zip(*rows.values())
+figures.runs(axes[1], dict(zip(rows, errors)), tones, summary=None, marker="X", size=8)
+axes[1].tick_params(axis="x", labelsize=10)
+axes[1].set(yscale="log", ylim=(0.005, 0.3), title="mean squared error, $T=4$")
 figures.show(
     fig,
     title="Given the values' matrix, training undoes the covariance",

@@ -50,7 +50,7 @@ llm_prompts = 2  # prompts a length and depth (1 or more)
 llm_new = 24  # tokens of an answer (1 or more)
 llm_methods = []  # judged beside GemFilter, as ["All KV"]; a wrong name lists all
 llm_layers = []  # further filter layers whose answers are judged (0 or more)
-keep = ""  # name for keeping the language model's numbers as results/15_NAME.json
+keep = ""  # name for keeping the language model's numbers as kept/NAME.json
 
 # %% tags=["remove-cell"]
 import warnings
@@ -58,7 +58,6 @@ import warnings
 warnings.filterwarnings("ignore", message="IProgress")  # progress bars need no widgets
 
 # %% tags=["hide-input", "check"]
-import json
 import time
 from html import escape
 from itertools import groupby
@@ -72,7 +71,7 @@ from IPython.display import HTML, display
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from mvnb import chapters, claims, figures, stats, training
+from mvnb import claims, figures, kept_runs, stats, training
 from mvnb.data import load_sentiment, needle
 from mvnb.models import token_selection
 from mvnb.models.language import LanguageModelMissing, fast_dtype, load_language_model
@@ -814,18 +813,14 @@ figures.show(
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 5, figsize=(7.5, 2.7), sharey=True)
 named = {name: 1 if name == "GemFilter" else name for name in COLORS}
+percent = [f"{100 * depth:.0f}" for depth in depths]
 tables = {}
 for ax, (name, key) in zip(axes, named.items()):
     cells = [np.mean([one[key] for one in small[n]], 0) for n in test_lengths]
     tables[name] = np.array(cells).reshape(len(test_lengths), len(depths), -1).mean(2).T
-    ax.imshow(tables[name], vmin=0, vmax=1, cmap="cividis", aspect="auto")
-    for (i, j), value in np.ndenumerate(tables[name]):
-        tone = "white" if value < 0.6 else "black"
-        ax.text(j, i, f"{value:.2f}", ha="center", va="center", color=tone, fontsize=9)
+    style = {"words": ".2f", "limits": (0, 1), "cmap": "cividis"}
+    figures.heatmap(ax, tables[name], percent, test_lengths, **style)
     ax.set(title=f"{name} {tables[name].mean():.2f}", xlabel="length")
-    ax.set_xticks(range(len(test_lengths)), test_lengths)
-    ax.grid(False)
-axes[0].set_yticks(range(len(depths)), [f"{100 * d:.0f}" for d in depths])
 axes[0].set_ylabel("depth (%)")
 figures.show(
     fig,
@@ -938,8 +933,8 @@ ledger.record(
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.2), width_ratios=(1.5, 1))
 names = {1: "GemFilter as above"} | {name: name for name in ABLATIONS}
-pairs = [stats.mean_interval(series(beyond, key)) for key in names]
-figures.intervals(axes[0], list(names.values()), *zip(*pairs), horizontal=True)
+mean, half = zip(*(stats.mean_interval(series(beyond, key)) for key in names))
+axes[0].errorbar(mean, [*names.values()], xerr=half, color=LINE, fmt="o", capsize=4)
 axes[0].set(xlim=(0, 1.05), xlabel=f"values right, $n={beyond}$")
 axes[0].invert_yaxis()
 for values, color, style in (
@@ -1143,8 +1138,7 @@ if lm:
                 "away": one["away"].tolist(),
                 "scores": one["scores"],
             }
-        path = chapters.find_root() / "results" / f"15_{keep}.json"
-        path.write_text(json.dumps(kept) + "\n")
+        kept_runs.save("gemfilter", keep, kept)
 
 # %% [markdown]
 # This is what the model reads the second time, in the prompt of which most of the needle was selected and in the one of which least was: selected tokens are bold, the others faint. Since one set of tokens serves all layers, one can look at it before the answer is written, which the paper counts among the advantages.
@@ -1226,8 +1220,7 @@ later.record(
 # A few prompts say little. The kept run has nine prompts at each of three lengths, all methods and six more filter layers (*nothing forced* is GemFilter with no token kept by force); the command stands [below](#15-not-run).
 
 # %%
-path = chapters.find_root() / "results" / "15_llm.json"
-kept = json.loads(path.read_text())
+kept = kept_runs.load("gemfilter", "llm")
 kept_by = {int(n): one for n, one in kept["lengths"].items()}
 layer = str(kept["filter_layer"])
 print("score (best 0.917)   " + "".join(f"{n:>8}" for n in kept_by))
@@ -1573,7 +1566,7 @@ later.show()
 # | LongBench (Tables 9.1, 9.2, G.1) | fourteen data sets and the same models | not offered; the printed numbers stand above |
 # | MInference and LLMLingua | other methods, of which the thesis reports numbers only | not offered |
 # | Time and memory on a GPU (Figures 9.3 and 9.6) | no such GPU; counted, and timed on a small random network | not offered |
-# | The kept run of the language model, `results/15_llm.json` | 15 minutes of a processor core | `mvnb run 15 --preset longer -p keep=llm` |
+# | The kept run of the language model, `kept/llm.json` | 15 minutes of a processor core | `mvnb run 15 --preset longer -p keep=llm` |
 # | Prompts of twenty times the trained length | half a minute more | `mvnb run 15 -p test_lengths='[48,144,960]' -p language_model=''` |
 
 # %% [markdown]

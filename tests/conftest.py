@@ -1,10 +1,12 @@
 """A small book to break, the site in a browser, and how hypothesis draws: at random on a desk, the same every time in CI."""
 
 import os
+from contextlib import nullcontext
 
 import pytest
 import tiny_book
 from hypothesis import settings
+from rounding import rounding
 from site_checks import browser, site, tab  # noqa: F401 - fixtures
 
 from mvnb import cli
@@ -12,6 +14,29 @@ from mvnb import cli
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("desk", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
+
+
+ONE_BY_ONE = (
+    "test_notebook",
+    "test_smoke",
+    "test_smoke_runs_under_another_arithmetic",
+    "test_criteria_hold_under_another_arithmetic",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """The tests of a file share a worker; those that run whole chapters are spread over all, and begin."""
+    for item in items:
+        alone = getattr(item, "originalname", "") in ONE_BY_ONE
+        item.add_marker(pytest.mark.xdist_group(item.nodeid if alone else item.path.stem))
+    items.sort(key=lambda item: getattr(item, "originalname", "") not in ONE_BY_ONE)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def arithmetic():
+    """With ``MVNB_ROUNDING=SEED`` in the environment, products in the tests' own process are rounded at random."""
+    with rounding(int(os.environ["MVNB_ROUNDING"])) if "MVNB_ROUNDING" in os.environ else nullcontext():
+        yield
 
 
 @pytest.fixture

@@ -38,6 +38,12 @@ def test_nt_xent_is_the_cross_entropy_among_the_others():
     assert torch.allclose(contrastive.nt_xent(first, second, 0.2), expected)
 
 
+def test_nt_xent_at_a_low_temperature_is_that_of_double_precision():
+    first, second = directions(32, 16), directions(32, 16, seed=1)
+    exact = contrastive.nt_xent(first, second, 0.03)
+    assert torch.allclose(contrastive.nt_xent(first.float(), second.float(), 0.03).double(), exact, atol=1e-4)
+
+
 def test_info_nce_is_the_cross_entropy_among_key_and_negatives():
     q, k, negatives = directions(6, 3), directions(6, 3, seed=1), directions(9, 3, seed=2)
     logits = torch.cat([(q * k).sum(1, keepdim=True), q @ negatives.T], 1) / 0.1

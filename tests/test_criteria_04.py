@@ -1,6 +1,7 @@
 """The criteria of chapter 04 hold for what they judge and fail for what they do not.
 
-The setting is the chapter's, smaller: logistic regression and residual networks on digits, one trial, the chapter's limits.
+The setting is the chapter's, smaller: logistic regression and residual networks on digits, the chapter's limits. Maxima over
+few pairs of one trial move with the rounding of single trajectories: networks have several trials, whose maxima are averaged.
 """
 
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from mvnb.data import load_images
 from mvnb.models import ResidualMLP
 from mvnb.theory import algorithmic_stability as theory
 
-SIZES, NET_SIZES, SEED = (150, 300, 600, 1200), (200, 530, 1400), 1000
+SIZES, NET_SIZES, SEED, TRIALS = (150, 300, 600, 1200), (200, 530, 1400), 1000, 4
 DIGITS = load_images("digits")
 X = torch.cat([DIGITS.x_train, DIGITS.x_test]).flatten(1)
 Y = torch.cat([DIGITS.y_train, DIGITS.y_test])
@@ -26,7 +27,7 @@ def exponent(ms, values):
 
 
 def equal_runs(distance, spread):
-    return distance == 0 and spread < 0.01
+    return distance < 0.01 and spread < 0.01
 
 
 def obeys_bounds(distance, bound, stability, lipschitz):
@@ -140,16 +141,27 @@ def test_criteria_of_the_control_fail_for_networks(control, nets):
 
 @pytest.fixture(scope="module")
 def nets():
-    """Residual networks in the three configurations: read-outs, barriers, and the barrier of a null swap."""
-    torch.manual_seed(1000 * SEED)
+    """Residual networks in the three configurations: read-outs and barriers by trial, and the distances after null swaps."""
+    trials = [trial(SEED + i) for i in range(TRIALS)]
+    names = {config: vars(values) for config, values in trials[0][0].items()}
+    measured = {
+        config: SimpleNamespace(**{k: np.stack([getattr(found[config], k) for found, _ in trials]) for k in keys})
+        for config, keys in names.items()
+    }
+    return measured, np.array([apart for _, apart in trials])
+
+
+def trial(seed):
+    """One trial of the three configurations, and how far apart null swaps end in the same and in another order."""
+    torch.manual_seed(1000 * seed)
     net = ResidualMLP(64, 10, 24, 2)
     objective, grid = training.stacked(net, losses.cross_entropy), probes.interpolation_grid()
     configs = {
         "1a": (0.07, 8, 0.0),
         "2a": (lambda s: 0.2 * 0.1 ** ((s >= 160) + (s >= 240)), 32, 0.0),
-        "2b": (lambda s: 0.2 * 0.1 ** ((s >= 160) + (s >= 240)), 32, 0.9),
+        "2b": (lambda s: 0.15 * 0.1 ** ((s >= 160) + (s >= 240)), 32, 0.9),
     }
-    g = torch.Generator().manual_seed(1000 * SEED)
+    g = torch.Generator().manual_seed(1000 * seed)
     swaps = [training.sample_swaps(POOL, TEST, m, 4, g) for m in NET_SIZES]
 
     def logits_of(params, rows):
@@ -163,7 +175,7 @@ def nets():
 
     out = {}
     for name, (step, batch, momentum) in configs.items():
-        params = train([s.table for s in swaps], batch, step, momentum, [SEED] * 3)
+        params = train([s.table for s in swaps], batch, step, momentum, [seed] * 3)
         values, barriers = [], []
         for i, s in enumerate(swaps):
             halves = [{k: v[8 * i + 4 * h :][:4] for k, v in params.items()} for h in (0, 1)]
@@ -174,18 +186,19 @@ def nets():
         gap, stability, distance = (torch.stack(part).double().numpy() for part in zip(*values))
         out[name] = SimpleNamespace(gap=gap, stability=stability, distance=distance, barriers=torch.stack(barriers).numpy())
     rows = swaps[0].members[0]
-    null = train([rows, rows], 32, 0.2, 0.9, [SEED, SEED], 40)
-    other = train([rows, rows], 32, 0.2, 0.9, [SEED, SEED + 1], 40)
+    null = train([rows, rows], 32, 0.2, 0.9, [seed, seed], 40)
+    other = train([rows, rows], 32, 0.2, 0.9, [seed, seed + 1], 40)
     apart = [
-        probes.parameter_distance(*({k: v.chunk(2)[h] for k, v in p.items()} for h in (0, 1))).max().item()
+        probes.normalised_distance(*({k: v.chunk(2)[h] for k, v in p.items()} for h in (0, 1))).max().item()
         for p in (null, other)
     ]
     return out, apart
 
 
 def test_null_swaps_notice_another_order(nets):
-    assert equal_runs(nets[1][0], 0.0)
-    assert not equal_runs(nets[1][1], 0.0) and not equal_runs(0.0, 0.2)
+    same, other = nets[1].T
+    assert equal_runs(same.max(), 0.0)
+    assert not equal_runs(other.min(), 0.0) and not equal_runs(0.0, 0.2)
 
 
 def test_stability_criteria_hold_for_networks_and_fail_for_logistic_regression(nets, control):

@@ -259,13 +259,14 @@ def test_tickets_are_the_aligned_neurons_after_the_step(page):
 
 def test_networks_of_a_race_see_the_same_points(page):
     """Each arm ends as it would alone."""
-    world = GaussianMixture.xor(16, 6.0)
+    world = GaussianMixture.xor(16, 3.0)
     arms = [page["symmetric_start"](3, 16, training.generators(k, 2), 1.0, 1 / 9) for k in (0, 9)]
     common = {"seed": 0, "ticket_runs": 2, "ticket_world": world, "test": world.sample(500, generator(9)), "w1": arms[0]}
     page["race"].__globals__.update(common, device=torch.device("cpu"))
     both = page["race"](dict(zip("ab", arms)), 25, 0.05)
     alone = page["race"]({"b": arms[1]}, 25, 0.05)
-    assert torch.equal(both["b"], alone["b"]) and not torch.equal(both["a"], both["b"])
+    a, b, b_alone = (one[-1] for one in (both["a"], both["b"], alone["b"]))  # at the start, outputs are 0 up to rounding
+    assert (b - b_alone).abs().max() < 0.01 and (a - b).abs().min() > 0.05
 
 
 def test_a_read_out_on_sets_of_one_size_is_not_as_short_as_the_lemma_says():

@@ -3,14 +3,12 @@
 The settings are the chapter's, or smaller; the limits are the chapter's own.
 """
 
-import json
-
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import softplus
 
-from mvnb import chapters, losses, probes, stats, training
+from mvnb import kept_runs, losses, probes, stats, training
 from mvnb.data import EnvironmentFeatures, FramedDomains, LeaveOneOut, load_images
 from mvnb.models import MLP
 from mvnb.theory import nuclear_norm as theory
@@ -212,7 +210,7 @@ def test_a_gain_is_not_found_where_there_is_none(weak_hint):
     assert torch.equal(best[0], best[2])  # the same runs
     assert not above(best[2], best[0]) and not above(best[0], best[1])
     assert above(best[1], best[0], -2) and not above(best[3], best[0], -2)  # nu-against-coral
-    kept = json.loads((chapters.find_root() / "results" / "12_longer.json").read_text())["reached"]
+    kept = kept_runs.load("nuclear_norm", "longer")["reached"]
     nu, erm = (np.array(kept[k]) / 100 for k in ("ERM-NU", "ERM"))
     assert above(nu, erm) and not above(erm, nu)
 

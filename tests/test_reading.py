@@ -290,15 +290,16 @@ def test_sources_can_be_downloaded(site, tab):
 
 @pytest.fixture(scope="module")
 def build_with(tmp_path_factory):
-    """Builds a site of one chapter, with the addresses in the environment."""
+    """Builds a site of one chapter, of a repository with an address and, with those in the environment, other addresses."""
 
-    def build(**addresses: str):
+    def build(repository: str, **addresses: str):
         folder = tmp_path_factory.mktemp("small")
         (folder / "notebooks").mkdir()
         (folder / "notebooks" / "01_small.py").write_text("# %%\n1 + 1\n", encoding="utf-8")
         cells = [nbformat.v4.new_markdown_cell("# Small"), nbformat.v4.new_code_cell("1 + 1")]
         nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "notebooks" / "01_small.ipynb")
         (folder / "_toc.yml").write_text("format: jb-book\nroot: notebooks/01_small\n", encoding="utf-8")
+        (folder / "pyproject.toml").write_text(f'[tool.mvnb]\nrepository = "{repository}"\n', encoding="utf-8")
         config = {"execute": {"execute_notebooks": "off"}}
         config["sphinx"] = {"local_extensions": {"mvnb_reading": str(ROOT / "book" / "_ext")}}
         (folder / "_config.yml").write_text(json.dumps(config), encoding="utf-8")
@@ -311,9 +312,7 @@ def build_with(tmp_path_factory):
 
 
 def test_a_site_with_addresses_offers_runs_and_a_sitemap(build_with):
-    done, site = build_with(
-        MVNB_REPOSITORY="https://github.com/someone/features", MVNB_SITE="https://someone.github.io/features"
-    )
+    done, site = build_with("https://github.com/someone/features", MVNB_SITE="https://someone.github.io/features")
     page = (site / "notebooks" / "01_small.html").read_text(encoding="utf-8")
     assert done.returncode == 0, done.stdout[-2000:]
     assert "mybinder.org" in page and "colab.research.google.com/github/someone/features" in page
@@ -326,5 +325,5 @@ def test_a_site_without_addresses_offers_none_and_a_wrong_one_is_refused(build_w
         page = (site.folder / name).read_text(encoding="utf-8")
         assert "mybinder" not in page and "run-again" not in page
     assert not (site.folder / "sitemap.xml").exists()
-    done, _ = build_with(MVNB_REPOSITORY="someone/features")
-    assert done.returncode != 0 and "MVNB_REPOSITORY must be a web address" in done.stdout + done.stderr
+    done, _ = build_with("someone/features")
+    assert done.returncode != 0 and "repository in pyproject.toml must be a web address" in done.stdout + done.stderr

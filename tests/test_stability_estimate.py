@@ -75,17 +75,17 @@ def test_it_is_symmetric_in_both_sets(chapter, problem):
     """Train on S' and S in place of S and S': the same runs, exchanged, and the same estimate."""
     x, y, swaps = problem
     there, back = trained(x, y, swaps.table), trained(x, y, swaps.members.flip(0).flatten(0, 1))
-    assert torch.equal(there["w"], back["w"].roll(PAIRS, 0))
+    torch.testing.assert_close(there["w"], back["w"].roll(PAIRS, 0))
     one, other = measured(chapter, problem, there), measured(chapter, problem, back)
     for name in ("stability", "without z", "distance", "normalised"):
-        assert np.array_equal(one[name], other[name])
-    assert np.array_equal(one["at z"], -other["at z"])
+        np.testing.assert_allclose(one[name], other[name], atol=1e-9)
+    np.testing.assert_allclose(one["at z"], -other["at z"], atol=1e-9)
 
 
 def test_it_never_falls_when_the_test_set_or_the_number_of_pairs_grows(chapter, problem):
     params = trained(*problem[:2], problem[2].table)
     by_test = np.stack([measured(chapter, problem, params, n)["stability"] for n in range(2, TEST + 1)])
-    assert (np.diff(by_test, axis=0) >= 0).all() and (by_test[-1] > by_test[0]).any()
+    assert (np.diff(by_test, axis=0) >= -1e-9).all() and (by_test[-1] > by_test[0]).any()
     tops = [by_test[-1][:pairs].max() for pairs in range(1, PAIRS + 1)]  # what stands for the supremum
     assert (np.diff(tops) >= 0).all()
 
@@ -94,4 +94,4 @@ def test_equal_sets_have_none(chapter, problem):
     x, y, swaps = problem
     same = trained(x, y, torch.cat([swaps.members[0]] * 2))
     got = measured(chapter, problem, same)
-    assert all((got[name] == 0).all() for name in ("stability", "without z", "at z", "distance", "normalised"))
+    assert all((abs(got[name]) < 1e-9).all() for name in ("stability", "without z", "at z", "distance", "normalised"))

@@ -38,9 +38,6 @@ def test_gradient_at_repeated_singular_values_is_the_directional_derivative():
     direction = torch.randn(6, 3, generator=generator(1), dtype=D64)
     ends = [torch.linalg.svdvals(m + s * direction).sum() for s in (1e-6, -1e-6)]
     assert abs((ends[0] - ends[1]) / 2e-6 - (slope * direction).sum()) < 1e-6
-    leaf = m.clone().requires_grad_()  # what a derivative of the decomposition gives there
-    u, s, vh = torch.linalg.svd(leaf, full_matrices=False)
-    assert not torch.isfinite(torch.autograd.grad((u @ vh).square().sum() + s.sum() * 0 + u.sum(), leaf)[0]).all()
 
 
 def test_gradient_is_zero_where_singular_values_are():

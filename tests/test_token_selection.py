@@ -45,7 +45,7 @@ def test_watching_changes_nothing_and_sees_every_layer(model, tokens):
         seen = {}
         with ts.watch_attention(model, lambda layer, q, k, s: seen.update({layer: (q, k, s)})):
             watched = model(tokens).logits
-    assert torch.allclose(plain, watched, atol=1e-5) and list(seen) == [0, 1, 2]
+    assert torch.allclose(plain, watched, atol=1e-3) and list(seen) == [0, 1, 2]
     assert model.config._attn_implementation == usual
     assert seen[0][0].shape == (2, 4, 40, 8) and seen[0][1].shape == (2, 2, 40, 8) and seen[0][2] == pytest.approx(8**-0.5)
 
@@ -79,7 +79,7 @@ def test_filtering_runs_no_layer_after_the_last_one_it_needs(model, tokens, monk
     whole = queries_and_keys(model, tokens)
     found = ts.filter_scores(model, tokens, [1, 0])
     for i, layer in enumerate((1, 0)):
-        assert torch.allclose(found[i], ts.row_scores(*whole[layer][:2]), atol=1e-4)
+        assert torch.allclose(found[i], ts.row_scores(*whole[layer][:2]), atol=1e-3)
     ran = []
     handles = [layer.mlp.register_forward_hook(lambda *_, i=i: ran.append(i)) for i, layer in enumerate(model.model.layers)]
     ts.filter_scores(model, tokens, [1])

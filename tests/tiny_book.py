@@ -28,7 +28,7 @@ device = "auto"  # "auto", "cpu" or "cuda"
 noise = 0.5  # standard deviation (0 or more)
 exact = True  # whether to use the closed form
 widths = [8, 16]  # hidden units (1 or more)
-interval = (0.1, 2.0)  # ends of what is drawn (0 or more)
+interval = [0.1, 2.0]  # ends of what is drawn (0 or more)
 
 """
 

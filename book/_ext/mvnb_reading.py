@@ -4,8 +4,8 @@
 - a comma or full stop stays on the line of the formula before it;
 - every theorem, exercise, claim and picture of a cell has a permalink, as headings and equations have by themselves;
 - a chapter can be downloaded as ``.py``, too;
-- where the site is built from a repository (``MVNB_REPOSITORY``, its address), chapters have launch buttons and a box with the
-  commands that run them again; where it has an address of its own (``MVNB_SITE``), it has a sitemap and absolute previews.
+- where ``pyproject.toml`` names the address of the repository, chapters have launch buttons and a box with the commands that
+  run them again; where the site has an address of its own (``MVNB_SITE``), it has a sitemap and absolute previews.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from docutils import nodes
+
+from mvnb._hosts import repository as repository_address
 
 CHAPTER = re.compile(r"notebooks/(\d\d)_")
 PICTURE = re.compile(r'<img alt="([^"]*)" src="([^"]*)" style="width: (\d+)px; height: (\d+)px;" />')
@@ -75,8 +77,8 @@ def number_pictures(body: str) -> str:
 
 def know_the_repository(app, config):
     """Options of the theme that only make sense with an address."""
-    repository, site = os.environ.get("MVNB_REPOSITORY", "").rstrip("/"), os.environ.get("MVNB_SITE", "").rstrip("/")
-    for name, address in (("MVNB_REPOSITORY", repository), ("MVNB_SITE", site)):
+    repository, site = repository_address(Path(app.srcdir)), os.environ.get("MVNB_SITE", "").rstrip("/")
+    for name, address in (("repository in pyproject.toml", repository), ("MVNB_SITE", site)):
         if address and not (urlsplit(address).scheme in ("http", "https") and urlsplit(address).netloc):
             raise ValueError(f"{name} must be a web address such as https://example.org/name, got {address!r}")
     if repository:

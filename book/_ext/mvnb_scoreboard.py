@@ -72,7 +72,8 @@ class Totals(ScoreboardDirective):
         for chapter, some in found.items():
             title = f"{chapter.number} · {chapter.title}"
             titles.append(([self.link(title, self.page(chapter))], some))
-        return [counted("Kind", kinds, rows), counted("Chapter", titles, rows), *over_seeds(found)]
+        sentences = [*over_seeds(found), *over_arithmetics(self.env.app.srcdir, len(rows))]
+        return [counted("Kind", kinds, rows), counted("Chapter", titles, rows), *sentences]
 
 
 def counted(by: str, groups: list[tuple[list[nodes.Node], list[dict]]], rows: list[dict]) -> nodes.Node:
@@ -97,6 +98,22 @@ def over_seeds(found: dict[Chapter, list[dict]]) -> list[nodes.Node]:
     n_chapters = len({row["chapter"] for row in swept})
     where = f"Over {runs} unused seeds for each of {n_chapters} chapters"
     return [nodes.paragraph("", f"{where}, {same} of {len(swept)} claims that a seed enters had one verdict.")]
+
+
+def over_arithmetics(srcdir: str, n_claims: int) -> list[nodes.Node]:
+    """A sentence on the verdicts under the arithmetic of other machines, as they were last run."""
+    path = Path(srcdir, "results", "arithmetic.json")
+    if not path.is_file():
+        return []
+    found = json.loads(path.read_text(encoding="utf-8"))["chapters"].values()
+    turned = {text.split(":")[0] for one in found for profile in one["profiles"].values() for text in profile["turned"]}
+    near = sum(len(one["near"]) for one in found)
+    said = (
+        f"Run again with other processor instructions, with two threads and with every matrix product moved at random in its "
+        f"last place, {len(turned) or 'none'} of {n_claims} verdicts changed; {near} measured values lie within one interval "
+        "of a limit."
+    )
+    return [nodes.paragraph("", said)]
 
 
 class Scoreboard(ScoreboardDirective):

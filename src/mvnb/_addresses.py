@@ -11,6 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from mvnb import kept_runs
+
 LIBRARIES = ("mvnb", "torch", "numpy", "scipy")
 
 
@@ -36,8 +38,8 @@ def digests(chapter, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     Not of its prose, nor of data sets, which are known by their names.
     """
     code = [cell.source for cell in chapter.cells.cells if cell.cell_type == "code"]
-    kept = sorted(chapter.root.glob(f"results/{chapter.number}_*.json")) if chapter.root else []
-    before, after = [chapter.name, code, [path.read_text(encoding="utf-8") for path in kept]], [package(), versions()]
+    kept = [path.read_text(encoding="utf-8") for path in kept_runs.paths(chapter.slug)]
+    before, after = [chapter.name, code, kept], [package(), versions()]
     defaults = {name: parameter.default for name, parameter in chapter.parameters.items()}
     texts = (json.dumps([*before, defaults | dict(parameters), *after]) for parameters in runs)
     return [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -97,7 +98,7 @@ def execute_all(chapters: Sequence[Chapter], jobs: int | None = None, *, progres
     jobs
         How many at once; as many as there are cores by default.
     progress
-        Whether to draw a bar per chapter on stderr when it is a terminal.
+        Whether to draw a bar per chapter on stderr or, where that is no terminal, to write a line when a chapter is done.
     """
     if not chapters:
         return []
@@ -110,6 +111,9 @@ def execute_all(chapters: Sequence[Chapter], jobs: int | None = None, *, progres
                 if isinstance(result, Exception):
                     result = Execution(chapters[index].name, error=_workers.told(result))
                 results[index] = result
+                if progress and not sys.stderr.isatty():
+                    said = "failed" if result.error else f"{result.seconds:.0f} s"
+                    print(f"{result.chapter}: {said} ({len(results)} of {len(chapters)})", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         for index in set(range(len(chapters))) - set(results):
             _partial(chapters[index]).unlink(missing_ok=True)

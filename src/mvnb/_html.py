@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, distribution
 import nbformat
 from nbformat import NotebookNode
 
+from mvnb._hosts import TAG
+
 _TEMPLATE = """{% extends 'lab/index.html.j2' %}
 {% block html_head_js_requirejs %}{% endblock %}
 {% block html_head_js_mathjax %}<!-- mathematics -->{% endblock %}
@@ -39,12 +41,14 @@ _ROLE = re.compile(r"\{(?P<name>[\w:+-]+)\}`(?P<text>[^`]*)`")
 def render(notebook: NotebookNode, title: str) -> str:
     """The notebook as HTML: styles, figures and (where MathJax is installed) mathematics inside the file."""
     from nbconvert import HTMLExporter
+    from nbconvert.preprocessors import TagRemovePreprocessor
 
     plain = nbformat.from_dict(notebook)
     for cell in plain.cells:
         if cell.cell_type == "markdown":
             cell.source = plain_markdown(cell.source)
     exporter = HTMLExporter(raw_template=_TEMPLATE, embed_images=True)
+    exporter.register_preprocessor(TagRemovePreprocessor(remove_cell_tags={TAG}), enabled=True)
     page, _ = exporter.from_notebook_node(plain, {"metadata": {"name": title}})
     return page.replace("<!-- mathematics -->", _mathjax(), 1)
 

@@ -78,7 +78,7 @@ def play(
     Parameters
     ----------
     parameters
-        Values that replace defaults, in a cell of their own after the one tagged ``parameters``.
+        Values that replace defaults: numbers, texts, booleans and lists of them.
     folder
         Where the kernel works.
     on_cell
@@ -100,13 +100,13 @@ def play(
     import papermill
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
-    notebook = _with_parameters(notebook, parameters)
-    notebook.metadata["kernelspec"] = dict(KERNELSPEC)
+    notebook = _for_this_kernel(notebook)
     papermill.engines.papermill_engines.register("mvnb", _engine())
     try:
         return papermill.execute_notebook(
             notebook,
             str(partial.resolve()).replace("{", "{{").replace("}", "}}"),
+            parameters=parameters,
             cwd=str(folder.resolve()),
             engine_name="mvnb",
             kernel_name=KERNELSPEC["name"],
@@ -116,7 +116,8 @@ def play(
             execution_timeout=timeout,
         )
     except papermill.PapermillExecutionError as error:
-        if CHECK in notebook.cells[error.cell_index].metadata.get("tags", []):
+        checks = [cell.source for cell in notebook.cells if CHECK in cell.metadata.get("tags", [])]
+        if error.source in checks:
             partial.unlink(missing_ok=True)
             raise ChapterError(_in_words(error.evalue or error.ename)) from None
         lines = error.source.strip().splitlines()
@@ -151,6 +152,7 @@ def refusals(
     ChapterError
         When a cell takes too long, or the kernel dies.
     """
+    import papermill
     from nbclient import NotebookClient
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
@@ -159,7 +161,7 @@ def refusals(
         return ["" for _ in cases]
     blocks = []
     for values in cases:
-        head = _with_parameters(nbformat.from_dict({**notebook, "cells": notebook.cells[: checks[-1] + 1]}), values)
+        head = papermill.execute_notebook(_for_this_kernel(notebook, checks[-1] + 1), None, values, prepare_only=True)
         blocks.append([nbformat.v4.new_code_cell(cell.source) for cell in head.cells if cell.cell_type == "code"])
     trial = nbformat.v4.new_notebook(cells=[cell for block in blocks for cell in block])
     options = {"kernel_manager_class": _kernel_manager(memory), "resources": {"metadata": {"path": str(folder.resolve())}}}
@@ -172,6 +174,12 @@ def refusals(
     return [_first_error(block) for block in blocks]
 
 
+def _for_this_kernel(notebook: NotebookNode, n_cells: int | None = None) -> NotebookNode:
+    """A copy of the notebook, or of its first cells, that asks for :data:`KERNELSPEC`."""
+    metadata = {**notebook.metadata, "kernelspec": dict(KERNELSPEC)}
+    return nbformat.from_dict({**notebook, "cells": notebook.cells[:n_cells], "metadata": metadata})
+
+
 def _first_error(cells: Sequence[NotebookNode]) -> str:
     errors = (output for cell in cells for output in cell.outputs if output.output_type == "error")
     return next((_in_words(error.evalue or error.ename) for error in errors), "")
@@ -180,18 +188,6 @@ def _first_error(cells: Sequence[NotebookNode]) -> str:
 def _in_words(raised: str) -> str:
     """What was raised, with the reason in front where memory was used up."""
     return f"out of memory ({raised})" if _NO_MEMORY.search(raised) else raised
-
-
-def _with_parameters(notebook: NotebookNode, parameters: Mapping[str, Any]) -> NotebookNode:
-    """The notebook with ``parameters`` set in a cell after the parameters cell (papermill's own takes no tuple)."""
-    notebook = nbformat.from_dict(notebook)
-    if not parameters:
-        return notebook
-    lines = [f"{name} = {value!r}" for name, value in parameters.items()]
-    cell = nbformat.v4.new_code_cell("\n".join(["# Parameters", *lines]), metadata={"tags": ["injected-parameters"]})
-    places = [index for index, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", [])]
-    notebook.cells = [*notebook.cells[: places[0] + 1], cell, *notebook.cells[places[0] + 1 :]]
-    return notebook
 
 
 def _engine() -> type:

@@ -1,4 +1,8 @@
-"""The parameters of a chapter: reading them from its source, and turning typed text into values of their types."""
+"""The parameters of a chapter: reading them from its source, and turning typed text into values of their types.
+
+Papermill's own inspection gives defaults as texts and passes over lines whose comment has an equals sign; here defaults are
+values and anything but a literal is refused. Papermill knows lists and no tuples, so a tuple becomes a list.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +98,7 @@ def _parameter(statement: ast.stmt, comments: dict[int, str], name: str) -> Para
     if len(targets) != 1 or not isinstance(targets[0], ast.Name) or not getattr(statement, "value", None):
         raise ChapterError(f"line {statement.lineno} of the parameters cell of {name} is not of the form name = literal")
     try:
-        default = ast.literal_eval(statement.value)
+        default = _lists(ast.literal_eval(statement.value))
     except ValueError:
         raise ChapterError(f"parameter {targets[0].id!r} of {name} is not a literal") from None
     return Parameter(targets[0].id, default, comments.get(statement.end_lineno, ""))
@@ -138,12 +142,12 @@ def coerce(value: Any, parameter: Parameter, shown: str | None = None) -> Any:
     """
     shown = repr(value) if shown is None else repr(shown.strip())
     try:
-        value = _like(value, parameter.default)
+        value = _like(_lists(value), parameter.default)
     except TypeError:
-        example = f" such as {parameter.default!r}" if isinstance(parameter.default, list | tuple) else ""
+        example = f" such as {parameter.default!r}" if isinstance(parameter.default, list) else ""
         raise ChapterError(f"parameter {parameter.name!r} is {parameter.type}{example}, not {shown}") from None
     usual, given = list(_numbers(parameter.default)), list(_numbers(value))
-    if parameter.range and isinstance(value, list | tuple) and len(given) < len(value):  # an empty default shows no type
+    if parameter.range and isinstance(value, list) and len(given) < len(value):  # an empty default shows no type
         raise ChapterError(f"parameter {parameter.name!r} is a list of numbers, not {shown}")
     if not all(map(math.isfinite, given)):
         raise ChapterError(f"parameter {parameter.name!r} must be finite, not {shown}")
@@ -157,7 +161,7 @@ def coerce(value: Any, parameter: Parameter, shown: str | None = None) -> Any:
 def _numbers(value: Any) -> Iterator[float]:
     if isinstance(value, Real) and not isinstance(value, bool):
         yield value
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, list):
         for item in value:
             yield from _numbers(item)
 
@@ -207,12 +211,17 @@ def _like(value: Any, default: Any) -> Any:
     elif isinstance(default, str):
         if isinstance(value, str):
             return value
-    elif isinstance(default, list | tuple) and isinstance(value, list | tuple):
-        return type(default)(_like_any(item, default) for item in value)
+    elif isinstance(default, list) and isinstance(value, list):
+        return [_like_any(item, default) for item in value]
     raise TypeError
 
 
-def _like_any(item: Any, examples: list | tuple) -> Any:
+def _lists(value: Any) -> Any:
+    """The value with lists in the place of tuples."""
+    return [_lists(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _like_any(item: Any, examples: list) -> Any:
     """``item`` as the type of the first example it fits; of numbers, floats are asked first when any example is one."""
     if not examples:
         return item
@@ -225,9 +234,9 @@ def _like_any(item: Any, examples: list | tuple) -> Any:
 
 
 def _type_name(default: Any) -> str:
-    names = {bool: "true or false", int: "an integer", float: "a number", str: "text", list: "a list", tuple: "a tuple"}
+    names = {bool: "true or false", int: "an integer", float: "a number", str: "text", list: "a list"}
     name = names.get(type(default), type(default).__name__)
-    if isinstance(default, list | tuple) and default:
+    if isinstance(default, list) and default:
         kinds = {bool: "booleans", int: "integers", float: "numbers", str: "texts"}
         inner = {kinds.get(type(item), "sequences") for item in default}
         name += " of " + ("numbers" if inner == {"numbers", "integers"} else " or ".join(sorted(inner)))

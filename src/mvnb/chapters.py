@@ -21,6 +21,7 @@ from nbformat import NotebookNode
 
 from mvnb import _html, _notebooks, claims
 from mvnb._book import Execution, execute, execute_all, paired, up_to_date
+from mvnb._hosts import repository, with_install_cell
 from mvnb._notebooks import CellFailed
 from mvnb._parameters import ChapterError, Parameter, check_values, did_you_mean, parse_assignments, read_parameters
 
@@ -78,11 +79,12 @@ class Chapter:
 
     @cached_property
     def cells(self) -> NotebookNode:
-        """The source as a notebook, without outputs unless it is itself an ``.ipynb``."""
+        """The source as a notebook, without outputs unless it is itself an ``.ipynb``; a chapter of the book can install it."""
         try:
-            return _notebooks.read(self.source)
+            notebook = _notebooks.read(self.source)
         except Exception as error:
             raise ChapterError(f"cannot read {self.source}: {error}") from None
+        return with_install_cell(notebook, repository(self.root)) if self.root else notebook
 
     @cached_property
     def title(self) -> str:

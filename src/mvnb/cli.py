@@ -193,6 +193,8 @@ def book(
         if not os.access(folder, os.W_OK):
             raise chapters.ChapterError(f"{folder} cannot be written to")
     kept = [] if again else [one for one in found if chapters.up_to_date(one)]
+    if len(kept) < len(found):
+        print(f"running {len(found) - len(kept)} of {len(found)} chapters", file=sys.stderr)
     done = chapters.execute_all([one for one in found if one not in kept], jobs, progress=True)
     for result in done:
         if result.stderr:

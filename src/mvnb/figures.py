@@ -8,7 +8,9 @@ import matplotlib as mpl
 import matplotlib.style
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
+from matplotlib.markers import MarkerStyle
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import NullLocator
 from PIL import Image
@@ -132,7 +134,7 @@ def _set_off_labels(fig: Figure) -> None:
     """Dark words in a plot get a white edge, so that lines behind do not touch their letters."""
     edge = [withStroke(linewidth=3, foreground="white")]
     for ax in fig.axes:
-        if not ax.images:
+        if not ax.images and not any(isinstance(one, QuadMesh) for one in ax.collections):
             for text in ax.texts:
                 if text.get_text() and not text.get_bbox_patch() and max(mpl.colors.to_rgb(text.get_color())) < 0.9:
                     text.set_path_effects(edge)
@@ -150,14 +152,103 @@ def _png(fig: Figure) -> bytes:
     return reduced.getvalue()
 
 
-def intervals(ax, labels, estimates, halves, colors=None, horizontal: bool = False) -> None:
-    """Points with error bars, one a category, labelled on the axis."""
-    position = np.arange(len(labels))
-    for i, (value, half) in enumerate(zip(estimates, halves)):
-        style = {"color": colors[i] if colors else COLORS["theory"], "fmt": "o", "capsize": 4}
-        half = np.reshape(half, (-1, 1)) if np.ndim(half) else half
-        if horizontal:
-            ax.errorbar(value, position[i], xerr=half, **style)
-        else:
-            ax.errorbar(position[i], value, yerr=half, **style)
-    (ax.set_yticks if horizontal else ax.set_xticks)(position, labels)
+def runs(ax, groups, colors=None, *, horizontal=False, summary="interval", marker="o", shift=0.0, size=4.0, label=None) -> None:
+    """Every run a mark, one group a place on the axis: equal ones side by side, the first group at the left or on top.
+
+    ``groups``: a label to the values of its runs, ``(n,)``; ``colors``: one, or one a group. ``summary``: ``"interval"``
+    puts beside the runs their mean and the book's 95 % Student interval (one run has none), ``"median"`` a bar across
+    them, None nothing. ``shift`` moves the marks along the axis of the labels, to draw several series; ``label`` is the
+    legend's. ``ValueError`` for another summary, an unfilled marker, values of another shape or not finite, and for an axis
+    that is not linear yet, as seaborn would average logarithms: scale it afterwards.
+    """
+    import seaborn as sns  # takes a second: only the figures that need it
+
+    from mvnb.stats import mean_interval
+
+    values = [np.asarray(one, dtype=float) for one in groups.values()]
+    if not values or any(one.ndim != 1 or not len(one) or not np.isfinite(one).all() for one in values):
+        raise ValueError("a group needs a list of finite values, at least one")
+    if summary not in ("interval", "median", None):
+        raise ValueError(f"no summary {summary!r}")
+    if not MarkerStyle(marker).is_filled():
+        raise ValueError(f"marks without an inside, like {marker!r}, would not be seen")
+    if (ax.xaxis if horizontal else ax.yaxis).get_scale() != "linear":
+        raise ValueError("draw the runs first, then scale their axis")
+    if colors is None or mpl.colors.is_color_like(colors):
+        colors = [colors or COLORS["theory"]] * len(values)
+    elif len(colors) != len(values):
+        raise ValueError(f"{len(colors)} colours for {len(values)} groups")
+    names = "yx" if horizontal else "xy"  # the axis of the labels, that of the values
+    style = {"ax": ax, "orient": names[0], "native_scale": True, "marker": marker, "legend": False}
+    apart = 0.1 if summary == "interval" else 0.0
+    place = np.arange(len(values)) + shift
+    at = np.repeat(place - apart, [len(one) for one in values])
+    marks = dict(zip(names, (at, np.concatenate(values)))) | {"hue": at, "palette": list(colors)}
+    dots = {"size": size, "alpha": 0.9 if summary is None else 0.5, "warn_thresh": 1.0}
+    first = len(ax.collections)
+    sns.swarmplot(**marks, **dots, **style)  # stripplot would draw its jitter from numpy's global random state
+    ax.collections[first].set_label(label)
+    for one, where, color in zip(values, place, colors):
+        here = dict(zip(names, (np.full(len(one), where + apart), one))) | style | {"linestyle": "none"}
+        if summary == "interval":
+            ends = {"errorbar": lambda one: np.add(np.mean(one), np.multiply(mean_interval(one)[1], (-1, 1)))}
+            sns.pointplot(**here, **ends, color=color, markersize=6, linewidth=1.8, capsize=0.08)
+        elif summary == "median":
+            bar = {"marker": "|" if horizontal else "_", "markersize": 22, "markeredgewidth": 1.5}
+            sns.pointplot(**here | bar, estimator="median", errorbar=None, color=COLORS["theory"], zorder=4)
+    set_ticks, set_limits = (ax.set_yticks, ax.set_ylim) if horizontal else (ax.set_xticks, ax.set_xlim)
+    set_ticks(range(len(values)), list(groups))
+    set_limits(*(-0.5, len(values) - 0.5)[:: -1 if horizontal else 1])
+
+
+def distributions(ax, groups, colors=None, *, bins=None, filled=True) -> None:
+    """Histograms of groups in the same ``bins`` (their edges), one before the other; without bins a box each, side by side.
+
+    ``groups``: a label, the legend's or the axis's, to values of any shape; ``colors``: one a histogram, or those of the
+    cycle; ``filled`` histograms are bars, others steps. Whiskers end at the last value within 1.5 interquartile ranges of
+    the box. ``ValueError`` without a group, and for values that are not finite.
+    """
+    import seaborn as sns
+
+    values = {name: np.ravel(np.asarray(one, dtype=float)) for name, one in groups.items()}
+    if not values or not all(np.isfinite(one).all() for one in values.values()):
+        raise ValueError("groups need finite values, and there must be one")
+    if bins is None:
+        look = {"color": COLORS["theory"], "linewidth": 1.0, "medianprops": {"color": HUES["orange"]}}
+        sns.boxplot(values, ax=ax, width=0.5, fliersize=2, fill=False, **look)
+        return
+    look = {"alpha": 0.8} if filled else {"element": "step", "fill": False, "linewidth": 1.8}
+    for i, (name, one) in enumerate(values.items()):
+        sns.histplot(one, bins=np.asarray(bins), ax=ax, color=colors[i] if colors else f"C{i}", label=name, **look)
+    ax.set(xlabel="", ylabel="")
+
+
+def heatmap(ax, values, rows=None, columns=None, *, limits=None, cmap=None, words=None, label=None, square=False):
+    """A table as coloured cells, the first row on top; NaN stays white. Returns the cells, for a colour bar of several panels.
+
+    ``values`` ``(n, m)``; ``rows`` and ``columns`` name them all; None leaves the ticks out.
+    ``words``: a format, such as ``".2f"``, or an array of words ``(n, m)``, to write into the cells. ``limits``: the values
+    of the two ends of the colour map, the house's unless ``cmap`` says another. ``label``: of a colour bar beside the axes.
+    Cell ``(i, j)`` reaches from ``(j, i)`` to ``(j + 1, i + 1)``. ``ValueError`` when a shape or a number of names is wrong.
+    """
+    import seaborn as sns
+
+    values = np.asarray(values, dtype=float)
+    if values.ndim != 2 or not values.size:
+        raise ValueError(f"a table has rows and columns, not the shape {values.shape}")
+    style = {"fmt": words, "annot": True} if isinstance(words, str) else {"fmt": "", "annot": words}
+    if words is not None and not isinstance(words, str) and np.shape(words) != values.shape:
+        raise ValueError(f"words for {np.shape(words)} cells, not {values.shape}")
+    style["vmin"], style["vmax"] = limits or (None, None)
+    style |= {"cmap": cmap or mpl.rcParams["image.cmap"], "square": square, "annot_kws": {"fontsize": 9}}
+    sns.heatmap(values, ax=ax, cbar=False, xticklabels=False, yticklabels=False, **style)
+    for set_ticks, names, n in ((ax.set_yticks, rows, len(values)), (ax.set_xticks, columns, len(values.T))):
+        if names is not None:
+            if len(names) != n:
+                raise ValueError(f"{len(names)} names for {n} rows or columns")
+            set_ticks(np.arange(n) + 0.5, names, rotation=0)
+    ax.grid(False)
+    cells = ax.collections[-1]
+    if label:
+        ax.figure.colorbar(cells, ax=ax, label=label).outline.set_visible(False)
+    return cells

@@ -96,7 +96,8 @@ def power_curve_fit(x, y):
     # in units of their geometric means, so that one step size serves both parameters
     mean, level = np.exp(np.log(x).mean()), np.exp(np.log(y).mean())
     start = (1.0, line.slope)
-    (a, b), _ = curve_fit(lambda z, a, b: a * z**b, x / mean, y / level, p0=start, maxfev=10_000)
+    precise = {"jac": lambda z, a, b: np.stack([z**b, a * z**b * np.log(z)], 1), "ftol": 1e-13, "xtol": 1e-13, "gtol": 1e-13}
+    (a, b), _ = curve_fit(lambda z, a, b: a * z**b, x / mean, y / level, p0=start, maxfev=10_000, **precise)
     return PowerCurve(float(a * level / mean**b), float(b))
 
 

@@ -383,7 +383,7 @@ def _kept_path(chapter: chapters.Chapter) -> Path:
 
 def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Values as they fit into one column: sequences as text."""
-    return {name: json.dumps(value) if isinstance(value, list | tuple) else value for name, value in parameters.items()}
+    return {name: json.dumps(value) if isinstance(value, list) else value for name, value in parameters.items()}
 
 
 def _picture(sweep: Sweep, judged, path: Path) -> None:

@@ -59,7 +59,7 @@ class DictionaryData:
             raise ValueError(f"p_other must hold {len(weights)} probabilities, got {p_other.tolist()}")
         if not set(self.positive) <= set(range(k + 1)):
             raise ValueError(f"positive must hold counts from 0 to {k}, got {self.positive}")
-        if self._deviation(weights, p_other, self.n_patterns) <= 0:
+        if self._deviation(weights, p_other, self.n_patterns) < 1e-7:  # 0 up to the root of rounding
             raise ValueError("all points are equal: no pattern varies")
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "p_other", p_other)
@@ -136,7 +136,7 @@ class DictionaryData:
     def _deviation(cls, weights: np.ndarray, p_other: np.ndarray, n_patterns: int) -> float:
         k = weights.shape[1] - 1
         own, other = (m * (1 - m) for m in cls._means(weights, p_other))
-        return float(np.sqrt(k * own + (n_patterns - k) * other))
+        return float(np.sqrt(max(k * own + (n_patterns - k) * other, 0.0)))
 
     @property
     def means(self) -> tuple[float, float]:

@@ -194,7 +194,7 @@ def xor_gradient(s: Tensor, length: Tensor, b: float, mean_norm: float, std: flo
     along = mean_norm / 4 * sign * (cdf[..., 0] - cdf[..., 1])
     own = std / 4 * (sign * pdf.sum(-1)).sum(-1) / length  # times w
     total = along.square().sum(-1) + 2 * own * (along * s).sum(-1) + (own * length).square()
-    return along + own[..., None] * s, total.sqrt()
+    return along + own[..., None] * s, total.clamp(min=0).sqrt()
 
 
 def xor_hit_probability(gamma: float, kappa: float, ratio: float) -> float:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 def _spectrum(spectrum) -> np.ndarray:
     spectrum = np.asarray(spectrum, dtype=float)
-    if spectrum.ndim != 1 or np.any(spectrum < 0) or np.any(np.diff(spectrum) > 0):
+    if spectrum.ndim != 1 or np.any(spectrum < 0) or np.any(np.diff(spectrum) > 1e-12 * spectrum.max(initial=0)):
         raise ValueError("spectrum must be one-dimensional, non-negative and in descending order")
     return spectrum
 

@@ -34,7 +34,8 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
     """
     z = torch.cat([first, second], -2) / math.sqrt(temperature)
     # Similarities are at most 1, so the sum needs no maximum taken out, which would cost as much as the rest.
-    total = (z @ z.mT).exp().sum(-1) - z.square().sum(-1).exp()
+    itself = torch.eye(z.shape[-2], dtype=torch.bool, device=z.device)
+    total = (z @ z.mT).exp().masked_fill(itself, 0.0).sum(-1)
     return total.log().mean(-1) - (first * second).sum(-1).mean(-1) / temperature
 
 

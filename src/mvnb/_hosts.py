@@ -1,0 +1,43 @@
+"""Notebooks on other hosts (Colab, Kaggle): the first cell of every notebook installs the package where it is missing.
+
+The address that it installs from stands in one place, ``repository`` in the table ``tool.mvnb`` of ``pyproject.toml``. The
+source of a chapter does not hold this cell: it is put in front when a source is read.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+TAG = "install"
+_CELL = """\
+# Where the book's package is missing, as on Colab and Kaggle: install it from MVNB_SOURCE or from the book's repository.
+import importlib.util
+import os
+import subprocess
+import sys
+
+if importlib.util.find_spec("mvnb") is None:
+    source = os.environ.get("MVNB_SOURCE", "{source}")
+    if not source:
+        raise ModuleNotFoundError("mvnb is not installed; set MVNB_SOURCE to what pip can install it from")
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", source], check=True)
+    importlib.invalidate_caches()"""
+
+
+def repository(root: Path | None) -> str:
+    """The address of the book's repository, or nothing where ``pyproject.toml`` names none."""
+    path = root / "pyproject.toml" if root else None
+    if path is None or not path.is_file():
+        return ""
+    return tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("mvnb", {}).get("repository", "").rstrip("/")
+
+
+def with_install_cell(notebook: NotebookNode, address: str) -> NotebookNode:
+    """The notebook with the cell that installs the package from ``git+address`` in front, once."""
+    cell = nbformat.v4.new_code_cell(_CELL.format(source=address and f"git+{address}"), metadata={"tags": [TAG, "remove-cell"]})
+    others = [one for one in notebook.cells if TAG not in one.metadata.get("tags", [])]
+    return nbformat.from_dict({**notebook, "cells": [cell, *others]})

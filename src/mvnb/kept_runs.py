@@ -1,0 +1,28 @@
+"""Results of runs too long for a chapter: JSON files that the package carries, ``papers/SLUG/kept/NAME.json``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+PAPERS = Path(__file__).parent / "papers"
+
+
+def paths(slug: str) -> list[Path]:
+    """The files of the kept runs of one chapter, in the order of their names."""
+    return sorted((PAPERS / slug / "kept").glob("*.json"))
+
+
+def load(slug: str, name: str) -> dict[str, Any]:
+    """A kept run by the chapter's slug, such as ``"nuclear_norm"``, and its own name; ``OSError`` when there is none."""
+    return json.loads((PAPERS / slug / "kept" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def save(slug: str, name: str, results: dict[str, Any]) -> None:
+    """Keep ``results``, whole or not at all; ``OSError`` where the package's folder cannot be written to."""
+    from mvnb._notebooks import write
+
+    path = PAPERS / slug / "kept" / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(path, json.dumps(results) + "\n")

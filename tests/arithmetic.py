@@ -1,0 +1,145 @@
+"""Every chapter under the arithmetic of other machines: does a verdict turn, does a compared output change?
+
+``python tests/arithmetic.py [CHAPTER ...]`` runs chapters at their defaults under each profile and writes
+``results/arithmetic.json``. What was run before with the same code under the same profile, on a processor of the same
+instruction set, is not run again. Exit status 1 when a verdict turns or a compared output differs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import nbformat
+
+from mvnb import _addresses, chapters, claims
+
+ROOT = Path(__file__).resolve().parents[1]
+REPORT = ROOT / "results" / "arithmetic.json"
+RUNS = ROOT / "runs" / "arithmetic"
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+ONE_THREAD = dict.fromkeys(THREADS, "1")
+PROFILES = {
+    "plain": ONE_THREAD,
+    "other": ONE_THREAD
+    | {
+        "ATEN_CPU_CAPABILITY": "default",
+        "MKL_CBWR": "COMPATIBLE",
+        "OPENBLAS_CORETYPE": "Haswell",
+        "NUMBA_CPU_NAME": "generic",
+    },
+    "two threads": dict.fromkeys(THREADS, "2"),
+    "rounding": ONE_THREAD | {"PYTHONSTARTUP": str(Path(__file__).with_name("rounding.py")), "MVNB_ROUNDING": "0"},
+}
+"""Environments of a process, by name; ``plain`` is the machine as it is. See ``rounding.py`` for the last."""
+_NUMBER = re.compile(r"(?<![\w.])(-?\d+(?:\.\d+)?(?:e-?\d+)?)( %)?")
+
+
+def compared(notebook: nbformat.NotebookNode) -> list[str]:
+    """What nbval compares of a notebook: the texts of its marked cells."""
+    marked = [cell for cell in notebook.cells if re.search(r"^# NBVAL_CHECK_OUTPUT$", cell.source, re.MULTILINE)]
+    outputs = [[out for out in cell.outputs if out.get("name") != "stderr"] for cell in marked]
+    return ["".join(out.get("text") or out.get("data", {}).get("text/plain", "") for out in cell) for cell in outputs]
+
+
+def near(row: dict) -> bool:
+    """Whether a number of a row's criterion (of "positive" and the like, zero) lies within its interval."""
+    if row["uncertainty"] is None or row["measured"] is None:
+        return False
+    found = _NUMBER.findall(row["criterion"])
+    limits = [float(number) / (100 if percent and "%" not in row["unit"] else 1) for number, percent in found]
+    limits += [0.0] if re.search("positive|negative|zero", row["criterion"]) else []
+    return any(abs(row["measured"] - limit) <= row["uncertainty"] for limit in limits)
+
+
+def run(chapter: chapters.Chapter, profile: str) -> dict:
+    """One chapter under one profile: its rows, and what nbval would compare; from disk where it was run before.
+
+    The committed notebook is the plain run where it was made here and nothing has changed since.
+    """
+    if profile == "plain" and chapters.up_to_date(chapter):
+        return found_in(chapter.notebook)
+    folder = RUNS / profile.replace(" ", "-")
+    kept = folder / f"{chapter.name}.json"
+    key = [_addresses.digests(chapter, [{}])[0], PROFILES[profile], instruction_set()]
+    if kept.is_file() and (found := json.loads(kept.read_text()))["key"] == key:
+        return found
+    command = [sys.executable, "-m", "mvnb.cli", "run", str(chapter.source), "--no-html", "-o", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | PROFILES[profile], capture_output=True, text=True)
+    print(f"{chapter.name}, {profile}: exit status {done.returncode}", flush=True)
+    if done.returncode:
+        return {"failed": done.stderr.strip().splitlines()[-1], "rows": [], "compared": []}
+    found = {"key": key} | found_in(folder / f"{chapter.name}.ipynb")
+    kept.write_text(json.dumps(found))
+    return found
+
+
+def found_in(notebook: Path) -> dict:
+    """The rows of a notebook that was run, and what nbval compares of it."""
+    return {"rows": claims.read(notebook), "compared": compared(nbformat.read(notebook, as_version=4))}
+
+
+def instruction_set() -> str:
+    """The instruction set that PyTorch uses on this processor, such as ``AVX2``."""
+    import torch
+
+    return torch.backends.cpu.get_cpu_capability()
+
+
+def summary(found: dict[str, dict]) -> dict:
+    """What to keep of one chapter: verdicts that turn against the plain run, changed outputs, rows near their limits."""
+    if any("failed" in one for one in found.values()):
+        return {"claims": 0, "near": {}, "profiles": {name: {"failed": one.get("failed", "")} for name, one in found.items()}}
+    plain = {row["id"]: row for row in found["plain"]["rows"]}
+    profiles = {}
+    for name, one in found.items():
+        turned = [
+            f"{row['id']}: {claims.verdict(plain[row['id']])} at {claims.measured(plain[row['id']])}, "
+            f"{claims.verdict(row)} at {claims.measured(row)}"
+            for row in one["rows"]
+            if row["holds"] != plain[row["id"]]["holds"]
+        ]
+        profiles[name] = {"turned": turned, "same_output": one["compared"] == found["plain"]["compared"]}
+    rows = {row["id"]: row for one in found.values() for row in one["rows"] if near(row)}
+    return {"claims": len(plain), "profiles": profiles, "near": {id: claims.measured(row) for id, row in sorted(rows.items())}}
+
+
+def read() -> dict:
+    """The report that was written last."""
+    return json.loads(REPORT.read_text(encoding="utf-8"))
+
+
+def main(names: list[str]) -> int:
+    """Run, write the report, and say what turned."""
+    chosen = [chapters.resolve(name, ROOT) for name in names] or chapters.discover(ROOT)
+    RUNS.mkdir(parents=True, exist_ok=True)
+    jobs = [(chapter, profile) for chapter in chosen for profile in PROFILES]
+    with ThreadPoolExecutor(int(os.environ.get("MVNB_JOBS", os.cpu_count() or 1))) as pool:
+        results = dict(zip(jobs, pool.map(lambda job: run(*job), jobs)))
+    report = {one.name: summary({profile: results[one, profile] for profile in PROFILES}) for one in chosen}
+    if not names:
+        environments = {name: {k: v for k, v in one.items() if k != "PYTHONSTARTUP"} for name, one in PROFILES.items()}
+        kept = {"instruction_set": instruction_set(), "profiles": environments, "chapters": report}
+        REPORT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    wrong = [f"{name}, {said}" for name, one in report.items() for said in objections(one)]
+    n_claims = sum(one["claims"] for one in report.values())
+    print("\n".join(wrong) or f"{n_claims} claims, {len(PROFILES)} profiles: no verdict turns")
+    return 1 if wrong else 0
+
+
+def objections(one: dict) -> list[str]:
+    """What is wrong in one chapter's summary, a line each."""
+    said = []
+    for profile, found in one["profiles"].items():
+        changed = [] if found.get("same_output", True) else ["a compared output differs"]
+        said += [f"{profile}: {text}" for text in (*found.get("turned", []), *changed, found.get("failed")) if text]
+    return said
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
