@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mvnb import kept_runs
+from mvnb._hosts import TAG
 
 LIBRARIES = ("mvnb", "torch", "numpy", "scipy")
 
@@ -35,9 +36,10 @@ def package() -> str:
 def digests(chapter, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Addresses of runs with these parameters: of the chapter's code and kept results, all parameters, package and versions.
 
-    Not of its prose, nor of data sets, which are known by their names.
+    Not of its prose, nor of the cell that installs the package, nor of data sets, which are known by their names.
     """
-    code = [cell.source for cell in chapter.cells.cells if cell.cell_type == "code"]
+    cells = (cell for cell in chapter.cells.cells if TAG not in cell.metadata.get("tags", []))
+    code = [cell.source for cell in cells if cell.cell_type == "code"]
     kept = [path.read_text(encoding="utf-8") for path in kept_runs.paths(chapter.slug)]
     before, after = [chapter.name, code, kept], [package(), versions()]
     defaults = {name: parameter.default for name, parameter in chapter.parameters.items()}

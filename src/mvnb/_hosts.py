@@ -14,7 +14,8 @@ from nbformat import NotebookNode
 
 TAG = "install"
 _CELL = """\
-# Where the book's package is missing, as on Colab and Kaggle: install it from MVNB_SOURCE or from the book's repository.
+# Where the book's package is missing, as on Colab and Kaggle: install it,
+# from MVNB_SOURCE or from the book's repository.
 import importlib.util
 import os
 import subprocess
@@ -23,8 +24,10 @@ import sys
 if importlib.util.find_spec("mvnb") is None:
     source = os.environ.get("MVNB_SOURCE", "{source}")
     if not source:
-        raise ModuleNotFoundError("mvnb is not installed; set MVNB_SOURCE to what pip can install it from")
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", source], check=True)
+        lacks = "set MVNB_SOURCE to what pip can install it from"
+        raise ModuleNotFoundError(f"mvnb is not installed; {{lacks}}")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet"]
+    subprocess.run([*pip, source], check=True)
     importlib.invalidate_caches()"""
 
 
