@@ -18,7 +18,7 @@ CHAPTERS = chapters.discover(ROOT)
 
 def nbval(notebook: Path, root: Path) -> subprocess.CompletedProcess:
     """Run nbval over one notebook, in a process of its own, with the book's rules of comparison."""
-    options = ["--nbval-lax", "--nbval-current-env", "-p", "no:cacheprovider", "-q", "--color=no", f"--rootdir={root}"]
+    options = ["--nbval-lax", "--nbval-current-env", "-n0", "-p", "no:cacheprovider", "-q", "--color=no", f"--rootdir={root}"]
     command = [sys.executable, "-m", "pytest", *options, str(notebook)]
     return subprocess.run(command, cwd=root, env=ENVIRONMENT | os.environ, capture_output=True, text=True)
 

@@ -45,7 +45,8 @@ def measured(srcdir) -> dict:
 
 def papers(chapter: Chapter) -> list[str]:
     """Keys of what the citation below a chapter's title cites, the chapter's paper first."""
-    quote = re.search(r"^> .*(?:\n> .*)*", chapter.cells.cells[0].source, re.MULTILINE)
+    opening = next(cell.source for cell in chapter.cells.cells if cell.cell_type == "markdown")
+    quote = re.search(r"^> .*(?:\n> .*)*", opening, re.MULTILINE)
     return re.findall(r"\{cite(?::\w+)?\}`([\w:-]+)`", quote[0] if quote else "")
 
 
