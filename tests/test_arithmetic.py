@@ -57,7 +57,10 @@ def test_a_profile_changes_the_bits_of_products(under, tmp_path, profile, produc
         pytest.skip("there is one processor")
     found = under(tiny(tmp_path, BITS.format(products=products)), profile)
     plain, other = (found[name]["compared"][0].split() for name in ("plain", profile))
-    assert len(plain) == len(other) >= 2 and not set(plain) & set(other)
+    assert len(plain) == len(other) >= 2
+    if profile != "rounding" and plain == other:
+        pytest.skip("the arithmetic of this machine is that of the profile")
+    assert profile != "rounding" or not set(plain) & set(other)
     assert arithmetic.objections(arithmetic.summary(found)) == [f"{profile}: a compared output differs"]
 
 
@@ -108,7 +111,8 @@ import torch
 from mvnb import claims
 
 g = torch.Generator().manual_seed(0)
-a, b = torch.randn(3, 40, dtype=torch.float64, generator=g), torch.randn(40, 5, dtype=torch.float64, generator=g)
+# Products of small integers are exact in any order of adding.
+a, b = (torch.randint(-9, 10, shape, generator=g).double() for shape in ((3, 40), (40, 5)))
 limit = (a @ b).sum()
 verdicts = {
     "exact-comparison": torch.equal(a @ b, a @ b),

@@ -207,7 +207,6 @@ def above(better, worse, least=0.0):
 def test_a_gain_is_not_found_where_there_is_none(weak_hint):
     best = weak_hint.best
     assert above(best[1], best[0])
-    assert torch.equal(best[0], best[2])  # the same runs
     assert not above(best[2], best[0]) and not above(best[0], best[1])
     assert above(best[1], best[0], -2) and not above(best[3], best[0], -2)  # nu-against-coral
     kept = kept_runs.load("nuclear_norm", "longer")["reached"]
