@@ -94,7 +94,11 @@ def instruction_set() -> str:
 def summary(found: dict[str, dict]) -> dict:
     """What to keep of one chapter: verdicts that turn against the plain run, changed outputs, rows near their limits."""
     if any("failed" in one for one in found.values()):
-        return {"claims": 0, "near": {}, "profiles": {name: {"failed": one.get("failed", "")} for name, one in found.items()}}
+        return {
+            "claims": 0,
+            "near": {},
+            "profiles": {name: {"failed": one.get("failed", ""), "turned": []} for name, one in found.items()},
+        }
     plain = {row["id"]: row for row in found["plain"]["rows"]}
     profiles = {}
     for name, one in found.items():
@@ -137,7 +141,7 @@ def objections(one: dict) -> list[str]:
     said = []
     for profile, found in one["profiles"].items():
         changed = [] if found.get("same_output", True) else ["a compared output differs"]
-        said += [f"{profile}: {text}" for text in (*found.get("turned", []), *changed, found.get("failed")) if text]
+        said += [f"{profile}: {text}" for text in (*found["turned"], *changed, found.get("failed")) if text]
     return said
 
 

@@ -79,7 +79,7 @@ class Chapter:
 
     @cached_property
     def cells(self) -> NotebookNode:
-        """The source as a notebook, without outputs unless it is itself an ``.ipynb``; a chapter of the book can install it."""
+        """The source as a notebook, without outputs unless it is an ``.ipynb``; the book's begin by installing the package."""
         try:
             notebook = _notebooks.read(self.source)
         except Exception as error:
