@@ -237,10 +237,6 @@ value, slope = losses.nuclear_norm(equal)
 ends = [losses.nuclear_norm(equal + s * move)[0] for s in (1e-5, -1e-5)]
 repeated_error = abs((ends[0] - ends[1]) / 2e-5 - (slope * move).sum())
 print("four equal singular values, along a line to 1e-8:", bool(repeated_error < 1e-8))
-leaf = equal.clone().requires_grad_()
-u, _, vh = torch.linalg.svd(leaf, full_matrices=False)
-worst = torch.autograd.grad((u @ vh * move).sum() + u[0, 0], leaf)[0].abs().max()
-print("derivative of the decomposition there is finite:", bool(worst < 1e8))
 pair = torch.randn(9, 2, generator=g, dtype=torch.float64)
 gram = pair.T @ pair
 by_hand = (gram.trace() + 2 * gram.det().sqrt()).sqrt()

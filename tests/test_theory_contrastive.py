@@ -52,7 +52,7 @@ def test_averaging_over_the_spurious_part_never_raises_the_loss():
         p_r, p_u = random_world(seed=seed)
         phi = torch.randn(5, 3, 3, generator=gen(seed), dtype=torch.float64)
         mean = torch.einsum("aik,i->ak", phi, p_u)[:, None].expand_as(phi)
-        assert theory.contrastive_loss(mean, p_r, p_u) <= theory.contrastive_loss(phi, p_r, p_u) + 1e-14
+        assert theory.contrastive_loss(mean, p_r, p_u) <= theory.contrastive_loss(phi, p_r, p_u) + 1e-12
 
 
 def test_some_frozen_choice_of_the_spurious_part_is_at_least_as_good():
@@ -94,7 +94,7 @@ def test_square_and_simplex():
     square = theory.contrastive_loss(corners[:, None], quarter, one)
     swapped = theory.contrastive_loss(corners[[0, 3, 2, 1], None], quarter, one)
     closed = (math.log(2) + 2 * math.log1p(math.exp(-1)) + math.log1p(math.exp(-2))) / 4
-    assert math.isclose(square, swapped, rel_tol=1e-14) and math.isclose(square, closed, rel_tol=1e-12)
+    assert math.isclose(square, swapped, rel_tol=1e-12) and math.isclose(square, closed, rel_tol=1e-12)
     simplex = 0.25 * math.log(2) + 0.75 * math.log1p(math.exp(-4 / 3))
     found = {}
     for k in (2, 3):

@@ -131,8 +131,8 @@ def test_gradients_keep_column_sums_and_touch_only_what_is_there():
     tokens, labels, _ = every_sequence(some)
     w, v = matrices((8, 4, 3))
     _, grads = theory.objective({"w": w, "v": v}, tokens, labels)
-    assert grads["w"].sum(1).abs().max() < 1e-14
-    assert grads["v"].sum(1).abs().max() < 1e-14
+    assert grads["w"].sum(1).abs().max() < 1e-12
+    assert grads["v"].sum(1).abs().max() < 1e-12
     one = slice(0, 1)  # the sequence 0, 1, 2, 3
     _, grads = theory.objective({"w": w, "v": v}, tokens[:, one], labels[:, one])
     assert grads["w"][:, 4:].abs().max() == 0 and grads["w"][:, :, 4:].abs().max() == 0
@@ -257,7 +257,7 @@ def test_hessian_is_autograds_and_below_the_bound():
 
             full = torch.func.hessian(loss)(w[r]).permute(1, 3, 0, 2)  # (query, query, key, key)
             assert torch.allclose(full[range(6), range(6)], blocks[r], atol=1e-12)
-            assert full[~torch.eye(6, dtype=torch.bool)].abs().max() < 1e-14
+            assert full[~torch.eye(6, dtype=torch.bool)].abs().max() < 1e-12
         share = theory.token_share(6, tokens, probability)
         assert (torch.linalg.eigvalsh(blocks).abs().amax((1, 2)) <= theory.smoothness(9.0, share)).all()
 

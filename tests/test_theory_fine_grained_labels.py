@@ -50,7 +50,7 @@ def test_first_drift_of_random_and_unrelated_labels():
     def unrelated(s, g):
         return torch.arange(len(s.subclass)) // (2 * K) % 4
 
-    assert np.abs(one_step(unrelated, 4).numpy()).max() < 1e-15
+    assert np.abs(one_step(unrelated, 4).numpy()).max() < 1e-12 * np.abs(expected).max()
     assert np.all(theory.first_drift(theory.unrelated_label_probabilities(K, 4), theory.feature_probabilities(K), 1, 4, 1) == 0)
 
 

@@ -15,7 +15,7 @@ SIZE |= {"num_key_value_heads": 2, "initializer_range": 0.6, "bos_token_id": 1, 
 def model(request):
     torch.manual_seed(0)
     config = getattr(transformers, f"{request.param}Config")(**SIZE)
-    return getattr(transformers, f"{request.param}ForCausalLM")(config).eval()
+    return getattr(transformers, f"{request.param}ForCausalLM")(config).double().eval()
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +54,14 @@ def test_row_scores_are_sums_over_repeated_heads(model, tokens):
     q, k, scaling = queries_and_keys(model, tokens)[1]
     repeated = torch.stack([k[:, h // 2] for h in range(4)], 1)
     raw = sum(torch.einsum("bd,bjd->bj", q[:, h, -1], repeated[:, h]) for h in range(4))
-    assert torch.allclose(ts.row_scores(q, k), raw, atol=1e-4)
+    assert torch.allclose(ts.row_scores(q, k), raw.float(), atol=1e-4)
     soft = sum((torch.einsum("bd,bjd->bj", q[:, h, 20], repeated[:, h, :21]) * scaling).softmax(-1) for h in range(4))
     found = ts.row_scores(q, k, "middle", scaling)
-    assert torch.allclose(found[:, :21], soft, atol=1e-5) and not found[:, 21:].any()
+    assert torch.allclose(found[:, :21], soft.float(), atol=1e-5) and not found[:, 21:].any()
     products = torch.einsum("bhid,bhjd->bij", q, repeated)
     for b in range(2):
         longest = max(range(40), key=lambda i: float(products[b, i].norm()))
-        assert torch.allclose(ts.row_scores(q, k, "largest")[b], products[b, longest], atol=1e-3)
+        assert torch.allclose(ts.row_scores(q, k, "largest")[b], products[b, longest].float(), atol=1e-3)
     with pytest.raises(ValueError, match="row must be"):
         ts.row_scores(q, k, "first")
 
@@ -217,10 +217,10 @@ def heavy_hitters(n, k, recent):
 
     def attend(module, query, key, value, attention_mask, scaling=None, **_):
         groups, length = query.shape[1] // key.shape[1], query.shape[2]
-        out = torch.zeros(len(query), length, *query.shape[1::2])
+        out = query.new_zeros(len(query), length, *query.shape[1::2])
         for b in range(len(query)):
             for head in range(key.shape[1]):
-                sums, kept = torch.zeros(length), []
+                sums, kept = query.new_zeros(length), []
                 for row in range(length):
                     seen = torch.tensor([*range(row + 1)] if row < n else [*kept, row])
                     for h in range(head * groups, (head + 1) * groups):
