@@ -10,7 +10,7 @@ export OMP_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: book test site pdf serve bench arithmetic clean
+.PHONY: book test site pdf serve bench arithmetic gpu clean
 
 book: $(READY)          ## run every chapter with its default parameters, then build the site
 	$(BIN)/mvnb book
@@ -38,6 +38,9 @@ bench: $(READY)         ## the training core against the loop over seeds, JAX an
 
 arithmetic: $(READY)    ## every chapter under the arithmetic of other machines: results/arithmetic.json
 	$(BIN)/python tests/arithmetic.py
+
+gpu: $(READY)           ## every chapter on a graphics card, ten minutes a call: results/gpu.json
+	$(BIN)/python tests/gpu.py
 
 clean:
 	rm -rf _build runs .pytest_cache .ruff_cache .hypothesis

@@ -34,6 +34,11 @@ def autograd(task: Task, steps: int, fixed: bool = False, device="cpu") -> Param
     return mvnb(task, steps, fixed, device, stacked(task.modules[0], task.loss))
 
 
+def compiled(task: Task, steps: int, fixed: bool = False, device="cpu") -> Params:
+    """The training core with a step differentiated automatically and compiled by ``torch.compile``."""
+    return mvnb(task, steps, fixed, device, task.compiled)
+
+
 def loop(task: Task, steps: int, fixed: bool = False, device="cpu", replicas: int | None = None) -> Params:
     """One replica after the other, as one would write it; ``replicas`` trains only the first ones."""
     finals = []
@@ -127,6 +132,8 @@ def disagreements(task: Task, device="cpu") -> dict[str, float]:
     results = {"loop": loop(task, CHECKED_STEPS, fixed=True, device=device)}
     if task.has_autograd:
         results["autograd"] = autograd(task, CHECKED_STEPS, fixed=True, device=device)
+    if task.has_autograd and device == "cuda":  # on a processor compiling takes a compiler of C++
+        results["compiled"] = compiled(task, CHECKED_STEPS, fixed=True, device=device)
     if jax and device == "cpu":
         results["jax"] = as_torch(Compiled(task, CHECKED_STEPS, fixed=True)())
     ours = mvnb(task, CHECKED_STEPS, fixed=True, device=device)

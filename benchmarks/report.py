@@ -40,7 +40,7 @@ def _row(benchmark: dict) -> dict:
     info = benchmark["extra_info"]
     seconds, bound = info["seconds"], info.get("bound")
     ours = seconds["mvnb"]
-    ratios = {name: seconds[name] / ours for name in ("loop", "autograd", "threads", "jax") if name in seconds}
+    ratios = {name: seconds[name] / ours for name in ("loop", "autograd", "compiled", "threads", "jax") if name in seconds}
     if "jax" in seconds:
         ratios["jax_run"] = (info["jax_compile"] + STEPS * seconds["jax"]) / (STEPS * ours)
     row = {"name": info.get("row"), "sizes": info["sizes"], "seconds": seconds, "ratios": ratios}
@@ -98,10 +98,15 @@ def _ratio(value: float | None) -> str:
 
 
 def _rows(setting: dict, jax: bool) -> str:
-    columns = {"loop": "loop ÷ mvnb", "autograd": "autograd ÷ mvnb", "threads": "mvnb, a thread per core ÷ mvnb"}
-    columns |= {"jax": "JAX ÷ mvnb", "jax_run": f"JAX ÷ mvnb, {STEPS} steps with compilation"}
-    if not any("threads" in row["ratios"] for row in setting["rows"]):
-        del columns["threads"]
+    columns = {"loop": "loop ÷ mvnb", "autograd": "autograd ÷ mvnb", "compiled": "autograd, compiled ÷ mvnb"}
+    columns |= {
+        "threads": "mvnb, a thread per core ÷ mvnb",
+        "jax": "JAX ÷ mvnb",
+        "jax_run": f"JAX ÷ mvnb, {STEPS} steps with compilation",
+    }
+    for name in ("compiled", "threads"):
+        if not any(name in row["ratios"] for row in setting["rows"]):
+            del columns[name]
     header = ["task", "mvnb, ms a step", *columns.values(), "share of bound"]
     lines = []
     for row in setting["rows"]:

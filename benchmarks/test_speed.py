@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 import pytest
-from contenders import GEMM_FLOPS, Compiled, autograd, clock, disagreements, gemm_seconds, jax, loop, mvnb
+from contenders import GEMM_FLOPS, Compiled, autograd, clock, compiled, disagreements, gemm_seconds, jax, loop, mvnb
 from tasks import ROWS, Task, multi_view
 
 ROUNDS = 7
@@ -68,6 +68,8 @@ def test_row(benchmark, name, cores, device):
         timers["threads"] = timer(mvnb, task, threads=cores)
     if task.has_autograd:
         timers["autograd"] = timer(autograd, task, device=device)
+        if device == "cuda":
+            timers["compiled"] = timer(compiled, task, device=device)
     if jax and device == "cpu":
         timers["jax"], extra["jax_compile"] = jax_timer(task)
     if task.draw:

@@ -1196,7 +1196,7 @@ fraction_claim(
 )
 fraction_claim(
     "erm-fits",
-    patch_probes(replicas)["fitted"](erm.params).numpy() == 1,
+    patch_probes(replicas)["fitted"](erm.params).cpu().numpy() == 1,
     0.97,
     source="Theorem 4.6 (1)",
     says="ERM classifies its training points perfectly",
@@ -1510,21 +1510,22 @@ law_data = tuple(part[shared] for part in data)
 law_generators = training.generators(seed + 2 * 10**6, len(shared))
 
 
-def mixed_batch(step):
+def mixing_weights(step):
     """A fresh mixing weight for every pair, at every step."""
     shape = (n_points, n_points)
     lam = [
         losses.sample_mixing(laws[law], shape, g, torch.float32)
         for law, g in zip(law_of, law_generators)
     ]
-    return (*law_data, torch.stack(lam).to(device))
+    return (torch.stack(lam),)
 
 
 # %%
+drawn_weights = training.in_blocks(mixing_weights, device)
 mixed = training.fit(
     objective,
     {"weight": start[shared]},
-    mixed_batch,
+    lambda step: (*law_data, *drawn_weights(step)),
     steps=midpoint_steps * 3 // 10,
     optimizer=training.FlowGD(
         max_step=80, relative=0.1, absolute=0.3, knee=threshold, horizon=15000
@@ -1556,8 +1557,8 @@ companions = [
     for g in training.generators(seed, image_replicas)
 ]
 image_views = ConcatenatedViews(
-    images.x_train.expand(image_replicas, *images.x_train.shape),
-    torch.stack(companions),
+    images.x_train.to(device).expand(image_replicas, *images.x_train.shape),
+    torch.stack(companions).to(device),
 )
 
 fig, axes = plt.subplots(2, 6, figsize=(7.5, 2.7))
@@ -1582,23 +1583,33 @@ def view_batches(views, y, law, batch, generators):
     """Batches (x, y) or (x, y, x2, y2, lam) of a stack of runs, each drawn on its own."""
     n, order = y.shape[-1], None
 
-    def points(index):
-        gamma = torch.stack([torch.rand(batch, generator=g) for g in generators])
-        return views.train(index, gamma).to(device), y.gather(1, index).to(device)
+    def weights():
+        return torch.stack([torch.rand(batch, generator=g) for g in generators])
 
     def draw(step):
+        """Places and weights of views: of the points, and of those they are mixed with."""
         nonlocal order
         begin = step % (n // batch) * batch
         if begin == 0:
             order = torch.stack([torch.randperm(n, generator=g) for g in generators])
-        first = points(order[:, begin : begin + batch])
+        first = order[:, begin : begin + batch], weights()
         if law is None:
             return first
         others = [torch.randint(n, (batch,), generator=g) for g in generators]
         lam = [losses.sample_mixing(law, (), g, torch.float32) for g in generators]
-        return *first, *points(torch.stack(others)), torch.stack(lam).to(device)
+        return *first, torch.stack(others), weights(), torch.stack(lam)
 
-    return draw
+    drawn = training.in_blocks(draw, y.device)
+
+    def batches(step):
+        index, weight, *mixed = drawn(step)
+        first = views.train(index, weight), y.gather(1, index)
+        if law is None:
+            return first
+        others, weight, lam = mixed
+        return *first, views.train(others, weight), y.gather(1, others), lam
+
+    return batches
 
 
 # %%
@@ -1632,7 +1643,7 @@ image_errors = {
     name: train_on_views(
         lambda: networks[image_network](channels, images.n_classes),
         image_views,
-        images.y_train.expand(image_replicas, -1),
+        images.y_train.to(device).expand(image_replicas, -1),
         ConcatenatedViews.test(images.x_test)
         .to(device)
         .expand(image_replicas, -1, -1, -1, -1),
@@ -1709,8 +1720,9 @@ def mixture_runs(spurious):
         labels.append(y)
         tests.append(ConcatenatedViews.test(mixture.sample(40, g)[0]))
         companions.append(draw_companions(y, class_pairing(standin_classes, g), g))
-    views = ConcatenatedViews(torch.stack(points), torch.stack(companions), spurious)
-    return views, torch.stack(labels), torch.stack(tests).to(device)
+    stacks = (points, companions, labels, tests)
+    points, companions, labels, tests = (torch.stack(one).to(device) for one in stacks)
+    return ConcatenatedViews(points, companions, spurious), labels, tests
 
 
 standin = {}
@@ -1724,7 +1736,7 @@ for spurious, names in ((True, tuple(METHODS)), (False, compared)):
             views,
             labels,
             tests,
-            labels.to(device),
+            labels,
             METHODS[name],
             standin_epochs,
             batch=100,

@@ -1472,7 +1472,11 @@ figures.show(
 def population_drift(name):
     """First drift of each detector of a common feature, many points: (label, 2)."""
     label, table = label_kinds[name]
-    one = lambda z: label(z.x[None], z.subclass[None], None, None)[0].cpu()
+
+    def one(z):
+        found = label(z.x[None].to(device), z.subclass[None].to(device), None, None)
+        return found[0].cpu()
+
     return one_step(replace(behind, noise=0.0), len(table), one, 400 * k)[:, :2]
 
 
@@ -1888,14 +1892,15 @@ print("images per rebalanced cluster, first run:", balanced_sizes.tolist())
 # %% tags=["hide-input"]
 def minibatches(x, y, mask, runs):
     """Batches of a stack of runs, each in its own random order, redrawn every epoch."""
-    order, rows = None, torch.arange(len(x))[:, None]
+    order, rows = None, torch.arange(len(x), device=device)[:, None]
     per_epoch = x.shape[1] // image_batch
 
     def draw(step):
         nonlocal order
         place = step % per_epoch
         if place == 0:
-            order = torch.stack([torch.randperm(x.shape[1], generator=g) for g in runs])
+            order = [torch.randperm(x.shape[1], generator=g) for g in runs]
+            order = torch.stack(order).to(device)
         columns = order[:, place * image_batch : (place + 1) * image_batch]
         return x[rows, columns], y[rows, columns], mask
 

@@ -1374,10 +1374,16 @@ few = min(2, replicas)
 mask_generator = torch.Generator().manual_seed(seed + 5 * 10**6)
 
 
+def fresh_mask(step):
+    return (torch.rand(few, n_points, n_patches, generator=mask_generator) < keep,)
+
+
+drawn_masks = training.in_blocks(fresh_mask, device)
+
+
 def masked_labels(step):
     """Labelled points behind a fresh mask."""
-    kept = torch.rand(few, n_points, n_patches, generator=mask_generator) < keep
-    x = data.x[:few] * kept[..., None].to(device)
+    x = data.x[:few] * drawn_masks(step)[0][..., None]
     return x, data.y[:few], data.multiplicity[:few] / keep
 
 
@@ -1739,14 +1745,13 @@ variants = {
 }
 sampler = torch.Generator().manual_seed(seed + 6 * 10**6)
 shape = (side_replicas, side_points, n_patches)
+side_masks = training.in_blocks(
+    lambda step: (torch.rand(shape, generator=sampler) < keep,), device
+)
 variants["sampled masks"] = training.fit(
     MaskedAutoencoderObjective(act_power, threshold),
     {"weight": side_start},
-    lambda step: (
-        side_data.x,
-        keep,
-        (torch.rand(shape, generator=sampler) < keep).to(device),
-    ),
+    lambda step: (side_data.x, keep, *side_masks(step)),
     steps=side_steps,
     optimizer=replace(side_race, absolute=0.05),
 )
@@ -2299,13 +2304,20 @@ image_generators = training.generators(seed + 8 * 10**6, image_replicas)
 def draw(cells, labels, pool, masked, generators):
     """Batches of the first ``pool`` images, 60 % masked or with labels."""
 
-    def batch(step):
+    def drawn(step):
         rows = [torch.randperm(pool, generator=g)[:image_batch] for g in generators]
-        x = torch.stack([c[i] for c, i in zip(cells, rows)])
         if not masked:
-            return x, torch.stack([y[i] for y, i in zip(labels, rows)])
-        masks = [torch.rand(x.shape[1:3], generator=g) < 0.6 for g in generators]
-        return x, torch.stack(masks).to(device)
+            return (torch.stack(rows),)
+        shape = (len(rows[0]), cells[0].shape[1])
+        masks = [torch.rand(shape, generator=g) < 0.6 for g in generators]
+        return torch.stack(rows), torch.stack(masks)
+
+    sent = training.in_blocks(drawn, device)
+
+    def batch(step):
+        rows, *masks = sent(step)
+        x = torch.stack([c[i] for c, i in zip(cells, rows)])
+        return (x, *masks) if masked else (x, labels.gather(1, rows))
 
     return batch
 

@@ -335,10 +335,9 @@ def batches(name, seeds, copies=1, offset=0):
             g = torch.Generator().manual_seed(1_000_003 * s + step + offset)
             tokens = corpus.windows(batch_size, length + 1, g)
             rows.append(LANGUAGE_OBJECTIVES[name](tokens, g))
-        fields = (torch.stack(f).repeat_interleave(copies, 0) for f in zip(*rows))
-        return tuple(f.to(device) for f in fields)
+        return tuple(torch.stack(f).repeat_interleave(copies, 0) for f in zip(*rows))
 
-    return batch
+    return training.in_blocks(batch, device)
 
 
 def validation(name, model):

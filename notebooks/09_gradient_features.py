@@ -1091,8 +1091,9 @@ def compare_network(d, samples, test):
     def batch(step):
         picks = [torch.randint(len(s.y), (256,), generator=mixer) for s in samples]
         points = zip(*((s.x[k], s.y[k]) for s, k in zip(samples, picks)))
-        return tuple(torch.stack(part).to(device) for part in points)
+        return tuple(torch.stack(part) for part in points)
 
+    batch = training.in_blocks(batch, device)
     return learn(w1, batch, compare_steps, 0.05, test).log["error"][-1]
 
 

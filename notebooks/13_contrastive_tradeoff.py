@@ -1227,23 +1227,33 @@ class Views:
     """Two views of random pictures of each row's pool; zeros after its end."""
 
     def __init__(self, pools, lengths, streams):
-        self.pools, self.lengths, self.streams = pools, lengths, streams
+        self.pools, self.lengths, self.streams = pools, [*map(int, lengths)], streams
+        self.size = min(image_batch, *map(len, pools))
+        self.drawn = training.in_blocks(self.draw, device)
+
+    def alive(self, step):
+        return [r for r, length in enumerate(self.lengths) if length > step] or [0]
+
+    def draw(self, step):
+        """Places in the pool, and what is random about both views of what is there."""
+        places = torch.zeros(len(self.pools), self.size, dtype=torch.long)
+        views = torch.zeros(len(self.pools), 2 * self.size, 9)
+        for r in self.alive(step):
+            n, g = len(self.pools[r]), self.streams[r]
+            places[r] = torch.randint(n, (self.size,), generator=g)
+            views[r] = augment.draw(2 * self.size, g)
+        return places, views
 
     def __call__(self, step):
-        alive = [r for r in range(len(self.pools)) if self.lengths[r] > step]
-        alive = alive or [0]
-        streams = [self.streams[r] for r in alive]
-        size = min(image_batch, min(len(p) for p in self.pools))
-        picked = torch.stack(
-            [
-                self.pools[r][torch.randint(len(self.pools[r]), (size,), generator=g)]
-                for r, g in zip(alive, streams)
-            ]
-        )
-        seen = augment(torch.cat([picked, picked], 1), streams)
-        out = seen.new_zeros(len(self.pools), *seen.shape[1:])
-        out[torch.tensor(alive)] = seen
-        return out[:, :size], out[:, size:]
+        places, views = self.drawn(step)
+        alive = self.alive(step)
+        picked = torch.stack([self.pools[r][places[r]] for r in alive])
+        both = torch.cat([picked, picked], 1).flatten(0, 1)
+        seen = augment.apply(both, torch.cat([views[r] for r in alive]))
+        seen = dict(zip(alive, seen.split(2 * self.size)))
+        gone = torch.zeros_like(both[: 2 * self.size])
+        out = torch.stack([seen.get(r, gone) for r in range(len(self.pools))])
+        return out[:, : self.size], out[:, self.size :]
 
 
 # %%
@@ -1273,10 +1283,11 @@ def pretrain(method, unions, passes, runs, decay=weight_decay):
     params = {k: v.to(device) for k, v in objective.start(nets, streams).items()}
     ends = sorted({int(v) for v in lengths})
     looks = iter(ends)
+    there = lengths.to(device)
     rate = image_step / (10 if method == "moco" else 3 if method == "simsiam" else 1)
 
     def schedule(step):
-        return rate * (1 + torch.cos(math.pi * (step / lengths).clamp(max=1))) / 2
+        return rate * (1 + torch.cos(math.pi * (step / there).clamp(max=1))) / 2
 
     adam = training.Adam(schedule, weight_decay=decay)
     run = training.fit(
@@ -1284,7 +1295,7 @@ def pretrain(method, unions, passes, runs, decay=weight_decay):
         steps=ends[-1],
         optimizer=adam,
         log_at=ends,
-        until=lambda p, loss: (lengths <= next(looks)).to(loss.device),
+        until=lambda p, loss: there <= next(looks),
     )
     return run.params, objective
 

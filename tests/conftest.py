@@ -21,6 +21,7 @@ ONE_BY_ONE = (
     "test_smoke",
     "test_smoke_runs_under_another_arithmetic",
     "test_criteria_hold_under_another_arithmetic",
+    "test_what_a_chapter_forgets_is_noticed",
 )
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
 
 from mvnb.training import Fresh, Objective, Params, generators, stack_modules
 
@@ -57,6 +58,18 @@ class Task:
     def start(self) -> Params:
         """The stacked parameters before the first step."""
         return stack_modules(self.modules)
+
+    @cached_property
+    def compiled(self) -> Objective:
+        """``loss`` of the whole stack and its gradient, compiled by PyTorch at the first call."""
+        module, loss = self.modules[0], self.loss
+        stack = vmap(grad_and_value(lambda params, *batch: loss(lambda *x: functional_call(module, params, x), *batch)))
+
+        def objective(params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
+            grads, losses = stack(params, *batch)
+            return losses, grads
+
+        return torch.compile(objective)
 
     def fresh(self, device="cpu") -> Fresh:
         """The stream of fresh samples, from its beginning."""

@@ -1,7 +1,8 @@
 """The gallery of chapters on the first page, and what a chapter costs.
 
 ``{gallery} 01 02 03`` shows a card a chapter: its result as a small picture, title, paper, claims and seconds, all read from
-the committed notebooks. ``{chapter-seconds}`` is a table of the seconds, and every chapter says its own below its citation.
+the committed notebooks. ``{chapter-seconds}`` is a table of the seconds, and every chapter says its own below its citation;
+``{card-seconds}`` is one of the seconds on a graphics card, where ``make gpu`` has left its report.
 They stand in ``results/seconds.json``, since notebooks, which are the same bytes after every run, hold no times.
 """
 
@@ -27,7 +28,7 @@ from sphinx.util.docutils import SphinxDirective
 from mvnb import claims
 from mvnb.chapters import Chapter
 
-SECONDS = "results/seconds.json"
+SECONDS, CARD = "results/seconds.json", "results/gpu.json"
 WIDTH = 360  # of a small picture; a card is 240 to 350 wide
 PLACE = "_static/gallery"
 
@@ -120,6 +121,31 @@ class Seconds(SphinxDirective):
         return [table(["Chapter", "Seconds"], rows, ["seconds"])]
 
 
+class CardSeconds(SphinxDirective):
+    """What ``make gpu`` found: seconds of every chapter on the card and on the processor beside it, and what differs."""
+
+    def run(self):
+        path = Path(self.env.srcdir, CARD)
+        if not path.is_file():
+            before, command = "The chapters have not been run on a graphics card yet; ", nodes.literal("", "make gpu")
+            return [nodes.paragraph("", "", nodes.Text(before), command, nodes.Text(" does it."))]
+        self.env.note_dependency(str(path))
+        return card_seconds(json.loads(path.read_text(encoding="utf-8")), chapters(self.env.srcdir).values())
+
+
+def card_seconds(report: dict, book) -> list[nodes.Node]:
+    """The report of a card as a sentence and a table."""
+    differs = "; ".join(report["wrong"]) or "no verdict differs from the committed notebooks"
+    versions = report["versions"]
+    said = f"On one {report['card']} with PyTorch {versions['torch']} and CUDA {versions['cuda']}: {differs}."
+    rows = []
+    for chapter in book:
+        taken = report["seconds"].get(chapter.name, {})
+        cells = [str(round(taken[kind])) if kind in taken else "–" for kind in ("card", "cpu")]
+        rows.append([[nodes.Text(f"{chapter.number} · {chapter.title}")], *([nodes.Text(cell)] for cell in cells)])
+    return [nodes.paragraph("", said), table(["Chapter", "Seconds on the card", "On its processor"], rows, ["seconds"])]
+
+
 def say_cost(app, doctree):
     """A line below the citation of a chapter."""
     match = re.match(r"notebooks/(\d\d)_", app.env.docname)
@@ -143,6 +169,7 @@ def write_pictures(app, exc):
 def setup(app):
     app.add_directive("gallery", Gallery)
     app.add_directive("chapter-seconds", Seconds)
+    app.add_directive("card-seconds", CardSeconds)
     app.connect("doctree-read", say_cost)
     app.connect("build-finished", write_pictures)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

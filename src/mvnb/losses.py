@@ -45,12 +45,16 @@ def cross_entropy(f: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor
     return F.cross_entropy(f(x), y)
 
 
+def _weights(lam: Tensor | float, x: Tensor) -> Tensor:
+    return lam.to(x) if torch.is_tensor(lam) else x.new_full((), lam)
+
+
 def mixup(f: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, x2: Tensor, y2: Tensor, lam: Tensor) -> Tensor:
     """Mixup over the sampled pairs ``(x_i, x2_i)``: inputs and labels mixed with the weight ``lam`` (scalar or ``(n,)``).
 
     Source: Zhang et al. 2018.
     """
-    lam = torch.as_tensor(lam, dtype=x.dtype, device=x.device).expand(x.shape[0])
+    lam = _weights(lam, x).expand(x.shape[0])
     logits = f(torch.lerp(x2, x, lam.view(-1, *[1] * (x.dim() - 1))))
     log_prob = logits.log_softmax(-1)
     pick = log_prob.gather(-1, torch.stack([y, y2], -1))
@@ -64,7 +68,7 @@ def mixup_all_pairs(f: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, lam: Te
     """
     n = x.shape[0]
     i, j = torch.meshgrid(torch.arange(n, device=x.device), torch.arange(n, device=x.device), indexing="ij")
-    weight = torch.as_tensor(lam, dtype=x.dtype, device=x.device).expand(n, n).flatten()
+    weight = _weights(lam, x).expand(n, n).flatten()
     i, j = i.flatten(), j.flatten()
     return mixup(f, x[i], y[i], x[j], y[j], weight)
 

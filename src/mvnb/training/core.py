@@ -54,9 +54,10 @@ class Run:
 
     @classmethod
     def load(cls, path: str | Path, device="cpu") -> Run:
-        """A run that was saved, on ``device``."""
+        """A run that was saved: parameters and state on ``device``, the log on the CPU, where it always is."""
         parts = torch.load(path, map_location=device, weights_only=True)
-        return cls(**{**parts, "steps": np.array(parts["steps"])})
+        log = {name: rows.cpu() for name, rows in parts["log"].items()}
+        return cls(**{**parts, "steps": np.array(parts["steps"]), "log": log})
 
 
 def log_steps(steps: int, count: int = 40) -> list[int]:
@@ -188,6 +189,7 @@ def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, 
     take = tuple if len(rows) == replicas else lambda batch: tuple(_rows(dict(enumerate(batch)), rows).values())
     fixed = None if callable(batches) else take(batches)
     params, state = _rows(run.params, rows), _rows(run.state, rows)
+    on_cpu = rows.device.type == "cpu"
     resting = False  # from then on losses and parameters stay as they are
     for step in range(run.step, steps + 1):
         looking = step in todo
@@ -207,7 +209,8 @@ def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, 
             stopping = until(run.params, run.log["loss"][-1]) & run.running if until else None
         if step < steps:
             if not resting:
-                resting = fixed is not None and isinstance(optimizer, FlowGD) and optimizer.at_rest(state)
+                if fixed is not None and isinstance(optimizer, FlowGD) and (on_cpu or step % 32 == 0):  # a card is waited for
+                    resting = optimizer.at_rest(state)
                 state["time"] += optimizer.step(params, grads, state)
             bar.update()
         if stopping is not None and stopping.any():

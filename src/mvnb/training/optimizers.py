@@ -166,15 +166,24 @@ class Adam:
         slopes = [grads[k].contiguous() for k in keys]  # automatic gradients come transposed, and mixed layouts are slow
         means = [_moment(state, f"m.{k}", g) for k, g in zip(keys, slopes)]
         squares = [_moment(state, f"v.{k}", g) for k, g in zip(keys, slopes)]
-        if torch.is_tensor(eta):  # the kernel takes one step size: a call a replica
-            for r, own in enumerate(eta.tolist()):
-                self._move(*([t[r] for t in tensors] for tensors in (moving, slopes, means, squares)), state["count"], own)
-        else:
-            self._move(moving, slopes, means, squares, state["count"], eta)
+        move = self._move_each if torch.is_tensor(eta) else self._move
+        move(moving, slopes, means, squares, state["count"], eta)
         return eta
 
+    def _move_each(self, params: list, grads: list, means: list, squares: list, count: int, eta: Tensor) -> None:
+        """A step size for each replica, which PyTorch's kernel does not take."""
+        bias, square_bias = 1 - self.beta1**count, 1 - self.beta2**count
+        for p, g, mean, square in zip(params, grads, means, squares):
+            mean.lerp_(g, 1 - self.beta1)
+            square.mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
+            if self.weight_decay:
+                p.mul_(1 - _like(eta, p) * self.weight_decay)
+            direction = mean / (square / square_bias).sqrt_().add_(self.eps)
+            _move(p, direction, eta / bias)
+
     def _move(self, params: list, grads: list, means: list, squares: list, count: int, eta: float) -> None:
-        before = [torch.tensor(float(count - 1), device=p.device) for p in params]  # PyTorch counts this step itself
+        # PyTorch counts this step itself
+        before = list(torch.full((len(params),), float(count - 1), device=params[0].device).unbind())
         adam(
             params,
             grads,

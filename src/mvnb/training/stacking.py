@@ -67,8 +67,36 @@ class Fresh:
             self._current += 1
             if self._current == block:
                 parts = [_split(sample, self._n) for sample in samples]
-                self._steps = [tuple(torch.stack(p).to(self._device) for p in zip(*step)) for step in zip(*parts)]
+                self._steps = _sent([tuple(torch.stack(p) for p in zip(*step)) for step in zip(*parts)], self._device)
         return self._steps[offset]
+
+
+def in_blocks(draw: Callable[[int], tuple[Tensor, ...]], device, block: int = 16) -> Callable[[int], tuple[Tensor, ...]]:
+    """Batches on ``device`` from a function of the step that draws them on the CPU, as the ``batches`` of a fit.
+
+    On a card the batches of ``block`` steps are drawn ahead, in order, and sent at once, so that a step waits for no transfer.
+    Steps are asked for in order, repetitions allowed.
+    """
+    device = torch.device(device)
+    if device.type == "cpu":
+        return draw
+    current, steps = -1, []
+
+    def batch(step: int) -> tuple[Tensor, ...]:
+        nonlocal current, steps
+        if step // block != current:
+            current = step // block
+            steps = _sent([draw(s) for s in range(current * block, (current + 1) * block)], device)
+        return steps[step % block]
+
+    return batch
+
+
+def _sent(steps: list[tuple[Tensor, ...]], device) -> list[tuple[Tensor, ...]]:
+    """Batches of equal shapes on ``device``, in one transfer for each of their tensors."""
+    if torch.device(device).type == "cpu":
+        return steps
+    return list(zip(*(torch.stack(parts).to(device) for parts in zip(*steps))))
 
 
 def _split(sample, n: int) -> list[tuple[Tensor, ...]]:

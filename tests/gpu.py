@@ -1,0 +1,119 @@
+"""Every chapter on a graphics card: do its verdicts stay, and what does a card save?
+
+``python tests/gpu.py [SECONDS]`` runs every chapter's smoke preset on the card, then the defaults on the card and on the
+processor beside it, then the rows of the benchmark on the card, and writes ``results/gpu.json``. What was run before with the
+same code on the same card is not run again, and after SECONDS (600) nothing more is begun: call it again for the rest.
+
+Exit status: 0 when all was run and no verdict differs from the committed one, 1 when something failed or a verdict differs,
+2 without a card, 3 when something is left to run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from mvnb import _addresses, chapters, claims
+
+KINDS = {"smoke": ["--preset", "smoke", "-p", "device=cuda"], "card": ["-p", "device=cuda"], "cpu": ["-p", "device=cpu"]}
+"""What is run of a chapter, with the arguments of ``mvnb run``."""
+
+
+def run(chapter: chapters.Chapter, kind: str, folder: Path) -> dict:
+    """One run: ``seconds`` and the ``verdicts`` by claim, or ``failed``, why."""
+    command = [sys.executable, "-m", "mvnb.cli", "run", str(chapter.source), "--no-html", "-o", str(folder), *KINDS[kind]]
+    began = time.monotonic()
+    done = subprocess.run(command, cwd=chapter.root, capture_output=True, text=True)
+    seconds = round(time.monotonic() - began, 1)
+    if done.returncode:
+        return {"seconds": seconds, "failed": done.stderr.strip().splitlines()[-1]}
+    return {"seconds": seconds, "verdicts": verdicts(folder / f"{chapter.name}.ipynb")}
+
+
+def verdicts(notebook: Path) -> dict[str, str]:
+    """The verdict of each claim of a notebook that was run."""
+    return {row["id"]: claims.verdict(row) for row in claims.read(notebook)}
+
+
+def benchmark(root: Path, folder: Path) -> dict:
+    """Milliseconds a step of the rows of the benchmark on the card, and the other contenders' times over them."""
+    if importlib.util.find_spec("pytest_benchmark") is None:
+        lock = ["--require-hashes", "-r", "requirements-bench.lock"]
+        subprocess.run([sys.executable, "-m", "pip", "install", "-qq", *lock], cwd=root, check=True)
+    told = folder / "bench.json"
+    command = [sys.executable, "-m", "pytest", "benchmarks/test_speed.py", "-q", "-n0", "-k", "test_row"]
+    env = os.environ | {"MVNB_BENCH_DEVICE": "cuda"}
+    done = subprocess.run([*command, f"--benchmark-json={told}"], cwd=root, env=env, capture_output=True, text=True)
+    if done.returncode:
+        return {"failed": done.stdout.strip().splitlines()[-1]}
+    rows = {}
+    for one in json.loads(told.read_text())["benchmarks"]:
+        seconds = one["extra_info"]["seconds"]
+        ours = seconds.pop("mvnb")
+        ratios = {name: round(value / ours, 2) for name, value in seconds.items() if name != "sampling"}
+        rows[one["extra_info"]["row"]] = {"ms": round(1e3 * ours, 3)} | ratios
+    return {"rows": rows}
+
+
+def objections(chapter: chapters.Chapter, found: dict[str, dict]) -> list[str]:
+    """What failed, and which verdicts on the card differ from the committed notebook's; a line each."""
+    said = [f"{chapter.name}, {kind}: {one['failed']}" for kind, one in found.items() if "failed" in one]
+    committed, there = verdicts(chapter.notebook), found.get("card", {}).get("verdicts", {})
+    turned = [id for id in there if there[id] != committed.get(id)]
+    return said + [f"{chapter.name}, {id}: {there[id]} on the card, {committed.get(id)} in the notebook" for id in turned]
+
+
+def main(seconds: float = 600, root: Path | None = None) -> int:
+    """Run what there is time for, write the report, and say what differs."""
+    if not torch.cuda.is_available():
+        print("make gpu needs a graphics card, and PyTorch finds none", file=sys.stderr)
+        return 2
+    root = root or chapters.find_root()
+    card, began = torch.cuda.get_device_name(), time.monotonic()
+    kept = root / "runs" / "gpu"
+    kept.mkdir(parents=True, exist_ok=True)
+    book = chapters.discover(root)
+    jobs = {f"{one.name}-{kind}": (lambda one=one, kind=kind: run(one, kind, kept / kind)) for kind in KINDS for one in book}
+    if (root / "benchmarks").is_dir():
+        jobs["benchmark"] = lambda: benchmark(root, kept)
+    code = _addresses.digests(book[0], [{}])[0]
+    found = {}
+    for name, job in jobs.items():
+        path = kept / f"{name}.json"
+        own = next((_addresses.digests(one, [{}])[0] for one in book if name.startswith(f"{one.name}-")), code)
+        if path.is_file() and (before := json.loads(path.read_text()))["key"] == [own, card]:
+            found[name] = before["found"]
+        elif time.monotonic() - began < seconds:
+            found[name] = job()
+            path.write_text(json.dumps({"key": [own, card], "found": found[name]}))
+            print(f"{name}: {found[name].get('failed') or found[name].get('seconds', 'done')}", flush=True)
+    return report(root, card, book, jobs, found)
+
+
+def report(root: Path, card: str, book: list[chapters.Chapter], jobs: dict, found: dict) -> int:
+    """Write what was found so far; the exit status."""
+    by_chapter = {one.name: {k: found[f"{one.name}-{k}"] for k in KINDS if f"{one.name}-{k}" in found} for one in book}
+    wrong = [line for one in book for line in objections(one, by_chapter[one.name])]
+    wrong += [f"benchmark: {found['benchmark']['failed']}"] if "failed" in found.get("benchmark", {}) else []
+    versions = {"python": platform.python_version(), "torch": torch.__version__, "cuda": torch.version.cuda}
+    seconds = {name: {kind: one["seconds"] for kind, one in of.items()} for name, of in by_chapter.items()}
+    kept = {"card": card, "versions": versions, "seconds": seconds, "wrong": wrong, "benchmark": found.get("benchmark", {})}
+    path = root / "results" / "gpu.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    left = len(jobs) - len(found)
+    print("\n".join(wrong) or f"{card}: no verdict differs")
+    print(f"{left} of {len(jobs)} runs are left: run it again" if left else f"all {len(jobs)} runs are done")
+    return 1 if wrong else 3 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(float, sys.argv[1:2])))
