@@ -1223,6 +1223,7 @@ HEAT = {"simclr": temperature, "moco": temperature / 3}
 HEAT |= {"nnclr": temperature, "simsiam": 1.0}
 
 
+# %%
 class Views:
     """Two views of random pictures of each row's pool; zeros after its end."""
 
