@@ -405,7 +405,7 @@ def point_losses(logits, y):
 
 def net_logits(params, rows):
     """Logits (R, n, classes) of the images in ``rows`` (R, n), a chunk at a time."""
-    parts = rows.to(device).split(1000, 1)
+    parts = rows.to(device).split(max(1, 100_000 // len(rows)), 1)
     return torch.cat([training.predict(net, params, x_all[r]) for r in parts], 1)
 
 
@@ -1355,7 +1355,7 @@ ledger.show()
 # | What the paper reports | Why not by default | What runs it |
 # |---|---|---|
 # | Figure 2.1 on MNIST, 90 pairs, sizes 800 to 12,800, 100,000 updates | needs the images and half an hour | `mvnb run 04 -p logistic_dataset=mnist -p "logistic_sizes=(800,1600,3200,6400,12800)" -p logistic_replicas=90 -p logistic_steps=100000`; part of `--preset paper` |
-# | Figures 2.2 to 2.4, 2a and 2b: ResNet-20 on CIFAR-10, 40 pairs, 8 sizes, 100,000 and 150,000 updates, three trials | 3,840 networks; with one GPU weeks to months | `mvnb run 04 --preset paper`, first with `-p replicas=2 -p trials=2` |
+# | Figures 2.2 to 2.4, 2a and 2b: ResNet-20 on CIFAR-10, 40 pairs, 8 sizes, 100,000 and 150,000 updates, three trials | 3,840 networks; with one GPU weeks to months | `mvnb run 04 --preset paper`, first with `-p replicas=2 -p path_pairs=2 -p trials=2` |
 # | 1a on SVHN | SVHN is not among the data sets of the loader | the configuration on CIFAR-10 is in `--preset paper` |
 # | Figures A.2 to A.15 at the paper's sizes | as above | as above; another seed by `--seed` |
 # | Figure A.1 at the paper's sizes, 20 pairs each | as above | as above |

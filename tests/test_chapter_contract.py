@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tiny_book
 
-from mvnb import _notebooks, chapters, cli, sweeps
+from mvnb import _notebooks, chapters, cli, plans, sweeps
 from mvnb._hosts import TAG
 from mvnb._parameters import _numbers
 from mvnb.data.images import DATASETS, EMBEDDED
@@ -83,6 +83,7 @@ def printed_settings(chapter, monkeypatch):
 
     monkeypatch.setattr(chapters, "run", run)
     monkeypatch.setattr(sweeps, "prepare", prepare)
+    monkeypatch.setattr(plans, "machine_bytes", lambda device: (float("inf"), "a machine for all of them"))
     for command, number in itertools.chain(*(COMMAND.findall(page.read_text(encoding="utf-8")) for page in PAGES)):
         if number == chapter.number:
             with pytest.raises(Begun) as begun:

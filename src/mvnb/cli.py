@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mvnb import chapters, claims, sweeps
+from mvnb import chapters, claims, plans, sweeps
 from mvnb._workers import WorkersLost
 
 app = typer.Typer(
@@ -99,6 +99,7 @@ def run(
     memory: Memory = None,
     html: Annotated[bool, typer.Option(help="Render the notebook as HTML, too.")] = True,
     output: Annotated[Path, typer.Option("-o", metavar="DIR", help="Where the results are written.")] = Path("runs"),
+    anyway: Annotated[bool, typer.Option("--anyway", help="Run also what does not seem to fit the machine.")] = False,
 ) -> None:
     """Run a chapter, with other parameters if you like; the book itself is not touched."""
     found = chapters.resolve(chapter)
@@ -106,6 +107,8 @@ def run(
     values = found.parse([*(parameter or []), *seeds])
     if preset is not None:
         values = chapters.preset(found, preset) | values
+    if not anyway and (why := plans.refusal(found, values)):
+        raise chapters.ChapterError(why)
     result = chapters.run(found, values, output, html=html, progress=True, **_limits(timeout, memory))
     for path in filter(None, (result.notebook, result.html, result.claims)):
         print(path)
@@ -114,6 +117,27 @@ def run(
         print(f"\n{claims.table(result.rows)}")
         if values.keys() - {"seed", "device"}:
             print("The criteria were set for the default parameters, with any seed; with others a claim may rightly fail.")
+
+
+@app.command()
+def plan(
+    chapter: Annotated[str, typer.Argument(help="Number, slug or path of the chapter.")],
+    parameter: Parameters = None,
+    preset: Preset = None,
+) -> None:
+    """Say what a run would take, to a factor of two, without starting it: seconds on one core, and memory."""
+    found = chapters.resolve(chapter)
+    values = found.parse(parameter or [])
+    if preset is not None:
+        values = chapters.preset(found, preset) | values
+    planned = plans.plan(found, values)
+    if planned is None:
+        raise chapters.ChapterError(f"{found.name} has no formula for what it takes")
+    rows = [(part.name, plans.duration(part.seconds), f"{part.bytes / 1e9:.2f} GB") for part in planned.parts]
+    total = ("in all", plans.duration(planned.seconds), f"{planned.bytes / 1e9:.2f} GB")
+    _print_table(("part", "on one core", "memory"), [*rows, total])
+    if why := plans.refusal(found, values):
+        print(f"does not fit: {why}")
 
 
 @app.command()

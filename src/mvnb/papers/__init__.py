@@ -1,0 +1,1 @@
+"""What one paper alone needs, a folder each."""
