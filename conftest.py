@@ -5,7 +5,7 @@ from functools import partial
 import nbval.kernel
 from jupyter_client.manager import KernelManager
 
-from mvnb._notebooks import sockets
+from mvnb.runner.kernel import sockets
 
 VOLATILE = ("text/html", "application/vnd.mvnb.claims+json", "stderr")
 

@@ -75,15 +75,7 @@ import torch
 from scipy.integrate import solve_ivp
 
 from mvnb import claims, figures, losses, probes, stats, training
-from mvnb.data import (
-    ConcatenatedViews,
-    MultiView,
-    PrototypeMixture,
-    SimpleMultiView,
-    class_pairing,
-    draw_companions,
-    load_images,
-)
+from mvnb.data import MultiView, SimpleMultiView, load_images
 from mvnb.models import (
     MLP,
     MLPObjective,
@@ -92,7 +84,13 @@ from mvnb.models import (
     SmallConvNet,
     patch_logits,
 )
-from mvnb.theory import midpoint_mixup as theory
+from mvnb.papers.midpoint_mixup import theory
+from mvnb.papers.midpoint_mixup.data import (
+    ConcatenatedViews,
+    PrototypeMixture,
+    class_pairing,
+    draw_companions,
+)
 
 figures.use_style()
 ledger = claims.Ledger("01_midpoint_mixup")
@@ -1882,7 +1880,7 @@ ledger.show()
 # :class: dropdown
 #
 # $\mathbb E[H]=-2\,\mathbb E[\lambda\log\lambda]$. Since $\mathbb E[\lambda^s]=B(a+s,a)/B(a,a)$, differentiating in $s$ at $s=1$ gives $\mathbb E[\lambda\log\lambda]=\mathbb E[\lambda]\,(\psi(a+1)-\psi(2a+1))=\frac12(\psi(a+1)-\psi(2a+1))$. For large arguments
-# $\psi(x)\approx\log x$, so the difference tends to $\log\frac{2a+1}{a+1}\to\log2$. The function is `mvnb.theory.midpoint_mixup.expected_entropy`.
+# $\psi(x)\approx\log x$, so the difference tends to $\log\frac{2a+1}{a+1}\to\log2$. The function is `mvnb.papers.midpoint_mixup.theory.expected_entropy`.
 # ```
 #
 # ```{exercise}

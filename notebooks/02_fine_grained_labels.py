@@ -75,18 +75,19 @@ import torch
 from torch import nn
 
 from mvnb import claims, figures, losses, probes, stats, training
-from mvnb.data import (
-    HierarchicalMultiView,
+from mvnb.data import load_images
+from mvnb.models import MLP
+from mvnb.papers.fine_grained_labels import data as hierarchical
+from mvnb.papers.fine_grained_labels import theory
+from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView
+from mvnb.papers.fine_grained_labels.label_functions import (
     cluster_within,
     grouped_labels,
-    hierarchical,
     hierarchy_level,
-    load_images,
     random_ids,
     rebalanced_counts,
 )
-from mvnb.models import (
-    MLP,
+from mvnb.papers.fine_grained_labels.model import (
     ReluPatchObjective,
     compressed_detectors,
     dense_detectors,
@@ -96,7 +97,6 @@ from mvnb.models import (
     relu_responses,
     stratified_detectors,
 )
-from mvnb.theory import fine_grained_labels as theory
 
 # %% [markdown]
 # The ledger below collects the claims as they are tested.
@@ -326,7 +326,7 @@ figures.show(
 # where $\Delta w_{c,r}$ is the step the weight has just made and $\lambda=\log^5d$ in the paper. (At $d=128$ that is 2,689, too large to suppress any noise worth the name; $\lambda=20$ does at our sizes. What is needed is that $1/\lambda$ is small and yet several times $\sigma_\zeta$.) Since the rule is proportional to the length of the step, gradient descent can carry it out: hand it
 # $\|\nabla_w\|/\lambda$ in the place of the bias's gradient. That is all there is to the code:
 #
-# ```{literalinclude} ../src/mvnb/models/relu_patches.py
+# ```{literalinclude} ../src/mvnb/papers/fine_grained_labels/model.py
 # :pyobject: ReluPatchObjective.__call__
 # :language: python
 # :dedent: 4

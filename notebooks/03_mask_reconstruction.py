@@ -74,17 +74,16 @@ import numpy as np
 import torch
 
 from mvnb import claims, figures, losses, probes, stats, training
-from mvnb.data import SparseMultiView, embed, load_images
-from mvnb.models import (
+from mvnb.data import embed, load_images
+from mvnb.models import PatchObjective, patch_logits, smoothed_relu
+from mvnb.papers.mask_reconstruction import theory
+from mvnb.papers.mask_reconstruction.data import SparseMultiView
+from mvnb.papers.mask_reconstruction.model import (
     FineTuneObjective,
     MaskedAutoencoderObjective,
-    PatchObjective,
     TeacherStudentObjective,
     head_objective,
-    patch_logits,
-    smoothed_relu,
 )
-from mvnb.theory import mask_reconstruction as theory
 
 figures.use_style()
 ledger = claims.Ledger("03_mask_reconstruction")

@@ -67,7 +67,8 @@ import torch
 from mvnb import claims, figures, losses, probes, stats, training
 from mvnb.data import load_images
 from mvnb.models import ResidualMLP, ResidualMLPObjective, ResNet20
-from mvnb.theory import algorithmic_stability as theory
+from mvnb.papers.algorithmic_stability import theory
+from mvnb.papers.algorithmic_stability.pairs import LockStep, sample_swaps
 
 figures.use_style()
 ledger = claims.Ledger("04_algorithmic_stability")
@@ -250,7 +251,7 @@ figures.show(
 #
 # The pair contributes $\hat\beta=\max_{z'}|\ell(\mathcal A(S),z')-\ell(\mathcal A(S'),z')|$ over all test points $z'$, and the figure for size $m$ is the maximum over pairs. Seeds of the start and of the order are one pair of numbers for a whole figure; we call this a *trial*, and run three.
 #
-# ```{literalinclude} ../src/mvnb/training/pairs.py
+# ```{literalinclude} ../src/mvnb/papers/algorithmic_stability/pairs.py
 # :pyobject: sample_swaps
 # :language: python
 # ```
@@ -270,9 +271,7 @@ def draw(images, sizes, pairs):
     """The pairs of every trial and, within it, of every size."""
     pool, spare = len(images.y_train), len(images.y_test)
     streams = [torch.Generator().manual_seed(s) for s in trial_seeds]
-    return [
-        training.sample_swaps(pool, spare, m, pairs, g) for g in streams for m in sizes
-    ]
+    return [sample_swaps(pool, spare, m, pairs, g) for g in streams for m in sizes]
 
 
 x_all, y_all, n_pool = joined(raw)
@@ -381,7 +380,7 @@ print(f"{network}: {n_parameters:,} parameters")
 # %% [markdown]
 # Batches come in lock-step: all runs of one size and trial take the same positions at the same step, a fresh permutation an epoch, the incomplete last batch dropped.
 #
-# ```{literalinclude} ../src/mvnb/training/pairs.py
+# ```{literalinclude} ../src/mvnb/papers/algorithmic_stability/pairs.py
 # :pyobject: LockStep.positions
 # :language: python
 # :dedent: 4
@@ -393,7 +392,7 @@ def lock_step(swaps, n_sizes, batch, *data):
     """Batches for the runs on every S and then, in the same order, on every S'."""
     tables = [s.members[h] for h in (0, 1) for s in swaps]
     orders = [trial_seeds[i // n_sizes] for i in range(len(swaps))] * 2
-    return training.LockStep(*data, tables, batch, orders)
+    return LockStep(*data, tables, batch, orders)
 
 
 def point_losses(logits, y):

@@ -75,16 +75,27 @@ from torch.func import functional_call, vmap
 
 from mvnb import claims, figures, probes, stats, training
 from mvnb import data as mvdata
-from mvnb.models import (
+from mvnb.papers.local_signal_adaptivity import theory
+from mvnb.papers.local_signal_adaptivity.backgrounds import (
+    PLACEMENTS,
+    distractor_background,
+    draw_corners,
+    gaussian_background,
+    paste,
+    texture_background,
+)
+from mvnb.papers.local_signal_adaptivity.data import SignalInNoise
+from mvnb.papers.local_signal_adaptivity.soft_threshold import (
     SoftThresholdFilter,
     SoftThresholdObjective,
     SurvivorObjective,
+    step_keys,
+)
+from mvnb.papers.local_signal_adaptivity.window_net import (
     WindowNet,
     WindowObjective,
-    step_keys,
     window_jacobian,
 )
-from mvnb.theory import local_signal_adaptivity as theory
 
 # %% [markdown]
 # The ledger collects the claims as they are tested. In every figure blue is the trained network, brown its tangent kernel, and grey what is neither.
@@ -110,8 +121,8 @@ def note(ax, text, xy, offset=(5, 4), **style):
 k = n_noise
 if sampler not in ("survivors", "dense"):
     raise ValueError(f"sampler must be 'survivors' or 'dense', got {sampler!r}")
-if placement not in mvdata.PLACEMENTS:
-    known = ", ".join(mvdata.PLACEMENTS)
+if placement not in PLACEMENTS:
+    known = ", ".join(PLACEMENTS)
     raise ValueError(f"placement must be one of {known}, got {placement!r}")
 if n_train < image_batch:
     wanted = f"image_batch = {image_batch} or more"
@@ -168,7 +179,7 @@ figures.show(
 # Where $i^*$ lies is arbitrary; ours is uniform. Nothing is lost by calling $\mathbf w_*$ the first axis. A point, patch by patch, and what a filter along $\mathbf w_*$ sees of it:
 
 # %% tags=["hide-input"]
-toy = mvdata.SignalInNoise(40, 8, sigma)
+toy = SignalInNoise(40, 8, sigma)
 sample = toy.sample(1, torch.Generator().manual_seed(seed))
 fig, axes = plt.subplots(2, 1, figsize=(7.5, 3.0), sharex=True, height_ratios=(2, 1))
 axes[0].imshow(sample.x[0].T, cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto")
@@ -212,7 +223,7 @@ figures.show(
 # \nabla_{\mathbf w}\ell=-y\,\varsigma(-yf)\sum_i(p_i+q_i)\,X_i,\qquad\partial_b\ell=-y\,\varsigma(-yf)\sum_i(p_i-q_i).
 # $$ (eq-05-gradient)
 #
-# ```{literalinclude} ../src/mvnb/models/soft_threshold.py
+# ```{literalinclude} ../src/mvnb/papers/local_signal_adaptivity/soft_threshold.py
 # :pyobject: SoftThresholdObjective.__call__
 # :language: python
 # :dedent: 4
@@ -223,7 +234,7 @@ figures.show(
 # %%
 # NBVAL_CHECK_OUTPUT
 g = torch.Generator().manual_seed(seed)
-few = mvdata.SignalInNoise(30, 4).sample(50, g, torch.float64)
+few = SignalInNoise(30, 4).sample(50, g, torch.float64)
 for b in (-0.3, 0.0, 0.2):
     net = SoftThresholdFilter(torch.randn(4, generator=g, dtype=torch.float64), b)
     torch.nn.functional.softplus(-few.y * net(few.x)).mean().backward()
@@ -256,7 +267,7 @@ for b in (-0.3, 0.0, 0.2):
 
 # %%
 # NBVAL_CHECK_OUTPUT
-world = mvdata.SignalInNoise(100, 3, 0.25)
+world = SignalInNoise(100, 3, 0.25)
 spot = {
     "w": torch.tensor([[0.5, 0.2, 0.0]]).double(),
     "b": torch.tensor([-0.12]).double(),
@@ -728,7 +739,7 @@ if sampler == "survivors":
     objective, batches = SurvivorObjective(k, sigma, batch), step_keys(seed, replicas)
 else:
     objective = SoftThresholdObjective()
-    draw = mvdata.SignalInNoise(k, dim, sigma)
+    draw = SignalInNoise(k, dim, sigma)
     take_two = lambda n, g: draw.sample(n, g, torch.float64)[:2]
     streams = training.generators(seed + 5000, replicas)
     batches = training.Fresh(take_two, batch, streams, block=1)
@@ -1044,7 +1055,7 @@ grams = [
 filters = torch.zeros(sets, 16, kernel_d)
 for r, gram in enumerate(grams):
     filters[r, :, :17] = torch.as_tensor(np.linalg.cholesky(gram)[1:])
-draw = mvdata.SignalInNoise(k, kernel_d, sigma)
+draw = SignalInNoise(k, kernel_d, sigma)
 features, labels = [], []
 for part in range(20):  # in parts, to save memory
     points = draw.sample(
@@ -1288,14 +1299,14 @@ def scene(task, background, level, part, n, g):
     ]
     pick, channels = torch.cat(turns)[:n], x.shape[1]
     if background == "distractors":
-        behind = mvdata.distractor_background(n, x[label < 0], g)
+        behind = distractor_background(n, x[label < 0], g)
     elif background == "texture":
-        behind = mvdata.texture_background(n, channels, canvas_side, g)
+        behind = texture_background(n, channels, canvas_side, g)
     else:
-        behind = mvdata.gaussian_background(n, channels, canvas_side, g)
+        behind = gaussian_background(n, channels, canvas_side, g)
     how = "corner" if background == "distractors" else placement
-    corner = mvdata.draw_corners(n, canvas_side - image_side, how, g)
-    return mvdata.paste(x[pick], behind * level, corner), label[pick]
+    corner = draw_corners(n, canvas_side - image_side, how, g)
+    return paste(x[pick], behind * level, corner), label[pick]
 
 
 # %% [markdown]

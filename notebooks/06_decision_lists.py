@@ -60,8 +60,8 @@ import torch
 from torch import nn
 
 from mvnb import claims, figures, training
-from mvnb.data import DecisionLists
-from mvnb.theory import decision_lists as theory
+from mvnb.papers.decision_lists import theory
+from mvnb.papers.decision_lists.data import DecisionLists
 
 # %% tags=["hide-input", "check"]
 figures.use_style()
@@ -271,7 +271,7 @@ class OneLayerAttention(nn.Module):
 #
 # The package computes exactly this, for a whole stack of Transformers and lists of sequences at once:
 #
-# ```{literalinclude} ../src/mvnb/theory/decision_lists.py
+# ```{literalinclude} ../src/mvnb/papers/decision_lists/theory.py
 # :pyobject: forward_backward
 # :language: python
 # ```

@@ -70,19 +70,22 @@ import numpy as np
 import torch
 
 from mvnb import claims, figures, kept_runs, stats, training
-from mvnb.data import LANGUAGE_OBJECTIVES, load_text, structure_targets
 from mvnb.models import (
-    Growth,
     TransformerObjective,
-    grow,
     initial_parameters,
-    post_stacking,
     residual_stream,
-    search_space,
     transformer_logits,
 )
 from mvnb.models.transformer import normalise
-from mvnb.theory import growth as theory
+from mvnb.papers.landscape_aware_growing import theory
+from mvnb.papers.landscape_aware_growing.growth import (
+    Growth,
+    grow,
+    post_stacking,
+    search_space,
+)
+from mvnb.papers.landscape_aware_growing.objectives import LANGUAGE_OBJECTIVES
+from mvnb.papers.landscape_aware_growing.text import load_text, structure_targets
 
 figures.use_style()
 ledger = claims.Ledger("07_landscape_aware_growing")
@@ -296,7 +299,7 @@ for name in LANGUAGE_OBJECTIVES:
 #
 # We count layers from 0, as the paper does in its experiments (its definition counts from 1), and write an operator as index and block size, as in *1/2 copy*. Block size $b=1$ interleaves old and new, $b=k$ puts all new layers together; $i=L-k$, $b=k$ with copies is (post-)*stacking* {cite}`gong2019stacking,reddi2023efficient`.
 #
-# ```{literalinclude} ../src/mvnb/models/growth.py
+# ```{literalinclude} ../src/mvnb/papers/landscape_aware_growing/growth.py
 # :pyobject: Growth
 # :language: python
 # ```
@@ -315,7 +318,7 @@ space = search_space(new_layers, indices, divisors)
 # %% [markdown]
 # A plan is a list of layer numbers; numbers from $L$ on stand for new random layers. Since layers are an axis, carrying a plan out is indexing, and the same indexing serves the parameters and the moments of Adam:
 #
-# ```{literalinclude} ../src/mvnb/models/growth.py
+# ```{literalinclude} ../src/mvnb/papers/landscape_aware_growing/growth.py
 # :pyobject: grow
 # :language: python
 # ```

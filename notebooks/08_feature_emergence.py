@@ -68,13 +68,7 @@ from sklearn.manifold import ClassicalMDS
 from torch.nn import functional as F
 
 from mvnb import claims, figures, probes, stats, training
-from mvnb.data import (
-    DictionaryData,
-    GaussianMixture,
-    PatternCodes,
-    load_images,
-    orthonormal_features,
-)
+from mvnb.data import GaussianMixture, load_images, orthonormal_features
 from mvnb.models import (
     SmallConvNet,
     TwoLayer,
@@ -84,7 +78,8 @@ from mvnb.models import (
     tangent_outputs,
     two_layer_outputs,
 )
-from mvnb.theory import feature_emergence as theory
+from mvnb.papers.feature_emergence import theory
+from mvnb.papers.feature_emergence.data import DictionaryData, PatternCodes
 
 # %% tags=["hide-input", "check"]
 figures.use_style()
@@ -294,12 +289,12 @@ figures.show(
 #
 # The package takes exactly these, and the two steps in a form in which what is forgotten is never added in the first place. That is not a detail, as [we shall see](#08-float).
 #
-# ```{literalinclude} ../src/mvnb/theory/feature_emergence.py
+# ```{literalinclude} ../src/mvnb/papers/feature_emergence/theory.py
 # :pyobject: hinge_gradient
 # :language: python
 # ```
 #
-# ```{literalinclude} ../src/mvnb/theory/feature_emergence.py
+# ```{literalinclude} ../src/mvnb/papers/feature_emergence/theory.py
 # :pyobject: first_steps
 # :language: python
 # ```

@@ -67,9 +67,10 @@ import torch
 from sklearn.svm import LinearSVC
 
 from mvnb import claims, figures, probes, stats, training
-from mvnb.data import BlockParity, GaussianMixture, LinearMargin, MultiIndex
+from mvnb.data import GaussianMixture
 from mvnb.models import TwoLayer, TwoLayerObjective, two_layer_outputs
-from mvnb.theory import gradient_features as theory
+from mvnb.papers.gradient_features import theory
+from mvnb.papers.gradient_features.data import BlockParity, LinearMargin, MultiIndex
 
 # %% tags=["hide-input", "check"]
 figures.use_style()
@@ -171,7 +172,7 @@ figures.show(
 # | uniform parity | $d$ uniform bits | product of $k$ of them | $D=\sum_{l\in\mathbf A}\mathbf e_l/\sqrt k$, and signed versions |
 # | multi-index | standard normal | a polynomial of few projections | the span of these |
 #
-# The thesis allows any orthonormal dictionary in the place of the bits' axes. Networks start from an isotropic draw, so a rotation of the data changes nothing, and the package samples in the simplest coordinates ({py:obj}`~mvnb.data.GaussianMixture`, {py:obj}`~mvnb.data.BlockParity` and others).
+# The thesis allows any orthonormal dictionary in the place of the bits' axes. Networks start from an isotropic draw, so a rotation of the data changes nothing, and the package samples in the simplest coordinates ({py:obj}`~mvnb.data.GaussianMixture`, {py:obj}`~mvnb.papers.gradient_features.data.BlockParity` and others).
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.2), width_ratios=(1, 1.6))
@@ -509,7 +510,7 @@ ledger.record(
 #
 # *It stays good.* Changing $\mathbf w_i$ by $\delta_i$ changes the output by at most $\sum_i\lvert\tilde a_i\rvert\lVert\delta_i\rVert\lVert\mathbf x\rVert$, so that $f_t(\tilde{\mathbf a})\le f_1(\tilde{\mathbf a})+\Delta_{\mathrm{move}}$ (Cauchy-Schwarz on the support of $\tilde{\mathbf a}$).
 #
-# *Weights move little.* Since $\lvert\ell'\rvert\le1$, $\lVert\partial_{\mathbf w_i}\mathcal L\rVert\le B_{x1}\lvert a_i\rvert$ and $\lvert\partial_{a_i}\mathcal L\rvert\le B_{x1}\lVert\mathbf w_i\rVert+\tilde b$. So the pair $(\lvert a_i\rvert,\lVert\mathbf w_i-\mathbf w^{(1)}_i\rVert)$ is majorised by a linear recursion, and $\sum_{s\le t}\lvert a_i^{(s)}\rvert\le h(t)$ with $h(t+2)=2h(t+1)-(1-\eta^2B_{x1}^2)h(t)+\eta Z_i$ and $Z_i=B_{x1}\lVert\mathbf w_i^{(1)}\rVert+\tilde b$. Hence $\lVert\mathbf w_i^{(t)}-\mathbf w_i^{(1)}\rVert\le\eta B_{x1}h(t-1)$. The recursion is solved by powers of $1\pm\eta B_{x1}$, which are bounded for $T\eta B_{x1}\le1$ (Lemmas B.9 and B.77, {py:func}`~mvnb.theory.gradient_features.drift_bound`).
+# *Weights move little.* Since $\lvert\ell'\rvert\le1$, $\lVert\partial_{\mathbf w_i}\mathcal L\rVert\le B_{x1}\lvert a_i\rvert$ and $\lvert\partial_{a_i}\mathcal L\rvert\le B_{x1}\lVert\mathbf w_i\rVert+\tilde b$. So the pair $(\lvert a_i\rvert,\lVert\mathbf w_i-\mathbf w^{(1)}_i\rVert)$ is majorised by a linear recursion, and $\sum_{s\le t}\lvert a_i^{(s)}\rvert\le h(t)$ with $h(t+2)=2h(t+1)-(1-\eta^2B_{x1}^2)h(t)+\eta Z_i$ and $Z_i=B_{x1}\lVert\mathbf w_i^{(1)}\rVert+\tilde b$. Hence $\lVert\mathbf w_i^{(t)}-\mathbf w_i^{(1)}\rVert\le\eta B_{x1}h(t-1)$. The recursion is solved by powers of $1\pm\eta B_{x1}$, which are bounded for $T\eta B_{x1}\le1$ (Lemmas B.9 and B.77, {py:func}`~mvnb.papers.gradient_features.theory.drift_bound`).
 #
 # *Descent.* {eq}`eq-09-online` with $\theta_1=\mathbf a^{(1)}$; there are $4m$ partial derivatives. The minimum over $t$ is at most the mean, and $\Pr[\mathrm{sign}\,g\ne y]\le\mathcal L$, since $\ell\ge1$ where the sign is wrong. Steps alone do not make $\Delta_{\mathrm{descent}}$ small: as $T\eta B_{x1}\le1$, it is at least $\frac{B_{x1}}2\lVert\mathbf a^{(1)}-\tilde{\mathbf a}\rVert^2$. What makes it small is $\lVert\tilde{\mathbf a}\rVert$, which falls with $mp$ and with $\tilde b$.
 # ````
@@ -2048,7 +2049,7 @@ ledger.show()
 # ```{exercise}
 # :label: ex-09-angle
 #
-# By hand: derive $p=\frac2\pi\arccos(1-\gamma)$ of {prf:ref}`prop-09-odds` for $q\to0$ and compare with $q=1,\kappa=1.5$ at $\gamma=0.05$, using {py:func}`~mvnb.theory.gradient_features.xor_hit_probability`.
+# By hand: derive $p=\frac2\pi\arccos(1-\gamma)$ of {prf:ref}`prop-09-odds` for $q\to0$ and compare with $q=1,\kappa=1.5$ at $\gamma=0.05$, using {py:func}`~mvnb.papers.gradient_features.theory.xor_hit_probability`.
 # ```
 #
 # ```{solution} ex-09-angle

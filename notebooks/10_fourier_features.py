@@ -62,16 +62,14 @@ import numpy as np
 import torch
 
 from mvnb import claims, figures, kept_runs, training
-from mvnb.data import ModularSum
-from mvnb.models import (
-    AnswerObjective,
+from mvnb.models import AnswerObjective, initial_parameters, transformer_logits
+from mvnb.papers.fourier_features import theory
+from mvnb.papers.fourier_features.data import ModularSum
+from mvnb.papers.fourier_features.polynomial import (
     PolynomialObjective,
     group_norm,
-    initial_parameters,
     polynomial_logits,
-    transformer_logits,
 )
-from mvnb.theory import fourier_features as theory
 
 # %% tags=["hide-input", "check"]
 figures.use_style()
@@ -196,7 +194,7 @@ figures.show(
 #
 # the norm itself and not a power of it. For homogeneous networks the normalised margin of the minimiser tends to $\gamma^*$ as $\lambda\to0$ (Wei et al. {cite}`wei2019regularization`; quoted, as in the thesis). The objective with its gradient, written by hand:
 #
-# ```{literalinclude} ../src/mvnb/models/polynomial.py
+# ```{literalinclude} ../src/mvnb/papers/fourier_features/polynomial.py
 # :pyobject: PolynomialObjective
 # :language: python
 # ```
@@ -1354,7 +1352,7 @@ ledger.show()
 # ```{exercise}
 # :label: ex-10-five
 #
-# By hand: why do five phases, $h_t=\frac{2\pi t}5(1,4)$, not suffice for $k=2$? Find the forbidden vector. Check with {py:func}`~mvnb.theory.fourier_features.surviving_modes`.
+# By hand: why do five phases, $h_t=\frac{2\pi t}5(1,4)$, not suffice for $k=2$? Find the forbidden vector. Check with {py:func}`~mvnb.papers.fourier_features.theory.surviving_modes`.
 # ```
 #
 # ```{solution} ex-10-five

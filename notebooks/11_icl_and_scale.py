@@ -62,7 +62,7 @@ import numpy as np
 import torch
 
 from mvnb import claims, figures, kept_runs, stats, training
-from mvnb.data import SENTIMENT_SETS, InContextRegression, load_sentiment
+from mvnb.data import SENTIMENT_SETS, load_sentiment
 from mvnb.models import LinearSelfAttention, prompt_moments
 from mvnb.models.language import (
     SMOLLM2,
@@ -70,8 +70,9 @@ from mvnb.models.language import (
     fast_dtype,
     load_language_model,
 )
-from mvnb.theory import icl
-from mvnb.theory import parity_attention as parity
+from mvnb.papers.icl_and_scale import icl
+from mvnb.papers.icl_and_scale import parity_attention as parity
+from mvnb.papers.icl_and_scale.data import InContextRegression
 
 figures.use_style()
 ledger = claims.Ledger("11_icl_and_scale")
@@ -158,7 +159,7 @@ figures.show(
 # y_i=\zeta_i\,(\langle\mathbf w,\mathbf x_i\rangle+\epsilon_i),\quad\epsilon_i\sim\mathcal N(0,\sigma^2),\quad\zeta_i=-1\text{ with probability }p,\text{ else }1 ;
 # $$ (eq-11-eval)
 #
-# the goal is $\langle\mathbf w,\mathbf x_q\rangle$. The thesis has $p=0$; the flips are ours, after its experiments. The eigenvalues $\lambda_1\ge\dots\ge\lambda_d$ of $\Lambda$ say how loudly each direction is spoken: large ones stand for words that matter, small ones for filler. No result depends on the axes, so that ours are the coordinates ({py:obj}`~mvnb.data.InContextRegression`).
+# the goal is $\langle\mathbf w,\mathbf x_q\rangle$. The thesis has $p=0$; the flips are ours, after its experiments. The eigenvalues $\lambda_1\ge\dots\ge\lambda_d$ of $\Lambda$ say how loudly each direction is spoken: large ones stand for words that matter, small ones for filler. No result depends on the axes, so that ours are the coordinates ({py:obj}`~mvnb.papers.icl_and_scale.data.InContextRegression`).
 #
 # **Parities.** Hidden features $\phi\in\{\pm1\}^d$ are seen through a dictionary, $\mathbf x=G\phi$, $G$ orthonormal. A task is a pair $(i,j)$ and its label is $y=\phi_i\phi_j$. The pair leans towards 1,
 #

@@ -70,9 +70,15 @@ from torch.nn.functional import softplus
 
 from mvnb import claims, figures, kept_runs, losses, probes, stats, training
 from mvnb import data as mvdata
-from mvnb.data import EnvironmentFeatures, FramedDomains, LeaveOneOut
 from mvnb.models import MLP
-from mvnb.theory import nuclear_norm as theory
+from mvnb.papers.nuclear_norm import theory
+from mvnb.papers.nuclear_norm.data import (
+    EnvironmentFeatures,
+    FramedDomains,
+    LeaveOneOut,
+    domain_folder,
+)
+from mvnb.papers.nuclear_norm.leave_one_out import Domains, leave_one_out
 
 # %% tags=["hide-input", "check"]
 figures.use_style()
@@ -95,7 +101,7 @@ if not set(keep) <= set("abcdefghijklmnopqrstuvwxyz0123456789-"):
 
 # %% tags=["hide-input", "check"]
 if folder:
-    images, labels, its_domain, names = mvdata.domain_folder(folder, image_side)
+    images, labels, its_domain, names = domain_folder(folder, image_side)
 else:
     raw = mvdata.load_images(dataset)
     images = torch.cat([raw.x_train, raw.x_test])[: n_images or None]
@@ -150,7 +156,7 @@ figures.show(
 # (12-world)=
 # ## The worlds
 #
-# **Independent features** (section 6.4). Let $z_j=y\,x_j$. The $r$ *invariant* features have $z_j\sim U[0,1]$ in all environments. The $n=d-r$ *environmental* ones have $z_j\sim\mathcal D_\gamma$ where we train and $\mathcal D_{-\gamma}$ elsewhere, where $\mathcal D_\gamma$ is uniform on $[0,1]$ with probability $\frac12+\gamma$ and on $[-1,0]$ otherwise. Its mean is $\gamma$, its variance $v=\frac13-\gamma^2$; with $\gamma=\frac12$ it is the invariant law. All features are independent given the label. The plane above is $r=n=1$, $\gamma=0.2$. (The thesis gives the laws for $y=1$ only; for $y=-1$ we take the mirror image, and both labels equally often.) The sampler is {py:obj}`~mvnb.data.EnvironmentFeatures`.
+# **Independent features** (section 6.4). Let $z_j=y\,x_j$. The $r$ *invariant* features have $z_j\sim U[0,1]$ in all environments. The $n=d-r$ *environmental* ones have $z_j\sim\mathcal D_\gamma$ where we train and $\mathcal D_{-\gamma}$ elsewhere, where $\mathcal D_\gamma$ is uniform on $[0,1]$ with probability $\frac12+\gamma$ and on $[-1,0]$ otherwise. Its mean is $\gamma$, its variance $v=\frac13-\gamma^2$; with $\gamma=\frac12$ it is the invariant law. All features are independent given the label. The plane above is $r=n=1$, $\gamma=0.2$. (The thesis gives the laws for $y=1$ only; for $y=-1$ we take the mirror image, and both labels equally often.) The sampler is {py:obj}`~mvnb.papers.nuclear_norm.data.EnvironmentFeatures`.
 #
 # **Framed digits**, our stand-in for photographs from several sources. The protocol is DomainBed's {cite}`gulrajani2021search`: train on all domains but one, choose the best checkpoint on held-out points of the *training* domains, test on the domain that was left out, average over the choice of that domain. Our four domains show the same small digits, turned by 0, 5, 10 and 15 degrees and on slightly different greys. Each is set in a frame on which one pixel is lit, and the place of this pixel says a class in a code that the domain has for itself: class $y+3e$ modulo 10 in domain $e$, with probability 0.7. Inside the training domains the frame goes with the label. In a new domain its code is unknown, and what has been learned of it misleads.
 
@@ -457,7 +463,7 @@ ledger.record(
 #
 # ### All of it exactly
 #
-# The two-parameter problem needs no sampling. The margin is a sum of independent terms, so its density is the Fourier transform of a product of two known functions to the powers $r$ and $n$, and the loss is analytic: sums over a grid are exact to rounding. The accuracy elsewhere comes from the same product by the inversion of Gil-Pelaez. {py:obj}`~mvnb.theory.nuclear_norm.GroupPopulation` does both in milliseconds.
+# The two-parameter problem needs no sampling. The margin is a sum of independent terms, so its density is the Fourier transform of a product of two known functions to the powers $r$ and $n$, and the loss is analytic: sums over a grid are exact to rounding. The accuracy elsewhere comes from the same product by the inversion of Gil-Pelaez. {py:obj}`~mvnb.papers.nuclear_norm.theory.GroupPopulation` does both in milliseconds.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -1216,7 +1222,7 @@ def gather(world, run_seeds):
         tables.append(torch.cat(parts))
     x = torch.cat([one for one, _ in drawn])
     points = (x, labels.repeat(len(drawn)), *tables)
-    return training.Domains(*(v.to(device) for v in points))
+    return Domains(*(v.to(device) for v in points))
 
 
 # %%
@@ -1230,7 +1236,7 @@ def compare(settings, world, run_seeds):
             net = MLP((points.x.shape[1], hidden, n_features, n_classes))
         nets += [net] * n_domains
         streams += training.generators(1000 * s + 7, n_domains)
-    return training.leave_one_out(
+    return leave_one_out(
         list(settings),
         points,
         nets,

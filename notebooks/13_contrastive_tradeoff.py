@@ -71,11 +71,11 @@ from torch.nn import functional as F
 
 from mvnb import claims, figures, kept_runs, probes, stats, training
 from mvnb.data import load_images, resize
-from mvnb.data.augmentations import Augmentation
-from mvnb.data.picture_sets import PICTURE_SETS
 from mvnb.models import ResNet18, SmallConvNet
-from mvnb.theory import contrastive as theory
-from mvnb.training import contrastive
+from mvnb.papers.contrastive_tradeoff import theory
+from mvnb.papers.contrastive_tradeoff import training as contrastive
+from mvnb.papers.contrastive_tradeoff.augmentations import Augmentation
+from mvnb.papers.contrastive_tradeoff.picture_sets import PICTURE_SETS
 
 # %% tags=["hide-input", "check"]
 figures.use_style()
@@ -208,7 +208,7 @@ figures.show(
 #
 # In the linear model it is $\phi(\mathbf x)=W\mathbf x$ with $\lVert W\rVert\le1$ and $\lVert W\rVert_F\le\sqrt r$, and $\phi(\mathbf x^-)$ is replaced by its mean, which is 0. Then a *linear probe*: a predictor $\langle\mathbf u,\phi(\mathbf x)\rangle$ from $m$ labelled points.
 #
-# **In practice** there are many negatives. Four methods are one training loop with different objectives, in {py:class}`~mvnb.training.contrastive.ContrastiveObjective`. All take two *views* of each picture of a batch, which are augmented versions here and not features as in chapter 1; $z$ are embeddings of length 1, $\tau$ is the *temperature*, $p$ are predictions made from embeddings, and a bar stops the gradient:
+# **In practice** there are many negatives. Four methods are one training loop with different objectives, in {py:class}`~mvnb.papers.contrastive_tradeoff.training.ContrastiveObjective`. All take two *views* of each picture of a batch, which are augmented versions here and not features as in chapter 1; $z$ are embeddings of length 1, $\tau$ is the *temperature*, $p$ are predictions made from embeddings, and a bar stops the gradient:
 #
 # | Method | Loss of one view against the other | What is kept besides weights |
 # |---|---|---|
@@ -223,7 +223,7 @@ figures.show(
 # \ell_c\bigl(f(\phi(\mathbf x)),y\bigr)+\lambda\,\mathcal L_{\text{contrastive}}(\phi;\ \text{two views of }\mathbf x).
 # $$ (eq-13-regularised)
 #
-# ```{literalinclude} ../src/mvnb/training/contrastive.py
+# ```{literalinclude} ../src/mvnb/papers/contrastive_tradeoff/training.py
 # :pyobject: RegularisedObjective.__call__
 # :language: python
 # ```

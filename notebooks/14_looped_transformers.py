@@ -62,7 +62,7 @@ from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
 from mvnb import claims, figures, stats, training
 from mvnb.models import linear_attention
-from mvnb.theory import looped_transformers as theory
+from mvnb.papers.looped_transformers import theory
 
 figures.use_style()
 ledger = claims.Ledger("14_looped_transformers")
@@ -1520,7 +1520,7 @@ ledger.show()
 # ```{exercise}
 # :label: ex-14-order
 #
-# In exact arithmetic the order of the steps does not matter. Take Chebyshev's 64 steps for $\kappa=400$, in the order of their formula, and iterate {py:func}`~mvnb.theory.looped_transformers.descent` on a prompt with that spectrum in double precision. What happens, and why? What if large and small steps take turns?
+# In exact arithmetic the order of the steps does not matter. Take Chebyshev's 64 steps for $\kappa=400$, in the order of their formula, and iterate {py:func}`~mvnb.papers.looped_transformers.theory.descent` on a prompt with that spectrum in double precision. What happens, and why? What if large and small steps take turns?
 # ```
 #
 # ```{solution} ex-14-order

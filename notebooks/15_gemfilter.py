@@ -73,11 +73,10 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from mvnb import claims, figures, kept_runs, stats, training
-from mvnb.data import load_sentiment, needle
-from mvnb.models import token_selection
+from mvnb.data import load_sentiment
 from mvnb.models.language import LanguageModelMissing, fast_dtype, load_language_model
-from mvnb.theory import gemfilter as theory
-from mvnb.theory import gemfilter_tables as printed
+from mvnb.papers.gemfilter import needle, theory, token_selection
+from mvnb.papers.gemfilter import tables as printed
 
 figures.use_style()
 ledger = claims.Ledger("15_gemfilter")
@@ -293,9 +292,9 @@ print("answer:", spell(answer[0]))
 # 4. Run the whole model on the $k$ tokens $T_J$, at places $0,\dots,k-1$, and go on from there.
 # ```
 #
-# Layers are counted from 0, as in the paper's experiments: with its $r=13$, thirteen whole layers run and the queries and keys of a fourteenth. Steps 2 and 3 in the package ({py:func}`~mvnb.models.token_selection.gem_filter` and its neighbours), which works on any causal language model of `transformers`:
+# Layers are counted from 0, as in the paper's experiments: with its $r=13$, thirteen whole layers run and the queries and keys of a fourteenth. Steps 2 and 3 in the package ({py:func}`~mvnb.papers.gemfilter.token_selection.gem_filter` and its neighbours), which works on any causal language model of `transformers`:
 #
-# ```{literalinclude} ../src/mvnb/models/token_selection.py
+# ```{literalinclude} ../src/mvnb/papers/gemfilter/token_selection.py
 # :pyobject: select_tokens
 # :language: python
 # ```

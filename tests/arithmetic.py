@@ -17,7 +17,8 @@ from pathlib import Path
 
 import nbformat
 
-from mvnb import _addresses, chapters, claims
+from mvnb import claims
+from mvnb.runner import addresses, catalogue, pairing
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORT = ROOT / "results" / "arithmetic.json"
@@ -57,16 +58,16 @@ def near(row: dict) -> bool:
     return any(abs(row["measured"] - limit) <= row["uncertainty"] for limit in limits)
 
 
-def run(chapter: chapters.Chapter, profile: str) -> dict:
+def run(chapter: catalogue.Chapter, profile: str) -> dict:
     """One chapter under one profile: its rows, and what nbval would compare; from disk where it was run before.
 
     The committed notebook is the plain run where it was made here and nothing has changed since.
     """
-    if profile == "plain" and chapters.up_to_date(chapter):
+    if profile == "plain" and pairing.up_to_date(chapter):
         return found_in(chapter.notebook)
     folder = RUNS / profile.replace(" ", "-")
     kept = folder / f"{chapter.name}.json"
-    key = [_addresses.digests(chapter, [{}])[0], PROFILES[profile], instruction_set()]
+    key = [addresses.digests(chapter, [{}])[0], PROFILES[profile], instruction_set()]
     if kept.is_file() and (found := json.loads(kept.read_text()))["key"] == key:
         return found
     command = [sys.executable, "-m", "mvnb.cli", "run", str(chapter.source), "--no-html", "-o", str(folder)]
@@ -120,7 +121,7 @@ def read() -> dict:
 
 def main(names: list[str]) -> int:
     """Run, write the report, and say what turned."""
-    chosen = [chapters.resolve(name, ROOT) for name in names] or chapters.discover(ROOT)
+    chosen = [catalogue.resolve(name, ROOT) for name in names] or catalogue.discover(ROOT)
     RUNS.mkdir(parents=True, exist_ok=True)
     jobs = [(chapter, profile) for chapter in chosen for profile in PROFILES]
     with ThreadPoolExecutor(int(os.environ.get("MVNB_JOBS", os.cpu_count() or 1))) as pool:

@@ -6,8 +6,9 @@ import re
 
 import nbformat
 
-from mvnb import chapters, claims, sweeps
-from mvnb._parameters import _numbers, fits
+from mvnb import claims
+from mvnb.runner import catalogue, errors, pairing, sweeps
+from mvnb.runner.parameters import _numbers, fits
 
 SECTIONS = ("question", "world", "model", "derivation", "experiments", "held-up", "not-run", "try", "further")
 LONGEST_CELL = 30
@@ -21,7 +22,7 @@ FORBIDDEN = {
 _FENCE = r"^\s*(?:`{3,}|:{3,})"
 
 
-def _markdown(chapter: chapters.Chapter) -> str:
+def _markdown(chapter: catalogue.Chapter) -> str:
     return "\n\n".join(cell.source for cell in chapter.cells.cells if cell.cell_type == "markdown")
 
 
@@ -29,7 +30,7 @@ def _code(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
 
 
-def _committed(chapter: chapters.Chapter) -> nbformat.NotebookNode:
+def _committed(chapter: catalogue.Chapter) -> nbformat.NotebookNode:
     return nbformat.read(chapter.notebook, as_version=4)
 
 
@@ -46,7 +47,7 @@ def output_text(output: nbformat.NotebookNode) -> str:
 
 def pair(chapter):
     """The committed notebook has the cells of the source."""
-    difference = chapters.paired(chapter)
+    difference = pairing.paired(chapter)
     return [f"the pair is out of step; run: mvnb book {chapter.name} --no-site\n{difference}"] if difference else []
 
 
@@ -65,7 +66,7 @@ def ranges(chapter):
     numeric = [name for name, one in read.items() if list(_numbers(one.default))]
     wrong = [f"the comment states no range for {name!r}" for name in numeric if not read[name].range]
     given = {"by default": {name: one.default for name, one in read.items()}}
-    given |= {f"in preset {name!r}": one for name, one in chapters.presets(chapter.root).get(chapter.name, {}).items()}
+    given |= {f"in preset {name!r}": one for name, one in catalogue.presets(chapter.root).get(chapter.name, {}).items()}
     return wrong + [
         f"{name!r} is {number} {where}, and may be {read[name].range}"
         for where, values in given.items()
@@ -183,9 +184,9 @@ def presets(chapter):
     wrong = []
     for name in ("smoke", "paper"):
         try:
-            if not chapters.preset(chapter, name):
+            if not catalogue.preset(chapter, name):
                 wrong.append(f"preset {name!r} changes nothing")
-        except chapters.ChapterError as error:
+        except errors.ChapterError as error:
             wrong.append(str(error))
     return wrong
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mvnb import chapters, plans
+from mvnb.runner import catalogue, plans
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORT = ROOT / "results" / "costs.json"
@@ -21,7 +21,7 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_
 SIZES = {"smoke": ["--preset", "smoke"], "default": []}
 
 
-def measure(chapter: chapters.Chapter, size: str) -> dict[str, float]:
+def measure(chapter: catalogue.Chapter, size: str) -> dict[str, float]:
     """Seconds of processor time of one run, and bytes of its largest process."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "mvnb.cli", "run", str(chapter.source), "--no-html", "-o", folder, "-p", "device=cpu"]
@@ -37,14 +37,14 @@ def read() -> dict[str, dict[str, dict[str, float]]]:
     return json.loads(REPORT.read_text(encoding="utf-8")) if REPORT.is_file() else {}
 
 
-def planned(chapter: chapters.Chapter, size: str) -> plans.Plan | None:
+def planned(chapter: catalogue.Chapter, size: str) -> plans.Plan | None:
     """The plan of one size of a chapter."""
-    return plans.plan(chapter, chapters.preset(chapter, "smoke") if size == "smoke" else {})
+    return plans.plan(chapter, catalogue.preset(chapter, "smoke") if size == "smoke" else {})
 
 
 def main(names: list[str]) -> None:
     """Measure what is not kept yet, and print it beside the plan."""
-    for chapter in [chapters.resolve(name, ROOT) for name in names] or chapters.discover(ROOT):
+    for chapter in [catalogue.resolve(name, ROOT) for name in names] or catalogue.discover(ROOT):
         for size in SIZES:
             kept = read()
             if size not in kept.setdefault(chapter.name, {}):

@@ -21,13 +21,14 @@ from pathlib import Path
 
 import torch
 
-from mvnb import _addresses, chapters, claims
+from mvnb import claims
+from mvnb.runner import addresses, catalogue
 
 KINDS = {"smoke": ["--preset", "smoke", "-p", "device=cuda"], "card": ["-p", "device=cuda"], "cpu": ["-p", "device=cpu"]}
 """What is run of a chapter, with the arguments of ``mvnb run``."""
 
 
-def run(chapter: chapters.Chapter, kind: str, folder: Path) -> dict:
+def run(chapter: catalogue.Chapter, kind: str, folder: Path) -> dict:
     """One run: ``seconds`` and the ``verdicts`` by claim, or ``failed``, why."""
     command = [sys.executable, "-m", "mvnb.cli", "run", str(chapter.source), "--no-html", "-o", str(folder), *KINDS[kind]]
     began = time.monotonic()
@@ -63,7 +64,7 @@ def benchmark(root: Path, folder: Path) -> dict:
     return {"rows": rows}
 
 
-def objections(chapter: chapters.Chapter, found: dict[str, dict]) -> list[str]:
+def objections(chapter: catalogue.Chapter, found: dict[str, dict]) -> list[str]:
     """What failed, and which verdicts on the card differ from the committed notebook's; a line each."""
     said = [f"{chapter.name}, {kind}: {one['failed']}" for kind, one in found.items() if "failed" in one]
     committed, there = verdicts(chapter.notebook), found.get("card", {}).get("verdicts", {})
@@ -76,19 +77,19 @@ def main(seconds: float = 600, root: Path | None = None) -> int:
     if not torch.cuda.is_available():
         print("make gpu needs a graphics card, and PyTorch finds none", file=sys.stderr)
         return 2
-    root = root or chapters.find_root()
+    root = root or catalogue.find_root()
     card, began = torch.cuda.get_device_name(), time.monotonic()
     kept = root / "runs" / "gpu"
     kept.mkdir(parents=True, exist_ok=True)
-    book = chapters.discover(root)
+    book = catalogue.discover(root)
     jobs = {f"{one.name}-{kind}": (lambda one=one, kind=kind: run(one, kind, kept / kind)) for kind in KINDS for one in book}
     if (root / "benchmarks").is_dir():
         jobs["benchmark"] = lambda: benchmark(root, kept)
-    code = _addresses.digests(book[0], [{}])[0]
+    code = addresses.digests(book[0], [{}])[0]
     found = {}
     for name, job in jobs.items():
         path = kept / f"{name}.json"
-        own = next((_addresses.digests(one, [{}])[0] for one in book if name.startswith(f"{one.name}-")), code)
+        own = next((addresses.digests(one, [{}])[0] for one in book if name.startswith(f"{one.name}-")), code)
         if path.is_file() and (before := json.loads(path.read_text()))["key"] == [own, card]:
             found[name] = before["found"]
         elif time.monotonic() - began < seconds:
@@ -98,7 +99,7 @@ def main(seconds: float = 600, root: Path | None = None) -> int:
     return report(root, card, book, jobs, found)
 
 
-def report(root: Path, card: str, book: list[chapters.Chapter], jobs: dict, found: dict) -> int:
+def report(root: Path, card: str, book: list[catalogue.Chapter], jobs: dict, found: dict) -> int:
     """Write what was found so far; the exit status."""
     by_chapter = {one.name: {k: found[f"{one.name}-{k}"] for k in KINDS if f"{one.name}-{k}" in found} for one in book}
     wrong = [line for one in book for line in objections(one, by_chapter[one.name])]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mvnb.models import SoftThresholdFilter, SoftThresholdObjective
+from mvnb.papers.local_signal_adaptivity.soft_threshold import SoftThresholdFilter, SoftThresholdObjective
 from tasks.base import Task, jax, jnp, normal
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from mvnb import claims, sweeps
-from mvnb.chapters import Chapter, discover
+from mvnb import claims
+from mvnb.runner import sweeps
+from mvnb.runner.catalogue import Chapter, discover
 
 
 @functools.cache

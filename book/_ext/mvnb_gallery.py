@@ -26,7 +26,7 @@ from PIL import Image
 from sphinx.util.docutils import SphinxDirective
 
 from mvnb import claims
-from mvnb.chapters import Chapter
+from mvnb.runner.catalogue import Chapter
 
 SECONDS, CARD = "results/seconds.json", "results/gpu.json"
 WIDTH = 360  # of a small picture; a card is 240 to 350 wide

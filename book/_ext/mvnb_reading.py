@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from docutils import nodes
 
-from mvnb._hosts import repository as repository_address
+from mvnb.runner.hosts import repository as repository_address
 
 CHAPTER = re.compile(r"notebooks/(\d\d)_")
 PICTURE = re.compile(r'<img alt="([^"]*)" src="([^"]*)" style="width: (\d+)px; height: (\d+)px;" />')

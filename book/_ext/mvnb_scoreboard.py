@@ -15,7 +15,7 @@ from mvnb_chapters import chapters, ledger
 from sphinx.util.docutils import SphinxDirective
 
 from mvnb import claims
-from mvnb.chapters import Chapter
+from mvnb.runner.catalogue import Chapter
 
 KINDS = {
     "exact": "the paper's own set-up",

@@ -21,7 +21,7 @@ from sphinx.ext.napoleon.docstring import NumpyDocstring
 from sphinx_external_toc.collectors import TocTreeCollectorWithStyles
 
 CLAIMS = "application/vnd.mvnb.claims+json"
-ROOMS = "data models losses training probes theory stats claims figures chapters sweeps".split()
+ROOMS = "data models losses training probes stats claims figures papers runner".split()
 
 # -- outputs of notebooks ------------------------------------------------------------------------------------------
 
@@ -81,8 +81,8 @@ def rooms_as_myst() -> str:
             continue
         parts.append(f"(api-{room})=\n## `{name}`")
         module = importlib.import_module(name)
-        inner = [f"{name}.{info.name}" for info in pkgutil.iter_modules(getattr(module, "__path__", ()))]
-        inner = [submodule for submodule in inner if not submodule.rpartition(".")[2].startswith("_")]
+        inner = [info.name for info in pkgutil.walk_packages(getattr(module, "__path__", ()), f"{name}.")]
+        inner = [submodule for submodule in inner if not submodule.rpartition(".")[2].startswith(("_", "plan"))]
         parts.append(automodule(name, members=not inner))
         if names := ", ".join(f"{{py:obj}}`~{name}.{item}`" for item in getattr(module, "__all__", ()) if inner):
             parts.append(f"To be imported from `{name}`: {names}.")

@@ -18,8 +18,9 @@ from typing import Annotated, Any
 
 import typer
 
-from mvnb import chapters, claims, plans, sweeps
-from mvnb._workers import WorkersLost
+from mvnb import claims
+from mvnb.runner import catalogue, errors, execution, pairing, plans, sweeps
+from mvnb.runner.workers import WorkersLost
 
 app = typer.Typer(
     name="mvnb",
@@ -57,9 +58,9 @@ def main(arguments: list[str] | None = None) -> int:
         status = app(args=arguments or ["--help"], prog_name="mvnb", standalone_mode=False) or 0
     except _UsageError as error:
         return _complain(error.format_message(), 2)
-    except chapters.ChapterError as error:
+    except errors.ChapterError as error:
         return _complain(str(error), 2)
-    except (chapters.CellFailed, WorkersLost) as error:
+    except (errors.CellFailed, WorkersLost) as error:
         return _complain(str(error), 1)
     except OSError as error:
         return _complain(f"{error.strerror}: {error.filename}" if error.filename else str(error), 1)
@@ -80,11 +81,11 @@ def _limits(timeout: float | None, memory: float | None) -> dict[str, Any]:
 @app.command("list")
 def list_chapters() -> None:
     """List the chapters with their presets and how many of their claims hold."""
-    root = chapters.find_root()
-    presets = chapters.presets(root)
+    root = catalogue.find_root()
+    presets = catalogue.presets(root)
     rows = [
         (chapter.number, chapter.slug, chapter.title, " ".join(presets.get(chapter.name, {})) or "-", _held(chapter))
-        for chapter in chapters.discover(root)
+        for chapter in catalogue.discover(root)
     ]
     _print_table(("no.", "chapter", "title", "presets", "claims held"), rows)
 
@@ -102,14 +103,14 @@ def run(
     anyway: Annotated[bool, typer.Option("--anyway", help="Run also what does not seem to fit the machine.")] = False,
 ) -> None:
     """Run a chapter, with other parameters if you like; the book itself is not touched."""
-    found = chapters.resolve(chapter)
+    found = catalogue.resolve(chapter)
     seeds = [] if seed is None else [f"seed={seed}"]
     values = found.parse([*(parameter or []), *seeds])
     if preset is not None:
-        values = chapters.preset(found, preset) | values
+        values = catalogue.preset(found, preset) | values
     if not anyway and (why := plans.refusal(found, values)):
-        raise chapters.ChapterError(why)
-    result = chapters.run(found, values, output, html=html, progress=True, **_limits(timeout, memory))
+        raise errors.ChapterError(why)
+    result = execution.run(found, values, output, html=html, progress=True, **_limits(timeout, memory))
     for path in filter(None, (result.notebook, result.html, result.claims)):
         print(path)
     print(f"{result.seconds:.1f} s")
@@ -126,13 +127,13 @@ def plan(
     preset: Preset = None,
 ) -> None:
     """Say what a run would take, to a factor of two, without starting it: seconds on one core, and memory."""
-    found = chapters.resolve(chapter)
+    found = catalogue.resolve(chapter)
     values = found.parse(parameter or [])
     if preset is not None:
-        values = chapters.preset(found, preset) | values
+        values = catalogue.preset(found, preset) | values
     planned = plans.plan(found, values)
     if planned is None:
-        raise chapters.ChapterError(f"{found.name} has no formula for what it takes")
+        raise errors.ChapterError(f"{found.name} has no formula for what it takes")
     rows = [(part.name, plans.duration(part.seconds), f"{part.bytes / 1e9:.2f} GB") for part in planned.parts]
     total = ("in all", plans.duration(planned.seconds), f"{planned.bytes / 1e9:.2f} GB")
     _print_table(("part", "on one core", "memory"), [*rows, total])
@@ -159,7 +160,7 @@ def sweep(
 ) -> int:
     """Run a chapter over a grid of parameters; a second call does only what is missing."""
     if (resume or status) and (chapter or grid or parameter or preset or output):
-        raise chapters.ChapterError("--resume and --status take what they do from the folder; leave the rest out")
+        raise errors.ChapterError("--resume and --status take what they do from the folder; leave the rest out")
     if status:
         return _tell(sweeps.load(status))
     limits = _limits(timeout, memory)
@@ -168,10 +169,10 @@ def sweep(
         plan = sweeps.prepare(plan.chapter, plan.grid, plan.fixed, plan.folder, **limits)
     else:
         if not chapter or not grid:
-            raise chapters.ChapterError("a sweep needs a chapter and at least one --grid")
-        found = chapters.resolve(chapter)
+            raise errors.ChapterError("a sweep needs a chapter and at least one --grid")
+        found = catalogue.resolve(chapter)
         values = sweeps.grid(found, grid)
-        named = chapters.preset(found, preset) if preset else {}
+        named = catalogue.preset(found, preset) if preset else {}
         fixed = {name: value for name, value in named.items() if name not in values} | found.parse(parameter or [])
         plan = sweeps.prepare(found, values, fixed, output or Path("runs") / f"sweep-{found.name}", **limits)
     done = sweeps.run(plan, jobs=jobs, address=dask, progress=True, **limits)
@@ -209,17 +210,17 @@ def book(
     again: Annotated[bool, typer.Option("--again", help="Run also what has not changed since it was run here.")] = False,
 ) -> int:
     """Run the chapters that have changed, with their default parameters and in place, then build the site."""
-    root = chapters.find_root()
+    root = catalogue.find_root()
     found = _chosen(chapter)
     for stranger in (one for one in found if one.root is None):
-        raise chapters.ChapterError(f"{stranger.source} is not in {root / 'notebooks'}; to run it, use: mvnb run")
+        raise errors.ChapterError(f"{stranger.source} is not in {root / 'notebooks'}; to run it, use: mvnb run")
     for folder in (root, root / "notebooks"):
         if not os.access(folder, os.W_OK):
-            raise chapters.ChapterError(f"{folder} cannot be written to")
-    kept = [] if again else [one for one in found if chapters.up_to_date(one)]
+            raise errors.ChapterError(f"{folder} cannot be written to")
+    kept = [] if again else [one for one in found if pairing.up_to_date(one)]
     if len(kept) < len(found):
         print(f"running {len(found) - len(kept)} of {len(found)} chapters", file=sys.stderr)
-    done = chapters.execute_all([one for one in found if one not in kept], jobs, progress=True)
+    done = execution.execute_all([one for one in found if one not in kept], jobs, progress=True)
     for result in done:
         if result.stderr:
             print(f"{result.chapter} wrote to stderr (left out of the notebook):\n{result.stderr}", file=sys.stderr)
@@ -247,27 +248,27 @@ def _build_site(root: Path) -> bool:
     return finished.returncode == 0
 
 
-def _chosen(names: list[str] | None) -> list[chapters.Chapter]:
+def _chosen(names: list[str] | None) -> list[catalogue.Chapter]:
     """The chapters named, each once, or all of them."""
     if names:
-        return list(dict.fromkeys(chapters.resolve(name) for name in names))
-    return chapters.discover()
+        return list(dict.fromkeys(catalogue.resolve(name) for name in names))
+    return catalogue.discover()
 
 
-def _committed(chapter: chapters.Chapter) -> list[dict[str, Any]]:
+def _committed(chapter: catalogue.Chapter) -> list[dict[str, Any]]:
     try:
         return claims.read(chapter.notebook)
     except FileNotFoundError:
-        raise chapters.ChapterError(f"{chapter.name} has not been executed; run: mvnb book {chapter.name}") from None
+        raise errors.ChapterError(f"{chapter.name} has not been executed; run: mvnb book {chapter.name}") from None
     except ValueError as error:
-        raise chapters.ChapterError(f"cannot read {chapter.notebook}: {error}") from None
+        raise errors.ChapterError(f"cannot read {chapter.notebook}: {error}") from None
 
 
-def _held(chapter: chapters.Chapter) -> str:
+def _held(chapter: catalogue.Chapter) -> str:
     return _fraction(_committed(chapter)) if chapter.notebook.is_file() else "not executed"
 
 
-def _outcome(result: chapters.Execution) -> str:
+def _outcome(result: execution.Execution) -> str:
     return "failed" if result.error else _fraction(result.rows)
 
 

@@ -21,7 +21,7 @@ def load(slug: str, name: str) -> dict[str, Any]:
 
 def save(slug: str, name: str, results: dict[str, Any]) -> None:
     """Keep ``results``, whole or not at all; ``OSError`` where the package's folder cannot be written to."""
-    from mvnb._notebooks import write
+    from mvnb.files import write
 
     path = PAPERS / slug / "kept" / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)

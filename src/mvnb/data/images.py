@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 EMBEDDED = ("digits", "mnist5k")
 _CIFAR = "https://www.cs.toronto.edu/~kriz/"
@@ -193,3 +194,8 @@ def _from_cifar(files: list[Path]) -> dict[str, np.ndarray]:
 
 
 _CONVERT = {"mnist": _from_npz, "fashion_mnist": _from_idx, "cifar10": _from_cifar, "cifar100": _from_cifar}
+
+
+def resize(x: Tensor, side: int) -> Tensor:
+    """Images ``(n, channels, height, width)`` at ``side`` by ``side`` pixels, bilinear with antialiasing."""
+    return x if x.shape[-1] == x.shape[-2] == side else F.interpolate(x, (side, side), mode="bilinear", antialias=True)

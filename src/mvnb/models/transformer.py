@@ -186,8 +186,8 @@ class Transformer(nn.Module):
 class TransformerObjective:
     """Weighted cross-entropy of a stack of Transformers and its gradient, an objective for :func:`mvnb.training.fit`.
 
-    Called with ``params`` (names as in :class:`Transformer`, replica axis first) and the fields of a
-    :class:`mvnb.data.LanguageBatch`: ``inputs``, ``targets``, ``weights`` ``(R, n, length)``, ``prefix`` ``(R, n)``. The loss
+    Called with ``params`` (names as in :class:`Transformer`, replica axis first) and the fields of a batch of texts:
+    ``inputs``, ``targets``, ``weights`` ``(R, n, length)``, ``prefix`` ``(R, n)``. The loss
     of a replica is the weighted mean over its positions. ``causal=True`` says that every prefix is 0, which is faster.
     """
 

@@ -1,1 +1,1 @@
-"""What one paper alone needs, a folder each."""
+"""One room a paper: what it needs and no other paper does. ``python -m mvnb.papers`` compiles every kernel ahead of time."""

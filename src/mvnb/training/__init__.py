@@ -8,10 +8,7 @@ hand-derived gradient (:class:`mvnb.models.PatchObjective`). :func:`fit` does th
 
 from mvnb.training.coordinates import join, random_coordinates, split
 from mvnb.training.core import Run, fit, log_steps
-from mvnb.training.domains import DomainBatches, DomainObjective, Penalties, SegmentMeans, averaged, loss_valley
-from mvnb.training.leave_one_out import Domains, LeftOut, leave_one_out
 from mvnb.training.optimizers import GD, Adam, FlowGD
-from mvnb.training.pairs import LockStep, Swaps, sample_swaps
 from mvnb.training.stacking import (
     Fresh,
     Objective,
@@ -28,31 +25,19 @@ from mvnb.training.stacking import (
 __all__ = [
     "GD",
     "Adam",
-    "DomainBatches",
-    "DomainObjective",
-    "Domains",
     "FlowGD",
     "Fresh",
-    "LeftOut",
-    "LockStep",
     "Objective",
     "Params",
-    "Penalties",
     "Run",
-    "SegmentMeans",
-    "Swaps",
-    "averaged",
     "fit",
     "generators",
     "in_blocks",
     "join",
-    "leave_one_out",
     "log_steps",
-    "loss_valley",
     "pick_device",
     "predict",
     "random_coordinates",
-    "sample_swaps",
     "split",
     "stack",
     "stack_modules",

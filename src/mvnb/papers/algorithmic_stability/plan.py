@@ -1,6 +1,6 @@
 """What a run of the chapter takes."""
 
-from mvnb.plans import Part
+from mvnb.costs import Part
 
 IMAGES = {"digits": (1797, 1, 8), "mnist5k": (5000, 1, 28), "cifar10": (60_000, 3, 32), "cifar100": (60_000, 3, 32)}
 """Images of a set, with the test images; their channels and side."""

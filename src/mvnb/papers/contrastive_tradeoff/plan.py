@@ -1,6 +1,6 @@
 """What a run of the chapter takes."""
 
-from mvnb.plans import Part
+from mvnb.costs import Part
 
 N_LETTERS = 1092
 """Pictures of the smallest added set; no set gives more than half of its pictures to pretraining."""

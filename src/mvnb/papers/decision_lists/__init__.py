@@ -1,0 +1,1 @@
+"""Karp, Awasthi and Kale 2023: softmax attention learns decision lists (chapter 6)."""

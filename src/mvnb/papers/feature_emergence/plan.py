@@ -1,6 +1,6 @@
 """What a run of the chapter takes."""
 
-from mvnb.plans import Part
+from mvnb.costs import Part
 
 STEP = 3e-4
 """Seconds of a step, whatever its size."""

@@ -1,6 +1,6 @@
 """What a run of the chapter takes."""
 
-from mvnb.plans import Part
+from mvnb.costs import Part
 
 IMAGES = {"digits": (1437, 64), "mnist5k": (4000, 196), "cifar10": (50_000, 768)}
 """Training images, and numbers in one when large ones have been shrunk."""

@@ -1,6 +1,6 @@
 """What a run of the chapter takes."""
 
-from mvnb.plans import Part
+from mvnb.costs import Part
 
 HIDDEN, BATCH = 128, 256  # of every Transformer
 

@@ -1,6 +1,6 @@
 """What a run of the chapter takes."""
 
-from mvnb.plans import Part
+from mvnb.costs import Part
 
 PASSES = {"All KV": 1, "SnapKV": 1, "H2O": 1, "One-Run": 1.8}
 """Passes over the whole prompt that an answer takes; ways of selecting that are not here stop at the filter layer."""

@@ -1,6 +1,6 @@
 """What a run of the chapter takes."""
 
-from mvnb.plans import Part
+from mvnb.costs import Part
 
 QUESTIONS = {"movies": 2000, "products": 820, "editorials": 400, "tweets": 850}
 """Sentences of a clear sentiment that a set has for questions, half of each kind where there are as many."""

@@ -1,6 +1,6 @@
 """What a run of the chapter takes."""
 
-from mvnb.plans import Part
+from mvnb.costs import Part
 
 CIFAR, MNIST = (50_000, 10_000, 3, 1024), (60_000, 10_000, 1, 784)
 IMAGES = {"digits": (1437, 360, 1, 64), "mnist5k": (4000, 1000, 1, 784), "cifar10": CIFAR, "cifar100": CIFAR}

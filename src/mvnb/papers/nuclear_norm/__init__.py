@@ -1,0 +1,1 @@
+"""Shi, Ming, Fan, Sala and Liang 2024: domain generalization by the nuclear norm (chapter 12)."""

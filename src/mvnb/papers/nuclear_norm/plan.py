@@ -1,6 +1,6 @@
 """What a run of the chapter takes."""
 
-from mvnb.plans import Part
+from mvnb.costs import Part
 
 DATA = {"digits": (1797, 1), "mnist5k": (5000, 1), "cifar10": (60_000, 3), "cifar100": (60_000, 3)}
 """Pictures and channels; other sets have 70,000 grey ones."""

@@ -1,0 +1,40 @@
+"""``python -m mvnb.papers``: compiles every kernel once, ahead of time, so that a fresh copy's first chapters need not wait.
+
+Numba keeps what it compiles beside the source. A kernel is compiled per type of its arguments, so each objective is called on
+the smallest tensors of the types that chapters use.
+"""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from mvnb.models import PatchObjective, TwoLayerObjective
+from mvnb.papers.fourier_features.polynomial import PolynomialObjective
+from mvnb.papers.local_signal_adaptivity.soft_threshold import SurvivorObjective, step_keys
+from mvnb.papers.local_signal_adaptivity.window_net import WindowNet, WindowObjective
+from mvnb.papers.mask_reconstruction.model import MaskedAutoencoderObjective
+from mvnb.training import stack_modules
+
+
+def _ones(dtype: torch.dtype, *shape: int) -> Tensor:
+    return torch.ones(1, *shape, dtype=dtype)  # one replica
+
+
+def compile_kernels() -> None:
+    """Calls everything that is compiled, in single and in double precision."""
+    labels = torch.zeros(1, 2, dtype=torch.long)
+    for dtype in (torch.float32, torch.float64):
+        some = partial(_ones, dtype)
+        patches = PatchObjective(3, 0.1, dtype)
+        for lam in (None, 0.5):
+            patches({"weight": some(2, 2, 3)}, some(2, 2, 3), labels, some(2), lam)
+        MaskedAutoencoderObjective(3, 0.1)({"weight": some(2, 3)}, some(2, 2, 3), 0.5)
+        TwoLayerObjective()({"w": some(2, 3), "b": some(2), "a": some(2)}, some(2, 3), some(2))
+        WindowObjective()({k: v.to(dtype) for k, v in stack_modules([WindowNet(1, 2)]).items()}, some(2, 1, 32, 32), labels)
+        PolynomialObjective()({"u": some(2, 3, 2), "w": some(2, 3)}, torch.zeros(1, 2, 2, dtype=torch.long), labels)
+    SurvivorObjective(4, 1.0, 2)({"w": some(3), "b": some()}, *step_keys(0, 1)(0))
+
+
+if __name__ == "__main__":
+    compile_kernels()

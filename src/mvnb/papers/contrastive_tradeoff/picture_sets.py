@@ -1,0 +1,89 @@
+"""Small sets of real pictures that ship inside packages: letters of many fonts, patches of photographs, patches of a relief."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mvnb.data.images import resize
+
+_FONTS = ("DejaVu", "STIXGeneral", "cmr10", "cmb10", "cmss10", "cmtt10", "cmmi10")
+
+
+def letters(side: int) -> tuple[Tensor, Tensor]:
+    """The capitals A to Z in two sizes of some twenty fonts: ``(n, 1, side, side)`` in [0, 1], and which letter, ``(n,)``.
+
+    White on black, in the middle, like handwritten digits. The fonts are those that Matplotlib brings along.
+    """
+    from PIL import Image, ImageDraw, ImageFont
+
+    folder = Path(find_spec("matplotlib").origin).parent / "mpl-data" / "fonts" / "ttf"
+    pictures, labels = [], []
+    for path in sorted(p for p in folder.glob("*.ttf") if p.name.startswith(_FONTS) and "Display" not in p.name):
+        for size in (22, 28):
+            font = ImageFont.truetype(str(path), size)
+            for i in range(26):
+                picture = Image.new("L", (28, 28))
+                draw = ImageDraw.Draw(picture)
+                left, top, right, bottom = draw.textbbox((0, 0), chr(65 + i), font=font)
+                draw.text((14 - (left + right) / 2, 14 - (top + bottom) / 2), chr(65 + i), fill=255, font=font)
+                pictures.append(np.asarray(picture, dtype=np.float32) / 255)
+                labels.append(i)
+    return resize(torch.from_numpy(np.stack(pictures))[:, None], side).clamp_(0, 1), torch.tensor(labels)
+
+
+def photographs(side: int) -> tuple[Tensor, Tensor]:
+    """Grey patches of three photographs, and from which quarter of which: ``(n, 1, side, side)``, labels 0 to 11.
+
+    Patches are 96 pixels wide, 150 a quarter, in a fixed random choice; neighbours overlap. The photographs are those of
+    scikit-learn (a temple, a flower) and Matplotlib (a portrait).
+    """
+    from PIL import Image
+
+    own = Path(find_spec("sklearn").origin).parent / "datasets" / "images"
+    other = Path(find_spec("matplotlib").origin).parent / "mpl-data" / "sample_data"
+    paths = (own / "china.jpg", own / "flower.jpg", other / "grace_hopper.jpg")
+    grey = [torch.from_numpy(np.asarray(Image.open(p).convert("L"), dtype=np.float32) / 255) for p in paths]
+    x, y = _patches([F.avg_pool2d(g[None], 4)[0] for g in grey], (2, 2), 150, side)
+    return x.clamp_(0, 1), y
+
+
+def relief(side: int) -> tuple[Tensor, Tensor]:
+    """Patches of a map of heights, each stretched to [0, 1], and from which of 12 fields: ``(n, 1, side, side)``, labels.
+
+    Patches are 24 points wide, 150 a field, in a fixed random choice; neighbours overlap. The map is Matplotlib's, of a fault
+    in Tennessee.
+    """
+    folder = Path(find_spec("matplotlib").origin).parent / "mpl-data" / "sample_data"
+    with np.load(folder / "jacksboro_fault_dem.npz") as file:
+        heights = torch.from_numpy(file["elevation"].astype(np.float32))
+    x, y = _patches([heights], (3, 4), 150, side)
+    low, high = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
+    return (x - low) / (high - low).clamp(min=1e-6), y
+
+
+def _patches(images: list[Tensor], fields: tuple[int, int], each: int, side: int, width: int = 24) -> tuple[Tensor, Tensor]:
+    """Random patches from every field of a grid over every image."""
+    generator, out = torch.Generator().manual_seed(0), []
+    for image in images:
+        tall, wide = image.shape[0] // fields[0], image.shape[1] // fields[1]
+        for row in range(fields[0]):
+            for column in range(fields[1]):
+                part = image[row * tall : (row + 1) * tall, column * wide : (column + 1) * wide]
+                windows = part.unfold(0, width, 1).unfold(1, width, 1).flatten(0, 1)
+                out.append(windows[torch.randperm(len(windows), generator=generator)[:each]])
+    labels = torch.arange(len(out)).repeat_interleave(torch.tensor([len(o) for o in out]))
+    return resize(torch.cat(out)[:, None].contiguous(), side), labels
+
+
+PICTURE_SETS: dict[str, Callable[[int], tuple[Tensor, Tensor]]] = {
+    "letters": letters,
+    "photographs": photographs,
+    "relief": relief,
+}

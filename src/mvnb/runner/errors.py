@@ -1,0 +1,9 @@
+"""What a command says in one line, with exit status 2 or 1."""
+
+
+class ChapterError(ValueError):
+    """A request that cannot be met as it stands: an unknown name, a value of the wrong type, a missing file."""
+
+
+class CellFailed(RuntimeError):
+    """A chapter stopped at a cell; the message names the cell, its first line, the exception and what was kept."""

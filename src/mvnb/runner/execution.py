@@ -1,0 +1,201 @@
+"""Runs of chapters: one with other parameters into a folder, or the book's own notebooks in place."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from mvnb import claims
+from mvnb.files import write
+from mvnb.runner import html as page_html
+from mvnb.runner import workers
+from mvnb.runner.catalogue import Chapter
+from mvnb.runner.errors import ChapterError
+from mvnb.runner.kernel import play
+from mvnb.runner.pairing import _partial, _stamp, _state, complaints, tidy
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What :func:`run` wrote, the claims that were recorded, and how long it took."""
+
+    notebook: Path
+    html: Path | None
+    claims: Path
+    rows: list[dict[str, Any]]
+    seconds: float
+
+
+def run(
+    chapter: Chapter,
+    parameters: Mapping[str, Any] | None = None,
+    output_dir: str | Path = "runs",
+    *,
+    html: bool = True,
+    progress: bool = False,
+    timeout: float | None = None,
+    memory: int | None = None,
+    on_cell: Callable[[], None] = lambda: None,
+) -> RunResult:
+    """Run a chapter with some parameters replaced, and write notebook, HTML and claims under ``output_dir``.
+
+    The notebook is written as ``NAME.partial.ipynb`` while it runs and takes its name when everything is done.
+
+    Parameters
+    ----------
+    parameters
+        Values by name, of the types of the defaults (see :meth:`Chapter.parse` for texts).
+    html
+        Whether to render ``NAME.html`` too.
+    progress
+        Whether to draw a progress bar on stderr when it is a terminal.
+    timeout, memory
+        Seconds that a cell may take, and bytes that the kernel may allocate; no limit by default.
+    on_cell
+        Called after every code cell.
+
+    Raises
+    ------
+    ChapterError
+        For parameters that the chapter refuses or a folder that cannot be used; nothing is written.
+    CellFailed
+        When a cell raises or takes too long; the partial notebook is kept. An interrupt removes it.
+    """
+    values = chapter.check(parameters or {})
+    folder = usable_folder(Path(output_dir), chapter)
+    made = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f"{chapter.name}.partial.ipynb"
+    started = time.monotonic()
+
+    def counted() -> None:
+        bar.update()
+        on_cell()
+
+    try:
+        with progress_bar(chapter.name, chapter.n_cells, progress) as bar:
+            ran = play(chapter.cells, partial, values, chapter.source.parent, counted, timeout, memory)
+    except ChapterError:
+        for path in made:
+            path.rmdir()
+        raise
+    try:
+        page = page_html.render(ran, chapter.title) if html else None
+        rows = claims.read(partial)
+        result = RunResult(
+            folder / f"{chapter.name}.ipynb",
+            folder / f"{chapter.name}.html" if html else None,
+            folder / f"{chapter.name}.claims.json",
+            rows,
+            time.monotonic() - started,
+        )
+        if page is not None:
+            write(result.html, page)
+        write(result.claims, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+        os.replace(partial, result.notebook)
+    except (KeyboardInterrupt, OSError):
+        partial.unlink(missing_ok=True)
+        raise
+    return result
+
+
+def usable_folder(folder: Path, chapter: Chapter) -> Path:
+    """``folder``, if runs of the chapter may be written there.
+
+    Raises
+    ------
+    ChapterError
+        When it holds the chapter itself, is not a folder, or cannot be written to.
+    """
+    if folder.resolve() == chapter.source.parent.resolve():
+        raise ChapterError(f"{folder} holds the chapter itself; a run writes elsewhere")
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise ChapterError(f"{existing} is not a folder")
+    if not os.access(existing, os.W_OK):
+        raise ChapterError(f"{existing} cannot be written to")
+    return folder
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What :func:`execute` did to one chapter; ``error`` is empty when its notebook was written."""
+
+    chapter: str
+    seconds: float = 0.0
+    rows: Sequence[dict[str, Any]] = ()
+    stderr: str = ""
+    error: str = ""
+
+
+def execute(chapter: Chapter, on_cell: Callable[[], None] = lambda: None) -> Execution:
+    """Run a chapter with its defaults and write its committed notebook, the same bytes for the same outputs.
+
+    Raises
+    ------
+    CellFailed
+        When a cell raises; the committed notebook is left as it was, the partial one kept under ``_build/execute``.
+    """
+    partial = _partial(chapter)
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    ran = play(chapter.cells, partial, {}, chapter.source.parent, on_cell)
+    tidied = tidy(chapter.cells, ran)
+    write(chapter.notebook, nbformat.writes(tidied) + "\n")
+    write(_stamp(chapter), json.dumps(_state(chapter)))
+    partial.unlink()
+    rows = claims.read(chapter.notebook)
+    return Execution(chapter.name, time.monotonic() - started, rows, complaints(ran))
+
+
+def execute_all(chapters: Sequence[Chapter], jobs: int | None = None, *, progress: bool = False) -> list[Execution]:
+    """:func:`execute` for several chapters side by side, one process each; a failure is recorded and stops no other.
+
+    Parameters
+    ----------
+    jobs
+        How many at once; as many as there are cores by default.
+    progress
+        Whether to draw a bar per chapter on stderr or, where that is no terminal, to write a line when a chapter is done.
+    """
+    if not chapters:
+        return []
+    bars = [progress_bar(chapter.name, chapter.n_cells, progress, position) for position, chapter in enumerate(chapters)]
+    results: dict[int, Execution] = {}
+    try:
+        with workers.connect(min(jobs or os.cpu_count() or 1, len(chapters))) as client:
+            items = [(replace(chapter),) for chapter in chapters]
+            for index, result in workers.each(client, execute, items, lambda index: bars[index].update()):
+                if isinstance(result, Exception):
+                    result = Execution(chapters[index].name, error=workers.told(result))
+                results[index] = result
+                if progress and not sys.stderr.isatty():
+                    said = "failed" if result.error else f"{result.seconds:.0f} s"
+                    print(f"{result.chapter}: {said} ({len(results)} of {len(chapters)})", file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        for index in set(range(len(chapters))) - set(results):
+            _partial(chapters[index]).unlink(missing_ok=True)
+        raise
+    finally:
+        for bar in bars:
+            bar.close()
+    return [results[index] for index in range(len(chapters))]
+
+
+def progress_bar(name: str, cells: int, progress: bool, position: int | None = None):
+    """A progress bar of a notebook's code cells, drawn on stderr when that is a terminal."""
+    from tqdm import tqdm
+
+    tqdm.set_lock(threading.RLock())  # one process draws; the usual lock is a semaphore of the system that a killed one leaks
+    layout = "{desc}: {n_fmt}/{total_fmt} cells |{bar}| {elapsed}"
+    disable = None if progress else True  # None: only where stderr is a terminal
+    return tqdm(total=cells, desc=name, bar_format=layout, disable=disable, position=position)

@@ -1,0 +1,230 @@
+"""One notebook in a fresh kernel: running it, and asking what its checks say to parameters.
+
+The kernel is always the interpreter that runs this module, with one thread per numerical library unless the environment
+says otherwise, and works in the folder of the chapter, as it does under Jupyter and under nbval.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+
+from mvnb.runner.errors import CellFailed, ChapterError
+from mvnb.runner.pairing import KERNELSPEC
+
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "NUMEXPR_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+}
+_SAVE_EVERY = 20  # seconds
+_LONGEST_SOCKET = 100  # bytes of a path; macOS takes 103 with the number of the socket
+CHECK = "check"  # tag of the cells that refuse parameters before anything is computed
+# What Python, NumPy and PyTorch say when memory is used up.
+_NO_MEMORY = re.compile("MemoryError|bad_alloc|(Unable to|can't) allocate|out of memory")
+# What a process allocates is its data; the address space, which libraries and GPU drivers map at will, is not limited.
+_LIMITED = """import resource, runpy
+resource.setrlimit(resource.RLIMIT_DATA, ({memory}, {memory}))
+runpy.run_module("ipykernel_launcher", run_name="__main__")"""
+
+
+def play(
+    notebook: NotebookNode,
+    partial: Path,
+    parameters: Mapping[str, Any],
+    folder: Path,
+    on_cell: Callable[[], None] = lambda: None,
+    timeout: float | None = None,
+    memory: int | None = None,
+) -> NotebookNode:
+    """Run a notebook with papermill, saving to ``partial`` now and then and at its end, however it ends; return what was run.
+
+    Parameters
+    ----------
+    parameters
+        Values that replace defaults: numbers, texts, booleans and lists of them.
+    folder
+        Where the kernel works.
+    on_cell
+        Called after every code cell.
+    timeout
+        Seconds that a cell may take.
+    memory
+        Bytes that the kernel may allocate.
+
+    Raises
+    ------
+    ChapterError
+        When a cell that checks the parameters refuses them; ``partial`` is removed.
+    CellFailed
+        When another cell raises or takes too long, or the kernel dies; ``partial`` then holds what had been run.
+    KeyboardInterrupt
+        After removing ``partial``.
+    """
+    import papermill
+    from nbclient.exceptions import CellTimeoutError, DeadKernelError
+
+    notebook = _for_this_kernel(notebook)
+    papermill.engines.papermill_engines.register("mvnb", _engine())
+    try:
+        return papermill.execute_notebook(
+            notebook,
+            str(partial.resolve()).replace("{", "{{").replace("}", "}}"),
+            parameters=parameters,
+            cwd=str(folder.resolve()),
+            engine_name="mvnb",
+            kernel_name=KERNELSPEC["name"],
+            progress_bar=False,
+            kernel_manager_class=_kernel_manager(memory),
+            on_cell_complete=lambda cell, cell_index: on_cell(),
+            execution_timeout=timeout,
+        )
+    except papermill.PapermillExecutionError as error:
+        checks = [cell.source for cell in notebook.cells if CHECK in cell.metadata.get("tags", [])]
+        if error.source in checks:
+            partial.unlink(missing_ok=True)
+            raise ChapterError(_in_words(error.evalue or error.ename)) from None
+        lines = error.source.strip().splitlines()
+        line = next((line for line in lines if not line.startswith("#")), lines[0])
+        raised = _in_words(" ".join(f"{error.ename}: {error.evalue}".split()).removesuffix(":"))
+        raise CellFailed(f"cell [{error.exec_count}] failed at {line!r}: {raised}; kept {partial}") from None
+    except DeadKernelError:
+        raise CellFailed(f"the kernel died (out of memory?); kept {partial}") from None
+    except CellTimeoutError:
+        raise CellFailed(f"a cell took more than {timeout:g} s; kept {partial}") from None
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise CellFailed(f"cannot write {partial.parent}: {error.strerror or error}") from None
+    except KeyboardInterrupt:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def refusals(
+    notebook: NotebookNode,
+    cases: Sequence[Mapping[str, Any]],
+    folder: Path,
+    timeout: float | None = None,
+    memory: int | None = None,
+) -> list[str]:
+    """What the checks of a notebook say to each of several sets of parameters, empty where they say nothing.
+
+    Runs the cells up to the last one that checks, in one kernel for all cases; its limits are those of :func:`play`.
+
+    Raises
+    ------
+    ChapterError
+        When a cell takes too long, or the kernel dies.
+    """
+    import papermill
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellTimeoutError, DeadKernelError
+
+    checks = [i for i, cell in enumerate(notebook.cells) if CHECK in cell.metadata.get("tags", [])]
+    if not checks:
+        return ["" for _ in cases]
+    blocks = []
+    for values in cases:
+        head = papermill.execute_notebook(_for_this_kernel(notebook, checks[-1] + 1), None, values, prepare_only=True)
+        blocks.append([nbformat.v4.new_code_cell(cell.source) for cell in head.cells if cell.cell_type == "code"])
+    trial = nbformat.v4.new_notebook(cells=[cell for block in blocks for cell in block])
+    options = {"kernel_manager_class": _kernel_manager(memory), "resources": {"metadata": {"path": str(folder.resolve())}}}
+    try:
+        NotebookClient(trial, allow_errors=True, timeout=timeout, **options).execute()
+    except DeadKernelError:
+        raise ChapterError("the kernel died while it checked the parameters (out of memory?)") from None
+    except CellTimeoutError:
+        raise ChapterError(f"a cell that checks the parameters took more than {timeout:g} s") from None
+    return [_first_error(block) for block in blocks]
+
+
+def _for_this_kernel(notebook: NotebookNode, n_cells: int | None = None) -> NotebookNode:
+    """A copy of the notebook, or of its first cells, that asks for :data:`KERNELSPEC`."""
+    metadata = {**notebook.metadata, "kernelspec": dict(KERNELSPEC)}
+    return nbformat.from_dict({**notebook, "cells": notebook.cells[:n_cells], "metadata": metadata})
+
+
+def _first_error(cells: Sequence[NotebookNode]) -> str:
+    errors = (output for cell in cells for output in cell.outputs if output.output_type == "error")
+    return next((_in_words(error.evalue or error.ename) for error in errors), "")
+
+
+def _in_words(raised: str) -> str:
+    """What was raised, with the reason in front where memory was used up."""
+    return f"out of memory ({raised})" if _NO_MEMORY.search(raised) else raised
+
+
+def _engine() -> type:
+    """Papermill's engine, which would write the whole notebook, pictures and all, twice a cell: 15 s of a long chapter."""
+    from papermill.engines import NBClientEngine
+
+    logging.getLogger("papermill").addHandler(logging.NullHandler())  # what it logs is raised, too
+
+    class Sparing(NBClientEngine):
+        @classmethod
+        def execute_managed_notebook(cls, nb_man, kernel_name, **options):
+            save = nb_man.save
+
+            def seldom(**kwargs):
+                if (nb_man.now() - nb_man.last_save_time).total_seconds() >= _SAVE_EVERY:
+                    save(**kwargs)
+
+            nb_man.save = seldom
+            try:
+                super().execute_managed_notebook(nb_man, kernel_name, **options)
+            finally:
+                nb_man.save = save  # papermill saves once more at the end
+
+    return Sparing
+
+
+def _kernel_manager(memory: int | None = None) -> type:
+    """A kernel manager that knows one kernel: this interpreter, whatever kernels are registered on the machine."""
+    from ipykernel.kernelspec import get_kernel_dict
+    from jupyter_client.kernelspec import KernelSpec
+    from jupyter_client.manager import AsyncKernelManager
+
+    start = ["-m", "ipykernel_launcher"] if memory is None else ["-c", _LIMITED.format(memory=int(memory))]
+    command = [sys.executable, *start, "--log-level=50", "-f", "{connection_file}"]
+    added = {name: value for name, value in ENVIRONMENT.items() if name not in os.environ}
+    if os.environ.get("MVNB_DATA"):
+        # A relative folder is meant from here; the kernel works in the chapter's folder.
+        added["MVNB_DATA"] = str(Path(os.environ["MVNB_DATA"]).expanduser().resolve())
+    spec = KernelSpec(**{**get_kernel_dict(), "argv": command, "env": added})
+
+    class ThisInterpreter(AsyncKernelManager):
+        kernel_spec = spec
+
+        def __init__(self, **options):
+            super().__init__(**sockets(), **options)
+
+        async def start_kernel(self, **options):
+            # What cells write to stderr is in the notebook. The rest is what a kernel stumbles over while it shuts down: its
+            # threads may use sockets that others of them have closed, at which libzmq aborts.
+            await super().start_kernel(stderr=subprocess.DEVNULL, **options)
+
+    return ThisInterpreter
+
+
+def sockets() -> dict[str, str]:
+    """Options of a kernel manager for a kernel of this machine: to speak through files, where there are such sockets.
+
+    A TCP port that was free when the manager chose it may be taken by another process before the kernel binds it.
+    """
+    prefix = os.path.join(tempfile.gettempdir(), f"mvnb-{uuid.uuid4().hex[:16]}")
+    if os.name != "posix" or len(os.fsencode(prefix)) > _LONGEST_SOCKET:
+        return {}
+    return {"transport": "ipc", "ip": prefix}

@@ -1,0 +1,100 @@
+"""The house: papers and the runner stand on the core, no paper on another, nothing in a circle."""
+
+import ast
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src"
+
+
+def name_of(path):
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in SOURCE.rglob("*.py")}
+
+
+def imports(code, known=MODULES):
+    """The modules of the package that code imports when it is run: not those that only a type checker reads."""
+    found = set()
+    nodes = [ast.parse(code)]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        nodes.extend(ast.iter_child_nodes(node))
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            submodules = {f"{node.module}.{alias.name}" for alias in node.names} & set(known)
+            found |= submodules if len(submodules) == len(node.names) else submodules | {node.module}
+    return found & set(known)
+
+
+def room(module):
+    """The paper, ``"runner"`` or ``"core"``; the list of all papers belongs to none."""
+    parts = module.split(".")
+    if parts[1:2] == ["papers"]:
+        return ".".join(parts[1:3]) if len(parts) > 2 and not parts[2].startswith("_") else "papers"
+    return "runner" if parts[1:2] in (["runner"], ["cli"]) else "core"
+
+
+def allowed(importer, imported):
+    here, there = room(importer), room(imported)
+    return there == "core" or here == there or here == "papers"
+
+
+def wrong_ways(sources):
+    """Imports that run against the plan, of modules by name with their source."""
+    return [(one, other) for one, code in sources.items() for other in imports(code, sources) if not allowed(one, other)]
+
+
+def circle(sources):
+    graph = {one: imports(code, sources) - {one} for one, code in sources.items()}
+    list(TopologicalSorter(graph).static_order())
+
+
+def sources():
+    return {name: path.read_text(encoding="utf-8") for name, path in MODULES.items()}
+
+
+def test_papers_and_runner_stand_on_the_core_and_no_paper_on_another():
+    assert wrong_ways(sources()) == []
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    circle(sources())
+
+
+def test_a_chapter_imports_no_room_but_its_own():
+    for path in (ROOT / "notebooks").glob("*.py"):
+        rooms = {room(name) for name in imports(path.read_text(encoding="utf-8"))} - {"core"}
+        assert rooms <= {f"papers.{path.stem[3:]}"}, (path.name, rooms)
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported"),
+    [
+        ("mvnb.probes", "mvnb.papers.gemfilter.theory"),
+        ("mvnb.papers.gemfilter.theory", "mvnb.papers.nuclear_norm.theory"),
+        ("mvnb.papers.gemfilter.theory", "mvnb.runner.catalogue"),
+        ("mvnb.training.core", "mvnb.runner.plans"),
+        ("mvnb.runner.plans", "mvnb.papers.gemfilter.plan"),
+    ],
+)
+def test_an_import_against_the_plan_is_noticed(importer, imported):
+    package, _, name = imported.rpartition(".")
+    changed = sources()
+    changed[importer] += f"\nfrom {package} import {name}\n"
+    assert (importer, imported) in wrong_ways(changed)
+
+
+def test_a_circle_is_noticed():
+    changed = sources()
+    changed["mvnb.stats"] += "\n\ndef late():\n    from mvnb import figures\n"
+    with pytest.raises(ValueError, match="cycle"):
+        circle(changed)

@@ -1,0 +1,214 @@
+"""Contrastive losses, networks and objectives; views of images; small sets of pictures."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from mvnb import training
+from mvnb.papers.contrastive_tradeoff import augmentations, picture_sets
+from mvnb.papers.contrastive_tradeoff import training as contrastive
+
+
+def gen(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def directions(*shape, seed=0):
+    return F.normalize(torch.randn(*shape, generator=gen(seed), dtype=torch.float64), dim=-1)
+
+
+# --- Losses ---
+
+
+def test_losses_of_equal_embeddings():
+    one = directions(1, 1, 4).expand(2, 5, 4)
+    assert torch.allclose(contrastive.nt_xent(one, one, 0.3), torch.full((2,), math.log(9.0), dtype=torch.float64))
+    assert torch.allclose(contrastive.info_nce(one, one, one, 0.1), torch.full((2,), math.log(6.0), dtype=torch.float64))
+    assert torch.allclose(contrastive.in_batch_nce(one, one, 0.1), torch.full((2,), math.log(5.0), dtype=torch.float64))
+
+
+def test_nt_xent_is_the_cross_entropy_among_the_others():
+    first, second = directions(6, 3), directions(6, 3, seed=1)
+    z = torch.cat([first, second])
+    logits = (z @ z.T / 0.2).fill_diagonal_(-math.inf)
+    expected = F.cross_entropy(logits, torch.arange(12).roll(6))
+    assert torch.allclose(contrastive.nt_xent(first, second, 0.2), expected)
+
+
+def test_nt_xent_at_a_low_temperature_is_that_of_double_precision():
+    first, second = directions(32, 16), directions(32, 16, seed=1)
+    exact = contrastive.nt_xent(first, second, 0.03)
+    assert torch.allclose(contrastive.nt_xent(first.float(), second.float(), 0.03).double(), exact, atol=1e-4)
+
+
+def test_info_nce_is_the_cross_entropy_among_key_and_negatives():
+    q, k, negatives = directions(6, 3), directions(6, 3, seed=1), directions(9, 3, seed=2)
+    logits = torch.cat([(q * k).sum(1, keepdim=True), q @ negatives.T], 1) / 0.1
+    expected = F.cross_entropy(logits, torch.zeros(6, dtype=torch.long))
+    assert torch.allclose(contrastive.info_nce(q, k, negatives, 0.1), expected)
+
+
+def test_nearest():
+    support = directions(2, 7, 3)
+    assert torch.equal(contrastive.nearest(support[:, 2:4], support), support[:, 2:4])
+
+
+# --- Objectives ---
+
+
+def networks(method, replicas=2, encoder=None):
+    project, predict = {"moco": ((), ()), "simclr": ((), ()), "simsiam": ((6, 5), (4, 5)), "nnclr": ((6, 5), (6, 5))}[method]
+
+    def one(seed):
+        torch.manual_seed(seed)
+        inner = encoder() if encoder else nn.Sequential(nn.Flatten(), nn.Linear(16, 7), nn.ReLU(), nn.Linear(7, 5))
+        return contrastive.ContrastiveNet(inner, 5, project, predict)
+
+    return [one(s) for s in range(replicas)]
+
+
+def views(replicas=2, n=8, seed=3):
+    return [torch.randn(replicas, n, 1, 4, 4, generator=gen(seed + i)) for i in range(2)]
+
+
+def begin(method, encoder=None, **settings):
+    nets = networks(method, encoder=encoder)
+    objective = contrastive.ContrastiveObjective(nets[0], method, **{"queue": 16, **settings})
+    return objective, objective.start(nets, training.generators(0, 2))
+
+
+@pytest.mark.parametrize("method", contrastive.METHODS)
+def test_replicas_are_runs_of_their_own_and_learn(method):
+    objective, params = begin(method)
+    batch = views()
+    steps = {"steps": 10, "optimizer": training.GD(0.05)}
+    both = training.fit(objective, params, tuple(batch), **steps)
+    alone = training.fit(objective, {k: v[1:] for k, v in params.items()}, tuple(b[1:] for b in batch), **steps)
+    for k, v in alone.params.items():
+        assert torch.allclose(both.params[k][1:], v, atol=2e-4), k
+    if method != "moco":  # whose queue holds the keys of this one batch
+        assert (both.log["loss"][-1] < both.log["loss"][0]).all()
+
+
+@pytest.mark.parametrize("method", contrastive.METHODS)
+def test_convolutions_run_too(method):
+    objective, params = begin(method, lambda: nn.Sequential(nn.Conv2d(1, 5, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten()))
+    loss, grads = objective(params, *views())
+    assert loss.isfinite().all() and all(g.isfinite().all() for g in grads.values())
+
+
+def test_moco_moves_its_copy_and_its_queue():
+    objective, params = begin("moco", momentum=0.9)
+    name = "encoder.1.weight"
+    params[name] += 1.0
+    before, query, old = params["key." + name].clone(), params[name].clone(), params["queue"].clone()
+    first, second = views()
+    objective(params, first, second)
+    assert torch.allclose(params["key." + name], 0.9 * before + 0.1 * query)
+    assert torch.equal(params["queue"][:, 16:], old[:, :0]) and params["queue"].shape == old.shape
+    slow = {k: params["key." + k] for k in objective.net.state_dict()}
+    keys, _ = objective.embed(slow, torch.cat([first, second], 1))
+    assert torch.allclose(params["queue"], keys, atol=1e-6)  # 16 keys fill it
+
+
+def test_the_queue_is_first_in_first_out():
+    objective, params = begin("moco", queue=20)
+    old = params["queue"].clone()
+    objective(params, *views())
+    assert torch.equal(params["queue"][:, 16:], old[:, :4])
+
+
+def test_simsiam_stops_the_gradient():
+    """With the targets frozen by hand the gradient is the same."""
+    objective, params = begin("simsiam")
+    batch = views()
+    _, grads = objective(params, *batch)
+    with torch.no_grad():
+        z, _ = objective.embed(params, torch.cat(batch, 1))
+    leaves = {k: v.detach().clone().requires_grad_() for k, v in params.items()}
+    _, p = objective.embed(leaves, torch.cat(batch, 1))
+    loss = -(p * z.roll(8, 1)).sum(-1).mean(1)
+    own = torch.autograd.grad(loss.sum(), leaves["encoder.1.weight"])[0]
+    assert torch.allclose(grads["encoder.1.weight"], own, atol=1e-6)
+
+
+def with_head(params, classes=3):
+    head = {"head.weight": torch.zeros(2, classes, 5), "head.bias": torch.zeros(2, classes)}
+    return params | head
+
+
+def test_regularisation_without_weight_is_fine_tuning():
+    objective, params = begin("simclr")
+    batch = (*views(), torch.randint(3, (2, 8), generator=gen(9)))
+    steps = {"steps": 10, "optimizer": training.GD(0.1)}
+    none = training.fit(contrastive.RegularisedObjective(objective, 0.0), with_head(params), batch, **steps)
+    tiny = training.fit(contrastive.RegularisedObjective(objective, 1e-9), with_head(params), batch, **steps)
+    much = training.fit(contrastive.RegularisedObjective(objective, 1.0), with_head(params), batch, **steps)
+    for k, v in none.params.items():
+        assert torch.allclose(v, tiny.params[k], atol=1e-6)
+    assert not torch.allclose(none.params["encoder.1.weight"], much.params["encoder.1.weight"], atol=1e-4)
+    loss, _ = contrastive.RegularisedObjective(objective, 2.0)(with_head(params), *batch)
+    own, _ = objective(params, *batch[:2])
+    assert torch.allclose(loss, math.log(3) + 2 * own)
+
+
+def test_wrong_settings():
+    net = networks("moco")[0]
+    for wrong in ({"method": "byol"}, {"temperature": 0.0}, {"momentum": 1.0}, {"queue": 0}):
+        with pytest.raises(ValueError):
+            contrastive.ContrastiveObjective(net, **{"method": "moco", **wrong})
+    with pytest.raises(ValueError):
+        contrastive.RegularisedObjective(contrastive.ContrastiveObjective(net, "moco"), -1.0)
+
+
+# --- Views ---
+
+PLAIN = {"scale": (1.0, 1.0), "aspect": (1.0, 1.0), "flip": 0.0, "brightness": 0.0, "contrast": 0.0, "grey": 0.0}
+
+
+def test_without_randomness_nothing_changes():
+    x = torch.rand(2, 4, 3, 9, 9, generator=gen())
+    same = augmentations.Augmentation(**PLAIN)(x, training.generators(0, 2))
+    assert torch.allclose(same, x, atol=1e-5)
+
+
+def test_mirror_crop_and_grey():
+    x = torch.rand(1, 4, 3, 8, 8, generator=gen())
+    mirrored = augmentations.Augmentation(**{**PLAIN, "flip": 1.0})(x, [gen()])
+    assert torch.allclose(mirrored, x.flip(-1), atol=1e-5)
+    grey = augmentations.Augmentation(**{**PLAIN, "grey": 1.0})(x, [gen()])
+    assert torch.allclose(grey, x.mean(2, keepdim=True).expand_as(x), atol=1e-5)
+    # a quarter of the area of a ramp spans half of its range
+    ramp = torch.linspace(0, 1, 64).expand(1, 50, 1, 64, 64)
+    crop = augmentations.Augmentation(**{**PLAIN, "scale": (0.25, 0.25)})(ramp, [gen()])
+    span = crop[..., -1] - crop[..., 0]
+    assert (span - 0.5).abs().max() < 0.02
+    assert crop[..., 0].min() < 0.1 and crop[..., -1].max() > 0.9
+
+
+def test_replicas_have_views_of_their_own_seed():
+    x = torch.rand(1, 5, 1, 8, 8, generator=gen()).expand(3, 5, 1, 8, 8)
+    augment = augmentations.Augmentation(degrees=15.0)
+    seen = augment(x, training.generators(4, 3))
+    assert torch.allclose(seen[1:2], augment(x[:1], [gen(5)]), rtol=0, atol=1e-6)
+    assert not torch.equal(seen[0], seen[1])
+    assert seen.min() >= 0 and seen.max() <= 1
+
+
+def test_wrong_ranges():
+    for wrong in ({"scale": (0.0, 1.0)}, {"flip": 2.0}, {"aspect": (2.0, 1.0)}):
+        with pytest.raises(ValueError):
+            augmentations.Augmentation(**wrong)
+
+
+@pytest.mark.parametrize(("name", "classes"), [("letters", 26), ("photographs", 12), ("relief", 12)])
+def test_picture_sets(name, classes):
+    x, y = picture_sets.PICTURE_SETS[name](12)
+    assert x.shape[1:] == (1, 12, 12) and len(x) == len(y) >= 1000
+    assert x.min() >= 0 and x.max() <= 1 and x.std() > 0.05
+    assert y.bincount().tolist() == [len(y) // classes] * classes
+    again, _ = picture_sets.PICTURE_SETS[name](12)
+    assert torch.equal(x, again)

@@ -1,0 +1,250 @@
+"""Which tokens of a prompt are kept, and what models make of the rest: against full runs, masks and loops."""
+
+import pytest
+import torch
+import transformers
+
+from mvnb.papers.gemfilter import token_selection as ts
+
+KINDS = ("Llama", "Mistral", "Qwen2", "Phi3")
+SIZE = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
+SIZE |= {"num_key_value_heads": 2, "initializer_range": 0.6, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def model(request):
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{request.param}Config")(**SIZE)
+    return getattr(transformers, f"{request.param}ForCausalLM")(config).double().eval()
+
+
+@pytest.fixture(scope="module")
+def tokens():
+    return torch.randint(50, (2, 40), generator=torch.Generator().manual_seed(1))
+
+
+def again(model, tokens, n_new):
+    """Greedy answers without any cache."""
+    with torch.inference_mode():
+        for _ in range(n_new):
+            tokens = torch.cat([tokens, model(tokens).logits[:, -1:].argmax(-1)], 1)
+    return tokens[:, -n_new:]
+
+
+def queries_and_keys(model, tokens):
+    seen = {}
+    with torch.inference_mode(), ts.watch_attention(model, lambda i, q, k, s: seen.update({i: (q, k, s)})):
+        model(tokens)
+    return seen
+
+
+def test_watching_changes_nothing_and_sees_every_layer(model, tokens):
+    usual = model.config._attn_implementation
+    with torch.inference_mode():
+        plain = model(tokens).logits
+        seen = {}
+        with ts.watch_attention(model, lambda layer, q, k, s: seen.update({layer: (q, k, s)})):
+            watched = model(tokens).logits
+    assert torch.allclose(plain, watched, atol=1e-3) and list(seen) == [0, 1, 2]
+    assert model.config._attn_implementation == usual
+    assert seen[0][0].shape == (2, 4, 40, 8) and seen[0][1].shape == (2, 2, 40, 8) and seen[0][2] == pytest.approx(8**-0.5)
+
+
+def test_row_scores_are_sums_over_repeated_heads(model, tokens):
+    q, k, scaling = queries_and_keys(model, tokens)[1]
+    repeated = torch.stack([k[:, h // 2] for h in range(4)], 1)
+    raw = sum(torch.einsum("bd,bjd->bj", q[:, h, -1], repeated[:, h]) for h in range(4))
+    assert torch.allclose(ts.row_scores(q, k), raw.float(), atol=1e-4)
+    soft = sum((torch.einsum("bd,bjd->bj", q[:, h, 20], repeated[:, h, :21]) * scaling).softmax(-1) for h in range(4))
+    found = ts.row_scores(q, k, "middle", scaling)
+    assert torch.allclose(found[:, :21], soft.float(), atol=1e-5) and not found[:, 21:].any()
+    products = torch.einsum("bhid,bhjd->bij", q, repeated)
+    for b in range(2):
+        longest = max(range(40), key=lambda i: float(products[b, i].norm()))
+        assert torch.allclose(ts.row_scores(q, k, "largest")[b], products[b, longest].float(), atol=1e-3)
+    with pytest.raises(ValueError, match="row must be"):
+        ts.row_scores(q, k, "first")
+
+
+def test_selection_does_not_depend_on_scale_or_the_order_of_heads(model, tokens):
+    q, k, _ = queries_and_keys(model, tokens)[1]
+    chosen = ts.select_tokens(ts.row_scores(q, k), 9)
+    assert torch.equal(chosen, ts.select_tokens(ts.row_scores(3 * q, k), 9))
+    assert torch.equal(chosen, ts.select_tokens(ts.row_scores(q.flip(1), k.flip(1)), 9))
+    inside = ts.row_scores(q, k)[:, 4:-4]  # away from the ends, where zeros are averaged in
+    assert torch.equal(ts.select_tokens(inside, 9, 1), ts.select_tokens(inside + 5, 9, 1))
+
+
+def test_filtering_runs_no_layer_after_the_last_one_it_needs(model, tokens, monkeypatch):
+    whole = queries_and_keys(model, tokens)
+    found = ts.filter_scores(model, tokens, [1, 0])
+    for i, layer in enumerate((1, 0)):
+        assert torch.allclose(found[i], ts.row_scores(*whole[layer][:2]), atol=1e-3)
+    ran = []
+    handles = [layer.mlp.register_forward_hook(lambda *_, i=i: ran.append(i)) for i, layer in enumerate(model.model.layers)]
+    ts.filter_scores(model, tokens, [1])
+    for handle in handles:
+        handle.remove()
+    assert ran == [0]  # layer 1 stops at its attention
+    assert model.config._attn_implementation != "mvnb_watched"
+
+
+def test_selected_places_are_the_largest_averages_in_order():
+    scores = torch.randn(3, 2, 30, generator=torch.Generator().manual_seed(0))
+    chosen = ts.select_tokens(scores, 7)
+    padded = torch.nn.functional.pad(scores, (2, 2))
+    means = torch.stack([padded[..., i : i + 30] for i in range(5)]).mean(0)
+    for row, mean in zip(chosen.view(6, 7), means.view(6, 30)):
+        assert row.tolist() == sorted(row.tolist()) and set(row.tolist()) == set(mean.topk(7).indices.tolist())
+    assert torch.equal(ts.select_tokens(scores, 50), torch.arange(30).expand(3, 2, 30))
+    forced = ts.select_tokens(scores, 7, 1, keep_first=2, keep_last=3)
+    assert (forced[..., :2] == torch.tensor([0, 1])).all() and (forced[..., -3:] == torch.tensor([27, 28, 29])).all()
+    assert ts.select_tokens(scores, 7, 1).view(6, 7)[0].tolist() == sorted(scores[0, 0].topk(7).indices.tolist())
+    for bad in ({"pool": 4}, {"keep_last": 8}):
+        with pytest.raises(ValueError, match="pool must be odd"):
+            ts.select_tokens(scores, 7, **bad)
+
+
+def test_cached_answers_are_those_without_a_cache(model, tokens):
+    answer = ts.all_kv(model, tokens, 6)
+    assert torch.equal(answer.tokens, again(model, tokens, 6)) and answer.kept.shape == (2, 40)
+
+
+def test_with_room_for_everything_every_method_is_the_whole_model(model, tokens):
+    whole = again(model, tokens, 6)
+    for layer in range(3):
+        for method in (ts.gem_filter, ts.gem_filter_one_run):
+            assert torch.equal(method(model, tokens, 6, 40, layer).tokens, whole)
+    assert torch.equal(ts.snap_kv(model, tokens, 6, 60).tokens, whole)
+    assert torch.equal(ts.h2o(model, tokens, 6, 60).tokens, whole)
+
+
+def test_rotary_scores_depend_on_differences_of_places_alone():
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+    rotary = LlamaRotaryEmbedding(transformers.LlamaConfig(**SIZE))
+    q, k = torch.randn(2, 1, 4, 9, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+    def scores(first):
+        angles = torch.arange(first, first + 9).double()[:, None] * rotary.inv_freq.double()
+        angles = torch.cat([angles, angles], -1)[None]
+        turned_q, turned_k = apply_rotary_pos_emb(q, k, angles.cos(), angles.sin())
+        return turned_q @ turned_k.mT
+
+    assert torch.allclose(scores(0), scores(1000), atol=1e-10)
+    assert not torch.allclose(scores(0), q @ k.mT, atol=1e-2)
+
+
+def test_the_second_run_has_no_distance_of_k_and_t_or_more(model, tokens):
+    """Places that the rotary embedding is asked for, in the second run and after a cache that was cut down."""
+    seen = []
+
+    def look(module, args, named):
+        seen.append(named["position_ids"] if "position_ids" in named else args[1])
+
+    handle = model.model.rotary_emb.register_forward_pre_hook(look, with_kwargs=True)
+    k, t = 12, 5
+    places = ts.select_tokens(ts.filter_scores(model, tokens, [1])[0], k)
+    largest = {}
+    for name, call in (
+        ("second run", lambda: ts.all_kv(model, tokens.gather(1, places), t)),
+        ("One-Run", lambda: ts.gem_filter_one_run(model, tokens, t, k, 1)),
+    ):
+        seen.clear()
+        call()
+        largest[name] = max(int(p.max()) for p in seen)
+    handle.remove()
+    assert largest["second run"] == k + t - 2 and largest["One-Run"] == 40 + t - 2
+
+
+def test_gem_filter_reads_the_selected_tokens_alone(model, tokens):
+    answer = ts.gem_filter(model, tokens, 5, 12, 1, softmax=True, keep_last=3)
+    assert answer.kept.shape == (2, 12) and (answer.kept[:, -3:] == torch.tensor([37, 38, 39])).all()
+    assert torch.equal(answer.tokens, again(model, tokens.gather(1, answer.kept), 5))
+
+
+def masked(model, tokens, kept, n_new):
+    """Answers by whole runs without a cache, in which tokens after the prompt see only what was kept of it.
+
+    ``kept`` ``(n_layers, B, h_kv, k)``; the first new token sees everything.
+    """
+    n, out = tokens.shape[1], tokens
+
+    def attend(module, query, key, value, attention_mask, scaling=None, **_):
+        groups = query.shape[1] // key.shape[1]
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+        length = query.shape[2]
+        allowed = torch.ones(len(query), key.shape[1], length, length, dtype=torch.bool).tril()
+        seen = torch.zeros(len(query), kept.shape[2], n, dtype=torch.bool).scatter(2, kept[module.layer_idx], True)
+        allowed[:, :, n:, :n] = seen.repeat_interleave(groups, 1)[:, :, None]
+        scores = (query @ key.mT * scaling).masked_fill(~allowed, -torch.inf)
+        return (scores.softmax(-1) @ value).transpose(1, 2), None
+
+    transformers.AttentionInterface.register("test_masked", attend)
+    usual = model.config._attn_implementation
+    model.set_attn_implementation("test_masked")
+    with torch.inference_mode():
+        for _ in range(n_new):
+            out = torch.cat([out, model(out).logits[:, -1:].argmax(-1)], 1)
+    model.set_attn_implementation(usual)
+    return out[:, n:]
+
+
+def test_answers_from_an_evicted_cache_are_those_under_a_mask(model, tokens):
+    one = ts.gem_filter_one_run(model, tokens, 6, 10, 1)
+    assert torch.equal(one.tokens, masked(model, tokens, one.kept[None, :, None].expand(3, 2, 2, -1), 6))
+    snap = ts.snap_kv(model, tokens, 6, 12, window=4)
+    assert snap.kept.shape == (3, 2, 2, 12)
+    assert torch.equal(snap.tokens, masked(model, tokens, snap.kept, 6))
+    assert not torch.equal(snap.kept[0], snap.kept[1])
+
+
+def test_snap_kv_keeps_its_window_and_what_the_window_attends_to(model, tokens):
+    kept = ts.snap_kv(model, tokens, 1, 12, window=4, pool=3).kept
+    assert (kept[..., -4:] == torch.arange(36, 40)).all()
+    q, k, scaling = queries_and_keys(model, tokens)[2]
+    maps = torch.zeros(2, 2, 36)
+    for b in range(2):
+        for head in range(4):
+            for i in range(36, 40):
+                scores = (k[b, head // 2, : i + 1] @ q[b, head, i]) * scaling
+                maps[b, head // 2] += scores.softmax(0)[:36]
+    assert torch.equal(kept[2, ..., :-4], ts.select_tokens(maps, 8, 3))
+
+
+def heavy_hitters(n, k, recent):
+    """H2O's attention over prompt and answer at once, place by place."""
+
+    def attend(module, query, key, value, attention_mask, scaling=None, **_):
+        groups, length = query.shape[1] // key.shape[1], query.shape[2]
+        out = query.new_zeros(len(query), length, *query.shape[1::2])
+        for b in range(len(query)):
+            for head in range(key.shape[1]):
+                sums, kept = query.new_zeros(length), []
+                for row in range(length):
+                    seen = torch.tensor([*range(row + 1)] if row < n else [*kept, row])
+                    for h in range(head * groups, (head + 1) * groups):
+                        weight = (key[b, head, seen] @ query[b, h, row] * scaling).softmax(0)
+                        out[b, row, h] = weight @ value[b, head, seen]
+                        sums[seen] += weight
+                    if row >= n - 1:
+                        early = seen[:-recent]
+                        kept = sorted(early[sums[early].topk(k - recent).indices].tolist()) + seen[-recent:].tolist()
+        return out, None
+
+    return attend
+
+
+def test_h2o_keeps_heavy_hitters_and_goes_on_choosing(model, tokens):
+    k, recent, n_new = 12, 3, 6
+    answer = ts.h2o(model, tokens, n_new, k, recent, chunk=7)
+    assert answer.kept.shape == (3, 2, 2, k) and (answer.kept[..., -recent:] == torch.arange(37, 40)).all()
+    transformers.AttentionInterface.register("test_heavy", heavy_hitters(40, k, recent))
+    usual = model.config._attn_implementation
+    model.set_attn_implementation("test_heavy")
+    with torch.inference_mode():
+        said = model(torch.cat([tokens, answer.tokens], 1)).logits[:, 39:-1].argmax(-1)
+    model.set_attn_implementation(usual)
+    assert torch.equal(answer.tokens, said)
+    small = ts.h2o(model, tokens, 2, 5, 5)
+    assert torch.equal(small.kept, torch.arange(35, 40).expand(3, 2, 2, 5))

@@ -1,0 +1,122 @@
+"""What the image experiments of chapter 05 stand on: pasting, backgrounds, the small network, its kernel and its activity."""
+
+import pytest
+import torch
+
+from mvnb import losses, probes, training
+from mvnb.data import resize
+from mvnb.papers.local_signal_adaptivity.backgrounds import (
+    distractor_background,
+    draw_corners,
+    gaussian_background,
+    paste,
+    texture_background,
+)
+from mvnb.papers.local_signal_adaptivity.window_net import WindowNet, WindowObjective, window_jacobian
+
+
+def test_pasting():
+    g = torch.Generator().manual_seed(0)
+    images, behind = torch.rand(7, 2, 8, 8, generator=g), gaussian_background(7, 2, 16, g)
+    for placement, allowed in (("anywhere", range(9)), ("corner", (0, 8)), ("fixed", (8,))):
+        corner = draw_corners(7, 8, placement, g)
+        assert set(corner.flatten().tolist()) <= set(allowed)
+        out = paste(images, behind, corner)
+        for i, (top, left) in enumerate(corner.tolist()):
+            block = out[i, :, top : top + 8, left : left + 8]
+            assert torch.equal(block, images[i])
+            rest = torch.ones(16, 16, dtype=torch.bool)
+            rest[top : top + 8, left : left + 8] = False
+            assert torch.equal(out[i, :, rest], behind[i, :, rest])
+    assert paste(images, 0 * behind, corner).sum() == pytest.approx(images.sum().item(), rel=1e-5)
+    with pytest.raises(ValueError, match="offsets"):
+        paste(images, behind, torch.full((7, 2), 9))
+    with pytest.raises(ValueError, match="placement"):
+        draw_corners(3, 8, "middle", g)
+    with pytest.raises(ValueError, match="larger"):
+        draw_corners(3, -1, "corner", g)
+
+
+def test_backgrounds():
+    g = torch.Generator().manual_seed(0)
+    texture = texture_background(40, 1, 16, g)
+    assert texture.amin() == 0 and texture.amax() == 1
+    neighbours = torch.corrcoef(torch.stack([texture[..., :-1].flatten(), texture[..., 1:].flatten()]))[0, 1]
+    assert neighbours > 0.5  # rough at no scale
+    pool = torch.arange(3.0).view(3, 1, 1, 1).expand(3, 1, 4, 4)
+    grid = distractor_background(20, pool, g)
+    assert grid.shape == (20, 1, 8, 8)
+    assert all(len(block.unique()) == 1 for block in (grid[0, 0, :4, :4], grid[0, 0, :4, 4:], grid[0, 0, 4:, :4]))
+    assert resize(torch.rand(2, 3, 28, 28), 8).shape == (2, 3, 8, 8)
+    assert torch.equal(resize(pool, 4), pool)
+
+
+@pytest.mark.parametrize("channels, side", [(1, 16), (3, 11)])
+def test_window_objective_is_autograd(channels, side):
+    torch.manual_seed(0)
+    modules = [WindowNet(channels, 4, (3, 5)).double() for _ in range(3)]
+    params = {k: v + 0.1 for k, v in training.stack_modules(modules).items()}
+    x, y = torch.randn(3, 6, channels, side, side).double(), torch.randint(4, (3, 6))
+    value, gradient = WindowObjective()(params, x, y)
+    want, by_autograd = training.stacked(modules[0], losses.cross_entropy)(params, x, y)
+    assert torch.allclose(value, want, atol=1e-12)
+    assert set(gradient) == set(by_autograd)
+    assert all(torch.allclose(gradient[k], by_autograd[k], atol=1e-12) for k in gradient)
+
+
+def test_window_jacobian_is_autograd():
+    torch.manual_seed(0)
+    net = WindowNet(2, 1, (3, 4)).double()
+    center = {k: p.detach() for k, p in net.named_parameters()}
+    x = torch.randn(7, 2, 12, 12).double()
+    assert torch.allclose(window_jacobian(center, x, chunk=3), probes.parameter_jacobian(net, center, x), atol=1e-12)
+    with pytest.raises(ValueError, match="one output"):
+        window_jacobian(dict(WindowNet(2, 3, (3, 4)).named_parameters()), x.float())
+
+
+def test_window_net_is_a_convolution():
+    torch.manual_seed(0)
+    net = WindowNet(2, 3, (4, 5))
+    x = torch.randn(6, 2, 16, 16)
+    first = net.first.weight.view(4, 4, 4, 2).permute(0, 3, 1, 2)  # filter, (row, column, channel) to channel first
+    second = net.second.weight.view(5, 3, 3, 4).permute(0, 3, 1, 2)
+    h = torch.relu(torch.nn.functional.conv2d(x, first, net.first.bias, 2))
+    h2 = torch.relu(torch.nn.functional.conv2d(h, second, net.second.bias))
+    assert torch.allclose(net.hidden(x)[0].permute(0, 3, 1, 2), h, atol=1e-5)
+    assert torch.allclose(net.hidden(x)[1].permute(0, 3, 1, 2), h2, atol=1e-5)
+    assert net(x).shape == (6, 3)
+
+
+def test_linearised_network_and_ridge():
+    torch.manual_seed(0)
+    net = WindowNet(1, 1, (2, 3)).double()
+    center = {k: p.detach() for k, p in net.named_parameters()}
+    x = torch.randn(5, 1, 16, 16, dtype=torch.float64)
+    line = probes.linearised(net, center)
+    assert torch.allclose(line(center, x), net(x))
+    other = {k: p + torch.randn_like(p) for k, p in center.items()}
+    middle = {k: 0.5 * (center[k] + other[k]) for k in center}
+    assert torch.allclose(2 * line(middle, x), line(center, x) + line(other, x))
+    jacobian = probes.parameter_jacobian(net, center, x, chunk=2)
+    step = torch.cat([(other[k] - center[k]).flatten() for k in center])
+    assert torch.allclose((line(other, x) - net(x))[:, 0], jacobian @ step)
+    tiny = {k: center[k] + 1e-6 * (other[k] - center[k]) for k in center}
+    near = torch.func.functional_call(net, tiny, (x,)) - net(x)
+    assert torch.allclose(near[:, 0], 1e-6 * jacobian @ step, rtol=1e-3, atol=1e-9)
+    with pytest.raises(ValueError, match="one output"):
+        probes.parameter_jacobian(WindowNet(1, 2, (2, 3)), dict(WindowNet(1, 2, (2, 3)).named_parameters()), x.float())
+
+
+def test_ridge_forms_agree():
+    g = torch.Generator().manual_seed(0)
+    for n, size in ((8, 20), (20, 8)):
+        x, y = torch.randn(n, size, generator=g).double(), torch.randn(n, 2, generator=g).double()
+        weight = probes.ridge_fit(x, y, 0.3)
+        strength = 0.3 * x.square().sum() / n
+        assert torch.allclose(x.T @ (x @ weight - y) + strength * weight, torch.zeros_like(weight), atol=1e-9)
+    with pytest.raises(ValueError, match="positive"):
+        probes.ridge_fit(x, y, 0.0)
+
+
+def test_active_fraction():
+    assert probes.active_fraction(torch.tensor([[[1.0, 0.0], [0.0, 2.0]], [[0.0, 0.0], [0.0, 1.0]]])).tolist() == [0.5, 0.25]

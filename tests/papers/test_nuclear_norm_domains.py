@@ -1,0 +1,227 @@
+"""Domains: penalties against automatic differentiation, averages of weights, batches, framed images, folders."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.nn import functional as F
+
+from mvnb import training
+from mvnb.models import MLP
+from mvnb.papers.nuclear_norm.data import FramedDomains, LeaveOneOut, domain_folder
+from mvnb.papers.nuclear_norm.training import DomainBatches, DomainObjective, Penalties, SegmentMeans, averaged, loss_valley
+
+D64 = torch.float64
+SETTINGS = [
+    {},
+    {"nuclear": 0.7},
+    {"coral": 1.0},
+    {"irm": 3.0},
+    {"vrex": 2.0},
+    {"dro": 0.5},
+    {"mixup": 1},
+    {"mixup": 1, "nuclear": 0.3, "decay": 0.1},
+    {"decay": 0.1},
+]
+E, N, DIM, CLASSES = 3, 8, 5, 4
+
+
+@pytest.fixture(scope="module")
+def problem():
+    torch.manual_seed(0)
+    params = training.stack_modules([MLP((DIM, 7, 6, CLASSES)).double() for _ in SETTINGS])
+    params["q"] = torch.full((len(SETTINGS), E), 1 / E, dtype=D64)
+    x = torch.randn(len(SETTINGS), E, N, DIM, dtype=D64)
+    y = torch.randint(CLASSES, (len(SETTINGS), E, N))
+    partner = torch.tensor([1, 2, 0]).expand(len(SETTINGS), E)
+    return params, (x, y, partner, torch.rand(len(SETTINGS), E, dtype=D64))
+
+
+def written_out(setting, params, x, y, partner, lam):
+    """The loss of one replica as the papers have it, to be differentiated."""
+    target = F.one_hot(y, CLASSES).double()
+    if "mixup" in setting:
+        w = lam[:, None, None]
+        x, target = w * x + (1 - w) * x[partner], w * target + (1 - w) * target[partner]
+    hidden = F.relu(x @ params["0.weight"].T + params["0.bias"])
+    z = F.relu(hidden @ params["2.weight"].T + params["2.bias"])
+    logits = z @ params["4.weight"].T + params["4.bias"]
+
+    def risk(a, t):
+        return -(t * a.log_softmax(-1)).sum(-1).mean()
+
+    risks = torch.stack([risk(logits[e], target[e]) for e in range(E)])
+    loss = risks.mean()
+    if "dro" in setting:
+        q = (setting["dro"] * risks.detach()).exp()
+        loss = (q / q.sum() * risks).sum()
+    if "nuclear" in setting:
+        loss = loss + setting["nuclear"] * torch.linalg.svdvals(z.flatten(0, 1)).sum() / (E * N)
+    if "vrex" in setting:
+        loss = loss + setting["vrex"] * (risks - risks.mean()).square().mean()
+    for e in range(E):
+        if "coral" in setting:
+            for f in range(e):
+                apart = (z[e].mean(0) - z[f].mean(0)).square().mean() + (z[e].T.cov() - z[f].T.cov()).square().mean()
+                loss = loss + setting["coral"] * apart / 3
+        if "irm" in setting:
+            scale = torch.ones((), dtype=D64, requires_grad=True)
+            parts = [risk(logits[e, i::2] * scale, target[e, i::2]) for i in (0, 1)]
+            even, odd = (torch.autograd.grad(part, scale, create_graph=True)[0] for part in parts)
+            loss = loss + setting["irm"] * even * odd / E
+    if "decay" in setting:
+        loss = loss + setting["decay"] / 2 * sum(v.square().sum() for v in params.values())
+    return loss
+
+
+@pytest.mark.parametrize("r", range(len(SETTINGS)), ids=lambda r: "+".join(SETTINGS[r]) or "erm")
+def test_gradients_are_those_of_automatic_differentiation(problem, r):
+    params, batch = problem
+    own = {k: v.clone() for k, v in params.items()}
+    objective = DomainObjective(Penalties.of(SETTINGS, dtype=D64))
+    losses, grads = objective(own, *batch, torch.tensor(5))
+    leaf = {k: v[r].clone().requires_grad_() for k, v in params.items() if k != "q"}
+    loss = written_out(SETTINGS[r], leaf, *(v[r] for v in batch))
+    assert abs(loss.item() - losses[r].item()) < 1e-10
+    for g, k in zip(torch.autograd.grad(loss, list(leaf.values())), leaf):
+        assert (g - grads[k][r]).abs().max() < 1e-10
+
+
+def test_a_replica_does_not_depend_on_the_others(problem):
+    params, batch = problem
+    whole = DomainObjective(Penalties.of(SETTINGS, dtype=D64))
+    losses, _ = whole({k: v.clone() for k, v in params.items()}, *batch, torch.tensor(5))
+    for r, setting in enumerate(SETTINGS):
+        alone = DomainObjective(Penalties.of([setting], dtype=D64))
+        loss, _ = alone({k: v[r : r + 1].clone() for k, v in params.items()}, *(v[r : r + 1] for v in batch), torch.tensor(5))
+        assert loss.item() == pytest.approx(losses[r].item(), abs=1e-12)
+
+
+def test_warm_up_and_annealing(problem):
+    params, batch = problem
+    late = DomainObjective(Penalties.of(SETTINGS, dtype=D64), warmup=10, anneal=10)
+    before, after = (late({k: v.clone() for k, v in params.items()}, *batch, torch.tensor(t))[0] for t in (9, 10))
+    changed = (before - after).abs() > 1e-9
+    assert changed.tolist() == [bool({"nuclear", "irm", "vrex"} & set(one)) for one in SETTINGS]
+    with pytest.raises(ValueError, match="unknown penalties sam"):
+        Penalties.of([{"sam": 0.05}])
+
+
+# --- Averages of weights ---
+
+
+def test_segment_means_are_means_of_the_snapshots():
+    inner = training.Adam(0.1)
+    start = {"w": torch.ones(2, 3)}
+    seen = []
+
+    def objective(params, target):
+        seen.append(params["w"].clone())
+        return (params["w"] - target).square().sum(1), {"w": 2 * (params["w"] - target)}
+
+    batch = (torch.arange(6.0).view(2, 3),)
+    means = SegmentMeans(inner, 2, 3)
+    run = training.fit(objective, start, batch, steps=6, optimizer=means)
+    plain = training.fit(objective, start, batch, steps=6, optimizer=inner)
+    assert torch.equal(run.params["w"], plain.params["w"])  # watching changes nothing
+    path = torch.stack([*seen[1:6], run.params["w"]], 1)  # (replica, step, ...)
+    torch.testing.assert_close(means.means(run)["w"], path.unflatten(1, (3, 2)).mean(2))
+    torch.testing.assert_close(averaged(means.means(run), [(0, 2), (1, 2)])["w"][0], path[0].mean(0))
+    torch.testing.assert_close(averaged(means.means(run), [(0, 2), (1, 2)])["w"][1], path[1, 2:].mean(0))
+
+
+def test_equal_weights_average_to_themselves():
+    same = {"w": torch.randn(2, 1, 4).expand(2, 5, 4)}
+    torch.testing.assert_close(averaged(same, [(1, 3), (0, 4)])["w"], same["w"][:, 0])
+
+
+@pytest.mark.parametrize(
+    ("losses", "window"),
+    [
+        ([5, 4, 3, 2, 2.5, 2.5, 2.2, 9, 9, 9, 9, 9, 9], (3, 6)),  # valley, then a wall longer than the tolerance
+        ([5, 4, 3, 2, 2.5, 2.5, 9, 9, 9, 9, 9, 2.2], (3, 11)),  # five bad checkpoints are tolerated
+        ([5, 4, 3, 2, 1], (4, 4)),  # still falling: the last
+        ([1, 1, 1, 1], (0, 3)),
+    ],
+)
+def test_loss_valleys(losses, window):
+    assert loss_valley(torch.tensor(losses, dtype=D64)) == window
+
+
+# --- Batches and data ---
+
+
+def test_batches_are_of_the_right_points_and_shared_by_the_copies():
+    x, y = torch.arange(40.0)[:, None], torch.arange(40)
+    tables = torch.stack([torch.arange(12).view(3, 4), 20 + torch.arange(12).view(3, 4)])
+    make = lambda seed, b: DomainBatches(x, y, tables[b], 5, 2, training.generators(seed, len(b)))  # noqa: E731
+    batches = make(0, [0, 1])
+    for step in (0, 1, 30, 31):
+        own_x, own_y, partner, lam, when = batches(step)
+        assert own_x.shape == (4, 3, 5, 1) and int(when) == step
+        assert torch.equal(own_x[:2], own_x[2:]) and torch.equal(own_x[..., 0].long(), own_y)
+        for b in range(2):
+            for e in range(3):
+                assert set(own_y[b, e].tolist()) <= set(tables[b, e].tolist())
+        assert all(sorted(p.tolist()) == [0, 1, 2] and (p != torch.arange(3)).all() for p in partner)
+        assert ((lam >= 0) & (lam <= 1)).all()
+    alone = make(1, [1])
+    assert torch.equal(alone(3)[0][0], make(0, [0, 1])(3)[0][1])  # run r of a stack is the run with seed + r
+
+
+def test_leave_one_out_splits():
+    domain = torch.arange(60) % 4
+    split = LeaveOneOut.of(domain, torch.Generator().manual_seed(0))
+    assert split.train.shape == (4, 3, 12) and split.valid.shape == (4, 9) and split.test.shape == (4, 15)
+    for out in range(4):
+        others = [e for e in range(4) if e != out]
+        assert [domain[row].unique().tolist() for row in split.train[out]] == [[e] for e in others]
+        assert (domain[split.test[out]] == out).all() and (domain[split.valid[out]] != out).all()
+        assert not set(split.train[out].flatten().tolist()) & set(split.valid[out].tolist())
+    with pytest.raises(ValueError, match="two domains"):
+        LeaveOneOut.of(torch.zeros(9, dtype=int), torch.Generator())
+
+
+def test_frames_say_what_they_should():
+    g = torch.Generator().manual_seed(0)
+    y, domain = torch.randint(10, (4000,), generator=g), torch.randint(4, (4000,), generator=g)
+    world = FramedDomains(agree=0.8, cues=1, shade=0.1, rotation=0.0)
+    x = world.frame(torch.zeros(4000, 1, 8, 8), y, domain, 10, g)
+    assert x.shape == (4000, 1, 12, 12)
+    top = x[:, 0, 0, 1:11]
+    assert ((top == 1).sum(1) == 1).all()
+    said = top.argmax(1)
+    for e in range(4):
+        own = domain == e
+        share = (said[own] == (y[own] + 3 * e) % 10).double().mean().item()
+        assert abs(share - 0.82) < 0.05  # agree, and a tenth of the rest by chance
+    assert torch.equal(x[:, 0, 5, 5], 0.1 * domain)
+    assert (
+        (FramedDomains(cues=4, shade=0.0).frame(torch.zeros(9, 3, 8, 8), y[:9], domain[:9], 10, g) > 0)
+        .sum((1, 2, 3))
+        .eq(12)
+        .all()
+    )
+    turned = FramedDomains(cues=0, shade=0.0, rotation=90.0).frame(torch.rand(1, 1, 8, 8), y[:1], torch.tensor([2]), 10, g)
+    assert turned.shape == (1, 1, 12, 12)
+    with pytest.raises(ValueError, match="agree must lie"):
+        FramedDomains(agree=1.5)
+
+
+def test_folders_of_domains(tmp_path):
+    for e, name in enumerate(("art", "photo", "sketch")):
+        for c in ("cat", "dog"):
+            (tmp_path / name / c).mkdir(parents=True)
+            for i in range(2):
+                pixels = np.full((6, 8, 3), 50 * e + 10 * i, dtype=np.uint8)
+                Image.fromarray(pixels).save(tmp_path / name / c / f"{i}.png")
+    x, y, domain, names = domain_folder(tmp_path, 4)
+    assert x.shape == (12, 3, 4, 4) and names == ["art", "photo", "sketch"]
+    assert y.tolist() == [0, 0, 1, 1] * 3 and domain.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert x[-1, 0, 0, 0] == pytest.approx(110 / 255)
+    assert len(domain_folder(tmp_path, 4, limit=1)[1]) == 6
+    (tmp_path / "art" / "fox").mkdir()
+    with pytest.raises(ValueError, match="same classes"):
+        domain_folder(tmp_path, 4)
+    with pytest.raises(FileNotFoundError, match="at least three"):
+        domain_folder(tmp_path / "none", 4)

@@ -1,0 +1,259 @@
+"""Every chapter of the book keeps the rules of the house, and the rules notice when one does not."""
+
+import itertools
+import json
+import re
+import shlex
+from pathlib import Path
+
+import card
+import chapter_checks
+import nbformat
+import numpy as np
+import pytest
+import tiny_book
+
+from mvnb import cli
+from mvnb.data.images import DATASETS, EMBEDDED
+from mvnb.runner import catalogue, errors, execution, kernel, plans, sweeps
+from mvnb.runner.hosts import TAG
+from mvnb.runner.parameters import _numbers
+
+ROOT = Path(__file__).resolve().parents[2]
+CHAPTERS = catalogue.discover(ROOT)
+PAGES = [*ROOT.glob("notebooks/*.py"), *ROOT.glob("book/*.md"), *ROOT.glob("*.md")]
+COMMAND = re.compile(r"mvnb ((?:run|sweep) (\d\d)\b[^`#\n]*)")
+TO_BE_FILLED_IN = re.compile(r"FILE|FOLDER|PATH|TABLE")
+
+
+def named(things):
+    return pytest.mark.parametrize("check", things, ids=lambda check: check.__name__)
+
+
+every_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.name)
+
+
+@every_chapter
+@named(chapter_checks.CHECKS)
+def test_chapter(chapter, check):
+    assert not check(chapter)
+
+
+@every_chapter
+def test_smoke(chapter, tmp_path, monkeypatch):
+    """On the stand-in for a card, whose rules are stricter than a processor's."""
+    monkeypatch.setenv("PYTHONSTARTUP", card.__file__)
+    result = execution.run(chapter, catalogue.preset(chapter, "smoke"), tmp_path, html=False)
+    assert chapter_checks.differing_outputs(chapter, result.notebook) > 0
+
+
+@every_chapter
+def test_numbers_that_make_no_sense_are_refused(chapter):
+    with pytest.raises(errors.ChapterError, match="'replicas' must be"):
+        chapter.parse(["replicas=0"])
+    numeric = {name: one.default for name, one in chapter.parameters.items() if list(_numbers(one.default))}
+    for name, default in numeric.items():
+        for text in ("nan", "1e999", "-7"):
+            with pytest.raises(errors.ChapterError, match=f"parameter '{name}' "):
+                chapter.parse([f"{name}=[{text}]" if isinstance(default, list | tuple) else f"{name}={text}"])
+
+
+@pytest.mark.parametrize(
+    "chapter",
+    [one for one in CHAPTERS if "keep" in one.parameters and one.parameters["keep"].type == "text"],
+    ids=lambda chapter: chapter.name,
+)
+def test_a_name_for_keeping_results_is_no_path(chapter):
+    names = ["../mine", "/mine", "a/b", "..", "A"]
+    said = kernel.refusals(chapter.cells, [{"keep": name} for name in names], chapter.source.parent)
+    assert ["keep must be" in one for one in said] == [True] * len(names), said
+
+
+class Begun(Exception):
+    """Raised in the place of a run, with its parameters."""
+
+
+def printed_settings(chapter, monkeypatch):
+    """The parameters of every command of the book that runs this chapter, as the command line reads them, by command."""
+
+    def run(found, values, *rest, **options):
+        raise Begun(values)
+
+    def prepare(found, grid, fixed, *rest, **options):
+        raise Begun({name: some[-1] for name, some in grid.items()} | fixed)
+
+    monkeypatch.setattr(execution, "run", run)
+    monkeypatch.setattr(sweeps, "prepare", prepare)
+    monkeypatch.setattr(plans, "machine_bytes", lambda device: (float("inf"), "a machine for all of them"))
+    for command, number in itertools.chain(*(COMMAND.findall(page.read_text(encoding="utf-8")) for page in PAGES)):
+        if number == chapter.number:
+            with pytest.raises(Begun) as begun:
+                cli.app(args=shlex.split(command), standalone_mode=False)
+            (values,) = begun.value.args
+            yield command, {name: value for name, value in values.items() if not TO_BE_FILLED_IN.search(str(value))}
+
+
+@pytest.fixture(scope="session")
+def blank_images(tmp_path_factory):
+    """A folder that has every data set that would have to be downloaded, in its shape and size, and nothing to see."""
+    folder = tmp_path_factory.mktemp("images")
+    for name in set(DATASETS) - set(EMBEDDED):
+        size, shape = (50_000, (32, 32, 3)) if name.startswith("cifar") else (60_000, (28, 28))
+        x, y = np.zeros((size, *shape), np.uint8), np.arange(size) % (100 if name == "cifar100" else 10)
+        np.savez_compressed(folder / f"{name}.npz", x_train=x, y_train=y, x_test=x[:10_000], y_test=y[:10_000])
+    return folder
+
+
+@every_chapter
+def test_commands_in_the_book_are_accepted(chapter, blank_images, monkeypatch):
+    monkeypatch.setenv("MVNB_DATA", str(blank_images))
+    commands, settings = zip(*printed_settings(chapter, monkeypatch))
+    said = kernel.refusals(chapter.cells, settings, chapter.source.parent)
+    assert not {command: text for command, text in zip(commands, said) if text}
+
+
+@every_chapter
+def test_more_replicas_than_memory_holds_are_one_line(chapter, tmp_path):
+    values = catalogue.preset(chapter, "smoke") | {"replicas": 10**9}
+    with pytest.raises(errors.CellFailed, match="out of memory") as failure:
+        execution.run(chapter, values, tmp_path, html=False, memory=2 * 10**9)
+    assert "\n" not in str(failure.value)
+
+
+def test_presets_are_of_chapters():
+    assert set(catalogue.presets(ROOT)) <= {chapter.name for chapter in CHAPTERS}
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """The tiny book, executed once: its source and its committed notebook."""
+    (tiny,) = catalogue.discover(tiny_book.make(tmp_path_factory.mktemp("executed") / "book"))
+    execution.execute(tiny)
+    return tiny
+
+
+@named(chapter_checks.CHECKS)
+def test_the_tiny_chapter_keeps_every_rule(executed, check):
+    assert check(executed) == []
+
+
+BROKEN_SOURCES = [
+    (chapter_checks.pair, "Count.", "Count again.", "out of step"),
+    (chapter_checks.parameters, "  # independent runs (1 or more)", "", "no comment"),
+    (chapter_checks.parameters, "seed = 0", "sead = 0", "'seed' is not an integer"),
+    (chapter_checks.parameters, '"auto"  #', '"cpu"  #', "'device' is not"),
+    (chapter_checks.ranges, "(0 or more)", "of any size", "no range for 'noise'"),
+    (chapter_checks.ranges, "hidden units (1 or more)", "hidden units", "no range for 'widths'"),
+    (chapter_checks.ranges, "runs (1 or more)", "runs (5 or more)", "'replicas' is 4 by default, and may be 5 or more"),
+    (chapter_checks.ranges, "units (1 or more)", "units (above 8)", "'widths' is 8 by default, and may be above 8"),
+    (chapter_checks.ranges, "runs (1 or more)", "runs (3 to 9)", "'replicas' is 2 in preset 'smoke', and may be 3 to 9"),
+    (chapter_checks.anatomy, "# A tiny chapter", "A tiny chapter", "does not begin with the title"),
+    (chapter_checks.anatomy, "# ## What is drawn", "# # What is drawn", "exactly one heading"),
+    (chapter_checks.anatomy, "(01-world)=", "(01-wordl)=", "sections are"),
+    (chapter_checks.mathematics, "$$ (eq-tiny)", "$$", "numbered equation"),
+    (chapter_checks.mathematics, "{prf:proof}", "{note}", "prf:proof"),
+    (chapter_checks.exercises, ":class: dropdown", "", "no solution"),
+    (chapter_checks.exercises, "ex-tiny-3\n# Do", "\n# Do", "there are 2"),
+    (chapter_checks.ledger, '"small-mean"', '"small-" + "mean"', "not recorded in the source"),
+    (chapter_checks.strings, "Count.", "See /tmp/x.", "an absolute path: '/tmp/'"),
+    (chapter_checks.strings, "Count.", "See `../../data/x`.", "outside the book"),
+    (chapter_checks.cell_length, "draws =", "x = 1\n" * 30 + "draws =", "lines in the cell"),
+    (chapter_checks.presets, "replicas = 4", "copies = 4", "no parameter 'replicas'"),
+]
+
+
+@pytest.mark.parametrize(("check", "old", "new", "message"), BROKEN_SOURCES)
+def test_a_broken_source_is_noticed(executed, tmp_path, check, old, new, message):
+    assert old in tiny_book.CHAPTER
+    (chapter,) = catalogue.discover(tiny_book.make(tmp_path / "book", tiny_book.CHAPTER.replace(old, new)))
+    chapter.notebook.write_bytes(executed.notebook.read_bytes())
+    assert message in "\n".join(check(chapter))
+
+
+def _no_alt(cells):
+    cells[2].outputs[0].metadata = {}
+
+
+def _error(cells):
+    cells[1].outputs = [nbformat.v4.new_output("error", ename="ValueError", evalue="", traceback=[])]
+
+
+def _stderr(cells):
+    cells[1].outputs = [nbformat.v4.new_output("stream", name="stderr", text="warning")]
+
+
+def _timing(cells):
+    cells[1].outputs[0].text = "10.2it/s"
+
+
+def _address(cells):
+    cells[1].outputs[0].text = "<object at 0x7f0011223344>"
+
+
+def _not_run(cells):
+    cells[1].execution_count = None
+
+
+def _large(cells):
+    cells[1].outputs[0].text = "x" * chapter_checks.LARGEST_NOTEBOOK
+
+
+def _no_ledger(cells):
+    cells[3].outputs = []
+
+
+def _not_compared(cells):
+    cells[3].source = cells[3].source.replace("NBVAL", "NVBAL")
+
+
+def _no_figure(cells):
+    cells[2].outputs = []
+
+
+BROKEN_OUTPUTS = [
+    (chapter_checks.figures, _no_alt, "cell [4] has no alternative text"),
+    (chapter_checks.figures, _no_figure, "no figure"),
+    (chapter_checks.outputs, _error, "ValueError"),
+    (chapter_checks.outputs, _stderr, "stderr"),
+    (chapter_checks.outputs, _not_run, "in the order [1, 2, None"),
+    (chapter_checks.outputs, _large, "bytes"),
+    (chapter_checks.strings, _timing, "a timing"),
+    (chapter_checks.strings, _address, "a memory address"),
+    (chapter_checks.ledger, _no_ledger, "no ledger"),
+    (chapter_checks.ledger, _not_compared, "no cell with # NBVAL_CHECK_OUTPUT"),
+]
+
+
+@pytest.mark.parametrize(("check", "breakage", "message"), BROKEN_OUTPUTS)
+def test_broken_outputs_are_noticed(executed, tmp_path, check, breakage, message):
+    (chapter,) = catalogue.discover(tiny_book.make(tmp_path / "book"))
+    notebook = nbformat.read(executed.notebook, as_version=4)
+    breakage([cell for cell in notebook.cells if cell.cell_type == "code" and TAG not in cell.metadata.get("tags", [])])
+    nbformat.write(notebook, chapter.notebook)
+    assert message in "\n".join(check(chapter))
+
+
+@pytest.mark.parametrize(
+    ("kept", "message"),
+    [
+        ({"small-mean": {"held": 19, "judged": 20, "values": 20}}, ""),
+        ({"small-mean": {"held": 18, "judged": 20, "values": 20}}, "held in 18 of 20 runs"),
+        ({"small-mean": {"held": 19, "judged": 19, "values": 19}}, "held in 19 of 19 runs"),
+        ({"large-mean": {"held": 20, "judged": 20, "values": 20}}, "claim small-mean is not in both"),
+    ],
+)
+def test_a_verdict_that_hangs_on_the_seed_is_noticed(executed, tmp_path, kept, message):
+    (chapter,) = catalogue.discover(tiny_book.make(tmp_path / "book"))
+    chapter.notebook.write_bytes(executed.notebook.read_bytes())
+    path = chapter.root / "results" / "sweeps" / "01.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"claims": kept}))
+    said = "\n".join(chapter_checks.seeds(chapter))
+    assert message in said if message else not said
+
+
+def test_a_smoke_run_that_changes_nothing_is_noticed(executed, tmp_path):
+    same = execution.run(executed, {}, tmp_path / "same", html=False)
+    other = execution.run(executed, catalogue.preset(executed, "smoke"), tmp_path / "other", html=False)
+    assert chapter_checks.differing_outputs(executed, same.notebook) == 0
+    assert chapter_checks.differing_outputs(executed, other.notebook) == 2

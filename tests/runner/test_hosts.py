@@ -1,0 +1,162 @@
+"""Away from the checkout: a notebook alone, the wheel, Binder, and each list of pinned packages in an empty environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mvnb import claims
+from mvnb.runner import catalogue, hosts
+
+ROOT = Path(__file__).resolve().parents[2]
+ALONE = ("06_decision_lists", "12_nuclear_norm")  # the second reads a kept run
+
+
+def call(*command, **options) -> subprocess.CompletedProcess:
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+
+
+def without_mvnb(folder: Path) -> Path:
+    """A virtual environment with every package of this one but the book's own; its folder of programs."""
+    assert call(sys.executable, "-m", "venv", "--without-pip", folder).returncode == 0
+    names = {"base": str(folder), "platbase": str(folder)}
+    site, here = Path(sysconfig.get_path("purelib", vars=names)), Path(sysconfig.get_path("purelib"))
+    for path in here.iterdir():
+        if not path.name.startswith(("mvnb", "__editable__", "__pycache__")):
+            (site / path.name).symlink_to(path)
+    bin = folder / "bin"
+    (bin / "pip").write_text(f'#!/bin/sh\nexec "{bin / "python"}" -m pip "$@"\n', encoding="utf-8")
+    (bin / "pip").chmod(0o755)
+    return bin
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    return without_mvnb(tmp_path_factory.mktemp("bare") / "venv")
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """What git would give someone who clones the book as it is here."""
+    folder = tmp_path_factory.mktemp("sources")
+    listed = call("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT).stdout
+    for name in listed.rstrip("\0").split("\0"):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(sources, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    done = call(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", folder, sources)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (found,) = folder.glob("mvnb-*.whl")
+    return found
+
+
+def alone(bare: Path, name: str, folder: Path, **environment: str) -> subprocess.CompletedProcess:
+    """Papermill runs a chapter's smoke preset in a folder that has the notebook and nothing else."""
+    shutil.copy(ROOT / "notebooks" / f"{name}.ipynb", folder)
+    (folder / "smoke.yml").write_text(yaml.safe_dump(catalogue.presets(ROOT)[name]["smoke"]), encoding="utf-8")
+    kernel = {"argv": [str(bare / "python"), "-m", "ipykernel_launcher", "-f", "{connection_file}"], "language": "python"}
+    kernels = folder / "jupyter" / "kernels" / "bare"
+    kernels.mkdir(parents=True)
+    (kernels / "kernel.json").write_text(json.dumps(kernel | {"display_name": "bare"}), encoding="utf-8")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("MVNB_", "PYTHON"))} | environment
+    command = [
+        bare / "python",
+        "-m",
+        "papermill",
+        f"{name}.ipynb",
+        "out.ipynb",
+        "-f",
+        "smoke.yml",
+        "-k",
+        "bare",
+        "--no-progress-bar",
+    ]
+    return call(*command, cwd=folder, env=env | {"JUPYTER_PATH": str(folder / "jupyter")})
+
+
+def test_a_notebook_alone_says_what_it_lacks(bare, tmp_path):
+    done = alone(bare, ALONE[0], tmp_path)
+    assert done.returncode != 0
+    assert "ModuleNotFoundError: mvnb is not installed; set MVNB_SOURCE to what pip can install it from" in done.stderr
+
+
+def test_a_notebook_alone_installs_the_package_and_runs(bare, wheel, tmp_path):
+    for name in ALONE:  # the second finds the package there
+        folder = tmp_path / name
+        folder.mkdir()
+        done = alone(bare, name, folder, MVNB_SOURCE=str(wheel))
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert {row["id"] for row in claims.read(folder / "out.ipynb")} == {
+            row["id"] for row in claims.read(ROOT / "notebooks" / f"{name}.ipynb")
+        }
+    where = call(bare / "python", "-c", "import mvnb; print(mvnb.__file__)", cwd=tmp_path).stdout
+    assert str(bare.parent) in where, "the package of this checkout was used"
+
+
+def test_the_wheel_has_the_kept_runs_and_nothing_of_the_book(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    kept = {path.relative_to(ROOT / "src").as_posix() for path in ROOT.glob("src/mvnb/papers/*/kept/*.json")}
+    assert kept and kept <= set(names)
+    assert not [name for name in names if not name.startswith(("mvnb/", "mvnb-"))]
+
+
+def test_binder_gets_the_package(sources, tmp_path):
+    """The files of ``binder/``, in the order in which repo2docker goes through them."""
+    assert {path.name for path in (sources / "binder").iterdir()} == {"runtime.txt", "requirements.txt", "postBuild"}
+    python = (sources / "binder" / "runtime.txt").read_text().strip().removeprefix("python-")
+    assert python in (ROOT / "environment.yml").read_text()
+    bin = without_mvnb(tmp_path / "venv")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("MVNB_", "PYTHON"))} | {
+        "PATH": f"{bin}:{os.environ['PATH']}"
+    }
+    done = call(bin / "pip", "install", "--require-hashes", "-r", "binder/requirements.txt", cwd=sources, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = call("binder/postBuild", cwd=sources, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    where = call(bin / "python", "-c", "import mvnb.kept_runs; print(mvnb.__file__)", cwd=tmp_path).stdout
+    assert str(sources) in where
+
+
+LOCKS = {
+    "book": ["requirements.lock"],
+    "benchmarks": ["requirements.lock", "requirements-bench.lock"],
+    "language model": ["requirements-llm.lock", "--no-deps"],
+}
+
+
+@pytest.mark.parametrize("files", LOCKS.values(), ids=LOCKS)
+def test_a_lock_file_installs_into_an_empty_environment(files, tmp_path):
+    """Nothing is missing that something pinned needs, and every hash is that of the index."""
+    assert call(sys.executable, "-m", "venv", tmp_path / "venv").returncode == 0
+    options = [part for name in files for part in ([name] if name.startswith("--") else ["-r", name])]
+    pip = [tmp_path / "venv" / "bin" / "pip", "install", "--dry-run", "--require-hashes", "-q", "--retries", "1", *options]
+    done = call(*pip, cwd=ROOT)
+    if done.returncode and "connection broken" in done.stderr:
+        pytest.skip("no package index is reached")
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_an_address_stands_in_the_first_cell_once(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.mvnb]\nrepository = "https://example.org/someone/book/"\n')
+    assert hosts.repository(tmp_path) == "https://example.org/someone/book"
+    assert hosts.repository(tmp_path / "nowhere") == hosts.repository(None) == ""
+    source = catalogue.resolve("06", ROOT).cells
+    once = hosts.with_install_cell(source, hosts.repository(tmp_path))
+    assert '"git+https://example.org/someone/book"' in once.cells[0].source
+    again = hosts.with_install_cell(once, "")
+    assert [cell.source for cell in again.cells] == [cell.source for cell in source.cells]

@@ -1,0 +1,45 @@
+"""The committed notebooks, run again cell by cell with nbval: marked cells must show what they showed."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tiny_book
+
+from mvnb.runner import catalogue, execution
+from mvnb.runner.kernel import ENVIRONMENT
+
+ROOT = Path(__file__).resolve().parents[2]
+CHAPTERS = catalogue.discover(ROOT)
+
+
+def nbval(notebook: Path, root: Path) -> subprocess.CompletedProcess:
+    """Run nbval over one notebook, in a process of its own, with the book's rules of comparison."""
+    options = ["--nbval-lax", "--nbval-current-env", "-n0", "-p", "no:cacheprovider", "-q", "--color=no", f"--rootdir={root}"]
+    command = [sys.executable, "-m", "pytest", *options, str(notebook)]
+    return subprocess.run(command, cwd=root, env=ENVIRONMENT | os.environ, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.name)
+def test_notebook(chapter):
+    done = nbval(chapter.notebook, ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_another_measurement_passes_and_another_verdict_fails(tmp_path):
+    root = tiny_book.make(tmp_path / "book")
+    shutil.copy(ROOT / "conftest.py", root)
+    (tiny,) = catalogue.discover(root)
+    execution.execute(tiny)
+    committed = tiny.notebook.read_text()
+
+    tiny.notebook.write_text(committed.replace("measured=sum(values)", "measured=1 + sum(values)"))
+    assert committed != tiny.notebook.read_text()
+    assert nbval(tiny.notebook, root).returncode == 0
+
+    tiny.notebook.write_text(committed.replace("holds=noise < 1", "holds=noise < 0"))
+    failed = nbval(tiny.notebook, root)
+    assert failed.returncode == 1 and "mismatch 'text/plain'" in failed.stdout

@@ -1,0 +1,261 @@
+"""Sweeps over a small chapter: what is run, what is not run again, what is written, on processes and on Dask workers."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+import tiny_book
+from processes import command_line, kernels, start, until
+
+from mvnb.runner import catalogue, sweeps
+
+# Each run that comes to this cell leaves a line; `pause` makes a run long enough to be killed, `fail` fails some seeds.
+TRACE = """\
+# %%
+import os
+import time
+
+time.sleep(pause)
+if fail and seed % fail == 0:
+    raise RuntimeError(f"seed {seed} fails")
+with open(os.environ["MVNB_TRACE"], "a") as trace:
+    trace.write(f"{seed} {noise}\\n")
+
+# %% [markdown]
+# (01-held-up)=
+"""
+PARAMETERS = 'pause = 0.0  # seconds (0 or more)\nfail = 0  # every so manieth seed fails (0: none)\n\n# %% tags=["check"]\n'
+CHECK = 'if noise > 100:\n    raise ValueError(f"noise must be at most 100, got {noise}")\n\n'
+CHAPTER = tiny_book.CHAPTER.replace("# %% [markdown]\n# (01-held-up)=\n", TRACE).replace(
+    "interval = [0.1, 2.0]  # ends of what is drawn (0 or more)\n\n",
+    f"interval = [0.1, 2.0]  # ends of what is drawn (0 or more)\n{PARAMETERS}{CHECK}",
+)
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    root = tiny_book.make(tmp_path / "a böok", CHAPTER)  # a path with a space and a letter that is not ASCII
+    monkeypatch.chdir(root)
+    monkeypatch.delenv("MVNB_ROOT", raising=False)
+    monkeypatch.setenv("MVNB_TRACE", str(tmp_path / "trace"))
+    (tmp_path / "trace").touch()
+    return root
+
+
+def traced(book):
+    return sorted((book.parent / "trace").read_text().split("\n")[:-1])
+
+
+# -- what a grid means ---------------------------------------------------------------------------------------------
+
+
+def test_grids_are_lists_ranges_and_lists_of_lists(book):
+    chapter = catalogue.resolve("1")
+    before = psutil.Process().children(recursive=True)
+    found = sweeps.grid(chapter, ["seed=0:6:2", "noise=0.5,2", "widths=[8,16],[4]", "device=cpu"])
+    assert found == {"seed": [0, 2, 4], "noise": [0.5, 2.0], "widths": [[8, 16], [4]], "device": ["cpu"]}
+    sweep = sweeps.prepare(chapter, found, {"replicas": 2}, "out")
+    assert len(sweep.cells) == len({cell.address for cell in sweep.cells}) == 12
+    assert sweep.cells[1].parameters == {"replicas": 2, "seed": 0, "noise": 0.5, "widths": [4], "device": "cpu"}
+    assert psutil.Process().children(recursive=True) == before  # no kernel stays
+
+
+BAD = {
+    "no grid": (["sweep", "1"], "at least one --grid"),
+    "no chapter": (["sweep", "--grid", "seed=0:2"], "needs a chapter"),
+    "not a grid": (["sweep", "1", "--grid", "seed"], "not of the form"),
+    "no values": (["sweep", "1", "--grid", "seed="], "not of the form"),
+    "name twice": (["sweep", "1", "--grid", "seed=1", "--grid", "seed=2"], "'seed' twice"),
+    "value twice": (["sweep", "1", "--grid", "noise=1,1.0"], "a value twice"),
+    "empty range": (["sweep", "1", "--grid", "seed=3:3"], "empty range"),
+    "endless range": (["sweep", "1", "--grid", "seed=0:3:0"], "empty range"),
+    "unknown name": (["sweep", "1", "--grid", "sed=1,2"], "did you mean 'seed'?"),
+    "wrong type": (["sweep", "1", "--grid", "replicas=2,many"], "'replicas' is an integer, not 'many'"),
+    "not a number": (["sweep", "1", "--grid", "noise=1,nan"], "'noise' must be finite, not 'nan'"),
+    "negative": (["sweep", "1", "--grid", "noise=1,-1"], "'noise' must be 0 or more, not '-1'"),
+    "refused by the chapter": (["sweep", "1", "--grid", "noise=1,200", "--grid", "seed=0:2"], "got 200.0 (and 1 more of 4"),
+    "fixed and in the grid": (["sweep", "1", "--grid", "seed=0:2", "-p", "seed=1"], "both in the grid and fixed"),
+    "over the book": (["sweep", "1", "--grid", "seed=0:2", "-o", "notebooks"], "holds the chapter itself"),
+    "into a file": (["sweep", "1", "--grid", "seed=0:2", "-o", "presets.yml"], "not a folder"),
+    "no time": (["sweep", "1", "--grid", "seed=0:2", "--timeout", "0"], "--timeout"),
+    "nothing to resume": (["sweep", "--resume", "out"], "no sweep in out"),
+    "no status": (["sweep", "--status", "out"], "no sweep in out"),
+    "resume with more": (["sweep", "1", "--resume", "out"], "leave the rest out"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
+def test_a_bad_request_is_one_line_and_writes_nothing(mvnb, book, arguments, message):
+    before = sorted(book.rglob("*"))
+    status, out, err = mvnb(*arguments)
+    assert status == 2 and out == "" and err.count("\n") == 1 and message in err
+    assert sorted(book.rglob("*")) == before and not traced(book)
+
+
+def test_a_run_refused_by_the_chapter_leaves_nothing(mvnb, book):
+    before = sorted(book.rglob("*"))
+    status, out, err = mvnb("run", "1", "-p", "noise=200", "-o", "deep/er")
+    assert (status, out, err) == (2, "", "mvnb: noise must be at most 100, got 200.0\n")
+    assert sorted(book.rglob("*")) == before
+
+
+# -- what is run, and what is not run again ------------------------------------------------------------------------
+
+
+def test_a_second_call_does_what_is_missing_and_a_changed_chapter_is_run_again(mvnb, book):
+    asked = ["sweep", "1", "--preset", "smoke", "--grid", "seed=0:2", "-o", "out"]
+    status, out, _ = mvnb(*asked)
+    assert status == 0 and "2 ended well" in out and "small-mean  2 of 2" in out
+    assert traced(book) == ["0 0.5", "1 0.5"]
+    status, out, _ = mvnb(*asked, "--grid", "noise=0.5,2")
+    assert status == 0 and "2 runs were there, 2 ended well" in out and "small-mean  2 of 4" in out
+    assert traced(book) == ["0 0.5", "0 2.0", "1 0.5", "1 2.0"]
+    assert mvnb("sweep", "--status", "out")[0] == 0
+
+    table = pd.read_csv(book / "out" / "table.csv")
+    assert table["seed"].tolist() == [0, 0, 1, 1] and table["noise"].tolist() == [0.5, 2, 0.5, 2]
+    assert table["holds"].tolist() == [True, False, True, False] and set(table["claim"]) == {"small-mean"}
+    assert set(table["replicas"]) == {2} and set(table["widths"]) == {"[8, 16]"} and (table["seconds"] > 0).all()
+    assert table[["torch", "python", "host", "finished"]].notna().all().all()
+    rows = [json.loads((path / "run.json").read_text())["claims"][0] for path in sorted((book / "out" / "cells").iterdir())]
+    assert sorted(row["measured"] for row in rows) == sorted(table["measured"])
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(book / "out" / "table.parquet")[["seed", "noise", "measured"]], table[["seed", "noise", "measured"]]
+    )
+    assert (book / "out" / "held.png").stat().st_size > 5000
+
+    assert mvnb("sweep", "--resume", "out", "--keep")[0] == 0
+    kept = json.loads((book / "results" / "sweeps" / "01.json").read_text())
+    assert kept["grid"] == {"seed": [0, 1], "noise": [0.5, 2.0]}
+    assert kept["claims"] == {"small-mean": {"held": 2, "judged": 4, "values": 4}}
+
+    source = book / "notebooks" / "01_tiny.py"
+    source.write_text(source.read_text().replace("Three sentences", "Four sentences"))  # prose is not what a run depends on
+    assert "4 runs were there" in mvnb("sweep", "--resume", "out")[1]
+    source.write_text(source.read_text().replace("draws = random", "draws = 0\ndraws = random"))
+    assert "0 of 4 runs done" in mvnb("sweep", "--status", "out")[1]
+    assert "0 runs were there, 4 ended well" in mvnb("sweep", "--resume", "out")[1]
+
+
+def test_a_failed_cell_is_told_and_the_rest_goes_on(mvnb, book):
+    status, out, err = mvnb("sweep", "1", "--grid", "seed=1:4", "-p", "fail=2", "-o", "out")
+    assert status == 1 and "2 ended well and 1 failed" in out and "small-mean  2 of 2" in out
+    assert err.startswith("mvnb: fail=2, seed=2: cell [") and "RuntimeError: seed 2 fails" in err and err.count("\n") == 1
+    kept = Path(err.rpartition("kept ")[2].strip())
+    assert kept.is_file() and "seed 2 fails" in kept.read_text() and kept.parent.parent == book / "out" / "failed"
+    assert pd.read_csv(book / "out" / "table.csv")["error"].notna().sum() == 1
+    status, _, err = mvnb("sweep", "--resume", "out", "--keep")
+    assert status == 2 and "1 of 3 runs are missing or failed" in err and not (book / "results").exists()
+    status, out, err = mvnb("sweep", "--resume", "out")
+    assert status == 1 and "2 runs were there, 0 ended well and 1 failed" in out and "RuntimeError: seed 2 fails" in err
+    assert traced(book) == ["1 0.5", "3 0.5"]
+
+
+def test_two_sweeps_do_not_share_a_folder(mvnb, book):
+    first = start(book, "sweep", "1", "--grid", "seed=0:1", "-p", "pause=4", "-o", "out")
+    until(lambda: (book / "out" / "sweep.json").is_file())
+    status, _, err = mvnb("sweep", "1", "--grid", "seed=0:1", "-o", "out")
+    assert status == 2 and "another sweep is running in" in err and err.count("\n") == 1
+    assert first.wait(60) == 0 and traced(book) == ["0 0.5"]
+
+
+def test_an_interrupt_says_so_and_leaves_no_kernel(book):
+    process = start(book, "sweep", "1", "--grid", "seed=0:4", "-p", "pause=600", "-j", "2", "-o", "out")
+    until(lambda: len(kernels(process.pid)) == 2 and list((book / "out").glob(".running/*/*.ipynb")))
+    running = kernels(process.pid)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == "mvnb: interrupted\n" and process.returncode == 130
+    assert not psutil.wait_procs(running, timeout=10)[1] and not (book / "out" / "cells").exists()
+
+
+# -- Dask ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scheduler(book):
+    """A Dask scheduler and two workers, as on a cluster: processes that this one does not know."""
+    from distributed.utils import open_port
+
+    address = f"tcp://127.0.0.1:{(port := open_port())}"
+    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", str(port)]
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": book.parent}
+    processes = [subprocess.Popen([*dask, "--no-dashboard"], **quiet)]
+    processes += [subprocess.Popen([*worker, "--memory-limit", "0"], **quiet) for _ in range(2)]
+    yield address, processes
+    for process in processes[::-1]:
+        process.terminate()
+    for process in processes:
+        process.wait(20)
+
+
+def test_a_cluster_gives_the_table_of_processes(mvnb, book, scheduler):
+    asked = ["sweep", "1", "--grid", "seed=0:4", "--grid", "noise=0.5,2"]
+    assert mvnb(*asked, "-o", "here")[0] == 0
+    status, out, err = mvnb(*asked, "-o", "there", "--dask", scheduler[0])
+    assert status == 0 and "8 ended well" in out, err
+    here, there = (pd.read_parquet(book / name / "table.parquet") for name in ("here", "there"))
+    varies = ["seconds", "finished"]
+    pd.testing.assert_frame_equal(here.drop(columns=varies), there.drop(columns=varies))
+
+
+def test_a_killed_worker_is_replaced_within_the_sweep(book):
+    process = start(book, "sweep", "1", "--grid", "seed=0:4", "-p", "pause=2", "-j", "2", "-o", "out")
+    until(lambda: len(kernels(process.pid)) == 2)
+    kernels(process.pid)[0].parent().kill()
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0 and "4 ended well and 0 failed" in out and not err, err
+    assert sorted(set(traced(book))) == [f"{n} 0.5" for n in range(4)] and len(traced(book)) <= 5
+
+
+def test_killed_workers_and_a_killed_client_lose_nothing_and_repeat_nothing(mvnb, book, scheduler):
+    address, (_, worker, _) = scheduler
+    asked = ["sweep", "1", "--grid", "seed=0:8", "-p", "pause=1", "-o", "out", "--dask", address]
+    client = start(book, *asked)
+    until(lambda: len(traced(book)) >= 1)
+    for process in psutil.Process(worker.pid).children():  # the worker proper; its nanny starts another one
+        if "spawn_main" in command_line(process):
+            process.kill()
+    until(lambda: len(traced(book)) >= 3)
+    client.kill()
+    client.wait()
+    status, out, err = mvnb("sweep", "--resume", "out", "--dask", address)
+    assert status == 0 and "8 of 8 runs done" in out, err
+    done = [json.loads(path.read_text())["parameters"]["seed"] for path in (book / "out" / "cells").glob("*/run.json")]
+    assert sorted(done) == list(range(8)) and not (book / "out" / "failed").exists()
+    # A run that was killed between its trace and its end has left its line; no finished one was repeated.
+    assert sorted(set(traced(book))) == [f"{n} 0.5" for n in range(8)] and len(traced(book)) <= 9
+
+
+def test_what_a_killed_client_left_running_is_waited_for_and_not_run_beside_it(mvnb, book, scheduler):
+    client = start(book, "sweep", "1", "--grid", "seed=0:2", "-p", "pause=8", "-o", "out", "--dask", scheduler[0])
+    until(lambda: len(list((book / "out").glob(".running/*/*.ipynb"))) == 2)
+    client.kill()
+    client.wait()
+    status, out, err = mvnb("sweep", "--resume", "out")
+    assert status == 0 and "0 runs were there" in out and "2 of 2 runs done" in out, err
+    assert traced(book) == ["0 0.5", "1 0.5"]
+
+
+def test_a_killed_scheduler_ends_the_sweep_with_one_line(mvnb, book, scheduler):
+    asked = ["sweep", "1", "--grid", "seed=0:4", "-o", "out"]
+    client = start(book, *asked, "-p", "pause=2", "--dask", scheduler[0])
+    until(lambda: len(list((book / "out").glob("cells/*/run.json"))) >= 1)
+    scheduler[1][0].kill()
+    _, err = client.communicate(timeout=120)
+    assert client.returncode == 1 and err.count("\n") == 1 and "the Dask scheduler went away" in err
+    status, out, _ = mvnb("sweep", "--resume", "out")
+    assert status == 0 and "4 of 4 runs done" in out and "0 runs were there" not in out
+
+
+def test_a_scheduler_that_is_not_there_is_one_line(mvnb, book):
+    status, _, err = mvnb("sweep", "1", "--grid", "seed=0:1", "-o", "out", "--dask", "tcp://127.0.0.1:9")
+    assert status == 2 and "no Dask scheduler answers at tcp://127.0.0.1:9" in err and err.count("\n") == 1
+    status, _, err = mvnb("sweep", "1", "--grid", "seed=0:1", "-o", "out", "--dask", "nonsense://x")
+    assert status == 2 and "no Dask scheduler answers at nonsense://x" in err and err.count("\n") == 1

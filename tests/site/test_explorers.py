@@ -1,0 +1,367 @@
+"""Explorers in a bare page: their numbers are those of ``mvnb.theory``, their pictures those in the repository.
+
+``MVNB_DRAW=1 pytest tests/site/test_explorers.py`` draws the pictures anew.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from print_book import Quiet, served
+from scipy import special
+
+from mvnb import figures
+from mvnb.papers.algorithmic_stability import theory as stability
+from mvnb.papers.gemfilter import theory as gemfilter
+from mvnb.papers.icl_and_scale import icl
+from mvnb.papers.landscape_aware_growing import theory as growth
+from mvnb.papers.local_signal_adaptivity import theory as local
+from mvnb.papers.looped_transformers import theory as looped
+from mvnb.papers.midpoint_mixup import theory as midpoint
+from mvnb.papers.nuclear_norm import theory as nuclear
+
+STATIC = Path(__file__).resolve().parents[2] / "book" / "_static"
+NAMES = sorted(path.stem for path in (STATIC / "explorers").glob("*.js"))
+
+# -- the same numbers in Python: from the values of the controls and what else a figure returns, such as its grids ------
+
+
+def find_and_read(n, share, margin, seen):
+    k = max(1, round(share * n))
+    margins, lengths = np.array(seen["margins"]), np.array(seen["lengths"])
+    return {
+        "k": k,
+        "read": gemfilter.reading_share(margins, 1.0, n),
+        "again": gemfilter.reading_share(margins, 1.0, k),
+        "found": gemfilter.finding_probability(margins, 1.0, n, k),
+        "toRead": gemfilter.reading_margin(1.0, lengths),
+        "toReadAgain": gemfilter.reading_margin(1.0, share * lengths),
+        "toFind": gemfilter.finding_margin(1.0, 1.0, share),
+    }
+
+
+def tie(power, m, start, overlap, seen):
+    def weak(size, level, q):  # the flow has no scale of its own: a race to `level` is one to 1 from a smaller start
+        return level * stability.tie_weights(size, overlap, start / level, q)[1]
+
+    q, sizes, levels = int(power), np.array(seen["sizes"]), np.array(seen["levels"][1:-1])
+    assert sizes[0] in (m, m + 1) and sizes[0] % 2
+    return {
+        "weak": [start, *(weak(sizes[0], level, q) for level in levels), weak(sizes[0], 1.0, q)],
+        "change": stability.tie_stability(sizes, overlap, start, q),
+        "linear": stability.tie_stability(sizes, overlap, start, 1),
+    }
+
+
+def schedules(loops, ratio, dim, seen):
+    low, high = looped.edges(1, 1 / ratio)
+    kappa, t = high / low, np.arange(41)
+    spectrum = torch.tensor(seen["spectrum"], dtype=torch.float64)
+    steps = {"constant": 1 / high, "middle": 2 / (low + high)}
+    steps = {name: torch.tensor([eta], dtype=torch.float64).expand(loops) for name, eta in steps.items()}
+    steps["chebyshev"] = looped.chebyshev_steps(low, high, loops)
+    along = {name: looped.residuals(spectrum, eta)[-1].numpy() for name, eta in steps.items()}
+    along["memory"] = looped.momentum_residuals(spectrum, 1.0, 1 / ratio, loops)[-1].numpy()
+    ends = torch.tensor([low, high], dtype=torch.float64)  # where memory is worst
+    worst = {
+        "printed": np.exp(-t / (2 * kappa)),
+        "constant": np.exp(np.log(0.5) * t / looped.constant_loops(kappa, 0.5)),
+        "middle": looped.residuals(ends, steps["middle"].new_tensor([2 / (low + high)]).expand(40))[:, 0].numpy(),
+        "chebyshev": looped.chebyshev_error(kappa, t),
+        "memory": looped.momentum_residuals(ends, 1.0, 1 / ratio, 40).abs().amax(1).numpy(),
+        "earlier": looped.earlier_bound(t[1:], dim, ratio * dim),
+    }
+    return {
+        "low": low,
+        "high": high,
+        "kappa": kappa,
+        "worst": worst,
+        "along": along,
+        "asked": looped.earlier_examples(loops, dim),
+    }
+
+
+def threshold(ratio, tilt, k, level, seen):
+    def accuracy(r, n):
+        return local.accuracy(1.0, -r, n, level * local.noise_scale(n), tilt)
+
+    scale = level * local.noise_scale(k) * np.hypot(1, tilt)
+    sizes = np.array(seen["sizes"])
+    return {
+        "exact": [accuracy(r, k) for r in seen["ratios"]],
+        "gaussian": local.normal_accuracy(np.array(seen["ratios"]), k, scale),
+        "across": [accuracy(ratio, n) for n in seen["sizes"]],
+        "linear": [local.linear_accuracy(n, level * local.noise_scale(n) * np.hypot(1, tilt)) for n in sizes],
+        "survivors": 2 * k * special.ndtr(-ratio / scale),
+    }
+
+
+def rank(reach, context, noise, flip, seen):
+    spectrum, weights = np.linspace(1, 0.8, 20), np.exp(-np.arange(20) / reach)
+    setting = {"n_context": context, "flip": flip}
+    missed, inputs = icl.risk_terms(spectrum, weights, icl.pass_through(spectrum, 1e5, np.arange(21)), noise=0.0, **setting)
+    risk = icl.risk(spectrum, weights, 1e5, np.arange(21), noise=noise, **setting)
+    return {
+        "missed": missed.sum(-1),
+        "inputs": inputs.sum(-1),
+        "labels": risk - (missed + inputs).sum(-1),
+        "risk": risk,
+        "gain": icl.direction_gain(spectrum, weights, 1e5, noise=noise, **setting),
+    }
+
+
+def order(time, demand, seen):
+    starts = np.array(seen["starts"])
+
+    def losses(times):
+        return (growth.pair_product(starts[:, None], demand, times) - demand) ** 2 / 2
+
+    high, low = starts[starts > demand], starts[starts < demand]
+    return {
+        "before": losses(np.zeros(1))[:, 0],
+        "now": losses(np.array([time]))[:, 0],
+        "curves": losses(np.array(seen["times"])),
+        "swapped": (growth.crossing_time(low[:, None], high, demand) < time).sum(),
+    }
+
+
+def race(time, lead, alpha, strength, seen):
+    def escape(start, push, level):
+        return midpoint.escape_time(start, push, 10, alpha, 1.0, level)
+
+    unit, starts, pushes = escape(1.0, 1.0, np.inf), np.array([1 + lead, 1.0]), np.array([1.0, strength])
+    times = escape(starts, pushes, np.inf)
+    winner = midpoint.predicted_winner(pushes, starts, alpha)
+    scores = pushes ** (1 / (alpha - 2)) * starts
+    margin = scores[winner] / scores[1 - winner] - 1
+    clock = times[winner] * np.array(seen["way"])
+    # a path is right if the time it takes to each of its values is the time at which it has it
+    assert seen["reached"] == min(time, seen["way"][-1])
+    for name, start, push, now in zip(("first", "second"), starts, pushes, seen["now"]):
+        taken = [float(escape(start, push, level)) for level in (*seen[name], now)]
+        due = [*clock, times[winner] * seen["reached"]]
+        np.testing.assert_allclose(taken, due, rtol=1e-6, atol=1e-6 * times[winner])
+    return {
+        "times": times / unit,
+        "winner": winner,
+        "margin": margin,
+        "grown": midpoint.race_bound(margin, alpha),
+        "curve": midpoint.race_bound(np.array(seen["margins"]), alpha),
+    }
+
+
+def transition(size, gamma, r, factor, seen):
+    def accuracy(x, g, sign):
+        group = nuclear.GroupPopulation(r, max(1, math.floor(r * (x - 1) + 0.5)), g)
+        return group.accuracy(factor / (2 * g), sign * g)
+
+    return {
+        "ratio": factor / (2 * gamma),
+        "star": nuclear.transition(r, gamma),
+        "here": [accuracy(x, gamma, 1) for x in seen["sizes"]],
+        "elsewhere": [accuracy(x, gamma, -1) for x in seen["sizes"]],
+        "map": [[accuracy(x, g, -1) for g in seen["gammas"]] for x in seen["rows"]],
+    }
+
+
+EXPECTED = {
+    "01-race": (race, {"way", "margins", "first", "second", "reached", "now"}),
+    "04-tie": (tie, {"sizes", "levels"}),
+    "05-threshold": (threshold, {"ratios", "sizes"}),
+    "07-order": (order, {"starts", "times"}),
+    "11-rank": (rank, set()),
+    "12-transition": (transition, {"sizes", "gammas", "rows"}),
+    "14-schedules": (schedules, {"spectrum"}),
+    "15-find-and-read": (find_and_read, {"margins", "lengths"}),
+}
+
+# -- the page ------------------------------------------------------------------------------------------------------
+
+FIGURE = """<!doctype html><html data-theme="light"><meta charset="utf-8"><title>{name}</title>
+<link rel="stylesheet" href="/mvnb.css"><article class="bd-article"><figure class="explorer" data-explorer="{name}">
+<div class="explorer-controls"></div><div class="explorer-stage"></div>
+<p class="explorer-readout"></p><span class="explorer-reset"></span></figure></article>
+<script src="/explorers.js"></script><script src="/explorers/{name}.js"></script></html>"""
+
+
+@pytest.fixture(scope="module")
+def address():
+    class Pages(Quiet):
+        def do_GET(self):
+            if not self.path.startswith("/page/"):
+                return super().do_GET()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(FIGURE.format(name=self.path.removeprefix("/page/")).encode())
+
+    with served(STATIC, Pages) as address:
+        yield f"{address}page/"
+
+
+@pytest.fixture(params=NAMES)
+def explorer(browser, address, request):
+    """A tab with one live figure."""
+    tab = browser.new_page()
+    tab.trouble, tab.explorer = [], request.param
+    tab.on("pageerror", lambda error: tab.trouble.append(str(error)))
+    tab.goto(address + request.param)
+    yield tab
+    assert not tab.trouble
+    tab.close()
+
+
+def settings(explorer):
+    """Values of the controls: defaults, ends, and five at random."""
+    controls = explorer.evaluate("name => mvnbExplorer.known[name].controls", explorer.explorer)
+    start = explorer.evaluate("name => mvnbExplorer.defaults(mvnbExplorer.known[name])", explorer.explorer)
+    draw = random.Random(explorer.explorer)
+
+    def choices(control):
+        if "options" in control:
+            return [value for value, _ in control["options"]]
+        return [control["min"], control["max"]]
+
+    def anywhere(control):
+        if "options" in control:
+            return draw.choice(choices(control))
+        t = draw.random()
+        low, high = choices(control)
+        if control.get("log"):
+            value = low * (high / low) ** t
+            return round(value) if control.get("integer") else value
+        return low + control["step"] * round(t * (high - low) / control["step"])
+
+    ends = [{**start, one["name"]: value} for one in controls for value in choices(one)]
+    return [start, *ends, *({one["name"]: anywhere(one) for one in controls} for _ in range(5))]
+
+
+def test_numbers_are_those_of_the_package(explorer):
+    reference, grids = EXPECTED[explorer.explorer]
+    for values in settings(explorer):
+        seen = explorer.evaluate("([name, values]) => mvnbExplorer.known[name].compute(values)", [explorer.explorer, values])
+        expected = reference(**values, seen=seen)
+        assert set(seen) == set(expected) | grids
+        for key, value in expected.items():
+            parts = value.items() if isinstance(value, dict) else [(None, value)]
+            for part, numbers in parts:
+                found = np.array(seen[key][part] if part else seen[key], dtype=float)
+                np.testing.assert_allclose(found, numbers, rtol=1e-6, atol=1e-9, err_msg=f"{key} {part} at {values}")
+
+
+def test_picture_is_the_figure_at_its_defaults(explorer):
+    drawn = explorer.evaluate("name => mvnbExplorer.picture(name)", explorer.explorer)
+    path = STATIC / "explorers" / f"{explorer.explorer}.svg"
+    if os.environ.get("MVNB_DRAW"):
+        path.write_text(drawn, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == drawn, "MVNB_DRAW=1 pytest tests/site/test_explorers.py draws it anew"
+
+
+def shown(explorer):
+    picture = explorer.locator(".explorer-stage").inner_html()
+    readout = explorer.locator(".explorer-readout").inner_text()
+    assert not re.search("NaN|undefined|Infinity|null|∞", picture + readout), (picture, readout)
+    assert explorer.locator(".explorer-picture").get_attribute("aria-label").endswith(readout)
+    return re.sub('aria-label="[^"]*"', "", picture), readout
+
+
+def test_every_control_moves_the_figure_by_keyboard(explorer):
+    start = shown(explorer)
+    controls = explorer.locator(".explorer-controls :is(input, select)")
+    assert controls.count() >= 2
+    for k in range(controls.count()):
+        control = controls.nth(k)
+        assert control.evaluate("node => node.labels[0].textContent")
+        states = []
+        for key in ("End", "Home"):
+            control.press(key)
+            states.append(shown(explorer))
+        assert states[0][0] != states[1][0] and states[0][1] != states[1][1], control.get_attribute("id")
+        explorer.get_by_role("button", name="Reset").press("Enter")
+        assert shown(explorer) == start
+
+
+def test_every_label_finds_a_place(explorer):
+    """At the defaults none is dropped, none lies on another or leaves the picture."""
+    wanted = explorer.evaluate(
+        """name => { const e = mvnbExplorer.known[name], v = mvnbExplorer.defaults(e);
+        return e.draw(v, e.compute(v)).panels.flatMap(p => p.marks.map(m => m.label).filter(Boolean)) }""",
+        explorer.explorer,
+    )
+    boxes = explorer.locator(".explorer-stage .label").evaluate_all(
+        "all => all.map(node => [node.textContent, node.getBoundingClientRect().toJSON()])"
+    )
+    assert sorted(text for text, _ in boxes) == sorted(wanted)
+    for i, (text, a) in enumerate(boxes):
+        for other, b in boxes[:i]:
+            apart = (
+                a["right"] <= b["left"] or b["right"] <= a["left"] or a["bottom"] <= b["top"] + 4 or b["bottom"] <= a["top"] + 4
+            )
+            assert apart, (text, other)
+
+
+def test_palette_is_the_books(explorer):
+    palette = explorer.evaluate("mvnbExplorer.LIGHT")
+    book = {*figures.COLORS.values(), *figures.VIEW_COLORS}
+    assert {palette[name] for name in palette if name not in ("rule", "ground")} <= book
+
+
+def test_every_explorer_is_compared():
+    assert set(NAMES) == set(EXPECTED)
+
+
+# -- motion --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[None, "reduce"], ids=["motion", "less motion"])
+def film(browser, address, request):
+    """A tab with a figure that can be played, under a clock that stands still until a test moves it."""
+    context = browser.new_context(reduced_motion=request.param or "no-preference")
+    tab = context.new_page()
+    tab.clock.install()
+    tab.goto(address + "07-order")
+    tab.clock.pause_at("2100-01-01")
+    yield tab
+    context.close()
+
+
+def test_time_runs_when_asked_and_stops_when_asked(film, request):
+    button, slider = film.get_by_role("button", name="Play: time t"), film.get_by_label("time t", exact=True)
+    readout = film.locator(".explorer-readout")
+
+    def state():
+        pressed = button.get_attribute("aria-pressed")
+        assert readout.get_attribute("aria-live") == {"true": "off", "false": "polite"}[pressed]
+        assert f"t = {float(slider.input_value()):.2f}" in readout.inner_text()
+        return pressed == "true", float(slider.input_value())
+
+    def after(seconds):
+        film.clock.run_for(int(1000 * seconds))
+        return state()
+
+    start, least = state()[1], 0.25 if "less" in request.node.name else 0.02
+    assert after(2) == (False, start), "nothing moves by itself"
+    button.press("Enter")  # from the start, as the slider is where it was put
+    assert after(2.1) == (True, pytest.approx(0.51, abs=least))
+    button.press("Space")
+    paused = state()
+    assert not paused[0] and after(1) == paused
+    button.press("Space")
+    values = [after(0.1)[1] for _ in range(20)]
+    assert values == sorted(values) and values[-1] == pytest.approx(1, abs=2 * least)
+    assert len(set(values)) <= 3 if "less" in request.node.name else len(set(values)) == 20
+    assert after(5) == (False, 2)
+    button.click()
+    assert after(1.1) == (True, pytest.approx(0.26, abs=least))
+    slider.press("ArrowRight")
+    assert not state()[0]
+    button.click()
+    film.get_by_role("button", name="Reset").click()
+    assert after(1) == (False, start)

@@ -1,0 +1,329 @@
+"""What a reader does with the site: follows the map and a path, links to a theorem, prints, runs again, uses the keyboard."""
+
+from __future__ import annotations
+
+import gzip
+import html
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import unquote, urlsplit
+
+import nbformat
+import pytest
+import yaml
+from axe_playwright_python.sync_playwright import Axe
+from site_checks import PHONE, ROOT, visit
+
+from mvnb import claims
+from mvnb.runner.catalogue import resolve
+
+PLAN = yaml.safe_load((ROOT / "book" / "map.yml").read_text(encoding="utf-8"))
+MODES = pytest.mark.parametrize("tab", [{}, {"color_scheme": "dark"}], ids=["light", "dark"], indirect=True)
+
+
+# -- the first page ------------------------------------------------------------------------------------------------
+
+
+def test_map_lights_up_what_belongs_together_by_keyboard(site, tab):
+    visit(tab, site, site.written[0])
+    boxes = tab.locator("svg.idea-map a")
+    ideas = PLAN["data"] + PLAN["models"] + PLAN["theorems"]
+    assert boxes.count() == len(site.chapters) + len(ideas)
+    race = next(idea for idea in PLAN["theorems"] if idea["target"] == "thm-01-erm")
+    tab.locator("svg.idea-map a", has_text=race["name"]).focus()
+    lit = tab.locator("svg.idea-map a.lit.chapter").evaluate_all("all => all.map(a => a.dataset.node)")
+    assert lit == [f"chapter-{n}" for n in race["chapters"]]
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**/01_midpoint_mixup.html#thm-01-erm")
+    assert not tab.trouble
+
+
+def test_every_chapter_is_on_the_map_and_ideas_know_their_chapters(site):
+    ideas = PLAN["data"] + PLAN["models"] + PLAN["theorems"]
+    assert {n for idea in ideas for n in idea["chapters"]} == {int(Path(name).name[:2]) for name in site.chapters}
+    for idea in ideas:
+        own = re.search(r"\d\d", idea["target"])[0]
+        assert int(own) in idea["chapters"], idea
+
+
+@pytest.mark.parametrize("tab", [{"viewport": PHONE, "java_script_enabled": False}], indirect=True)
+def test_map_is_a_list_on_a_phone_without_scripts(site, tab):
+    tab.goto(site.url + site.written[0])
+    assert not tab.locator("svg.idea-map").is_visible()
+    tab.locator("details.idea-list summary").click()
+    assert tab.locator("details.idea-list li").count() == sum(len(PLAN[column]) for column in ("data", "models", "theorems"))
+
+
+def test_a_path_leads_from_chapter_to_chapter(site, tab):
+    path = PLAN["paths"][0]
+    visit(tab, site, site.written[0])
+    tab.locator(f".reading-paths a[href*='path={path['name']}']").first.click()
+    for place, number in enumerate(path["chapters"]):
+        tab.wait_for_url(f"**/{number:02}_*.html?path={path['name']}")
+        bar = tab.locator("nav.path-bar")
+        assert f"{place + 1} of {len(path['chapters'])}" in bar.inner_text()
+        if place + 1 < len(path["chapters"]):
+            tab.locator(".prev-next-area a.right-next").click()
+    assert not tab.locator(".prev-next-area a.right-next").is_visible()
+    tab.get_by_text("leave the path").click()
+    tab.wait_for_url(lambda url: "?" not in url)
+    assert tab.locator("nav.path-bar").count() == 0 and not tab.trouble
+
+
+def test_the_gallery_shows_every_chapter(site):
+    from PIL import Image
+
+    page = site.pages[site.written[0]]
+    text = (site.folder / site.written[0]).read_text(encoding="utf-8")
+    seconds = json.loads((ROOT / "results" / "seconds.json").read_text(encoding="utf-8"))["seconds"]
+    images = [image for image in page.images if "gallery" in image["src"]]
+    assert len(images) == len(site.chapters) == len(seconds)
+    for name, image in zip(site.chapters, images):
+        number, rows = Path(name).name[:2], claims.read(ROOT / name.replace(".html", ".ipynb"))
+        file = site.folder / "_static" / "gallery" / f"{number}.webp"
+        assert image["src"].endswith(f"/{number}.webp") and f"../{name}" in page.links
+        assert file.stat().st_size < 15_000 and image["loading"] == "lazy" and len(image["alt"]) > 20
+        assert Image.open(file).size == (int(image["width"]), int(image["height"]))
+        held, judged = claims.counts(rows)
+        for where in (text, (site.folder / name).read_text(encoding="utf-8")):
+            assert f"{held} of {judged} claims hold" in where and f"runs in about {seconds[number]} s" in where
+        assert seconds[number] <= 60
+
+
+@pytest.mark.parametrize("tab", [{"viewport": PHONE, "java_script_enabled": False}], indirect=True)
+def test_a_card_leads_to_its_chapter_without_scripts(site, tab):
+    tab.goto(site.url + site.written[0])
+    card = tab.locator("ul.gallery > li").nth(4)
+    card.locator("img").scroll_into_view_if_needed()
+    box = card.bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= PHONE["width"] and card.locator(".gallery-paper a").count() == 2
+    card.click(position={"x": 40, "y": 40})
+    tab.wait_for_url(f"**/{site.chapters[4]}")
+
+
+# -- citing --------------------------------------------------------------------------------------------------------
+
+
+def test_chapters_say_how_they_and_their_papers_are_cited(site):
+    for name in site.chapters:
+        text = (site.folder / name).read_text(encoding="utf-8")
+        title = resolve(Path(name).stem, ROOT).title
+        assert f'<meta name="citation_title" content="{html.escape(title)}" />' in text
+        assert re.search(
+            r'<meta name="citation_reference" content="citation_title=[^"]{20,}; citation_author=[^"]+=20\d\d" />', text
+        )
+        box = re.search(r'<details class="cite">.*?</details>', text, re.DOTALL)[0]
+        assert box.count("<pre>") == 2 and f"{{{html.escape(title)}}}" in box and "url" not in box
+    assert "@book{mvnb" in (site.folder / site.written[0]).read_text(encoding="utf-8")
+
+
+def test_the_bibliography_leads_back(site):
+    page = site.pages["book/references.html"]
+    text = (site.folder / "book" / "references.html").read_text(encoding="utf-8")
+    entries = re.findall(r'<div class="citation" .*?</div>', text, re.DOTALL)
+    assert sum("Cited in" in entry for entry in entries) > 0.9 * len(entries) > 50  # it also lists what none cites
+    for name in site.chapters:  # the crawl sees that the places exist
+        assert any(link.startswith(f"../{name}#") for link in page.links), name
+
+
+def test_a_citation_has_an_address_where_the_site_has_one():
+    import mvnb_citation
+
+    config = SimpleNamespace(copyright="2026", html_baseurl="https://example.org/b/")
+    app = SimpleNamespace(srcdir=ROOT, config=config, builder=SimpleNamespace(get_target_uri="{}.html".format))
+    _, head, entry = mvnb_citation.own(app, "notebooks/05_local_signal_adaptivity", resolve("05", ROOT))
+    assert head["public_url"] == "https://example.org/b/notebooks/05_local_signal_adaptivity.html"
+    assert entry.startswith("@incollection{mvnb2026chapter05,\n") and entry.endswith("},\n}")
+    fields = dict(re.findall(r"^  (\w+) += \{(.+)\},$", entry, re.MULTILINE))
+    assert fields["url"] == head["public_url"] and fields["chapter"] == "5" and fields["author"] == "{The mvnb authors}"
+
+
+# -- links to everything -------------------------------------------------------------------------------------------
+
+
+def test_statements_claims_equations_and_pictures_have_permalinks(site):
+    named = (
+        r'<div class="(?:proof|exercise) [\w ]*" id="(\w+-\d\d-[^"]+)"',
+        r'<div class="math [\w ]*" id="(equation-[^"]+)"',
+        r'<tr id="(claim-[^"]+)"',
+        r'<div class="picture" id="([^"]+)"',
+        r'<figure class="align-default" id="([^"]+)"',
+    )
+    for name in site.chapters:
+        text = (site.folder / name).read_text(encoding="utf-8")
+        linked = set(re.findall(r'<a class="headerlink" href="#([^"]+)"', text))
+        for pattern in named:
+            wanted = set(re.findall(pattern, text))
+            assert wanted and wanted <= linked, (name, pattern, wanted - linked)
+
+
+def test_no_line_begins_with_the_full_stop_behind_a_formula(site):
+    followed = r'<span class="math[^>]*>[^<]*</span>[.,;:)]'
+    for name in site.chapters:
+        text = (site.folder / name).read_text(encoding="utf-8")
+        kept = len(re.findall('<span class="formula-and-end">' + followed, text))
+        assert kept == len(re.findall(followed, text)) > 0, name
+
+
+def test_search_finds_a_theorem_by_its_name(site, tab):
+    visit(tab, site, "search.html?q=gap+always+closes")
+    hits = tab.locator("#search-results li a")
+    hits.first.wait_for()
+    assert "01_midpoint_mixup" in hits.first.get_attribute("href")
+
+
+def test_pages_say_what_they_are_to_others(site):
+    for name in site.written:
+        text = (site.folder / name).read_text(encoding="utf-8")
+        for key in ("og:title", "og:description", "og:type"):
+            assert re.search(rf'<meta property="{key}" content="[^"]{{3,}}"', text), (name, key)
+
+
+def test_a_wrong_address_leads_back(site, tab):
+    visit(tab, site, "404.html")
+    assert tab.locator("h1:visible").inner_text().startswith("There is no such page")
+    tab.locator("article a[href$='intro.html']").click()
+    tab.wait_for_url(f"**/{site.written[0]}")
+    assert not tab.trouble
+
+
+# -- light and calm ------------------------------------------------------------------------------------------------
+
+
+def test_pages_are_light(site, tab):
+    asked = []
+    tab.on("response", lambda response: asked.append(urlsplit(response.url).path))
+    for name in site.written:
+        tab.goto("about:blank")
+        asked.clear()
+        visit(tab, site, name)
+        files = {site.folder / unquote(path).lstrip("/") for path in asked}
+        weight = sum(len(gzip.compress(file.read_bytes(), 6)) for file in files)
+        assert weight < 1_000_000, (name, weight)
+
+
+def test_pictures_move_nothing_when_they_come(site, tab):
+    for name in site.chapters:
+        drawn = [image for image in site.pages[name].images if "_images" in image["src"]]
+        assert drawn and all(one.get("loading") == "lazy" for one in drawn), name
+    visit(tab, site, site.chapters[0])
+    pictures = "[...document.querySelectorAll('article .cell_output img')]"
+    assert not tab.evaluate(f"() => {pictures}.at(-1).complete")
+    before = tab.evaluate("() => document.documentElement.scrollHeight")
+    tab.evaluate(f"() => Promise.all({pictures}.map(one => {{ one.loading = 'eager'; return one.decode(); }}))")
+    assert tab.evaluate("() => document.documentElement.scrollHeight") == before
+
+
+@pytest.mark.parametrize("tab", [{"viewport": {"width": w, "height": 900}} for w in (1280, 1800)], indirect=True)
+def test_text_stands_still_when_the_contents_on_its_right_come(site, tab):
+    """They come after it in the page, and a slow browser shows it without them first."""
+    tab.route("**/mathjax/**", lambda route: route.abort("aborted"))
+    tab.goto(site.url + site.chapters[0], wait_until="domcontentloaded")
+    article = tab.locator("article.bd-article")
+    before = article.bounding_box()
+    tab.evaluate("document.querySelector('.bd-sidebar-secondary').remove()")
+    assert article.bounding_box() == before
+
+
+# -- for everyone --------------------------------------------------------------------------------------------------
+
+BRIGHT = ["book/intro", "book/reproduction", "book/glossary", "book/notation", "search", "notebooks/05_local_signal_adaptivity"]
+DARK = ["book/intro", "book/glossary", "notebooks/14_looped_transformers"]
+# Formulas and code are the business of MathJax and Pygments; with them axe takes a minute a page.
+LEFT_OUT = {"exclude": [["mjx-container"], [".highlight"]]}
+
+
+@MODES
+def test_no_serious_barrier(site, tab, request):
+    found = []
+    for name in DARK if "dark" in request.node.name else BRIGHT:
+        visit(tab, site, f"{name}.html")
+        for one in Axe().run(tab, context=LEFT_OUT).response["violations"]:
+            if one["impact"] in ("serious", "critical"):
+                found.append((name, one["id"], len(one["nodes"]), one["nodes"][0]["html"][:120]))
+    assert not found, found
+
+
+def test_paper_shows_the_text_alone_with_its_solutions(site, tab):
+    visit(tab, site, site.chapters[0])
+    tab.emulate_media(media="print")
+    for gone in (".bd-sidebar-primary", ".bd-sidebar-secondary", ".prev-next-area", "article h1 a.headerlink"):
+        assert not tab.locator(gone).first.is_visible(), gone
+    solution = tab.locator("div.solution").first.locator(".section, section, .solution-content").first
+    assert solution.is_visible() and solution.bounding_box()["height"] > 20
+
+
+def test_the_book_is_bound_as_one_file(site, tmp_path):
+    from pypdf import PdfReader
+
+    target, pages = tmp_path / "book.pdf", ["book/intro.html", "book/closing.html"]
+    command = [sys.executable, ROOT / "book" / "_ext" / "print_book.py", site.folder, target, *pages]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    pdf = PdfReader(target)
+    titles = [entry.title for entry in pdf.outline]
+    assert len(titles) == 2 and "feature learning" in pdf.pages[0].extract_text()
+    actions = [mark.get_object().get("/A", {}) for sheet in pdf.pages for mark in sheet.get("/Annots", ())]
+    assert not [one for one in actions if "127.0.0.1" in str(one.get("/URI", ""))]
+    places = [one["/D"][0] for one in actions if one.get("/S") == "/GoTo" and isinstance(one["/D"], list)]
+    assert len(set(map(pdf.get_page_number, [place.get_object() for place in places]))) > 1
+    wrong = subprocess.run([*map(str, command[:3]), str(target), "book/nowhere.html"], capture_output=True, text=True)
+    assert wrong.returncode == 1 and wrong.stderr.count("\n") == 1
+
+
+# -- running again -------------------------------------------------------------------------------------------------
+
+
+def test_sources_can_be_downloaded(site, tab):
+    for name in site.chapters:
+        stem = name.removesuffix(".html")
+        for kind in ("py", "ipynb"):
+            assert (site.folder / "_sources" / f"{stem}.{kind}").read_bytes() == (ROOT / f"{stem}.{kind}").read_bytes()
+    visit(tab, site, site.chapters[0])
+    links = tab.locator(".dropdown-download-buttons a").evaluate_all("all => all.map(a => a.getAttribute('href'))")
+    assert [Path(link).suffix for link in links[:2]] == [".ipynb", ".py"]
+
+
+@pytest.fixture(scope="module")
+def build_with(tmp_path_factory):
+    """Builds a site of one chapter, of a repository with an address and, with those in the environment, other addresses."""
+
+    def build(repository: str, **addresses: str):
+        folder = tmp_path_factory.mktemp("small")
+        (folder / "notebooks").mkdir()
+        (folder / "notebooks" / "01_small.py").write_text("# %%\n1 + 1\n", encoding="utf-8")
+        cells = [nbformat.v4.new_markdown_cell("# Small"), nbformat.v4.new_code_cell("1 + 1")]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "notebooks" / "01_small.ipynb")
+        (folder / "_toc.yml").write_text("format: jb-book\nroot: notebooks/01_small\n", encoding="utf-8")
+        (folder / "pyproject.toml").write_text(f'[tool.mvnb]\nrepository = "{repository}"\n', encoding="utf-8")
+        config = {"execute": {"execute_notebooks": "off"}}
+        config["sphinx"] = {"local_extensions": {"mvnb_reading": str(ROOT / "book" / "_ext")}}
+        (folder / "_config.yml").write_text(json.dumps(config), encoding="utf-8")
+        command = [Path(sys.executable).with_name("jupyter-book"), "build", folder, "--all"]
+        env = {k: v for k, v in os.environ.items() if not k.startswith("MVNB_")} | addresses
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, env=env)
+        return done, folder / "_build" / "html"
+
+    return build
+
+
+def test_a_site_with_addresses_offers_runs_and_a_sitemap(build_with):
+    done, site = build_with("https://github.com/someone/features", MVNB_SITE="https://someone.github.io/features")
+    page = (site / "notebooks" / "01_small.html").read_text(encoding="utf-8")
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "mybinder.org" in page and "colab.research.google.com/github/someone/features" in page
+    assert "git clone https://github.com/someone/features" in page and "mvnb run 01" in page
+    assert "https://someone.github.io/features/notebooks/01_small.html" in (site / "sitemap.xml").read_text(encoding="utf-8")
+
+
+def test_a_site_without_addresses_offers_none_and_a_wrong_one_is_refused(build_with, site):
+    for name in site.chapters:
+        page = (site.folder / name).read_text(encoding="utf-8")
+        assert "mybinder" not in page and "run-again" not in page
+    assert not (site.folder / "sitemap.xml").exists()
+    done, _ = build_with("someone/features")
+    assert done.returncode != 0 and "repository in pyproject.toml must be a web address" in done.stdout + done.stderr
