@@ -5,7 +5,6 @@ from functools import partial
 from tasks.base import Task
 from tasks.dictionary import dictionary
 from tasks.patches import gaussian, multi_view
-from tasks.prompts import prompts
 from tasks.signal_in_noise import signal_in_noise
 
 ROWS = {
@@ -17,7 +16,6 @@ ROWS = {
     "Midpoint, large": partial(gaussian, 4, n_classes=16, n_filters=16, n=128, patches=4, dim=32, lam=0.5, has_autograd=False),
     "Signal in noise, online": partial(signal_in_noise, 8),
     "Two layers, dictionary, online": partial(dictionary, 16),
-    "Linear attention, online": partial(prompts, 16),
 }
 
-__all__ = ["ROWS", "Task", "dictionary", "gaussian", "multi_view", "prompts", "signal_in_noise"]
+__all__ = ["ROWS", "Task", "dictionary", "gaussian", "multi_view", "signal_in_noise"]

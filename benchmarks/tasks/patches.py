@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+from reference import PatchCNN
 from torch import Tensor
 
 from mvnb import losses
 from mvnb.data import MultiView
-from mvnb.models import PatchCNN, PatchObjective
+from mvnb.models import PatchObjective
 from mvnb.training import generators, stack
 from tasks.base import Task, jax, jnp, normal
 

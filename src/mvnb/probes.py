@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call, grad, jvp, vmap
+from torch import Tensor
 
 from mvnb.data.multi_view import Patches, keep_feature
 
@@ -145,35 +144,6 @@ def barrier(curves: Tensor, weights: Tensor) -> Tensor:
         raise ValueError("weights must contain 0 and 1")
     inside = curves[(weights >= 0) & (weights <= 1)].amin(0)
     return torch.minimum(curves[ends[0][0]], curves[ends[1][0]]) - inside
-
-
-def parameter_jacobian(module: nn.Module, params: dict[str, Tensor], x: Tensor, chunk: int = 500) -> Tensor:
-    """Derivative of a module's one output in all its parameters: ``(n, P)`` for inputs ``x`` ``(n, ...)``.
-
-    Rows are the features of the empirical tangent kernel ``J J^T`` (Jacot et al. 2018); parameters in the order of ``params``,
-    each flattened. ``ValueError`` when the module has more than one output.
-    """
-
-    def output(p: dict[str, Tensor], z: Tensor) -> Tensor:
-        out = functional_call(module, p, (z[None],))
-        if out.numel() != 1:
-            raise ValueError(f"the module must have one output, not {out.numel()}")
-        return out.squeeze()
-
-    rows = vmap(grad(output), (None, 0))
-    parts = [torch.cat([g.flatten(1) for g in rows(params, z).values()], 1) for z in x.split(chunk)]
-    return torch.cat(parts)
-
-
-def linearised(module: nn.Module, params: dict[str, Tensor]) -> Callable[[dict[str, Tensor], Tensor], Tensor]:
-    """The module's first-order expansion around ``params``: a function of other parameters and inputs, affine in the former."""
-
-    def call(other: dict[str, Tensor], x: Tensor) -> Tensor:
-        step = {k: other[k] - params[k] for k in params}
-        value, change = jvp(lambda p: functional_call(module, p, (x,)), (params,), (step,))
-        return value + change
-
-    return call
 
 
 def ridge_fit(features: Tensor, targets: Tensor, ridge: float) -> Tensor:

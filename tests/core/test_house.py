@@ -1,6 +1,7 @@
-"""The house: papers and the runner stand on the core, no paper on another, nothing in a circle."""
+"""The house: papers and the runner stand on the core, no paper on another; nothing in a circle; every public name is used."""
 
 import ast
+import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -8,6 +9,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src"
+EXPLORERS = ROOT / "tests" / "site" / "test_explorers.py"  # what the pages' scripts are held to
+USERS = [*(ROOT / "notebooks").glob("*.py"), *(ROOT / "book" / "_ext").glob("*.py"), EXPLORERS, *SOURCE.rglob("*.py")]
+PAGES = [*(ROOT / "notebooks").glob("*.py"), *(ROOT / "book").glob("*.md")]
+ROLE = re.compile(r"\{py:\w+\}`~?[\w.]*?(\w+)`")
 
 
 def name_of(path):
@@ -98,3 +103,45 @@ def test_a_circle_is_noticed():
     changed["mvnb.stats"] += "\n\ndef late():\n    from mvnb import figures\n"
     with pytest.raises(ValueError, match="cycle"):
         circle(changed)
+
+
+def names_used(tree, skip=None):
+    """Identifiers of a syntax tree but for the node to be skipped, and what an ``__init__`` hands on."""
+    nodes = [tree]
+    while nodes:
+        node = nodes.pop()
+        if node is skip:
+            continue
+        nodes.extend(ast.iter_child_nodes(node))
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+
+
+def unused(trees):
+    """Public functions, classes and constants of the package that no chapter, other definition, page or command names.
+
+    A name counts as used wherever it is written, so one that means two things can hide; an import alone does not use it.
+    """
+    within = {path: set(names_used(tree)) for path, tree in trees.items()}
+    linked = {name for path in PAGES for name in ROLE.findall(path.read_text(encoding="utf-8"))}
+    for path in MODULES.values():
+        for node in trees[path].body:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            name = getattr(node, "name", None) or next((one.id for one in targets if isinstance(one, ast.Name)), "")
+            commands = any("command" in ast.unparse(one) for one in getattr(node, "decorator_list", []))
+            if not name or name.startswith("_") or commands or path.stem in ("__init__", "plan"):
+                continue
+            elsewhere = any(name in found for other, found in within.items() if other != path)
+            if not elsewhere and name not in linked and name not in names_used(trees[path], skip=node):
+                yield f"{name_of(path)}.{name}"
+
+
+def test_every_public_name_is_used():
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in USERS}
+    found = set(unused(trees)) - {"mvnb.cli.main"}  # the console script
+    assert found == set()
+    stats = MODULES["mvnb.stats"]
+    trees[stats] = ast.parse(stats.read_text(encoding="utf-8") + "\n\ndef nobody_calls_this():\n    nobody_calls_this()\n")
+    assert set(unused(trees)) - {"mvnb.cli.main"} == {"mvnb.stats.nobody_calls_this"}

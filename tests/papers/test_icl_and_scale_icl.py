@@ -38,15 +38,6 @@ def test_population_loss_is_its_definition_by_moments():
     assert icl.population_loss(u, covariance, N).item() == pytest.approx(exact.item(), rel=1e-12)
 
 
-def test_population_gradient_is_autograds_and_vanishes_at_the_optimum():
-    covariance, _ = rotated()
-    u = torch.randn(5, 5, generator=generator(2), dtype=D64).requires_grad_()
-    icl.population_loss(u, covariance, N).backward()
-    assert torch.allclose(u.grad, icl.population_gradient(u.detach(), covariance, N), rtol=1e-10, atol=1e-12)
-    best = icl.optimal_weight(covariance, N, 5)
-    assert icl.population_gradient(best, covariance, N).abs().max() < 1e-12
-
-
 @pytest.mark.parametrize("rank", range(6))
 def test_optimum_has_the_stated_loss_and_beats_random_matrices_of_its_rank(rank):
     covariance, q = rotated()

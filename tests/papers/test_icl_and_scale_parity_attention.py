@@ -1,7 +1,5 @@
 """The bit code of chapter 11, its rivals, and its accuracy with finite contexts."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -59,19 +57,6 @@ def test_four_heads_put_any_number_of_features_in_order(d):
     assert np.allclose(margins[:, 1:3].T, abs(i - j)) and np.allclose(margins[:, [0, 3]].T, d - 1 - abs(i + j - d - 1))
     assert margins.min() == pytest.approx(1) and len(four.signs) == 4
     assert four.norm * GAMMA**2 == pytest.approx(d * (d - 1) * (2 * d - 1) / 12)
-
-
-def test_the_least_number_of_sign_heads_is_found_by_search():
-    assert [parity.least_sign_heads(d) for d in (4, 8, 16)] == [4, 5, 6]
-    # d = 4: no three sign vectors separate all ordered pairs
-    for heads in itertools.product(itertools.product([-1, 1], repeat=4), repeat=3):
-        v = np.array(heads)
-        separated = ((v[:, :, None] > 0) & (v[:, None, :] < 0)).any(0) | np.eye(4, dtype=bool)
-        assert not separated.all()
-
-
-def test_rare_task_limit():
-    assert [float(f"{parity.rare_task_limit(d, 0.2):.3g}") for d in (4, 8, 16)] == [0.0182, 0.00395, 0.000925]
 
 
 def test_contexts_are_distributed_like_simulated_ones():

@@ -151,9 +151,9 @@ def test_the_closed_form_tells_another_kernel():
     delta = (z @ w1).relu() @ w2
     second = (torch.einsum("mid,mjd->ij", delta, delta) / 4000 / 16).numpy()
     cosine = (z @ z.T / 16).numpy()
-    right = theory.random_mlp_covariance(16, 64, 0.02, cosine)
+    right = 0.02**4 * 16 * 64 * theory.arc_cosine(cosine)
     assert abs((second / right).mean() - 1) < 0.06
-    for wrong in (theory.random_mlp_covariance(16, 64, 0.022, cosine), 0.02**4 * 16 * 64 * cosine / 2):
+    for wrong in (0.022**4 * 16 * 64 * theory.arc_cosine(cosine), 0.02**4 * 16 * 64 * cosine / 2):
         assert not abs((second / wrong).mean() - 1) < 0.06
 
 

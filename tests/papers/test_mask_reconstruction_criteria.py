@@ -122,7 +122,8 @@ def test_the_level_is_that_of_this_mask_ratio_and_threshold(runs):
 
 
 def test_capture_times_need_the_right_law(runs):
-    moment = theory.strength_moment(POWER + 1, CLASSES, (1.0, 1.3), (0.2, 0.4), RATE)
+    strengths, weights = theory.strength_rule((1.0, 1.3), (0.2, 0.4), RATE, CLASSES)
+    moment = (1 + (1 - 1 / CLASSES) * RATE) / CLASSES * weights @ strengths ** (POWER + 1)
     track, clock = runs.mae.log["best"].numpy(), runs.mae.log["time"].numpy()
     crossing = (track > THRESHOLD / 2).argmax(0)
     r, f = np.nonzero(crossing)

@@ -248,16 +248,6 @@ def test_gradient_correlations_against_adaptive_quadrature():
 correlation = st.floats(-60, 60)
 
 
-@some
-@given(own=st.tuples(correlation, correlation), other=st.tuples(correlation, correlation), k=st.integers(2, 10_000))
-def test_midpoint_gradient_always_closes_the_gap(own, other, k):
-    assume(abs(own[0] - own[1]) > 1e-3)
-    value = theory.midpoint_gap_gradient(own, other, k)
-    first, second = theory.gradient_correlations(own, other, k)
-    assert np.isclose(value, first - second, rtol=0, atol=1e-9)
-    assert np.sign(value) == -np.sign(own[0] - own[1])
-
-
 def test_lagging_feature_may_be_pushed_down_but_the_gap_still_closes():
     """Prop. 3.4 as stated needs one more hypothesis: nothing learned elsewhere and a large gap is a counter-example."""
     for scale, k, expected in ((5, 10, 0.0046), (8, 10, -0.0852), (10, 10, -0.1217), (10, 1000, -0.1443)):
@@ -265,7 +255,6 @@ def test_lagging_feature_may_be_pushed_down_but_the_gap_still_closes():
         assert abs(second - expected) < 5.1e-5
         assert first < second
         assert second >= 0 or first < 0  # the extra hypothesis (a nonnegative push on v1) excludes these
-        assert theory.midpoint_gap_gradient((scale * np.log(k), 0.0), (0.0, 0.0), k) < 0
 
 
 @some
@@ -275,30 +264,6 @@ def test_lagging_feature_is_pushed_up_when_the_leading_one_is_not_pushed_down(ow
     assume(own[0] - own[1] >= np.log(k))
     first, second = theory.gradient_correlations(own, other, k)
     assert first < -1e-12 or second > 0
-
-
-@some
-@given(gap=st.floats(-80, 80), log_rest=st.floats(-40, 40))
-def test_symmetrised_integral_is_the_plain_one(gap, log_rest):
-    def plain(t):
-        return -np.tanh((t * gap / 2 - log_rest) / 2) * t / 0.8  # (L - e^u) / (L + e^u) = -tanh((u - log L) / 2)
-
-    kinks = [0.0] if gap == 0 or abs(2 * log_rest / gap) >= 0.4 else [0.0, 2 * log_rest / gap]
-    expected = integrate.quad(plain, -0.4, 0.4, points=kinks, epsabs=1e-12, limit=200)[0]
-    value = theory.symmetrised_gap_integral(gap, log_rest)
-    assert np.isclose(value, expected, rtol=0, atol=1e-9)
-    assert gap <= 0 or value <= 0
-
-
-def test_symmetrised_integral_as_printed():
-    gap, rest = 3.0, 5.0
-
-    def printed(t):
-        up, down = np.exp(t * gap / 2), np.exp(-t * gap / 2)
-        return -2 * rest * (up - down) / (rest**2 + rest * (up + down) + 1) * t / 0.8
-
-    expected = integrate.quad(printed, 0, 0.4)[0]
-    assert np.isclose(theory.symmetrised_gap_integral(gap, np.log(rest)), expected, atol=1e-13)
 
 
 @some
@@ -406,28 +371,18 @@ def test_printed_gap_gradient_misses_a_factor_two():
     assert np.all(np.abs(cross + same / 2 - expected) > 1e-3)
 
 
-def test_empirical_gap_gradient_tends_to_the_population():
-    k, n = 3, 80
-    labels, beta = np.repeat(np.arange(k), n), np.tile(0.1 + 0.8 * (np.arange(n) + 0.5) / n, k)
-    own, other, corr = np.array([4.0, 1.0]), np.array([2.0, 0.5]), np.zeros((k, k, 2))
-    corr[range(k), range(k)] = [own, other, other]
-    sample_value = sum(theory.empirical_gap_gradient(beta, labels, corr))[0]
-    assert np.isclose(k * sample_value, theory.midpoint_gap_gradient(own, other, k), atol=1e-4)
-
-
 # --- Proposition 4.4 ---
 
 
 @pytest.mark.parametrize("k", [3, 5])
 @pytest.mark.parametrize("ratio", [0.0, 0.5, 0.9, 0.99, 1.0, 1.01, 2.0])
 def test_separable_exactly_below_the_threshold(k, ratio):
-    assert theory.separable(k, 2.0, 2.0 * ratio) == (2.0 * ratio < theory.separability_threshold(k, 2.0)) == (ratio < 1)
+    assert theory.separable(k, 2.0, 2.0 * ratio) == (ratio < 1)
 
 
 @pytest.mark.parametrize("ratio", [0.5, 0.9, 0.99, 1.01, 2.0, 6.0])
 def test_two_classes_are_separable_unless_the_sums_coincide(ratio):
     assert theory.separable(2, 1.0, ratio)
-    assert theory.separability_threshold(2, 1.0) == np.inf
     assert not theory.separable(2, 1.0, 1.0)
 
 
@@ -513,6 +468,18 @@ def test_predicted_winner_ignores_negative_correlations():
     assert theory.predicted_winner(np.ones((4, 2)), start, 8).tolist() == [0, 1, -1, 0]
 
 
+def tensor_power_race(leader, follower, ratio, power, level, step_size):
+    """Two power iterations ``x += eta x^{q-1}`` and ``y += eta S y^{q-1}`` until x first reaches ``level``.
+
+    Two arrays of length T_x + 1, with step 0. Source: Chidambaram et al. 2024, Lemma B.11 (Allen-Zhu and Li 2021, Lemma C.19).
+    """
+    path, rates = [np.array([leader, follower], dtype=float)], step_size * np.array([1.0, ratio])
+    with np.errstate(over="ignore"):
+        while path[-1][0] < level:
+            path.append(path[-1] + rates * path[-1] ** (power - 1))
+    return tuple(np.array(path).T)
+
+
 @few
 @given(
     power=st.sampled_from([3, 4, 6, 8]),
@@ -524,7 +491,7 @@ def test_tensor_power_race_keeps_the_follower_at_its_start(power, margin, ratio,
     p, leader = power - 2, np.exp(log_start)
     follower = leader / ((1 + margin) * ratio ** (1 / p))
     step = 1 / (2000 * p * leader**p)  # about 2000 steps
-    x, y = theory.tensor_power_race(leader, follower, ratio, power, 10 * leader, step)
+    x, y = tensor_power_race(leader, follower, ratio, power, 10 * leader, step)
     assert x[-1] >= 10 * leader > x[-2]
     assert np.all(np.diff(x) > 0) and np.all(np.diff(y) > 0)
     assert y[-1] / follower <= 1.1 * theory.race_bound(margin, power)
@@ -534,7 +501,7 @@ def test_tensor_power_race_bound_is_tight_and_independent_of_the_start():
     growth = []
     for follower in (1e-1, 1e-2, 1e-3):
         leader = 1.2 * follower
-        _, y = theory.tensor_power_race(leader, follower, 1.0, 3, level=1.0, step_size=1 / (20_000 * leader))
+        _, y = tensor_power_race(leader, follower, 1.0, 3, level=1.0, step_size=1 / (20_000 * leader))
         growth.append(y[-1] / follower)
     assert np.all(np.diff(growth) > 0)  # smaller starts leave less to the level
     assert np.isclose(growth[-1], theory.race_bound(0.2, 3), rtol=0.01)
@@ -543,7 +510,7 @@ def test_tensor_power_race_bound_is_tight_and_independent_of_the_start():
 
 def test_tensor_power_race_without_the_head_start():
     """The conclusion fails when the follower is ahead after rescaling by S^(1/(q-2))."""
-    x, y = theory.tensor_power_race(0.1, 0.09, 1.5, 3, level=1.0, step_size=0.01)
+    x, y = tensor_power_race(0.1, 0.09, 1.5, 3, level=1.0, step_size=0.01)
     assert y[-1] > 10 * x[-1]
 
 
@@ -573,15 +540,9 @@ def test_tensor_power_race_without_the_head_start():
         lambda: theory.predicted_winner([1, 1], [1, 1], 2),
         lambda: theory.escape_time(0.1, 0.1, 10, 2, 0.1, 0.1),
         lambda: theory.escape_time(0.1, 0.1, 10, 8, 0.0, 0.1),
-        lambda: theory.tensor_power_race(0.1, -0.1, 1.0, 3, 1.0, 0.1),
         lambda: theory.race_bound(0.0, 3),
     ],
 )
 def test_bad_input_is_refused(call):
     with pytest.raises(ValueError):
         call()
-
-
-def test_race_that_does_not_finish_says_so():
-    with pytest.raises(RuntimeError):
-        theory.tensor_power_race(1e-3, 1e-3, 1.0, 3, 1.0, 1e-3, max_steps=10)

@@ -17,7 +17,6 @@ TINY = {
     "Midpoint, large": partial(tasks.gaussian, 2, n_classes=3, n_filters=2, n=6, patches=3, dim=8, lam=0.5),
     "Signal in noise, online": partial(tasks.signal_in_noise, 2, k=12, dim=3, n=8),
     "Two layers, dictionary, online": partial(tasks.dictionary, 2, dim=12, width=6, n=16),
-    "Linear attention, online": partial(tasks.prompts, 2, examples=5, dim=3, n=16),
 }
 
 

@@ -1,12 +1,11 @@
 """Modules that two or more chapters use."""
 
-from mvnb.models.activations import smoothed_relu, smoothed_relu_grad
-from mvnb.models.linear_attention import AttentionObjective, LinearSelfAttention, linear_attention, prompt_moments
+from mvnb.models.activations import smoothed_relu
+from mvnb.models.linear_attention import LinearSelfAttention, linear_attention, prompt_moments
 from mvnb.models.networks import MLP, MLPObjective, ResidualMLP, ResidualMLPObjective, ResNet18, ResNet20, SmallConvNet
-from mvnb.models.patch_cnn import PatchCNN, PatchObjective, patch_features, patch_logits
+from mvnb.models.patch_cnn import PatchObjective, patch_features, patch_logits
 from mvnb.models.transformer import (
     AnswerObjective,
-    Transformer,
     TransformerObjective,
     initial_parameters,
     residual_stream,
@@ -24,17 +23,14 @@ from mvnb.models.two_layer import (
 __all__ = [
     "MLP",
     "AnswerObjective",
-    "AttentionObjective",
     "LinearSelfAttention",
     "MLPObjective",
-    "PatchCNN",
     "PatchObjective",
     "ResNet18",
     "ResNet20",
     "ResidualMLP",
     "ResidualMLPObjective",
     "SmallConvNet",
-    "Transformer",
     "TransformerObjective",
     "TwoLayer",
     "TwoLayerObjective",
@@ -45,7 +41,6 @@ __all__ = [
     "prompt_moments",
     "residual_stream",
     "smoothed_relu",
-    "smoothed_relu_grad",
     "tangent_features",
     "tangent_objective",
     "tangent_outputs",

@@ -21,12 +21,6 @@ def smoothed_relu(x: Tensor, power: int | float, threshold: float) -> Tensor:
     return (threshold / power) * rise**power + torch.relu(x - threshold)
 
 
-def smoothed_relu_grad(x: Tensor, power: int | float, threshold: float) -> Tensor:
-    """Derivative of :func:`smoothed_relu`: ``clip(x/t, 0, 1)^(q-1)``, with the convention 0 at ``x <= 0``."""
-    rise = (x / threshold).clamp(0.0, 1.0)
-    return rise ** (power - 1) * (x > 0)
-
-
 def smoothed_relu_and_slope(u: Tensor, power: int) -> tuple[Tensor, Tensor]:
     """Value of :func:`smoothed_relu` with threshold 1, and its slope, for an integer ``power`` of at least 2.
 

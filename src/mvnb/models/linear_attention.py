@@ -43,24 +43,3 @@ class LinearSelfAttention(nn.Module):
     def forward(self, moments: Tensor, query: Tensor) -> Tensor:
         """Predictions ``(...,)`` from moments ``(..., dim + 1, dim + 1)`` and queries ``(..., dim)``."""
         return ((moments @ self.v) * (query @ self.w.mT)).sum(-1)
-
-
-class AttentionObjective:
-    """Squared error of a stack of :class:`LinearSelfAttention`, with its gradient written by hand.
-
-    An objective for :func:`mvnb.training.fit`. Called with ``params`` ``v`` ``(R, dim + 1)`` and ``w`` ``(R, dim + 1, dim)``,
-    ``moments`` ``(R, n, dim + 1, dim + 1)``, ``query`` ``(R, n, dim)`` and ``target`` ``(R, n)`` it returns half the mean
-    squared errors ``(R,)`` and the gradients.
-    """
-
-    def __call__(self, params: dict[str, Tensor], moments: Tensor, query: Tensor, target: Tensor):
-        v, w = params["v"], params["w"]
-        replicas, n, size, _ = moments.shape
-        # The moments are symmetric: one product with all their rows serves both factors.
-        value = torch.bmm(moments.view(replicas, n * size, size), v[..., None]).view(replicas, n, size)
-        key = torch.bmm(query, w.mT)  # (R, n, dim + 1)
-        error = (value * key).sum(-1) - target
-        push = (error / n)[..., None]
-        d_w = torch.bmm((push * value).mT, query)
-        d_v = torch.bmm((push * key).view(replicas, 1, n * size), moments.view(replicas, n * size, size))[:, 0]
-        return error.square().mean(1) / 2, {"v": d_v, "w": d_w}

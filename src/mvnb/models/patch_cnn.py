@@ -5,12 +5,11 @@ Everything here works on a stack of replicas: weights carry a leading axis R, da
 
 from __future__ import annotations
 
-import math
 from itertools import repeat
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from mvnb.models import _patch_kernels
@@ -19,36 +18,6 @@ from mvnb.models.activations import smoothed_relu, smoothed_relu_and_slope
 # Temporaries of one block: about 1 MB in float32, so that they live in a core's own cache.
 _BLOCK_ELEMENTS = 1 << 18
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
-
-
-class PatchCNN(nn.Module):
-    r"""One hidden layer of filters that slide over patches; every class owns its filters.
-
-    ``g_y(x) = sum_r sum_p s(<w_{y,r}, x^(p)>)`` with the smoothed ReLU ``s`` of exponent ``power`` and threshold
-    ``threshold``; the second layer is fixed to ones. Source: Chidambaram et al. 2024, Def. 4.2.
-    ``weight`` has shape ``(n_classes, n_filters, dim)`` and starts as ``N(0, init_scale^2)``; the paper's ``init_scale``
-    is ``1/sqrt(dim)``, the default.
-    """
-
-    def __init__(
-        self,
-        n_classes: int,
-        n_filters: int,
-        dim: int,
-        power: int = 8,
-        threshold: float = 0.1,
-        init_scale: float | None = None,
-        generator: torch.Generator | None = None,
-        dtype=torch.float64,
-    ):
-        super().__init__()
-        self.power, self.threshold = power, threshold
-        scale = 1 / math.sqrt(dim) if init_scale is None else init_scale
-        self.weight = nn.Parameter(scale * torch.randn(n_classes, n_filters, dim, generator=generator, dtype=dtype))
-
-    def forward(self, x: Tensor, multiplicity: Tensor | None = None) -> Tensor:
-        """Logits ``(..., n, n_classes)`` of patches ``x`` of shape ``(..., n, patches, dim)``."""
-        return patch_logits(self.weight, x, multiplicity, self.power, self.threshold)
 
 
 def patch_features(
@@ -72,7 +41,9 @@ def patch_features(
 def patch_logits(
     weight: Tensor, x: Tensor, multiplicity: Tensor | None, power: int, threshold: float, bias: Tensor | None = None
 ) -> Tensor:
-    """Logits ``(..., n, n_classes)`` of a (stack of) :class:`PatchCNN`: the responses of each class's filters, summed.
+    """Logits ``(..., n, n_classes)``: responses of the filters that slide over patches, summed; each class has its own.
+
+    ``g_y(x) = sum_r sum_p s(<w_{y,r}, x^(p)>)`` with the smoothed ReLU ``s``. Source: Chidambaram et al. 2024, Def. 4.2.
 
     ``weight`` is ``(..., n_classes, n_filters, dim)``, ``bias`` ``(..., n_classes, n_filters)``; the rest as for
     :func:`patch_features`.

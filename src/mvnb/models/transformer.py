@@ -96,7 +96,7 @@ def transformer_logits(
     ``prefix`` as in :func:`visible`: one number for all, or ``(R, n)``. ``norm="pre"`` normalises what a block reads, and what
     the output matrix reads; ``"post"`` what a block leaves on the residual stream; ``"none"`` nothing. With ``last`` the
     logits ``(R, n, 1, vocabulary)`` are those of the last token, and nothing is computed that they do not need. The network's
-    sizes are those of ``params``, at least one layer with ``last``; see :class:`Transformer`.
+    sizes are those of ``params``, at least one layer with ``last``. Sources: Xiong et al. 2020, Vaswani et al. 2017.
     """
     x = residual_stream(params, tokens, prefix, n_heads=n_heads, norm=norm, last=last)
     x = normalise(x) if norm == "pre" else x
@@ -143,50 +143,10 @@ def layer_shapes(dim: int, hidden: int) -> dict[str, tuple[int, int]]:
     return {"qkv": (dim, 3 * dim), "out": (dim, dim), "up": (dim, hidden), "down": (hidden, dim)}
 
 
-class Transformer(nn.Module):
-    """A Transformer language model: learned positions, multi-head softmax attention, ReLU MLPs, untied output matrix.
-
-    Called with tokens ``(n, length)`` it returns logits ``(n, length, n_tokens)``. ``prefix`` chooses the mask, see
-    :func:`visible`: 0 causal (the default), ``length`` bidirectional, a tensor ``(n,)`` a prefix a sequence. ``norm`` is
-    ``"pre"`` (Xiong et al. 2020), ``"post"`` (Vaswani et al. 2017) or ``"none"``. The parameters are those of
-    :func:`initial_parameters`, so a stack of Transformers is ``training.stack_modules([...])`` and is trained by
-    :class:`TransformerObjective`.
-
-    Raises ``ValueError`` when ``n_heads`` does not divide ``dim``, for another ``norm``, and for sizes below 1.
-    """
-
-    def __init__(
-        self,
-        n_tokens: int,
-        length: int,
-        dim: int,
-        n_layers: int,
-        n_heads: int,
-        generator: torch.Generator,
-        *,
-        hidden: int | None = None,
-        norm: Norm = "pre",
-        std: float = 0.02,
-    ):
-        super().__init__()
-        if min(n_tokens, length, dim, n_heads) < 1 or n_layers < 0 or dim % n_heads:
-            raise ValueError(f"sizes must be positive and n_heads divide dim, got dim = {dim}, n_heads = {n_heads}")
-        _check_norm(norm)
-        self.n_heads, self.norm = n_heads, norm
-        values = initial_parameters(n_tokens, length, dim, n_layers, generator, hidden=hidden, std=std)
-        self.embedding, self.positions, self.head = (nn.Parameter(values[k]) for k in ("embedding", "positions", "head"))
-        self.layers = nn.ParameterDict({k.removeprefix(LAYER): v for k, v in values.items() if k.startswith(LAYER)})
-
-    def forward(self, tokens: Tensor, prefix: Tensor | int = 0) -> Tensor:
-        params = {k: v[None] for k, v in self.named_parameters()}
-        prefix = prefix[None] if torch.is_tensor(prefix) else prefix
-        return transformer_logits(params, tokens[None], prefix, n_heads=self.n_heads, norm=self.norm)[0]
-
-
 class TransformerObjective:
     """Weighted cross-entropy of a stack of Transformers and its gradient, an objective for :func:`mvnb.training.fit`.
 
-    Called with ``params`` (names as in :class:`Transformer`, replica axis first) and the fields of a batch of texts:
+    Called with ``params`` (of :func:`initial_parameters`, replica axis first) and the fields of a batch of texts:
     ``inputs``, ``targets``, ``weights`` ``(R, n, length)``, ``prefix`` ``(R, n)``. The loss
     of a replica is the weighted mean over its positions. ``causal=True`` says that every prefix is 0, which is faster.
     """
@@ -208,7 +168,7 @@ class TransformerObjective:
 class AnswerObjective:
     """Cross-entropy of a stack of Transformers that answer with the last token, and its gradient.
 
-    An objective for :func:`mvnb.training.fit`. Called with ``params`` (names as in :class:`Transformer`, replica axis first),
+    An objective for :func:`mvnb.training.fit`. Called with ``params`` (of :func:`initial_parameters`, replica axis first),
     tokens ``(R, n, length)`` and answers ``(R, n)``; all tokens see all. ``n_heads`` and ``norm`` as there.
     """
 

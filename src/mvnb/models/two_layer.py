@@ -94,7 +94,7 @@ def tangent_features(start: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tenso
 def tangent_outputs(change: dict[str, Tensor], x: Tensor, gate: Tensor, hidden: Tensor) -> Tensor:
     """What a ``change`` of the parameters adds to first order, ``(R, n)``: linear in it, see :func:`tangent_features`.
 
-    The same as :func:`mvnb.probes.linearised` less the outputs at the start, which does it for any module.
+    The network's first-order expansion less its outputs at the start.
     """
     moved = torch.baddbmm(change["b"][:, None], x, change["w"].mT)
     return (moved * gate).sum(-1) + (hidden @ change["a"][..., None])[..., 0]

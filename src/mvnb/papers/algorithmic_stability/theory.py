@@ -53,18 +53,6 @@ def distance_bound(step_size, lipschitz, batch, visits, curvature=0.0, gap_steps
     return kick * (visits if shrink == 1 else (1 - shrink**visits) / (1 - shrink))
 
 
-def expected_stability_convex(lipschitz, total_step, size):
-    """``2 L^2 / m`` times the sum of steps: stability of SGD on convex losses, in expectation. Hardt et al. 2016, Thm 3.8."""
-    return 2 * lipschitz**2 * total_step / size
-
-
-def expected_stability_nonconvex(lipschitz, smoothness, c, steps, size):
-    """The same for losses in [0, 1] that need not be convex, with steps at most ``c / t``. Hardt et al. 2016, Theorem 3.12."""
-    power = smoothness * c
-    factor = (1 + 1 / power) / (size - 1)
-    return factor * (2 * c * lipschitz**2) ** (1 / (power + 1)) * steps ** (power / (power + 1))
-
-
 def gap_bound(stability, size, delta=0.05, constant=1.0):
     """The high-probability bound of the gap, ``c (beta log m log(m / delta) + sqrt(log(1 / delta) / m))``.
 

@@ -73,21 +73,6 @@ def project_gram(gram: Tensor, rank: float) -> Tensor:
     return (vectors * project_capped(values, rank)[..., None, :]) @ vectors.mT
 
 
-def exponential_weights(shares, s: int, q: int) -> np.ndarray:
-    """Private weights ``alpha_t`` of the best representation for the loss ``exp(-t)``; ``alpha = 1`` and they sum to 1.
-
-    ``shares`` ``(T,)`` of the tasks in the mixture, positive. Water is filled to one level: ``1 + 2 alpha_t`` is proportional
-    to ``share^(2 / (q + 2))`` where that is above 1, and ``alpha_t = 0`` elsewhere. Does not depend on s.
-    """
-    rise = np.asarray(shares, dtype=float) ** (2 / (q + 2))
-    order = np.sort(rise)[::-1]
-    for count in range(len(order), 0, -1):
-        level = (2 + count) / order[:count].sum()
-        if level * order[count - 1] >= 1:
-            break
-    return np.maximum(level * rise - 1, 0) / 2
-
-
 def _chi_square_points(freedom: int, points: int) -> np.ndarray:
     return stats.chi2.ppf((np.arange(points) + 0.5) / points, freedom)
 

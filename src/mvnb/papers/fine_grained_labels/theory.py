@@ -71,11 +71,6 @@ def growth_ratio(n_subclasses, groups=1):
     return n_subclasses / (2 * groups - 1)
 
 
-def random_growth_ratio(n_subclasses, n_ids):
-    """The same for random IDs inside superclasses: k, however many IDs there are."""
-    return float(n_subclasses) + 0.0 * n_ids
-
-
 # --- Trajectories ---
 
 
@@ -199,13 +194,6 @@ def detector_counts(n_neurons, n_features, threshold, slack):
     """
     low = ndtr(slack - threshold)
     return n_neurons * ndtr(-threshold - slack) * (1 - low) ** (n_features - 1), n_neurons * low
-
-
-def tail_bounds(epsilon):
-    """Lower and upper bound for the Gaussian tail at ``epsilon > 0``. Source: Hong et al. 2024, Proposition 1."""
-    epsilon = np.asarray(epsilon, dtype=float)
-    density = np.exp(-(epsilon**2) / 2) / np.sqrt(2 * np.pi)
-    return density * epsilon / (epsilon**2 + 1), density / epsilon
 
 
 def _positive(n, name):

@@ -9,24 +9,6 @@ from mvnb.models.patch_cnn import label_cross_entropy
 from mvnb.papers.fourier_features import _polynomial_kernels
 
 
-class PolynomialNet(nn.Module):
-    r"""``f(a) = sum_i (u_{i,1}(a_1) + ... + u_{i,k}(a_k))^k w_i``, homogeneous of degree k + 1 in its parameters.
-
-    ``u`` ``(k, p, width)`` are the embeddings of the k inputs, at least 2, and ``w`` ``(width, p)`` the output weights, both
-    given. Source: Shi thesis 2024, eq. (4.2).
-    """
-
-    def __init__(self, u: Tensor, w: Tensor):
-        super().__init__()
-        if u.dim() != 3 or len(u) < 2 or w.shape != (u.shape[2], u.shape[1]):
-            raise ValueError(f"need u (k, p, width) with k >= 2 and w (width, p), got {tuple(u.shape)} and {tuple(w.shape)}")
-        self.u, self.w = nn.Parameter(u), nn.Parameter(w)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits ``(n, p)`` at integer inputs ``x`` ``(n, k)``."""
-        return polynomial_logits({"u": self.u[None], "w": self.w[None]}, x[None])[0]
-
-
 def polynomial_logits(params: dict[str, Tensor], x: Tensor) -> Tensor:
     """Logits ``(R, n, p)`` of a stack: ``u`` ``(R, k, p, width)``, ``w`` ``(R, width, p)``, integers ``x`` ``(R, n, k)``."""
     return torch.bmm(_sums(params["u"], x) ** x.shape[-1], params["w"])

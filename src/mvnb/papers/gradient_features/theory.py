@@ -144,11 +144,6 @@ def parity_network(k: int) -> Readout:
 # --- Guarantees ---
 
 
-def excess_loss(n_neurons, head, x_norm, gamma, bias, g_norm, mp):
-    """Lemma 3.14's excess over OPT: ``r B_a1 B_x1 (2 (m p)^(-1/4) sqrt(B_b / B_G) + sqrt(2 gamma))``. Source: Shi, B.6."""
-    return n_neurons * head * x_norm * (2 * np.asarray(mp) ** -0.25 * np.sqrt(bias / g_norm) + np.sqrt(2 * gamma))
-
-
 def needed_width(epsilon, p, n_neurons, head, x_norm, bias, g_norm):
     """The m at which the first part of :func:`excess_loss` is ``epsilon``: ``(2 r B_a1 B_x1 / eps)^4 (B_b / B_G)^2 / p``."""
     return (2 * n_neurons * head * x_norm / epsilon) ** 4 * (bias / g_norm) ** 2 / p
@@ -164,15 +159,6 @@ def drift_bound(t, eta, x_norm, head, pull):
     slope = (head + eta * pull) / rho
     low, high = (head + level - slope) / 2, (head + level + slope) / 2
     return -level + low * (1 - rho) ** (np.asarray(t) - 1) + high * (1 + rho) ** (np.asarray(t) - 1)
-
-
-def fixed_feature_loss(n_features, norm_bound, d, k):
-    """Least worst-case hinge loss of N fixed features in [-1, 1] with weights of norm B on structured parities.
-
-    ``(1 - B sqrt(N / binom(d, k))) / 2``: some set of k of d bits has at least this with signal p_A = 1/4 and background 1/2.
-    Sharper than Shi, Proposition 3.23, ``1/2 - sqrt(N) B / (2^k sqrt(2))``, which is for ``k = d / 16``.
-    """
-    return (1 - norm_bound * math.sqrt(n_features / math.comb(d, k))) / 2
 
 
 # --- Exclusive-or ---

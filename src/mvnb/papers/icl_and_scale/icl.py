@@ -57,11 +57,6 @@ def population_loss(weight: Tensor, covariance: Tensor, n_train: int) -> Tensor:
     return square / 2 - ((covariance @ covariance) * weight).sum((-2, -1)) + covariance.trace() / 2
 
 
-def population_gradient(weight: Tensor, covariance: Tensor, n_train: int) -> Tensor:
-    """Its derivative in U, ``Gamma Lambda U Lambda - Lambda^2``."""
-    return _loaded(covariance, n_train) @ covariance @ weight @ covariance - covariance @ covariance
-
-
 def _loaded(covariance: Tensor, n_train: int) -> Tensor:
     identity = torch.eye(len(covariance), dtype=covariance.dtype)
     return (1 + 1 / n_train) * covariance + covariance.trace() / n_train * identity

@@ -89,11 +89,6 @@ def bit_code_norm(n_bits, n_used, gamma):
     return 2**n_bits * n_used * (n_used + 1) / (8 * gamma**2)
 
 
-def rare_task_limit(d, gamma):
-    """The largest rate of unimportant tasks that Theorem 5.5.1 allows."""
-    return (0.25 - gamma) / (d * (d - 1) / 2 * (0.25 + gamma) + 0.25 - gamma)
-
-
 def one_against_all(gamma):
     """A network of six heads for d = 4 with zero loss and a norm of ``2.75 / gamma^2``, below the bit code's 3."""
     negative = (4 * np.eye(4) - 1) / 2
@@ -127,12 +122,6 @@ def ordering_code(d, gamma):
     """
     half = np.vstack([np.full(d, (d - 1) / 2), np.arange(d) - (d - 1) / 2]) / (2 * gamma)
     return Heads(np.array([1.0, -1.0, 1.0, -1.0]), np.vstack([half, -half]))
-
-
-def least_sign_heads(d):
-    """Fewest negative heads with entries -1 and 1 that cover all negative patterns: the least n with
-    ``C(n, floor(n/2)) >= d`` (Spencer 1970)."""
-    return next(n for n in range(1, d + 1) if comb(n, n // 2) >= d)
 
 
 # --- Finite contexts ---

@@ -155,23 +155,6 @@ def arc_cosine(cosine):
     return (np.sqrt(1 - c**2) + c * (np.pi - np.arccos(c))) / (2 * np.pi)
 
 
-def random_mlp_covariance(dim, hidden, tau, cosine=1.0):
-    """Variance of each coordinate of a random ReLU block's output, and covariance between tokens whose inputs have ``cosine``.
-
-    Inputs of squared length ``dim``, weights N(0, tau^2): ``tau^4 dim hidden arc_cosine(cosine)``. Coordinates are
-    uncorrelated.
-    """
-    return tau**4 * dim * hidden * arc_cosine(cosine)
-
-
-def random_attention_bound(dim, tau):
-    """Upper bound of the variance of a coordinate of a random attention block's output, ``tau^4 dim^2``.
-
-    Attained where all tokens that a query sees are equal.
-    """
-    return tau**4 * dim**2
-
-
 # --- Two weights: the order of losses turns round ---
 
 

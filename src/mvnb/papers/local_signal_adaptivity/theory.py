@@ -42,25 +42,6 @@ def linear_accuracy(n_noise, sigma=None):
     return ndtr(1 / (sigma * math.sqrt(n_noise)))
 
 
-def mills_bounds(x):
-    """Lower and upper bound for the Mills ratio ``Phi^c(x) / phi(x)``, ``x >= 0``. Source: Karp 2024, eq. (B.6)."""
-    x = np.asarray(x, dtype=float)
-    return 2 / (np.sqrt(x**2 + 4) + x), 2 / (np.sqrt(x**2 + 2) + x)
-
-
-def tail_moments(scale, b):
-    """Mean, second moment and variance of ``Z ~ N(0, scale^2)`` given ``Z >= |b|``. Source: Karp 2024, (B.1) to (B.3)."""
-    alpha = abs(b) / scale
-    hazard = _density(alpha) / ndtr(-alpha)
-    mean, square = scale * hazard, scale**2 * (1 + alpha * hazard)
-    return mean, square, square - mean**2
-
-
-def response_size(scale, b):
-    """``E[relu(Z + b) + relu(-Z + b)] = 2 (s phi(b / s) + b Phi(b / s))``; for ``b <= 0`` this is ``E|S_i|``."""
-    return 2 * (scale * _density(b / scale) + b * ndtr(b / scale))
-
-
 def response_variance(scale, b):
     """``Var S_i = 2 ((s^2 + b^2) Phi(b / s) + b s phi(b / s))`` for ``b <= 0``; ``ValueError`` otherwise."""
     if np.any(np.asarray(b) > 0):
@@ -122,11 +103,6 @@ def _rule(upper, panels):
 
 _U, _W = _rule(12.0, 8)  # 1 / sinh(pi u) leaves less than 1e-15 beyond 12
 _KERNEL = 2 * _W / np.sinh(np.pi * _U)
-
-
-def mean_sigmoid(x, n_noise, scale, b):
-    r"""``E[sigmoid(x + S)]`` with S the sum of ``n_noise`` responses: ``1/2 + int_0^inf sin(u x) cf(u)^k / sinh(pi u) du``."""
-    return 0.5 + 0.5 * np.sum(_KERNEL * np.sin(_U * x) * characteristic_function(_U, scale, b) ** n_noise)
 
 
 def accuracy(c, b, n_noise, sigma, v=0.0, panels=60):
@@ -301,13 +277,3 @@ def frozen_error(gram, thresholds, n_noise, sigma):
     matrix = matrix + 1e-11 * np.trace(matrix) / size * np.eye(size)
     weights = solve(matrix, mu, assume_a="pos")
     return float(ndtr(-math.sqrt(mu @ weights) / sigma))
-
-
-def small_ball_bound(n, half_width):
-    """Erdos' bound for ``Pr[sum a_i xi_i in B]``, ``|a_i| >= 1``, B of length ``2 half_width``: ``s C(n, n/2) / 2^n``.
-
-    ``s`` is the natural number with ``s - 1 <= half_width < s``; about ``s sqrt(2 / (pi n))``. Source: Karp 2024, Lemma B.10.
-    """
-    s = math.floor(half_width) + 1
-    log_middle = math.lgamma(n + 1) - math.lgamma(n // 2 + 1) - math.lgamma(n - n // 2 + 1)
-    return min(1.0, s * math.exp(log_middle - n * math.log(2)))

@@ -63,7 +63,8 @@ class WindowObjective:
 def window_jacobian(params: Params, x: Tensor, chunk: int = 500) -> Tensor:
     """Derivative of a :class:`WindowNet` of one output in all its parameters: ``(n, P)`` for images ``(n, ...)``.
 
-    The same as :func:`mvnb.probes.parameter_jacobian`: every image is a stack of one, with the same parameters.
+    Every image is a stack of one, with the same parameters. Rows are the features of the empirical tangent kernel ``J J^T``
+    (Jacot et al. 2018); parameters in the order of ``params``, each flattened.
     ``ValueError`` when the network has more than one output.
     """
     if len(params["head.bias"]) != 1:

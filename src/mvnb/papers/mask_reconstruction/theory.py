@@ -8,24 +8,12 @@ and the kernel answers ``s(u z)`` with the smoothed ReLU ``s`` of exponent ``pow
 often a feature is met, and how strongly, enters through *moments* ``E[sum_p z_p^n]`` (:func:`strength_moment`).
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
 
 # --- Masks ---
-
-
-def masked_moments(values, keep):
-    """Mean and variance of ``sum_p e_p y_p / keep`` over independent masks ``e_p ~ Bernoulli(keep)``: ``(mean, variance)``.
-
-    ``values``: shape (..., patches), or (..., patches, dim) flattened by the caller; the sums run over the last axis. The
-    mean is ``sum_p y_p``, the variance ``(1/keep - 1) sum_p y_p^2``. ``keep`` in (0, 1] (``ValueError`` otherwise). Source:
-    Pan et al. 2023, eq. (3).
-    """
-    values, keep = np.asarray(values, dtype=float), _keep(keep)
-    return values.sum(-1), (1 / keep - 1) * (values**2).sum(-1)
 
 
 def teacher_scale(keep, patches=1, offset=0.0):
@@ -36,34 +24,7 @@ def teacher_scale(keep, patches=1, offset=0.0):
     return 1 + (1 / _keep(keep) - 1) / patches + offset
 
 
-def autoencoder_floor(keep, energy):
-    """Smallest expected loss of the masked autoencoder, ``(1 - keep) / 2`` times ``energy``, the sum of the ``|x_p|^2``.
-
-    Reached exactly when every patch is decoded as ``keep`` times itself, since the loss is
-    ``keep / 2 sum_p |x_p - g_p / keep|^2 + (1 - keep) / 2 sum_p |x_p|^2``.
-    """
-    return (1 - _keep(keep)) / 2 * energy
-
-
 # --- How often a feature is met ---
-
-
-def strength_moment(power, n_classes, own, foreign, rate, patches=1):
-    """``E[sum_p z_p^power]`` for one feature over a random multi-view point.
-
-    ``own`` and ``foreign`` are the ranges ``(low, high)`` of its total strength, uniform and split evenly over ``patches``;
-    it is the point's own with probability ``1 / n_classes`` and else present with probability ``rate / n_classes`` (s/k).
-    Source: Pan et al. 2023, Def. 3.1.
-    """
-    own, foreign = (_uniform_moment(*bounds, power) for bounds in (own, foreign))
-    p_own, p_foreign = 1 / n_classes, (1 - 1 / n_classes) * rate / n_classes
-    return patches ** (1 - power) * (p_own * own + p_foreign * foreign)
-
-
-def _uniform_moment(low, high, power):
-    if low == high:
-        return float(low) ** power
-    return (high ** (power + 1) - low ** (power + 1)) / ((power + 1) * (high - low))
 
 
 # --- Growth below the threshold, and the lottery's clock ---
@@ -162,7 +123,9 @@ def autoencoder_fixed_point(power, threshold, keep, strengths, weights=None):
 def strength_rule(own, foreign, rate, n_classes, nodes=20):
     """Gauss-Legendre rule ``(strengths, weights)`` for a feature's strength on a patch that holds it.
 
-    Arguments as in :func:`strength_moment`, for one patch a feature.
+    ``own`` and ``foreign`` are the ranges ``(low, high)`` of its strength, uniform, in a point of its own class (probability
+    ``1 / n_classes``) and in another that has it (else with probability ``rate / n_classes``); one patch a feature. Source:
+    Pan et al. 2023, Def. 3.1.
     """
     node, weight = np.polynomial.legendre.leggauss(nodes)
     parts = ((own, 1 / n_classes), (foreign, (1 - 1 / n_classes) * rate / n_classes))
@@ -171,25 +134,7 @@ def strength_rule(own, foreign, rate, n_classes, nodes=20):
     return np.concatenate(strengths), weights / weights.sum()
 
 
-def autoencoder_fixed_point_linear(power, threshold, keep, strength):
-    """The same in closed form for one strength, if it lies in the linear part: a root of ``u^2 - (1 - 1/q) rho u / z =
-    keep``.
-
-    ``ValueError`` if it does not.
-    """
-    half = (1 - 1 / power) * threshold / (2 * strength)
-    u = half + math.sqrt(half**2 + _keep(keep))
-    if u * strength < threshold:
-        raise ValueError("the fixed point lies in the polynomial part")
-    return u
-
-
 # --- The lottery ---
-
-
-def uncovered_features(n_classes, n_kernels):
-    """Expected number of the 2k features that are no kernel's best, ``2k (1 - 1/2k)^K``."""
-    return 2 * n_classes * (1 - 1 / (2 * n_classes)) ** n_kernels
 
 
 def lottery(initial):

@@ -158,39 +158,6 @@ def linear_gradient_correlations(scale, n_classes, objective="midpoint", others=
     return gradient_correlations(gap * np.array([1.0, 0.0]), gap * np.array(known[others]), n_classes, objective)
 
 
-def midpoint_gap_gradient(own, other, n_classes):
-    """``n_classes`` times the population ``<-grad_{w_y} J_MM, v_{y,1} - v_{y,2}>`` of a linear model.
-
-    Arguments as in :func:`gradient_correlations`. Opposite in sign to the gap ``own[0] - own[1]``, always: Midpoint
-    Mixup pushes the two correlations together whatever the other classes do. Both terms are evaluated in symmetrised
-    form, so that the sign survives rounding. Source: Chidambaram et al. 2024, proof of Prop. 3.4, Eqs. (C.7) and
-    (C.12).
-    """
-    k, own, other = _classes(n_classes), _pairs(own, "own"), _pairs(other, "other")
-    gap, level = own[..., 0] - own[..., 1], own.sum(-1) / 2
-    beta, w = _legendre(*BETA_RANGE)
-    # cross-class pairs: E[A_1 (beta_y - 1/2)], first over beta_y, then over beta_s
-    log_rest = np.logaddexp(_log(k - 2)[..., None], _class_output(other, beta)[..., 0, :] / 2) - level[..., None] / 2
-    cross = symmetrised_gap_integral(gap[..., None], log_rest) @ w
-    # same-class pairs: E[A_2 t] with t = beta + beta' - 1, which is symmetric about 0
-    t = beta[:, None] + beta[None, :] - 1
-    fold = _odd_kernel(gap[..., None, None] * t / 2, (np.log(k - 1) - level)[..., None, None])
-    return (k - 1) / k * cross - _mean2(fold * t, w) / (4 * k)
-
-
-def symmetrised_gap_integral(gap, log_rest):
-    """``E[(1 - 2 phi_y) (beta - 1/2)]`` over one uniform coefficient of class y, other point of the pair held fixed.
-
-    ``gap``: Delta_y; ``log_rest``: log of Lambda_s, the sum of ``exp`` of the other classes' outputs on the midpoint,
-    after subtracting the mean ``(<w_y, v_{y,1}> + <w_y, v_{y,2}>) / 4`` from every output. The two broadcast. With ``u
-    = t gap / 2`` this is ``-(1/0.8) int_0^0.4 2 L (e^u - e^-u) / (L^2 + L (e^u + e^-u) + 1) t dt``, hence negative for
-    a positive gap. Source: Chidambaram et al. 2024, Eq. (C.12) (whose first line lacks the factor ``t``).
-    """
-    t, w = _legendre(0.0, (BETA_RANGE[1] - BETA_RANGE[0]) / 2)
-    gap, log_rest = np.asarray(gap, dtype=float)[..., None], np.asarray(log_rest, dtype=float)[..., None]
-    return -0.5 * (_odd_kernel(gap * t / 2, log_rest) * t) @ w
-
-
 def erm_gradient_bound(scale, n_classes):
     """Cross-entropy's push towards the lagging feature: ``(exact, bound)`` for ``<-grad_{w_y} J, v_{y,2}>``.
 
@@ -248,7 +215,7 @@ def separable(n_classes, signal, noise):
     noise (M[u,v] - M[s,v]) >= 1``. With P patches, C_P per view, mirrored coefficients at their mean delta_2 / 2 and
     noise level gamma, ``signal = C_P delta_2 / 2`` and ``noise = (P - 2 C_P) gamma``. ``n_classes >= 2`` integer,
     ``signal > 0``, ``noise >= 0`` (``ValueError`` otherwise); ``RuntimeError`` if the solver gives no verdict. Source:
-    Chidambaram et al. 2024, Prop. 4.4; :func:`separability_threshold` is the answer in closed form.
+    Chidambaram et al. 2024, Prop. 4.4.
     """
     k, signal = int(_classes(n_classes)), float(_positive(signal, "signal"))
     if not noise >= 0:
@@ -263,19 +230,6 @@ def separable(n_classes, signal, noise):
     if result.status not in (0, 2):
         raise RuntimeError(f"linear program undecided: {result.message}")
     return result.status == 0
-
-
-def separability_threshold(n_classes, signal):
-    """Noise sum from which on :func:`separable` is false: ``signal`` for three or more classes, infinity for two.
-
-    Write ``D_us = M[u,u] - M[s,u]``. Competitor s = v asks ``signal D_uv > noise D_vu``; adding the mirrored demand
-    gives ``(signal - noise)(D_uv + D_vu) > 0``. With a third class as noise, adding the demands of (u against s) and (s
-    against u) gives ``D_us + D_su > 0``. So ``noise < signal`` is necessary, and then ``w_y = V_y`` fits. With two
-    classes the second step is missing and the noise class itself gives the label away, save at ``noise == signal``,
-    where both labels produce the same sum. Source: a sharp form of Chidambaram et al. 2024, Prop. 4.4.
-    """
-    signal = float(_positive(signal, "signal"))
-    return signal if _classes(n_classes) > 2 else np.inf
 
 
 # --- Winner-take-all in the polynomial part of the activation (Claims B.10-B.12) ---
@@ -327,28 +281,8 @@ def escape_time(initial_correlation, strength, n_classes, act_power, threshold, 
     return np.where(start >= level, 0.0, np.where((start > 0) & (strength > 0), time, np.inf))[()]
 
 
-def tensor_power_race(leader, follower, ratio, power, level, step_size, max_steps=1_000_000):
-    """Two power iterations ``x += eta x^{q-1}`` and ``y += eta S y^{q-1}`` until x first reaches ``level``.
-
-    ``leader`` x_0, ``follower`` y_0, ``ratio`` S, ``level`` and ``step_size`` eta positive, ``power`` q > 2
-    (``ValueError`` otherwise). Returns both trajectories including step 0, two arrays of length T_x + 1;
-    ``RuntimeError`` if x needs more than ``max_steps``. The follower may overflow to infinity when it is really ahead.
-    Source: Chidambaram et al. 2024, Lemma B.11 (Allen-Zhu and Li 2021, Lemma C.19).
-    """
-    _check_power(power)
-    if not min(leader, follower, ratio, level, step_size) > 0:
-        raise ValueError("leader, follower, ratio, level and step_size must be positive")
-    path, rates = [np.array([leader, follower], dtype=float)], step_size * np.array([1.0, ratio])
-    with np.errstate(over="ignore"):
-        while path[-1][0] < level:
-            if len(path) > max_steps:
-                raise RuntimeError(f"the leader is still below {level} after {max_steps} steps")
-            path.append(path[-1] + rates * path[-1] ** (power - 1))
-    return tuple(np.array(path).T)
-
-
 def race_bound(margin, power):
-    """Largest factor by which the follower of :func:`tensor_power_race` grows while the leader escapes.
+    """Largest factor by which the slower of two power iterations ``x += eta x^{q-1}`` grows while the faster escapes.
 
     For ``x_0 = (1 + margin) S^{1/(q-2)} y_0`` and small steps, ``y(T_x) / y_0 <= (1 - (1+margin)^{-(q-2)})^{-1/(q-2)}``
     whatever the level and however small ``y_0``: the constant that Lemma B.11 hides in its polylog. ``margin > 0``
@@ -417,10 +351,3 @@ def _mean2(values, weights):
     """Mean over a pair of independent coefficients, the last two axes."""
     values = np.broadcast_to(values, (*values.shape[:-2], len(weights), len(weights)))
     return np.einsum("...ij,i,j->...", values, weights, weights)
-
-
-def _odd_kernel(u, shift):
-    """``tanh((u + shift)/2) + tanh((u - shift)/2) = 2 sinh u / (cosh u + cosh shift)``, without cancellation."""
-    size, top = np.abs(u), np.maximum(np.abs(u), np.abs(shift))
-    bottom = np.exp(size - top) + np.exp(-size - top) + np.exp(np.abs(shift) - top) + np.exp(-np.abs(shift) - top)
-    return -2 * np.sign(u) * np.expm1(-2 * size) * np.exp(size - top) / bottom

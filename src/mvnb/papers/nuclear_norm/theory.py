@@ -31,17 +31,6 @@ def plane_accuracy(ratio, share):
     return np.where(ratio <= 1, near, far)
 
 
-def plane_ratio(accuracy: float, share: float) -> float:
-    """The ratio at which a rule in the plane has the given accuracy, the inverse of :func:`plane_accuracy`.
-
-    ``ValueError`` for accuracies that no ratio has.
-    """
-    if not share < accuracy <= 1:
-        raise ValueError(f"accuracy must lie in ({share}, 1], got {accuracy}")
-    near = 2 * (1 - accuracy) / (1 - share)
-    return near if near <= 1 else (1 - share) / (2 * (accuracy - share))
-
-
 def plane_moments(gamma: float) -> tuple[np.ndarray, np.ndarray]:
     """``E[yx]`` ``(2,)`` and ``E[xx^T]`` ``(2, 2)`` in the plane."""
     return np.array([0.5, gamma]), np.array([[1 / 3, gamma / 2], [gamma / 2, 1 / 3]])
@@ -304,11 +293,3 @@ def ratio_bounds(alpha: float, gamma: float) -> tuple[float, float]:
 def transition(r: int, gamma: float) -> float:
     """Number of features d* at which weight decay goes from right to wrong elsewhere: ``r + r / (4 gamma^2)``."""
     return r + r / (4 * gamma**2)
-
-
-def hoeffding(r: int, n: int, gamma: float, ratio: float) -> float:
-    """Bound on the accuracy elsewhere where its mean margin is negative, on the error where it is positive.
-
-    ``exp(-2 mean^2 / (ratio^2 r + 4 n))``; Shi, (E.49), writes ``4 d`` below, which is no more than 4/5 of the exponent off.
-    """
-    return math.exp(-2 * (ratio * r / 2 - n * gamma) ** 2 / (ratio**2 * r + 4 * n))
