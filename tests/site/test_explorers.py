@@ -1,4 +1,4 @@
-"""Explorers in a bare page: their numbers are those of ``mvnb.theory``, their pictures those in the repository.
+"""Explorers in a bare page: their numbers are those of the papers' closed forms, their pictures those in the repository.
 
 ``MVNB_DRAW=1 pytest tests/site/test_explorers.py`` draws the pictures anew.
 """
