@@ -9,7 +9,7 @@ from mvnb.costs import Part
 from mvnb.runner import catalogue, plans
 
 ROOT = Path(__file__).resolve().parents[2]
-PLANNED = [chapter for chapter in catalogue.discover(ROOT) if plans.plan(chapter, {})]
+PLANNED = catalogue.discover(ROOT)
 every_planned = pytest.mark.parametrize("chapter", PLANNED, ids=lambda chapter: chapter.name)
 
 
