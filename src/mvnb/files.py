@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def replaced_whole(path: Path) -> Iterator[Path]:
     """Where to write a file, whose name then holds all of it or, after an error, what it held before, never a part."""
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
@@ -23,5 +23,5 @@ def whole(path: Path) -> Iterator[Path]:
 
 def write(path: Path, text: str) -> None:
     """Write a text file, whole or not at all."""
-    with whole(path) as partial:
+    with replaced_whole(path) as partial:
         partial.write_text(text, encoding="utf-8")

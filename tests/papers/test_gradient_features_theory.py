@@ -177,6 +177,11 @@ def test_parity_network_solves_structured_parities():
 # --- Guarantees ---
 
 
+def test_width_brings_the_excess_down_to_epsilon():
+    m = theory.needed_width(0.1, 0.02, n_neurons=4, head=0.5, x_norm=10.0, bias=3.0, g_norm=2.0)
+    assert 2 * 4 * 0.5 * 10 * (m * 0.02) ** -0.25 * np.sqrt(3 / 2) == pytest.approx(0.1)
+
+
 def test_drift_bound_solves_its_recursion():
     eta, x_norm, head, pull = 0.01, 3.0, 0.4, 2.0
     h = theory.drift_bound(np.arange(1, 40), eta, x_norm, head, pull)

@@ -10,7 +10,7 @@ import tiny_book
 from processes import kernels, start, until
 
 from mvnb import cli
-from mvnb.runner.kernel import play
+from mvnb.runner.kernel import run_notebook
 
 
 def tree(root):
@@ -155,11 +155,11 @@ def test_a_result_takes_its_name_only_when_it_is_whole(mvnb, book, monkeypatch):
     seen = []
 
     def watched(notebook, partial, *rest):
-        ran = play(notebook, partial, *rest)
+        ran = run_notebook(notebook, partial, *rest)
         seen.append(tree(book / "runs"))
         return ran
 
-    monkeypatch.setattr("mvnb.runner.execution.play", watched)
+    monkeypatch.setattr("mvnb.runner.execution.run_notebook", watched)
     assert mvnb("run", "1", "--no-html")[0] == 0
     assert seen == [["01_tiny.partial.ipynb"]]
     assert tree(book / "runs") == ["01_tiny.claims.json", "01_tiny.ipynb"]

@@ -20,8 +20,8 @@ from mvnb.runner import html as page_html
 from mvnb.runner import workers
 from mvnb.runner.catalogue import Chapter
 from mvnb.runner.errors import ChapterError
-from mvnb.runner.kernel import play
-from mvnb.runner.pairing import _partial, _stamp, _state, complaints, tidy
+from mvnb.runner.kernel import run_notebook
+from mvnb.runner.pairing import _partial, _stamp, _state, stderr_text, tidy
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def run(
     Parameters
     ----------
     parameters
-        Values by name, of the types of the defaults (see :meth:`Chapter.parse` for texts).
+        Values by name, of the types of the defaults (see :meth:`~mvnb.runner.catalogue.Chapter.parse` for texts).
     html
         Whether to render ``NAME.html`` too.
     progress
@@ -83,7 +83,7 @@ def run(
 
     try:
         with progress_bar(chapter.name, chapter.n_cells, progress) as bar:
-            ran = play(chapter.cells, partial, values, chapter.source.parent, counted, timeout, memory)
+            ran = run_notebook(chapter.cells, partial, values, chapter.source.parent, counted, timeout, memory)
     except ChapterError:
         for path in made:
             path.rmdir()
@@ -148,13 +148,13 @@ def execute(chapter: Chapter, on_cell: Callable[[], None] = lambda: None) -> Exe
     partial = _partial(chapter)
     partial.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    ran = play(chapter.cells, partial, {}, chapter.source.parent, on_cell)
+    ran = run_notebook(chapter.cells, partial, {}, chapter.source.parent, on_cell)
     tidied = tidy(chapter.cells, ran)
     write(chapter.notebook, nbformat.writes(tidied) + "\n")
     write(_stamp(chapter), json.dumps(_state(chapter)))
     partial.unlink()
     rows = claims.read(chapter.notebook)
-    return Execution(chapter.name, time.monotonic() - started, rows, complaints(ran))
+    return Execution(chapter.name, time.monotonic() - started, rows, stderr_text(ran))
 
 
 def execute_all(chapters: Sequence[Chapter], jobs: int | None = None, *, progress: bool = False) -> list[Execution]:
@@ -176,7 +176,7 @@ def execute_all(chapters: Sequence[Chapter], jobs: int | None = None, *, progres
             items = [(replace(chapter),) for chapter in chapters]
             for index, result in workers.each(client, execute, items, lambda index: bars[index].update()):
                 if isinstance(result, Exception):
-                    result = Execution(chapters[index].name, error=workers.told(result))
+                    result = Execution(chapters[index].name, error=workers.error_text(result))
                 results[index] = result
                 if progress and not sys.stderr.isatty():
                     said = "failed" if result.error else f"{result.seconds:.0f} s"

@@ -41,7 +41,7 @@ resource.setrlimit(resource.RLIMIT_DATA, ({memory}, {memory}))
 runpy.run_module("ipykernel_launcher", run_name="__main__")"""
 
 
-def play(
+def run_notebook(
     notebook: NotebookNode,
     partial: Path,
     parameters: Mapping[str, Any],
@@ -122,7 +122,7 @@ def refusals(
 ) -> list[str]:
     """What the checks of a notebook say to each of several sets of parameters, empty where they say nothing.
 
-    Runs the cells up to the last one that checks, in one kernel for all cases; its limits are those of :func:`play`.
+    Runs the cells up to the last one that checks, in one kernel for all cases; its limits are those of :func:`run_notebook`.
 
     Raises
     ------

@@ -59,7 +59,7 @@ def _merged(outputs: list[NotebookNode]) -> list[NotebookNode]:
     return merged
 
 
-def complaints(notebook: NotebookNode) -> str:
+def stderr_text(notebook: NotebookNode) -> str:
     """What the cells of a notebook wrote to stderr."""
     streams = (output for cell in notebook.cells for output in cell.get("outputs", []))
     return "".join(output.text for output in streams if output.get("name") == "stderr")

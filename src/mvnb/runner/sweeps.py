@@ -102,7 +102,7 @@ def grid(chapter: catalogue.Chapter, texts: Iterable[str]) -> dict[str, list[Any
     Raises
     ------
     ChapterError
-        For what :meth:`mvnb.runner.catalogue.Chapter.parse` refuses, a name given twice, an empty range, a value given twice.
+        For what :meth:`~mvnb.runner.catalogue.Chapter.parse` refuses, a name given twice, an empty range, a value given twice.
     """
     found: dict[str, list[Any]] = {}
     for text in texts:
@@ -241,7 +241,7 @@ def _results(sweep: Sweep, missing, jobs, address, limits, progress) -> Iterator
     with bar, workers.connect(jobs and min(jobs, len(missing)), address) as client:
         for index, result in workers.each(client, run_cell, given):
             bar.update()
-            yield missing[index], workers.told(result) if isinstance(result, Exception) else result
+            yield missing[index], workers.error_text(result) if isinstance(result, Exception) else result
 
 
 @contextmanager
@@ -322,10 +322,10 @@ def save(sweep: Sweep) -> None:
     table = pd.DataFrame(rows)
     table["holds"] = table["holds"].astype("boolean")
     files.write(sweep.folder / "table.csv", table.to_csv(index=False))
-    with files.whole(sweep.folder / "table.parquet") as path:
+    with files.replaced_whole(sweep.folder / "table.parquet") as path:
         table.to_parquet(path)
     if len(judged := table[table["holds"].notna()]):
-        with files.whole(sweep.folder / "held.png") as path:
+        with files.replaced_whole(sweep.folder / "held.png") as path:
             _picture(sweep, judged, path)
 
 

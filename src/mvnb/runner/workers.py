@@ -126,7 +126,7 @@ def each(
             client.unsubscribe_topic(topic)
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """What is said of an error that :func:`each` gave: what the book says of its own, the kind and text of any other."""
     return str(error) if isinstance(error, CellFailed | ChapterError) else f"{type(error).__name__}: {error}"
 

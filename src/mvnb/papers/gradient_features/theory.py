@@ -145,7 +145,10 @@ def parity_network(k: int) -> Readout:
 
 
 def needed_width(epsilon, p, n_neurons, head, x_norm, bias, g_norm):
-    """The m at which the first part of :func:`excess_loss` is ``epsilon``: ``(2 r B_a1 B_x1 / eps)^4 (B_b / B_G)^2 / p``."""
+    """The m at which ``2 r B_a1 B_x1 (m p)^(-1/4) sqrt(B_b / B_G)`` is ``epsilon``.
+
+    It is the part of Lemma 3.14's excess over OPT that a wider network makes smaller. Source: Shi, B.6.
+    """
     return (2 * n_neurons * head * x_norm / epsilon) ** 4 * (bias / g_norm) ** 2 / p
 
 

@@ -5,7 +5,7 @@ Source: Pan, Zhou and Yan 2023 (arXiv 2206.03826), called "Pan et al. 2023" belo
 A kernel ``w`` meets a feature ``v`` with the *correlation* ``u = <w, v>``; a patch shows the feature with a strength ``z``,
 and the kernel answers ``s(u z)`` with the smoothed ReLU ``s`` of exponent ``power`` (q) and ``threshold`` (rho with a bar).
 ``keep`` is the probability that a patch is kept (theta), ``patches`` the number of patches of a present feature (C_p). How
-often a feature is met, and how strongly, enters through *moments* ``E[sum_p z_p^n]`` (:func:`strength_moment`).
+often a feature is met, and how strongly, enters through *moments* ``E[sum_p z_p^n]``.
 """
 
 from typing import NamedTuple
