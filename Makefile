@@ -10,7 +10,7 @@ export OMP_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: book test site pdf serve bench arithmetic gpu clean
+.PHONY: book test check site pdf serve bench arithmetic gpu clean
 
 book: $(READY)          ## run every chapter with its default parameters, then build the site
 	$(BIN)/mvnb book
@@ -19,6 +19,11 @@ test: $(READY)          ## lint, unit, contract, smoke, nbval, strict site, brow
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pytest
+
+check: $(READY)         ## lint, core, what every chapter's files must keep: two minutes, no site
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pytest tests/core tests/runner/test_chapter_contract.py tests/runner/test_plans.py tests/runner/test_spelling.py
 
 site: $(READY)          ## build the site from the notebooks as they are; a warning is an error
 	rm -rf _build/html  # what an older site left behind is not part of this one

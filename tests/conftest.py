@@ -19,6 +19,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "desk")
 ONE_BY_ONE = (
     "test_notebook",
     "test_smoke",
+    "test_commands_in_the_book_are_accepted_and_results_are_kept_under_names_only",
     "test_smoke_runs_under_another_arithmetic",
     "test_criteria_hold_under_another_arithmetic",
     "test_what_a_chapter_forgets_is_noticed",
@@ -26,10 +27,11 @@ ONE_BY_ONE = (
 
 
 def pytest_collection_modifyitems(items):
-    """The tests of a file share a worker; those that run whole chapters are spread over all, and begin."""
+    """A worker a file, and one for all that look at the site, which is built once; whole chapters are spread, and begin."""
     for item in items:
         alone = getattr(item, "originalname", "") in ONE_BY_ONE
-        item.add_marker(pytest.mark.xdist_group(item.nodeid if alone else item.path.stem))
+        group = "site" if item.path.parent.name == "site" else item.path.stem
+        item.add_marker(pytest.mark.xdist_group(item.nodeid if alone else group))
     items.sort(key=lambda item: getattr(item, "originalname", "") not in ONE_BY_ONE)
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -122,10 +123,10 @@ def browser():
         yield opened
 
 
-@pytest.fixture
-def tab(browser, request):
-    """A fresh tab that notes everything that goes wrong; indirect parameter: options of the browser context."""
-    context = browser.new_context(**{"viewport": DESKTOP, **getattr(request, "param", {})})
+@contextmanager
+def fresh_tab(browser, **options):
+    """A tab of its own context that notes everything that goes wrong, and the hosts it asked."""
+    context = browser.new_context(**{"viewport": DESKTOP, **options})
     page = context.new_page()
     page.set_default_timeout(20_000)
     page.trouble, page.hosts = [], set()
@@ -141,6 +142,13 @@ def tab(browser, request):
     page.on("request", lambda r: page.hosts.add(urlsplit(r.url).hostname) if r.url.startswith("http") else None)
     yield page
     context.close()
+
+
+@pytest.fixture
+def tab(browser, request):
+    """A fresh tab; indirect parameter: options of the browser context."""
+    with fresh_tab(browser, **getattr(request, "param", {})) as page:
+        yield page
 
 
 def visit(tab, site, page):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import html
 import json
 import os
@@ -11,21 +10,16 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from urllib.parse import unquote, urlsplit
 
 import nbformat
 import pytest
 import yaml
-from axe_playwright_python.sync_playwright import Axe
 from site_checks import PHONE, ROOT, visit
 
 from mvnb import claims
 from mvnb.runner.catalogue import resolve
 
 PLAN = yaml.safe_load((ROOT / "book" / "map.yml").read_text(encoding="utf-8"))
-MODES = pytest.mark.parametrize("tab", [{}, {"color_scheme": "dark"}], ids=["light", "dark"], indirect=True)
-
-
 # -- the first page ------------------------------------------------------------------------------------------------
 
 
@@ -195,18 +189,6 @@ def test_a_wrong_address_leads_back(site, tab):
 # -- light and calm ------------------------------------------------------------------------------------------------
 
 
-def test_pages_are_light(site, tab):
-    asked = []
-    tab.on("response", lambda response: asked.append(urlsplit(response.url).path))
-    for name in site.written:
-        tab.goto("about:blank")
-        asked.clear()
-        visit(tab, site, name)
-        files = {site.folder / unquote(path).lstrip("/") for path in asked}
-        weight = sum(len(gzip.compress(file.read_bytes(), 6)) for file in files)
-        assert weight < 1_000_000, (name, weight)
-
-
 def test_pictures_move_nothing_when_they_come(site, tab):
     for name in site.chapters:
         drawn = [image for image in site.pages[name].images if "_images" in image["src"]]
@@ -231,22 +213,6 @@ def test_text_stands_still_when_the_contents_on_its_right_come(site, tab):
 
 
 # -- for everyone --------------------------------------------------------------------------------------------------
-
-BRIGHT = ["book/intro", "book/reproduction", "book/glossary", "book/notation", "search", "notebooks/05_local_signal_adaptivity"]
-DARK = ["book/intro", "book/glossary", "notebooks/14_looped_transformers"]
-# Formulas and code are the business of MathJax and Pygments; with them axe takes a minute a page.
-LEFT_OUT = {"exclude": [["mjx-container"], [".highlight"]]}
-
-
-@MODES
-def test_no_serious_barrier(site, tab, request):
-    found = []
-    for name in DARK if "dark" in request.node.name else BRIGHT:
-        visit(tab, site, f"{name}.html")
-        for one in Axe().run(tab, context=LEFT_OUT).response["violations"]:
-            if one["impact"] in ("serious", "critical"):
-                found.append((name, one["id"], len(one["nodes"]), one["nodes"][0]["html"][:120]))
-    assert not found, found
 
 
 def test_paper_shows_the_text_alone_with_its_solutions(site, tab):

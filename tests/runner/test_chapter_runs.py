@@ -1,0 +1,98 @@
+"""Whole chapters in kernels: smoke presets on the stand-in for a card, and what their checks refuse."""
+
+import itertools
+import re
+import shlex
+from pathlib import Path
+
+import card
+import chapter_checks
+import numpy as np
+import pytest
+import tiny_book
+
+from mvnb import cli
+from mvnb.data.images import DATASETS, EMBEDDED
+from mvnb.runner import catalogue, errors, execution, kernel, plans, sweeps
+
+ROOT = Path(__file__).resolve().parents[2]
+CHAPTERS = catalogue.discover(ROOT)
+PAGES = [*ROOT.glob("notebooks/*.py"), *ROOT.glob("book/*.md"), *ROOT.glob("*.md")]
+COMMAND = re.compile(r"mvnb ((?:run|sweep) (\d\d)\b[^`#\n]*)")
+TO_BE_FILLED_IN = re.compile(r"FILE|FOLDER|PATH|TABLE")
+
+every_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.name)
+
+
+@every_chapter
+def test_smoke(chapter, tmp_path, monkeypatch):
+    """On the stand-in for a card, whose rules are stricter than a processor's."""
+    monkeypatch.setenv("PYTHONSTARTUP", card.__file__)
+    result = execution.run(chapter, catalogue.preset(chapter, "smoke"), tmp_path, html=False)
+    assert chapter_checks.differing_outputs(chapter, result.notebook) > 0
+
+
+class Begun(Exception):
+    """Raised in the place of a run, with its parameters."""
+
+
+def printed_settings(chapter, monkeypatch):
+    """The parameters of every command of the book that runs this chapter, as the command line reads them, by command."""
+
+    def run(found, values, *rest, **options):
+        raise Begun(values)
+
+    def prepare(found, grid, fixed, *rest, **options):
+        raise Begun({name: some[-1] for name, some in grid.items()} | fixed)
+
+    monkeypatch.setattr(execution, "run", run)
+    monkeypatch.setattr(sweeps, "prepare", prepare)
+    monkeypatch.setattr(plans, "machine_bytes", lambda device: (float("inf"), "a machine for all of them"))
+    for command, number in itertools.chain(*(COMMAND.findall(page.read_text(encoding="utf-8")) for page in PAGES)):
+        if number == chapter.number:
+            with pytest.raises(Begun) as begun:
+                cli.app(args=shlex.split(command), standalone_mode=False)
+            (values,) = begun.value.args
+            yield command, {name: value for name, value in values.items() if not TO_BE_FILLED_IN.search(str(value))}
+
+
+@pytest.fixture(scope="session")
+def blank_images(tmp_path_factory):
+    """A folder that has every data set that would have to be downloaded, in its shape and size, and nothing to see."""
+    folder = tmp_path_factory.mktemp("images")
+    for name in set(DATASETS) - set(EMBEDDED):
+        size, shape = (50_000, (32, 32, 3)) if name.startswith("cifar") else (60_000, (28, 28))
+        x, y = np.zeros((size, *shape), np.uint8), np.arange(size) % (100 if name == "cifar100" else 10)
+        np.savez_compressed(folder / f"{name}.npz", x_train=x, y_train=y, x_test=x[:10_000], y_test=y[:10_000])
+    return folder
+
+
+@every_chapter
+def test_commands_in_the_book_are_accepted_and_results_are_kept_under_names_only(chapter, blank_images, monkeypatch):
+    monkeypatch.setenv("MVNB_DATA", str(blank_images))
+    commands, settings = zip(*printed_settings(chapter, monkeypatch))
+    no_names = (
+        ["../mine", "/mine", "a/b", "..", "A"]
+        if "keep" in chapter.parameters and chapter.parameters["keep"].type == "text"
+        else []
+    )
+    said = kernel.refusals(chapter.cells, [*settings, *({"keep": name} for name in no_names)], chapter.source.parent)
+    assert not {command: text for command, text in zip(commands, said) if text}
+    assert all("keep must be" in text for text in said[len(commands) :]), said
+
+
+def test_more_replicas_than_memory_holds_are_one_line(tmp_path):
+    chapter = catalogue.resolve("06", ROOT)
+    values = catalogue.preset(chapter, "smoke") | {"replicas": 10**9}
+    with pytest.raises(errors.CellFailed, match="out of memory") as failure:
+        execution.run(chapter, values, tmp_path, html=False, memory=2 * 10**9)
+    assert "\n" not in str(failure.value)
+
+
+def test_a_smoke_run_that_changes_nothing_is_noticed(tmp_path):
+    (tiny,) = catalogue.discover(tiny_book.make(tmp_path / "book"))
+    execution.execute(tiny)
+    same = execution.run(tiny, {}, tmp_path / "same", html=False)
+    other = execution.run(tiny, catalogue.preset(tiny, "smoke"), tmp_path / "other", html=False)
+    assert chapter_checks.differing_outputs(tiny, same.notebook) == 0
+    assert chapter_checks.differing_outputs(tiny, other.notebook) == 2

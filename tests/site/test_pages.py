@@ -1,0 +1,125 @@
+"""Every page opened in Chromium once a viewport; all that is asked of a page is asked at that visit."""
+
+from __future__ import annotations
+
+import gzip
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from site_checks import PHONE, fresh_tab, visit
+
+UNRENDERED = r"""() => {
+  const text = document.querySelector('article').cloneNode(true);
+  text.querySelectorAll('pre, code, script, style, mjx-container').forEach(node => node.remove());
+  return (text.textContent.match(/.{0,40}(\$[^$\n]+\$|\\begin|\\frac|\\sum|\\\(|\\\[).{0,40}/g) || []);
+}"""
+TOO_WIDE = """() => [...document.querySelectorAll('mjx-container[display="true"]')]
+  .filter(box => box.clientWidth > 0 && box.scrollWidth > box.clientWidth + 1).map(box => box.closest('[id]')?.id)"""
+STRETCHED = """() => [...document.querySelectorAll("article img")]
+  .filter(i => i.clientHeight && i.naturalHeight)
+  .filter(i => Math.abs(i.clientWidth * i.naturalHeight / (i.clientHeight * i.naturalWidth) - 1) > 0.05).map(i => i.src)"""
+WIDER = """() => [document.documentElement, document.body].map(one => one.scrollWidth)
+  .filter(width => width > document.documentElement.clientWidth + 1)"""
+# Whether each solution's text can be seen: at first, after a click on its button, and after another.
+SOLUTIONS = """() => [...document.querySelectorAll('div.solution')].map(box => {
+  const text = box.querySelector('.section, section, .solution-content');
+  const seen = () => text.checkVisibility({ visibilityProperty: true }) && text.getBoundingClientRect().height > 0;
+  const states = [seen()];
+  for (let k = 0; k < 2; k++) { box.querySelector('button.toggle-button').click(); states.push(seen()); }
+  return states;
+})"""
+BRIGHT = ["book/intro", "book/reproduction", "book/glossary", "book/notation", "search", "notebooks/05_local_signal_adaptivity"]
+DARK = ["book/intro", "book/glossary", "notebooks/14_looped_transformers"]
+# Formulas and code are the business of MathJax and Pygments; with them axe takes a minute a page.
+LEFT_OUT = {"exclude": [["mjx-container"], [".highlight"]]}
+
+
+def barriers(tab):
+    """What axe calls a serious or critical barrier."""
+    found = Axe().run(tab, context=LEFT_OUT).response["violations"]
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    return [(one["id"], len(one["nodes"]), one["nodes"][0]["html"][:120]) for one in serious]
+
+
+def look(tab, site, name, accessible=()):
+    """One visit of a page on a desk."""
+    asked = []
+    tab.goto("about:blank")
+    tab.trouble.clear()
+    tab.on("response", note := lambda response: asked.append(urlsplit(response.url).path))
+    visit(tab, site, name)
+    tab.remove_listener("response", note)
+    files = {site.folder / unquote(path).lstrip("/") for path in asked}
+    unknown = "mjx-mtext[style*='color: red']"  # how MathJax sets a command it does not know
+    found = {
+        "trouble": list(tab.trouble),  # before axe, which asks for style sheets at wrong addresses
+        "hosts": set(tab.hosts),
+        "weight": sum(len(gzip.compress(file.read_bytes(), 6)) for file in files),
+        "theme": tab.locator("html").get_attribute("data-theme"),
+        "errors": tab.locator(f"mjx-merror, {unknown}").count(),
+        "formulas": tab.locator("mjx-container").count(),
+        "barriers": barriers(tab) if name.removesuffix(".html") in accessible else [],
+    }
+    if name in site.written:
+        found |= {"unrendered": tab.evaluate(UNRENDERED), "wide": tab.evaluate(TOO_WIDE), "solutions": tab.evaluate(SOLUTIONS)}
+    return found
+
+
+@pytest.fixture(scope="module")
+def desk(site, browser):
+    """What was found on every page of the site, on a desk and in the light."""
+    with fresh_tab(browser) as tab:
+        return {name: look(tab, site, name, BRIGHT) for name, page in site.pages.items() if not page.redirect}
+
+
+@pytest.fixture(scope="module")
+def dark(site, browser):
+    """What was found in the dark, on pages that draw something there."""
+    drawn = {name for name, page in site.pages.items() if any(one.startswith("explorer-") for one in page.ids)}
+    with fresh_tab(browser, color_scheme="dark") as tab:
+        return {name: look(tab, site, name, DARK) for name in sorted(drawn | {f"{one}.html" for one in DARK})}
+
+
+def finding(pages, key, wrong=bool):
+    """The pages on which something was found."""
+    return {name: found[key] for name, found in pages.items() if key in found and wrong(found[key])}
+
+
+@pytest.mark.parametrize("mode", ["desk", "dark"])
+def test_pages_open_without_a_complaint(mode, request):
+    pages = request.getfixturevalue(mode)
+    assert len(pages) > 5 and not finding(pages, "trouble")
+    assert not finding(pages, "hosts", lambda hosts: hosts != {"127.0.0.1"})
+    assert not finding(pages, "theme", lambda theme: theme != ("dark" if mode == "dark" else "light"))
+
+
+@pytest.mark.parametrize("mode", ["desk", "dark"])
+def test_no_serious_barrier(mode, request):
+    assert not finding(request.getfixturevalue(mode), "barriers")
+
+
+def test_mathematics_is_rendered(site, desk):
+    for key in ("errors", "unrendered", "wide"):
+        assert not finding(desk, key), key
+    few = finding(desk, "formulas", lambda count: count <= 10)
+    assert not set(few) & {*site.chapters, "book/notation.html"}
+
+
+def test_solutions_open_on_click(site, desk):
+    for name in site.chapters:
+        assert len(desk[name]["solutions"]) >= 3, name
+        assert all(states == [False, True, False] for states in desk[name]["solutions"]), name
+
+
+def test_pages_are_light(site, desk):
+    assert not finding({name: desk[name] for name in site.written}, "weight", lambda weight: weight > 1_000_000)
+    assert min(desk[name]["weight"] for name in site.written) > 10_000
+
+
+def test_pages_fit_a_phone(site, browser):
+    with fresh_tab(browser, viewport=PHONE, has_touch=True, is_mobile=True) as tab:
+        for name in site.written:
+            visit(tab, site, name)
+            assert tab.evaluate(WIDER) == [], name
+            assert tab.evaluate(STRETCHED) == [], name
