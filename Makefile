@@ -10,7 +10,7 @@ export OMP_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: book test check site pdf serve bench arithmetic gpu clean
+.PHONY: book test check site pdf serve bench arithmetic gpu audit clean
 
 book: $(READY)          ## run every chapter with its default parameters, then build the site
 	$(BIN)/mvnb book
@@ -46,6 +46,11 @@ arithmetic: $(READY)    ## every chapter under the arithmetic of other machines:
 
 gpu: $(READY)           ## every chapter on a graphics card, ten minutes a call: results/gpu.json
 	$(BIN)/python tests/gpu.py
+
+audit: $(READY)         ## what the package index knows of the pins: vulnerabilities, and that those of `make bench` install
+	$(BIN)/pip-audit --disable-pip --require-hashes -r requirements.lock
+	$(BIN)/pip-audit --disable-pip --no-deps -r requirements-torch.lock
+	$(BIN)/pip install -q --dry-run --ignore-installed --require-hashes -r requirements.lock -r requirements-bench.lock
 
 clean:
 	rm -rf _build runs .pytest_cache .ruff_cache .hypothesis

@@ -972,7 +972,7 @@ print(
 # %%
 generators = training.generators(seed, replicas)
 data = training.stack([world.sample(n_points, g) for g in generators])
-data = type(data)(*(part.to(device) for part in data))
+data = training.to_device(data, device)
 start = torch.stack(
     [
         init_scale
@@ -985,7 +985,7 @@ fresh_labels = torch.arange(n_classes).repeat_interleave(50)
 fresh = world.sample(
     len(fresh_labels), torch.Generator().manual_seed(seed + 10**6), y=fresh_labels
 )
-fresh = type(fresh)(*(part.to(device) for part in fresh))
+fresh = training.to_device(fresh, device)
 
 
 # %%
@@ -1122,14 +1122,9 @@ track = np.take_along_axis(erm.log["best"].numpy(), winner[None, ..., None], -1)
     ..., 0
 ]  # (T, R, n_classes)
 time = erm.log["time"].numpy()
-crossing = (track > escaped).argmax(0)  # first logged step past it, 0 for none
-reached = (track > escaped).any(0) & (crossing > 0)
-r, y = np.nonzero(reached)
-step = crossing[r, y]
-low, high = track[step - 1, r, y], track[step, r, y]
-q = 2.0 - act_power  # between logged steps, time is linear in this power
-share = (low**q - escaped**q) / (low**q - high**q)
-measured = time[step - 1, r] + share * (time[step, r] - time[step - 1, r])
+measured = stats.crossing_time(track, time, escaped, 2.0 - act_power)
+r, y = np.nonzero(np.isfinite(measured))
+measured = measured[r, y]
 error = measured / predicted[r, y] - 1
 
 both_times = theory.escape_time(
@@ -1376,7 +1371,7 @@ for placement in ("fixed", "jittered"):
     sample = training.stack([quiet.sample(n_points, g) for g in dim_generators])
     dim_data[placement] = [part.to(device) for part in sample]
     sample = quiet.sample(len(fresh_labels), dim_generators[0], y=fresh_labels)
-    dim_test[placement] = type(sample)(*(part.to(device) for part in sample))
+    dim_test[placement] = training.to_device(sample, device)
 coordinates, rest = zip(
     *(
         training.random_coordinates(

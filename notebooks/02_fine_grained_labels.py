@@ -74,7 +74,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from mvnb import claims, figures, losses, probes, stats, training
+from mvnb import claims, figures, probes, stats, training
 from mvnb.data import load_images
 from mvnb.models import MLP
 from mvnb.papers.fine_grained_labels import data as hierarchical
@@ -778,7 +778,7 @@ def test_set(world, hard, copies=3, offset=2 * 10**6):
         torch.Generator().manual_seed(seed + offset + hard),
         hard=hard,
     )
-    return type(sample)(*(part.to(device) for part in sample))
+    return training.to_device(sample, device)
 
 
 def sign_error(params, test, k=k):
@@ -809,7 +809,7 @@ def start_detectors(n_labels, n_neurons, n_detectors):
     masks = detector_masks(
         start["weight"], world.n_features, INIT_SCALE, threshold, SLACK
     )
-    start = {name: part.to(device) for name, part in start.items()}
+    start = training.to_device(start, device)
     return start, *(mask.to(device) for mask in masks)
 
 
@@ -912,7 +912,7 @@ def idealised(world, n_labels, label, steps, test=None, log_at=None, points=2):
     start = stratified_detectors(
         n_labels, world.n_features, world.dim, INIT_SCALE, replicas
     )
-    start = {name: part.to(device) for name, part in start.items()}
+    start = training.to_device(start, device)
     measure = {
         "moved": lambda p: (p["weight"] - start["weight"]).diagonal(dim1=-2, dim2=-1)
     }
@@ -1581,31 +1581,6 @@ print("growth of common and fine detectors, after over before:", np.round(grown,
 # %% [markdown]
 # Next the probe: logistic regression on frozen features, fitted for all runs at once.
 
-
-# %%
-def linear_probe(features, y, n_classes, optimizer, steps=300):
-    """Logistic regression on features (R, n, dim): a function of features to logits."""
-    scale = (
-        features.norm(dim=-1).square().mean(1).sqrt()[:, None, None]
-    )  # points have norm 1 in the mean
-    linear = nn.Linear(features.shape[-1], n_classes)
-    start = {
-        "weight": torch.zeros(len(features), n_classes, features.shape[-1]),
-        "bias": torch.zeros(len(features), n_classes),
-    }
-    start = {name: part.to(features) for name, part in start.items()}
-    objective = training.stacked(linear, losses.cross_entropy)
-    fitted = training.fit(
-        objective,
-        start,
-        (features / scale, y),
-        steps=steps,
-        optimizer=optimizer,
-        log_at=[steps],
-    )
-    return lambda other: training.predict(linear, fitted.params, other / scale)
-
-
 # %% [markdown]
 # It reads what each neuron says, summed over patches, $\sum_p\max(0,\langle w_{c,r},x_p\rangle+b_{c,r})$, and is fitted twice for each backbone: on easy points, and with one in twenty replaced by a hard one.
 
@@ -1613,6 +1588,8 @@ def linear_probe(features, y, n_classes, optimizer, steps=300):
 pooled = lambda params, x: (
     relu_responses(params["weight"], params["bias"], x).sum(2).flatten(2)
 )  # (R, n, neuron)
+# points get the norm 1 in the mean
+typical_norm = lambda x: x.norm(dim=-1).square().mean(1).sqrt()[:, None, None]
 backbones = {
     "coarse labels": ideal["exact counts"].params,
     "fine labels": ideal["fine labels"].params,
@@ -1629,9 +1606,9 @@ for share in (0.0, 0.05):
     x = easy_fit.x.clone()
     x[replaced] = hard_fit.x[replaced]
     for name, params in backbones.items():
-        fit_probe = linear_probe(
-            pooled(params, x), sign, 2, training.GD(2.0, momentum=0.9)
-        )
+        features = pooled(params, x)
+        how = (training.GD(2.0, momentum=0.9), 300, typical_norm(features))
+        fit_probe = probes.linear_probe(features, sign, 2, *how)
         logits = fit_probe(pooled(params, tests["hard"].x))
         probe_error[name, share] = (
             1 - probes.accuracy(logits, tests["hard"].subclass // k).cpu().numpy()
@@ -1714,7 +1691,7 @@ def with_many_patches(name, patches):
     stream = training.generators(seed + 8 * 10**6, replicas)
     run = training.fit(
         ReluPatchObjective(bias_rate),
-        {part: value.to(device) for part, value in start.items()},
+        training.to_device(start, device),
         labelled(loud, lambda x, s, kind, b: s // 2, stream, points=4),
         steps=10,
         optimizer=training.GD(step),
@@ -1919,7 +1896,7 @@ def start_images(n_runs, size):
         torch.manual_seed(seed + r % image_replicas)
         modules.append(nn.Sequential(MLP(widths), nn.ReLU(), nn.Linear(32, size)))
     stack = training.stack_modules(modules)
-    return modules[0], {name: part.to(device) for name, part in stack.items()}
+    return modules[0], training.to_device(stack, device)
 
 
 def train_images(y, head, size, backbone=None):
@@ -1972,9 +1949,8 @@ percent = lambda hits: (
 # %%
 def probed_with(y, classes, answer):
     """Test accuracy in percent of a probe of every backbone, (kind of label, run)."""
-    predict = linear_probe(
-        train_features, repeat(y), classes, training.Adam(0.3), steps=150
-    )
+    how = (training.Adam(0.3), 150, typical_norm(train_features))
+    predict = probes.linear_probe(train_features, repeat(y), classes, *how)
     return percent(probes.accuracy(predict(test_features), answer))
 
 

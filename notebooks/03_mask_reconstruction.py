@@ -82,7 +82,6 @@ from mvnb.papers.mask_reconstruction.model import (
     FineTuneObjective,
     MaskedAutoencoderObjective,
     TeacherStudentObjective,
-    head_objective,
 )
 
 figures.use_style()
@@ -758,7 +757,7 @@ ledger.record(
 n_kernels = n_classes * n_filters
 generators = training.generators(seed, replicas)
 data = training.stack([world.sample(n_points, g) for g in generators])
-data = type(data)(*(part.to(device) for part in data))
+data = training.to_device(data, device)
 start = torch.stack(
     [init_scale * torch.randn(n_kernels, dim, generator=g) for g in generators]
 ).to(device)
@@ -921,17 +920,9 @@ moment = per_feature(lambda z: z ** (act_power + 1))
 initial = mae.log["best"][0].cpu().numpy()
 predicted = law.time(initial, half_way) / moment
 track, clock = mae.log["best"].cpu().numpy(), mae.log["time"].cpu().numpy()
-crossing = (track > half_way).argmax(0)
-reached = (track > half_way).any(0) & (crossing > 0)
-r, f = np.nonzero(reached)
-low, high = (
-    track[crossing - 1, *np.indices(crossing.shape)],
-    track[crossing, *np.indices(crossing.shape)],
-)
-n = 1 - act_power  # between logged steps time is linear in this power
-share = ((low**n - half_way**n) / (low**n - high**n))[r, f]
-before, after = clock[crossing[r, f] - 1, r], clock[crossing[r, f], r]
-captured = before + share * (after - before)
+captured = stats.crossing_time(track, clock, half_way, 1.0 - act_power)
+r, f = np.nonzero(np.isfinite(captured))
+captured = captured[r, f]
 late = captured / predicted[r, f] - 1 if len(r) else np.array([np.inf])
 
 # %% tags=["hide-input"]
@@ -1068,7 +1059,7 @@ fraction_claim(
 ts_world = replace(world, dim=100, n_patches=14, foreign=1.0)
 ts_power, ts_threshold = 3, 0.2
 ts_data = training.stack([ts_world.sample(n_points, g) for g in generators])
-ts_data = type(ts_data)(*(part.to(device) for part in ts_data))
+ts_data = training.to_device(ts_data, device)
 ts_start = torch.stack(
     [
         0.04 * torch.randn(n_classes * ts_filters, ts_world.dim, generator=g)
@@ -1302,18 +1293,11 @@ ledger.record(
 def linear_probe(weight, points, objective, steps=600):
     """A linear head on fixed kernels, trained on standardised features; its logits."""
     hidden = objective.features(weight, points.x)
-    scale = 1 / hidden.std((1, 2), keepdim=True)
-    head = torch.zeros(len(weight), n_classes, weight.shape[1], device=device)
-    probe = training.fit(
-        head_objective,
-        {"head": head},
-        (hidden * scale, points.y),
-        steps=steps,
-        optimizer=training.GD(0.3),
-    )
-    return lambda x: torch.bmm(
-        objective.features(weight, x.expand(len(weight), -1, -1, -1)) * scale,
-        probe.params["head"].mT,
+    scale = hidden.std((1, 2), keepdim=True)
+    how = (training.GD(0.3), steps, scale)
+    logits = probes.linear_probe(hidden, points.y, n_classes, *how)
+    return lambda x: logits(
+        objective.features(weight, x.expand(len(weight), -1, -1, -1))
     )
 
 
@@ -1689,7 +1673,7 @@ ledger.record(
 side_world = replace(world, dim=side_dim)
 side_generators = training.generators(seed + 10**4, side_replicas)
 side_data = training.stack([side_world.sample(side_points, g) for g in side_generators])
-side_data = type(side_data)(*(part.to(device) for part in side_data))
+side_data = training.to_device(side_data, device)
 side_start = torch.stack(
     [
         init_scale * torch.randn(n_kernels, side_dim, generator=g)
@@ -2100,7 +2084,7 @@ transfer = {}
 for number, (name, (view, basis)) in enumerate(tasks.items()):
     gens = training.generators(seed + (3 + number) * 10**4, few)
     task = training.stack([draw_task(view, basis, n_points, g) for g in gens])
-    task = type(task)(*(part.to(device) for part in task))
+    task = training.to_device(task, device)
     exams = {}
     for kind, share in (("multi-view", 0.0), ("single-view", 1.0)):
         g = torch.Generator().manual_seed(seed + 7)
@@ -2337,7 +2321,7 @@ def scratch_and_simmim(cells, labels, generators, steps, label_steps, *shape):
     adam, pool = training.Adam(3e-3), cells.shape[1]
     filled = training.fit(
         training.stacked(modules[0][0], fill_in),
-        {k: v.to(device) for k, v in (fillers | shared).items()},
+        training.to_device(fillers | shared, device),
         draw(cells, labels, pool, True, generators),
         steps=steps,
         optimizer=adam,
@@ -2347,7 +2331,7 @@ def scratch_and_simmim(cells, labels, generators, steps, label_steps, *shape):
         encoder = {k: encoder[k] for k in shared}
         runs[name] = training.fit(
             training.stacked(modules[0][1], losses.cross_entropy),
-            {k: v.to(device) for k, v in (scratch | encoder).items()},
+            training.to_device(scratch | encoder, device),
             draw(cells, labels, min(image_labels, pool), False, generators),
             steps=label_steps,
             optimizer=adam,

@@ -1431,7 +1431,7 @@ def layer_activity(params):
 # %%
 run = training.fit(
     WindowObjective(),
-    {name: part.to(device) for name, part in training.stack_modules(modules).items()},
+    training.to_device(training.stack_modules(modules), device),
     image_batches,
     steps=image_steps,
     optimizer=training.Adam(learning_rate, beta2=0.99),

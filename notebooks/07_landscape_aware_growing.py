@@ -108,8 +108,7 @@ for name, value, most in (
 ):
     if value > most:
         raise ValueError(f"{name} must be {most} at most here, got {value}")
-if not set(keep) <= set("abcdefghijklmnopqrstuvwxyz0123456789-"):
-    raise ValueError(f"keep must be small letters, digits and hyphens, got {keep!r}")
+kept_runs.check_name(keep)
 if new_layers == 1 and index_step >= n_layers:
     wanted = f"below n_layers = {n_layers} for one new layer"
     raise ValueError(f"index_step must be {wanted}, got {index_step}")

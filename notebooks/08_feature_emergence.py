@@ -1233,7 +1233,7 @@ for id, key, says, (low, high, criterion) in answers:
 runs = streams(13, 2)
 x, y = draw(world, 5000, runs)
 pairs = theory.paired_start(25, n_patterns, n_relevant, sigma_a, runs, torch.float32)
-pairs = {k: v.to(device) for k, v in pairs.items()}
+pairs = training.to_device(pairs, device)
 steps_tried = 10.0 ** np.arange(-9, -2.5)
 ambients = sorted({n_patterns, ambient, 4 * ambient})
 decayed, rf_cosine = np.zeros((2, len(ambients), len(steps_tried))), []
@@ -1849,7 +1849,7 @@ for r in range(variation_replicas):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed + r)
         nets.append(SmallConvNet(x.shape[2], 2))
-states = {k: v.to(device) for k, v in training.stack_modules(nets).items()}
+states = training.to_device(training.stack_modules(nets), device)
 layers = [k for k in states if k.startswith("convs")]
 fifth = filter_steps // 5
 

@@ -257,7 +257,7 @@ def learn(params, batches, steps, step, test, frozen=(), log_at=None, **extra):
         **extra,
     }
     rates = dict.fromkeys(("b", *frozen), 0.0)
-    params = {k: v.to(device) for k, v in params.items()}
+    params = training.to_device(params, device)
     objective, step = TwoLayerObjective("hinge"), training.GD(step, rates=rates)
     return training.fit(
         objective,

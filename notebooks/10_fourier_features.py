@@ -87,8 +87,7 @@ if len(grok_inputs) < 2 or sorted(set(grok_inputs)) != grok_inputs:
 if len(grok_moduli) != len(grok_inputs):
     wanted = f"one for each of grok_inputs = {grok_inputs}"
     raise ValueError(f"grok_moduli must be {wanted}, got {grok_moduli}")
-if not set(keep) <= set("abcdefghijklmnopqrstuvwxyz0123456789-"):
-    raise ValueError(f"keep must be small letters, digits and hyphens, got {keep!r}")
+kept_runs.check_name(keep)
 width = width or 4 ** (k - 1) * (p - 1)
 half = (p - 1) // 2  # frequencies
 NORM, HALF, STRONG, WEAK = (figures.HUES[c] for c in ("blue", "sky", "orange", "pink"))
@@ -574,7 +573,7 @@ def learn(share, penalty, decay, looks=7):
     train = torch.stack([world.split(share, g) for g in streams])
     run = training.fit(
         PolynomialObjective(penalty),
-        {name: v.to(device) for name, v in params.items()},
+        training.to_device(params, device),
         draws(world.points, world.labels, train, batch, streams),
         steps=steps,
         optimizer=training.Adam(warm(step_size, steps), 0.9, 0.98, weight_decay=decay),
@@ -944,7 +943,7 @@ def attend(table, train, streams, *, dim, norm, rate, decay, steps, every):
 
     run = training.fit(
         AnswerObjective(HEADS, norm),
-        {name: v.to(device) for name, v in params.items()},
+        training.to_device(params, device),
         draws(tokens, table.labels, train, 256, streams),
         steps=steps,
         optimizer=training.Adam(warm(rate), 0.9, 0.98, weight_decay=decay),

@@ -55,6 +55,7 @@ llm_prompts = 8  # prompts whose attention is measured (2 or more)
 keep = ""  # name for keeping the language model's numbers as kept/NAME.json
 
 # %% tags=["hide-input", "check"]
+import functools
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -104,14 +105,10 @@ if language_model not in ("", SMOLLM2) and not place.exists():
 for name, value in (("llm_questions", llm_questions), ("llm_examples", llm_examples)):
     if value % 2:
         raise ValueError(f"{name} must be even, got {value}")
-if not set(keep) <= set("abcdefghijklmnopqrstuvwxyz0123456789-"):
-    raise ValueError(f"keep must be small letters, digits and hyphens, got {keep!r}")
+kept_runs.check_name(keep)
 
 
-def stream(offset):
-    """A generator that nothing else on this page uses."""
-    return torch.Generator().manual_seed(seed + 1_000_003 * offset)
-
+stream = functools.partial(training.stream, seed)  # a generator for each purpose
 
 # %% [markdown]
 # (11-question)=
@@ -344,7 +341,7 @@ factors = {
 }
 trained = training.fit(
     low_rank,
-    {k: one.to(device) for k, one in factors.items()},
+    training.to_device(factors, device),
     training.Fresh(deep.correlations, sgd_batch, streams, device=device),
     steps=sgd_steps,
     optimizer=training.Adam(lambda step: 0.03 * (1 - step / sgd_steps)),

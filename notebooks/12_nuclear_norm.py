@@ -96,8 +96,7 @@ for name, value, whose, most in (
 for name, values in (("decays", decays), ("strengths", strengths)):
     if not values:
         raise ValueError(f"{name} must name one or more, got {values}")
-if not set(keep) <= set("abcdefghijklmnopqrstuvwxyz0123456789-"):
-    raise ValueError(f"keep must be small letters, digits and hyphens, got {keep!r}")
+kept_runs.check_name(keep)
 
 # %% tags=["hide-input", "check"]
 if folder:
@@ -1222,7 +1221,7 @@ def gather(world, run_seeds):
         tables.append(torch.cat(parts))
     x = torch.cat([one for one, _ in drawn])
     points = (x, labels.repeat(len(drawn)), *tables)
-    return Domains(*(v.to(device) for v in points))
+    return training.to_device(Domains(*points), device)
 
 
 # %%

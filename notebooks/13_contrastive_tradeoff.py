@@ -61,6 +61,7 @@ regularisation = 0.1  # lambda, the contrastive loss's weight in fine-tuning (0 
 keep = ""  # name for keeping results on pictures as kept/NAME.json ("" for not)
 
 # %% tags=["hide-input"]
+import functools
 import math
 
 import matplotlib.pyplot as plt
@@ -86,17 +87,13 @@ if tasks[:1] != [1] or sorted(set(tasks)) != tasks or len(tasks) < 2:
     raise ValueError(f"tasks must ascend from 1, two or more, got {tasks}")
 if network not in ("mlp", "conv", "resnet18"):
     raise ValueError(f"network must be 'mlp', 'conv' or 'resnet18', got {network!r}")
-if not set(keep) <= set("abcdefghijklmnopqrstuvwxyz0123456789-"):
-    raise ValueError(f"keep must be small letters, digits and hyphens, got {keep!r}")
+kept_runs.check_name(keep)
 SPECIFIC, UNIVERSAL, GREEN, PINK, LINE = (
     figures.HUES[c] for c in ("blue", "orange", "green", "pink", "ink")
 )
 
 
-def stream(offset):
-    """A generator that no other part of the page uses."""
-    return torch.Generator().manual_seed(seed + 1_000_003 * offset)
-
+stream = functools.partial(training.stream, seed)  # a generator for each purpose
 
 # %% tags=["remove-cell", "check"]
 # What may be wrong with the parameters shows here, before anything is trained.
@@ -1281,7 +1278,7 @@ def pretrain(method, unions, passes, runs, decay=weight_decay):
     objective = contrastive.ContrastiveObjective(
         nets[0], method, HEAT[method], 0.99, queue
     )
-    params = {k: v.to(device) for k, v in objective.start(nets, streams).items()}
+    params = training.to_device(objective.start(nets, streams), device)
     ends = sorted({int(v) for v in lengths})
     looks = iter(ends)
     there = lengths.to(device)
@@ -1314,7 +1311,7 @@ def encode(params, x, net):
     return training.predict(net, own, x.expand(rows, *x.shape) if x.dim() == 4 else x)
 
 
-def linear_probe(train, y, test, y_test, classes, strength=0.3):
+def ridge_accuracy(train, y, test, y_test, classes, strength=0.3):
     """Accuracy (R,) of ridge regression on features (R, n, D)."""
     train, test = train.double(), test.double()
     centre = train.mean(1, keepdim=True)
@@ -1343,7 +1340,7 @@ def judge(params, net):
     rows = []
     for m in labels:
         accuracies = [
-            linear_probe(
+            ridge_accuracy(
                 known[:, k], y_label[k], asked, y_judge, n_classes["handwriting"]
             )
             for k in torch.arange(len(y_label)).split(m)[
@@ -1357,7 +1354,7 @@ def judge(params, net):
         held = slice(own_images, own_images + n_judge)
         held = encode(params, x[held], net), y[held]
         own = encode(params, x[:own_images], net)
-        sets[name] = linear_probe(own, y[:own_images], *held, c)
+        sets[name] = ridge_accuracy(own, y[:own_images], *held, c)
     weight = torch.tensor([n_classes[name] for name in SETS]).double()
     average = torch.stack([sets[name] for name in SETS], 1) @ weight / weight.sum()
     return {"target": torch.stack(rows, 1), "average": average, **sets}
@@ -1380,7 +1377,7 @@ for name, row, mean in zip(names, scores["target"], scores["average"]):
 start = simclr.start(
     networks("simclr", image_replicas, image_replicas), training.generators(0, 1)
 )
-untrained = judge({k: v.to(device) for k, v in start.items()}, net)
+untrained = judge(training.to_device(start, device), net)
 print("untrained:", (100 * untrained["target"].mean(0).numpy()).round(1))
 
 # %% [markdown]
@@ -1609,7 +1606,7 @@ def tune(params, objective, weight, n_labels):
     """Test accuracies (R,) after fine-tuning with a contrastive loss of some weight."""
     rows = len(next(iter(params.values())))
     _, batch = labelled_views(n_labels, rows)
-    head = {k: v.to(device) for k, v in blank_head(rows).items()}
+    head = training.to_device(blank_head(rows), device)
     both = contrastive.RegularisedObjective(objective, weight)
     run = tuned_run(both, {**params, **head}, batch, tune_steps, 0.01)
     return hits(run.params, encode(run.params, x_judge, objective.net.encoder))
@@ -1622,7 +1619,7 @@ for m in tune_labels:
     sets, _ = labelled_views(m, len(SETS) * image_replicas)
     asked, known = encode(ours, x_judge, net), encode(ours, x_label, net)
     rows = [
-        linear_probe(known[r : r + 1, s], y_label[s], asked[r : r + 1], y_judge, c)
+        ridge_accuracy(known[r : r + 1, s], y_label[s], asked[r : r + 1], y_judge, c)
         for r, s in enumerate(sets)
     ]
     tuned_scores["LP", m] = torch.cat(rows)
@@ -1693,7 +1690,7 @@ def adapt(frozen, weight, n_labels, steps=tune_steps):
 
     begin = inner.start(nets, order) | blank_head(rows)
     both = contrastive.RegularisedObjective(inner, weight)
-    run = tuned_run(both, {k: v.to(device) for k, v in begin.items()}, batch, steps)
+    run = tuned_run(both, training.to_device(begin, device), batch, steps)
     asked = encode(run.params, encode(frozen, x_judge, net) / scale, nets[0].encoder)
     return hits(run.params, asked).numpy()
 

@@ -52,6 +52,7 @@ noise_dim = 16  # d where labels are noisy, n = 2 d (4 or more)
 noise_draws = 2000  # prompts there (100 or more)
 
 # %% tags=["hide-input", "check"]
+import functools
 import math
 from itertools import pairwise
 
@@ -94,10 +95,7 @@ if examples[0] <= dim:
 f64 = {"dtype": torch.float64}
 
 
-def stream(offset):
-    """A generator that nothing else on this page uses."""
-    return torch.Generator().manual_seed(seed + 1_000_003 * offset)
-
+stream = functools.partial(training.stream, seed)  # a generator for each purpose
 
 # %% [markdown]
 # (14-question)=

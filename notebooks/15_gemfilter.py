@@ -58,6 +58,7 @@ import warnings
 warnings.filterwarnings("ignore", message="IProgress")  # progress bars need no widgets
 
 # %% tags=["hide-input", "check"]
+import functools
 import time
 from html import escape
 from itertools import groupby
@@ -118,8 +119,7 @@ if len(llm_frame) > 2:
 place = Path(language_model).expanduser()
 if language_model not in ("", "smollm2-135m-instruct") and not place.exists():
     raise ValueError(f"language_model must be a folder or file, got {language_model!r}")
-if not set(keep) <= set("abcdefghijklmnopqrstuvwxyz0123456789-"):
-    raise ValueError(f"keep must be small letters, digits and hyphens, got {keep!r}")
+kept_runs.check_name(keep)
 
 
 # %% tags=["hide-input"]
@@ -129,9 +129,7 @@ def plain_ticks(ax):
     ax.minorticks_off()
 
 
-def stream(offset):
-    """A generator that nothing else on this page uses."""
-    return torch.Generator().manual_seed(seed + 1_000_003 * offset)
+stream = functools.partial(training.stream, seed)  # a generator for each purpose
 
 
 def pooled(values):

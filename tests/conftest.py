@@ -23,6 +23,9 @@ ONE_BY_ONE = (
     "test_smoke_runs_under_another_arithmetic",
     "test_criteria_hold_under_another_arithmetic",
     "test_what_a_chapter_forgets_is_noticed",
+    "test_a_notebook_alone_installs_the_package_and_runs",
+    "test_binder_gets_the_package",
+    "test_a_new_chapter_keeps_every_rule_and_is_on_the_site",
 )
 
 

@@ -16,22 +16,12 @@ from docutils import nodes
 from mvnb_chapters import chapters
 from mvnb_gallery import papers
 
-BIBLIOGRAPHY, PAGE = "book/references.bib", "book/references"
+PAGE = "book/references"
 
 
 @functools.cache
 def book(srcdir) -> dict:
     return yaml.safe_load(Path(srcdir, "CITATION.cff").read_text(encoding="utf-8"))
-
-
-@functools.cache
-def written(srcdir) -> str:
-    return Path(srcdir, BIBLIOGRAPHY).read_text(encoding="utf-8")
-
-
-def source(srcdir, key: str) -> str:
-    """An entry of the bibliography as it is written there."""
-    return re.search(rf"^@\w+\{{{re.escape(key)},.*?^\}}", written(srcdir), re.MULTILINE | re.DOTALL)[0]
 
 
 def bibtex(kind: str, key: str, fields: dict[str, str]) -> str:
@@ -77,8 +67,9 @@ def cite(app, pagename, templatename, context, doctree):
     tags = {f"citation_{name}": value for name, value in head.items()}
     tags |= {"DC.title": title, "DC.creator": head["author"], "DC.date": head["publication_date"]}
     if chapter and (keys := papers(chapter)):
-        shown["The paper that it is about"] = source(app.srcdir, keys[0])
         paper = app.env.get_domain("cite").bibdata.data.entries[keys[0]]
+        authors = " and ".join(map(str, paper.persons["author"]))
+        shown["The paper that it is about"] = bibtex(paper.type, keys[0], {"author": authors, **paper.fields})
         tags |= {"citation_reference": reference(paper), "DC.relation": title_of(paper)}
     context["metatags"] += "".join(f'\n<meta name="{name}" content="{escape(value)}" />' for name, value in tags.items())
     blocks = "".join(

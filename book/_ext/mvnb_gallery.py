@@ -1,9 +1,9 @@
 """The gallery of chapters on the first page, and what a chapter costs.
 
-``{gallery} 01 02 03`` shows a card a chapter: its result as a small picture, title, paper, claims and seconds, all read from
-the committed notebooks. ``{chapter-seconds}`` is a table of the seconds, and every chapter says its own below its citation;
-``{card-seconds}`` is one of the seconds on a graphics card, where ``make gpu`` has left its report.
-They stand in ``results/seconds.json``, since notebooks, which are the same bytes after every run, hold no times.
+``{gallery} Views`` shows a card for each chapter of a part of ``_toc.yml``: its result as a small picture, title, paper,
+claims and seconds, all read from the committed notebooks. ``{chapter-seconds}`` is a table of the seconds, and every chapter
+says its own below its citation; ``{card-seconds}`` is one of the seconds on a graphics card, where ``make gpu`` has left its
+report. ``mvnb book`` writes them to ``results/seconds.json``, since notebooks, the same bytes after every run, hold no times.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from PIL import Image
 from sphinx.util.docutils import SphinxDirective
 
 from mvnb import claims
-from mvnb.runner.catalogue import Chapter
+from mvnb.runner.catalogue import Chapter, parts
+from mvnb.runner.derived import SECONDS
 
-SECONDS, CARD = "results/seconds.json", "results/gpu.json"
+CARD = "results/gpu.json"
 WIDTH = 360  # of a small picture; a card is 240 to 350 wide
 PLACE = "_static/gallery"
 
@@ -46,9 +47,7 @@ def measured(srcdir) -> dict:
 
 def papers(chapter: Chapter) -> list[str]:
     """Keys of what the citation below a chapter's title cites, the chapter's paper first."""
-    opening = next(cell.source for cell in chapter.cells.cells if cell.cell_type == "markdown")
-    quote = re.search(r"^> .*(?:\n> .*)*", opening, re.MULTILINE)
-    return re.findall(r"\{cite(?::\w+)?\}`([\w:-]+)`", quote[0] if quote else "")
+    return re.findall(r"\{cite(?::\w+)?\}`([\w:-]+)`", chapter.citation)
 
 
 @functools.cache
@@ -75,18 +74,20 @@ def held(chapter: Chapter) -> str:
 
 
 def seconds(srcdir, chapter: Chapter) -> str:
-    return f"runs in about {measured(srcdir)['seconds'][chapter.number]} s"
+    taken = measured(srcdir)["seconds"].get(chapter.number)
+    return f"runs in about {taken} s" if taken else "runs in a time that is not known yet"
 
 
 class Gallery(SphinxDirective):
-    """Cards of some chapters."""
+    """Cards of the chapters of a part."""
 
     required_arguments, final_argument_whitespace = 1, True
 
     def run(self):
         srcdir = self.env.srcdir
         self.env.note_dependency(str(Path(srcdir, SECONDS)))
-        return [nodes.bullet_list("", *map(self.card, self.arguments[0].split()), classes=["gallery"])]
+        members = parts(Path(srcdir))[self.arguments[0]]
+        return [nodes.bullet_list("", *(self.card(chapter.number) for chapter in members), classes=["gallery"])]
 
     def card(self, number: str) -> nodes.list_item:
         chapter = chapters(self.env.srcdir)[number]
@@ -96,7 +97,7 @@ class Gallery(SphinxDirective):
             f'<img src="{root}{PLACE}/{number}.webp" width="{WIDTH}" height="{picture.height}" loading="lazy" decoding="async" '
             f'alt="{escape(picture.alt)}">'
         )
-        cited = "; ".join(f"{{cite:t}}`{key}`" for key in papers(chapter))
+        cited = "; ".join(f"{{cite:t}}`{key}`" for key in papers(chapter)) or chapter.citation
         cost = f"{held(chapter)}; {seconds(self.env.srcdir, chapter)}"
         title = f"[{int(number)}. {chapter.title}]({root}notebooks/{chapter.name}.ipynb)"
         item = nodes.list_item("", nodes.raw("", image, format="html"))
@@ -116,7 +117,7 @@ class Seconds(SphinxDirective):
         for number, chapter in chapters(self.env.srcdir).items():
             page = self.env.app.builder.get_relative_uri(self.env.docname, f"notebooks/{chapter.name}")
             link = nodes.reference("", f"{number} · {chapter.title}", refuri=page, internal=True)
-            rows.append([[link], [nodes.Text(str(taken[number]))]])
+            rows.append([[link], [nodes.Text(str(taken.get(number, "–")))]])
         rows.append([[nodes.strong("", "all")], [nodes.strong("", str(sum(taken.values())))]])
         return [table(["Chapter", "Seconds"], rows, ["seconds"])]
 

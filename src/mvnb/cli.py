@@ -16,10 +16,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+try:
+    import typer
+except ModuleNotFoundError:  # the package alone is for notebooks
+    sys.exit("mvnb: the command needs more than the package alone: pip install 'mvnb[run]'")
 
 from mvnb import claims
-from mvnb.runner import catalogue, errors, execution, pairing, plans, sweeps
+from mvnb.files import write
+from mvnb.runner import catalogue, derived, errors, execution, new, pairing, plans, sweeps
 from mvnb.runner.workers import WorkersLost
 
 app = typer.Typer(
@@ -202,6 +206,18 @@ def show_claims(chapter: SomeChapters = None, format: Annotated[Format, typer.Op
     return 1 if any(row["holds"] is False for row in rows) else 0
 
 
+@app.command("new")
+def new_chapter(
+    number: Annotated[str, typer.Argument(metavar="NN", help="Two digits that no chapter has.")],
+    slug: Annotated[str, typer.Argument(help="Its name: lower-case words joined by underscores.")],
+    part: Annotated[str | None, typer.Option(help="Caption in _toc.yml; the last that has chapters by default.")] = None,
+) -> int:
+    """Begin a chapter: sources, room, test and entries, as a small example that is run at once."""
+    chapter = new.create(catalogue.find_root(), number, slug, part)
+    print(f"{chapter.source}\nto be replaced piece by piece; CONTRIBUTING.md says how")
+    return book([number], site=False)
+
+
 @app.command()
 def book(
     chapter: SomeChapters = None,
@@ -224,6 +240,10 @@ def book(
     for result in done:
         if result.stderr:
             print(f"{result.chapter} wrote to stderr (left out of the notebook):\n{result.stderr}", file=sys.stderr)
+    taken = {one.chapter[:2]: one.seconds for one in done if not one.error}
+    derived.record_seconds(root, taken, len(catalogue.discover(root)), jobs)
+    if (root / "_toc.yml").is_file() and (root / "README.md").is_file():
+        write(root / "README.md", derived.readme_with_chapters(root))
     built = _build_site(root) if site else True
     rows = [(result.chapter, f"{result.seconds:.0f}", _outcome(result)) for result in done]
     rows = sorted(rows + [(one.name, "unchanged", _held(one)) for one in kept])

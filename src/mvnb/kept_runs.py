@@ -19,6 +19,12 @@ def load(slug: str, name: str) -> dict[str, Any]:
     return json.loads((PAPERS / slug / "kept" / f"{name}.json").read_text(encoding="utf-8"))
 
 
+def check_name(name: str) -> None:
+    """``ValueError`` unless ``name``, a chapter's parameter ``keep``, is a name of a kept run, or empty for keeping nothing."""
+    if not set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-"):
+        raise ValueError(f"keep must be small letters, digits and hyphens, got {name!r}")
+
+
 def save(slug: str, name: str, results: dict[str, Any]) -> None:
     """Keep ``results``, whole or not at all; ``OSError`` where the package's folder cannot be written to."""
     from mvnb.files import write

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 from torch import Tensor
 
+from mvnb import training
 from mvnb.data.multi_view import Patches, keep_feature
 
 
@@ -161,6 +162,23 @@ def ridge_fit(features: Tensor, targets: Tensor, ridge: float) -> Tensor:
     if size < n:
         return torch.cholesky_solve(features.T @ targets, factor)
     return features.T @ torch.cholesky_solve(targets, factor)
+
+
+def linear_probe(
+    features: Tensor, y: Tensor, n_classes: int, optimizer, steps: int, scale: Tensor
+) -> Callable[[Tensor], Tensor]:
+    """Logistic regression on frozen features ``(R, n, dim)`` with labels ``y`` ``(R, n)``: a function of features to logits.
+
+    All replicas at once, from zero, by ``steps`` full-batch steps. ``scale`` ``(R, 1, 1)`` divides the features, also those
+    that the function is called with.
+    """
+    from mvnb.models.networks import MLPObjective  # here: other probes need no compiled kernels
+
+    rows, dim = len(features), features.shape[-1]
+    start = {"0.weight": features.new_zeros(rows, n_classes, dim), "0.bias": features.new_zeros(rows, n_classes)}
+    batch = (features / scale, y)
+    params = training.fit(MLPObjective(), start, batch, steps=steps, optimizer=optimizer, log_at=[steps]).params
+    return lambda other: torch.baddbmm(params["0.bias"][:, None], other / scale, params["0.weight"].mT)
 
 
 def active_fraction(activations: Tensor) -> Tensor:

@@ -31,14 +31,14 @@ def proportion_interval(successes, n, level=0.95):
     ``0 <= successes <= n`` and ``n >= 1``; ``level`` in (0, 1); ``ValueError`` otherwise. Unlike the normal interval it
     keeps a positive width at 0 and at n successes. Source: Wilson 1927.
     """
+    from scipy.stats import binomtest
+
     level = _level(level)
     if not (n >= 1 and 0 <= successes <= n):
         raise ValueError(f"need 0 <= successes <= n and n >= 1, not {successes} of {n}")
-    share, z = successes / n, _special.ndtri((1 + level) / 2)
-    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    share, interval = successes / n, binomtest(int(successes), int(n)).proportion_ci(level, method="wilson")
     # at 0 and n successes the end point is the estimate itself, up to rounding
-    return float(share), float(min(max(centre - half, 0.0), share)), float(max(min(centre + half, 1.0), share))
+    return float(share), float(min(interval.low, share)), float(max(interval.high, share))
 
 
 def bootstrap_interval(values, statistic=np.mean, level=0.95, n_resamples=2000, seed=0):
@@ -47,12 +47,11 @@ def bootstrap_interval(values, statistic=np.mean, level=0.95, n_resamples=2000, 
     ``values``: any shape, flattened, at least two, all finite; ``statistic`` maps a one-dimensional array to a number;
     ``level`` in (0, 1); ``n_resamples >= 1``; ``seed`` an integer. ``ValueError`` otherwise.
     """
+    from scipy.stats import bootstrap
+
     values, level = _sample(values, 2), _level(level)
-    if n_resamples < 1:
-        raise ValueError("n_resamples must be at least 1")
-    resamples = np.random.default_rng(seed).choice(values, size=(n_resamples, len(values)))  # (resample, value)
-    low, high = np.quantile(np.apply_along_axis(statistic, 1, resamples), [(1 - level) / 2, (1 + level) / 2])
-    return float(statistic(values)), float(low), float(high)
+    drawn = bootstrap((values,), statistic, n_resamples=n_resamples, confidence_level=level, method="percentile", rng=seed)
+    return float(statistic(values)), float(drawn.confidence_interval.low), float(drawn.confidence_interval.high)
 
 
 def power_law_fit(x, y):
@@ -61,18 +60,16 @@ def power_law_fit(x, y):
     ``x``, ``y``: one-dimensional, equally long, positive, at least two different ``x`` (``ValueError`` otherwise). The
     standard error is nan with two points, where nothing is left over to judge the line by.
     """
+    from scipy.stats import linregress
+
     x, y = _paired(x, y, 2)
     if np.any(x <= 0) or np.any(y <= 0):
         raise ValueError("a power law needs positive x and y")
     if np.ptp(x) == 0:
         raise ValueError("a power law needs at least two different x")
-    log_x, log_y = np.log(x), np.log(y)
-    centred = log_x - log_x.mean()
-    slope = centred @ log_y / (centred @ centred)
-    intercept = log_y.mean() - slope * log_x.mean()
-    residual, freedom = log_y - intercept - slope * log_x, len(x) - 2
-    error = np.sqrt(residual @ residual / freedom / (centred @ centred)) if freedom else np.nan
-    return PowerLaw(float(slope), float(intercept), float(error))
+    line = linregress(np.log(x), np.log(y))
+    error = np.nan_to_num(line.stderr) if len(x) > 2 else np.nan  # SciPy's is nan for equal y, too, which lie on a line
+    return PowerLaw(float(line.slope), float(line.intercept), float(error))
 
 
 class PowerCurve(NamedTuple):
@@ -162,6 +159,22 @@ def maxima_exponent(x, values, space="log", level=0.95, n_resamples=1000, seed=0
 def _log_slopes(x, y):
     u = np.log(x) - np.log(x).mean()
     return np.log(y) @ u / (u @ u)
+
+
+def crossing_time(curves, times, level, power):
+    """When curves ``(T, R, ...)``, logged at ``times`` ``(T, R)``, first pass ``level`` upwards: ``(R, ...)``.
+
+    Between two logs, time is taken to be linear in ``curve**power`` (not 0): exact for ``dx/dt ~ x^(1 - power)``. nan for a
+    curve that begins above the level or never passes it.
+    """
+    curves, times = np.asarray(curves, dtype=float), np.asarray(times, dtype=float)
+    after = (curves > level).argmax(0)  # 0 for never, too
+    there = np.indices(after.shape)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low, high = curves[after - 1, *there] ** power, curves[after, *there] ** power
+        share = (level**power - low) / (high - low)
+    begin, end = times[after - 1, there[0]], times[after, there[0]]
+    return np.where(after > 0, begin + share * (end - begin), np.nan)
 
 
 def rank_correlation(x, y):

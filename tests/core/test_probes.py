@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mvnb import probes
+from mvnb import probes, training
 from mvnb.data import MultiView
 from mvnb.models import patch_logits
 
@@ -149,3 +149,19 @@ def test_cosines_are_signed_scale_free_and_survive_tiny_weights():
     for scale in (1.0, 1e-30):
         assert torch.allclose(probes.cosines(scale * w, torch.tensor([[2.0, 0.0], [0.0, 0.5]])), want)
         assert torch.allclose(probes.cosines(scale * w, torch.tensor([0.0, 7.0])), want[..., 1])
+
+
+# --- linear probes ---
+
+
+def test_a_linear_probe_is_logistic_regression():
+    from sklearn.linear_model import LogisticRegression
+
+    x, noise = normal(2, 60, 3), normal(2, 60, seed=1)
+    y = (3 * x[..., 0] + 0.5 + noise > 0).long()
+    x, scale = 7 * x, torch.full((2, 1, 1), 7.0, dtype=torch.float64)
+    probe = probes.linear_probe(x, y, 2, training.GD(2.0), 2000, scale)
+    for r in range(2):
+        fitted = LogisticRegression(C=np.inf, tol=1e-10).fit(x[r] / 7, y[r])
+        logits = probe(x)[r]
+        assert np.allclose(logits[:, 1] - logits[:, 0], fitted.decision_function(x[r] / 7), atol=1e-4)

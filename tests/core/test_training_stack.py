@@ -602,3 +602,19 @@ def test_a_run_from_random_coordinates_leaves_the_rest_untouched(dim, lam):
     share = change / torch.hypot(start["weight"].norm(dim=-1), rest)
     step = run.log["time"][1]
     assert torch.allclose(torch.maximum(share.amax((1, 2)) / 0.1, step / 20.0), torch.ones_like(step), rtol=1e-9)
+
+
+# --- devices and streams ---
+
+
+def test_whatever_holds_tensors_goes_to_a_device_as_it_is():
+    sample = WORLD.sample(2, seeded())
+    moved = training.to_device({"sample": sample, "rest": [(torch.ones(1), "a name", 3)]}, "meta")
+    assert type(moved["sample"]) is type(sample) and moved["rest"][0][1:] == ("a name", 3)
+    assert {part.device.type for part in (*moved["sample"], moved["rest"][0][0])} == {"meta"}
+
+
+def test_streams_of_purposes_and_of_near_seeds_differ():
+    drawn = {float(torch.rand((), generator=training.stream(seed, purpose))) for seed in range(20) for purpose in range(20)}
+    assert len(drawn) > 390
+    assert torch.equal(*(torch.rand(3, generator=training.stream(5, 2)) for _ in range(2)))

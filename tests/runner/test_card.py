@@ -241,7 +241,7 @@ SABOTAGE = {
     "a result for NumPy": ("01", '["fitted"](erm.params).cpu().numpy()', '["fitted"](erm.params).numpy()'),
     "an operand": ("02", "centres = torch.stack(centres).to(device)", "centres = torch.stack(centres)"),
     "a network": ("04", "nets = [build(s).to(device) for s in trial_seeds]", "nets = [build(s) for s in trial_seeds]"),
-    "parameters": ("11", "{k: one.to(device) for k, one in factors.items()}", "factors"),
+    "parameters": ("11", "training.to_device(factors, device)", "factors"),
     "what is indexed": ("13", "[:own_images].to(device) for", "[:own_images] for"),
 }
 

@@ -1,4 +1,4 @@
-"""Away from the checkout: a notebook alone, the wheel, Binder, and each list of pinned packages in an empty environment."""
+"""Away from the checkout: a notebook alone, the wheel, Binder, and the package without its extras."""
 
 from __future__ import annotations
 
@@ -132,17 +132,6 @@ def test_binder_gets_the_package(sources, tmp_path):
     assert str(sources) in where
 
 
-def test_the_lock_files_of_the_benchmarks_install_into_an_empty_environment(tmp_path):
-    """Nothing is missing that something pinned needs, and every hash is the index's; what ``make`` installs, it has shown."""
-    assert call(sys.executable, "-m", "venv", tmp_path / "venv").returncode == 0
-    options = ["-r", "requirements.lock", "-r", "requirements-bench.lock"]
-    pip = [tmp_path / "venv" / "bin" / "pip", "install", "--dry-run", "--require-hashes", "-q", "--retries", "1", *options]
-    done = call(*pip, cwd=ROOT)
-    if done.returncode and "connection broken" in done.stderr:
-        pytest.skip("no package index is reached")
-    assert done.returncode == 0, done.stderr[-2000:]
-
-
 def test_an_address_stands_in_the_first_cell_once(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.mvnb]\nrepository = "https://example.org/someone/book/"\n')
     assert hosts.repository(tmp_path) == "https://example.org/someone/book"
@@ -152,3 +141,50 @@ def test_an_address_stands_in_the_first_cell_once(tmp_path):
     assert '"git+https://example.org/someone/book"' in once.cells[0].source
     again = hosts.with_install_cell(once, "")
     assert [cell.source for cell in again.cells] == [cell.source for cell in source.cells]
+
+
+# What the extras bring, by the names under which it is imported.
+BROUGHT = (
+    "mlxtend pooch papermill jupytext nbformat nbconvert nbclient jupyter_client ipykernel typer yaml "
+    "distributed filelock psutil pyarrow transformers accelerate gguf"
+)
+
+
+def without_extras(code: str, but: str = "") -> subprocess.CompletedProcess:
+    """Run Python as where only the package is installed."""
+    absent = sorted(set(BROUGHT.split()) - set(but.split()))
+    hide = f"""
+import importlib.util, sys
+for name in {absent}:
+    sys.modules[name] = None
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name in {absent} else found(name, *rest)
+"""
+    return call(sys.executable, "-c", hide + code)
+
+
+def test_the_package_alone_imports_the_core_and_every_paper():
+    modules = [path.relative_to(ROOT / "src").with_suffix("") for path in ROOT.glob("src/mvnb/**/*.py")]
+    names = [
+        ".".join(one.parts).removesuffix(".__init__") for one in modules if "runner" not in one.parts and one.stem != "cli"
+    ]
+    assert len(names) > 60
+    done = without_extras("".join(f"import {name}\n" for name in names))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "but", "message"),
+    [
+        ("import mvnb.cli", "", "mvnb: the command needs more than the package alone: pip install 'mvnb[run]'"),
+        ("from mvnb.data import load_images; load_images('mnist5k')", "", "pip install 'mvnb[data]'"),
+        (
+            "from mvnb.runner import workers; workers.connect().__enter__()",
+            "papermill jupytext nbformat nbclient jupyter_client",
+            "distributed is not installed: pip install 'mvnb[sweep]'",
+        ),
+    ],
+)
+def test_what_an_extra_would_bring_is_named(code, but, message):
+    done = without_extras(code, but)
+    assert done.returncode and done.stderr.rstrip().splitlines()[-1].endswith(message)

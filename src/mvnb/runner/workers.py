@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from mvnb.runner.errors import CellFailed, ChapterError
+from mvnb.runner.errors import CellFailed, ChapterError, need
 
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster
@@ -35,6 +35,7 @@ def connect(jobs: int | None = None, address: str | None = None) -> Iterator[Cli
     ChapterError
         When there is no scheduler at the address, or it does not answer within ten seconds.
     """
+    need("distributed", "sweep")
     from distributed import Client, LocalCluster
 
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters of it is raised

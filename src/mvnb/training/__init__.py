@@ -20,6 +20,8 @@ from mvnb.training.stacking import (
     stack,
     stack_modules,
     stacked,
+    stream,
+    to_device,
 )
 
 __all__ = [
@@ -42,4 +44,6 @@ __all__ = [
     "stack",
     "stack_modules",
     "stacked",
+    "stream",
+    "to_device",
 ]

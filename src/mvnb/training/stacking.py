@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.modules.conv import _ConvNd
+from torch.utils._pytree import tree_map_only
 
 Params = dict[str, Tensor]
 Objective = Callable[..., tuple[Tensor, Params]]
@@ -19,6 +20,11 @@ def generators(seed: int, replicas: int) -> list[torch.Generator]:
     if replicas < 1:
         raise ValueError(f"replicas must be at least 1, got {replicas}")
     return [torch.Generator().manual_seed(seed + r) for r in range(replicas)]
+
+
+def stream(seed: int, purpose: int) -> torch.Generator:
+    """The generator of one purpose on a page; no other purpose has it, for seeds that are less than a million apart."""
+    return torch.Generator().manual_seed(seed + 1_000_003 * purpose)
 
 
 def pick_device(name: str) -> torch.device:
@@ -35,6 +41,11 @@ def pick_device(name: str) -> torch.device:
         reason = str(error).splitlines()[0]
         raise ValueError(f"device must be 'auto', 'cpu' or a device of this machine, got {name!r}: {reason}") from None
     return device
+
+
+def to_device(values, device):
+    """The same tuples, NamedTuples, lists and dictionaries with every tensor in them on ``device``."""
+    return tree_map_only(Tensor, lambda tensor: tensor.to(device), values)
 
 
 def stack(samples: Sequence):
@@ -105,8 +116,8 @@ def _split(sample, n: int) -> list[tuple[Tensor, ...]]:
 
 def stack_modules(modules: Sequence[nn.Module]) -> Params:
     """Parameters and buffers of equal modules, copied and stacked: a dictionary of tensors ``(R, ...)``."""
-    states = [{**dict(m.named_parameters()), **dict(m.named_buffers())} for m in modules]
-    return {k: torch.stack([state[k].detach() for state in states]) for k in states[0]}
+    params, buffers = stack_module_state(list(modules))
+    return {k: v.detach() for k, v in (params | buffers).items()}
 
 
 def one_by_one(module: nn.Module, device: torch.device) -> bool:

@@ -50,8 +50,8 @@ class WindowObjective:
     """Cross-entropy of a stack of :class:`WindowNet` and its gradient, written by hand.
 
     An objective for :func:`mvnb.training.fit`: ``params`` as of ``training.stack_modules``, images ``x``
-    ``(R, n, channels, height, width)``, labels ``y`` ``(R, n)``. The same as ``training.stacked`` with that loss, in half
-    the time or less on a CPU.
+    ``(R, n, channels, height, width)``, labels ``y`` ``(R, n)``. The same as ``training.stacked`` with that loss, in
+    half the time or less at the sizes of chapter 5, on a CPU.
     """
 
     def __call__(self, params: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Params]:

@@ -168,9 +168,3 @@ class FineTuneObjective(_Encoder):
     def logits(self, params: dict[str, Tensor], x: Tensor) -> Tensor:
         """Outputs ``(R, n, n_classes)``."""
         return torch.bmm(self.features(params["weight"], x), params["head"].mT)
-
-
-def head_objective(params: dict[str, Tensor], hidden: Tensor, y: Tensor):
-    """The same loss when the kernels stay as they are: ``hidden`` ``(R, n, kernels)`` is computed once (a linear probe)."""
-    loss, push = label_cross_entropy(torch.bmm(hidden, params["head"].mT), y)
-    return loss, {"head": torch.bmm(push.mT, hidden)}

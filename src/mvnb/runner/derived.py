@@ -1,0 +1,43 @@
+"""What the book says of its chapters and no one writes by hand: seconds of their runs, and their list in the README."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from mvnb.files import write
+from mvnb.runner.catalogue import Chapter, parts
+
+SECONDS = "results/seconds.json"
+_LIST = re.compile(r"(<!-- chapters[^\n]*-->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def record_seconds(root: Path, taken: Mapping[str, float], chapters: int, jobs: int | None) -> None:
+    """Keep the seconds of a run of the whole book, by chapter number; of a part of it only those that are not known yet."""
+    path = root / SECONDS
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"seconds": {}}
+    rounded = {number: round(seconds) for number, seconds in taken.items()}
+    if len(taken) == chapters:
+        cores = os.cpu_count() or 1
+        machine = f"{cores} cores, {min(jobs or cores, chapters)} chapters at a time, one thread each"
+        kept = {"machine": machine, "command": "mvnb book", "seconds": rounded}
+    else:
+        kept["seconds"] = rounded | kept["seconds"]
+    kept["seconds"] = dict(sorted(kept["seconds"].items()))
+    path.parent.mkdir(exist_ok=True)
+    write(path, json.dumps(kept, indent=1) + "\n")
+
+
+def readme_with_chapters(root: Path) -> str:
+    """The text of the README with the list of chapters that follows from the table of contents and their first cells."""
+    text = (root / "README.md").read_text(encoding="utf-8")
+    lines = [line for part, chapters in parts(root).items() for line in (f"\n{part}\n", *map(_line, chapters))]
+    return _LIST.sub(lambda match: match[1] + "\n".join(lines).lstrip("\n") + "\n" + match[2], text)
+
+
+def _line(chapter: Chapter) -> str:
+    paper = re.split(r" ?\{cite|;", chapter.citation)[0].rstrip(".")
+    return f"- {chapter.number} [{chapter.title}](notebooks/{chapter.name}.ipynb): {paper}"

@@ -1,0 +1,120 @@
+"""`mvnb new`: a chapter that keeps every rule and is on the site at once; what the book writes of its chapters itself."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import chapter_checks
+import pytest
+
+from mvnb.runner import catalogue, derived
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def committed_files():
+    """What a clone would hold, with the changes that are not committed yet."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """The whole book in another folder, and a way to run Python there on its own package."""
+    for name in committed_files():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    environment = {name: value for name, value in os.environ.items() if name != "MVNB_ROOT"}
+    environment |= {"PYTHONPATH": str(tmp_path / "src")}
+
+    def python(*arguments):
+        return subprocess.run([sys.executable, "-m", *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    return tmp_path, python
+
+
+def files_of(root):
+    names = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
+    return {str(name) for name in names if "__pycache__" not in name.parts and name.parts[0] != "_build"}
+
+
+BIBLIOGRAPHY = "\n@misc{toy2026, title = {Means}, author = {Toy, Ann}, year = {2026}}\n"
+
+
+def test_a_new_chapter_keeps_every_rule_and_is_on_the_site(copy):
+    """As CONTRIBUTING.md says: ``mvnb new``, five files, ``mvnb book``; here four of the files stay the example's."""
+    root, python = copy
+    before = files_of(root)
+    done = python("mvnb.cli", "new", "16", "toy_chapter", "--part", "Structure")
+    assert done.returncode == 0, done.stderr
+    room = "src/mvnb/papers/toy_chapter"
+    by_hand = {"notebooks/16_toy_chapter.py", f"{room}/__init__.py", f"{room}/plan.py", "tests/papers/test_toy_chapter.py"}
+    assert files_of(root) - before == by_hand | {"notebooks/16_toy_chapter.ipynb"}
+
+    with (root / "book" / "references.bib").open("a", encoding="utf-8") as references:
+        references.write(BIBLIOGRAPHY)
+    chapter = catalogue.resolve("16", root)
+    source = chapter.source.read_text(encoding="utf-8")
+    chapter.source.write_text(source.replace("*, its authors.", "*, {cite:t}`toy2026`."), encoding="utf-8")
+    done = python("mvnb.cli", "book", "16")
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    chapter = catalogue.resolve("16", root)
+    wrong = {check.__name__: check(chapter) for check in chapter_checks.CHECKS}
+    assert not any(wrong.values()), wrong
+    for command in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["pytest", "tests/papers/test_toy_chapter.py"]):
+        done = python(*command)
+        assert done.returncode == 0, done.stdout + done.stderr
+    smoke = python("mvnb.cli", "run", "16", "--preset", "smoke", "--no-html")
+    assert smoke.returncode == 0 and "1 of 1 claims hold" in smoke.stdout, smoke.stderr
+
+    site, page = root / "_build" / "html", "notebooks/16_toy_chapter"
+    assert f"{page}.html" in (site / "book" / "intro.html").read_text(encoding="utf-8")
+    assert "1 of 1 claims hold here. The chapter runs in about" in (site / f"{page}.html").read_text(encoding="utf-8")
+    assert (site / "_static" / "gallery" / "16.webp").stat().st_size > 1000
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    assert readme.index("07 [") < readme.index(f"16 [The title of chapter 16]({page}.ipynb)") < readme.index("08 [")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["7", "toy"], "two digits"),
+        (["00", "toy"], "two digits"),
+        (["16", "Toy"], "lower-case words"),
+        (["16", "../toy"], "lower-case words"),
+        (["01", "toy"], "there is 01_tiny already"),
+        (["16", "tiny"], "there is 01_tiny already"),
+        (["16", "toy", "--part", "Nothing"], "no part 'Nothing' in _toc.yml; there are Views"),
+    ],
+)
+def test_what_cannot_be_a_chapter_is_one_line_and_writes_nothing(mvnb, book, arguments, message):
+    (book / "_toc.yml").write_text("parts:\n  - caption: Views\n    chapters:\n      - file: notebooks/01_tiny\n")
+    (book / "src" / "mvnb" / "papers").mkdir(parents=True)
+    before = files_of(book)
+    status, out, err = mvnb("new", *arguments)
+    assert (status, out) == (2, "") and err.count("\n") == 1 and message in err
+    assert files_of(book) == before
+
+
+def test_a_chapter_needs_a_checkout(mvnb, book):
+    status, out, err = mvnb("new", "16", "toy")
+    assert (status, out) == (2, "") and err.count("\n") == 1 and "is not a checkout of the project" in err
+
+
+def test_the_readme_lists_the_chapters():
+    assert (ROOT / "README.md").read_text(encoding="utf-8") == derived.readme_with_chapters(ROOT)
+
+
+def test_seconds_are_those_of_the_last_run_of_the_whole_book(tmp_path):
+    def kept():
+        return json.loads((tmp_path / derived.SECONDS).read_text(encoding="utf-8"))
+
+    derived.record_seconds(tmp_path, {"02": 2.4, "01": 1.6}, 2, 2)
+    assert kept()["seconds"] == {"01": 2, "02": 2} and "2 chapters at a time" in kept()["machine"]
+    derived.record_seconds(tmp_path, {"01": 9.0, "03": 5.0}, 3, 1)  # beside others, chapters take longer than alone
+    assert kept()["seconds"] == {"01": 2, "02": 2, "03": 5}
