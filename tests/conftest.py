@@ -3,6 +3,9 @@
 import os
 from contextlib import nullcontext
 
+for library in ("OMP", "MKL", "OPENBLAS"):  # one thread a process, of which there are as many as cores; before any is loaded
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
 import pytest
 import tiny_book
 from hypothesis import settings
@@ -16,26 +19,35 @@ settings.register_profile("desk", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
 
 
+# Each of these is spread over the workers by itself, the longest first.
 ONE_BY_ONE = (
+    "test_a_new_chapter_keeps_every_rule_and_is_on_the_site",
     "test_notebook",
+    "test_a_notebook_alone_installs_the_package_and_runs",
+    "test_binder_gets_the_package",
     "test_smoke",
     "test_commands_in_the_book_are_accepted_and_results_are_kept_under_names_only",
     "test_smoke_runs_under_another_arithmetic",
     "test_criteria_hold_under_another_arithmetic",
     "test_what_a_chapter_forgets_is_noticed",
-    "test_a_notebook_alone_installs_the_package_and_runs",
-    "test_binder_gets_the_package",
-    "test_a_new_chapter_keeps_every_rule_and_is_on_the_site",
 )
 
 
+def _place(item) -> tuple[int, int]:
+    """The site, which one worker builds and looks at, is begun first; then whole chapters, then files, short ones last."""
+    folder, name = item.path.parent.name, getattr(item, "originalname", "")
+    if name in ONE_BY_ONE:
+        return 1, ONE_BY_ONE.index(name)
+    return {"site": 0, "runner": 2}.get(folder, 3), 0
+
+
 def pytest_collection_modifyitems(items):
-    """A worker a file, and one for all that look at the site, which is built once; whole chapters are spread, and begin."""
+    """A worker a file, one for all that look at the site, and one for each of ``ONE_BY_ONE``."""
     for item in items:
         alone = getattr(item, "originalname", "") in ONE_BY_ONE
         group = "site" if item.path.parent.name == "site" else item.path.stem
         item.add_marker(pytest.mark.xdist_group(item.nodeid if alone else group))
-    items.sort(key=lambda item: getattr(item, "originalname", "") not in ONE_BY_ONE)
+    items.sort(key=_place)
 
 
 @pytest.fixture(scope="session", autouse=True)

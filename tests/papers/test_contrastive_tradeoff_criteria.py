@@ -191,7 +191,7 @@ def test_nothing_is_gained_or_lost_without_a_difference():
     """Criteria on pictures ask for more than networks that differ in nothing show."""
     seen = torch.randn(2, 200, 8, generator=gen(6))
     y = torch.arange(200) % 4
-    probe = CHAPTER["linear_probe"]
+    probe = CHAPTER["ridge_accuracy"]
     a = probe(seen[:, :100], y[:100], seen[:, 100:], y[100:], 4)
     assert not (100 * (a - a)).mean() >= 3 and not (100 * (a - a)).mean() > 0
     assert abs(a.mean() - 0.25) < 0.15  # noise: chance
