@@ -241,7 +241,8 @@ def book(
         if result.stderr:
             print(f"{result.chapter} wrote to stderr (left out of the notebook):\n{result.stderr}", file=sys.stderr)
     taken = {one.chapter[:2]: one.seconds for one in done if not one.error}
-    derived.record_seconds(root, taken, len(catalogue.discover(root)), jobs)
+    if taken:
+        derived.record_seconds(root, taken, len(catalogue.discover(root)), jobs)
     if (root / "_toc.yml").is_file() and (root / "README.md").is_file():
         write(root / "README.md", derived.readme_with_chapters(root))
     built = _build_site(root) if site else True

@@ -11,6 +11,7 @@ import sysconfig
 import zipfile
 from pathlib import Path
 
+import checkout
 import pytest
 import yaml
 
@@ -46,14 +47,7 @@ def bare(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
-    """What git would give someone who clones the book as it is here."""
-    folder = tmp_path_factory.mktemp("sources")
-    listed = call("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT).stdout
-    for name in listed.rstrip("\0").split("\0"):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
-    return folder
+    return checkout.copy_to(tmp_path_factory.mktemp("sources"))
 
 
 @pytest.fixture(scope="module")

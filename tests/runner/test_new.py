@@ -2,12 +2,12 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import chapter_checks
+import checkout
 import pytest
 
 from mvnb.runner import catalogue, derived
@@ -15,20 +15,10 @@ from mvnb.runner import catalogue, derived
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def committed_files():
-    """What a clone would hold, with the changes that are not committed yet."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return [name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
-
-
 @pytest.fixture
 def copy(tmp_path):
     """The whole book in another folder, and a way to run Python there on its own package."""
-    for name in committed_files():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, tmp_path / name)
+    checkout.copy_to(tmp_path)
     environment = {name: value for name, value in os.environ.items() if name != "MVNB_ROOT"}
     environment |= {"PYTHONPATH": str(tmp_path / "src")}
 

@@ -84,7 +84,7 @@ class Chapter:
         """The line below the title that says which paper the chapter is about, as its source has it; empty without one."""
         opening = next((cell.source for cell in self.cells.cells if cell.cell_type == "markdown"), "")
         quote = re.search(r"^> .*(?:\n> .*)*", opening, re.MULTILINE)
-        return quote[0].replace("\n> ", "\n").removeprefix("> ").replace("\n", " ") if quote else ""
+        return " ".join(line.removeprefix("> ") for line in quote[0].splitlines()) if quote else ""
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
