@@ -1122,7 +1122,7 @@ track = np.take_along_axis(erm.log["best"].numpy(), winner[None, ..., None], -1)
     ..., 0
 ]  # (T, R, n_classes)
 time = erm.log["time"].numpy()
-measured = stats.crossing_time(track, time, escaped, 2.0 - act_power)
+measured = stats.first_crossing_time(track, time, escaped, 2.0 - act_power)
 r, y = np.nonzero(np.isfinite(measured))
 measured = measured[r, y]
 error = measured / predicted[r, y] - 1

@@ -59,6 +59,7 @@ bias_steps = 400  # steps there (40 or more)
 n_test = 2000  # fresh points that judge a run (50 or more)
 
 # %% tags=["hide-input"]
+import functools
 import math
 
 import matplotlib.pyplot as plt
@@ -95,9 +96,7 @@ NET, KERNEL, RANDOM, LINE = (
 ORANGE, GREEN, PINK = (figures.HUES[c] for c in ("orange", "green", "pink"))
 
 
-def judge(offset=777):
-    """A generator for test points, which no training run shares."""
-    return torch.Generator().manual_seed(seed + 1_000_003 * offset)
+stream = functools.partial(training.stream, seed)  # a generator for each purpose
 
 
 # %% [markdown]
@@ -123,7 +122,7 @@ def parts(world):
 cut = 2.5  # the threshold, in standard deviations
 field, _ = theory.mixture_gradient(ring, torch.full((48,), cut).double(), *parts(tiny))
 one = ring[4]
-sample = tiny.sample(300, judge())
+sample = tiny.sample(300, stream(777))
 on = (sample.x.double() @ one) > cut
 
 # %% tags=["hide-input"]
@@ -176,14 +175,14 @@ figures.show(
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.2), width_ratios=(1, 1.6))
-planes = GaussianMixture.xor(8, 6.0, (0.6, 0.28, 0.12)).sample(500, judge())
+planes = GaussianMixture.xor(8, 6.0, (0.6, 0.28, 0.12)).sample(500, stream(777))
 for label, marker, color in ((1, "o", GREEN), (-1, "s", PINK)):
     own = planes.x[planes.y == label]
     axes[0].scatter(own[:, 0], own[:, 2], s=10, marker=marker, color=color, lw=0)
 axes[0].set(xlabel="axis of plane 1", ylabel="axis of plane 2", title="exclusive-or")
 axes[0].set_aspect("equal")
 bits = BlockParity(24, 3, 3, 0.1, 0.1)
-few = bits.sample(400, judge())
+few = bits.sample(400, stream(777))
 few = type(few)(*(v[few.y.argsort(stable=True)][::25] for v in few))
 axes[1].imshow(few.x, cmap="PuOr", vmin=-1.3, vmax=1.3, aspect="auto")
 axes[1].set_yticks(range(16), [f"{int(v):+d}" for v in few.y], fontsize=7)
@@ -333,7 +332,7 @@ def learn(params, batches, steps, step, test, frozen=(), log_at=None, **extra):
 mixture = GaussianMixture.orthogonal(6, 2.0, [1, -1, -1, 1])
 start = symmetric_start(16, 6, training.generators(seed, 1), 1.0, 0.5)
 start = {k: v.double() for k, v in start.items()}
-x, y = mixture.sample(400, judge(), torch.float64)
+x, y = mixture.sample(400, stream(777), torch.float64)
 net = TwoLayer(*(start[k][0] for k in ("w", "b", "a")))
 (1 - y * net(x)).clamp(min=0).mean().backward()
 eta = 0.7  # any: the decay 1 / eta leaves minus eta times the gradient
@@ -365,7 +364,7 @@ cases = (
 )
 worst_score = 0.0  # in standard errors
 for world, thresholds, exact in cases:
-    x, y = world.sample(check_points, judge(), torch.float64)
+    x, y = world.sample(check_points, stream(777), torch.float64)
     on = (x @ w[:4].T > thresholds).double()
     seen = (on * y[:, None]).T @ x / len(x)
     spread = (on.T @ (y[:, None] * x).square() / len(x) - seen.square()).sqrt()
@@ -373,7 +372,7 @@ for world, thresholds, exact in cases:
     worst_score = max(worst_score, score.max().item())
 grid = torch.arange(2**11)[:, None] >> torch.arange(11) & 1
 cube = 2.0 * grid.double() - 1  # all points of 11 bits
-ws = cube[torch.randperm(2048, generator=judge())[:50]]
+ws = cube[torch.randperm(2048, generator=stream(777))[:50]]
 counted = theory.sample_gradient(
     ws, torch.zeros(50).double(), cube, cube[:, :4].prod(1)
 )
@@ -547,10 +546,10 @@ def drawn_gradients(m, g):
     )
 
 
-_, _, length, cosine = drawn_gradients(draws, judge())
+_, _, length, cosine = drawn_gradients(draws, stream(777))
 hit = (cosine.abs() > 1 - gamma) & (length >= g_least)[:, None]
 p = hit.double().mean().item()  # the same for all clusters, by symmetry
-x, y = clusters.sample(n_test, judge(), torch.float64)
+x, y = clusters.sample(n_test, stream(777), torch.float64)
 star = ((x @ features.T - 2 * kink).clamp(min=0) * clusters.labels / kink).sum(1)
 opt = (1 - y * star).clamp(min=0).mean().item()
 x_norm = x.norm(dim=1).mean().item()
@@ -954,7 +953,7 @@ end_to_end = learn(
     fresh,
     xor_steps,
     0.05,
-    xor.sample(n_test, judge()),
+    xor.sample(n_test, stream(777)),
     log_at=range(0, xor_steps + 1, 4),
     aligned=lambda q: aligned(q["w"], xor.features),
     moved=lambda q: (
@@ -1056,7 +1055,7 @@ def wrong(values, y):
 easy = np.zeros((2, 8))
 for i, d in enumerate((xor_dim, 4 * xor_dim)):
     far = GaussianMixture.xor(d, math.sqrt(d))
-    at, truth = far.sample(n_test, judge())
+    at, truth = far.sample(n_test, stream(777))
     for r, g in enumerate(training.generators(seed, 8)):
         easy[i, r] = wrong(kernel_fit(*far.sample(48, g), at), truth)
 print("tangent kernel with 48 points, mean test errors:", easy.mean(1).round(3))
@@ -1087,7 +1086,7 @@ def compare_network(d, samples, test):
     w1 = first_step(start, g, torch.zeros_like(start["a"]), 1.0)
     length = w1["w"].norm(dim=-1).median(1).values
     w1["w"] *= (2 / snr / length)[:, None, None]  # kinks at about half the means
-    mixer = judge(offset=5)
+    mixer = stream(5)
 
     def batch(step):
         picks = [torch.randint(len(s.y), (256,), generator=mixer) for s in samples]
@@ -1103,8 +1102,8 @@ names = ("network", "tangent kernel", "d random features", "d²/4 random feature
 table = np.zeros((len(compare_dims), len(names), len(multiples), runs))
 for i, d in enumerate(compare_dims):
     near = GaussianMixture.xor(d, snr)
-    test = near.sample(2 * n_test, judge())
-    streams, mixer = training.generators(seed, runs), judge(offset=6)
+    test = near.sample(2 * n_test, stream(777))
+    streams, mixer = training.generators(seed, runs), stream(6)
     samples = [near.sample(k * d, g) for k in multiples for g in streams]
     table[i, 0] = compare_network(d, samples, test).view(-1, runs)
     for j, one in enumerate(samples):
@@ -1352,7 +1351,7 @@ ledger.record(
 # %%
 line = LinearMargin(20, 0.5)
 levels = np.array([0, 1, 2, 4, 8])  # threshold over sqrt(d) sigma_w
-w = torch.randn(400, 20, generator=judge()).double()
+w = torch.randn(400, 20, generator=stream(777)).double()
 linear = []
 for level in levels:
     b = torch.full((400,), -level * math.sqrt(20)).double()
@@ -1366,7 +1365,7 @@ pairs = zip(start["w"], -start["b"], points)
 g, response = zip(*(theory.sample_gradient(w, b, *one) for w, b, one in pairs))
 w1 = first_step(start, torch.stack(g), torch.stack(response), 1.0)
 fresh = training.Fresh(line.sample, 200, streams, device=device)
-test = line.sample(n_test, judge())
+test = line.sample(n_test, stream(777))
 margin = learn(w1, fresh, 50, 0.1, test).log["error"][-1]
 print("norm  ", " ".join(f"{v:.3f}" for v in norms))
 print("cosine", " ".join(f"{v:.3f}" for v in cosines))
@@ -1493,12 +1492,12 @@ blocks3, levels = (
     BlockParity(24, 5, 3, 0.1, 0.1),
     np.array([-2, -1.5, -1, -0.5, 0.5, 1, 1.5, 2]),
 )
-x, y = blocks3.sample(check_points, judge())
+x, y = blocks3.sample(check_points, stream(777))
 signed = y[:, None] * x @ blocks3.features.float().T
 mean_seen = signed.mean(0).numpy()
 mean_error = signed.std(0).numpy() / len(x) ** 0.5
 mean_exact = 2 * blocks3.signal * math.sqrt(blocks3.block)
-z = x @ torch.randn(24, 200, generator=judge(offset=8))
+z = x @ torch.randn(24, 200, generator=stream(8))
 cosines = np.zeros((len(levels), 200))
 for i, level in enumerate(levels):
     on = (z > level * math.sqrt(blocks3.square_norm)).float()
@@ -1795,7 +1794,7 @@ w1 = first_step(start, g, 0 * response, eta)
 fitness = cosine - 0.5 * (3 * w1["w"].norm(dim=-1, keepdim=True) - 1).abs()
 fitness = fitness.masked_fill((start["b"] > 0)[..., None], -9)  # thresholds > 0
 reset = {**start, "a": torch.zeros_like(start["a"])}
-test = ticket_world.sample(2 * n_test, judge())
+test = ticket_world.sample(2 * n_test, stream(777))
 
 
 # %%
@@ -1921,7 +1920,7 @@ w1 = first_step(start, g, 0 * response, eta)
 alone = [
     GaussianMixture(three.means[4 * j : 4 * j + 4], three.labels[:4]) for j in range(3)
 ]
-planes = [one.sample(max(n_test // 4, 50), judge()) for one in alone]
+planes = [one.sample(max(n_test // 4, 50), stream(777)) for one in alone]
 px, py = (torch.cat(v).expand(3, *torch.cat(v).shape).to(device) for v in zip(*planes))
 
 

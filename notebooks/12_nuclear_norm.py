@@ -60,6 +60,7 @@ world_replicas = 3  # seeds of the three worlds (2 or more)
 keep = ""  # name for keeping the comparison as kept/NAME.json ("" for not)
 
 # %% tags=["hide-input"]
+import functools
 import math
 import time
 
@@ -111,9 +112,7 @@ BLUE, GREY, LINE = (figures.COLORS[c] for c in ("ERM", "Random features", "theor
 RED, GREEN, PINK = (figures.HUES[c] for c in ("orange", "green", "pink"))
 
 
-def judge(offset=777):
-    """A generator for test points, which no training run shares."""
-    return torch.Generator().manual_seed(seed + 1_000_003 * offset)
+stream = functools.partial(training.stream, seed)  # a generator for each purpose
 
 
 # %% [markdown]
@@ -129,7 +128,7 @@ plane = EnvironmentFeatures.uniform(1, 1, 0.2)
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.6), sharey=True)
 span = np.array([-1.05, 1.05])
 for ax, elsewhere, name in zip(axes, (False, True), ("where we train", "elsewhere")):
-    x, y = plane.sample(500, judge(), elsewhere)
+    x, y = plane.sample(500, stream(777), elsewhere)
     for label, marker, color in ((1, "o", GREEN), (-1, "s", PINK)):
         ax.scatter(*x[y == label].T, s=9, marker=marker, color=color, alpha=0.6, lw=0)
     share = 0.3 if elsewhere else 0.7
@@ -231,7 +230,7 @@ figures.show(
 
 # %%
 # NBVAL_CHECK_OUTPUT
-g = judge()
+g = stream(777)
 plain = torch.randn(5, 12, 4, generator=g, dtype=torch.float64).requires_grad_()
 torch.linalg.matrix_norm(plain, ord="nuc").sum().backward()
 gradient_error = (losses.nuclear_norm(plain.detach())[1] - plain.grad).abs().max()
@@ -308,7 +307,7 @@ ledger.record(
 grid_rho = np.array([0.0, 0.2, 0.4, 0.686, 1.0, 2.0])
 sampled = []
 for elsewhere in (False, True):
-    x, y = plane.sample(check_points, judge(), elsewhere, torch.float64)
+    x, y = plane.sample(check_points, stream(777), elsewhere, torch.float64)
     x = y[:, None] * x
     right = x[:, :1] + torch.tensor(grid_rho) * x[:, 1:] > 0
     sampled.append(right.double().mean(0).numpy())
@@ -1083,7 +1082,7 @@ def theory_loss(p):
     return softplus(-margin).mean(1) + nuclear * spectral + decay / 2 * size
 
 
-anywhere = {"w": torch.rand(len(settings), 60, generator=judge()).double()}
+anywhere = {"w": torch.rand(len(settings), 60, generator=stream(777)).double()}
 data = (z.expand(len(settings), -1, -1),)
 error = slope_error(objective, anywhere, data, theory_loss)
 print("the gradient by hand is autograd's, to 1e-10:", error < 1e-10)

@@ -1,8 +1,9 @@
 """Every chapter under the arithmetic of other machines: does a verdict turn, does a compared output change?
 
 ``python tests/arithmetic.py [CHAPTER ...]`` runs chapters at their defaults under each profile and writes
-``results/arithmetic.json``. What was run before with the same code under the same profile, on a processor of the same
-instruction set, is not run again. Exit status 1 when a verdict turns or a compared output differs.
+``results/arithmetic.json``; where no chapter is named, the tests of the papers are run, too. What was run before with the
+same code under the same profile, on a processor of the same instruction set, is not run again. Exit status 1 when a
+verdict turns, a compared output differs or a test fails.
 """
 
 from __future__ import annotations
@@ -132,9 +133,17 @@ def main(names: list[str]) -> int:
         kept = {"instruction_set": instruction_set(), "profiles": environments, "chapters": report}
         REPORT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     wrong = [f"{name}, {said}" for name, one in report.items() for said in objections(one)]
+    if not names:
+        wrong += [f"{name}: the tests of the papers fail" for name in ("other", "rounding") if papers_fail(name)]
     n_claims = sum(one["claims"] for one in report.values())
     print("\n".join(wrong) or f"{n_claims} claims, {len(PROFILES)} profiles: no verdict turns")
     return 1 if wrong else 0
+
+
+def papers_fail(profile: str) -> bool:
+    """Whether a test of the papers fails under a profile."""
+    command = [sys.executable, "-m", "pytest", str(ROOT / "tests" / "papers")]
+    return bool(subprocess.run(command, cwd=ROOT, env=os.environ | PROFILES[profile]).returncode)
 
 
 def objections(one: dict) -> list[str]:

@@ -22,13 +22,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "desk")
 # Each of these is spread over the workers by itself, the longest first.
 ONE_BY_ONE = (
     "test_a_new_chapter_keeps_every_rule_and_is_on_the_site",
-    "test_criteria_hold_under_another_arithmetic",
     "test_notebook",
     "test_a_notebook_alone_installs_the_package_and_runs",
     "test_binder_gets_the_package",
     "test_smoke",
     "test_commands_in_the_book_are_accepted_and_results_are_kept_under_names_only",
-    "test_smoke_runs_with_products_moved_in_their_last_place",
     "test_what_a_chapter_forgets_is_noticed",
 )
 

@@ -161,7 +161,7 @@ def _log_slopes(x, y):
     return np.log(y) @ u / (u @ u)
 
 
-def crossing_time(curves, times, level, power):
+def first_crossing_time(curves, times, level, power):
     """When curves ``(T, R, ...)``, logged at ``times`` ``(T, R)``, first pass ``level`` upwards: ``(R, ...)``.
 
     Between two logs, time is taken to be linear in ``curve**power`` (not 0): exact for ``dx/dt ~ x^(1 - power)``. nan for a

@@ -66,7 +66,7 @@ def test_a_curve_whose_power_is_linear_in_time_crosses_exactly_then(power, level
     rate = np.array([0.2, 0.1]) * np.sign(power)
     curves = (0.3**power + rate * np.abs(1 - 0.3**power) * times) ** (1 / power)
     expected = (level**power - 0.3**power) / (rate * np.abs(1 - 0.3**power))
-    found = stats.crossing_time(np.stack([curves, 1 + curves, curves - 5], -1), times, level, power)
+    found = stats.first_crossing_time(np.stack([curves, 1 + curves, curves - 5], -1), times, level, power)
     assert found.shape == (2, 3) and np.isnan(found[:, 1:]).all(), "begins above, and never gets there"
     there = expected <= times[-1]
     assert np.allclose(found[there, 0], expected[there]) and np.isnan(found[~there, 0]).all()

@@ -1,11 +1,10 @@
 """Nothing hangs on the last bits: the profiles change them, what hangs on them is noticed, and what the book tests holds."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import arithmetic
+import elsewhere
 import numpy as np
 import pytest
 import tiny_book
@@ -13,12 +12,9 @@ import torch
 from rounding import rounding
 from scipy.spatial.distance import pdist, squareform
 
-from mvnb.runner import catalogue, execution
+from mvnb.runner import catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
-CRITERIA = sorted(path.name for path in (ROOT / "tests" / "papers").glob("test_*_criteria.py"))
-PARTS = 4  # processes for them
-SMOKE = ("01", "06", "08", "11", "14")
 BITS = """
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -63,6 +59,22 @@ def test_a_profile_changes_the_bits_of_products(under, tmp_path, profile, produc
         pytest.skip("the arithmetic of this machine is that of the profile")
     assert profile != "rounding" or not set(plain) & set(other)
     assert arithmetic.objections(arithmetic.summary(found)) == [f"{profile}: a compared output differs"]
+
+
+MIXED = """
+try:
+    torch.ones(2, device="cuda") + torch.ones(2)
+except Exception as error:
+    print(error)
+"""
+
+
+def test_elsewhere_products_are_moved_and_devices_kept_apart(under, tmp_path, monkeypatch):
+    """Both in one kernel, as the smoke presets are run."""
+    monkeypatch.setitem(arithmetic.PROFILES, "elsewhere", {"PYTHONSTARTUP": elsewhere.__file__})
+    found = under(tiny(tmp_path, BITS.format(products=TORCH + NUMPY) + MIXED), "elsewhere")
+    plain, there = (found[name]["compared"][0].splitlines() for name in ("plain", "elsewhere"))
+    assert not set(plain[0].split()) & set(there[0].split()) and "same device" in there[1]
 
 
 def test_rounding_is_of_one_unit_in_the_last_place_follows_its_seed_and_ends():
@@ -142,23 +154,6 @@ def test_a_failed_run_and_a_row_near_its_limit_are_told(under, tmp_path):
     assert arithmetic.near(row) and arithmetic.near(row | {"criterion": "80 % or more"})
     assert not arithmetic.near(row | {"criterion": "above 0.5"}) and not arithmetic.near(row | {"uncertainty": None})
     assert arithmetic.near(row | {"measured": 0.01, "criterion": "positive"})
-
-
-@pytest.mark.parametrize("part", range(PARTS))
-def test_criteria_hold_under_another_arithmetic(part, tmp_path):
-    files = [str(ROOT / "tests" / "papers" / name) for name in CRITERIA[part::PARTS]]
-    options = ["-q", "-n0", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'base'}", *files]
-    env = os.environ | arithmetic.PROFILES["other"]
-    done = subprocess.run([sys.executable, "-m", "pytest", *options], cwd=ROOT, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:]
-
-
-@pytest.mark.parametrize("number", SMOKE)
-def test_smoke_runs_with_products_moved_in_their_last_place(number, tmp_path, monkeypatch):
-    for name, value in arithmetic.PROFILES["rounding"].items():
-        monkeypatch.setenv(name, value)
-    chapter = catalogue.resolve(number, ROOT)
-    execution.run(chapter, catalogue.preset(chapter, "smoke"), tmp_path, html=False)
 
 
 def test_the_report_is_of_the_book_as_it_is():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from importlib import metadata
@@ -117,3 +118,10 @@ def test_lock_of_the_language_model_satisfies_its_extra_and_what_that_needs(lock
                 pytest.skip("the extra llm is not installed")
             todo += [one for one in further if one.marker is None or one.marker.evaluate({"extra": ""})]
     assert set(llm) == needed
+
+
+def test_tests_reach_their_workers_in_groups(request):
+    """Where xdist overlooks the groups, both workers build the site and visit every page: half as slow again, and green."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        pytest.skip("the tests run in one process")
+    assert request.node.nodeid.endswith(f"@{Path(__file__).stem}")

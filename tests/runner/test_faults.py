@@ -47,7 +47,7 @@ print(text)
 if harm == "disk":
     print(os.urandom(1_500_000).hex())
 """
-LIMITS = ["--timeout", "10", "--memory", "2"]
+LIMITS = ["--timeout", "4", "--memory", "2"]
 
 
 @pytest.fixture
@@ -76,11 +76,11 @@ def test_what_hangs_and_what_takes_all_memory_is_told_and_the_rest_goes_on(mvnb,
     status, out, err = mvnb("sweep", "2", "--grid", "harm=hang,memory,none", *LIMITS, "-o", "out")
     assert status == 1 and "1 ended well and 2 failed" in out
     lines = err.splitlines()
-    assert len(lines) == 2 and "harm=hang: a cell took more than 10 s; kept" in lines[0]
+    assert len(lines) == 2 and "harm=hang: a cell took more than 4 s; kept" in lines[0]
     assert "harm=memory: cell [" in lines[1] and "out of memory (MemoryError)" in lines[1]
 
 
-@pytest.mark.parametrize(("harm", "message"), [("hang", "a cell took more than 10 s"), ("memory", "out of memory")])
+@pytest.mark.parametrize(("harm", "message"), [("hang", "a cell took more than 4 s"), ("memory", "out of memory")])
 def test_one_run_has_the_same_limits(mvnb, book, harm, message):
     status, out, err = mvnb("run", "2", "-p", f"harm={harm}", *LIMITS, "--no-html", "-o", "out")
     assert (status, out) == (1, "") and err.count("\n") == 1 and message in err
@@ -122,7 +122,7 @@ def test_what_a_kernel_stumbles_over_when_it_shuts_down_is_not_told(mvnb, book):
     assert (status, err) == (0, "")
 
 
-CHECKS = {"hang": "took more than 10 s", "memory": "check=memory: out of memory (MemoryError)", "die": "the kernel died while"}
+CHECKS = {"hang": "took more than 4 s", "memory": "check=memory: out of memory (MemoryError)", "die": "the kernel died while"}
 
 
 @pytest.mark.parametrize(("harm", "message"), CHECKS.items(), ids=CHECKS)

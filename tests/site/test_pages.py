@@ -66,11 +66,18 @@ def look(tab, site, name, accessible=()):
     return found
 
 
+def different(site):
+    """The pages but those that only lead on and all but one of the package's sources, which are made alike."""
+    pages = [name for name, page in site.pages.items() if not page.redirect]
+    sources = [name for name in pages if name.startswith("_modules/")]
+    return [name for name in pages if name not in sources[1:]]
+
+
 @pytest.fixture(scope="module")
 def desk(site, browser):
     """What was found on every page of the site, on a desk and in the light."""
     with fresh_tab(browser) as tab:
-        return {name: look(tab, site, name, BRIGHT) for name, page in site.pages.items() if not page.redirect}
+        return {name: look(tab, site, name, BRIGHT) for name in different(site)}
 
 
 @pytest.fixture(scope="module")

@@ -55,6 +55,7 @@ def test_map_is_a_list_on_a_phone_without_scripts(site, tab):
 
 def test_a_path_leads_from_chapter_to_chapter(site, tab):
     path = PLAN["paths"][0]
+    tab.route("**/mathjax/**", lambda route: route.abort("aborted"))  # seconds a page, and no part of this
     visit(tab, site, site.written[0])
     tab.locator(f".reading-paths a[href*='path={path['name']}']").first.click()
     for place, number in enumerate(path["chapters"]):
