@@ -234,7 +234,7 @@ def test_killed_workers_and_a_killed_client_lose_nothing_and_repeat_nothing(mvnb
 
 
 def test_what_a_killed_client_left_running_is_waited_for_and_not_run_beside_it(mvnb, book, scheduler):
-    client = start(book, "sweep", "1", "--grid", "seed=0:2", "-p", "pause=8", "-o", "out", "--dask", scheduler[0])
+    client = start(book, "sweep", "1", "--grid", "seed=0:2", "-p", "pause=5", "-o", "out", "--dask", scheduler[0])
     until(lambda: len(list((book / "out").glob(".running/*/*.ipynb"))) == 2)
     client.kill()
     client.wait()
