@@ -22,6 +22,7 @@ def peak() -> float:
 
 def memory(objective: str, replicas: int = 256) -> dict[str, float]:
     """Peak after the imports and after a few steps of a chapter's worth of replicas."""
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # what tasks and tests share
     from contenders import CHECKED_STEPS, mvnb
     from tasks import multi_view
 

@@ -1,7 +1,10 @@
 """The benchmarks measure contenders that do the same work, and the report says what was measured. Nothing is timed here."""
 
 import json
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 
 import contenders
 import pytest
@@ -116,3 +119,9 @@ def test_report_without_jax():
     page = report.markdown(report.summary([made_up("1", 2e-3, jax=False)]))
     assert "| 2.00 | 15 | 5.00 | – | – | 25% |" in page
     assert "JAX is not installed" in page
+
+
+def test_a_fresh_process_measures_its_memory():
+    command = [sys.executable, str(Path(tasks.__file__).parents[1] / "fresh_process.py"), "memory", "erm"]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert found["peak"] > found["imports"] > 50
