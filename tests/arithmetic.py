@@ -18,7 +18,7 @@ from pathlib import Path
 
 import nbformat
 
-from mvnb import claims
+from mvnb import claims, verdicts
 from mvnb.runner import addresses, catalogue, pairing
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,12 +51,11 @@ def compared(notebook: nbformat.NotebookNode) -> list[str]:
 
 def near(row: dict) -> bool:
     """Whether a number of a row's criterion (of "positive" and the like, zero) lies within its interval."""
-    if row["uncertainty"] is None or row["measured"] is None:
-        return False
     found = _NUMBER.findall(row["criterion"])
     limits = [float(number) / (100 if percent and "%" not in row["unit"] else 1) for number, percent in found]
     limits += [0.0] if re.search("positive|negative|zero", row["criterion"]) else []
-    return any(abs(row["measured"] - limit) <= row["uncertainty"] for limit in limits)
+    wide = [(low, high) for _, low, high in row["measured"].values() if low is not None and low < high]
+    return any(low <= limit <= high for low, high in wide for limit in limits)
 
 
 def run(chapter: catalogue.Chapter, profile: str) -> dict:
@@ -104,15 +103,18 @@ def summary(found: dict[str, dict]) -> dict:
     plain = {row["id"]: row for row in found["plain"]["rows"]}
     profiles = {}
     for name, one in found.items():
+        rows = {row["id"]: row for row in one["rows"]}
         turned = [
-            f"{row['id']}: {claims.verdict(plain[row['id']])} at {claims.measured(plain[row['id']])}, "
-            f"{claims.verdict(row)} at {claims.measured(row)}"
-            for row in one["rows"]
-            if row["holds"] != plain[row["id"]]["holds"]
+            ": ".join([id, ", ".join(f"{one['verdict']} at {verdicts.measured(one)}" for one in (plain[id], rows[id]))])
+            for id in verdicts.opposite(one["rows"], plain.values())
         ]
         profiles[name] = {"turned": turned, "same_output": one["compared"] == found["plain"]["compared"]}
     rows = {row["id"]: row for one in found.values() for row in one["rows"] if near(row)}
-    return {"claims": len(plain), "profiles": profiles, "near": {id: claims.measured(row) for id, row in sorted(rows.items())}}
+    return {
+        "claims": len(plain),
+        "profiles": profiles,
+        "near": {id: verdicts.measured(row) for id, row in sorted(rows.items())},
+    }
 
 
 def read() -> dict:

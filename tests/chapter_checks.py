@@ -116,23 +116,24 @@ def ledger(chapter):
     source = "\n".join(cell.source for cell in _code(chapter.cells))
     wrong = [] if rows else ["no ledger is shown"]
     wrong += [f"claim {row['id']} is not recorded in the source" for row in rows if f'"{row["id"]}"' not in source]
-    wrong += [f"claim {row['id']} is of {row['chapter']}" for row in rows if row["chapter"] != chapter.name]
+    wrong += [f"claim {row['id']} is of {row['chapter']}" for row in rows if row["chapter"] not in (chapter.name, chapter.slug)]
     showing = [cell for cell in _code(_committed(chapter)) if any(claims.MIME in out.get("data", {}) for out in cell.outputs)]
     marked = [cell for cell in showing if re.search(r"^# NBVAL_CHECK_OUTPUT$", cell.source, re.MULTILINE)]
     return wrong if marked else [*wrong, "no cell with # NBVAL_CHECK_OUTPUT shows the ledger"]
 
 
 def seeds(chapter):
-    """The kept sweep is of these claims, and at least 19 in 20 of its runs give each the verdict of the committed notebook."""
-    judged = {row["id"]: row["holds"] for row in claims.read(chapter.notebook) if row["holds"] is not None}
+    """The kept sweep is of these claims, over twenty runs or more; none holds in two and fails in two, or turned in two."""
+    judged = {row["id"]: row["verdict"] for row in claims.read(chapter.notebook) if row["verdict"] != "not run"}
     kept = sweeps.kept(chapter)
     if not kept:
         return []
     wrong = [f"claim {id} is not in both the notebook and the sweep" for id in sorted(judged.keys() ^ kept.keys())]
     for id in judged.keys() & kept.keys():
-        held, runs = kept[id]["held"], kept[id]["judged"]
-        if (held if judged[id] else runs - held) < 0.95 * runs or runs < 20:
-            wrong.append(f"claim {id} held in {held} of {runs} runs, and {judged[id]} is its verdict")
+        counts = {one: kept[id][one] for one in sweeps.JUDGED}
+        found = [one for one in ("holds", "fails") if counts[one] >= 2 or one == judged[id]]
+        if len(found) > 1 or sum(counts.values()) < 20:
+            wrong.append(f"claim {id} has the verdicts {counts} over the seeds, and {judged[id]} in the notebook")
     return wrong
 
 

@@ -75,6 +75,7 @@ CHAPTER = (
 # %%
 import base64
 import random
+from pathlib import Path
 
 from IPython.display import display
 
@@ -97,18 +98,8 @@ display(figure, raw=True, metadata={"image/png": {"alt": "One blue dot."}})
 
 # %%
 # NBVAL_CHECK_OUTPUT
-ledger = claims.Ledger("01_tiny")
-ledger.record(
-    "small-mean",
-    source="Theorem 1",
-    says="The mean is small",
-    kind="scaled",
-    measured=sum(values) / replicas,
-    uncertainty=0.1,
-    holds=noise < 1,
-    criterion="noise below 1",
-    reason="the noise is too large",
-)
+ledger = claims.Ledger(Path("../papers/tiny/claims.toml"))
+ledger.exact("small-mean", sum(values) / replicas, noise=noise)
 ledger.show()
 
 # %% [markdown]
@@ -148,6 +139,18 @@ PRESETS = """\
   mistyped: {replicas: many}
 """
 
+CLAIMS = """\
+[small-mean]
+source = "Theorem 1"
+origin = "paper"
+headline = true
+says = "The mean is small"
+kind = "scaled"
+unit = "mean over runs"
+holds = "value < 100 and noise < 1"
+reason = "the noise is too large"
+"""
+
 BROKEN = """\
 # %% tags=["parameters"]
 seconds = 0.0  # how long to sleep
@@ -168,4 +171,6 @@ def make(root: Path, chapter: str = CHAPTER) -> Path:
     (root / "notebooks").mkdir(parents=True)
     (root / "notebooks" / f"{NAME}.py").write_text(chapter)
     (root / "presets.yml").write_text(PRESETS)
+    (root / "papers" / "tiny").mkdir(parents=True)
+    (root / "papers" / "tiny" / "claims.toml").write_text(CLAIMS)
     return root

@@ -20,4 +20,5 @@ def chapters(srcdir) -> dict[str, Chapter]:
 def ledger(chapter: Chapter) -> list[dict]:
     """The claims of a chapter as its notebook shows them, with ``seeds`` of the kept sweep where there is one."""
     seeds = sweeps.kept(chapter)
-    return [row | ({"seeds": seeds[row["id"]]} if row["id"] in seeds else {}) for row in claims.read(chapter.notebook)]
+    rows = [row | {"chapter": chapter.name} for row in claims.read(chapter.notebook)]
+    return [row | ({"seeds": seeds[row["id"]]} if row["id"] in seeds else {}) for row in rows]

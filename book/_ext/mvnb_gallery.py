@@ -25,7 +25,7 @@ from mvnb_scoreboard import table
 from PIL import Image
 from sphinx.util.docutils import SphinxDirective
 
-from mvnb import claims
+from mvnb import verdicts
 from mvnb.runner.catalogue import Chapter, parts
 from mvnb.runner.derived import SECONDS
 
@@ -70,7 +70,7 @@ def small(chapter: Chapter) -> Small:
 
 
 def held(chapter: Chapter) -> str:
-    return "{} of {} claims hold".format(*claims.counts(ledger(chapter)))
+    return verdicts.tally(ledger(chapter))
 
 
 def seconds(srcdir, chapter: Chapter) -> str:

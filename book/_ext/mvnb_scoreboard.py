@@ -2,7 +2,8 @@
 
 ``{scoreboard}`` writes one table, each row linked to the row ``claim-<id>`` of the chapter's own ledger;
 ``{scoreboard-totals}`` writes how many claims of each kind and of each chapter hold, ``{scoreboard-headline}`` how many
-in all. The same rows lie in the site as ``_static/claims.json``.
+in all, ``{scoreboard-papers}`` draws the verdicts of what the papers would put into their abstracts. The same rows lie in
+the site as ``_static/claims.json``.
 """
 
 from __future__ import annotations
@@ -14,15 +15,11 @@ from docutils import nodes
 from mvnb_chapters import chapters, ledger
 from sphinx.util.docutils import SphinxDirective
 
-from mvnb import claims
+from mvnb import verdicts
 from mvnb.runner.catalogue import Chapter
 
-KINDS = {
-    "exact": "the paper's own set-up",
-    "scaled": "the same set-up, smaller",
-    "stand-in": "other data or weights",
-}
 PLACE = "_static/claims.json"
+JUDGED = ("holds", "fails", "undecided")
 
 
 def rows(app) -> dict[Chapter, list[dict]]:
@@ -60,13 +57,13 @@ class ScoreboardDirective(SphinxDirective):
 
 
 class Totals(ScoreboardDirective):
-    """How many claims hold, by kind and by chapter."""
+    """How many claims have each verdict, by kind and by chapter."""
 
     def run(self):
         found = self.rows()
         rows = [row for some in found.values() for row in some]
         kinds = []
-        for kind, meaning in KINDS.items():
+        for kind, meaning in verdicts.KINDS.items():
             kinds.append(([nodes.Text(f"{kind} ({meaning})")], [row for row in rows if row["kind"] == kind]))
         titles = []
         for chapter, some in found.items():
@@ -77,15 +74,15 @@ class Totals(ScoreboardDirective):
 
 
 def counted(by: str, groups: list[tuple[list[nodes.Node], list[dict]]], rows: list[dict]) -> nodes.Node:
-    """A table of how many claims were judged, hold and do not."""
+    """A table of how many claims were judged, and how many have each verdict."""
 
     def numbers(some: list[dict]) -> list[str]:
-        held, judged = claims.counts(some)
-        return [str(n) for n in (judged, held, judged - held)]
+        found = verdicts.counts(some)
+        return [str(n) for n in (found.total() - found["not run"], *(found[one] for one in JUDGED))]
 
     body = [[name, *([nodes.Text(n)] for n in numbers(some))] for name, some in groups]
     body.append([[nodes.strong("", text)] for text in ("all", *numbers(rows))])
-    return table([by, "Claims", "Hold", "Do not hold"], body, ["totals"])
+    return table([by, "Claims", "Hold", "Fail", "Undecided"], body, ["totals"])
 
 
 def over_seeds(found: dict[Chapter, list[dict]]) -> list[nodes.Node]:
@@ -93,11 +90,11 @@ def over_seeds(found: dict[Chapter, list[dict]]) -> list[nodes.Node]:
     swept = [row for some in found.values() for row in some if row.get("seeds", {}).get("values", 0) > 1]
     if not swept:
         return []
-    same = sum(row["seeds"]["held"] in (0, row["seeds"]["judged"]) for row in swept)
-    runs = max(row["seeds"]["judged"] for row in swept)
+    same = sum(not (row["seeds"]["holds"] and row["seeds"]["fails"]) for row in swept)
+    runs = max(sum(row["seeds"][one] for one in JUDGED) for row in swept)
     n_chapters = len({row["chapter"] for row in swept})
     where = f"Over {runs} unused seeds for each of {n_chapters} chapters"
-    return [nodes.paragraph("", f"{where}, {same} of {len(swept)} claims that a seed enters had one verdict.")]
+    return [nodes.paragraph("", f"{where}, {same} of {len(swept)} claims that a seed enters never had opposite verdicts.")]
 
 
 def over_arithmetics(srcdir: str, n_claims: int) -> list[nodes.Node]:
@@ -120,29 +117,29 @@ class Scoreboard(ScoreboardDirective):
     """One table of all claims, which ``scoreboard.js`` lets a reader filter and sort."""
 
     def run(self):
-        header = ["Ch.", "Claim", "Source", "Kind", "Paper", "Measured here", "Criterion", "Verdict"]
-        body, first = [], {}
-        for chapter, rows in self.rows().items():
-            first[len(body)] = f"chapter-{chapter.number}"
-            body += [self.cells(chapter, row) for row in rows]
-        board = table(header, body, ["claims"])
-        for place, row in enumerate(board.findall(nodes.row)):
-            if place - 1 in first:  # the head is a row, too
-                row["ids"].append(first[place - 1])
+        header = ["Ch.", "Claim", "Source", "Kind", "Paper", "Measured here", "Rule", "Verdict"]
+        found = [(chapter, row) for chapter, rows in self.rows().items() for row in rows]
+        board, seen = table(header, [self.cells(*one) for one in found], ["claims"]), set()
+        for line, (chapter, row) in zip(list(board.findall(nodes.row))[1:], found):  # the head is a row, too
+            line["classes"] += [f"origin-{row['origin']}", *(["headline"] if row["headline"] else [])]
+            if chapter not in seen:
+                line["ids"].append(f"chapter-{chapter.number}")
+                seen.add(chapter)
         return [board]
 
     def cells(self, chapter: Chapter, row: dict) -> list[list[nodes.Node]]:
         number = self.link(chapter.number, self.page(chapter))
         claim = self.link(row["says"], f"{self.page(chapter)}#claim-{row['id']}")
-        symbol, style = claims.mark(row)
-        judged = nodes.inline("", f"{symbol} {claims.verdict(row)}", classes=[style])
+        symbol, style = verdicts.MARKS[row["verdict"]]
+        judged = nodes.inline("", f"{symbol} {row['verdict']}", classes=[style])
         note = [judged]
         if seeds := row.get("seeds"):
-            said = f"{seeds['held']} of {seeds['judged']} seeds" if seeds["values"] > 1 else "no seed enters"
+            runs = sum(seeds[one] for one in JUDGED)
+            said = f"{seeds['holds']} of {runs} seeds" if seeds["values"] > 1 else "no seed enters"
             note.append(nodes.inline("", f" ({said})", classes=["seeds"]))
-        if row.get("reason") and not row["holds"]:
-            note.append(nodes.Text(f": {row['reason']}"))
-        plain = [row["source"], row["kind"], claims.paper(row), claims.measured(row), row["criterion"]]
+        if said := verdicts.note(row):
+            note.append(nodes.Text(f": {said}"))
+        plain = [row["source"], row["kind"], verdicts.paper(row), verdicts.measured(row), row["criterion"]]
         return [[number], [claim], *([nodes.Text(str(cell or "–"))] for cell in plain), note]
 
 
@@ -151,9 +148,36 @@ class Headline(ScoreboardDirective):
 
     def run(self):
         found = self.rows()
-        held, judged = claims.counts([row for chapter in found.values() for row in chapter])
-        text = f"Of {judged} claims in {len(found)} papers {held} hold here and {judged - held} do not."
+        text = f"In {len(found)} papers: {verdicts.tally([row for some in found.values() for row in some])}."
         return [nodes.paragraph("", "", nodes.strong("", text), classes=["scoreboard-headline"])]
+
+
+class Papers(ScoreboardDirective):
+    """A mark for each claim that a paper would put into its abstract, a line a chapter, and how many of them hold."""
+
+    def run(self):
+        found = self.rows()
+        marked = {chapter: [row for row in some if row["headline"]] for chapter, some in found.items()}
+        marked = {chapter: some for chapter, some in marked.items() if some}
+        every = [row for some in marked.values() for row in some]
+        rest = len(found) - len(marked)
+        text = f"Of what {len(marked)} papers would put into their abstracts: {verdicts.tally(every)}."
+        if rest:
+            text += f" In the other {rest} chapters these claims are not marked yet."
+        body = [
+            [[self.link(f"{chapter.number} · {chapter.title}", self.page(chapter))], self.marks(chapter, some)]
+            for chapter, some in marked.items()
+        ]
+        return [nodes.paragraph("", text), table(["Chapter", "Headline claims"], body, ["papers"])]
+
+    def marks(self, chapter: Chapter, rows: list[dict]) -> list[nodes.Node]:
+        shown = []
+        for row in rows:
+            symbol, style = verdicts.MARKS[row["verdict"]]
+            one = self.link(f"{symbol} {row['id'].replace('-', ' ')}", f"{self.page(chapter)}#claim-{row['id']}")
+            one["reftitle"] = f"{row['verdict']}: {row['says']}"
+            shown += [nodes.inline("", "", one, classes=["headline-mark", style]), nodes.Text(" ")]
+        return shown
 
 
 class ClaimsFile(ScoreboardDirective):
@@ -181,6 +205,7 @@ def setup(app):
     app.add_directive("scoreboard-totals", Totals)
     app.add_directive("scoreboard-file", ClaimsFile)
     app.add_directive("scoreboard-headline", Headline)
+    app.add_directive("scoreboard-papers", Papers)
     app.connect("html-page-context", add_controls)
     app.connect("build-finished", write_claims)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -10,9 +10,11 @@
   const facets = {
     chapter: (row) => text(row, COLUMN.chapter),
     kind: (row) => text(row, COLUMN.kind),
+    origin: (row) => [...row.classList].find((name) => name.startsWith("origin-")).slice(7),
+    headline: (row) => (row.classList.contains("headline") ? "yes" : "no"),
     verdict,
   };
-  const titles = { chapter: "Chapter", kind: "Kind", verdict: "Verdict" };
+  const titles = { chapter: "Chapter", kind: "Kind", origin: "Origin", headline: "Headline", verdict: "Verdict" };
 
   // A reader's choice is kept in the address, so that a view can be linked to.
   const asked = new URLSearchParams(location.search);

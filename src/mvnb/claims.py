@@ -1,7 +1,8 @@
-"""The claims ledger: what a paper says beside what was measured, as data.
+"""The claims ledger: what a paper says, and the rule by which what was measured is judged, as data.
 
-A chapter fills one :class:`Ledger` and shows it once. The table that readers see and the rows that programs read
-(:func:`read`, the command line, the site's scoreboard) come from the same cell output.
+A paper's claims stand in ``papers/SLUG/claims.toml``. A chapter gives one :class:`Ledger` its measurements and shows it. The
+table that readers see and the rows that programs read (:func:`read`, the command line, the site's scoreboard) come from
+the same cell output.
 """
 
 from __future__ import annotations
@@ -9,32 +10,231 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
-from html import escape
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from mvnb import rules, verdicts
+from mvnb.rules import Interval, Rule, RuleError, Sample
+from mvnb.verdicts import KINDS, ORIGINS
+
 MIME = "application/vnd.mvnb.claims+json"
-KINDS = {
-    "exact": "the paper's own set-up",
-    "scaled": "the paper's set-up, smaller",
-    "stand-in": "other data or weights",
-}
+MOST_HEADLINES = 8
+PAPERS = Path(__file__).parent / "papers"
+_NUMBERED = re.compile(r"\d\d_")
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_KEYS = {
+    "source": str,
+    "origin": str,
+    "headline": bool,
+    "says": str,
+    "kind": str,
+    "unit": str,
+    "holds": str,
+    "runs": int,
+    "paper": (str, int, float),
+    "reason": str,
+}
+_NEEDED = ("source", "origin", "says", "kind", "unit", "holds")
 
 
-class Ledger:
-    """The claims of one chapter, in the order in which they are recorded.
+class ClaimsError(ValueError):
+    """A file of claims that cannot be used, or a measurement that does not fit its claim; one line."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim as ``claims.toml`` declares it.
+
+    ``source``: where the paper says it; ``origin`` one of :data:`ORIGINS`; ``headline``: whether the paper would put it into
+    its abstract; ``kind`` one of :data:`KINDS`; ``rule``: what must be true of the measured names; ``runs``: of how many
+    runs a share is taken by default, 0 for other claims; ``paper``: the number that the paper prints; ``reason``: why the
+    claim does not hold, where that is known.
+    """
+
+    id: str
+    source: str
+    origin: str
+    says: str
+    kind: str
+    unit: str
+    rule: Rule
+    headline: bool = False
+    runs: int = 0
+    paper: str | float | None = None
+    reason: str = ""
+
+
+def declared(where: str | Path) -> dict[str, Claim]:
+    """The claims of a paper by id, in the order of its ``claims.toml``.
 
     Parameters
     ----------
-    chapter
-        The chapter's file stem, such as ``"01_midpoint_mixup"``; every row carries it.
+    where
+        The chapter's slug, such as ``"midpoint_mixup"``, or the path of a file.
+
+    Raises
+    ------
+    ClaimsError
+        For a file that is not there or not TOML, keys that are missing or unknown, a rule that is none or that a perfect
+        result of the declared number of runs would not meet, more than eight headlines.
+    """
+    path = PAPERS / where / "claims.toml" if isinstance(where, str) else where
+    name = f"{path.parent.name}/{path.name}"
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ClaimsError(f"{name}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ClaimsError(f"{name}: {error}") from None
+    found = {}
+    for id, table in tables.items():
+        try:
+            found[id] = _claim(id, table)
+        except (RuleError, ClaimsError) as error:
+            raise ClaimsError(f"{name}: [{id}]: {error}") from None
+    if sum(claim.headline for claim in found.values()) > MOST_HEADLINES:
+        raise ClaimsError(f"{name}: more than {MOST_HEADLINES} claims are headlines")
+    return found
+
+
+def declared_of(slug: str) -> dict[str, Claim]:
+    """As :func:`declared`, nothing where a paper has no such file."""
+    return declared(slug) if (PAPERS / slug / "claims.toml").is_file() else {}
+
+
+def _claim(id: str, table: Any) -> Claim:
+    if not _ID.fullmatch(id):
+        raise ClaimsError("an id is in kebab-case: small letters, digits and single hyphens")
+    if not isinstance(table, dict):
+        raise ClaimsError("is not a table of keys")
+    for key, value in table.items():
+        if key not in _KEYS:
+            raise ClaimsError(f"there is no key {key!r}; there are {', '.join(_KEYS)}")
+        if not isinstance(value, _KEYS[key]) or (isinstance(value, bool) and _KEYS[key] is not bool):
+            raise ClaimsError(f"{key} = {value!r} is of the wrong type")
+        if isinstance(value, str) and not value.strip():
+            raise ClaimsError(f"{key} is empty")
+    if missing := [key for key in _NEEDED if key not in table]:
+        raise ClaimsError(f"{missing[0]} is missing")
+    for key, choices in (("kind", KINDS), ("origin", ORIGINS)):
+        if table[key] not in choices:
+            raise ClaimsError(f"{key} {table[key]!r} is none of {', '.join(choices)}")
+    rule, runs = Rule(table["holds"]), table.get("runs")
+    if runs is not None and (runs < 1 or not rule.reachable(runs)):
+        raise ClaimsError(f"{runs} runs of the same kind would not meet {str(rule)!r}: declare more runs")
+    rest = {key: value for key, value in table.items() if key not in ("holds", "runs")}
+    return Claim(id=id, rule=rule, runs=runs or 0, **rest)
+
+
+class _Shown:
+    """What :meth:`Ledger.show` displays. The text, by which runs are compared, has nothing that is measured."""
+
+    def __init__(self, rows: Sequence[dict[str, Any]], headlines: bool):
+        self.rows, self.headlines = [dict(row) for row in rows], headlines
+
+    def __repr__(self) -> str:
+        return verdicts.aligned(("claim", "kind", "rule"), [(row["id"], row["kind"], row["criterion"]) for row in self.rows])
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
+        html = verdicts.html(self.rows, "headline" if self.headlines else "claim")
+        return {"text/plain": repr(self), "text/html": html, MIME: self.rows}
+
+
+class Ledger:
+    """The claims of one paper, and what was measured of them.
+
+    Parameters
+    ----------
+    where
+        The chapter's slug, such as ``"midpoint_mixup"``, or the path of its file of claims. With its number in front, such as
+        ``"02_fine_grained_labels"``, a chapter that has no such file yet and gives everything to :meth:`record`.
+
+    Raises
+    ------
+    ClaimsError
+        As :func:`declared`.
     """
 
-    def __init__(self, chapter: str):
-        self.chapter = chapter
-        self.rows: list[dict[str, Any]] = []
+    def __init__(self, where: str | Path):
+        self.chapter = where if isinstance(where, str) else where.parent.name
+        self.claims = {} if _NUMBERED.match(self.chapter) else declared(where)
+        self._rows: dict[str, dict[str, Any]] = {}
+
+    def mean(self, id: str, value=None, /, **named) -> None:
+        """Measured: one number for each independent run; judged by the mean over runs and its Student interval.
+
+        ``value``, and any other names of the rule as keywords: one-dimensional, one number a run. :class:`ClaimsError` for a
+        claim that is not declared or was measured before, names that are not the rule's, and numbers that are not finite.
+        """
+        self._measure(id, {name: rules.sample(self._numbers(id, one)) for name, one in _named(value, named).items()})
+
+    def each(self, id: str, value=None, /, **named) -> None:
+        """Measured: whether something is true of each independent run; judged by the share of runs and its Wilson interval.
+
+        As :meth:`mean`, of booleans. The claim declares by its key ``runs`` of how many runs the share is taken.
+        """
+        if id in self.claims and not self.claims[id].runs:
+            raise ClaimsError(f"claim {id!r} is a share of runs; its declaration must say of how many: runs = …")
+        samples = {}
+        for name, one in _named(value, named).items():
+            numbers = self._numbers(id, one)
+            if not set(numbers) <= {0.0, 1.0}:
+                raise ClaimsError(f"claim {id!r} takes true or false for each run")
+            samples[name] = Sample(sum(numbers) / len(numbers), None, len(numbers))
+        self._measure(id, samples)
+
+    def exact(self, id: str, value=None, /, **named) -> None:
+        """Measured: numbers that no chance enters, the same for every seed up to rounding. Otherwise as :meth:`mean`."""
+        points = {name: self._numbers(id, [one])[0] for name, one in _named(value, named).items()}
+        self._measure(id, {name: Interval.point(one) for name, one in points.items()})
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """What was measured so far."""
+        return list(self._rows.values())
+
+    def not_run(self, id: str, reason: str) -> None:
+        """What the claim needs is missing: say why."""
+        self._check(id)
+        self._rows[id] = self._row(id, "not run", {}, reason=reason)
+
+    def _check(self, id: str) -> Claim:
+        if id not in self.claims:
+            raise ClaimsError(f"claim {id!r} is measured and not declared in {self.chapter}/claims.toml")
+        if id in self._rows:
+            raise ClaimsError(f"claim {id!r} is measured twice; make a new Ledger to measure it again")
+        return self.claims[id]
+
+    def _numbers(self, id: str, values) -> list[float]:
+        found = np.asarray(values, dtype=float)
+        if found.ndim != 1 or not found.size:
+            raise ClaimsError(f"claim {id!r} takes one number a run, not an array of shape {found.shape}")
+        if not np.isfinite(found).all():
+            raise ClaimsError(f"claim {id!r} has a measurement that is not finite")
+        return found.tolist()
+
+    def _measure(self, id: str, samples: Mapping[str, Sample | Interval]) -> None:
+        claim = self._check(id)
+        if set(samples) != set(claim.rule.names):
+            raise ClaimsError(f"claim {id!r} was given {', '.join(samples)}; its rule has {', '.join(claim.rule.names)}")
+        by_chance = {name: one for name, one in samples.items() if isinstance(one, Sample)}
+        intervals = samples | {name: one.with_runs(one.runs) for name, one in by_chance.items()}
+        found = rules.verdict(claim.rule(intervals))
+        needed = claim.rule.runs_to_decide(by_chance) if found == "undecided" else None
+        runs = max((one.runs for one in by_chance.values()), default=None)
+        measured = {name: [_rounded(end) for end in intervals[name]] for name in claim.rule.names}
+        self._rows[id] = self._row(id, found, measured, runs, needed, claim.reason)
+
+    def _row(self, id: str, found: str, measured, runs=None, needed=None, reason="") -> dict[str, Any]:
+        claim = self.claims[id]
+        same = {key: getattr(claim, key) for key in ("source", "origin", "headline", "says", "kind", "unit", "paper")}
+        judged = {"criterion": str(claim.rule), "measured": measured, "runs": runs, "runs_to_decide": needed}
+        return {"chapter": self.chapter, "id": id} | same | judged | {"verdict": found, "reason": reason}
 
     def record(
         self,
@@ -51,78 +251,47 @@ class Ledger:
         criterion: str,
         reason: str = "",
     ) -> None:
-        """Add one claim.
+        """A claim with a verdict that the chapter itself finds, for chapters whose claims stand in no file yet.
 
-        Parameters
-        ----------
-        id
-            Stable name in kebab-case, unique in this ledger.
-        source
-            Where the paper says it ("Theorem 4.6", "Figure 2").
-        says
-            What the paper says, in one sentence.
-        kind
-            ``"exact"`` (the paper's own set-up), ``"scaled"`` (the same, smaller) or ``"stand-in"`` (other data or
-            weights).
-        measured, uncertainty, unit
-            The number found here, the half-width of its interval, and what it counts.
-        paper
-            The number printed in the paper, if it prints one (text for a bound or a range).
-        holds, criterion
-            The verdict, and in words the condition that decided it; None where what the claim needs is not installed: such a
-            claim is shown as not run, and counts neither way. The criterion is fixed before the run: it must not
-            contain measured values, because it is what re-runs are compared by.
-        reason
-            Why the claim does not hold or was not run, where that is known; shown only then.
-
-        Raises
-        ------
-        ValueError
-            For an unknown kind, an id that is not kebab-case, or an id recorded before.
+        ``measured`` and ``uncertainty``: the number and the half-width of its interval; ``holds``: the verdict, None for not
+        run; ``criterion``: in words what decided it; the rest as in :class:`Claim`. ``ValueError`` for an unknown kind, an id
+        that is not kebab-case, or one recorded before.
         """
         if kind not in KINDS:
-            raise ValueError(f"kind {kind!r} of claim {id!r} is none of {', '.join(KINDS)}")
+            raise ClaimsError(f"kind {kind!r} of claim {id!r} is none of {', '.join(KINDS)}")
         if not _ID.fullmatch(id):
-            raise ValueError(f"claim id {id!r} is not kebab-case (lower-case letters, digits and single hyphens)")
-        if any(row["id"] == id for row in self.rows):
-            raise ValueError(f"claim {id!r} is already in this ledger; make a new Ledger to record it again")
-        self.rows.append(
-            {
-                "chapter": self.chapter,
-                "id": id,
-                "source": source,
-                "says": says,
-                "kind": kind,
-                "measured": None if measured is None else _rounded(measured),
-                "uncertainty": None if uncertainty is None else _rounded(uncertainty),
-                "paper": paper if paper is None or isinstance(paper, str) else _rounded(paper),
-                "unit": unit,
-                "holds": None if holds is None else bool(holds),
-                "criterion": criterion,
-                "reason": reason,
-            }
-        )
+            raise ClaimsError(f"claim id {id!r} is not kebab-case (lower-case letters, digits and single hyphens)")
+        if id in self._rows:
+            raise ClaimsError(f"claim {id!r} is already in this ledger; make a new Ledger to record it again")
+        found = {True: "holds", False: "fails", None: "not run"}[None if holds is None else bool(holds)]
+        value = float("nan") if measured is None else float(measured)
+        ends = (value, value - (uncertainty or 0.0), value + (uncertainty or 0.0))
+        row = {"chapter": self.chapter, "id": id, "source": source, "origin": "paper", "headline": False, "says": says}
+        row |= {"kind": kind, "unit": unit, "paper": paper if paper is None or isinstance(paper, str) else _rounded(paper)}
+        row |= {"criterion": criterion, "measured": {} if measured is None else {"value": [_rounded(end) for end in ends]}}
+        row |= {"runs": None, "runs_to_decide": None, "verdict": found, "reason": reason if found != "holds" else ""}
+        self._rows[id] = row
 
-    def show(self) -> None:
-        """Display the ledger: a table for readers, the same rows for programs, a stable summary for comparison."""
+    def show(self, headlines: bool = False) -> None:
+        """Display the ledger, or its headlines alone: a table for readers, the same rows for programs.
+
+        :class:`ClaimsError` where a claim that is to be shown was declared and neither measured nor said not to be run.
+        """
         from IPython.display import display
 
-        display(_Shown(self.rows))
+        chosen = [id for id, claim in self.claims.items() if claim.headline or not headlines] or list(self._rows)
+        if missing := [id for id in chosen if id not in self._rows]:
+            raise ClaimsError(f"claim {missing[0]!r} is declared in {self.chapter}/claims.toml and not measured")
+        display(_Shown([self._rows[id] for id in chosen], headlines))
 
 
-class _Shown:
-    """What :meth:`Ledger.show` displays; the text form holds nothing that differs between processors."""
+def _named(value, named: Mapping[str, Any]) -> dict[str, Any]:
+    return ({} if value is None else {"value": value}) | dict(named)
 
-    def __init__(self, rows: Sequence[dict[str, Any]]):
-        self.rows = [dict(row) for row in rows]
 
-    def __repr__(self) -> str:
-        columns = ("claim", "kind", "verdict", "criterion")
-        lines = [(row["id"], row["kind"], verdict(row), row["criterion"]) for row in self.rows]
-        return f"{aligned(columns, lines)}\n\n{tally(self.rows)}"
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
-        return {"text/plain": repr(self), "text/html": _html(self.rows), MIME: self.rows}
+def _rounded(value: float) -> float | None:
+    """A plain float of four significant digits; None when it is not finite (JSON has no such number)."""
+    return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
 def read(notebook_path: str | Path) -> list[dict[str, Any]]:
@@ -133,115 +302,21 @@ def read(notebook_path: str | Path) -> list[dict[str, Any]]:
     OSError, ValueError
         When the file cannot be read, or is not a notebook.
     """
-    notebook = json.loads(Path(notebook_path).read_text(encoding="utf-8"))
+    return rows_of(json.loads(Path(notebook_path).read_text(encoding="utf-8")), str(notebook_path))
+
+
+def rows_of(notebook: Any, name: str = "this") -> list[dict[str, Any]]:
+    """As :func:`read`, of a notebook that is read already."""
     if not isinstance(notebook, dict) or "cells" not in notebook:
-        raise ValueError(f"{notebook_path} is not a notebook")
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
+        raise ValueError(f"{name} is not a notebook")
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     for cell in notebook["cells"]:
         for output in cell.get("outputs", []):
             for row in output.get("data", {}).get(MIME, []):
-                rows[row["chapter"], row["id"]] = row
-    return list(rows.values())
+                found[row["chapter"], row["id"]] = row if "verdict" in row else row | _of_the_first_edition(row)
+    return list(found.values())
 
 
-def table(rows: Iterable[dict[str, Any]]) -> str:
-    """The rows as a table for the terminal, with the measured values."""
-    rows = list(rows)
-    columns = ("chapter", "claim", "kind", "source", "paper", "measured", "verdict", "criterion")
-    lines = [
-        (
-            row["chapter"],
-            row["id"],
-            row["kind"],
-            row["source"],
-            paper(row),
-            measured(row),
-            verdict(row),
-            row["criterion"],
-        )
-        for row in rows
-    ]
-    return f"{aligned(columns, lines)}\n\n{tally(rows)}"
-
-
-def verdict(row: dict[str, Any]) -> str:
-    """The verdict of a row in words."""
-    return {True: "holds", False: "does not hold", None: "not run"}[row["holds"]]
-
-
-def mark(row: dict[str, Any]) -> tuple[str, str]:
-    """The sign of a verdict and the style class in which pages show it."""
-    return {True: ("✓", "holds"), False: ("✗", "fails"), None: ("–", "absent")}[row["holds"]]
-
-
-def tally(rows: Sequence[dict[str, Any]]) -> str:
-    """How many of the rows hold, as a sentence fragment."""
-    held, run = counts(rows)
-    rest = f", {len(rows) - run} not run" if run < len(rows) else ""
-    return f"{held} of {run} claims hold{rest}"
-
-
-def counts(rows: Iterable[dict[str, Any]]) -> tuple[int, int]:
-    """How many of the rows hold, and how many were run at all."""
-    run = [row["holds"] for row in rows if row["holds"] is not None]
-    return sum(run), len(run)
-
-
-def _rounded(value: Any) -> float | None:
-    """A plain float of four significant digits; None when it is not finite (JSON has no such number)."""
-    number = float(value)
-    return float(f"{number:.4g}") if math.isfinite(number) else None
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """A value at a readable precision: ``digits`` significant digits."""
-    return "not finite" if value is None else f"{value:.{digits}g}"
-
-
-def measured(row: dict[str, Any]) -> str:
-    """What was measured, with its half-width and unit."""
-    if row["holds"] is None:
-        return "–"
-    text = number(row["measured"])
-    if row["uncertainty"] is not None:
-        text += f" ± {number(row['uncertainty'], 2)}"
-    return f"{text} {row['unit']}".rstrip()
-
-
-def paper(row: dict[str, Any]) -> str:
-    """What the paper printed, a dash where it printed nothing."""
-    printed = row["paper"]
-    return "–" if printed is None else printed if isinstance(printed, str) else number(printed, 4)
-
-
-def aligned(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Lines of text cells under column heads, in columns of equal width."""
-    widths = [max(map(len, column)) for column in zip(columns, *lines)]
-    rows = [columns, ["-" * width for width in widths], *lines]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
-
-
-def _html(rows: Sequence[dict[str, Any]]) -> str:
-    heads = ("Claim", "Source", "Set-up", "Paper", "Measured", "Criterion", "Verdict")
-    head = "".join(f'<th scope="col">{text}</th>' for text in heads)
-    body = "\n".join(_html_row(row) for row in rows)
-    return (
-        '<table class="mvnb-claims">\n'
-        f"<caption>What the paper says and what was measured here: {tally(rows)}.</caption>\n"
-        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
-    )
-
-
-def _html_row(row: dict[str, Any]) -> str:
-    symbol, style = mark(row)
-    reason = f'<br><span class="reason">{escape(row["reason"])}</span>' if row["reason"] and not row["holds"] else ""
-    cells = (
-        escape(row["source"]),
-        f'<abbr title="{escape(KINDS[row["kind"]])}">{row["kind"]}</abbr>',
-        escape(paper(row)),
-        escape(measured(row)),
-        escape(row["criterion"]),
-        f'<span class="verdict {style}"><span aria-hidden="true">{symbol}</span> {verdict(row)}</span>{reason}',
-    )
-    data = "".join(f"<td>{cell}</td>" for cell in cells)
-    return f'<tr id="claim-{row["id"]}"><th scope="row">{escape(row["says"])} <code>{row["id"]}</code></th>{data}</tr>'
+def _of_the_first_edition(row: dict[str, Any]) -> dict[str, Any]:
+    """What a row that older commits have lacks."""
+    return {"verdict": {True: "holds", False: "fails", None: "not run"}[row["holds"]], "runs": None, "measured": {}}

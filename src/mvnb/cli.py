@@ -21,7 +21,7 @@ try:
 except ModuleNotFoundError:  # the package alone is for notebooks
     sys.exit("mvnb: the command needs more than the package alone: pip install 'mvnb[run]'")
 
-from mvnb import claims
+from mvnb import claims, verdicts
 from mvnb.files import write
 from mvnb.runner import catalogue, derived, errors, execution, new, pairing, plans, sweeps
 from mvnb.runner.workers import WorkersLost
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         status = app(args=arguments or ["--help"], prog_name="mvnb", standalone_mode=False) or 0
     except _UsageError as error:
         return _complain(error.format_message(), 2)
-    except errors.ChapterError as error:
+    except (errors.ChapterError, claims.ClaimsError) as error:
         return _complain(str(error), 2)
     except (errors.CellFailed, WorkersLost) as error:
         return _complain(str(error), 1)
@@ -105,8 +105,12 @@ def run(
     html: Annotated[bool, typer.Option(help="Render the notebook as HTML, too.")] = True,
     output: Annotated[Path, typer.Option("-o", metavar="DIR", help="Where the results are written.")] = Path("runs"),
     anyway: Annotated[bool, typer.Option("--anyway", help="Run also what does not seem to fit the machine.")] = False,
-) -> None:
-    """Run a chapter, with other parameters if you like; the book itself is not touched."""
+) -> int:
+    """Run a chapter, with other parameters if you like; the book itself is not touched.
+
+    Exit status 1 when a claim holds that fails in the committed notebook or the other way, unless parameters other than
+    seed, replicas and device were changed.
+    """
     found = catalogue.resolve(chapter)
     seeds = [] if seed is None else [f"seed={seed}"]
     values = found.parse([*(parameter or []), *seeds])
@@ -119,9 +123,18 @@ def run(
         print(path)
     print(f"{result.seconds:.1f} s")
     if result.rows:
-        print(f"\n{claims.table(result.rows)}")
-        if values.keys() - {"seed", "device"}:
-            print("The criteria were set for the default parameters, with any seed; with others a claim may rightly fail.")
+        print(f"\n{verdicts.table(result.rows)}")
+        if values.keys() - {"seed", "replicas", "device"}:
+            print("The rules were set for the default parameters, with any seed; with others a claim may rightly fail.")
+            return 0
+    return _opposites(found.name, verdicts.opposite(result.rows, _committed(found) if found.notebook.is_file() else []))
+
+
+def _opposites(chapter: str, ids: list[str]) -> int:
+    """Name claims with the opposite of the verdict that they had; exit status 1 if there are any."""
+    for id in ids:
+        _complain(f"{chapter}: {id} has the opposite of the verdict that it had", 1)
+    return 1 if ids else 0
 
 
 @app.command()
@@ -192,18 +205,32 @@ def _tell(plan: sweeps.Sweep, errors: dict[str, str] | None = None) -> int:
     failed = [(cell, known[cell.address]) for cell in plan.cells if known.get(cell.address)]
     done = len(known) - len(failed)
     print(f"{plan.chapter.name}: {done} of {len(plan.cells)} runs done, {len(failed)} failed, in {plan.folder}")
-    _print_table(("claim", "held"), [(row["id"], f"{row['held']} of {row['judged']}") for row in sweeps.held(plan)])
+    _print_table(
+        ("claim", "held"),
+        [(row["id"], f"{row['holds']} of {sum(row[one] for one in sweeps.JUDGED)}") for row in sweeps.verdicts_of(plan)],
+    )
     for cell, error in failed:
         _complain(f"{cell}: {error}", 1)
     return 0 if done == len(plan.cells) else 1
 
 
 @app.command("claims")
-def show_claims(chapter: SomeChapters = None, format: Annotated[Format, typer.Option()] = Format.table) -> int:
-    """Print the claims of the committed notebooks; exit status 1 when one does not hold."""
-    rows = [row for found in _chosen(chapter) for row in _committed(found)]
-    print(json.dumps(rows, indent=1, ensure_ascii=False) if format is Format.json else claims.table(rows))
-    return 1 if any(row["holds"] is False for row in rows) else 0
+def show_claims(
+    chapter: SomeChapters = None,
+    format: Annotated[Format, typer.Option()] = Format.table,
+    against: Annotated[str | None, typer.Option(metavar="REF", help="A commit, whose verdicts are compared.")] = None,
+) -> int:
+    """Print the claims of the committed notebooks; with --against, exit status 1 when a verdict turned to its opposite."""
+    chosen = _chosen(chapter)
+    rows = {found: _committed(found) for found in chosen}
+    for found in chosen:
+        claims.declared_of(found.slug)
+    every = [row for some in rows.values() for row in some]
+    print(json.dumps(every, indent=1, ensure_ascii=False) if format is Format.json else verdicts.table(every))
+    if against is None:
+        return 0
+    turned = {found.name: verdicts.opposite(some, pairing.rows_at(found, against)) for found, some in rows.items()}
+    return max([_opposites(name, ids) for name, ids in turned.items()], default=0)
 
 
 @app.command("new")
@@ -251,9 +278,10 @@ def book(
     _print_table(("chapter", "seconds", "claims held"), rows)
     for result in filter(lambda result: result.error, done):
         _complain(f"{result.chapter}: {result.error}", 1)
+    turned = sum(_opposites(result.chapter, result.opposite) for result in done)
     if site and built:
         print(f"\nsite: {root / '_build' / 'html' / 'index.html'}")
-    return 0 if built and not any(result.error for result in done) else 1
+    return 0 if built and not turned and not any(result.error for result in done) else 1
 
 
 def _build_site(root: Path) -> bool:
@@ -294,12 +322,11 @@ def _outcome(result: execution.Execution) -> str:
 
 
 def _fraction(rows) -> str:
-    held, run = claims.counts(rows)
-    return f"{held}/{run}"
+    return f"{verdicts.counts(rows)['holds']}/{len(rows)}"
 
 
 def _print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    print(claims.aligned(columns, rows))
+    print(verdicts.aligned(columns, rows))
 
 
 if __name__ == "__main__":

@@ -20,9 +20,13 @@ def mean_interval(values, level=0.95):
     ``values``: any shape, flattened, at least two; ``level`` in (0, 1). ``ValueError`` otherwise or if a value is not
     finite. Equal values give half-width 0.
     """
-    values, level = _sample(values, 2), _level(level)
-    quantile = _special.stdtrit(len(values) - 1, (1 + level) / 2)
-    return float(values.mean()), float(quantile * values.std(ddof=1) / np.sqrt(len(values)))
+    values = _sample(values, 2)
+    return float(values.mean()), student_half_width(values.std(ddof=1), len(values), level)
+
+
+def student_half_width(deviation, n, level=0.95):
+    """Half-width of the Student-t interval of a mean of ``n >= 2`` measurements with this standard deviation."""
+    return float(_special.stdtrit(n - 1, (1 + _level(level)) / 2) * deviation / np.sqrt(n))
 
 
 def proportion_interval(successes, n, level=0.95):
@@ -39,19 +43,6 @@ def proportion_interval(successes, n, level=0.95):
     share, interval = successes / n, binomtest(int(successes), int(n)).proportion_ci(level, method="wilson")
     # at 0 and n successes the end point is the estimate itself, up to rounding
     return float(share), float(min(interval.low, share)), float(max(interval.high, share))
-
-
-def bootstrap_interval(values, statistic=np.mean, level=0.95, n_resamples=2000, seed=0):
-    """A statistic of a sample and its percentile bootstrap interval: ``(estimate, low, high)``.
-
-    ``values``: any shape, flattened, at least two, all finite; ``statistic`` maps a one-dimensional array to a number;
-    ``level`` in (0, 1); ``n_resamples >= 1``; ``seed`` an integer. ``ValueError`` otherwise.
-    """
-    from scipy.stats import bootstrap
-
-    values, level = _sample(values, 2), _level(level)
-    drawn = bootstrap((values,), statistic, n_resamples=n_resamples, confidence_level=level, method="percentile", rng=seed)
-    return float(statistic(values)), float(drawn.confidence_interval.low), float(drawn.confidence_interval.high)
 
 
 def power_law_fit(x, y):

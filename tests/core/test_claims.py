@@ -1,64 +1,146 @@
-"""The ledger: what it refuses, what it shows, and that it is read back as it was recorded."""
+"""The ledger: which files and measurements it refuses, what it finds and shows, and that it is read back as it was shown."""
 
 import json
 import math
 from html.parser import HTMLParser
+from pathlib import Path
 
+import malformed
 import nbformat
+import numpy as np
 import pytest
+import torch
+from malformed import CLAIM, toml
 
-from mvnb import claims
+from mvnb import claims, verdicts
+from mvnb.claims import ClaimsError, Ledger
 
-CLAIM = dict(source="Theorem 1", says="a < b", kind="exact", measured=0.123456, holds=True, criterion="at least 0.1")
-
-
-def ledger(**changes) -> claims.Ledger:
-    made = claims.Ledger("01_tiny")
-    made.record("first-claim", **(CLAIM | changes))
-    return made
+PAPERS = Path(__file__).resolve().parents[1] / "papers"
 
 
-def bundle(made: claims.Ledger) -> dict:
-    return claims._Shown(made.rows)._repr_mimebundle_()
+@pytest.fixture
+def file(tmp_path):
+    """Writes a file of claims: its path."""
+
+    def write(text):
+        path = tmp_path / "tiny" / "claims.toml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
 
 
-@pytest.mark.parametrize("kind", ["", "Exact", "approximate"])
-def test_unknown_kind_is_refused(kind):
-    with pytest.raises(ValueError, match="exact, scaled, stand-in"):
-        ledger(kind=kind)
+@pytest.fixture
+def ledger(file):
+    """A ledger of one claim, ``first``, which is declared with these changes."""
+    return lambda **changes: Ledger(file(toml(first=CLAIM | changes)))
 
 
-@pytest.mark.parametrize("id", ["", "First", "two words", "a--b", "-a", "a-", "a_b"])
-def test_ids_are_kebab_case(id):
-    with pytest.raises(ValueError, match="kebab-case"):
-        claims.Ledger("01_tiny").record(id, **CLAIM)
+@pytest.mark.parametrize(("text", "message"), malformed.FILES.values(), ids=malformed.FILES)
+def test_a_malformed_file_is_one_line(file, text, message):
+    with pytest.raises(ClaimsError) as error:
+        Ledger(file(text))
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_an_id_is_recorded_once():
-    made = ledger()
-    with pytest.raises(ValueError, match="already"):
-        made.record("first-claim", **CLAIM)
+def test_a_paper_without_claims_is_one_line():
+    with pytest.raises(ClaimsError, match=r"^nowhere/claims.toml: No such file"):
+        Ledger("nowhere")
 
 
-def test_rows_hold_plain_rounded_numbers():
-    row = ledger(measured=1 / 3, uncertainty=1e-5 / 3, paper=2).rows[0]
-    assert (row["measured"], row["uncertainty"], row["paper"]) == (0.3333, 3.333e-06, 2.0)
-    assert json.loads(json.dumps(row)) == row
+MISTAKEN = {
+    "not declared": (lambda one: one.mean("second", [1.0]), "'second' is measured and not declared"),
+    "twice": (lambda one: (one.mean("first", [1.0]), one.mean("first", [1.0])), "'first' is measured twice"),
+    "another name": (lambda one: one.mean("first", error=[1.0]), "was given error; its rule has value"),
+    "one name more": (lambda one: one.mean("first", [1.0], error=[1.0]), "was given value, error; its rule has value"),
+    "NaN": (lambda one: one.mean("first", [1.0, math.nan]), "is not finite"),
+    "infinite": (lambda one: one.exact("first", math.inf), "is not finite"),
+    "an axis too many": (lambda one: one.mean("first", np.ones((2, 2))), "not an array of shape (2, 2)"),
+    "no run": (lambda one: one.mean("first", []), "not an array of shape (0,)"),
+    "many exact ones": (lambda one: one.exact("first", [1.0, 2.0]), "not an array of shape (1, 2)"),
+    "a share without runs": (lambda one: one.each("first", [True]), "must say of how many: runs"),
+}
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_number_that_is_not_finite_is_still_json(value):
-    made = ledger(measured=value, holds=False)
-    assert json.loads(json.dumps(bundle(made)[claims.MIME], allow_nan=False))[0]["measured"] is None
-    assert "not finite" in claims.table(made.rows)
+@pytest.mark.parametrize(("act", "message"), MISTAKEN.values(), ids=MISTAKEN)
+def test_a_measurement_that_does_not_fit_is_one_line(ledger, act, message):
+    with pytest.raises(ClaimsError) as error:
+        act(ledger())
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_the_text_form_is_the_same_for_other_measurements_and_differs_for_another_verdict():
-    text = bundle(ledger())["text/plain"]
-    assert text == bundle(ledger(measured=0.2, uncertainty=3.0))["text/plain"]
-    assert text != bundle(ledger(holds=False))["text/plain"]
-    assert text != bundle(ledger(kind="scaled"))["text/plain"]
-    assert "0.123" not in text and "at least 0.1" in text
+def test_a_share_is_of_true_and_false(ledger):
+    with pytest.raises(ClaimsError, match="takes true or false"):
+        ledger(runs=8).each("first", [0.5, 1.0])
+
+
+def test_nothing_is_shown_while_a_claim_is_not_measured(ledger):
+    with pytest.raises(ClaimsError, match=r"'first' is declared in tiny/claims\.toml and not measured"):
+        ledger().show()
+
+
+@pytest.mark.parametrize(
+    ("values", "found"), [([0.6, 0.61, 0.62], "holds"), ([0.1, 0.11, 0.12], "fails"), ([0.3, 0.5, 0.4], "undecided")]
+)
+def test_the_verdict_is_the_rules_on_the_interval(ledger, values, found):
+    one = ledger()
+    one.mean("first", torch.tensor(values, dtype=torch.float64))
+    (row,) = rows(one)
+    mean, low, high = row["measured"]["value"]
+    assert row["verdict"] == found and low < mean < high and row["runs"] == 3
+    assert (row["runs_to_decide"] is not None) == (found == "undecided" and abs(mean - 0.4) > 1e-3)
+
+
+def test_shares_exact_numbers_and_what_is_not_run(ledger):
+    one = ledger(runs=8)
+    one.each("first", np.arange(8) > 0)
+    assert rows(one)[0]["measured"]["value"] == [0.875, 0.5291, 0.9776] and rows(one)[0]["verdict"] == "holds"
+    one = ledger(holds="low > 0 and high < 1")
+    one.exact("first", low=1 / 3, high=True)
+    assert rows(one)[0]["measured"] == {"low": [0.3333] * 3, "high": [1.0] * 3}
+    assert (rows(one)[0]["verdict"], rows(one)[0]["runs"]) == ("fails", None)
+    one = ledger()
+    one.not_run("first", "no weights")
+    assert (rows(one)[0]["verdict"], rows(one)[0]["reason"]) == ("not run", "no weights")
+
+
+def test_one_run_leaves_everything_open(ledger):
+    one = ledger()
+    one.mean("first", [5.0])
+    assert rows(one)[0]["verdict"] == "undecided" and rows(one)[0]["measured"] == {"value": [5.0, None, None]}
+    assert json.loads(json.dumps(rows(one), allow_nan=False)) == rows(one)
+
+
+def bundle(one: Ledger, headlines=False) -> dict:
+    shown = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("IPython.display.display", shown.append)
+        one.show(headlines)
+    return shown[0]._repr_mimebundle_()
+
+
+def rows(one: Ledger) -> list[dict]:
+    return bundle(one)[claims.MIME]
+
+
+def test_the_compared_text_has_ids_kinds_and_rules_and_nothing_measured(ledger):
+    def text(value, **changes):
+        one = ledger(**changes)
+        one.mean("first", [value, value + 0.1])
+        return bundle(one)["text/plain"]
+
+    assert text(0.9) == text(0.1) and "value >= 0.4" in text(0.9)
+    assert text(0.9) != text(0.9, kind="scaled") and text(0.9) != text(0.9, holds="value >= 0.5")
+
+
+def test_headlines_are_shown_alone_and_have_ids_of_their_own(file):
+    one = Ledger(file(toml(first=CLAIM | {"headline": True}, second=CLAIM)))
+    one.exact("first", 1.0)
+    shown = bundle(one, headlines=True)
+    assert 'id="headline-first"' in shown["text/html"] and "second" not in shown["text/html"]
+    one.exact("second", 1.0)
+    assert 'id="claim-first"' in bundle(one)["text/html"] and 'id="claim-second"' in bundle(one)["text/html"]
 
 
 class Cells(HTMLParser):
@@ -76,28 +158,32 @@ class Cells(HTMLParser):
         self.text += data
 
 
-def test_the_table_is_accessible_and_says_everything():
-    page = Cells(bundle(ledger(paper="≥ 0.9", uncertainty=0.01, unit="of classes"))["text/html"])
-    names = [tag for tag, _ in page.tags]
-    assert "caption" in names
+def test_the_table_is_accessible_and_says_everything(ledger):
+    one = ledger(paper="≥ 0.9", origin="ours", reason="too noisy")
+    one.mean("first", [0.2, 0.6, 0.4])
+    page = Cells(bundle(one)["text/html"])
+    assert "caption" in [tag for tag, _ in page.tags]
     assert [attributes["scope"] for tag, attributes in page.tags if tag == "th"] == ["col"] * 7 + ["row"]
-    assert ("tr", {"id": "claim-first-claim"}) in page.tags
-    for piece in ("a < b", "Theorem 1", "exact", "≥ 0.9", "0.123 ± 0.01 of classes", "at least 0.1", "✓", "holds"):
+    for piece in ("a < b", "Theorem 1 (not in the paper)", "exact", "≥ 0.9", "0.4 ± 0.5 of classes", "value >= 0.4", "?"):
         assert piece in page.text
+    assert "undecided" in page.text and "too noisy" in page.text and "0 hold, 0 fail, 1 undecided of 1 claims" in page.text
 
 
-def test_a_reason_is_shown_only_where_a_claim_fails():
-    assert "too noisy" not in bundle(ledger(reason="too noisy"))["text/html"]
-    failing = bundle(ledger(reason="too noisy", holds=False))["text/html"]
-    assert "too noisy" in failing and "does not hold" in failing and "✗" in failing
+def test_a_reason_is_shown_only_where_a_claim_does_not_hold(ledger):
+    for value, there in ((1.0, False), (0.1, True)):
+        one = ledger(reason="too noisy")
+        one.exact("first", value)
+        assert ("too noisy" in bundle(one)["text/html"]) == there
 
 
-def test_rows_are_read_back_from_a_notebook_and_the_last_of_one_id_counts(tmp_path):
-    outputs = [nbformat.v4.new_output("display_data", bundle(ledger(measured=value))) for value in (1, 2)]
+def test_rows_are_read_back_from_a_notebook_and_the_last_of_one_id_counts(ledger, tmp_path):
+    made = [ledger(), ledger()]
+    for one, value in zip(made, (1, 2)):
+        one.exact("first", value)
+    outputs = [nbformat.v4.new_output("display_data", bundle(one)) for one in made]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(outputs=outputs)])
     nbformat.write(notebook, tmp_path / "a.ipynb")
-    rows = claims.read(tmp_path / "a.ipynb")
-    assert rows == ledger(measured=2).rows
+    assert claims.read(tmp_path / "a.ipynb") == rows(made[1])
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"a": 1}'])
@@ -107,18 +193,41 @@ def test_what_is_not_a_notebook_is_refused(tmp_path, text):
         claims.read(tmp_path / "a.ipynb")
 
 
-def test_the_terminal_table_counts_the_verdicts():
-    made = ledger()
-    made.record("second-claim", **(CLAIM | {"holds": False}))
-    text = claims.table(made.rows)
-    assert "1 of 2 claims hold" in text and "does not hold" in text and "0.123 " in text
-    assert "0 of 0" in claims.table([])
+def test_verdicts_are_counted_compared_and_printed(ledger):
+    found = []
+    for value in (1.0, 0.1):
+        one = ledger()
+        one.exact("first", value)
+        found += rows(one)
+    open_ = found[0] | {"verdict": "undecided", "runs": 4, "runs_to_decide": 1234}
+    absent = found[0] | {"verdict": "not run", "measured": {}}
+    assert verdicts.tally([*found, open_, absent]) == "1 hold, 1 fail, 1 undecided of 3 claims; 1 not run"
+    assert verdicts.tally([]) == "0 hold, 0 fail of 0 claims"
+    assert verdicts.opposite(found[:1], found[1:]) == ["first"]
+    assert not any(verdicts.opposite(found[:1], [other]) for other in (found[0], open_, absent))
+    assert verdicts.note(open_) == "some 1200 runs like these 4 would decide it"
+    assert all(word in verdicts.table([*found, absent]) for word in ("holds", "fails", "not run", "value >= 0.4"))
 
 
-def test_a_claim_that_was_not_run_counts_neither_way():
-    made = ledger()
-    made.record("absent-claim", **(CLAIM | {"holds": None, "measured": None, "reason": "no weights"}))
-    shown = bundle(made)
-    assert "1 of 1 claims hold, 1 not run" in shown["text/plain"] and "not run" in claims.table(made.rows)
-    assert 'class="verdict absent"' in shown["text/html"] and "no weights" in shown["text/html"]
-    assert json.loads(json.dumps(shown[claims.MIME]))[1]["holds"] is None
+def test_chapters_without_a_file_record_their_verdicts():
+    one = Ledger("02_old")
+    given = {"source": "Theorem 1", "says": "a < b", "kind": "exact", "criterion": "at least 0.1", "unit": "of classes"}
+    one.record("first", **given, measured=1 / 3, uncertainty=0.01, holds=np.bool_(True))
+    one.record("second", **given, measured=None, holds=None, reason="no weights")
+    first, second = rows(one)
+    assert (first["verdict"], first["chapter"], verdicts.measured(first)) == ("holds", "02_old", "0.333 ± 0.01 of classes")
+    assert (second["verdict"], verdicts.measured(second)) == ("not run", "–")
+    for id, kind in (("first", "exact"), ("Third", "exact"), ("third", "large")):
+        with pytest.raises(ClaimsError):
+            one.record(id, **(given | {"kind": kind}), measured=1.0, holds=True)
+
+
+DECLARED = sorted(path.parent.name for path in claims.PAPERS.glob("*/claims.toml"))
+
+
+@pytest.mark.parametrize("slug", DECLARED)
+def test_every_headline_is_tried_on_a_broken_variant(slug):
+    """That a test evaluates the rule of each; whether it tells right from wrong, the test says itself."""
+    tests = "".join(path.read_text(encoding="utf-8") for path in PAPERS.glob(f"test_{slug}*.py"))
+    headlines = [claim.id for claim in claims.declared(slug).values() if claim.headline]
+    assert headlines and not [id for id in headlines if f'"{id}"' not in tests]

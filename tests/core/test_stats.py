@@ -33,17 +33,6 @@ def test_the_ends_of_wilsons_interval_are_a_quantile_away_from_what_was_seen(n, 
     assert high > low
 
 
-def test_bootstrap_interval_agrees_with_theory_and_seed():
-    values = np.random.default_rng(2).normal(size=400)
-    estimate, low, high = stats.bootstrap_interval(values, seed=3)
-    mean, half = stats.mean_interval(values)
-    assert estimate == mean
-    assert np.allclose([low, high], [mean - half, mean + half], atol=0.02)
-    assert (estimate, low, high) == stats.bootstrap_interval(values, seed=3)
-    assert (low, high) != stats.bootstrap_interval(values, seed=4)[1:]
-    assert stats.bootstrap_interval([1.0, 2.0, 9.0], np.median)[0] == 2.0
-
-
 @given(slope=st.floats(-4, 4), intercept=st.floats(-3, 3))
 def test_power_law_fit_recovers_an_exact_law(slope, intercept):
     x = np.array([1.0, 3.0, 10.0, 40.0])
@@ -90,8 +79,6 @@ def test_rank_correlation_sees_only_order(x):
         lambda: stats.mean_interval([1.0, 2.0], level=1.0),
         lambda: stats.proportion_interval(3, 2),
         lambda: stats.proportion_interval(0, 0),
-        lambda: stats.bootstrap_interval([]),
-        lambda: stats.bootstrap_interval([1.0, 2.0], n_resamples=0),
         lambda: stats.power_law_fit([1, 2], [1, -2]),
         lambda: stats.power_law_fit([1, 1], [1, 2]),
         lambda: stats.power_law_fit([1, 2, 3], [1, 2]),

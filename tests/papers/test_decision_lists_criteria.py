@@ -1,8 +1,11 @@
-"""The criteria of chapter 06 hold for what they judge and fail for what they do not.
+"""The rules of chapter 06 hold for what they judge and fail for what they do not.
 
-The settings are the chapter's, or smaller; the limits are the chapter's own.
+The settings are the chapter's, or smaller.
 """
 
+from functools import partial
+
+import judged
 import numpy as np
 import pytest
 import torch
@@ -14,6 +17,7 @@ from mvnb.papers.decision_lists.data import DecisionLists
 SIZE = (8, 4, 3)
 FULL = (200, 25, 4)
 RUNS = 4
+verdict = partial(judged.verdict, "decision_lists")
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +69,8 @@ def test_a_direction_without_the_early_tokens_does_not_pass(worlds, population):
     seen = theory.directional_derivatives(w, values(worlds, 10.0), *population, lists)
     outside = seen.applies & ~seen.bad
     assert not (seen.along_v > 1e-12)[outside].any()
-    assert (seen.alone > 1e-12)[outside].any()
+    shares = [100 * (one > 1e-12)[outside].double().mean() for one in (seen.alone, seen.along_v)]
+    assert [verdict("one-entry-is-not-enough", "mean", [x, x]) for x in shares] == ["holds", "fails"]
     # In S the bound is tight enough to tell a larger factor.
     bound = -10.0 / 8 * seen.p_star * (1 - seen.p_star)
     assert (seen.along_v <= bound + 1e-12)[seen.bad].all()
@@ -77,7 +82,7 @@ def test_the_lemma_needs_the_right_values(worlds, population):
     w = 1.5 * torch.randn(RUNS, 8, 8, generator=g, dtype=torch.float64)
     lists = torch.stack([one.lists for one in worlds])
     flipped = theory.directional_derivatives(w, values(worlds, -10.0), *population, lists)
-    assert (flipped.along_v > 1e-12).any()
+    assert verdict("no-sequence-disagrees", "exact", int((flipped.along_v > 1e-12).sum())) == "fails"
 
 
 # --- One step on V ---
@@ -110,24 +115,28 @@ def close(v, world):
 
 def test_one_step_fails_for_other_lists_few_sequences_and_another_step():
     world = DecisionLists.shifted()
-    v = one_step(world, 8000)
-    assert finds(v, world) and close(v, world)
-    assert not finds(one_step(world, 100), world)
-    assert not close(one_step(world, 8000, step_size=0.9 * 200**2), world)
-    other = DecisionLists.shifted(offsets=(10, 20, 40))
-    assert not close(one_step(other, 8000), world)
-    unmixed = DecisionLists.shifted(shift=21)
-    assert not finds(one_step(unmixed, 8000), world)
+    unmixed, other = DecisionLists.shifted(shift=21), DecisionLists.shifted(offsets=(10, 20, 40))
+
+    def found(drawn_from=world, n=8000, judge=finds, **settings):
+        runs = [one_step(drawn_from, n, seed, **settings) for seed in range(16)]
+        id = "one-step-finds-permutation" if judge is finds else "one-step-values"
+        return verdict(id, "each", [judge(v, world) for v in runs])
+
+    assert found() == found(judge=close) == "holds"
+    assert found(n=100) == found(unmixed, n=1000) == "fails"
+    assert found(judge=close, step_size=0.9 * 200**2) == found(other, judge=close) == "fails"
 
 
 def test_one_step_fails_for_hubs_and_dense_sequences():
     world = DecisionLists.random(200, 25, 4, torch.Generator().manual_seed(0))
-    own = np.arange(200)
-    assert (theory.co_occurrence(world.lists, 25).argmax(0) == own).all()
-    assert not (theory.co_occurrence(world.lists, 100).argmax(0) == own).all()
     hub = DecisionLists.shifted().lists.clone()
     hub[1:, 0] = 0
-    assert not (theory.co_occurrence(hub, 25).argmax(0) == own).all()
+
+    def found(lists, n):
+        right = (theory.co_occurrence(lists, n).argmax(0) == np.arange(200)).all()
+        return verdict("one-step-random-lists", "each", [right] * 16)
+
+    assert [found(world.lists, 25), found(world.lists, 100), found(hub, 25)] == ["holds", "fails", "fails"]
 
 
 # --- Theorem 4.3 ---
@@ -136,10 +145,13 @@ def test_one_step_fails_for_hubs_and_dense_sequences():
 def test_perfect_in_time_fails_for_wrong_values_and_no_training(worlds, population):
     c = theory.needed_scale(8, 4, theory.triple_probability(*SIZE))
     step = 1 / theory.smoothness(c, 1 / 8)
-    assert (descend(population, values(worlds, c), step, 40).log["wrong"][-1] == 0).all()
-    shuffled = values(worlds, c).roll(1, 1)
-    assert not (descend(population, shuffled, step, 40).log["wrong"][-1] == 0).any()
-    assert not (descend(population, values(worlds, c), step, 0).log["wrong"][-1] == 0).any()
+
+    def found(v, steps):
+        right = (descend(population, v, step, steps).log["wrong"][-1] == 0).repeat(4)  # sixteen runs
+        return verdict("w-perfect-in-time", "each", right)
+
+    assert found(values(worlds, c), 40) == "holds"
+    assert found(values(worlds, c).roll(1, 1), 40) == found(values(worlds, c), 0) == "fails"
 
 
 def column(scale, step, steps, size=FULL):
@@ -163,29 +175,37 @@ def column(scale, step, steps, size=FULL):
 def test_gradients_and_the_bound_need_the_theorems_scale(worlds, population):
     needed = np.log(8) ** 2 / (16 * 3)
 
-    def smallest(scale):
+    def found(scale):
         run = descend(population, values(worlds, scale), 1 / theory.smoothness(scale, 1 / 8), 10)
-        return (run.log["slope"] / needed)[run.log["wrong"] > 0].min()
+        pull = (run.log["slope"] / needed).where(run.log["wrong"] > 0, torch.inf).amin(0)
+        return verdict("mistakes-make-gradients", "each", (pull > 1).repeat(4))
 
-    assert smallest(theory.needed_scale(8, 4, theory.triple_probability(*SIZE))) > 1
-    assert not smallest(0.5) > 1
+    assert found(theory.needed_scale(8, 4, theory.triple_probability(*SIZE))) == "holds"
+    assert found(0.5) == "fails"
     curvature = theory.smoothness(10.0, 1 / 200)
     slow = column(10.0, 1 / curvature / 200, 50)
-    assert not slow.log["margin"][int(theory.step_bound(4, curvature, 200))] > 0
+    most = theory.step_bound(4, curvature, 200)
+    taken = len(slow.steps)  # it has not come to an end by then
+    assert verdict("w-perfect-at-full-size", "exact", done=bool(slow.log["margin"][-1] > 0), steps=taken / most) == "fails"
 
 
 def test_sorted_columns_tell_trained_from_untrained_and_long_steps_from_short_ones():
     short, long = column(200.0, 0.05, 100), column(200.0, 0.5, 100)
-    assert short.log["margin"][-1] > 0 and short.log["error"][40] == 0
-    assert not short.log["margin"][0] > 0 and not short.log["error"][5] == 0
-    assert short.log["loss"].diff(dim=0).max() <= 1e-9 and short.log["error"][20:].max() == 0
 
-    def shows_the_step_was_long(run):
-        return run.log["loss"].max() > run.log["loss"][0, 0] and run.log["error"][20:].median() > 0.5
+    def sorted_at(look, id="columns-sorted-at-full-size"):
+        right = bool(short.log["error"][look] == 0) and bool(short.log["margin"][look] > 0)
+        return verdict(id, "each", [right] * 16)
 
-    assert not long.log["loss"].diff(dim=0).max() <= 1e-9
-    assert shows_the_step_was_long(long)
-    assert not shows_the_step_was_long(short)
+    assert sorted_at(-1) == "holds" and sorted_at(0) == "fails"
+    assert sorted_at(40, "error-gone-early") == "holds" and sorted_at(5, "error-gone-early") == "fails"
+
+    def told(long, short):
+        named = {"long_rise": long.log["loss"].max() - long.log["loss"][0, 0], "long_error": long.log["error"][20:].median()}
+        named |= {"short_rise": short.log["loss"].diff(dim=0).max(), "short_error": short.log["error"][20:].max()}
+        return verdict("steps-must-be-short", "exact", **named)
+
+    assert told(long, short) == "holds" and told(short, short) == told(long, long) == "fails"
+    assert verdict("loss-never-rises", "each", [bool(long.log["loss"].diff(dim=0).max() <= 1e-9)] * 16) == "fails"
 
 
 # --- Theorem 4.4, ablation, extension ---
@@ -195,16 +215,18 @@ def test_values_leave_their_range_with_a_long_step_or_without_a_scale(worlds, po
     epsilon = 0.5
     noise = epsilon * (torch.rand(RUNS, 8, 8, generator=torch.Generator().manual_seed(1)).double() - 0.5)
 
-    def judge(scale, step, steps=20):
+    def found(scale, step, steps=20):
         v = values(worlds, scale)
         run = descend(population, v + noise, step, steps, fixed=None)
-        far = (run.params["v"] - v).abs().max()
-        return far <= epsilon, bool((run.log["wrong"][-1] == 0).all())
+        near = (run.params["v"] - v).abs().amax((1, 2)) <= epsilon
+        right = run.log["wrong"][-1] == 0
+        several = {"values-stay-near": near, "both-perfect-in-time": right, "both-at-full-size": near & right}
+        return [verdict(id, "each", one.repeat(4)) for id, one in several.items()]
 
     step = 1 / theory.joint_smoothness(100.0, epsilon, 8, 4)
-    assert judge(100.0, step) == (True, True)
-    assert judge(100.0, step, 1) == (True, False)
-    assert not judge(0.0, 5.0)[0]
+    assert found(100.0, step) == ["holds"] * 3
+    assert found(100.0, step, 1) == ["holds", "fails", "fails"]
+    assert found(0.0, 5.0)[0] == found(0.0, 5.0)[2] == "fails"
 
 
 def test_attention_beats_the_bound_that_holds_without_it(worlds, population):
@@ -214,13 +236,18 @@ def test_attention_beats_the_bound_that_holds_without_it(worlds, population):
     logits = theory.forward_backward(**without.params, tokens=population[0], labels=labels).logits
     accuracy = (logits.argmax(-1) == labels).double().mean((1, 2))
     assert (accuracy <= bound + 1e-12).all() and (accuracy > 0.8 * bound).all()
-    with_attention = descend(population, values(worlds, 10.0), 3.0, 100)
-    assert not (1 - with_attention.log["wrong"][-1] <= bound + 1e-12).any()
+    with_attention = 1 - descend(population, values(worlds, 10.0), 3.0, 100).log["wrong"][-1]
+
+    def found(alone, attending):
+        return verdict("attention-is-needed", "each", ((alone <= bound + 1e-12) & (attending == 1)).repeat(4))
+
+    assert found(accuracy, with_attention) == "holds"
+    assert found(accuracy, accuracy) == found(with_attention, with_attention) == "fails"
 
 
 def test_the_large_step_alone_is_not_the_end(worlds, population):
     v = torch.stack([torch.tensor(theory.first_value_step(w.lists, w.permutation, 4, 64.0)) for w in worlds])
     only = descend(population, v, 2.0, 0)
     both = descend(population, v, 2.0, 300, fixed=None)
-    assert not (only.log["wrong"][-1] == 0).any()
-    assert (both.log["wrong"][-1] == 0).all()
+    ends = [verdict("value-step-then-both", "each", run.log["wrong"][-1] == 0) for run in (only, both)]
+    assert ends == ["fails", "holds"]

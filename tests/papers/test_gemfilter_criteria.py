@@ -141,7 +141,7 @@ def verdicts(page, *claims_, **given):
     for cell in CELLS:
         if any(f'"{claim}"' in cell for claim in claims_):
             exec(cell.replace('later = claims.Ledger("15_gemfilter")', ""), space)
-    return {row["id"]: row["holds"] for row in space["ledger"].rows + space["later"].rows}
+    return {row["id"]: row["verdict"] == "holds" for row in space["ledger"].rows + space["later"].rows}
 
 
 SMALL = ["as-good-at-known-lengths", "better-beyond-known-lengths", "better-than-eviction", "one-run-loses-far-needles"]

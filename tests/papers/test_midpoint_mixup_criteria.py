@@ -1,12 +1,14 @@
-"""A criterion that cannot fail tests nothing: the ones of chapter 01 hold for what they judge and fail for what they do not.
+"""A rule that cannot fail tests nothing: the ones of chapter 01 hold for what they judge and fail for what they do not.
 
 The setting is the chapter's, small: four classes, eight filters. Over five disjoint sets of eight seeds the chapter's limits
 held here, too: 91 to 97 % of classes have one feature under ERM (limit 80 %), 95 to 100 % of the classes that Midpoint Mixup
 has fitted have both (95 %), and the winner was named correctly every time (95 %).
 """
 
+from functools import partial
 from types import SimpleNamespace
 
+import judged
 import numpy as np
 import pytest
 import torch
@@ -22,25 +24,34 @@ ERM = {"steps": 450, "optimizer": training.FlowGD(max_step=400, relative=0.02, a
 MIDPOINT = {"steps": 600, "optimizer": training.FlowGD(max_step=80, relative=0.1, absolute=0.3, knee=THRESHOLD)}
 
 
+verdict = partial(judged.verdict, "midpoint_mixup")
+
+
+def share(hits, among):
+    """Share of some classes that are hits, for each run; none is no success."""
+    return (hits & among).sum(1) / np.maximum(among.sum(1), 1)
+
+
 def one_feature_in_most_classes(run):
-    return (run.learned == 1).mean() >= 0.8
+    return verdict("erm-one-feature", "mean", (run.learned == 1).mean(1))
 
 
 def both_features_in_fitted_classes(run):
-    return run.fitted.sum() >= 10 and (run.learned[run.fitted] == 2).mean() >= 0.95
+    return verdict("midpoint-both-features", "mean", share(run.learned == 2, run.fitted))
 
 
 def features_learned_equally(run):
     total = probes.total_correlation(run.weight, 2 * THRESHOLD / LOW)
-    return np.median(probes.balance(total).numpy()[run.fitted]) >= 0.9
+    balance = probes.balance(total).numpy()
+    return verdict("midpoint-equal-features", "mean", [np.median(b[m]) for b, m in zip(balance, run.fitted) if m.any()])
 
 
 def winner_named(run, named):
-    return (run.best[-1].argmax(-1) == named)[run.learned == 1].mean() >= 0.95
+    return verdict("winner-decided-at-start", "mean", share(run.best[-1].argmax(-1) == named, run.learned == 1))
 
 
 def escape_timed(run, named, power):
-    """Median relative error of the time at which the named feature leaves the polynomial part, at most a tenth."""
+    """Median relative error of a run's times at which named features leave the polynomial part."""
     level = THRESHOLD / (2 - LOW)
     first, strength = (np.take_along_axis(a, named[..., None], -1)[..., 0] for a in (run.best[0], run.strength))
     predicted = theory.escape_time(first, strength, CLASSES, power, THRESHOLD, level)
@@ -48,7 +59,8 @@ def escape_timed(run, named, power):
     r, y = np.nonzero((track > level).any(0))
     measured = run.time[(track > level).argmax(0)[r, y], r]
     assert len(r) >= 20
-    return np.median(np.abs(measured / predicted[r, y] - 1)) <= 0.1
+    error = np.abs(measured / predicted[r, y] - 1)
+    return verdict("escape-time", "mean", [np.median(error[r == run]) for run in np.unique(r)])
 
 
 @pytest.fixture(scope="module")
@@ -108,38 +120,38 @@ def midpoint(train):
 
 
 def test_one_feature_holds_for_erm_and_fails_for_midpoint(erm, midpoint):
-    assert one_feature_in_most_classes(erm)
-    assert not one_feature_in_most_classes(midpoint)
+    assert one_feature_in_most_classes(erm) != "fails"  # with so few classes it may stay undecided
+    assert one_feature_in_most_classes(midpoint) == "fails"
 
 
 def test_both_features_holds_for_midpoint_and_fails_when_nothing_is_mixed(midpoint, train):
-    assert both_features_in_fitted_classes(midpoint)
+    assert both_features_in_fitted_classes(midpoint) == "holds"
     unmixed = train(None, MIDPOINT)
     assert unmixed.fitted.sum() >= 10
-    assert not both_features_in_fitted_classes(unmixed)
-    assert features_learned_equally(midpoint)
-    assert not features_learned_equally(unmixed)
+    assert both_features_in_fitted_classes(unmixed) == "fails"
+    assert features_learned_equally(midpoint) != "fails"
+    assert features_learned_equally(unmixed) == "fails"
 
 
 def test_both_features_fails_before_training_has_done_its_work(train):
-    assert not both_features_in_fitted_classes(train(0.5, MIDPOINT | {"steps": 60}))
+    assert both_features_in_fitted_classes(train(0.5, MIDPOINT | {"steps": 5})) == "fails"
 
 
 def test_winner_is_named_by_its_own_strength_and_start_only(erm):
     named = theory.predicted_winner(erm.strength, erm.best[0], POWER)
-    assert winner_named(erm, named)
-    assert not winner_named(erm, 1 - named)
+    assert winner_named(erm, named) == "holds"
+    assert winner_named(erm, 1 - named) == "fails"
     neighbour = theory.predicted_winner(np.roll(erm.strength, 1, 0), np.roll(erm.best[0], 1, 0), POWER)
-    assert not winner_named(erm, neighbour)
+    assert winner_named(erm, neighbour) == "fails"
 
 
 def test_escape_time_needs_the_right_exponent_and_start(erm):
     named = theory.predicted_winner(erm.strength, erm.best[0], POWER)
-    assert escape_timed(erm, named, POWER)
-    assert not escape_timed(erm, named, POWER - 1)
-    assert not escape_timed(erm, named, POWER + 1)
+    assert escape_timed(erm, named, POWER) == "holds"
+    assert escape_timed(erm, named, POWER - 1) == "fails"
+    assert escape_timed(erm, named, POWER + 1) == "fails"
     shifted = SimpleNamespace(**vars(erm) | {"best": np.concatenate([1.05 * erm.best[:1], erm.best[1:]])})
-    assert not escape_timed(shifted, named, POWER)
+    assert escape_timed(shifted, named, POWER) == "fails"
 
 
 def test_features_must_be_deleted_to_be_counted(erm, start):
@@ -147,5 +159,30 @@ def test_features_must_be_deleted_to_be_counted(erm, start):
     x, y, multiplicity = start.fresh
     seen = probes.class_accuracy(patch_logits(erm.weight, x, multiplicity, POWER, THRESHOLD), y.expand(REPLICAS, -1))
     undeleted = SimpleNamespace(fitted=erm.fitted, learned=probes.learned_counts(torch.stack([seen, seen], -1)).numpy())
-    assert both_features_in_fitted_classes(undeleted)
-    assert not one_feature_in_most_classes(undeleted)
+    assert both_features_in_fitted_classes(undeleted) == "holds"
+    assert one_feature_in_most_classes(undeleted) == "fails"
+
+
+def test_rules_of_the_linear_theory_fail_for_other_correlations_ascent_and_a_larger_scale():
+    p_cross = 0.8
+    excess = [theory.midpoint_loss(c, 5, p_cross) - theory.midpoint_infimum(p_cross) for c in (80.0, 5.0)]
+    found = [verdict("equal-correlations-optimal", "exact", error=0.0, excess=float(one)) for one in excess]
+    assert found == ["holds", "fails"]
+
+    scale, k = np.meshgrid([1.0, 5.0, 20.0], [10, 1000])
+    leading, lagging = theory.linear_gradient_correlations(scale, k, "midpoint", "equal")
+    assert verdict("gap-always-closes", "exact", (leading - lagging).max()) == "holds"
+    assert verdict("gap-always-closes", "exact", (lagging - leading).max()) == "fails"
+
+    sizes = np.array([10, 100, 1000])
+    exact, bound = theory.erm_gradient_bound(20.0, sizes)
+    for scale, expected in ((20.0, "holds"), (40.0, "fails")):
+        _, other = theory.erm_gradient_bound(scale, sizes)
+        slope = np.polyfit(np.log(sizes), np.log(exact), 1)[0]
+        assert verdict("erm-starves-lagging-feature", "exact", slope=slope, push=(exact / other).max()) == expected
+    assert verdict("erm-starves-lagging-feature", "exact", slope=0.0, push=(exact / bound).max()) == "fails"
+
+
+def test_a_method_does_not_beat_itself():
+    assert verdict("images-midpoint-beats-erm", "mean", [0.0] * 5) == "fails"
+    assert verdict("images-midpoint-beats-erm", "mean", [4.0, -5.0, 6.0]) == "undecided"

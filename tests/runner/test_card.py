@@ -281,9 +281,9 @@ def test_the_report_resumes_and_says_what_differs(book, monkeypatch, capsys):
         assert gpu.main(600, book) == 0 and "01_tiny-card:" not in capsys.readouterr().out
         kept = book / "runs" / "gpu" / "01_tiny-card.json"
         found = json.loads(kept.read_text())
-        found["found"]["verdicts"] = dict.fromkeys(found["found"]["verdicts"], "not run")
+        found["found"]["verdicts"] = dict.fromkeys(found["found"]["verdicts"], "fails")
         kept.write_text(json.dumps(found))
-        assert gpu.main(600, book) == 1 and "not run on the card" in capsys.readouterr().out
+        assert gpu.main(600, book) == 1 and "fails on the card" in capsys.readouterr().out
     report = json.loads((book / "results" / "gpu.json").read_text())
     assert report["card"] == "stand-in" and set(report["seconds"]["01_tiny"]) == {"smoke", "card", "cpu"}
     assert all(seconds > 0 for seconds in report["seconds"]["01_tiny"].values()) and report["wrong"]

@@ -156,10 +156,11 @@ def test_broken_outputs_are_noticed(executed, tmp_path, check, breakage, message
 @pytest.mark.parametrize(
     ("kept", "message"),
     [
-        ({"small-mean": {"held": 19, "judged": 20, "values": 20}}, ""),
-        ({"small-mean": {"held": 18, "judged": 20, "values": 20}}, "held in 18 of 20 runs"),
-        ({"small-mean": {"held": 19, "judged": 19, "values": 19}}, "held in 19 of 19 runs"),
-        ({"large-mean": {"held": 20, "judged": 20, "values": 20}}, "claim small-mean is not in both"),
+        ({"small-mean": {"holds": 14, "fails": 1, "undecided": 5}}, ""),
+        ({"small-mean": {"holds": 13, "fails": 2, "undecided": 5}}, "'fails': 2"),
+        ({"small-mean": {"holds": 0, "fails": 3, "undecided": 17}}, "holds in the notebook"),
+        ({"small-mean": {"holds": 19, "fails": 0, "undecided": 0}}, "'holds': 19"),
+        ({"large-mean": {"holds": 20, "fails": 0, "undecided": 0}}, "claim small-mean is not in both"),
     ],
 )
 def test_a_verdict_that_hangs_on_the_seed_is_noticed(executed, tmp_path, kept, message):

@@ -158,9 +158,10 @@ def test_a_run_writes_notebook_page_and_claims_and_leaves_the_book_alone(tiny, b
 
 def test_a_notebook_runs_like_its_source(tiny, book, tmp_path):
     execution.execute(tiny)
-    (tmp_path / "copy.ipynb").write_bytes(tiny.notebook.read_bytes())
+    (book / "copies").mkdir()  # beside the notebooks, so that the claims are where they were
+    (book / "copies" / "copy.ipynb").write_bytes(tiny.notebook.read_bytes())
     assert catalogue.resolve("notebooks/01_tiny.ipynb").source == tiny.source
-    copy = catalogue.resolve(str(tmp_path / "copy.ipynb"))
+    copy = catalogue.resolve(str(book / "copies" / "copy.ipynb"))
     result = execution.run(copy, {"replicas": 3}, tmp_path / "out", html=False)
     assert copy.root is None and "3 values" in stdout(result.notebook)
 

@@ -2,14 +2,18 @@
 
 import json
 import os
+import shutil
 import signal
+import subprocess
 
+import malformed
 import psutil
 import pytest
 import tiny_book
 from processes import kernels, start, until
 
-from mvnb import cli
+from mvnb import claims, cli
+from mvnb.runner import catalogue, execution
 from mvnb.runner.kernel import run_notebook
 
 
@@ -74,7 +78,7 @@ def test_a_run_prints_paths_seconds_and_claims_and_options_override_the_preset(m
     assert status == 0
     lines = out.splitlines()
     assert lines[:2] == ["out/deep/01_tiny.ipynb", "out/deep/01_tiny.claims.json"] and lines[2].endswith(" s")
-    assert "0 of 1 claims hold" in out and "does not hold" in out  # the preset's noise
+    assert "0 hold, 1 fail of 1" in out and "fails" in out  # the preset's noise
     text = (book / "out" / "deep" / "01_tiny.ipynb").read_text()
     assert all(line in text for line in ("replicas = 3", "noise = 1.0", "seed = 5"))
     assert not (book / "notebooks" / "01_tiny.ipynb").exists() and not (book / "runs").exists()
@@ -92,13 +96,56 @@ def test_the_book_is_executed_listed_and_its_claims_checked(mvnb, book):
     assert status == 0 and out.splitlines()[2].split()[0::2] == ["01_tiny", "1/1"]
     assert "1/1" in mvnb("list")[1] and "smoke paper" in mvnb("list")[1]
     status, out, _ = mvnb("claims")
-    assert status == 0 and "1 of 1 claims hold" in out
+    assert status == 0 and "1 hold, 0 fail of 1" in out
     status, out, _ = mvnb("claims", "1", "--format", "json")
     assert status == 0 and json.loads(out)[0]["id"] == "small-mean"
 
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """The notebook of the tiny book, run once."""
+    root = tiny_book.make(tmp_path_factory.mktemp("once") / "book")
+    (tiny,) = catalogue.discover(root)
+    execution.execute(tiny)
+    return tiny.notebook
+
+
+@pytest.fixture
+def executed_book(book, once):
+    shutil.copy(once, book / "notebooks")
+    return book
+
+
+MALFORMED = {name: text for name, (text, _) in malformed.FILES.items()}
+MALFORMED |= {name: malformed.toml(first=malformed.CLAIM | {"holds": text}) for name, text in malformed.RULES.items()}
+
+
+@pytest.mark.parametrize("text", MALFORMED.values(), ids=MALFORMED)
+def test_malformed_claims_are_one_line_and_status_2(mvnb, executed_book, monkeypatch, text):
+    (executed_book / "papers" / "tiny" / "claims.toml").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(claims, "PAPERS", executed_book / "papers")
+    status, out, err = mvnb("claims", "1")
+    assert (status, out) == (2, "") and err.count("\n") == 1 and err.startswith("mvnb: tiny/claims.toml: ")
+
+
+def test_an_opposite_verdict_is_named_and_status_1(mvnb, book):
     notebook = book / "notebooks" / "01_tiny.ipynb"
-    notebook.write_text(notebook.read_text().replace('"holds": true', '"holds": false'))
-    assert mvnb("claims")[0] == mvnb("claims", "--format", "json")[0] == 1
+    assert mvnb("book", "--no-site")[0] == 0
+
+    def git(*arguments):
+        subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments], cwd=book, check=True, capture_output=True
+        )
+
+    git("init"), git("add", "."), git("commit", "-m", "a")
+    assert mvnb("claims", "--against", "HEAD")[0] == mvnb("run", "1", "--seed", "3", "--no-html")[0] == 0
+    notebook.write_text(notebook.read_text().replace('"verdict": "holds"', '"verdict": "fails"'))
+    for command in (["claims", "--against", "HEAD"], ["run", "1", "--no-html"], ["book", "1", "--again", "--no-site"]):
+        status, _, err = mvnb(*command)
+        assert status == 1 and "01_tiny: small-mean has the opposite of the verdict that it had" in err
+    assert mvnb("book", "1", "--again", "--no-site")[0] == 0
+    status, _, err = mvnb("claims", "--against", "nowhere")
+    assert status == 2 and err == "mvnb: git has no commit 'nowhere' here\n"
 
 
 def test_the_book_runs_what_has_changed_and_goes_on_where_it_was_killed(mvnb, book):

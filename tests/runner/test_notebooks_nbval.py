@@ -29,17 +29,22 @@ def test_notebook(chapter):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_another_measurement_passes_and_another_verdict_fails(tmp_path):
+def test_another_measurement_passes_and_an_opposite_verdict_or_another_rule_fails(tmp_path):
     root = tiny_book.make(tmp_path / "book")
     shutil.copy(ROOT / "conftest.py", root)
     (tiny,) = catalogue.discover(root)
     execution.execute(tiny)
     committed = tiny.notebook.read_text()
 
-    tiny.notebook.write_text(committed.replace("measured=sum(values)", "measured=1 + sum(values)"))
+    tiny.notebook.write_text(committed.replace("sum(values) / replicas", "1 + sum(values) / replicas"))
     assert committed != tiny.notebook.read_text()
     assert nbval(tiny.notebook, root).returncode == 0
 
-    tiny.notebook.write_text(committed.replace("holds=noise < 1", "holds=noise < 0"))
+    tiny.notebook.write_text(committed.replace("noise=noise", "noise=1 + noise"))
+    failed = nbval(tiny.notebook, root)
+    assert failed.returncode == 1 and "verdicts turned to their opposite: small-mean" in failed.stdout
+
+    (root / "papers" / "tiny" / "claims.toml").write_text(tiny_book.CLAIMS.replace("noise < 1", "noise < 2"))
+    tiny.notebook.write_text(committed)
     failed = nbval(tiny.notebook, root)
     assert failed.returncode == 1 and "mismatch 'text/plain'" in failed.stdout

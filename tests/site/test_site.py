@@ -82,7 +82,8 @@ def test_headings_in_order(site):
 def test_scoreboard_is_the_notebooks_ledger(site):
     from mvnb import claims
 
-    expected = [row for name in site.chapters for row in claims.read(ROOT / name.replace(".html", ".ipynb"))]
+    files = [ROOT / name.replace(".html", ".ipynb") for name in site.chapters]
+    expected = [row | {"chapter": file.stem} for file in files for row in claims.read(file)]
     assert expected
     served = json.loads((site.folder / "_static" / "claims.json").read_text(encoding="utf-8"))
     seeds = {(row["chapter"], row["id"]): row.pop("seeds") for row in served if "seeds" in row}
@@ -153,14 +154,17 @@ def shown(tab):
 
 def test_scoreboard_filters_and_remembers_the_view(site, tab):
     everything = json.loads((site.folder / "_static" / "claims.json").read_text(encoding="utf-8"))
-    failing = [row for row in everything if row["holds"] is False and row["kind"] == "exact"]
+    failing = [row for row in everything if row["verdict"] == "fails" and row["kind"] == "exact"]
     visit(tab, site, "book/reproduction.html")
     assert len(shown(tab)) == len(everything)
-    tab.get_by_label("Verdict").select_option("does not hold")
+    tab.get_by_label("Verdict").select_option("fails")
     tab.get_by_label("Kind").select_option("exact")
     links = tab.locator("table.claims tbody tr:visible td:nth-child(2) a").evaluate_all("all => all.map(a => a.hash)")
     assert links == [f"#claim-{row['id']}" for row in failing]
     assert tab.locator(".scoreboard-controls output").inner_text() == f"{len(failing)} of {len(everything)} claims"
+    tab.get_by_label("Headline").select_option("yes")
+    assert len(shown(tab)) == sum(row["headline"] for row in failing)
+    tab.get_by_label("Headline").select_option("")
     chapter = failing[0]["chapter"][:2]
     tab.get_by_label("Chapter").select_option(chapter)
     assert {row[0] for row in shown(tab)} == {chapter}

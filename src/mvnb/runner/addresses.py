@@ -65,14 +65,15 @@ def package(code: str) -> str:
 
 
 def digests(chapter, runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Addresses of runs with these parameters: of the chapter's code and kept results, all parameters, and of
+    """Addresses of runs with these parameters: of the chapter's code, kept results and claims, all parameters, and of
     versions and the modules that it imports.
 
     Not of its prose, nor of the cell that installs the package, nor of data sets, which are known by their names.
     """
     cells = (cell for cell in chapter.cells.cells if TAG not in cell.metadata.get("tags", []))
     code = [cell.source for cell in cells if cell.cell_type == "code"]
-    kept = [path.read_text(encoding="utf-8") for path in kept_runs.paths(chapter.slug)]
+    beside = [*kept_runs.paths(chapter.slug), *(PACKAGE / "papers" / chapter.slug).glob("claims.toml")]
+    kept = [path.read_text(encoding="utf-8") for path in beside]
     before, after = [chapter.name, code, kept], [package("\n".join(code)), versions()]
     defaults = {name: parameter.default for name, parameter in chapter.parameters.items()}
     texts = (json.dumps([*before, defaults | dict(parameters), *after]) for parameters in runs)

@@ -14,7 +14,7 @@ from typing import Any
 
 import nbformat
 
-from mvnb import claims
+from mvnb import claims, verdicts
 from mvnb.files import write
 from mvnb.runner import html as page_html
 from mvnb.runner import workers
@@ -135,6 +135,7 @@ class Execution:
     rows: Sequence[dict[str, Any]] = ()
     stderr: str = ""
     error: str = ""
+    opposite: Sequence[str] = ()  # ids of claims with the opposite of the verdict that they had
 
 
 def execute(chapter: Chapter, on_cell: Callable[[], None] = lambda: None) -> Execution:
@@ -150,11 +151,13 @@ def execute(chapter: Chapter, on_cell: Callable[[], None] = lambda: None) -> Exe
     started = time.monotonic()
     ran = run_notebook(chapter.cells, partial, {}, chapter.source.parent, on_cell)
     tidied = tidy(chapter.cells, ran)
+    before = claims.read(chapter.notebook) if chapter.notebook.is_file() else []
     write(chapter.notebook, nbformat.writes(tidied) + "\n")
     write(_stamp(chapter), json.dumps(_state(chapter)))
     partial.unlink()
     rows = claims.read(chapter.notebook)
-    return Execution(chapter.name, time.monotonic() - started, rows, stderr_text(ran))
+    turned = verdicts.opposite(rows, before)
+    return Execution(chapter.name, time.monotonic() - started, rows, stderr_text(ran), opposite=turned)
 
 
 def execute_all(chapters: Sequence[Chapter], jobs: int | None = None, *, progress: bool = False) -> list[Execution]:

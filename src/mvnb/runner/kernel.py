@@ -171,7 +171,9 @@ def _engine() -> type:
     """Papermill's engine, which would write the whole notebook, pictures and all, twice a cell: 15 s of a long chapter."""
     from papermill.engines import NBClientEngine
 
-    logging.getLogger("papermill").addHandler(logging.NullHandler())  # what it logs is raised, too
+    papermill_log = logging.getLogger("papermill")
+    papermill_log.addHandler(logging.NullHandler())  # what it logs is raised, too
+    papermill_log.propagate = False  # workers of Dask print what reaches the root
 
     class Sparing(NBClientEngine):
         @classmethod

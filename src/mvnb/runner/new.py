@@ -1,4 +1,4 @@
-"""A new chapter: its notebook pair, its room, its test and its entries in the lists of the book, as an example that runs."""
+"""A new chapter: its notebook pair, its room with its claims, its test and its entries in lists, as an example that runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def create(root: Path, number: str, slug: str, part: str | None = None) -> Chapt
     for path, name in (
         (root / "notebooks" / f"{number}_{slug}.py", "chapter"),
         (rooms / slug / "__init__.py", "room"),
-        (rooms / slug / "plan.py", "plan"),
+        (rooms / slug / "claims.toml", "claims"),
         (root / "tests" / "papers" / f"test_{slug}.py", "test"),
     ):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
 
+from mvnb import claims
 from mvnb.files import write
 from mvnb.runner import addresses
 from mvnb.runner.catalogue import Chapter, read
+from mvnb.runner.errors import ChapterError
 
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 LANGUAGE = {"file_extension": ".py", "mimetype": "text/x-python", "name": "python", "pygments_lexer": "ipython3"}
@@ -117,3 +121,22 @@ def paired(chapter: Chapter) -> str:
         return f"{chapter.notebook.name} is missing"
     names = (chapter.source.name, chapter.notebook.name)
     return difference(chapter.cells, read(chapter.notebook), names)
+
+
+def rows_at(chapter: Chapter, commit: str) -> list[dict[str, Any]]:
+    """The claims of the notebook that git has of a chapter at a commit; none where it had no such notebook.
+
+    Raises
+    ------
+    ChapterError
+        When git has no such commit.
+    """
+    folder = chapter.notebook.parent
+
+    def git(*arguments: str) -> subprocess.CompletedProcess:
+        return subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True)
+
+    if git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}").returncode:
+        raise ChapterError(f"git has no commit {commit!r} here")
+    there = git("show", f"{commit}:./{chapter.notebook.name}")
+    return claims.rows_of(json.loads(there.stdout), chapter.notebook.name) if there.returncode == 0 else []

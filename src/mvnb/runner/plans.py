@@ -1,7 +1,8 @@
 """What a run will cost, before it is started: seconds and memory from its parameters, by one formula a chapter.
 
-A chapter's formula is ``parts(p)`` in ``mvnb/papers/SLUG/plan.py``: its costly parts, with the parameters as attributes of
-``p``. The seconds were fitted to runs on one processor core, and are meant to be right to a factor of two.
+A chapter's formula is ``parts(p)`` in ``mvnb/papers/SLUG/plan.py``, or in a room that is one file: its costly parts, with the
+parameters as attributes of ``p``. The seconds were fitted to runs on one processor core, and are meant to be right to a
+factor of two.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ class Plan:
 
 def plan(chapter: Chapter, values: Mapping[str, Any]) -> Plan | None:
     """The plan of a chapter with these parameters in place of its defaults; None for a chapter without a formula."""
-    name = f"mvnb.papers.{chapter.slug}.plan"
+    room = f"mvnb.papers.{chapter.slug}"
     try:
-        if importlib.util.find_spec(name) is None:
-            return None
+        name = f"{room}.plan" if importlib.util.find_spec(f"{room}.plan") else room
     except ModuleNotFoundError:
         return None
+    parts = getattr(importlib.import_module(name), "parts", None)
     defaults = {name: parameter.default for name, parameter in chapter.parameters.items()}
-    return Plan(importlib.import_module(name).parts(SimpleNamespace(**defaults | dict(values))))
+    return None if parts is None else Plan(parts(SimpleNamespace(**defaults | dict(values))))
 
 
 def machine_bytes(device: str) -> tuple[float, str]:

@@ -23,11 +23,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mvnb import claims, files
+from mvnb import files, verdicts
 from mvnb.runner import addresses, catalogue, execution, kernel, workers
 from mvnb.runner.errors import CellFailed, ChapterError, need
 
-__all__ = ["Cell", "Outcome", "Sweep", "grid", "held", "keep", "kept", "load", "prepare", "run", "run_cell", "save"]
+__all__ = ["Cell", "Outcome", "Sweep", "grid", "keep", "kept", "load", "prepare", "run", "run_cell", "save", "verdicts_of"]
+
+JUDGED = ("holds", "fails", "undecided")
 
 _RANGE = re.compile(r"(\d+):(\d+)(?::(\d+))?")
 
@@ -81,9 +83,15 @@ class Sweep:
             common = {"chapter": self.chapter.name, "address": cell.address, **_plain(record["parameters"])}
             about = {key: record[key] for key in ("seconds", "device", "host", "finished", "error")} | record["versions"]
             for claim in record["claims"] or [{}]:
-                seen = {key: claim.get(key) for key in ("id", "kind", "measured", "uncertainty", "unit", "holds")}
-                rows.append(common | {"claim": seen.pop("id"), **seen} | about)
+                rows.append(common | _measured(claim) | about)
         return rows
+
+
+def _measured(claim: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a claim: what was measured of the first name of its rule, and the verdict."""
+    ends = next(iter(claim.get("measured", {}).values()), [None] * 3)
+    seen = {key: claim.get(key) for key in ("kind", "unit", "verdict")}
+    return {"claim": claim.get("id"), **dict(zip(("measured", "low", "high"), ends)), **seen}
 
 
 @dataclass(frozen=True)
@@ -321,28 +329,33 @@ def save(sweep: Sweep) -> None:
     if not rows:
         return
     table = pd.DataFrame(rows)
-    table["holds"] = table["holds"].astype("boolean")
     files.write(sweep.folder / "table.csv", table.to_csv(index=False))
     with files.replaced_whole(sweep.folder / "table.parquet") as path:
         table.to_parquet(path)
-    if len(judged := table[table["holds"].notna()]):
+    if len(judged := table[table["verdict"].isin(JUDGED)]):
         with files.replaced_whole(sweep.folder / "held.png") as path:
             _picture(sweep, judged, path)
 
 
-def held(sweep: Sweep) -> list[dict[str, Any]]:
-    """How often each claim held and was judged, and how many values it had, in the order of the ledger.
+def verdicts_of(sweep: Sweep) -> list[dict[str, Any]]:
+    """How often each claim held, failed and was undecided, and how many values it had, in the order of the ledger.
 
-    One value in all runs tells a claim that no seed enters: a closed form, or a run that the book keeps.
+    One value in all runs, up to rounding, tells a claim that no seed enters: a closed form, or a run that the book keeps.
     """
     counted: dict[str, list[dict[str, Any]]] = {}
     for row in sweep.rows():
         if row["claim"] is not None:
             counted.setdefault(row["claim"], []).append(row)
     return [
-        {"id": name, **dict(zip(("held", "judged"), claims.counts(rows))), "values": len({row["measured"] for row in rows})}
+        {"id": name, **{one: verdicts.counts(rows)[one] for one in JUDGED}, "values": _different(rows)}
         for name, rows in counted.items()
     ]
+
+
+def _different(rows: Iterable[Mapping[str, Any]]) -> int:
+    """How many values were measured that differ by more than a millionth."""
+    found = sorted(row["measured"] for row in rows if row["measured"] is not None)
+    return 1 + sum(b - a > 1e-6 * max(1.0, abs(b)) for a, b in itertools.pairwise(found))
 
 
 def keep(sweep: Sweep) -> Path:
@@ -364,7 +377,7 @@ def keep(sweep: Sweep) -> Path:
         "fixed": sweep.fixed,
         "devices": sorted({record["device"] for record in records}),
         "versions": records[0]["versions"],
-        "claims": {row.pop("id"): row for row in held(sweep)},
+        "claims": {row.pop("id"): row for row in verdicts_of(sweep)},
     }
     path = _kept_path(sweep.chapter)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -373,7 +386,7 @@ def keep(sweep: Sweep) -> Path:
 
 
 def kept(chapter: catalogue.Chapter) -> dict[str, dict[str, int]]:
-    """What :func:`keep` wrote of a chapter's claims: ``held``, ``judged`` and ``values``; nothing where it was not kept."""
+    """What :func:`keep` wrote of a chapter's claims, each as :func:`verdicts_of`; nothing where it was not kept."""
     path = _kept_path(chapter)
     return json.loads(path.read_text(encoding="utf-8"))["claims"] if path.is_file() else {}
 
@@ -397,7 +410,12 @@ def _picture(sweep: Sweep, judged, path: Path) -> None:
     figures.use_style()
     names = [name for name in sweep.grid if name != "seed"]
     label = judged[names].astype(str).agg("\n".join, axis=1) if names else judged["chapter"]
-    counts = judged.assign(point=label).groupby(["claim", "point"], sort=False)["holds"].agg(["sum", "size"]).unstack()
+    counts = (
+        judged.assign(point=label)
+        .groupby(["claim", "point"], sort=False)["verdict"]
+        .agg(sum=lambda v: (v == "holds").sum(), size="size")
+        .unstack()
+    )
     share = (counts["sum"] / counts["size"]).to_numpy(dtype=float)
     fig = Figure(figsize=(3.5 + 0.55 * share.shape[1], 0.9 + 0.24 * len(share)), layout="constrained")
     ax = fig.subplots()

@@ -1,0 +1,129 @@
+"""Rows of claims in words and tables: for the terminal, for a page, and counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+Row = dict[str, Any]
+MARKS = {"holds": ("✓", "holds"), "fails": ("✗", "fails"), "undecided": ("?", "open"), "not run": ("–", "absent")}
+"""Every verdict, with its sign and the style class in which pages show it."""
+KINDS = {
+    "exact": "the paper's own set-up",
+    "scaled": "the paper's set-up, smaller",
+    "stand-in": "other data or weights",
+}
+ORIGINS = {
+    "paper": "the paper says so",
+    "erratum": "the paper, corrected",
+    "ours": "not in the paper",
+}
+
+
+def counts(rows: Iterable[Row]) -> Counter[str]:
+    """How many rows have each verdict."""
+    return Counter(row["verdict"] for row in rows)
+
+
+def tally(rows: Iterable[Row]) -> str:
+    """How many of the rows hold, fail and are undecided, as a sentence fragment."""
+    found = counts(rows)
+    missing = found.pop("not run", 0)
+    open_ = f", {found['undecided']} undecided" if found["undecided"] else ""
+    rest = f"; {missing} not run" if missing else ""
+    return f"{found['holds']} hold, {found['fails']} fail{open_} of {found.total()} claims{rest}"
+
+
+def opposite(rows: Iterable[Row], others: Iterable[Row]) -> list[str]:
+    """The ids of claims that hold in one of two lists of rows and fail in the other."""
+    known = {row["id"]: row["verdict"] for row in others}
+    return [row["id"] for row in rows if {row["verdict"], known.get(row["id"])} == {"holds", "fails"}]
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A value at a readable precision: ``digits`` significant digits."""
+    return "not finite" if value is None else f"{value:.{digits}g}"
+
+
+def measured(row: Row) -> str:
+    """What was measured, with its interval and unit: each name of the rule where there are several."""
+    if not row["measured"]:
+        return "–"
+    several = len(row["measured"]) > 1
+    said = [f"{f'{name} ' if several else ''}{_with_interval(ends)}" for name, ends in row["measured"].items()]
+    return f"{', '.join(said)} {row['unit']}".rstrip()
+
+
+def _with_interval(ends: Sequence[float | None]) -> str:
+    estimate, low, high = ends
+    if estimate is not None and low == high:
+        return number(estimate)
+    if None in ends:
+        return number(estimate)
+    if abs((high - estimate) - (estimate - low)) <= 2e-3 * (high - low):  # symmetric, up to rounding
+        return f"{number(estimate)} ± {number((high - low) / 2, 2)}"
+    return f"{number(estimate)} [{number(low)}, {number(high)}]"
+
+
+def paper(row: Row) -> str:
+    """What the paper printed, a dash where it printed nothing."""
+    printed = row["paper"]
+    return "–" if printed is None else printed if isinstance(printed, str) else number(printed, 4)
+
+
+def note(row: Row) -> str:
+    """Why a claim does not hold, where that is known, and how many runs would decide an undecided one."""
+    if row["verdict"] == "holds":
+        return ""
+    needed = row["runs_to_decide"]
+    runs = f"some {float(f'{needed:.2g}'):.0f} runs like these {row['runs']} would decide it" if needed else ""
+    return "; ".join(filter(None, (row["reason"], runs)))
+
+
+def table(rows: Iterable[Row]) -> str:
+    """The rows as a table for the terminal, with the measured values."""
+    rows = list(rows)
+    columns = ("chapter", "claim", "kind", "source", "paper", "measured", "verdict", "rule")
+    lines = [
+        (row["chapter"], row["id"], row["kind"], row["source"], paper(row), measured(row), row["verdict"], row["criterion"])
+        for row in rows
+    ]
+    return f"{aligned(columns, lines)}\n\n{tally(rows)}"
+
+
+def aligned(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Lines of text cells under column heads, in columns of equal width."""
+    widths = [max(map(len, column)) for column in zip(columns, *lines)]
+    rows = [columns, ["-" * width for width in widths], *lines]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+
+
+def html(rows: Sequence[Row], prefix: str) -> str:
+    """The rows as a table of a page, each with the id ``PREFIX-<claim's id>``."""
+    heads = ("Claim", "Source", "Set-up", "Paper", "Measured", "Rule", "Verdict")
+    head = "".join(f'<th scope="col">{text}</th>' for text in heads)
+    body = "\n".join(_html_row(row, prefix) for row in rows)
+    return (
+        '<table class="mvnb-claims">\n'
+        f"<caption>What the paper says and what was measured here: {tally(rows)}.</caption>\n"
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    )
+
+
+def _html_row(row: Row, prefix: str) -> str:
+    symbol, style = MARKS[row["verdict"]]
+    said = note(row)
+    reason = f'<br><span class="reason">{escape(said)}</span>' if said else ""
+    origin = "" if row["origin"] == "paper" else f" ({ORIGINS[row['origin']]})"
+    cells = (
+        escape(row["source"] + origin),
+        f'<abbr title="{escape(KINDS[row["kind"]])}">{row["kind"]}</abbr>',
+        escape(paper(row)),
+        escape(measured(row)),
+        escape(row["criterion"]),
+        f'<span class="verdict {style}"><span aria-hidden="true">{symbol}</span> {row["verdict"]}</span>{reason}',
+    )
+    data = "".join(f"<td>{cell}</td>" for cell in cells)
+    return f'<tr id="{prefix}-{row["id"]}"><th scope="row">{escape(row["says"])} <code>{row["id"]}</code></th>{data}</tr>'
