@@ -39,7 +39,6 @@ PROFILES = {
     "rounding": ONE_THREAD | {"PYTHONSTARTUP": str(Path(__file__).with_name("rounding.py")), "MVNB_ROUNDING": "0"},
 }
 """Environments of a process, by name; ``plain`` is the machine as it is. See ``rounding.py`` for the last."""
-_NUMBER = re.compile(r"(?<![\w.])(-?\d+(?:\.\d+)?(?:e-?\d+)?)( %)?")
 
 
 def compared(notebook: nbformat.NotebookNode) -> list[str]:
@@ -47,15 +46,6 @@ def compared(notebook: nbformat.NotebookNode) -> list[str]:
     marked = [cell for cell in notebook.cells if re.search(r"^# NBVAL_CHECK_OUTPUT$", cell.source, re.MULTILINE)]
     outputs = [[out for out in cell.outputs if out.get("name") != "stderr"] for cell in marked]
     return ["".join(out.get("text") or out.get("data", {}).get("text/plain", "") for out in cell) for cell in outputs]
-
-
-def near(row: dict) -> bool:
-    """Whether a number of a row's criterion (of "positive" and the like, zero) lies within its interval."""
-    found = _NUMBER.findall(row["criterion"])
-    limits = [float(number) / (100 if percent and "%" not in row["unit"] else 1) for number, percent in found]
-    limits += [0.0] if re.search("positive|negative|zero", row["criterion"]) else []
-    wide = [(low, high) for _, low, high in row["measured"].values() if low is not None and low < high]
-    return any(low <= limit <= high for low, high in wide for limit in limits)
 
 
 def run(chapter: catalogue.Chapter, profile: str) -> dict:
@@ -93,28 +83,20 @@ def instruction_set() -> str:
 
 
 def summary(found: dict[str, dict]) -> dict:
-    """What to keep of one chapter: verdicts that turn against the plain run, changed outputs, rows near their limits."""
+    """What to keep of one chapter: verdicts that turn against the plain run, and changed outputs."""
     if any("failed" in one for one in found.values()):
-        return {
-            "claims": 0,
-            "near": {},
-            "profiles": {name: {"failed": one.get("failed", ""), "turned": []} for name, one in found.items()},
-        }
+        return {"claims": 0, "profiles": {name: {"failed": one.get("failed", ""), "turned": []} for name, one in found.items()}}
     plain = {row["id"]: row for row in found["plain"]["rows"]}
     profiles = {}
     for name, one in found.items():
         rows = {row["id"]: row for row in one["rows"]}
-        turned = [
-            ": ".join([id, ", ".join(f"{one['verdict']} at {verdicts.measured(one)}" for one in (plain[id], rows[id]))])
-            for id in verdicts.opposite(one["rows"], plain.values())
-        ]
+        turned = [f"{id}: {_told(plain[id])}, {_told(rows[id])}" for id in verdicts.opposite(one["rows"], plain.values())]
         profiles[name] = {"turned": turned, "same_output": one["compared"] == found["plain"]["compared"]}
-    rows = {row["id"]: row for one in found.values() for row in one["rows"] if near(row)}
-    return {
-        "claims": len(plain),
-        "profiles": profiles,
-        "near": {id: verdicts.measured(row) for id, row in sorted(rows.items())},
-    }
+    return {"claims": len(plain), "profiles": profiles}
+
+
+def _told(row: dict) -> str:
+    return f"{row['verdict']} at {verdicts.measured(row)}"
 
 
 def read() -> dict:

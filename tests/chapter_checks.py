@@ -6,7 +6,7 @@ import re
 
 import nbformat
 
-from mvnb import claims
+from mvnb import claims, verdicts
 from mvnb.runner import catalogue, errors, pairing, sweeps
 from mvnb.runner.parameters import _numbers, fits
 
@@ -130,7 +130,7 @@ def seeds(chapter):
         return []
     wrong = [f"claim {id} is not in both the notebook and the sweep" for id in sorted(judged.keys() ^ kept.keys())]
     for id in judged.keys() & kept.keys():
-        counts = {one: kept[id][one] for one in sweeps.JUDGED}
+        counts = {one: kept[id][one] for one in verdicts.JUDGED}
         found = [one for one in ("holds", "fails") if counts[one] >= 2 or one == judged[id]]
         if len(found) > 1 or sum(counts.values()) < 20:
             wrong.append(f"claim {id} has the verdicts {counts} over the seeds, and {judged[id]} in the notebook")

@@ -10,16 +10,17 @@ import psutil
 CALL = """\
 import signal, sys
 from mvnb.cli import main
+{}
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main({!r}))
 """
 
 
-def start(book, *arguments):
-    """The command in a process group of its own, in the folder of a book."""
+def start(book, *arguments, before=""):
+    """The command in a process group of its own, in the folder of a book; ``before`` it these statements."""
     script = book.parent / "call.py"
-    script.write_text(CALL.format(list(arguments)))
+    script.write_text(CALL.format(before, list(arguments)))
     return subprocess.Popen(
         [sys.executable, script], cwd=book, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -2,8 +2,8 @@
 
 ``{scoreboard}`` writes one table, each row linked to the row ``claim-<id>`` of the chapter's own ledger;
 ``{scoreboard-totals}`` writes how many claims of each kind and of each chapter hold, ``{scoreboard-headline}`` how many
-in all, ``{scoreboard-papers}`` draws the verdicts of what the papers would put into their abstracts. The same rows lie in
-the site as ``_static/claims.json``.
+in all, ``{scoreboard-papers}`` draws the verdicts of what the papers would put into their abstracts and
+``{scoreboard-verdict}`` lists those with one verdict. The same rows lie in the site as ``_static/claims.json``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from mvnb import verdicts
 from mvnb.runner.catalogue import Chapter
 
 PLACE = "_static/claims.json"
-JUDGED = ("holds", "fails", "undecided")
 
 
 def rows(app) -> dict[Chapter, list[dict]]:
@@ -78,7 +77,7 @@ def counted(by: str, groups: list[tuple[list[nodes.Node], list[dict]]], rows: li
 
     def numbers(some: list[dict]) -> list[str]:
         found = verdicts.counts(some)
-        return [str(n) for n in (found.total() - found["not run"], *(found[one] for one in JUDGED))]
+        return [str(n) for n in (found.total() - found["not run"], *(found[one] for one in verdicts.JUDGED))]
 
     body = [[name, *([nodes.Text(n)] for n in numbers(some))] for name, some in groups]
     body.append([[nodes.strong("", text)] for text in ("all", *numbers(rows))])
@@ -91,7 +90,7 @@ def over_seeds(found: dict[Chapter, list[dict]]) -> list[nodes.Node]:
     if not swept:
         return []
     same = sum(not (row["seeds"]["holds"] and row["seeds"]["fails"]) for row in swept)
-    runs = max(sum(row["seeds"][one] for one in JUDGED) for row in swept)
+    runs = max(sum(row["seeds"][one] for one in verdicts.JUDGED) for row in swept)
     n_chapters = len({row["chapter"] for row in swept})
     where = f"Over {runs} unused seeds for each of {n_chapters} chapters"
     return [nodes.paragraph("", f"{where}, {same} of {len(swept)} claims that a seed enters never had opposite verdicts.")]
@@ -104,11 +103,9 @@ def over_arithmetics(srcdir: str, n_claims: int) -> list[nodes.Node]:
         return []
     found = json.loads(path.read_text(encoding="utf-8"))["chapters"].values()
     turned = {text.split(":")[0] for one in found for profile in one["profiles"].values() for text in profile["turned"]}
-    near = sum(len(one["near"]) for one in found)
     said = (
         f"Run again with other processor instructions, with two threads and with every matrix product moved at random in its "
-        f"last place, {len(turned) or 'none'} of {n_claims} verdicts changed; {near} measured values lie within one interval "
-        "of a limit."
+        f"last place, {len(turned) or 'none'} of {n_claims} verdicts changed."
     )
     return [nodes.paragraph("", said)]
 
@@ -121,7 +118,8 @@ class Scoreboard(ScoreboardDirective):
         found = [(chapter, row) for chapter, rows in self.rows().items() for row in rows]
         board, seen = table(header, [self.cells(*one) for one in found], ["claims"]), set()
         for line, (chapter, row) in zip(list(board.findall(nodes.row))[1:], found):  # the head is a row, too
-            line["classes"] += [f"origin-{row['origin']}", *(["headline"] if row["headline"] else [])]
+            line["classes"] += [f"origin-{row['origin']}", "kept" if row.get("kept") else "live"]
+            line["classes"] += ["headline"] if row["headline"] else []
             if chapter not in seen:
                 line["ids"].append(f"chapter-{chapter.number}")
                 seen.add(chapter)
@@ -134,7 +132,7 @@ class Scoreboard(ScoreboardDirective):
         judged = nodes.inline("", f"{symbol} {row['verdict']}", classes=[style])
         note = [judged]
         if seeds := row.get("seeds"):
-            runs = sum(seeds[one] for one in JUDGED)
+            runs = sum(seeds[one] for one in verdicts.JUDGED)
             said = f"{seeds['holds']} of {runs} seeds" if seeds["values"] > 1 else "no seed enters"
             note.append(nodes.inline("", f" ({said})", classes=["seeds"]))
         if said := verdicts.note(row):
@@ -153,31 +151,57 @@ class Headline(ScoreboardDirective):
 
 
 class Papers(ScoreboardDirective):
-    """A mark for each claim that a paper would put into its abstract, a line a chapter, and how many of them hold."""
+    """How many of the papers' headline claims have each verdict, and a mark for each of them by chapter and kind."""
 
     def run(self):
-        found = self.rows()
-        marked = {chapter: [row for row in some if row["headline"]] for chapter, some in found.items()}
-        marked = {chapter: some for chapter, some in marked.items() if some}
-        every = [row for some in marked.values() for row in some]
-        rest = len(found) - len(marked)
-        text = f"Of what {len(marked)} papers would put into their abstracts: {verdicts.tally(every)}."
-        if rest:
-            text += f" In the other {rest} chapters these claims are not marked yet."
+        found = {chapter: [row for row in some if row["headline"]] for chapter, some in self.rows().items()}
+        text = f"Of the papers' headline claims: {verdicts.tally([row for some in found.values() for row in some])}."
+        header = ["Chapter", *verdicts.KINDS]
         body = [
-            [[self.link(f"{chapter.number} · {chapter.title}", self.page(chapter))], self.marks(chapter, some)]
-            for chapter, some in marked.items()
+            [[self.chapter(chapter)], *(self.marks(chapter, some, kind) for kind in verdicts.KINDS)]
+            for chapter, some in found.items()
         ]
-        return [nodes.paragraph("", text), table(["Chapter", "Headline claims"], body, ["papers"])]
+        legend = ", ".join(f"{symbol} {verdict}" for verdict, (symbol, _) in verdicts.MARKS.items())
+        sentence = nodes.paragraph(
+            "", "", nodes.strong("", text), nodes.Text(f" Each sign is a claim and leads to it: {legend}.")
+        )
+        return [sentence, table(header, body, ["papers"])]
 
-    def marks(self, chapter: Chapter, rows: list[dict]) -> list[nodes.Node]:
+    def chapter(self, chapter: Chapter) -> nodes.reference:
+        link = self.link(chapter.number, self.page(chapter))
+        link += nodes.inline("", f" · {chapter.title}", classes=["title"])
+        return link
+
+    def marks(self, chapter: Chapter, rows: list[dict], kind: str) -> list[nodes.Node]:
         shown = []
-        for row in rows:
+        for row in (row for row in rows if row["kind"] == kind):
             symbol, style = verdicts.MARKS[row["verdict"]]
-            one = self.link(f"{symbol} {row['id'].replace('-', ' ')}", f"{self.page(chapter)}#claim-{row['id']}")
+            one = self.link(symbol, f"{self.page(chapter)}#claim-{row['id']}")
             one["reftitle"] = f"{row['verdict']}: {row['says']}"
             shown += [nodes.inline("", "", one, classes=["headline-mark", style]), nodes.Text(" ")]
-        return shown
+        return shown or [nodes.Text("")]
+
+
+class Verdict(ScoreboardDirective):
+    """The headline claims with one verdict, with the reason where it is known, and how many other claims have it."""
+
+    required_arguments = 1
+
+    def run(self):
+        found = [(chapter, row) for chapter, some in self.rows().items() for row in some if row["verdict"] == self.arguments[0]]
+        items = nodes.bullet_list("", *(self.item(*one) for one in found if one[1]["headline"]))
+        others = sum(not row["headline"] for _, row in found)
+        where = f"?headline=no&verdict={self.arguments[0]}#all-claims"
+        rest = nodes.paragraph("", "Of the other claims, ", self.link(f"{others} have this verdict", where), nodes.Text("."))
+        return [*([items] if items.children else []), rest]
+
+    def item(self, chapter: Chapter, row: dict) -> nodes.list_item:
+        claim = self.link(row["says"], f"{self.page(chapter)}#claim-{row['id']}")
+        said = f" ({chapter.number}, {row['source']}): {verdicts.measured(row)}; rule {row['criterion']}. "
+        note = verdicts.note(row)
+        return nodes.list_item(
+            "", nodes.paragraph("", "", claim, nodes.Text(said + (f"{note[0].upper()}{note[1:]}." if note else "")))
+        )
 
 
 class ClaimsFile(ScoreboardDirective):
@@ -206,6 +230,7 @@ def setup(app):
     app.add_directive("scoreboard-file", ClaimsFile)
     app.add_directive("scoreboard-headline", Headline)
     app.add_directive("scoreboard-papers", Papers)
+    app.add_directive("scoreboard-verdict", Verdict)
     app.connect("html-page-context", add_controls)
     app.connect("build-finished", write_claims)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

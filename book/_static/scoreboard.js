@@ -12,9 +12,10 @@
     kind: (row) => text(row, COLUMN.kind),
     origin: (row) => [...row.classList].find((name) => name.startsWith("origin-")).slice(7),
     headline: (row) => (row.classList.contains("headline") ? "yes" : "no"),
+    evidence: (row) => (row.classList.contains("kept") ? "kept run" : "live"),
     verdict,
   };
-  const titles = { chapter: "Chapter", kind: "Kind", origin: "Origin", headline: "Headline", verdict: "Verdict" };
+  const titles = { chapter: "Chapter", kind: "Kind", origin: "Origin", headline: "Headline", evidence: "Evidence", verdict: "Verdict" };
 
   // A reader's choice is kept in the address, so that a view can be linked to.
   const asked = new URLSearchParams(location.search);

@@ -37,6 +37,7 @@ _KEYS = {
     "holds": str,
     "runs": int,
     "paper": (str, int, float),
+    "kept": str,
     "reason": str,
 }
 _NEEDED = ("source", "origin", "says", "kind", "unit", "holds")
@@ -52,8 +53,9 @@ class Claim:
 
     ``source``: where the paper says it; ``origin`` one of :data:`ORIGINS`; ``headline``: whether the paper would put it into
     its abstract; ``kind`` one of :data:`KINDS`; ``rule``: what must be true of the measured names; ``runs``: of how many
-    runs a share is taken by default, 0 for other claims; ``paper``: the number that the paper prints; ``reason``: why the
-    claim does not hold, where that is known.
+    runs a share is taken by default, 0 for other claims; ``paper``: the number that the paper prints; ``kept``: the name of the
+    kept run that decides it, nothing where the chapter's own run does; ``reason``: why the claim does not hold, where that is
+    known.
     """
 
     id: str
@@ -66,6 +68,7 @@ class Claim:
     headline: bool = False
     runs: int = 0
     paper: str | float | None = None
+    kept: str = ""
     reason: str = ""
 
 
@@ -232,7 +235,7 @@ class Ledger:
 
     def _row(self, id: str, found: str, measured, runs=None, needed=None, reason="") -> dict[str, Any]:
         claim = self.claims[id]
-        same = {key: getattr(claim, key) for key in ("source", "origin", "headline", "says", "kind", "unit", "paper")}
+        same = {key: getattr(claim, key) for key in ("source", "origin", "headline", "says", "kind", "unit", "paper", "kept")}
         judged = {"criterion": str(claim.rule), "measured": measured, "runs": runs, "runs_to_decide": needed}
         return {"chapter": self.chapter, "id": id} | same | judged | {"verdict": found, "reason": reason}
 
@@ -313,8 +316,15 @@ def rows_of(notebook: Any, name: str = "this") -> list[dict[str, Any]]:
     for cell in notebook["cells"]:
         for output in cell.get("outputs", []):
             for row in output.get("data", {}).get(MIME, []):
-                found[row["chapter"], row["id"]] = row if "verdict" in row else row | _of_the_first_edition(row)
+                row = row if "verdict" in row else row | _of_the_first_edition(row)
+                found[row["chapter"], row["id"]] = row | {"measured": _in_order(row)}
     return list(found.values())
+
+
+def _in_order(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What was measured, in the order in which the rule names it; notebook files sort their keys."""
+    measured = row["measured"]
+    return measured if len(measured) < 2 else {name: measured[name] for name in Rule(row["criterion"]).names}
 
 
 def _of_the_first_edition(row: dict[str, Any]) -> dict[str, Any]:

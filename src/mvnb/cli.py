@@ -21,9 +21,9 @@ try:
 except ModuleNotFoundError:  # the package alone is for notebooks
     sys.exit("mvnb: the command needs more than the package alone: pip install 'mvnb[run]'")
 
-from mvnb import claims, verdicts
+from mvnb import claims, kept_runs, verdicts
 from mvnb.files import write
-from mvnb.runner import catalogue, derived, errors, execution, new, pairing, plans, sweeps
+from mvnb.runner import catalogue, derived, errors, execution, keeping, new, pairing, plans, sweeps
 from mvnb.runner.workers import WorkersLost
 
 app = typer.Typer(
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         status = app(args=arguments or ["--help"], prog_name="mvnb", standalone_mode=False) or 0
     except _UsageError as error:
         return _complain(error.format_message(), 2)
-    except (errors.ChapterError, claims.ClaimsError) as error:
+    except (errors.ChapterError, claims.ClaimsError, kept_runs.KeptRunError) as error:
         return _complain(str(error), 2)
     except (errors.CellFailed, WorkersLost) as error:
         return _complain(str(error), 1)
@@ -207,11 +207,30 @@ def _tell(plan: sweeps.Sweep, errors: dict[str, str] | None = None) -> int:
     print(f"{plan.chapter.name}: {done} of {len(plan.cells)} runs done, {len(failed)} failed, in {plan.folder}")
     _print_table(
         ("claim", "held"),
-        [(row["id"], f"{row['holds']} of {sum(row[one] for one in sweeps.JUDGED)}") for row in sweeps.verdicts_of(plan)],
+        [(row["id"], f"{row['holds']} of {sum(row[one] for one in verdicts.JUDGED)}") for row in sweeps.verdicts_of(plan)],
     )
     for cell, error in failed:
         _complain(f"{cell}: {error}", 1)
     return 0 if done == len(plan.cells) else 1
+
+
+@app.command()
+def keep(
+    chapter: Annotated[str | None, typer.Argument(help="Number, slug or path of the chapter.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of one of its kept runs.")] = None,
+    parameter: Parameters = None,
+    jobs: Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Seeds at once; one per core.")] = None,
+    device: Annotated[str, typer.Option(help='"auto", "cpu" or a card.')] = "auto",
+    output: Annotated[Path | None, typer.Option("-o", metavar="DIR", help="Folder of the seeds that are finished.")] = None,
+    status: Annotated[bool, typer.Option("--status", help="List the kept runs, and which are stale.")] = False,
+) -> None:
+    """Make a kept run of a chapter, seed by seed; a second call does only what is missing."""
+    if status:
+        return _print_table(("chapter", "name", "made", "state"), list(keeping.status(catalogue.discover())))
+    if chapter is None or name is None:
+        raise errors.ChapterError("keep needs a chapter and the name of a kept run; mvnb keep --status lists them")
+    kept = keeping.prepare(catalogue.resolve(chapter), name, parameter or [], output)
+    print(keeping.run(kept, jobs, device, say=lambda text: print(text, file=sys.stderr, flush=True)))
 
 
 @app.command("claims")

@@ -1,22 +1,145 @@
-"""Results of runs too long for a chapter: JSON files that the package carries, ``papers/SLUG/kept/NAME.json``."""
+"""Results of runs too long for a chapter, which the package carries: ``papers/SLUG/kept/NAME.json``.
+
+Beside the result stand its declaration ``NAME.toml`` and a script, and ``mvnb keep`` makes it from them.
+
+The declaration has ``script``, the script's name; ``says``, what the run is in a line; ``not_run``, what was left out;
+``[parameters]``, among them ``seed``, the first, and ``seeds``, how many; and for each line of the table that sets it beside
+the paper a ``[[setup]]`` with ``what``, ``paper``, ``ours`` and ``why``; ``ours`` may hold parameters in braces. The claims
+that it decides name it by their key ``kept``.
+
+The script has two functions: ``run(seed, device, **parameters)`` gives the raw values of one seed, a dict that JSON can hold;
+``beginning(seed, device, **parameters)`` the losses of its first 50 steps, by which a change of the core is noticed.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import runpy
+import tomllib
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
+from mvnb import claims
+
 PAPERS = Path(__file__).parent / "papers"
+COLUMNS = ("what", "paper", "ours", "why")
+_KEYS = {"script": str, "says": str, "not_run": list, "parameters": dict, "setup": list}
+
+
+class KeptRunError(ValueError):
+    """A kept run that is not declared as it should be; one line."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A kept run as ``NAME.toml`` declares it, beside its script."""
+
+    slug: str
+    name: str
+    script: Path
+    says: str
+    not_run: list[str]
+    parameters: dict[str, Any]
+    setup: list[dict[str, str]]
+
+    def digest(self, parameters: dict[str, Any]) -> str:
+        """Of the script and what it is given, in 16 letters."""
+        given = json.dumps(without_seeds(parameters), sort_keys=True)
+        return hashlib.sha256(self.script.read_bytes() + given.encode()).hexdigest()[:16]
+
+    def call(self, function: str, seed: int, device, parameters: dict[str, Any]) -> Any:
+        """What the script's function ``run`` or ``beginning`` gives for one seed on a PyTorch device."""
+        return runpy.run_path(str(self.script))[function](seed, device, **without_seeds(parameters))
+
+    def rules(self) -> dict[str, str]:
+        """The rules, as they stand, of the claims that the run decides."""
+        return {id: str(claim.rule) for id, claim in claims.declared(self.slug).items() if claim.kept == self.name}
+
+
+def without_seeds(parameters: dict[str, Any]) -> dict[str, Any]:
+    """What every seed is given."""
+    return {key: value for key, value in parameters.items() if key not in ("seed", "seeds")}
+
+
+def folder(slug: str) -> Path:
+    """Where a paper's kept runs lie."""
+    return PAPERS / slug / "kept"
 
 
 def paths(slug: str) -> list[Path]:
-    """The files of the kept runs of one chapter, in the order of their names."""
-    return sorted((PAPERS / slug / "kept").glob("*.json"))
+    """The results of the kept runs of one paper, in the order of their names."""
+    return sorted(folder(slug).glob("*.json"))
+
+
+def declared(slug: str) -> dict[str, Declared]:
+    """The kept runs that a paper declares, by name.
+
+    Raises
+    ------
+    KeptRunError
+        For a file that is not TOML, keys that are missing, unknown or of the wrong type, and one without a script.
+    """
+    return {path.stem: _read(slug, path) for path in sorted(folder(slug).glob("*.toml"))}
+
+
+def _read(slug: str, path: Path) -> Declared:
+    name = f"{slug}/kept/{path.name}"
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise KeptRunError(f"{name}: {error}") from None
+    for key, kind in _KEYS.items():
+        if not isinstance(table.get(key), kind):
+            raise KeptRunError(f"{name}: {key} is missing or of the wrong type")
+    if unknown := table.keys() - _KEYS:
+        raise KeptRunError(f"{name}: there is no key {min(unknown)!r}")
+    if not {"seed", "seeds"} <= table["parameters"].keys():
+        raise KeptRunError(f"{name}: the parameters must have seed and seeds")
+    if any(not isinstance(line, dict) or line.keys() != set(COLUMNS) for line in table["setup"]):
+        raise KeptRunError(f"{name}: a line of the set-up has {', '.join(COLUMNS)}")
+    script = path.with_name(table["script"])
+    if not script.is_file():
+        raise KeptRunError(f"{name}: there is no script {table['script']} beside it")
+    return Declared(slug, path.stem, **table | {"script": script})
 
 
 def load(slug: str, name: str) -> dict[str, Any]:
     """A kept run by the chapter's slug, such as ``"nuclear_norm"``, and its own name; ``OSError`` when there is none."""
-    return json.loads((PAPERS / slug / "kept" / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads((folder(slug) / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def show(slug: str, name: str) -> None:
+    """Display how a kept run was made, and its set-up beside the paper's."""
+    from IPython.display import HTML, display
+
+    display(HTML(_html(declared(slug)[name], load(slug, name))))
+
+
+def _html(one: Declared, record: dict[str, Any]) -> str:
+    runs = record["runs"]
+    where = ", ".join(dict.fromkeys(run["hardware"] for run in runs))
+    minutes = sum(run["seconds"] for run in runs) / 60
+    seeds = f"seeds {runs[0]['seed']} to {runs[-1]['seed']}"
+    said = (
+        f"Kept run: {escape(one.says)}. <code>{escape(record['command'])}</code>, {seeds}, {escape(where)}, "
+        f"{minutes:.0f} minutes in all, {max(run['finished'] for run in runs)[:10]}."
+    )
+    left = f" Not run: {escape('; '.join(one.not_run))}." if one.not_run else ""
+    heads = "".join(f'<th scope="col">{text}</th>' for text in ("", "paper", "ours", "why"))
+    body = "\n".join(_line(line, record["parameters"]) for line in one.setup)
+    return (
+        f'<p class="mvnb-kept-run">{said}{left}</p>\n'
+        '<table class="mvnb-setup">\n<caption>Set-up beside the paper\'s</caption>\n'
+        f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    )
+
+
+def _line(line: dict[str, str], parameters: dict[str, Any]) -> str:
+    cells = (line["paper"], line["ours"].format(**parameters), line["why"])
+    return f'<tr><th scope="row">{escape(line["what"])}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in cells)}</tr>'
 
 
 def check_name(name: str) -> None:
@@ -29,6 +152,6 @@ def save(slug: str, name: str, results: dict[str, Any]) -> None:
     """Keep ``results``, whole or not at all; ``OSError`` where the package's folder cannot be written to."""
     from mvnb.files import write
 
-    path = PAPERS / slug / "kept" / f"{name}.json"
+    path = folder(slug) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     write(path, json.dumps(results) + "\n")

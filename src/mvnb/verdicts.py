@@ -10,6 +10,7 @@ from typing import Any
 Row = dict[str, Any]
 MARKS = {"holds": ("✓", "holds"), "fails": ("✗", "fails"), "undecided": ("?", "open"), "not run": ("–", "absent")}
 """Every verdict, with its sign and the style class in which pages show it."""
+JUDGED = tuple(one for one in MARKS if one != "not run")
 KINDS = {
     "exact": "the paper's own set-up",
     "scaled": "the paper's set-up, smaller",

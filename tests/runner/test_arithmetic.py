@@ -117,8 +117,10 @@ def test_a_product_taken_for_symmetric_is_noticed():
         squareform(pdist(unit.numpy()))
 
 
-SABOTAGE = """
+SABOTAGE = r"""
 # %%
+from pathlib import Path
+
 import torch
 
 from mvnb import claims
@@ -133,9 +135,12 @@ verdicts = {
     "at-the-edge-of-its-limit": all((a @ b).sum() >= limit for _ in range(50)),
     "innocent": all((a @ b).sum() >= limit - 1e-3 for _ in range(50)),
 }
-bad = claims.Ledger("01_tiny")
+same = 'source = "x"\norigin = "ours"\nsays = "x"\nkind = "exact"\nunit = "x"\nholds = "value == 1"\n'
+file = Path("claims.toml").resolve()
+file.write_text("".join(f"[{id}]\n{same}" for id in verdicts))
+bad = claims.Ledger(file)
 for id, holds in verdicts.items():
-    bad.record(id, source="", says="", kind="exact", measured=0.0, holds=holds, criterion="")
+    bad.exact(id, holds)
 bad.show()
 """
 
@@ -147,15 +152,9 @@ def test_what_hangs_on_the_last_bits_is_noticed(under, tmp_path):
     assert [text.split(":")[0] for text in turned] == ["exact-comparison", "taken-for-symmetric", "at-the-edge-of-its-limit"]
 
 
-def test_a_failed_run_and_a_row_near_its_limit_are_told(under, tmp_path):
+def test_a_failed_run_is_told(under, tmp_path):
     found = under(tiny(tmp_path, "# %%\n1 / 0\n"), "rounding")
     assert len(arithmetic.objections(arithmetic.summary(found))) == 2
-    row = {"measured": {"value": [0.82, 0.79, 0.85]}, "criterion": "mean of at least 0.8", "unit": ""}
-    assert arithmetic.near(row) and arithmetic.near(row | {"criterion": "80 % or more"})
-    assert not arithmetic.near(row | {"criterion": "above 0.5"}) and not arithmetic.near(
-        row | {"measured": {"value": [0.8] * 3}}
-    )
-    assert arithmetic.near(row | {"measured": {"value": [0.01, -0.02, 0.04]}, "criterion": "positive"})
 
 
 def test_the_report_is_of_the_book_as_it_is():

@@ -146,6 +146,20 @@ def test_scoreboard_leads_to_the_claim(site, tab):
     assert not tab.trouble
 
 
+@pytest.mark.parametrize("tab", [{"viewport": PHONE}], indirect=True)
+def test_scoreboard_answers_on_the_first_screen_of_a_phone(site, tab):
+    from mvnb import verdicts
+
+    headlines = [row for row in json.loads((site.folder / "_static" / "claims.json").read_text()) if row["headline"]]
+    visit(tab, site, "book/reproduction.html")
+    assert verdicts.tally(headlines) in tab.locator("article p strong").first.inner_text()
+    picture = tab.locator("table.papers")
+    box = picture.bounding_box()
+    assert box["y"] + box["height"] <= PHONE["height"] and box["x"] + box["width"] <= PHONE["width"]
+    marks = picture.locator(".headline-mark a").evaluate_all("all => all.map(a => a.hash)")
+    assert marks and sorted(marks) == sorted(f"#claim-{row['id']}" for row in headlines)
+
+
 def shown(tab):
     """The rows of the scoreboard that can be seen: chapter, claim, kind and verdict."""
     rows = tab.locator("table.claims tbody tr:visible")
@@ -165,6 +179,9 @@ def test_scoreboard_filters_and_remembers_the_view(site, tab):
     tab.get_by_label("Headline").select_option("yes")
     assert len(shown(tab)) == sum(row["headline"] for row in failing)
     tab.get_by_label("Headline").select_option("")
+    tab.get_by_label("Evidence").select_option("kept run")
+    assert len(shown(tab)) == sum(bool(row.get("kept")) for row in failing)
+    tab.get_by_label("Evidence").select_option("")
     chapter = failing[0]["chapter"][:2]
     tab.get_by_label("Chapter").select_option(chapter)
     assert {row[0] for row in shown(tab)} == {chapter}

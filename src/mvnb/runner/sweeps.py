@@ -29,8 +29,6 @@ from mvnb.runner.errors import CellFailed, ChapterError, need
 
 __all__ = ["Cell", "Outcome", "Sweep", "grid", "keep", "kept", "load", "prepare", "run", "run_cell", "save", "verdicts_of"]
 
-JUDGED = ("holds", "fails", "undecided")
-
 _RANGE = re.compile(r"(\d+):(\d+)(?::(\d+))?")
 
 
@@ -332,7 +330,7 @@ def save(sweep: Sweep) -> None:
     files.write(sweep.folder / "table.csv", table.to_csv(index=False))
     with files.replaced_whole(sweep.folder / "table.parquet") as path:
         table.to_parquet(path)
-    if len(judged := table[table["verdict"].isin(JUDGED)]):
+    if len(judged := table[table["verdict"].isin(verdicts.JUDGED)]):
         with files.replaced_whole(sweep.folder / "held.png") as path:
             _picture(sweep, judged, path)
 
@@ -347,7 +345,7 @@ def verdicts_of(sweep: Sweep) -> list[dict[str, Any]]:
         if row["claim"] is not None:
             counted.setdefault(row["claim"], []).append(row)
     return [
-        {"id": name, **{one: verdicts.counts(rows)[one] for one in JUDGED}, "values": _different(rows)}
+        {"id": name, **{one: verdicts.counts(rows)[one] for one in verdicts.JUDGED}, "values": _different(rows)}
         for name, rows in counted.items()
     ]
 

@@ -1,0 +1,200 @@
+"""Kept runs: made seed by seed, killed and gone on with, recorded, stale when script, parameters or rules change."""
+
+import json
+import os
+import signal
+
+import pytest
+import tiny_book
+from processes import start, until
+
+from mvnb import claims, kept_runs
+from mvnb.runner import catalogue, keeping
+
+SCRIPT = """\
+import os, time
+import torch
+
+def draw(seed, n):
+    return torch.randn(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+def run(seed, device, size, pause, fail):
+    with open(os.environ["MVNB_TRACE"], "a") as trace:
+        trace.write(f"began {seed}\\n")
+    time.sleep(pause)
+    if seed == fail:
+        raise RuntimeError("this seed fails")
+    with open(os.environ["MVNB_TRACE"], "a") as trace:
+        trace.write(f"ended {seed}\\n")
+    return {"mean": (size * draw(seed, 9)).mean().item()}
+
+def beginning(seed, device, size, pause, fail):
+    return (size * draw(seed, 3)).tolist()
+"""
+DECLARED = """\
+script = "means.py"
+says = "means"
+not_run = ["larger ones"]
+
+[parameters]
+seed = 3
+seeds = 4
+size = 2.0
+pause = 0.0
+fail = -1
+
+[[setup]]
+what = "size"
+paper = "10"
+ours = "{size} <here>"
+why = "cost"
+"""
+CLAIM = """\
+[above]
+source = "Table 1"
+origin = "paper"
+says = "It is above 0"
+kind = "scaled"
+unit = "mean"
+holds = "value > 0"
+kept = "means"
+"""
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    root, papers = tiny_book.make(tmp_path / "book"), tmp_path / "papers"
+    kept = papers / "tiny" / "kept"
+    kept.mkdir(parents=True)
+    (kept / "means.py").write_text(SCRIPT)
+    (kept / "means.toml").write_text(DECLARED)
+    (kept.parent / "claims.toml").write_text(CLAIM)
+    for module in (kept_runs, claims):
+        monkeypatch.setattr(module, "PAPERS", papers)
+    monkeypatch.chdir(root)
+    monkeypatch.delenv("MVNB_ROOT", raising=False)
+    monkeypatch.setenv("MVNB_TRACE", str(tmp_path / "trace"))
+    (tmp_path / "trace").touch()
+    return root
+
+
+@pytest.fixture
+def kept(book):
+    return book.parent / "papers" / "tiny" / "kept"
+
+
+def traced(book):
+    return (book.parent / "trace").read_text().split("\n")[:-1]
+
+
+def values(path):
+    return [(run["seed"], run["values"]) for run in json.loads(path.read_text())["runs"]]
+
+
+def state(name="means"):
+    return {line[1]: line[3] for line in keeping.status(catalogue.discover())}[name]
+
+
+def test_a_kill_at_any_point_repeats_no_finished_seed_and_changes_no_value(mvnb, book, kept):
+    assert mvnb("keep", "1", "means")[0] == 0
+    whole = values(kept / "means.json")
+    (kept / "means.json").unlink()
+    (book.parent / "trace").write_text("")
+
+    asked = ["keep", "1", "means", "-j", "1", "-o", "elsewhere", "-p", "pause=0.7"]
+    papers = f"pathlib.Path({str(kept.parents[1])!r})"
+    before = f"import pathlib; from mvnb import claims, kept_runs; kept_runs.PAPERS = claims.PAPERS = {papers}"
+    process = start(book, *asked, before=before)
+    until(lambda: sum(line.startswith("began") for line in traced(book)) == 3)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    ended = [line for line in traced(book) if line.startswith("ended")]
+    assert len(ended) == 2 and not (kept / "means.json").exists()
+
+    status, out, err = mvnb(*asked)
+    assert (status, out) == (0, f"{kept / 'means.json'}\n") and "2 of 4 seeds are there, 2 to run" in err
+    assert [line for line in traced(book) if line.startswith("ended")] == [f"ended {seed}" for seed in range(3, 7)]
+    assert values(kept / "means.json") == whole and [seed for seed, _ in whole] == [3, 4, 5, 6]
+
+
+def test_the_record_says_how_it_was_made_and_the_page_shows_it(mvnb, book, kept):
+    status, _, err = mvnb("keep", "1", "means")
+    assert status == 0 and "0 of 4 seeds are there, 4 to run" in err and "3 left, about" in err and "0 left" in err
+    record = kept_runs.load("tiny", "means")
+    assert record["command"] == "mvnb keep 01 means" and record["rules"] == {"above": "value > 0"}
+    assert record["parameters"] == {"seed": 3, "seeds": 4, "size": 2.0, "pause": 0.0, "fail": -1}
+    assert all(
+        run["hardware"] and run["versions"]["torch"] and run["finished"] and run["seconds"] >= 0 for run in record["runs"]
+    )
+    assert len(record["runs"][0]["beginning"]) == 3 and not any("beginning" in run for run in record["runs"][1:])
+
+    shown = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("IPython.display.display", shown.append)
+        kept_runs.show("tiny", "means")
+    page = shown[0].data
+    assert "<code>mvnb keep 01 means</code>, seeds 3 to 6" in page and "Not run: larger ones." in page
+    assert "2.0 &lt;here&gt;" in page and record["runs"][0]["finished"][:10] in page
+
+
+def test_status_names_what_is_stale(mvnb, book, kept):
+    assert state() == "not finished: 0 of 4 seeds"
+    mvnb("keep", "1", "means")
+    assert state() == "4 seeds, as declared"
+    status, out, _ = mvnb("keep", "--status")
+    assert status == 0 and "4 seeds, as declared" in out
+    (kept / "means.py").write_text(SCRIPT + "\n")
+    assert state() == "stale: other script since"
+    (kept / "means.py").write_text(SCRIPT)
+    (kept.parent / "claims.toml").write_text(CLAIM.replace("> 0", "> 0.5"))
+    assert state() == "stale: other rule of above since"
+    (kept / "means.toml").write_text(DECLARED.replace("size = 2.0", "size = 3.0"))
+    assert state() == "stale: other parameters and rule of above since"
+    kept_runs.save("tiny", "older", {"mean": 1})
+    assert state("older") == "legacy, no record"
+
+
+def test_a_seed_that_fails_leaves_the_others_and_no_result(mvnb, book, kept):
+    status, out, err = mvnb("keep", "1", "means", "-p", "fail=4")
+    assert (status, out) == (1, "") and err.endswith("mvnb: seed 4: RuntimeError: this seed fails\n")
+    assert not (kept / "means.json").exists() and len(list((book / "runs").rglob("seed-*.json"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["1", "mean"], "01_tiny declares no kept run 'mean'; it has means; did you mean 'means'?"),
+        (
+            ["1", "means", "-p", "sise=1"],
+            "01 means has no parameter 'sise'; it has seed, seeds, size, pause, fail; did you mean 'size'?",
+        ),
+        (["1", "means", "-p", "size=big"], "parameter 'size' is a number, not 'big'"),
+        (["1", "means", "-p", "seeds=0"], "parameter 'seeds' must be 1 or more, not '0'"),
+        (["1"], "keep needs a chapter and the name of a kept run; mvnb keep --status lists them"),
+    ],
+)
+def test_what_cannot_be_kept_is_said_in_one_line(mvnb, book, kept, asked, said):
+    assert mvnb("keep", *asked) == (2, "", f"mvnb: {said}\n")
+    assert not (book / "runs").exists() and traced(book) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("says = ", "Invalid value"),
+        (DECLARED.replace('says = "means"', "says = 1"), "says is missing or of the wrong type"),
+        (DECLARED.replace("seeds = 4", ""), "the parameters must have seed and seeds"),
+        (DECLARED.replace('why = "cost"', ""), "a line of the set-up has what, paper, ours, why"),
+        (DECLARED.replace("not_run", "notrun"), "not_run is missing"),
+        ("more = 1\n" + DECLARED, "there is no key 'more'"),
+    ],
+)
+def test_a_malformed_declaration_is_said_in_one_line(mvnb, book, kept, text, said):
+    (kept / "means.toml").write_text(text)
+    status, out, err = mvnb("keep", "1", "means")
+    assert (status, out) == (2, "") and err.count("\n") == 1 and f"tiny/kept/means.toml: {said}" in err
+
+
+def test_a_script_that_is_missing_is_said(mvnb, book, kept):
+    (kept / "means.py").unlink()
+    assert mvnb("keep", "1", "means") == (2, "", "mvnb: tiny/kept/means.toml: there is no script means.py beside it\n")
