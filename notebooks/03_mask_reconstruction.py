@@ -35,7 +35,7 @@
 
 # %% tags=["parameters"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
-replicas = 4  # independent runs of the main comparison, one stack (2 or more)
+replicas = 6  # independent runs of the main comparison, one stack (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"
 n_classes = 5  # classes k (3 to 32)
 n_filters = 12  # kernels per class, m; the encoder has k m of them (4 or more)
@@ -53,7 +53,7 @@ n_test = 400  # test points, multi-view and single-view each (6 or more)
 side_dim = 100  # dimension of a smaller world to turn knobs (6 or more; 2 k or more)
 side_points = 80  # training points there (3 or more; k or more)
 side_steps = 240  # steps of the autoencoder there (1 or more)
-side_replicas = 2  # runs a setting there (2 or more)
+side_replicas = 3  # runs a setting there (2 or more)
 ts_filters = 60  # kernels per class in the teacher-student runs (1 or more)
 ts_steps = 200  # at most so many steps of the teacher-student loss (3 or more)
 image_points = 400  # unlabelled images (2 or more)
@@ -85,7 +85,7 @@ from mvnb.papers.mask_reconstruction.model import (
 )
 
 figures.use_style()
-ledger = claims.Ledger("03_mask_reconstruction")
+ledger = claims.Ledger("mask_reconstruction")
 device = training.pick_device(device)
 print(f"device: {device.type}")
 # What may be wrong with the parameters shows here, before anything is trained.
@@ -290,37 +290,35 @@ figures.show(
 # %%
 # NBVAL_CHECK_OUTPUT
 g = torch.Generator().manual_seed(seed)
-x, w = (
-    torch.randn(1, 2, 6, 8, generator=g).double(),
-    0.5 * torch.randn(1, 7, 8, generator=g).double(),
-)
+x = torch.randn(8, 2, 6, 8, generator=g).double()  # eight draws of two points
+w = 0.5 * torch.randn(8, 7, 8, generator=g).double()
 
 
 def written_out(name, w, mask, theta):
-    """The losses as defined above, mean of two points, for one mask."""
+    """The losses as defined above, mean of a draw's points, for one mask: (R,)."""
     s = lambda kernels, patches: smoothed_relu(
-        patches @ kernels.T, act_power, threshold
+        patches @ kernels.mT[:, None], act_power, threshold
     )
-    seen = torch.tensor(mask)[:, None] * x[0]  # (n, patches, dim)
+    seen = torch.tensor(mask)[:, None] * x  # (R, n, patches, dim)
     if name == "MAE":
-        return (x[0] - s(w, seen) @ w / theta).square().sum() / 4
-    teacher = s(w.detach() / theta, x[0]).sum(1)
-    return (teacher - s(w, seen).sum(1) / theta).square().sum() / 4
+        return (x - s(w, seen) @ w[:, None] / theta).square().sum((1, 2, 3)) / 4
+    teacher = s(w.detach() / theta, x).sum(2)
+    return (teacher - s(w, seen).sum(2) / theta).square().sum((1, 2)) / 4
 
 
 deviations = {}
 for name in ("Teacher-student", "MAE"):
-    leaf, theta = w[0].clone().requires_grad_(), 0.3
+    leaf, theta = w.clone().requires_grad_(), 0.3
     value = sum(
         theta ** sum(bits)
         * (1 - theta) ** (6 - sum(bits))
         * written_out(name, leaf, bits, theta)
         for bits in product((0, 1), repeat=6)
     )
-    (autograd,) = torch.autograd.grad(value, leaf)
+    (autograd,) = torch.autograd.grad(value.sum(), leaf)
     loss, grads = cases[name][0]({"weight": w}, x, theta)
-    slope_error = (grads["weight"][0] - autograd).abs().max()
-    deviations[name] = max((loss[0] - value).abs().item(), slope_error.item())
+    slope_error = (grads["weight"] - autograd).abs().max().item()
+    deviations[name] = max((loss - value).abs().max().item(), slope_error)
     print(f"{name}: loss and gradient exact to 1e-10:", deviations[name] < 1e-10)
 
 # %% [markdown]
@@ -330,34 +328,17 @@ for name in ("Teacher-student", "MAE"):
 printed = MaskedAutoencoderObjective(*activation, gradient="paper")(
     {"weight": w}, x, 0.3
 )[1]
-slip = (printed["weight"][0] - autograd).norm() / autograd.norm()
-along = ((printed["weight"][0] - autograd) * w[0]).sum(-1).abs().max()
-print(f"Fact 2.2 as printed: relative error {slip:.2f} (along the kernels {along:.0e})")
+away = printed["weight"] - autograd
+slip = away.norm(dim=(1, 2)) / autograd.norm(dim=(1, 2))
+along = (away * w).sum(-1).abs().max()
+print(
+    f"Fact 2.2 as printed: relative error {slip.min():.2f} to {slip.max():.2f}", end=""
+)
+print(f" (along the kernels {along:.0e})")
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "mask-expectation-exact",
-    source="Equation (3), Fact 2.1 and their MAE counterparts",
-    says="The expectation over masks is a squared bias plus a variance, and its "
-    "gradient is as derived",
-    kind="exact",
-    measured=max(deviations.values()),
-    unit="largest deviation from enumerating all masks",
-    holds=max(deviations.values()) < 1e-10,
-    criterion="< 1e-10 for loss and gradient, in float64",
-)
-ledger.record(
-    "mae-gradient-as-printed",
-    source="Fact 2.2",
-    says="The printed direction is the gradient of the MAE loss",
-    kind="exact",
-    measured=float(slip),
-    unit="relative deviation from autograd, random kernels and patches",
-    holds=bool(slip < 1e-6),
-    criterion="< 1e-6",
-    reason="the encoder's part of the gradient points along the patch, not along the "
-    "residual",
-)
+ledger.exact("mask-expectation-exact", max(deviations.values()))
+ledger.mean("mae-gradient-as-printed", slip)
 
 # %% [markdown]
 # (03-derivation)=
@@ -510,29 +491,8 @@ figures.show(
 
 # %% tags=["remove-cell"]
 exponent_error = max(abs(slopes[n] - laws[n].exponent) for n in laws)
-time_error = max(abs(t - 1) for t in times.values())
-ledger.record(
-    "growth-exponents",
-    source="Claims E.5 and H.7; Lemma 1",
-    says="Correlations grow with the powers 2q-1 (teacher-student), q (MAE) and q-1 "
-    "(supervised)",
-    kind="exact",
-    measured=exponent_error,
-    unit="largest deviation of a log-log slope",
-    holds=bool(exponent_error <= 0.1),
-    criterion="<= 0.1 for all three",
-)
-ledger.record(
-    "lottery-times",
-    source="Claims E.6 and H.8",
-    says="The first feature is captured at times of the order sigma_0 to the minus "
-    "2q-2, q-1 and q-2",
-    kind="exact",
-    measured=time_error,
-    unit="largest relative error of the predicted flow time, one kernel and feature",
-    holds=bool(time_error <= 0.03),
-    criterion="<= 0.03 for all three",
-)
+ledger.exact("growth-exponents", exponent_error)
+ledger.exact("lottery-times", max(abs(t - 1) for t in times.values()))
 
 # %% [markdown]
 # ## The derivation, III: where it ends
@@ -608,17 +568,7 @@ pair_rate = theory.teacher_student_pair_rate(0.5, 1.0)
 print(f"two features in a kernel: growth rate {rate:.2f}, predicted {pair_rate:.2f}")
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "ts-drift-rates",
-    source="our finite-size formulas, against Appendix F.1",
-    says="Past the threshold one feature drifts at a constant rate, two grow "
-    "exponentially",
-    kind="exact",
-    measured=max(abs(drift_ratio - 1), abs(rate / pair_rate - 1)),
-    unit="larger relative error of the two predicted rates",
-    holds=max(abs(drift_ratio - 1), abs(rate / pair_rate - 1)) <= 0.03,
-    criterion="<= 0.03",
-)
+ledger.exact("ts-drift-rates", drift=drift_ratio - 1, growth=rate / pair_rate - 1)
 
 # %% [markdown]
 # ## The derivation, IV: what fine-tuning makes of it
@@ -672,15 +622,16 @@ ledger.record(
 room = 2 + 2 * (n_classes - 1)  # patches enough for every feature
 pure = replace(world, patch_noise=0.0, background_noise=0.0, n_patches=room)
 lone_world = replace(pure, single_view=1.0)
-many_points, lone_points = (
-    view.sample(2000, torch.Generator().manual_seed(seed + i))
-    for i, view in enumerate((pure, lone_world))
-)
+drawn = [
+    [view.sample(2000, g) for view in (pure, lone_world)]
+    for g in training.generators(seed + 9 * 10**6, 4)
+]
 total_strength = lambda sample: sample.x.sum(1)[:, :n_features].double().numpy()
 psi = np.linspace(0.5, 1.5, n_features)
 is_own = np.arange(n_features) // 2 == np.arange(n_classes)[:, None]  # (class, kernel)
 mean_hidden = np.where(is_own, 1.15, foreign / n_classes * 0.3) * psi
 head = mean_hidden - mean_hidden.mean(0)  # one step of size eta_2 = k
+lone_points = drawn[0][1]
 z, y = total_strength(lone_points), lone_points.y.numpy()
 logits, per_class = (psi * z) @ head.T, z.reshape(-1, n_classes, 2)
 rows, squared, margin_error = np.arange(len(y)), (psi**2).reshape(-1, 2), 0.0
@@ -693,54 +644,34 @@ for shift in range(1, n_classes):
 print("margins as the formula says, to 1e-10:", margin_error < 1e-10)
 
 # %% [markdown]
-# Now with kernels of equal length and the head estimated from 2,000 points: with all features, and with one view a class deleted.
+# Now with kernels of equal length and the head estimated from 2,000 points, on four samples: with all features, and with one view a class deleted.
 
 
 # %%
 # NBVAL_CHECK_OUTPUT
 def centroid_accuracy(held):
-    """Accuracy after one head step if the encoder answers ``held`` (2k,) linearly."""
-    answer = lambda sample: total_strength(sample) * held
-    labels = many_points.y.numpy()
-    head = theory.centroid_head(answer(many_points), labels, n_classes, n_classes)
-    return [
-        probes.accuracy(torch.from_numpy(answer(s) @ head.T), s.y).item()
-        for s in (many_points, lone_points)
-    ]
+    """Accuracies (samples, 2) after one step if the encoder answers ``held`` (2k,)."""
+    answer, found = lambda sample: total_strength(sample) * held, []
+    for many, lone in drawn:
+        labels = many.y.numpy()
+        head = theory.centroid_head(answer(many), labels, n_classes, n_classes)
+        logits = [torch.from_numpy(answer(s) @ head.T) for s in (many, lone)]
+        found.append([probes.accuracy(*pair) for pair in zip(logits, (many.y, lone.y))])
+    return np.array(found)
 
 
 everything, half = np.ones(n_features), np.tile([1.0, 0.0], n_classes)
-multi, lone = centroid_accuracy(everything)
+with_all, with_half = centroid_accuracy(everything), centroid_accuracy(half)
+multi, lone = with_all.mean(0)
 print(f"all features: multi-view {multi:.3f}, single-view {lone:.3f}")
-multi, lone = centroid_accuracy(half)
+multi, lone = with_half.mean(0)
 formula = theory.single_view_accuracy(half.reshape(-1, 2) > 0, foreign)
 print(f"one view a class: multi-view {multi:.3f}, single-view", end=" ")
 print("as the formula says:", abs(lone - formula) < 0.03)
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "ideal-margins",
-    source="Appendix G, with the constants worked out",
-    says="After one step of the head the margins of an ideal encoder follow in "
-    "closed form",
-    kind="exact",
-    measured=float(margin_error),
-    unit="largest deviation, 2,000 single-view points and all rival classes",
-    holds=bool(margin_error < 1e-10),
-    criterion="< 1e-10, in float64",
-)
-ideal = min(centroid_accuracy(everything))
-ledger.record(
-    "ideal-encoder-classifies",
-    source="Theorem 2, Appendix G",
-    says="With all features held equally, one step of the head classifies multi-view "
-    "and single-view points",
-    kind="exact",
-    measured=ideal,
-    unit="smaller accuracy of the two, noise-free points",
-    holds=bool(ideal == 1.0 and centroid_accuracy(half)[1] < 0.9),
-    criterion="= 1, and < 0.9 on single-view points with one view a class deleted",
-)
+ledger.exact("ideal-margins", float(margin_error))
+ledger.mean("ideal-encoder-classifies", equal=with_all.min(1), deleted=with_half[:, 1])
 
 # %% [markdown]
 # (03-experiments)=
@@ -908,8 +839,11 @@ known = mae.log["best"].cpu().numpy() > threshold  # (T, R, 2k)
 staircase = loss[0] - (known * stairs).sum(-1)
 climbing = known.any(-1) & ~known.all(-1)  # some features are learned, some not
 off_stairs = np.abs(loss - staircase) / stairs.sum(-1)
-mean_off = off_stairs[climbing].mean() if climbing.any() else np.inf
-print(f"loss off the stairs while features are learned: {mean_off:.3f} of the whole")
+mean_off = np.array(
+    [off[up].mean() if up.any() else 1.0 for off, up in zip(off_stairs.T, climbing.T)]
+)
+print("loss off the stairs while features are learned, of the whole:", end=" ")
+print(f"{mean_off.mean():.3f}")
 
 # %% [markdown]
 # The times: predicted from the initial correlations, and measured as the time at which half of the threshold is passed, interpolated between logged steps.
@@ -922,8 +856,8 @@ predicted = law.time(initial, half_way) / moment
 track, clock = mae.log["best"].cpu().numpy(), mae.log["time"].cpu().numpy()
 captured = stats.first_crossing_time(track, clock, half_way, 1.0 - act_power)
 r, f = np.nonzero(np.isfinite(captured))
-captured = captured[r, f]
-late = captured / predicted[r, f] - 1 if len(r) else np.array([np.inf])
+late = captured / predicted - 1  # (R, 2k)
+error = np.where(np.isfinite(late), np.abs(late), 1.0)  # 1: never captured
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(6.4, 2.6))
@@ -935,7 +869,7 @@ axes[0].xaxis.set_minor_formatter(plt.NullFormatter())
 line = np.array([predicted.min(), predicted.max()])
 axes[1].plot(line, line, color=figures.COLORS["theory"], lw=1)
 axes[1].plot(
-    predicted[r, f], captured, "o", ms=4, alpha=0.7, color=figures.COLORS["MAE"]
+    predicted[r, f], captured[r, f], "o", ms=4, alpha=0.7, color=figures.COLORS["MAE"]
 )
 axes[1].set(xlabel="predicted time", ylabel="measured time")
 axes[1].set_title(f"capture of {len(r)} features")
@@ -948,102 +882,36 @@ figures.show(
     "for all features of all runs; most points lie on or a little above the "
     "diagonal, a few well above.",
 )
-print(f"median deviation of the capture times: {np.median(late):+.2f}")
-print(f"captured within 30 % of the time: {(np.abs(late) <= 0.3).mean():.0%}")
-same_order = stats.rank_correlation(predicted[r, f], captured) if len(r) > 2 else -1.0
+if len(r):
+    print(f"median deviation of the capture times: {np.median(late[r, f]):+.2f}")
+print(f"captured within 30 % of the time: {(error <= 0.3).mean():.0%}")
+same_order = (
+    stats.rank_correlation(predicted[r, f], captured[r, f]) if len(r) > 2 else -1.0
+)
 print(f"rank correlation of predicted and measured times: {same_order:.2f}")
 
 
 # %% tags=["remove-cell"]
-def fraction_claim(
-    id, hits, holds_from, kind="scaled", unit="fraction of features", **kwargs
-):
-    """A claim on a fraction, with its Wilson interval."""
-    hits = np.append(
-        np.asarray(hits).ravel(), [False] * (np.size(hits) == 0)
-    )  # nothing to count is no success
-    estimate, low, high = stats.proportion_interval(int(hits.sum()), hits.size)
-    ledger.record(
-        id,
-        measured=estimate,
-        uncertainty=(high - low) / 2,
-        unit=unit,
-        holds=bool(estimate >= holds_from),
-        kind=kind,
-        **kwargs,
-    )
+def share(hits, of):
+    """Of each run's ``of`` the share that are hits, 0 where there are none: (R,)."""
+    hits, of = (a.reshape(len(a), -1) for a in (hits & of, of))
+    return hits.sum(1) / np.maximum(of.sum(1), 1)
 
 
-fraction_claim(
-    "mae-all-features",
-    learned["MAE"],
-    0.95,
-    source="Theorem 1, Theorem H.2",
-    says="The masked autoencoder learns all features",
-    criterion=">= 0.95 of all features of all runs",
-)
-
-# %% tags=["remove-cell"]
-pure_kernel = kernels_of.sum(-1)[kernels_of.any(-1)] == 1
-fraction_claim(
-    "mae-pure-kernels",
-    pure_kernel,
-    0.95,
-    source="Theorem 1 (b)",
-    says="Each kernel holds at most one feature",
-    unit="fraction of active kernels",
-    criterion=">= 0.95 of the kernels that hold a feature hold one",
-)
-
-# %% tags=["remove-cell"]
-deviation = np.abs(mae.log["best"][-1].cpu().numpy()[learned["MAE"]] / level - 1)
-ledger.record(
+ledger.mean("mae-all-features", learned["MAE"].mean(1))
+held_by = kernels_of.sum(-1)  # features a kernel holds
+ledger.mean("mae-pure-kernels", share(held_by == 1, held_by > 0))
+deviation = np.abs(mae.log["best"][-1].cpu().numpy() / level - 1)
+ledger.mean(
     "mae-fixed-point",
-    source="Claim H.9, with the fixed point solved",
-    says="Every captured feature comes to rest at one common level",
-    kind="scaled",
-    measured=float(np.median(deviation)) if deviation.size else np.inf,
-    unit="median relative deviation from the predicted level",
-    holds=bool(
-        deviation.size
-        and np.median(deviation) <= 0.03
-        and (deviation <= 0.1).mean() >= 0.9
-    ),
-    criterion="median <= 0.03, and >= 0.9 of the features within 0.1",
+    median=[
+        np.median(d[on]) if on.any() else 1.0 for d, on in zip(deviation, known[-1])
+    ],
+    within=share(deviation <= 0.1, known[-1]),
 )
-# %% tags=["remove-cell"]
-ledger.record(
-    "mae-staircase",
-    source="Theorem H.2, our finite-size formula",
-    says="The autoencoder's loss is a staircase, one stair a feature",
-    kind="scaled",
-    measured=float(mean_off),
-    unit="mean deviation from the predicted stairs, over their sum, while features "
-    "are learned",
-    holds=bool(mean_off <= 0.03),
-    criterion="<= 0.03",
-)
-ledger.record(
-    "capture-times",
-    source="Claims H.7 and H.8",
-    says="When a feature is captured can be computed from the initial weights",
-    kind="scaled",
-    measured=float(np.median(np.abs(late))),
-    unit="median relative error of the capture time over all features",
-    holds=bool(np.median(np.abs(late)) <= 0.2 and (np.abs(late) <= 0.3).mean() >= 0.75),
-    criterion="median error <= 0.2, and >= 0.75 of the features within 0.3",
-)
-
-# %% tags=["remove-cell"]
-fraction_claim(
-    "sl-loses-views",
-    one_view,
-    0.6,
-    source="Lemma 1",
-    says="Supervised learning from scratch learns one feature per class",
-    unit="fraction of classes",
-    criterion=">= 0.6 of the classes of all runs end with exactly one",
-)
+ledger.mean("mae-staircase", mean_off)
+ledger.mean("capture-times", median=np.median(error, 1), within=(error <= 0.3).mean(1))
+ledger.mean("sl-loses-views", one_view.mean(1))
 
 # %% [markdown]
 # The few features that come much later than predicted have lost their best kernel: it was ahead for another feature, too, and has been taken by it, so that the second-best has to run. One kernel, one feature.
@@ -1136,88 +1004,19 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-fraction_claim(
-    "ts-all-features",
-    at_t0.log["best"][-1].cpu().numpy() >= ts_threshold,
-    0.95,
-    source="Theorem 1, Theorem C.4",
-    says="The teacher-student loss learns all features",
-    criterion=">= 0.95 of all features of all runs by the step budget",
+ledger.mean(
+    "ts-all-features", (at_t0.log["best"][-1] >= ts_threshold).double().mean(1).cpu()
 )
-fraction_claim(
-    "ts-pure-kernels",
-    held.sum(-1)[active] == 1,
-    0.95,
-    source="Theorem 1 (b)",
-    says="Each kernel holds at most one feature",
-    unit="fraction of active kernels",
-    criterion=">= 0.95 of the kernels that hold a feature hold one, at T0",
-    reason="2k sets of candidates share km kernels, and features that appear "
-    "together pull one another up",
-)
-fraction_claim(
-    "ts-most-kernels-pure",
-    held.sum(-1)[active] == 1,
-    0.7,
-    source="Theorem 1 (b), at a finite size",
-    says="Most kernels of the teacher-student encoder hold at most one feature",
-    unit="fraction of active kernels",
-    criterion=">= 0.7 of the kernels that hold a feature hold one, at T0",
-)
-# %% tags=["remove-cell"]
+one_feature = share(counts["held"] == 1, active)
+ledger.mean("ts-pure-kernels", one_feature)
+ledger.mean("ts-most-kernels-pure", one_feature)
 ahead = pairs(ts_start) >= (1 - 1 / np.log(n_classes)) * pairs(ts_start).max(1)[:, None]
-fraction_claim(
-    "winners-were-ahead",
-    ahead[held],
-    0.95,
-    source="Theorem 1 (a) and (c)",
-    says="Features end in kernels that were near the best at the start",
-    unit="fraction of the held pairs",
-    criterion=">= 0.95 started with at least 1 - 1/log k of the best correlation",
-)
-
-# %% tags=["remove-cell"]
-busy, double = (
-    {name: (c > at_least).sum(1) for name, c in counts.items()} for at_least in (0, 1)
-)
-off_busy = abs(busy["held"].sum() / busy["foreseen"].sum() - 1)
-off_double = abs(double["held"].sum() / max(double["foreseen"].sum(), 1) - 1)
-ledger.record(
-    "ts-active-kernels",
-    source="Lemma C.1, our prediction from the initial correlations",
-    says="How many kernels hold a feature at T0 follows from the initial correlations",
-    kind="scaled",
-    measured=off_busy,
-    unit="relative error of the count over all runs",
-    holds=bool(off_busy <= 0.5),
-    criterion="<= 0.5",
-)
-ledger.record(
-    "ts-two-feature-kernels",
-    source="Theorem 1 (b), our prediction from the initial correlations",
-    says="So does the number of kernels that hold several features",
-    kind="scaled",
-    measured=off_double,
-    unit="relative error of the count over all runs",
-    holds=bool(off_double <= 0.3),
-    criterion="<= 0.3",
-    reason="features that appear together pull one another up; the prediction leaves "
-    "this out",
-)
-
-# %% tags=["remove-cell"]
-both_ways = (held & foreseen).sum() / max(held.sum(), foreseen.sum())
-ledger.record(
-    "lottery-foreseen",
-    source="Theorem 1, our sharper reading",
-    says="Who will hold which feature can be computed from the initial correlations",
-    kind="scaled",
-    measured=both_ways,
-    unit="pairs both held and foreseen, over the larger of the two counts",
-    holds=bool(both_ways >= 0.9),
-    criterion=">= 0.9 (guessing: below 0.05)",
-    reason="kernels that start close to the last winner fall on either side of it",
-)
+ledger.mean("winners-were-ahead", share(ahead, held))
+for id, least in (("ts-active-kernels", 1), ("ts-two-feature-kernels", 2)):
+    found, told = ((counts[n] >= least).sum(1) for n in ("held", "foreseen"))
+    ledger.mean(id, np.abs(found - told) / np.maximum(told, 1))
+sizes = [a.sum((1, 2)) for a in (held & foreseen, held, foreseen)]
+ledger.mean("lottery-foreseen", sizes[0] / np.maximum(*sizes[1:]))
 
 # %% [markdown]
 # Large points are the pairs that are held at $T_0$, above the dotted threshold; the solid line is the start of the last winner. Most pairs to its right arrive, some have not yet, and two from its left have overtaken all others. The number of active kernels is foreseen to within a quarter in most runs. Kernels with several features are twice as many as foreseen, or more: once a kernel holds one view of a class, every multi-view point pulls the other view up, too, by the term that {prf:ref}`prop-03-drift` (b) is about.
@@ -1225,22 +1024,23 @@ ledger.record(
 # Now let it go on, past $T_0$. The theorem speaks of a time $T-T_0$ up to $\tilde O(kT_0^{1/q}/\eta)$, and claims $\Lambda=\tilde O(1)$ throughout.
 
 # %%
+few = min(3, replicas)
 beyond = training.fit(
     teacher_student,
-    {"weight": at_t0.params["weight"][:2]},
-    (ts_data.x[:2], 0.5),
+    {"weight": at_t0.params["weight"][:few]},
+    (ts_data.x[:few], 0.5),
     steps=ts_steps // 3,
     optimizer=training.FlowGD(relative=0.08, max_step=0.5),
     probes={"best": correlations},
     log_at=range(0, ts_steps // 3 + 1, 3),
 )
-allowed = n_classes * at_t0.log["time"][-1, :2].numpy() ** (1 / ts_power)
+allowed = n_classes * at_t0.log["time"][-1, :few].numpy() ** (1 / ts_power)
 extra_time = beyond.log["time"].numpy()
 growth = beyond.log["best"].amax(-1) / beyond.log["best"][0].amax(-1)
 within = extra_time <= allowed
-largest = [float(growth[within[:, i], i].max()) for i in range(2)]
+largest = np.array([growth[within[:, i], i].max().item() for i in range(few)])
 print("growth of the largest correlation within the allowed time:", end=" ")
-print(f"{min(largest):.0f} times or more")
+print(f"{largest.min():.0f} times or more")
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(5.6, 2.4))
@@ -1264,21 +1064,10 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "ts-stays-bounded",
-    source="Theorem C.4, Appendix F.1",
-    says="After T0 the correlations of the teacher-student loss stay of order one",
-    kind="scaled",
-    measured=min(largest),
-    unit="growth of the largest correlation within k T0^(1/q), smaller of two runs",
-    holds=bool(max(largest) <= 3),
-    criterion="at most a factor 3",
-    reason="one feature drifts at a constant rate, two that appear together grow "
-    "exponentially",
-)
+ledger.mean("ts-stays-bounded", np.log10(largest))
 
 # %% [markdown]
-# They do not stay of order one. In both runs that go on, the largest correlation grows 77 times or more within the allowed time, which ends at the vertical line. (The runs are stopped after a number of steps, before or beyond it.)
+# They do not stay of order one. In all three runs that go on, the largest correlation grows 77 times or more within the allowed time, which ends at the vertical line. (The runs are stopped after a number of steps, before or beyond it.)
 #
 # (03-downstream)=
 # ### What the features are worth
@@ -1350,10 +1139,9 @@ trained_head = training.fit(
     until=fits,
 )
 # %% [markdown]
-# And the control with masked labels, for two of the runs. The multiplicity $1/\theta$ of the patches divides the outputs by $\theta$.
+# And the control with masked labels, for three of the runs. The multiplicity $1/\theta$ of the patches divides the outputs by $\theta$.
 
 # %%
-few = min(2, replicas)
 mask_generator = torch.Generator().manual_seed(seed + 5 * 10**6)
 
 
@@ -1446,121 +1234,38 @@ ax.set_title("One view alone tells them apart")
 figures.show(
     fig,
     alt="Test accuracies of six ways to train, one mark a run, for multi-view and "
-    "single-view points. Multi-view: all at or near one, except random features, from just "
-    "below 0.8 to 0.97. Single-view: the "
-    "autoencoder at one, masked labels above 0.8, the others between 0.45 and 0.75.",
+    "single-view points. Multi-view: all at or near one, except random features, from "
+    "just below 0.8 to 0.97. Single-view: the autoencoder at one, masked labels above "
+    "0.75, the others between 0.45 and 0.75.",
 )
 
 # %% [markdown]
-# Two things to note. On single-view points a linear head on *random* kernels comes close to a network trained from scratch, and is ahead of one with a trained head. So accuracies alone say little about learning, which is why we count features. And *masked labels* teach all or nearly all the views, too: a mask that hides the favourite view makes a single-view point of a multi-view
+# Two things to note. On single-view points a linear head on *random* kernels comes close to a network trained from scratch, and is ahead of one with a trained head. So accuracies alone say little about learning, which is why we count features. And *masked labels* teach all or most of the views, too: a mask that hides the favourite view makes a single-view point of a multi-view
 # one, and the other view is what is left to fit. By {prf:ref}`prop-03-identity` the mask does nothing of the kind for the autoencoder. So in this world there are two separate ways to all the views: a loss without labels, mask or no mask, and labels with masks.
 
+
 # %% tags=["remove-cell"]
-best_mae = min(table["MAE, fine-tuned"][kind].mean() for kind in tests)
-ledger.record(
+def worse_kind(result):
+    """The accuracy of each run on the kind of points on which it is lower: (R,)."""
+    return np.minimum(*result.values())
+
+
+tuned_accuracy = table["MAE, fine-tuned"]
+ledger.mean(
     "mrp-classifies-both",
-    source="Theorem 2, Theorem H.3",
-    says="The fine-tuned encoder classifies multi-view and single-view points",
-    kind="scaled",
-    measured=best_mae,
-    unit="mean accuracy, smaller of the two kinds",
-    holds=bool(
-        best_mae >= 0.99
-        and min(table["MAE, linear probe"][k].mean() for k in tests) >= 0.99
-    ),
-    criterion=">= 0.99 fine-tuned and >= 0.99 with a linear probe, on both kinds",
+    tuned=worse_kind(tuned_accuracy),
+    probed=worse_kind(table["MAE, linear probe"]),
 )
-lone = table["from scratch"]["single-view"]
-ledger.record(
-    "sl-half-of-single-view",
-    source="Lemma 1",
-    says="Supervised learning errs on about half of the single-view points and on no "
-    "others",
-    kind="scaled",
-    measured=float(lone.mean()),
-    uncertainty=stats.mean_interval(lone)[1],
-    paper=0.5,
-    unit="mean accuracy on single-view points",
-    holds=bool(
-        lone.mean() <= 0.75 and table["from scratch"]["multi-view"].mean() >= 0.99
-    ),
-    criterion="single-view mean <= 0.75, multi-view mean >= 0.99",
-)
-
-# %% tags=["remove-cell"]
-ledger.record(
-    "sl-errors-explained",
-    source="Lemma 1, our finite-size formula",
-    says="Its errors follow from the missing views and the foreign features present",
-    kind="scaled",
-    measured=float(np.abs(lone - expected).mean()),
-    unit="deviation of a run's single-view accuracy from the formula, mean over runs",
-    holds=bool(np.abs(lone - expected).mean() <= 0.08),
-    criterion="mean deviation over runs <= 0.08",
-)
-
-# %% tags=["remove-cell"]
-gap = table["MAE, fine-tuned"]["single-view"] - lone
-ledger.record(
-    "mrp-beats-sl",
-    source="Theorem 2 against Lemma 1",
-    says="Pretraining beats learning from scratch on single-view points, on the same "
-    "data",
-    kind="scaled",
-    measured=float(gap.mean()),
-    uncertainty=stats.mean_interval(gap)[1],
-    unit="difference in accuracy",
-    holds=bool(gap.mean() >= 0.2 and (gap > 0.05).all()),
-    criterion="mean >= 0.2, and > 0.05 in every run",
-)
-# %% tags=["remove-cell"]
-headed = table["from scratch, trained head"]["single-view"]
-ledger.record(
-    "sl-trained-head",
-    source="Section 4.2, a control of ours",
-    says="From scratch with the head that fine-tuning has, single-view points fail, "
-    "too",
-    kind="scaled",
-    measured=float(headed.mean()),
-    uncertainty=stats.mean_interval(headed)[1],
-    unit="mean accuracy on single-view points",
-    holds=bool(headed.mean() <= 0.7),
-    criterion="<= 0.7",
-)
-fraction_claim(
-    "sl-trained-head-views",
-    headed_views.reshape(-1, n_classes, 2).sum(-1) <= 1,
-    0.5,
-    source="Section 4.2, a control of ours",
-    says="From scratch with a trained head, most classes have at most one view",
-    unit="fraction of classes",
-    criterion=">= 0.5 of the classes of all runs",
-)
-
-# %% tags=["remove-cell"]
-chance = table["random features"]["single-view"]
-ledger.record(
-    "random-features-fall-short",
-    source="a control of ours",
-    says="Random kernels with a trained linear head fall short of the pretrained ones",
-    kind="scaled",
-    measured=float(chance.mean()),
-    uncertainty=stats.mean_interval(chance)[1],
-    unit="mean accuracy on single-view points",
-    holds=bool(chance.mean() <= 0.85),
-    criterion="<= 0.85",
-)
-fraction_claim(
-    "labels-need-reconstruction",
-    ~views,
-    0.3,
-    source="Section 1, a control of ours",
-    says="Masking alone, with labels in place of reconstruction, leaves views "
-    "unlearned",
-    criterion=">= 0.3 of the features are missing after training on masked labels",
-    reason="a mask that hides one view makes a single-view training point of a "
-    "multi-view one",
-)
+multi, lone = table["from scratch"].values()
+ledger.mean("sl-half-of-single-view", single=lone, multi=multi)
+ledger.mean("sl-errors-explained", np.abs(lone - expected))
+ledger.mean("mrp-beats-sl", tuned_accuracy["single-view"] - lone)
+headed = table["from scratch, trained head"]
+ledger.mean("sl-trained-head", headed["single-view"])
+class_views = headed_views.reshape(replicas, n_classes, 2).sum(-1)
+ledger.mean("sl-trained-head-views", (class_views <= 1).mean(1))
+ledger.mean("random-features-fall-short", table["random features"]["single-view"])
+ledger.mean("labels-need-reconstruction", (~views).mean(1))
 
 # %% [markdown]
 # The teacher–student encoder, as it is at $T_0$, has unequal features (the best correlations of a run differ by factors of two to five), so the sign of the margin after one step is not settled. A head that is trained for long, here 2,000 steps, makes up for most of that. In the easier world of those runs random kernels do well, too; hence the control.
@@ -1582,20 +1287,9 @@ for name, result in ts_table.items():
     print(f"linear probe, {name:22s} multi-view {multi:.3f}   single-view {lone:.3f}")
 
 # %% tags=["remove-cell"]
-probed = ts_table["teacher-student at T0"]
-ledger.record(
-    "ts-classifies-both",
-    source="Theorem 2",
-    says="A linear head on the teacher-student encoder classifies both kinds of points",
-    kind="scaled",
-    measured=float(probed["single-view"].mean()),
-    uncertainty=stats.mean_interval(probed["single-view"])[1],
-    unit="mean accuracy on single-view points",
-    holds=bool(
-        probed["multi-view"].mean() >= 0.99 and probed["single-view"].mean() >= 0.93
-    ),
-    criterion="multi-view >= 0.99, single-view >= 0.93",
-)
+multi, lone = ts_table["teacher-student at T0"].values()
+ledger.mean("ts-classifies-both", multi=multi, single=lone)
+ledger.mean("ts-beats-random-kernels", lone - ts_table["random kernels"]["single-view"])
 
 # %% [markdown]
 # ### Does fine-tuning keep the features? Is the head a centroid?
@@ -1604,19 +1298,21 @@ ledger.record(
 
 # %%
 # NBVAL_CHECK_OUTPUT
-learned, points = mae.params["weight"].double(), data.x.double()
+pretrained, points = mae.params["weight"].double(), data.x.double()
 first_step = training.fit(
     tuner,
-    {"weight": learned, "head": learned.new_zeros(replicas, n_classes, n_kernels)},
+    {"weight": pretrained, "head": zero_head["head"].double()},
     (points, data.y),
     steps=1,
     optimizer=training.GD(1.0, rates={"head": float(n_classes)}),
 )
-hidden = tuner.features(learned, points).cpu().numpy()
+hidden = tuner.features(pretrained, points).cpu().numpy()
 centroids = theory.centroid_head(hidden, data.y.cpu().numpy(), n_classes, n_classes)
-head_error = np.abs(first_step.params["head"].cpu().numpy() - centroids).max()
-print("first step of the head is the centroid formula, to 1e-6:", head_error < 1e-6)
-print("no kernel moved:", torch.equal(first_step.params["weight"], learned))
+head_error = np.abs(first_step.params["head"].cpu().numpy() - centroids).max((1, 2))
+print(
+    "first step of the head is the centroid formula, to 1e-6:", max(head_error) < 1e-6
+)
+print("no kernel moved:", torch.equal(first_step.params["weight"], pretrained))
 first_step.params = {k: v.float() for k, v in first_step.params.items()}
 at_once = accuracies(outputs(first_step))
 print("classifies after that one step:", min(v.mean() for v in at_once.values()) > 0.98)
@@ -1625,47 +1321,21 @@ print("classifies after that one step:", min(v.mean() for v in at_once.values())
 # And along the whole of fine-tuning:
 
 # %%
-kept_ratio = (tuned.log["best"] / tuned.log["best"][0]).amin().item()
-spread = (tuned.log["others"][-1] / tuned.log["others"][0]).amax().item()
-print(f"smallest ratio of a best correlation to its start, any time: {kept_ratio:.2f}")
-print(f"largest correlation outside the winners, end over start: {spread:.2f}")
+kept_ratio = (tuned.log["best"] / tuned.log["best"][0]).amin((0, 2)).cpu()  # (R,)
+spread = (tuned.log["others"][-1] / tuned.log["others"][0]).cpu()
+print("smallest ratio of a best correlation to its start, any time:", end=" ")
+print(f"{kept_ratio.min():.2f}")
+print(f"largest correlation outside the winners, end over start: {spread.max():.2f}")
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "first-step-is-centroid",
-    source="Appendix G",
-    says="One head step from zero is the centroid classifier and enough for all points",
-    kind="scaled",
-    measured=min(float(v.mean()) for v in at_once.values()),
-    unit="mean accuracy after one step, smaller of the two kinds",
-    holds=bool(head_error < 1e-6 and min(v.mean() for v in at_once.values()) >= 0.98),
-    criterion="formula to 1e-6, and accuracy >= 0.98 on both kinds",
-)
-ledger.record(
-    "fine-tuning-keeps-features",
-    source="Lemma G.1",
-    says="Fine-tuning loses no feature",
-    kind="scaled",
-    measured=kept_ratio,
-    unit="smallest ratio of a feature's best correlation to its start",
-    holds=bool(kept_ratio >= 0.99),
-    criterion=">= 0.99 throughout",
-)
-ledger.record(
-    "fine-tuning-mixes-none",
-    source="Lemma G.1",
-    says="Fine-tuning draws no second feature into a kernel",
-    kind="scaled",
-    measured=spread,
-    unit="largest correlation outside the winners, end over start",
-    holds=bool(spread <= 2),
-    criterion="<= 2",
-)
+ledger.mean("first-step-is-centroid", error=head_error, accuracy=worse_kind(at_once))
+ledger.mean("fine-tuning-keeps-features", kept_ratio)
+ledger.mean("fine-tuning-mixes-none", spread)
 
 # %% [markdown]
 # ### Turning the knobs: mask ratio, exponent, sampled masks, the wrong gradient
 #
-# The paper argues in words (Appendix E.1) that the mask ratio must be balanced: at $\theta\to1$ nothing is to be learned, at $\theta\to0$ the loss explodes. {prf:ref}`prop-03-fixed-point` says otherwise for the autoencoder. In a smaller world ($d=100$), one stack holds five values of $\theta$, all from the same start.
+# The paper argues in words (Appendix E.1) that the mask ratio must be balanced: at $\theta\to1$ nothing is to be learned, at $\theta\to0$ the loss explodes. {prf:ref}`prop-03-fixed-point` says otherwise for the autoencoder. In a smaller world ($d=100$), one stack holds five values of $\theta$, each from the same starts.
 #
 # **Prediction.** All features at every $\theta$, at the level $u_*(\theta)$. The exponent and the mask sampling change nothing of that, and neither does following the paper's printed direction, since it agrees with the gradient where it matters, along the kernel that holds the feature.
 
@@ -1699,14 +1369,15 @@ def pretrain(objective, theta, kernels=side_start, x=side_data.x):
 
 # %%
 thetas = (0.05, 0.25, 0.5, 0.75, 1.0)
-same = lambda t: t[:1].expand(len(thetas), *t.shape[1:]).contiguous()
+repeated = lambda t: t.repeat(len(thetas), *[1] * (t.dim() - 1))  # run after run
 by_theta = pretrain(
     MaskedAutoencoderObjective(act_power, threshold),
-    torch.tensor(thetas).to(device),
-    same(side_start),
-    same(side_data.x),
+    torch.tensor(thetas).repeat_interleave(side_replicas).to(device),
+    repeated(side_start),
+    repeated(side_data.x),
 )
-levels = correlations(by_theta.params).cpu().numpy()  # (theta, 2k)
+levels = correlations(by_theta.params).cpu().numpy()
+levels = levels.reshape(len(thetas), side_replicas, n_features)
 curve = np.linspace(0.02, 1, 40)
 rest_of = lambda t, power=act_power: theory.autoencoder_fixed_point(
     power, threshold, t, *strengths
@@ -1714,7 +1385,7 @@ rest_of = lambda t, power=act_power: theory.autoencoder_fixed_point(
 rests, rest_at = ([rest_of(t) for t in values] for values in (curve, thetas))
 
 # %% [markdown]
-# The exponents, the printed direction and the sampled masks, two runs each:
+# The exponents, the printed direction and the sampled masks:
 
 # %%
 same_theta = torch.full((side_replicas,), keep, device=device)
@@ -1761,8 +1432,8 @@ fig, axes = plt.subplots(1, 2, figsize=(6.4, 2.6), width_ratios=(3, 2))
 dots = {"ls": "", "marker": "o", "ms": 4, "alpha": 0.6, "color": figures.COLORS["MAE"]}
 axes[0].plot(curve, rests, color=figures.COLORS["theory"], lw=1.2)
 for t, values in zip(thetas, levels):
-    axes[0].plot(np.full(len(values), t), values, **dots)
-axes[0].annotate("theory: $u_*(\\theta)$", (0.6, 0.93), ha="left", va="top")
+    axes[0].plot(np.full(values.size, t), values.ravel(), **dots)
+axes[0].annotate("theory: $u_*(\\theta)$", (0.58, 0.7), ha="left", va="top")
 axes[0].set(
     xlabel="probability $\\theta$ that a patch is kept",
     ylabel="best correlation\nwith each feature",
@@ -1778,14 +1449,14 @@ figures.show(
     fig,
     title="All features at every mask ratio; a larger exponent holds losers down",
     alt="Left: best correlation with each feature against the keep probability "
-    "from 0.05 to 1. The points lie on the increasing theoretical curve, also at "
-    "1, where nothing is masked. Right: growth of the second-best kernel of each "
-    "feature for the exponents 2, 3 and 4, with medians; it falls as the exponent "
-    "rises.",
+    "from 0.05 to 1. But for a few below it, the points lie on the increasing "
+    "theoretical curve, also at 1, where nothing is masked. Right: growth of the "
+    "second-best kernel of each feature for the exponents 2, 3 and 4, with medians; "
+    "it falls as the exponent rises.",
 )
 
 # %% [markdown]
-# (A point below the curve, where there is one, is a feature that two kernels share, as {eq}`eq-03-fixed-point` allows.) At $\theta=1$ there is no mask, and every feature is learned; at $\theta=0.05$, too, at half the level that it has at $\theta=\frac12$. The theorem asks for $q\ge4$, but 3 does as well, and even 2 misses one feature of twenty only; there losers rise, too, and several kernels share a feature.
+# (A point below the curve, where there is one, is a feature that two kernels share, as {eq}`eq-03-fixed-point` allows.) At $\theta=1$ there is no mask, and every feature is learned; at $\theta=0.05$, too, at half the level that it has at $\theta=\frac12$. The theorem asks for $q\ge4$, but 3 does as well, and even 2 misses one feature of thirty only; there losers rise, too, and several kernels share a feature.
 #
 # For the teacher–student loss one end *is* trivial: at $\theta=1$ and $\delta=0$ the teacher is the student, and loss and gradient vanish identically. There the paper is right. Away from this end all features are learned, as they were at $\theta=\frac12$ above. The closer to it, the more steps it takes: at $\theta=0.9$ nine or all of ten features are learned after 120 steps, and 80 more bring hardly another.
 
@@ -1793,118 +1464,32 @@ figures.show(
 # NBVAL_CHECK_OUTPUT
 idle_loss, idle = TeacherStudentObjective(*activation)({"weight": w}, x, 1.0)
 idle_push = idle["weight"].abs().max().item()
-print("teacher-student without mask: loss", idle_loss.item(), "gradient", idle_push)
-ts_thetas = torch.tensor([0.3, 0.7])
-same_ts = lambda t: t[:1].expand(len(ts_thetas), *t.shape[1:]).contiguous()
-by_ts_theta = until_t0(same_ts(ts_start), same_ts(ts_data.x), ts_thetas.to(device))
-ts_found = by_ts_theta.log["best"][-1].cpu().numpy() >= ts_threshold
-print("features learned at theta = 0.3 and 0.7:", ts_found.sum(1).tolist())
+print("teacher-student without mask: loss", idle_loss.max().item(), end=" ")
+print("gradient", idle_push)
+by_ts_theta = [until_t0(ts_start[:2], ts_data.x[:2], t) for t in (0.3, 0.7)]
+ts_found = np.stack([run.log["best"][-1].cpu() >= ts_threshold for run in by_ts_theta])
+print("features learned at theta = 0.3 and 0.7:", ts_found.sum(-1).tolist())
 
 # %% tags=["remove-cell"]
-found_everywhere = (levels > 0.5 * np.array(rest_at)[:, None]).mean(1)
-on_curve = np.abs(levels.mean(1) / rest_at - 1)
-off_curve = np.abs(levels / np.array(rest_at)[:, None] - 1)
-ledger.record(
-    "theta-limits-fail",
-    source="Appendix E.1, the function of theta",
-    says="MAE learns nothing as the mask ratio tends to 0, and its loss is unbounded "
-    "as it tends to 1",
-    kind="scaled",
-    measured=float(min(found_everywhere[0], found_everywhere[-1])),
-    unit="fraction of features learned, smaller of theta = 0.05 and theta = 1",
-    holds=bool(max(found_everywhere[0], found_everywhere[-1]) <= 0.5),
-    criterion="<= 0.5 of the features at theta = 0.05 and at theta = 1",
-    reason="the loss is that of an autoencoder with decoder gain 1/theta; its "
-    "minimum is finite and not trivial",
-)
-ledger.record(
-    "fixed-point-at-every-theta",
-    source="our fixed point",
-    says="The level at which features come to rest is the predicted function of theta",
-    kind="scaled",
-    measured=float(on_curve.max()),
-    unit="largest relative deviation of a mean level, theta from 0.05 to 1",
-    holds=bool(on_curve.max() <= 0.03),
-    criterion="<= 0.03 at every theta",
-)
-
-# %% tags=["remove-cell"]
-fraction_claim(
-    "each-level-at-every-theta",
-    off_curve <= 0.1,
-    0.9,
-    source="our fixed point",
-    says="So is the level of each single feature",
-    unit="fraction of features within 10 % of the curve, five values of theta",
-    criterion=">= 0.9 (two kernels that share a feature rest lower)",
-)
-ledger.record(
-    "ts-idle-without-mask",
-    source="Appendix E.1, the function of theta",
-    says="Without a mask the teacher is the student, and nothing is learned",
-    kind="exact",
-    measured=max(idle_push, idle_loss.item()),
-    unit="loss and largest entry of the gradient at theta = 1",
-    holds=max(idle_push, idle_loss.item()) == 0,
-    criterion="exactly 0",
-)
-fraction_claim(
-    "ts-every-theta",
-    ts_found,
-    0.95,
-    source="Theorem C.4",
-    says="The teacher-student loss learns all features at other mask ratios",
-    criterion=">= 0.95 of the features at theta = 0.3 and 0.7 by the step budget",
-)
-
-# %% tags=["remove-cell"]
-fraction_claim(
-    "sampled-masks-agree",
-    captured_by["sampled masks"],
-    0.9,
-    source="Section 3.2, step (2)",
-    says="With freshly sampled masks the autoencoder learns the same as in expectation",
-    criterion=">= 0.9 of the features of all runs",
-)
-ledger.record(
-    "sampled-masks-level",
-    source="Section 3.2, step (2)",
-    says="And comes to rest at the same level",
-    kind="scaled",
-    measured=abs(level_of["sampled masks"].mean() - 1),
-    unit="relative deviation of the mean level from the predicted one",
-    holds=bool(abs(level_of["sampled masks"].mean() - 1) <= 0.05),
-    criterion="<= 0.05",
-)
-# %% tags=["remove-cell"]
-grew = [float(np.median(runner_up[name])) for name in exponents]
-ledger.record(
-    "losers-growth-falls",
-    source="Lemma F.4, Appendix H.12",
-    says="The larger the exponent, the less the losers of the race gain",
-    kind="scaled",
-    measured=grew[2],
-    unit="median growth of a feature's runner-up at q = 4, times",
-    holds=bool(grew[0] >= 1.3 * max(grew[1:]) and grew[2] <= 1.2 * grew[1]),
-    criterion="median growth at q = 2 >= 1.3 times that at 3 and at 4; at 4 at most 1.2 "
-    "times that at 3",
-)
-fraction_claim(
-    "printed-gradient-harmless",
-    captured_by["printed direction"],
-    0.9,
-    source="Fact 2.2, a control of ours",
-    says="Following the printed direction learns the same features",
-    criterion=">= 0.9 of the features of all runs",
-)
-fraction_claim(
-    "smaller-exponents-suffice",
-    captured_by["q = 3"],
-    0.9,
-    source="Assumption H.1, a control of ours",
-    says="q = 3 is enough for the autoencoder, though the theorem asks for 4",
-    criterion=">= 0.9 of the features of all runs",
-)
+over = levels / np.array(rest_at)[:, None, None]  # (theta, R, 2k)
+final = by_theta.log["loss"][-1].unflatten(0, (len(thetas), -1))[0].cpu()
+empty = side_data.x.double().square().sum((1, 2, 3)).cpu() / (2 * side_points)
+ledger.mean("theta-limits-fail", learned=(over[-1] > 0.5).mean(1), loss=final / empty)
+off = np.abs(levels.mean(-1) / np.array(rest_at)[:, None] - 1)
+ledger.mean("fixed-point-at-every-theta", off.max(0))
+ledger.mean("each-level-at-every-theta", (np.abs(over - 1) <= 0.1).mean((0, 2)))
+ledger.exact("ts-idle-without-mask", max(idle_push, idle_loss.max().item()))
+ledger.mean("ts-every-theta", ts_found.mean((0, 2)))
+for id, name in (
+    ("sampled-masks-agree", "sampled masks"),
+    ("printed-gradient-harmless", "printed direction"),
+    ("smaller-exponents-suffice", "q = 3"),
+):
+    ledger.mean(id, captured_by[name].mean(1))
+ledger.mean("sampled-masks-level", np.abs(level_of["sampled masks"].mean(1) - 1))
+grew = [np.median(runner_up[name], 1) for name in exponents]
+two, four = grew[0] / np.maximum(*grew[1:]), grew[2] / grew[1]
+ledger.mean("losers-growth-falls", two=two, four=four)
 
 # %% [markdown]
 # ### Was learning from scratch given a fair chance?
@@ -1916,9 +1501,9 @@ sweep_steps = sl_steps * 9 // 10
 
 
 def scratch_again(
-    view=side_world, scale=1.0, power=act_power, stop=0.01, points=side_points, weak=0.1
+    view=side_world, scale=1.0, power=act_power, stop=0.01, points=side_points
 ):
-    """Views learned (R, k, 2), single-view accuracy (R,), the formula's value."""
+    """Views (R, k, 2), single-view accuracy (R,), the formula's value; the logits."""
     gens = training.generators(seed + 2 * 10**4, side_replicas)
     sample = training.stack([view.sample(points, g) for g in gens])
     size = scale * init_scale
@@ -1934,14 +1519,14 @@ def scratch_again(
     )
     best = own_correlations(run.params).cpu().numpy()
     views = best.reshape(-1, n_classes, 2) > threshold
-    lone = fresh(replace(view, single_view=1.0, weak=weak))
+    lone = fresh(replace(view, single_view=1.0))
     logits = lambda x: patch_logits(run.params["weight"], x, None, power, threshold)
     seen = accuracies(logits, {"single-view": lone})["single-view"]
-    return views, seen, theory.single_view_accuracy(views, view.foreign)
+    return views, seen, theory.single_view_accuracy(views, view.foreign), logits
 
 
 # %% [markdown]
-# Ten settings, two runs each:
+# Ten settings:
 
 # %%
 settings = {
@@ -1958,7 +1543,7 @@ settings = {
 }
 swept = {name: scratch_again(**change) for name, change in settings.items()}
 print("share of classes with both views; single-view accuracy (expected)")
-for name, (views, seen, formula) in swept.items():
+for name, (views, seen, formula, _) in swept.items():
     both_views = (views.sum(-1) == 2).mean()
     print(f"{name:28s} both views {both_views:.1f}", end="   ")
     print(f"accuracy {seen.mean():.2f} ({formula.mean():.2f})")
@@ -1966,7 +1551,7 @@ for name, (views, seen, formula) in swept.items():
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(5.4, 2.7))
 ax.plot([0.5, 1], [0.5, 1], color=figures.COLORS["theory"], lw=1)
-for _, seen, formula in swept.values():
+for _, seen, formula, _ in swept.values():
     ax.plot(formula, seen, "o", ms=6, alpha=0.8, color=figures.COLORS["ERM"])
 ax.annotate("theory", (0.8, 0.84), ha="right")
 ax.set(
@@ -1976,7 +1561,7 @@ ax.set(
 figures.show(
     fig,
     title="Missing views cost what theory says; noise costs some more",
-    alt="Measured against expected single-view accuracy for two runs in each of "
+    alt="Measured against expected single-view accuracy for three runs in each of "
     "ten settings. The points lie along the diagonal or below it, by up to 0.2, "
     "from about 0.55 to 1.",
 )
@@ -1989,49 +1574,21 @@ figures.show(
 
 # %%
 paper_rho = n_classes**-0.01
-_, at_paper_rho, _ = scratch_again(weak=paper_rho)
+as_printed = {
+    "single-view": fresh(replace(side_world, single_view=1.0, weak=paper_rho))
+}
+at_paper_rho = accuracies(swept["as it is"][-1], as_printed)["single-view"]
 print(f"weak view at {paper_rho:.3f} of the strong one:", end=" ")
 print(f"single-view accuracy {at_paper_rho.mean():.3f}")
 
 # %% tags=["remove-cell"]
-seen_all, formula_all = (
-    np.concatenate([row[i] for row in swept.values()]) for i in (1, 2)
-)
+seen_all, formula_all = (np.stack([row[i] for row in swept.values()]) for i in (1, 2))
 order_of = lambda a, b: stats.rank_correlation(a, b) if np.ptp(a) * np.ptp(b) else 0.0
-follows = order_of(formula_all, seen_all)
-draws = np.random.default_rng(seed).integers(seen_all.size, size=(500, seen_all.size))
-likely = [order_of(formula_all[i], seen_all[i]) for i in draws]
-lowest, highest = np.nanquantile(likely, (0.025, 0.975))
-mean_off = np.abs(seen_all - formula_all).mean()
-print(f"deviation from the formula: {mean_off:.3f} on average")
-ledger.record(
-    "views-order-accuracy",
-    source="Lemma 1, our finite-size formula",
-    says="Across settings, the views learned decide how well single-view points are "
-    "classified",
-    kind="scaled",
-    measured=follows,
-    unit="rank correlation of accuracy with the formula, ten settings",
-    uncertainty=(highest - lowest) / 2,
-    holds=bool(lowest > 0),
-    criterion="> 0 with its 95 % bootstrap interval",
-)
-
-# %% tags=["remove-cell"]
-ledger.record(
-    "paper-weak-view",
-    source="Definition 3.1, rho = k^-0.01; Lemma 1",
-    says="With the paper's weak view, supervised learning errs on about half of the "
-    "single-view points",
-    kind="scaled",
-    measured=float(at_paper_rho.mean()),
-    paper=0.5,
-    unit="accuracy on single-view points",
-    holds=bool(at_paper_rho.mean() <= 0.75),
-    criterion="<= 0.75",
-    reason="k^-0.01 is 0.98 at k = 5 and 0.91 at k = 10,000: both views are in plain "
-    "sight",
-)
+follows = [order_of(*pair) for pair in zip(formula_all.T, seen_all.T)]
+off = np.abs(seen_all - formula_all).mean()
+print(f"deviation from the formula: {off:.3f} on average")
+ledger.mean("views-order-accuracy", follows)
+ledger.mean("paper-weak-view", at_paper_rho)
 
 # %% [markdown]
 # ### Other tasks, another teacher
@@ -2097,7 +1654,7 @@ for number, (name, (view, basis)) in enumerate(tasks.items()):
     ]
 
 # %% [markdown]
-# Means of two runs a task:
+# Means over runs:
 
 # %%
 print("accuracy on multi-view / single-view points: pretrained, from scratch")
@@ -2107,14 +1664,10 @@ for name, (ours, plain) in transfer.items():
         for a in (ours, plain)
     ]
     print(f"{name:34s} {text[0]}   {text[1]}")
-ahead_by = {
-    name: min((ours[kind] - plain[kind]).mean() for kind in tests)
-    for name, (ours, plain) in transfer.items()
-}
 
 # %% [markdown]
-# With the features of pretraining, fine-tuned networks make next to no mistakes. New features are a different matter: they have to be learned from labels, with the lottery that goes with it, by kernels that are left over. In sum the network is *not* ahead of one trained from scratch with kernels owned by classes. (Of the networks from scratch *with a trained head*, which
-# are the same network from another start, we know the result already: by symmetry it is that of the table above, which is better on multi-view and worse on single-view points.)
+# With the features of pretraining, fine-tuned networks make next to no mistakes. New features are a different matter: they have to be learned from labels, with the lottery that goes with it, by kernels that are left over. In sum the network is *not* seen ahead of one trained from scratch with kernels owned by classes; by how much it is behind, three runs do not tell. (Of the networks from scratch *with a trained head*, which
+# are the same network from another start, we know the result already: by symmetry it is that of the table above, as good on multi-view points and worse on single-view points.)
 #
 # The BEiT-like variant replaces the moving teacher by a fixed one. We take the encoder at $T_0$ of the teacher–student runs, give it the longer kernels of {eq}`eq-03-ts`, and train new random students, kernel by kernel, on its features. The paper expects the same outcome. **Prediction:** the features, yes; but not the same kernels: a student's kernel that starts with a negative correlation with its teacher's feature
 # has no gradient along it, and learns what appears *together* with it.
@@ -2141,40 +1694,15 @@ print(
 print(f"of the teacher's kernel-feature pairs, the student has {same_pairs:.2f}")
 
 # %% tags=["remove-cell"]
-names = list(tasks)
-same_tasks = min(transfer[n][0][kind].mean() for n in names[:2] for kind in tests)
-ledger.record(
+*same_tasks, (ours, plain) = transfer.values()
+ledger.mean(
     "transfer-same-features",
-    source="Section 4.2, cases 1 and 2",
-    says="Pretraining serves tasks with the same features or some of them",
-    kind="scaled",
-    measured=float(same_tasks),
-    unit="smallest mean accuracy, two tasks, two kinds of points",
-    holds=bool(same_tasks >= 0.99),
-    criterion=">= 0.99",
+    np.minimum(*(worse_kind(result) for result, _ in same_tasks)),
 )
-ledger.record(
-    "transfer-overlap",
-    source="Section 4.2, case 3",
-    says="Pretraining helps where only some of the features are known",
-    kind="scaled",
-    measured=float(ahead_by[names[2]]),
-    unit="accuracy, pretrained minus from scratch, smaller of the two kinds of points",
-    holds=bool(ahead_by[names[2]] >= 0.05),
-    criterion=">= 0.05 on both kinds",
-    reason="the new features are learned from labels, by kernels that are left over "
-    "and belong to no class",
-)
-
-# %% tags=["remove-cell"]
-fraction_claim(
-    "frozen-teacher-all-features",
-    student_best >= ts_threshold,
-    0.9,
-    source="Appendix H.3",
-    says="A student of a fixed teacher learns all features, too",
-    criterion=">= 0.9 of all features of all runs",
-)
+ledger.mean("transfer-overlap", worse_kind({k: ours[k] - plain[k] for k in tests}))
+beside = [ours[kind] - headed[kind][:few] for kind in tests]
+ledger.mean("transfer-overlap-trained-head", multi=beside[0], single=beside[1])
+ledger.mean("frozen-teacher-all-features", (student_best >= ts_threshold).mean(1))
 
 # %% [markdown]
 # (03-images)=
@@ -2512,77 +2040,17 @@ for name, title in (("ERM", "from scratch"), ("MAE", "SimMIM, fine-tuned")):
     print(f"{title:20s} {precision[name].mean():.2f}   {lit_share[name].round(2)}")
 
 # %% tags=["remove-cell"]
-sharper = precision["MAE"] - precision["ERM"]
-ledger.record(
-    "images-cell-probe",
-    source="Table 1, detection",
-    says="Pretrained features say better where the object is",
-    kind="stand-in",
-    measured=float(sharper.mean()),
-    uncertainty=stats.mean_interval(sharper)[1],
-    paper="4.4 points of AP75",
-    unit="average precision of a linear cell probe, SimMIM minus from scratch",
-    holds=bool(sharper.mean() >= 0.05),
-    criterion="mean difference >= 0.05",
-)
-
-# %% tags=["remove-cell"]
-both_lit = {name: shares.mean() for name, shares in lit_share.items()}
-ledger.record(
-    "images-cam-both-parts",
-    source="Figures 3 and 4",
-    says="Maps of pretrained networks light more than one of the object's two parts",
-    kind="stand-in",
-    measured=float(both_lit["MAE"]),
-    unit="own tiles lit, of two, mean over images and runs",
-    holds=bool(both_lit["MAE"] >= 1.1),
-    criterion=">= 1.1",
-)
+own_lit = lit_share["MAE"]
+ledger.mean("images-cell-probe", precision["MAE"] - precision["ERM"])
+ledger.mean("images-cam-both-parts", own_lit)
+ledger.mean("images-cam-more-parts", own_lit - lit_share["ERM"])
+ledger.mean("images-cam-covers-parts", covered["MAE"] - covered["ERM"])
+improved = image_results["MAE"]["multi-view"] - image_results["ERM"]["multi-view"]
+ledger.mean("images-pretraining-helps", 100 * improved)
+ledger.mean("images-single-view", image_results["MAE"]["single-view"])
 
 # %% [markdown]
 # SimMIM's features say better where the object is, and its maps light about one and a half of the two own tiles in the mean (in the six images drawn above, mostly one). From scratch it is a little more than one, but four runs do not resolve that difference; the overlap above does.
-
-# %% tags=["remove-cell"]
-both_gain = image_results["MAE"]["multi-view"] - image_results["ERM"]["multi-view"]
-ledger.record(
-    "images-pretraining-helps",
-    source="Table 1",
-    says="SimMIM pretraining improves classification",
-    kind="stand-in",
-    measured=float(100 * both_gain.mean()),
-    uncertainty=100 * stats.mean_interval(both_gain)[1],
-    paper=1.8,
-    unit="percentage points, multi-view images (paper: ImageNet top-1)",
-    holds=bool(both_gain.mean() >= 0.03),
-    criterion="mean gain >= 3 points",
-)
-# %% tags=["remove-cell"]
-image_lone = image_results["MAE"]["single-view"]
-ledger.record(
-    "images-single-view",
-    source="Theorem 2",
-    says="A pretrained and fine-tuned network classifies single-view images, too",
-    kind="stand-in",
-    measured=float(image_lone.mean()),
-    uncertainty=stats.mean_interval(image_lone)[1],
-    unit="mean accuracy on single-view images",
-    holds=bool(image_lone.mean() >= 0.9),
-    criterion=">= 0.9",
-    reason="features of unequal size, and fine-tuning relies on one view of most "
-    "classes",
-)
-wider = covered["MAE"] - covered["ERM"]
-ledger.record(
-    "images-cam-covers-parts",
-    source="Figures 3, 4 and 5",
-    says="Eigen-CAM maps of pretrained networks cover more parts of the object",
-    kind="stand-in",
-    measured=float(wider.mean()),
-    uncertainty=stats.mean_interval(wider)[1],
-    unit="overlap of lit tiles with own tiles, SimMIM minus from scratch",
-    holds=bool(wider.mean() >= 0.05),
-    criterion=">= 0.05",
-)
 
 # %% [markdown]
 # The same pipeline on real images, `dataset` by name: made grey, brought to $32\times32$ pixels and cut into the same $8\times8$ grid. Again all images of a run are for pretraining and a quarter of them have labels. A digit is known by *where* its strokes are, so features are averaged over each of 16 squares instead of the whole image.
@@ -2622,18 +2090,8 @@ for name, title in (("ERM", "from scratch"), ("MAE", "SimMIM, fine-tuned")):
 
 # %% tags=["remove-cell"]
 real_gain = 100 * (real_accuracy["MAE"] - real_accuracy["ERM"])
-ledger.record(
-    "real-images-no-loss",
-    source="Table 1",
-    says="SimMIM pretraining costs nothing on real images with few labels",
-    kind="stand-in",
-    measured=float(real_gain.mean()),
-    uncertainty=stats.mean_interval(real_gain)[1],
-    paper=1.8,
-    unit=f"percentage points, {dataset} (paper: ImageNet top-1)",
-    holds=bool(real_gain.mean() > -2),
-    criterion="mean gain > -2, three standard errors below that of many runs",
-)
+ledger.mean("real-images-no-loss", real_gain)
+ledger.mean("real-images-gain", real_gain)
 
 # %% [markdown]
 # Both networks see the same labelled images; the pretrained one has seen more without labels, as in practice, so this comparison is not the matched one from above. And a network with two convolutions on tiles is no ResNet on photographs. What the stand-in shows is that the order in the paper's Table 1 does not hang on the peculiarities of the theory's encoder: it is there with Adam, biases, overlapping receptive fields and a
@@ -2655,22 +2113,25 @@ ledger.record(
 # (03-held-up)=
 # ## What held up
 #
-# The criteria were set on pilot runs with other seeds, most of them at the larger size named [above](#03-world). What was changed later is told below the table.
-# (The cells that record the claims are left out of the page; they are in the notebook.)
+# The rules were set on pilot runs with other seeds, most of them at the larger size named [above](#03-world). What was changed later is told below the table.
+# (The cells that measure the claims are left out of the page; they are in the notebook.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
 ledger.show()
 
 # %% [markdown]
-# **Holds.** The heart of the paper: a reconstruction loss has no competition between the views of a class, so the autoencoder learns every feature of every run, in an order and at times that follow from the initial weights, and to a level that is a root of one equation. A head on such features needs a single step. From scratch, on the same points, most classes keep one view, and the views that are missing explain the errors on
+# **Holds.** The heart of the paper: a reconstruction loss has no competition between the views of a class, so the autoencoder learns every feature of every run, in an order and at times that follow from the initial weights, and to a level that is a root of one equation. A head on such features needs a single step. From scratch, on the same points, views are lost, and those that are missing explain the errors on
 # single-view points.
 #
 # **Fails as printed.** *Fact 2.2* is not the gradient of the autoencoder's loss; nothing that follows depends on it, since both agree along the kernels, and training with either gives the same features. *The upper bound after $T_0$* for the teacher–student loss drops a positive term: the loss has no resting point, and its correlations exceed any constant within the time that the theorem speaks of
-# ({prf:ref}`prop-03-drift`). *One feature a kernel* is, at these sizes, true of four kernels in five, and the exceptions are at least twice as many as we foresee. *Who will hold which feature* can be foreseen for two or three pairs in four; we ask for nine in ten (at first for four in five, which one seed in eight met). That reading is ours. The theorem's own, that winners were ahead at the start, holds, though at $k=5$ "near the best" means above $1-1/\log k=0.38$ of it. *The limits of the mask ratio* are not what the discussion says: the autoencoder learns all features without any mask, and also with next to nothing kept. *The weak view* of $\rho=k^{-0.01}$ makes single-view points that are not single-view at any size a computer can hold. *Half-known tasks* do not profit as a whole. On images a fine-tuned network does not master single-view points, because it relies on one view of most classes. These and smaller slips are on the
+# ({prf:ref}`prop-03-drift`). *One feature a kernel* is, at these sizes, true of four kernels in five, and the exceptions are at least twice as many as we foresee. *Who will hold which feature* can be foreseen for two or three pairs in four; we ask for nine in ten (at first for four in five, which one seed in eight met). That reading is ours. The theorem's own, that winners were ahead at the start, holds, though at $k=5$ "near the best" means above $1-1/\log k=0.38$ of it. *The limits of the mask ratio* are not what the discussion says: the autoencoder learns all features without any mask, and also with next to nothing kept. *The weak view* of $\rho=k^{-0.01}$ makes single-view points that are not single-view at any size a computer can hold. *Half-known tasks* do not profit as a whole beside the same network from random kernels. On images a fine-tuned network does not master single-view points, because it relies on one view of most classes. These and smaller slips are on the
 # [errata page](../book/errata.md).
 #
-# **What the mask does.** Less than the title suggests. In the autoencoder a mask is a change of scale ({prf:ref}`prop-03-identity`); in the teacher–student loss it shrinks, and the teacher's scale is what drives growth. Where a mask does matter is beside labels: a supervised network that is shown randomly masked points learns all or nearly all the views. The paper does not discuss this control. It does not contradict a theorem, but it
+# **Undecided.** Whether more than six classes in ten end with exactly one view from scratch, as Lemma 1 has it for all: they are two to five of five in the six runs. With three runs each: whether the levels are as predicted at every mask ratio, since two kernels now and then share a feature; how many views masked labels leave out; and whether half-known tasks profit beside networks whose kernels belong to classes. With four: whether maps
+# of pretrained networks light more of the two parts, and whether digits are read better.
+#
+# **What the mask does.** Less than the title suggests. In the autoencoder a mask is a change of scale ({prf:ref}`prop-03-identity`); in the teacher–student loss it shrinks, and the teacher's scale is what drives growth. Where a mask does matter is beside labels: a supervised network that is shown randomly masked points learns all or most of the views. The paper does not discuss this control. It does not contradict a theorem, but it
 # does mean that "masked" and "reconstruction" are two explanations, and the second is the one that the theorems support.
 #
 # **Only scaled.** $k=5$, where the paper's assumptions need $k$ beyond all computers. At the size of the pilot runs, $k=8$ (`--preset pilot`), three autoencoders learned 16 of 16 features at a level of 0.896, where 0.896 is predicted, 5 % later than predicted (median), in nearly the predicted order (rank correlation 0.98); the networks from scratch learned 10 of 16. Learning from scratch loses views in the setting shown and, as the sweep shows, much less so in others. Our kernels follow the flow with adaptive steps, where the paper takes one small constant; the autoencoder's settle on clocks of their own. The noise bounds are quoted, not checked.
@@ -2691,7 +2152,7 @@ ledger.show()
 # - `ts-classifies-both` asked for 0.97 on single-view points, which the judged seeds met and two of eight others missed by less than a point; it now asks for 0.93.
 # - `images-cam-both-parts` expected one part from scratch and both after pretraining, in medians over images. Medians jump between 1 and 2, and one of eleven seeds had fewer after pretraining; it now asks of the pretrained networks only, and of the mean, that it exceed one part.
 # - `losers-growth-falls` asked for medians that fall from $q=2$ to 3 to 4; at the same seed those at 3 and 4 changed places by a twentieth, and only the step from 2 is large.
-# - `real-images-no-loss` asked for a gain of 3 points when the network averaged its features over the whole image. It then read digits with 12 to 30 % accuracy, with gains of −7 to 18 points. With the present one, which reads more than eight in ten, we asked for any gain, which one judged seed of three missed with −0.5; a few runs cannot resolve a gain of two points, and the criterion now asks for no loss.
+# - `real-images-no-loss` asked for a gain of 3 points when the network averaged its features over the whole image. It then read digits with 12 to 30 % accuracy, with gains of −7 to 18 points. With the present one, which reads more than eight in ten, we asked for any gain, which one judged seed of three missed with −0.5; a few runs cannot resolve a gain of two points. So this row asks that less than two points are lost, and `real-images-gain` for a gain.
 
 # %% [markdown]
 # (03-not-run)=

@@ -40,7 +40,7 @@ batch = 500  # fresh points a step (1 or more)
 steps = 10000  # steps of gradient descent (200 or more)
 step_size = 0.1  # step of the filter; that of the bias is 1/k of it (above 0)
 sampler = "survivors"  # "survivors" (noise that passes the threshold) or "dense" (all)
-fast_replicas = 8  # runs of the small experiment (2 or more)
+fast_replicas = 12  # runs of the small experiment (2 or more)
 fast_noise = 200  # its noise patches (2 or more)
 fast_step = 0.3  # its step of the filter; that of the bias is 1/20 of it (above 0)
 fast_steps = 2000  # its steps (100 or more)
@@ -73,7 +73,7 @@ import numpy as np
 import torch
 from torch.func import functional_call, vmap
 
-from mvnb import claims, figures, probes, stats, training
+from mvnb import claims, figures, probes, training
 from mvnb import data as mvdata
 from mvnb.papers.local_signal_adaptivity import theory
 from mvnb.papers.local_signal_adaptivity.backgrounds import (
@@ -104,7 +104,7 @@ from mvnb.papers.local_signal_adaptivity.window_net import (
 figures.use_style()
 NET, KERNEL, LINE = (figures.COLORS[c] for c in ("ERM", "Tangent kernel", "theory"))
 GREY, BIAS, PATH = "#777777", figures.VIEW_COLORS[1], figures.HUES["green"]
-ledger = claims.Ledger("05_local_signal_adaptivity")
+ledger = claims.Ledger("local_signal_adaptivity")
 device = training.pick_device(device)
 print(f"device: {device.type}")
 
@@ -375,42 +375,29 @@ for name in ("w", "b"):
 
 # %%
 # NBVAL_CHECK_OUTPUT
-worst = {"gradient": 0.0, "accuracy": 0.0}
+apart = []  # of four runs with 40 batches each, in standard errors
 spots = ((0.3, 0.05, -0.1), (0.5, 0.2, 0.06), (0.5, 0.0, -0.25), (-0.2, 0.1, -0.05))
 for c, v, b in spots:
     at = {"w": torch.tensor([[c, v]]).double(), "b": torch.tensor([b]).double()}
     many = SurvivorObjective(200, 0.2, 2000)
-    keys = step_keys(seed, 40)(0)[0]
-    stack = {name: part.expand(40, *part.shape[1:]) for name, part in at.items()}
+    keys = step_keys(seed, 160)(0)[0]
+    stack = {name: part.expand(160, *part.shape[1:]) for name, part in at.items()}
     _, got = many({n: p.contiguous() for n, p in stack.items()}, keys)
-    found = torch.cat([got["w"], got["b"][:, None]], 1)
+    found = torch.cat([got["w"], got["b"][:, None]], 1).view(4, 40, 3)
     exact = theory.population_gradient(c, b, 200, 0.2, v)
     want = torch.tensor([exact.c, exact.v, exact.b])
-    error = found.std(0) / math.sqrt(40)
-    off = ((found.mean(0) - want).abs() / error).max().item()
+    error = found.std(1) / math.sqrt(40)
+    apart.append(((found.mean(1) - want).abs() / error).amax(1))
     hits = many.outputs({n: p.contiguous() for n, p in stack.items()}, keys)[0] > 0
     miss = abs(hits.double().mean().item() - theory.accuracy(c, b, 200, 0.2, v))
-    worst = {
-        "gradient": max(worst["gradient"], off),
-        "accuracy": max(worst["accuracy"], miss),
-    }
+    near = (apart[-1] < 5).all().item()
     print(
-        f"c={c:4} v={v:4} b={b:5}: gradient within 5 standard errors {off < 5}",
+        f"c={c:4} v={v:4} b={b:5}: gradient within 5 standard errors {near}",
         f"  accuracy within 0.01 {miss < 0.01}",
     )
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "population-gradient",
-    source="Appendix B.1.1 and proof of Lemma 3.1",
-    says="The population gradient has the symmetrised form, and its noise part is an "
-    "integral",
-    kind="exact",
-    measured=worst["gradient"],
-    unit="largest deviation, in standard errors of 80,000 points",
-    holds=bool(worst["gradient"] < 5),
-    criterion="< 5 standard errors in each component at four points (c, v, b)",
-)
+ledger.mean("population-gradient", torch.stack(apart).amax(0))
 
 # %% [markdown]
 # ## The derivation, II: the filter turns to the signal
@@ -468,33 +455,13 @@ small = theory.population_gradient(1e-9, 0.0, k, sigma)
 print(f"at the start: along w* {small.c:.4f}, bias {small.b:.4f}")
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "noise-shrinks-filter",
-    source="Lemmas 3.1 and 3.2",
-    says="Noise pulls c and v towards 0 with a force of at most O(c log^3 k)",
-    kind="exact",
-    measured=max(shares),
-    paper="log^3 k instead of log^2 k",
-    unit="largest share of the bound c log^2 k (a quarter of it for b <= 0)",
-    holds=bool(all(signs) and max(shares) <= 1 + 1e-9),
-    criterion="the sign of c, and at most the bound, on a grid of 35 points (c, b)",
-)
+ledger.exact("noise-shrinks-filter", wrong=signs.count(False), share=max(shares))
 early = [
     theory.population_gradient(h / math.log(q) ** 4, 0.0, q, theory.noise_scale(q)).c
     for q in (1e2, 1e3, 1e5, 1e8, 1e12)
     for h in (0.01, 1.0)
 ]
-ledger.record(
-    "filter-grows-when-small",
-    source="Lemma 3.1",
-    says="While c is at most of order 1/log^4 k the gradient along w* is below a "
-    "negative constant",
-    kind="exact",
-    measured=max(early),
-    unit="largest gradient along w*, b = 0, k from 10^2 to 10^12",
-    holds=bool(max(early) <= -0.25),
-    criterion="<= -1/4 at c = 0.01 / log^4 k and 1 / log^4 k for five k",
-)
+ledger.exact("filter-grows-when-small", max(early))
 
 # %% [markdown]
 # ## The derivation, III: the bias silences the noise
@@ -592,20 +559,15 @@ figures.show(
 # Two things can be read off that the paper does not say. First, $\partial_b>0$ ends at high ratios: once the noise is silenced, the signal raises the bias again, so that the claim that $b$ falls "throughout the rest of training" cannot hold for ever, and need not. Second, the path does not hit the wall: as the ratio rises the noise lets $c$ grow (dashed: the balance in $c$), and with $c$ the bias falls further. The two move on together, and slowly.
 
 # %% tags=["remove-cell"]
-columns = [
-    theory.population_gradient(c, 0.0, k, sigma).b for c in np.geomspace(0.005, 1, 40)
-]
-turn = int(np.sum(np.array(columns) <= 0))
-late = theory.population_gradient(1.0, -0.9, k, sigma).b
-ledger.record(
+columns = np.array(
+    [theory.population_gradient(c, 0.0, k, sigma).b for c in np.geomspace(0.005, 1, 40)]
+)
+ledger.exact(
     "bias-falls-beyond-a-filter-size",
-    source="Lemma 3.3",
-    says="Beyond some c the derivative in b is positive while the network errs",
-    kind="exact",
-    measured=float(np.geomspace(0.005, 1, 40)[min(turn, 39)]),
-    unit="c from which it is positive, at b = 0",
-    holds=bool(0 < turn < 40 and np.all(np.array(columns[turn:]) > 0) and late < 0),
-    criterion="one change of sign along b = 0, from - to +, and negative at ratio 0.9",
+    changes=np.count_nonzero(np.diff(columns > 0)),
+    small=columns[0],
+    large=columns[-1],
+    silent=theory.population_gradient(1.0, -0.9, k, sigma).b,
 )
 
 # %% [markdown]
@@ -795,57 +757,28 @@ figures.show(
 
 
 # %%
-def rises(values):
-    """Every run's values, averaged over fifths of training, increase."""
+def least_rise(values):
+    """Smallest rise of each run from the mean over a fifth of training to the next."""
     fifths = np.stack([part.mean(0) for part in np.array_split(values, 5)])
-    return bool((np.diff(fifths, axis=0) > 0).all())
+    return np.diff(fifths, axis=0).min(0)
 
 
 final = accurate[-1]
-deviation = np.abs(np.stack([c[-1] / flow[0][-1], b[-1] / flow[2][-1]]) - 1).max()
-print(f"rising: c {rises(c)}, -b {rises(-b[late])}, ratio {rises(ratio)}")
+stages = {"c": least_rise(c), "fall": least_rise(-b[late]), "ratio": least_rise(ratio)}
+for name, rise in stages.items():
+    print(f"smallest rise of {name}: {rise.min():.3f}")
 print(f"final accuracy {final.mean():.2f}, linear {linear:.3f}")
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "two-stages",
-    source="Figure 3.3, left and centre",
-    says="In training c increases, b decreases and the ratio |b|/c increases",
-    kind="exact",
-    measured=float(ratio[-1].mean()),
-    uncertainty=stats.mean_interval(ratio[-1])[1],
-    unit="ratio at the end",
-    holds=rises(c) and rises(-b[late]) and rises(ratio),
-    criterion="means over fifths of training (5 % left out) increase in every run",
-)
-ledger.record(
-    "one-filter-beats-linear",
-    source="Figure 3.3, right; Theorem 3.1",
-    says="Test accuracy rises with the ratio, far above that of a linear classifier",
-    kind="exact",
-    measured=float(final.mean()),
-    uncertainty=stats.mean_interval(final)[1],
-    unit="accuracy after the last step",
-    holds=bool(
-        final.mean() - stats.mean_interval(final)[1] >= 0.72 and rises(accurate)
-    ),
-    criterion="interval above 0.72, and rising over fifths of training in every run",
-)
+ledger.mean("two-stages", **stages)
+ledger.mean("one-filter-beats-linear", accuracy=final, rise=least_rise(accurate))
 
 # %% [markdown]
 # How closely the runs keep to the path of the population is recorded as a claim of its own.
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "population-path",
-    source="Section 3.4, empirical against population gradients",
-    says="Training follows the population gradient",
-    kind="exact",
-    measured=float(deviation),
-    unit="largest relative deviation of c and b from the population's at the end",
-    holds=bool(deviation < 0.05),
-    criterion="< 5 % in every run",
-)
+deviation = np.abs(np.stack([c[-1] / flow[0][-1], b[-1] / flow[2][-1]]) - 1)
+ledger.mean("population-path", deviation.max(0))
 
 # %% [markdown]
 # What does the bias do at the very start, where it should rise? Here are the first steps of the population, with a start of the same size:
@@ -859,16 +792,7 @@ print("b is positive first and negative later:", up[1], not up[-1])
 print(f"meanwhile b / c is at most {share:.2f} / k")
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "bias-rises-first",
-    source="Section 3.4, comment on actual dynamics",
-    says="The bias rises in a short first phase, in which b/c never exceeds Theta(1/k)",
-    kind="exact",
-    measured=float(share),
-    unit="largest b/c times k while b > 0",
-    holds=bool(up[1] and not up[-1] and share <= 1.01),
-    criterion="positive at first, negative after 40 steps, b/c at most 1.01/k",
-)
+ledger.exact("bias-rises-first", first=first[2][1], last=first[2][-1], share=share)
 
 # %% [markdown]
 # ### Small and fast
@@ -916,28 +840,8 @@ figures.show(
 
 # %% tags=["remove-cell"]
 good, dead = tasks["works"][2][-1], tasks["too large"][2][-1]
-half = stats.mean_interval(good)[1]
-ledger.record(
-    "small-world-solved",
-    source="Theorem 3.1",
-    says="Gradient descent reaches an error of about 0.01",
-    kind="scaled",
-    measured=float(good.mean()),
-    uncertainty=half,
-    unit="accuracy, k = 200, sigma = 0.2",
-    holds=bool(good.min() >= 0.985 and abs(fast_linear - 0.638) < 0.001),
-    criterion=">= 0.985 in every run, where a linear classifier has 0.638",
-)
-ledger.record(
-    "dead-units",
-    source="beside Lemma B.5 (its missing condition)",
-    says="A bias below -c and below the noise makes every output and gradient 0",
-    kind="scaled",
-    measured=float((dead < 0.001).mean()),
-    unit="share of runs that end with strict accuracy 0, with the larger step",
-    holds=bool((dead < 0.001).mean() >= 0.25 and (good > 0.9).all()),
-    criterion="at least 1/4 of the runs with the larger step, none with the smaller",
-)
+ledger.mean("small-world-solved", good)
+ledger.each("dead-units", dead=dead < 0.001, alive=good > 0.9)
 
 # %% [markdown]
 # The paper's lemma, that accuracy is high as soon as $|b|/s$ is large, describes the left panel; the right one shows the condition that it leaves out.
@@ -957,14 +861,14 @@ ledger.record(
 
 # %%
 ratios = np.array([0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8])
-pilot = np.array([0.555, 0.611, 0.737, 0.857, 0.964, 0.993, 0.997])
+map_runs = 4
 one = SurvivorObjective(k, sigma, map_points)
 stack = {
-    "w": torch.ones(len(ratios), 1, dtype=torch.float64),
-    "b": -torch.as_tensor(ratios),
+    "w": torch.ones(map_runs * len(ratios), 1, dtype=torch.float64),
+    "b": -torch.as_tensor(ratios).repeat(map_runs),
 }
-simulated = (one.outputs(stack, *step_keys(seed, len(ratios))(0))[0] > 0).double()
-simulated = simulated.mean(1).numpy()
+said = one.outputs(stack, *step_keys(seed, map_runs * len(ratios))(0))[0]
+simulated = (said > 0).double().mean(1).view(map_runs, -1).numpy()  # (run, ratio)
 exact = np.array([theory.accuracy(1.0, -r, k, sigma) for r in ratios])
 normal = theory.normal_accuracy(ratios, k, sigma)
 
@@ -976,7 +880,7 @@ fig, ax = plt.subplots(figsize=(7.5, 2.9))
 fine = np.linspace(0, 0.95, 60)
 ax.plot(fine, [theory.accuracy(1.0, -r, k, sigma) for r in fine], color=LINE)
 ax.plot(fine, theory.normal_accuracy(fine, k, sigma), "--", color=GREY)
-ax.plot(ratios, simulated, "o", color=LINE, ms=5, mfc="white")
+ax.plot(ratios, simulated.mean(0), "o", color=LINE, ms=5, mfc="white")
 ax.plot(ratio[::4], accurate[late][::4], "s", color=NET, ms=4)
 note(ax, "exact (line),\nsimulated (circles)", (0.66, 0.985), (0, -44))
 note(ax, "Gaussian sum", (0.6, 0.965), (-86, 6), color=GREY)
@@ -991,46 +895,18 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-gap = np.abs(simulated - exact).max()
-ledger.record(
-    "accuracy-is-a-function-of-the-ratio",
-    source="Section 3.4; Figure 3.3, centre and right",
-    says="Classification accuracy is controlled by the ratio |b|/c",
-    kind="exact",
-    measured=float(gap),
-    unit="largest deviation of simulated from exact accuracy, seven ratios",
-    holds=bool(gap <= 0.02 and (k != 1000 or np.abs(exact - pilot).max() <= 0.02)),
-    criterion="<= 0.02, and the formula within 0.02 of seven values fixed beforehand",
-)
-ledger.record(
-    "gaussian-sum",
-    source="derived here",
-    says="A Gaussian approximation gives the accuracy up to a ratio of 0.6 and is too "
-    "optimistic at 0.8",
-    kind="exact",
-    measured=float(np.abs(normal - exact)[ratios <= 0.6].max()),
-    unit="largest deviation from the exact accuracy at ratios up to 0.6",
-    holds=bool(
-        np.abs(normal - exact)[ratios <= 0.6].max() <= 0.02 and normal[-1] > exact[-1]
-    ),
-    criterion="<= 0.02 up to 0.6, above the exact accuracy at 0.8",
+off = np.abs(simulated - exact).max(1)
+ledger.mean("accuracy-is-a-function-of-the-ratio", off)
+over = normal - exact
+ledger.exact(
+    "gaussian-sum", deviation=np.abs(over[ratios <= 0.6]).max(), excess=over[-1]
 )
 
 # %% [markdown]
 # At ratio 0 the simulation must give the linear classifier.
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "linear-at-chance",
-    source="Section 3.3",
-    says="A linear classifier is close to chance",
-    kind="exact",
-    measured=float(simulated[0]),
-    paper="at most 0.51 for large k",
-    unit=f"accuracy at k = {k}",
-    holds=bool(abs(simulated[0] - linear) <= 0.02),
-    criterion="within 0.02 of Phi(1 / log k)",
-)
+ledger.mean("linear-at-chance", simulated[:, 0] - linear)
 
 # %% [markdown]
 # The training runs lie a hair below the curve, again because of $v$. (The paper says that the linear classifier fails with probability at least 0.49. From $\Phi(1/\log k)\le0.51$ this holds from $k\approx2\cdot10^{17}$ on; at $k=1000$ it fails with probability 0.44.)
@@ -1047,25 +923,23 @@ ledger.record(
 
 # %%
 kernel_d, counts, t_test = max(17, round(theory.kernel_dim(k))), (1, 4, 16), 0.5
-sets = 3
+sets = 4
 grams = [
     theory.random_gram(16, kernel_d, np.random.default_rng([seed, r]))
     for r in range(sets)
 ]
-filters = torch.zeros(sets, 16, kernel_d)
-for r, gram in enumerate(grams):
-    filters[r, :, :17] = torch.as_tensor(np.linalg.cholesky(gram)[1:])
 draw = SignalInNoise(k, kernel_d, sigma)
-features, labels = [], []
-for part in range(20):  # in parts, to save memory
-    points = draw.sample(
-        kernel_points // 20, torch.Generator().manual_seed(seed + 977 * part)
-    )
-    on = (points.x @ filters.flatten(0, 1).T).abs() >= t_test * sigma
-    features.append(on.mT.float() @ points.x)  # (point, filter, coordinate)
-    labels.append(points.y)
-features = torch.cat(features).view(-1, sets, 16, kernel_d)
-labels = torch.cat(labels)
+features, labels = [], []  # of each set, on its own points
+for g, gram in zip(training.generators(seed + 977, sets), grams):
+    filters = torch.zeros(16, kernel_d)
+    filters[:, :17] = torch.as_tensor(np.linalg.cholesky(gram)[1:])
+    for _ in range(20):  # in parts, to save memory
+        points = draw.sample(kernel_points // 20, g)
+        on = (points.x @ filters.T).abs() >= t_test * sigma
+        features.append(on.mT.float() @ points.x)  # (point, filter, coordinate)
+        labels.append(points.y)
+features = torch.cat(features).view(sets, -1, 16, kernel_d)
+labels = torch.cat(labels).view(sets, -1)
 
 # %% [markdown]
 # The optimal weights for $m$ filters, in closed form, applied to these features:
@@ -1082,8 +956,8 @@ for m in counts:
         target = (mean * fires[:, None]).ravel()
         weight = np.linalg.lstsq(covariance.reshape(size, size), target, rcond=1e-10)[0]
         weight = torch.as_tensor(weight.reshape(m, m + 1)).float()
-        said = torch.einsum("njd,jd->n", features[:, r, :m, : m + 1], weight)
-        measured = (said * labels <= 0).float().mean().item()
+        said = torch.einsum("njd,jd->n", features[r, :, :m, : m + 1], weight)
+        measured = (said * labels[r] <= 0).float().mean().item()
         rows.append((measured, theory.frozen_error(part, [t_test] * m, k, sigma)))
     simulation[m] = np.array(rows)
     measured, formula = simulation[m].T
@@ -1109,11 +983,8 @@ def frozen_errors(m, draws, k, dim, oracle=False):
     return np.array(out)
 
 
-best = {m: frozen_errors(m, kernel_draws if m < 16 else 8, k, kernel_d) for m in counts}
-oracle = {
-    m: frozen_errors(m, kernel_draws if m < 16 else 8, k, kernel_d, True)
-    for m in counts
-}
+best = {m: frozen_errors(m, kernel_draws, k, kernel_d) for m in counts}
+oracle = {m: frozen_errors(m, kernel_draws, k, kernel_d, True) for m in counts}
 trained = 1 - accurate[-1]
 
 # %% [markdown]
@@ -1141,59 +1012,19 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-ends = {m: stats.mean_interval(best[m]) for m in counts}
-seen = np.concatenate([simulation[m] for m in counts])
-seen = seen[seen[:, 1] < 0.5]  # draws with a filter that lets the signal through
-gap = np.abs(np.diff(seen, axis=1)).mean()
-ledger.record(
-    "frozen-error-formula",
-    source="derived here, for Section 3.5",
-    says="The error of the best weights on frozen filters is Phi(-SNR)",
-    kind="exact",
-    measured=float(gap),
-    unit="deviation of measured errors, mean over draws, m = 1, 4 and 16",
-    holds=bool(gap <= 0.04),
-    criterion="<= 0.04",
-)
-ledger.record(
-    "few-frozen-filters-fail",
-    source="Theorem 3.2",
-    says="With a bounded number of frozen filters the error stays bounded away from 0",
-    kind="exact",
-    measured=float(min(ends[1][0], ends[4][0])),
-    uncertainty=ends[4][1],
-    paper=">= 0.1, 1/4 in the limit",
-    unit="mean error of the best weights and common threshold, m = 1 and 4",
-    holds=bool(min(ends[m][0] - ends[m][1] for m in (1, 4)) >= 0.3),
-    criterion=">= 0.3 with the interval of the mean over draws",
-)
+seen = np.stack([simulation[m] for m in counts], 1)  # (set, m, measured or formula)
+off = np.abs(np.diff(seen, axis=2)[..., 0])
+off[seen[..., 1] >= 0.5] = np.nan  # no filter lets the signal through
+ledger.mean("frozen-error-formula", np.nanmean(off, 1))
+ledger.mean("few-frozen-filters-fail", one=best[1], four=best[4])
 
 # %% [markdown]
 # The errors fall with the number of filters. With common thresholds sixteen are still too few, measured by the trained filter; with oracle thresholds they come as low as it does.
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "more-filters-help",
-    source="Section 3.5",
-    says="The kernel needs more filters where the network needs one",
-    kind="exact",
-    measured=float(ends[16][0]),
-    uncertainty=ends[16][1],
-    unit="mean error, m = 16",
-    holds=bool(ends[1][0] > ends[4][0] > ends[16][0]),
-    criterion="mean error falls from m = 1 to 4 to 16",
-)
-ledger.record(
-    "one-trained-beats-sixteen-frozen",
-    source="Section 3.5",
-    says="One trained filter does better than many frozen ones",
-    kind="exact",
-    measured=float(trained.mean()),
-    uncertainty=stats.mean_interval(trained)[1],
-    unit="error of the trained filter (against m = 16, common threshold)",
-    holds=bool(trained.max() < best[16].mean()),
-    criterion="every run below the mean over draws of sixteen frozen filters",
-)
+falls = {"first": best[1] - best[4], "second": best[4] - best[16]}
+ledger.mean("more-filters-help", **falls)
+ledger.mean("one-trained-beats-sixteen-frozen", trained=trained, frozen=best[16])
 
 # %% [markdown]
 # One triangle at the bottom, if there is one, is a lucky filter: among few draws some $|a|$ is 2.5 times its typical size, and a threshold just below it removes nearly all noise. At $k=1000$ such luck is not rare enough for the theorem's probability of 0.999. The bound concerns fixed $m$ and $k\to\infty$; from {eq}`eq-05-snr` one can say *when* it begins. The best threshold for one filter is $t=\sqrt d|a|$, which is a standard normal variable in size. The error
@@ -1232,25 +1063,15 @@ figures.show(
 
 # %% tags=["remove-cell"]
 top = [
-    frozen_errors(m, 3 * kernel_draws, 1e24, theory.kernel_dim(1e24), True)
+    frozen_errors(m, 3 * kernel_draws, 1e24, theory.kernel_dim(1e24), True) >= 0.1
     for m in (1, 4)
 ]
-climbs = all((np.diff(scan[m].mean(1)) > 0).all() for m in (1, 4))
-ledger.record(
-    "lower-bound-at-large-k",
-    source="Theorem 3.2",
-    says="For large k the error is at least 0.1 whatever the biases, for all starts but "
-    "one in a thousand, and tends to 1/2",
-    kind="exact",
-    measured=float(min(part.min() for part in top)),
-    paper=0.1,
-    unit="smallest error over draws with oracle thresholds, k = 10^24",
-    holds=climbs and all((part < 0.1).sum() <= 1 for part in top),
-    criterion=">= 0.1 in all draws but one at m = 1 and at m = 4; means rise with k",
-)
+ledger.each("lower-bound-at-large-k", one=top[0], four=top[1])
+rise = [np.polyfit(exponents, scan[m], 1)[0] for m in (1, 4)]  # of each draw
+ledger.mean("frozen-error-rises-with-k", one=rise[0], four=rise[1])
 
 # %% [markdown]
-# Even at $k=10^{24}$ the error is 0.49 rather than 0.50: the rate is $1/\log k$. That is why at $k=1000$ frozen filters do rather well, and the honest comparison is the one above. At $10^{24}$ the ledger allows oracle thresholds, since the theorem is about all of them: of 96 draws of one filter at most one may have an error below 0.1, and of 96 draws of four filters as well.
+# Even at $k=10^{24}$ the error is 0.49 rather than 0.50: the rate is $1/\log k$. That is why at $k=1000$ frozen filters do rather well, and the honest comparison is the one above. At $10^{24}$ the ledger allows oracle thresholds, since the theorem is about all of them, in 96 draws of one filter and in 96 of four.
 #
 # (05-images)=
 # ## Experiment IV: images on noise, network against tangent kernel
@@ -1511,32 +1332,21 @@ for (task, background), (network, kernel) in kept.items():
     print(f"{task:10s} {background:11s} {shares}")
 
 # %% tags=["remove-cell"]
-IDS = {  # and the difference of the two shares in Table 3.1
-    ("10 classes", "texture"): ("network-keeps-more-10-classes-texture", 0.292),
-    ("10 classes", "Gaussian"): ("network-keeps-more-10-classes-gaussian", None),
-    ("2 classes", "texture"): ("network-keeps-more-2-classes-texture", 0.070),
-    ("2 classes", "Gaussian"): ("network-keeps-more-2-classes-gaussian", 0.113),
-    ("4 classes", "distractors"): ("network-keeps-more-4-classes-distractors", 0.209),
+IDS = {
+    ("10 classes", "texture"): "network-keeps-more-10-classes-texture",
+    ("10 classes", "Gaussian"): "network-keeps-more-10-classes-gaussian",
+    ("2 classes", "texture"): "network-keeps-more-2-classes-texture",
+    ("2 classes", "Gaussian"): "network-keeps-more-2-classes-gaussian",
+    ("4 classes", "distractors"): "network-keeps-more-4-classes-distractors",
 }
-NOISY = "network keeps >= 70 % and at least 10 points more than the kernel"
-MILD = "network keeps more than the kernel in the mean"
 for (task, background), (network, kernel) in kept.items():
-    noisy = background == "Gaussian"
-    lead, none = network - kernel, place[task, "none", 0.0]
-    plain = min(score[none].mean() for score in (net_accuracy, kernel_accuracy))
-    enough = lead.mean() >= 0.1 and network.mean() >= 0.7 if noisy else lead.mean() > 0
-    ledger.record(
-        IDS[task, background][0],
-        source="Figure 3.4, Table 3.1",
-        says=f"In noise the network keeps more accuracy ({task}, {background})",
-        kind="stand-in",
-        measured=float(lead.mean()),
-        uncertainty=stats.mean_interval(lead)[1],
-        paper=IDS[task, background][1],
-        unit="share kept by the network minus share kept by the kernel",
-        holds=bool(enough and plain > 0.85),
-        criterion=f"{NOISY if noisy else MILD}; both above 0.85 on black",
-    )
+    none = place[task, "none", 0.0]
+    found = {
+        "lead": network - kernel,
+        "plain": np.minimum(net_accuracy[none], kernel_accuracy[none]),
+    }
+    found |= {"kept": network} if background == "Gaussian" else {}
+    ledger.mean(IDS[task, background], **found)
 
 # %% [markdown]
 # ### Activity falls while it learns
@@ -1567,25 +1377,12 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-sparser = {
-    name: active[0, cell, :, 1] - active[-1, cell, :, 1]
-    for name, cell in chosen.items()
-}
-first_drop = active[0, chosen["no noise"], :, 1] - active[-1, chosen["no noise"], :, 1]
-ledger.record(
-    "activations-get-sparser",
-    source="Figure 3.2",
-    says="Activations become sparser in training",
-    kind="stand-in",
-    measured=float(first_drop.mean()),
-    uncertainty=stats.mean_interval(first_drop)[1],
-    unit="fall of the share of active units in layer 2, no noise",
-    holds=bool(all(part.mean() > 0 for part in sparser.values())),
-    criterion="the mean share in the second layer falls, without and with noise",
-)
+plain, noisy = (active[0, cell] - active[-1, cell] for cell in chosen.values())
+for layer, id in enumerate(("first-layer-gets-sparser", "activations-get-sparser")):
+    ledger.mean(id, plain=plain[:, layer], noisy=noisy[:, layer])
 
 # %% [markdown]
-# In the second layer the share falls in both cases. In the first layer it does not: without noise it rises.
+# In the second layer the share falls in both cases. In the first layer it does not; without noise it seems to rise, which these runs do not decide.
 #
 # The opening figure puts both results side by side.
 
@@ -1668,6 +1465,8 @@ ledger.show()
 #
 # **Not asymptotic.** The lower bound is a statement about $k\to\infty$ at a rate $1/\log k$. At $k=1000$ sixteen frozen filters with a good common threshold are not far from the trained filter after 10,000 steps, with an oracle's thresholds they are as good, and a single lucky one with such a threshold is better. For one filter the bound of 0.1 with probability 0.999 begins near $k=5\cdot10^{10}$.
 #
+# **Undecided.** Three runs are too few for three of the five image tasks: on textures with ten classes the lead of the network scatters as much as it is large, and with two classes the accuracy on black is not safely above the 0.85 that is asked of both models.
+#
 # **Only a stand-in.** Digits, a network of two layers and its kernel show the direction of the paper's Table 3.1, not its numbers. Textures replace photographs. The gap is largest for Gaussian noise and small for distractors, where the paper's is large; a digit in a corner is much easier than a vehicle in a corner.
 #
 # **Wrong or incomplete in the text.** $\sigma=1$ in Figure 3.3; the missing condition of Lemma B.5; that $b$ falls throughout; the order of quantifiers in Lemmas B.11 and B.12. Details on the [errata page](../book/errata.md).
@@ -1681,7 +1480,7 @@ ledger.show()
 # - On one further seed, 1013, a single network lost most of its first filters in the first steps and stayed at 55 % on textures, which turned that verdict; since then the step grows over a fifth of training and no longer over a twentieth. In 48 other runs the mean accuracy was the same within a point with either; but this repair was made after a verdict had been seen, and the six seeds that had been judged were judged again.
 # - `dead-units` first asked that a step of 1 kill every run; it killed half to three quarters of them, so the step is now 1.5 and the share a quarter.
 # - `frozen-error-formula` missed its limit of 0.04 at seed 0 by far while draws without any active filter were counted, where the output is 0, an error by definition, and the formula gives one half; they are now left out.
-# - `lower-bound-at-large-k` asked for 0.1 in every draw, which is more than the theorem promises: one of 192 draws fell below in two of twenty runs with the seeds 2000 to 2019. One draw in 96 may do so now.
+# - `lower-bound-at-large-k` asked for 0.1 in every draw, which is more than the theorem promises: one of 192 draws fell below in two of twenty runs with the seeds 2000 to 2019. It now asks for a share of the draws.
 # - `few-frozen-filters-fail` is judged with common thresholds only: with an oracle's, four filters came out just below 0.3.
 #
 # The others are as they were set, and the verdicts were seen on other seeds than those they were set on.

@@ -40,15 +40,16 @@ n_test = 2000  # fresh points that judge a run (1000 or more)
 n_pairs = 64  # pairs of neurons, m (8 or more)
 steps = 300  # steps of the classifier stage, T (10 or more)
 batch = 500  # points a step there (1 or more; up to n_train / 5)
-tangent_replicas = 2  # runs of the tangent kernel (2 or more)
+tangent_replicas = 4  # runs of the tangent kernel (2 or more)
 small_pairs = 50  # pairs of neurons in the variations (8 or more)
-variation_replicas = 2  # runs of each variation (2 or more, at most replicas)
+variation_replicas = 3  # runs of each variation (2 or more, at most replicas)
 variation_steps = 250  # steps in the variations (10 or more)
-law_replicas = 8  # runs of the law of noise and signal (2 or more)
+law_replicas = 8  # runs of the law of noise and signal, and of code words (2 or more)
 law_points = 10000  # points of its largest sample (1000 or more)
 gaussian_points = 10000  # points of the Gaussian clusters (200 or more)
 gaussian_epochs = 10  # passes over them; three times as many in 32 clusters (1 or more)
 dataset = "mnist5k"  # real images: any name that mvnb.data.load_images knows
+image_replicas = 6  # runs of every network on images (2 or more)
 image_steps = 100  # steps of the two-layer network on images (1 or more)
 filter_steps = 100  # steps of the convolutional network (50 or more)
 teacher_epochs = 15  # passes of teachers and students over the images (1 or more)
@@ -67,7 +68,7 @@ from sklearn.cluster import KMeans
 from sklearn.manifold import ClassicalMDS
 from torch.nn import functional as F
 
-from mvnb import claims, figures, probes, stats, training
+from mvnb import claims, figures, probes, training
 from mvnb.data import GaussianMixture, load_images, orthonormal_features
 from mvnb.models import (
     SmallConvNet,
@@ -83,7 +84,7 @@ from mvnb.papers.feature_emergence.data import DictionaryData, PatternCodes
 
 # %% tags=["hide-input", "check"]
 figures.use_style()
-ledger = claims.Ledger("08_feature_emergence")
+ledger = claims.Ledger("feature_emergence")
 device = training.pick_device(device)
 print(f"device: {device.type}")
 # What may be wrong with the parameters shows here, before anything is trained.
@@ -510,17 +511,8 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "fixed-features-bessel",
-    source="Theorem 2.2, proof",
-    says="Parities are so many that some A is nearly invisible to any fixed features",
-    kind="scaled",
-    measured=max(float(b) for _, b in bessel),
-    paper="<= 1",
-    unit="of the bound for the worst A",
-    holds=max(max(pair) for pair in bessel) <= 1,
-    criterion="Bessel's sum at most N and the least alignment at most its share",
-)
+violations = sum(bool(max(pair) > 1) for pair in bessel)
+ledger.exact("fixed-features-bessel", violations)
 
 # %% [markdown]
 # (08-experiments)=
@@ -562,13 +554,9 @@ runs = streams(10)
 train, test = draw(world, n_train, runs), draw(world, n_test, runs)
 stages = emergence(*train, world, n_pairs, runs)
 cosines = [probes.cosines(one["w"], relevant).cpu() for one in stages]
-signs = [
-    ((c > 0) == (stages[0]["a"].cpu() > 0)).double().mean().item() for c in cosines[1:]
-]
 medians = torch.stack([c.abs().median(1).values for c in cosines])
-spread = [stats.mean_interval(row) for row in medians]
 print("median |cos| at the start, after one step, after two:", end=" ")
-print(*(f"{mean:.4f}" for mean, _ in spread))
+print(*(f"{mean:.4f}" for mean in medians.mean(1)))
 
 
 # %% tags=["hide-input"]
@@ -607,60 +595,13 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-best = cosines[2].amax(1)
-mean, half = stats.mean_interval(best)
-ledger.record(
-    "two-steps-find-the-patterns",
-    source="Figure 2.2, Table A.1",
-    says="After two steps the cosine with the sum of relevant patterns is above 0.99",
-    kind="scaled",
-    measured=mean,
-    uncertainty=half,
-    paper=0.997,
-    unit="best cosine",
-    holds=mean - half >= 0.99,
-    criterion=">= 0.99, lower end of the interval over replicas",
-)
-
-# %% tags=["remove-cell"]
-mean, half = spread[1]
-ledger.record(
-    "one-step-turns-neurons",
-    source="Figure 2.2, Lemmas A.9-A.12",
-    says="One step turns neurons to the relevant patterns, from no direction at all",
-    kind="scaled",
-    measured=mean,
-    uncertainty=half,
-    paper="a picture",
-    unit="median |cosine|",
-    holds=mean - half >= 0.9 and medians[0].max().item() < 0.3,
-    criterion=">= 0.9, lower end of the interval; < 0.3 at the start in every run",
-)
-ledger.record(
-    "output-sign-decides-the-cluster",
-    source="Figure 2.2",
-    says="There are two clusters, and the sign of a neuron's output weight decides",
-    kind="scaled",
-    measured=min(signs),
-    paper="all",
-    unit="share of neurons",
-    holds=min(signs) > 0.99,
-    criterion="> 0.99 after either step",
-)
-
-
-# %% tags=["remove-cell"]
+ledger.mean("two-steps-find-the-patterns", cosines[2].amax(1))
+ledger.mean("one-step-turns-neurons", start=medians[0], after=medians[1])
+positive = stages[0]["a"].cpu() > 0
+agree = [((c > 0) == positive).double().mean(1) for c in cosines[1:]]
+ledger.mean("output-sign-decides-the-cluster", torch.stack(agree).amin(0))
 pairwise = torch.stack([probes.cosines(w, w[0]).abs().min() for w in stages[2]["w"]])
-ledger.record(
-    "second-step-collinear",
-    source="Lemmas A.14-A.16, made exact",
-    says="After two steps all neurons are one vector, up to length and sign",
-    kind="scaled",
-    measured=1 - pairwise.min().item(),
-    unit="1 - least |cosine| of two neurons",
-    holds=1 - pairwise.min().item() < 1e-5,
-    criterion="< 1e-5 in every replica",
-)
+ledger.mean("second-step-collinear", (1 - pairwise).cpu())
 
 # %% [markdown]
 # ### Emergence and improvement, with a law (ours)
@@ -687,7 +628,7 @@ law = [
     theory.noise_to_signal(np.array(sizes), n_relevant, others, 0.5, gamma, moments)
     for moments in (gate, (1.0, 1.0))
 ]
-error = ratios.mean(2) / np.transpose(law) - 1
+error = ratios / np.transpose(law)[..., None] - 1
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(7.5, 3.1))
@@ -718,28 +659,9 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-better = (ratios[:, 1] < ratios[:, 0]).all(1)
-factor = ratios[-1, 0].mean() / ratios[-1, 1].mean()
-ledger.record(
-    "improvement",
-    source="Section 2.2.3, Lemmas A.9-A.16",
-    says="The second step improves the signal-to-noise ratio",
-    kind="scaled",
-    measured=factor,
-    unit="noise of step 1 over noise of step 2",
-    holds=bool(better.all() and 1.1 <= factor <= 1.7),
-    criterion="lower in every run at every n, by a factor of 1.1 to 1.7 at the largest",
-)
-ledger.record(
-    "noise-law",
-    source="ours",
-    says="Both steps' noise follows the closed forms, the first's that of its gate",
-    kind="scaled",
-    measured=np.abs(error).max(),
-    unit="largest relative error of the mean",
-    holds=bool(np.abs(error).max() <= 0.15),
-    criterion="<= 0.15 at every n, after either step",
-)
+factor = ratios[:, 0] / ratios[:, 1]  # (size, replica)
+ledger.mean("improvement", least=factor.min(0), factor=factor[-1])
+ledger.mean("noise-law", least=error.min((0, 1)), most=error.max((0, 1)))
 
 # %% [markdown]
 # ### The main table (Figure 2.1, Table A.1)
@@ -790,7 +712,7 @@ def hits(output, y):
 
 
 # %%
-def train_network(params, train, test, steps):
+def train_network(params, train, test, steps, looks=20):
     """The classifier stage on all parameters."""
     size = hidden_units(params, train[0][:, :2000]).square().mean().sqrt().item()
     units = {"w": 0.01 * size, "b": 0.01 * size, "a": 1 / size}
@@ -806,7 +728,7 @@ def train_network(params, train, test, steps):
         steps=steps,
         optimizer=falling(0.3, steps),
         probes={"test": judge},
-        log_at=training.log_steps(steps, 20),
+        log_at=training.log_steps(steps, looks),
     )
     run.params = {k: v * units[k] for k, v in run.params.items()}
     output = (hidden_units(run.params, train[0]) @ run.params["a"][..., None])[..., 0]
@@ -822,7 +744,7 @@ def head_objective(params, hidden, y):
     return (1 - margin).clamp(min=0).mean(1), {"a": (push[:, None] @ hidden)[:, 0]}
 
 
-def train_head(features, train, test, steps):
+def train_head(features, train, test, steps, looks=20):
     """A linear classifier on frozen features, which are scaled to mean square 1."""
     hidden, hidden_test = features(train[0]), features(test[0])
     train, test = ((x, y.to(hidden.dtype)) for x, y in (train, test))
@@ -837,7 +759,7 @@ def train_head(features, train, test, steps):
         probes={
             "test": lambda p: hits((hidden_test @ p["a"][..., None])[..., 0], test[1])
         },
-        log_at=training.log_steps(steps, 20),
+        log_at=training.log_steps(steps, looks),
     )
     run.log["train"] = hits(
         (hidden @ run.params["a"][..., None])[..., 0], train[1]
@@ -848,7 +770,9 @@ def train_head(features, train, test, steps):
 
 
 # %%
-def train_tangent(half, train, test, steps, size=0.01, count=tangent_replicas):
+def train_tangent(
+    half, train, test, steps, size=0.01, count=tangent_replicas, looks=12
+):
     """The tangent kernel's features a gate(z) x, a gate(z) and clip(z), trained."""
     start = {k: v[:count] for k, v in half.items()}
 
@@ -907,7 +831,7 @@ def all_methods(stages, train, test, steps, one_step=True):
 
 # %%
 structured = all_methods(stages, train, test, steps)
-runs = streams(12, variation_replicas)
+runs = streams(12)
 train_uniform, test_uniform = draw(uniform, n_train, runs), draw(uniform, n_test, runs)
 stages_uniform = emergence(*train_uniform, world, n_pairs, runs)
 unstructured = all_methods(stages_uniform, train_uniform, test_uniform, steps, False)
@@ -960,90 +884,22 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-for name, id, paper in (
-    ("Network", "network-learns-parity", 100.0),
-    ("Two steps", "two-steps-learn-parity", 100.0),
+for name, id in (
+    ("Network", "network-learns-parity"),
+    ("Two steps", "two-steps-learn-parity"),
+    ("Random features", "random-features-stay-behind"),
+    ("Tangent kernel", "tangent-kernel-stays-behind"),
 ):
-    mean, half = stats.mean_interval(100 * final(structured[name]))
-    ledger.record(
-        id,
-        source="Figure 2.1, Table A.1",
-        says=f"{name}: all test points are right",
-        kind="scaled",
-        measured=mean,
-        uncertainty=half,
-        paper=paper,
-        unit="% of test points",
-        holds=mean - half >= 99 or final(structured[name]).min() >= 0.99,
-        criterion=">= 99, lower end of the interval or every replica",
-    )
-fixed = {
-    name: 100 * final(structured[name])
-    for name in ("Random features", "Tangent kernel")
-}
-
-
-# %% tags=["remove-cell"]
-for name, id, paper in (
-    ("Random features", "random-features-stay-behind", 76.0),
-    ("Tangent kernel", "tangent-kernel-stays-behind", 86.4),
-):
-    mean, half = stats.mean_interval(fixed[name])
-    ledger.record(
-        id,
-        source="Figure 2.1, Table A.1",
-        says=f"{name}: better than chance, but far from all",
-        kind="scaled",
-        measured=mean,
-        paper=paper,
-        unit="% of test points",
-        holds=bool((fixed[name] >= 62).all() and (fixed[name] <= 90).all()),
-        criterion="62 to 90 in every replica",
-    )
-# %% tags=["remove-cell"]
-gap = 100 * final(structured["Network"]).mean() - max(v.mean() for v in fixed.values())
-ledger.record(
-    "network-ahead-of-fixed-features",
-    source="Figure 2.1",
-    says="The network is ahead of both fixed-feature methods",
-    kind="scaled",
-    measured=gap,
-    paper=13.6,
-    unit="points of accuracy",
-    holds=gap >= 10,
-    criterion=">= 10",
-)
+    ledger.mean(id, 100 * final(structured[name]))
+right = {name: 100 * final(run)[:tangent_replicas] for name, run in structured.items()}
+fixed = np.maximum(right["Random features"], right["Tangent kernel"])
+ledger.mean("network-ahead-of-fixed-features", right["Network"] - fixed)
 chance = np.array(
-    [final(run)[: len(final(run))].mean() for run in unstructured.values()]
+    [100 * final(run)[:tangent_replicas] for run in unstructured.values()]
 )
-ledger.record(
-    "no-structure-no-learning",
-    source="Figure 2.1, Table A.1, Theorem 2.4",
-    says="On uniform inputs no method is better than chance",
-    kind="scaled",
-    measured=100 * chance.max(),
-    paper=52.0,
-    unit="% of test points, best method",
-    holds=bool(chance.max() <= 0.54 and chance.min() >= 0.46),
-    criterion="mean of every method in 46 to 54",
-)
-
-
-# %% tags=["remove-cell"]
+ledger.mean("no-structure-no-learning", best=chance.max(0), worst=chance.min(0))
 memorised = 100 * final(unstructured["Network"], "train")
-ledger.record(
-    "no-structure-memorised",
-    source="Table A.1",
-    says="On uniform inputs the network fits all training points",
-    kind="scaled",
-    measured=memorised.mean(),
-    paper=100.0,
-    unit="% of training points",
-    holds=memorised.min() >= 99,
-    criterion=">= 99 in every replica",
-    reason="in this number of steps a network whose features hardly move does not "
-    "memorise; nothing else depends on it",
-)
+ledger.mean("no-structure-memorised", memorised)
 
 # %%
 # The third stage as the thesis has it: plain descent with step k^2 / (T m^(1/3)).
@@ -1060,17 +916,7 @@ printed_right = hits(output[..., 0], test[1][few]).cpu().numpy()
 print("test accuracy with the printed third stage:", printed_right.round(3))
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "printed-third-stage-stalls",
-    source="Theorem 2.1, stage 3",
-    says="With the printed step size stage 3 stops at the best threshold (ours)",
-    kind="scaled",
-    measured=100 * printed_right.mean(),
-    paper="100 with unstated steps",
-    unit="% of test points",
-    holds=bool((np.abs(printed_right - 27 / 32) <= 0.04).all()),
-    criterion="within 4 of 84.4 in every replica",
-)
+ledger.mean("printed-third-stage-stalls", 100 * printed_right)
 
 # %% [markdown]
 # The order is the paper's. Random features sit at the first reference line: they solve the half of the points with all patterns or none. The tangent kernel does about as well here on fresh points, and better in the paper, where it has nearly five times as many neurons and three times as many points. With its own step size the third stage stops at the best threshold. Without structure the network does not fit its training points, and the paper's does; we come back to that.
@@ -1104,17 +950,7 @@ for name, id in (
     ("Tangent kernel", "tangent-kernel-above-the-bound"),
 ):
     bound, loss = bound_table[name]
-    ledger.record(
-        id,
-        source="Theorem 2.2, by Bessel's inequality",
-        says=f"{name}: the fresh hinge loss is above the bound for their norm",
-        kind="scaled",
-        measured=loss.mean() - bound.mean(),
-        paper="> 0",
-        unit="loss minus bound",
-        holds=bool(loss.mean() >= bound.mean() >= 0.1),
-        criterion="> 0 on average, with a bound that is at least 0.1",
-    )
+    ledger.mean(id, excess=loss - bound, bound=bound)
 
 # %% [markdown]
 # It does. With weights of that length *no* linear model on these features, however trained, has a loss much below $\frac12$, the share of the uniform points, and to halve it weights must be some twenty times as long for the tangent kernel, and hundreds of times for random features. The trained models are not far above. (The printed constant gives less than zero for both.) The bound is about the loss; that accuracy stops where it does is what the runs show. The *upper* bound is far from these runs: Theorem 2.1 asks for $m\ge k^{12}$, which is $2\cdot10^8$ neurons.
@@ -1183,42 +1019,14 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-near = threshold[few]
-answers = (
-    (
-        "one-step-raw-is-a-constant",
-        "as it is, float32",
-        "A classifier on first-step features is about as good as a constant (52.2 %)",
-        (0.46, 0.54, "46 to 54 in every replica"),
-    ),
-    (
-        "one-step-raw-in-float64",
-        "as it is, float64",
-        "And it is in float64, so that rounding is not the reason (ours)",
-        (0.46, 0.54, "46 to 54 in every replica"),
-    ),
-    (
-        "one-step-exact-is-a-threshold",
-        "standardised, float64",
-        "In exact arithmetic it is the best threshold on the count (ours)",
-        (near - 0.02, near + 0.02, "within 2 points of it on the same points"),
-    ),
-    (
-        "one-step-scaled-is-enough",
-        "weights scaled up",
-        "Scaled up, the first step's directions are good enough (ours)",
-        (0.99, 1.0, ">= 99 in every replica"),
-    ),
-)
-
-# %% tags=["remove-cell"]
-for id, key, says, (low, high, criterion) in answers:
-    value = final(outcomes[key])
-    one = {"source": "Table A.1", "says": says, "kind": "scaled"}
-    one |= {"measured": 100 * value.mean(), "unit": "% of test points"}
-    one["criterion"] = criterion
-    inside = (value >= low - 1e-9) & (value <= high + 1e-9)
-    ledger.record(id, **one, holds=bool(inside.all()))
+for id, key in (
+    ("one-step-raw-is-a-constant", "as it is, float32"),
+    ("one-step-raw-in-float64", "as it is, float64"),
+    ("one-step-scaled-is-enough", "weights scaled up"),
+):
+    ledger.mean(id, 100 * final(outcomes[key]))
+exact = final(outcomes["standardised, float64"]) - threshold[few]
+ledger.mean("one-step-exact-is-a-threshold", 100 * exact)
 
 # %% [markdown]
 # (The fourth row is a curiosity. Rounded to float32, activations are stairs of a few units in the last place, and stairs have kinks: standardised, the rounding errors of many neurons learn the parity that the exact features cannot.)
@@ -1230,37 +1038,42 @@ for id, key, says, (low, high, criterion) in answers:
 # There is a second trap of scale. Weight decay as an optimizer does it computes $w-\eta(\nabla+2\lambda w)$ with $2\lambda=1/\eta$: it subtracts from $w$ a number that is $w$ up to rounding, and what is left is the rounding error, about $10^{-8}\|w\|$, plus the gradient step, $\eta\|\nabla\|$, which may be smaller. $\|w^{(0)}\|$ grows like $\sqrt d$, so the damage grows with $d$. The thesis's One-Step cosines do so: 0.967, 0.848 and 0.560 at $d=100$, 500 and 2000, which with orthonormal patterns and exact forgetting cannot be. *Prediction:* the decay form loses the direction at small $\eta$, the more the larger $d$; the direct form never does. That this is how the printed numbers came about is a guess.
 
 # %%
-runs = streams(13, 2)
+runs = streams(13)
 x, y = draw(world, 5000, runs)
 pairs = theory.paired_start(25, n_patterns, n_relevant, sigma_a, runs, torch.float32)
 pairs = training.to_device(pairs, device)
 steps_tried = 10.0 ** np.arange(-9, -2.5)
 ambients = sorted({n_patterns, ambient, 4 * ambient})
-decayed, rf_cosine = np.zeros((2, len(ambients), len(steps_tried))), []
+decayed = np.zeros((2, len(ambients), len(steps_tried), replicas))
+rf_cosine = np.zeros((len(ambients), 8))
 for i, dim in enumerate(ambients):
-    g = streams(14, 1)[0]
-    dictionary = orthonormal_features(n_patterns, dim, g, torch.float32)  # (D, d)
-    w = torch.randn(2, 25, dim, generator=g).repeat(1, 2, 1) / n_relevant
-    params = {**pairs, "w": (w @ dictionary.T).to(device)}
+    spaces = [orthonormal_features(n_patterns, dim, g, torch.float32) for g in runs]
+    dictionary = torch.stack(spaces)  # (replica, D, d)
+    w = torch.stack([torch.randn(25, dim, generator=g) for g in runs]).repeat(1, 2, 1)
+    w /= n_relevant
+    params = {**pairs, "w": (w @ dictionary.mT).to(device)}
     slope = theory.hinge_gradient(params, x, y, noise)[1]["w"].cpu() @ dictionary
-    direction = dictionary[:n_relevant].sum(0)
-    fresh = torch.randn(8, 300, dim, generator=g)  # as many as the thesis has
-    rf_cosine.append(probes.cosines(fresh, direction).amax(1).mean().item())
+    direction = dictionary[:, :n_relevant].sum(1)
+    fresh = torch.randn(8, 300, dim, generator=runs[0])  # as many as the thesis has
+    rf_cosine[i] = probes.cosines(fresh, direction[0]).amax(1)
     for j, eta in enumerate(steps_tried):
         decay = w - eta * (slope + (2 * (1 / (2 * eta))) * w)
         for form, one in enumerate((decay, -eta * slope)):
-            decayed[form, i, j] = probes.cosines(one, direction).abs().median()
-print("cosines after a step of 1e-7, decay form:", decayed[0, :, 2].round(2))
-print("direct form:", decayed[1, :, 2].round(2), "for d =", ambients)
-print("best of 300 random directions:", np.round(rf_cosine, 3))
+            for r in range(replicas):
+                found = probes.cosines(one[r], direction[r]).abs().median()
+                decayed[form, i, j, r] = found
+mean_cosine = decayed.mean(3)
+print("cosines after a step of 1e-7, decay form:", mean_cosine[0, :, 2].round(2))
+print("direct form:", mean_cosine[1, :, 2].round(2), "for d =", ambients)
+print("best of 300 random directions:", rf_cosine.mean(1).round(3))
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(7.5, 2.9))
 for i, (dim, color) in enumerate(zip(ambients, figures.shades(len(ambients)))):
-    ax.plot(steps_tried, decayed[0, i], "o-", color=color, ms=4)
-    at = (1.12e-6, decayed[0, i, 3] - 0.055)
+    ax.plot(steps_tried, mean_cosine[0, i], "o-", color=color, ms=4)
+    at = (1.12e-6, mean_cosine[0, i, 3] - 0.055)
     ax.annotate(f"$d={dim}$", at, color=color, fontsize=11)
-    ax.plot(steps_tried, decayed[1, i], color=THEORY, lw=1.2)
+    ax.plot(steps_tried, mean_cosine[1, i], color=THEORY, lw=1.2)
 ax.annotate("direct form, every $d$", (2e-9, 0.87), color=THEORY)
 ax.set(
     xscale="log", xlabel=r"step size, $\eta$", ylabel="median cosine", ylim=(0, 1.05)
@@ -1274,64 +1087,22 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-lost, kept = decayed[0, :, 0].max(), decayed[0, :, -1].min()
-between = decayed[0, 0, 3] - decayed[0, -1, 3]  # at a step of 1e-6
-ledger.record(
+ledger.mean(
     "float32-decay-loses-the-direction",
-    source="Tables A.1 and A.3, One Step",
-    says="One Step's cosine depends on the ambient dimension",
-    kind="scaled",
-    measured=decayed[0, -1, 0],
-    paper="0.560 at d = 2000",
-    unit="cosine at the smallest step and largest d",
-    holds=bool(lost < 0.5 and kept > 0.9 and between > 0.2),
-    criterion="decay form: < 0.5 at 1e-9, > 0.9 at 1e-3, lower by > 0.2 at 1e-6 for "
-    "the largest d",
+    lost=decayed[0, :, 0].max(0),
+    kept=decayed[0, :, -1].min(0),
+    drop=decayed[0, 0, 3] - decayed[0, -1, 3],  # at a step of 1e-6
 )
-ledger.record(
-    "direct-form-keeps-it",
-    source="Section 2.2.3",
-    says="With exact forgetting it does not",
-    kind="scaled",
-    measured=decayed[1].min(),
-    unit="least cosine",
-    holds=decayed[1].min() > 0.97 and np.ptp(decayed[1]) < 0.02,
-    criterion="> 0.97 and within 0.02 for all step sizes and dimensions",
+direct = decayed[1].reshape(-1, replicas)
+ledger.mean("direct-form-keeps-it", least=direct.min(0), spread=np.ptp(direct, 0))
+expected = np.sqrt(ambients[-1] / ambients[0])
+ledger.mean(
+    "random-cosine-falls-with-dimension", rf_cosine[0] / rf_cosine[-1] / expected
 )
-
-
-# %% tags=["remove-cell"]
-shrink = rf_cosine[0] / rf_cosine[-1]
-expected_shrink = np.sqrt(ambients[-1] / ambients[0])
-ledger.record(
-    "random-cosine-falls-with-dimension",
-    source="Table A.3, random features",
-    says="Random weights are the less aligned, the larger the ambient dimension",
-    kind="scaled",
-    measured=shrink,
-    paper=6.3,
-    unit="best cosine at the least over that at the largest d",
-    holds=bool(0.7 <= shrink / expected_shrink <= 1.4),
-    criterion="within 0.7 to 1.4 of the root of the ratio of dimensions",
-)
-
-# %% tags=["remove-cell"]
-at_500 = rf_cosine[ambients.index(ambient)]
-ledger.record(
-    "random-cosine-of-table-a4",
-    source="Table A.4, random features",
-    says="At d = 500 the best of the random weights has a cosine of 0.293 or 0.296",
-    kind="exact",
-    measured=at_500,
-    paper="0.293, 0.296",
-    unit="best cosine of 300 random directions",
-    holds=abs(at_500 - 0.295) <= 0.05,
-    criterion="within 0.05 of the printed values",
-    reason="They belong to d = 100; Tables A.1 and A.5 have 0.10 to 0.11 at d = 500.",
-)
+ledger.mean("random-cosine-of-table-a4", rf_cosine[ambients.index(ambient)])
 
 # %% [markdown]
-# (The best of 300 random directions has a cosine of 0.27 at $d=100$ and 0.13 at $d=500$. Table A.4 prints 0.293 and 0.296 under $d=500$: these runs were probably made at $d=100$.)
+# (The best of 300 random directions has a cosine of nearly 0.3 at $d=100$ and of 0.13 at $d=500$. Table A.4 prints 0.293 and 0.296 under $d=500$: these runs were probably made at $d=100$.)
 #
 # ### Other labels, other balances, fewer points (Tables A.2 to A.5)
 #
@@ -1340,21 +1111,23 @@ ledger.record(
 
 # %%
 def variation(one, like, n, purpose, methods, times=1):
-    """Methods on another distribution, and the best cosines (replica,) of two steps."""
+    """Methods on another distribution; of each run best cosine and larger class."""
     runs, last = streams(purpose, variation_replicas), times * variation_steps
     train, test = draw(one, n, runs), draw(one, n_test, runs)
     start, once, twice = emergence(*train, like, small_pairs, runs)
-    half = one_of_each_pair(start)
+    half, seen = one_of_each_pair(start), (train, test, last)
     makers = {
-        "Network": lambda: train_network(twice, train, test, last),
-        "Two steps": lambda: train_head(frozen(twice), train, test, last),
-        "One step": lambda: train_head(frozen(once), train, test, last),
-        "Random features": lambda: train_head(frozen(half), train, test, last),
-        "Tangent kernel": lambda: train_tangent(half, train, test, last, 0.02),
+        "Network": lambda: train_network(twice, *seen, looks=2),
+        "Two steps": lambda: train_head(frozen(twice), *seen, looks=2),
+        "One step": lambda: train_head(frozen(once), *seen, looks=2),
+        "Random features": lambda: train_head(frozen(half), *seen, looks=2),
+        "Tangent kernel": lambda: train_tangent(half, *seen, 0.02, looks=2),
     }
     direction = (torch.arange(n_patterns) < like.n_relevant).double().to(device)
     best = probes.cosines(twice["w"], direction).amax(1)
-    return {name: makers[name]() for name in methods}, best.cpu().numpy()
+    positive = hits(torch.ones_like(test[1]), test[1])  # share of the test points
+    found = best.cpu().numpy(), positive.maximum(1 - positive).cpu().numpy()
+    return {name: makers[name]() for name in methods}, *found
 
 
 # %%
@@ -1370,11 +1143,13 @@ variations = {
     "80 %, uniform": (uniform.unbalanced(0.8), world, n_train // 5, basic[:1]),
     "90 %, uniform": (uniform.unbalanced(0.9), world, n_train // 5, basic[:1]),
 }
-varied, nearest = {}, {}
+varied, nearest, larger_here = {}, {}, {}
 for i, (name, (one, like, n, methods)) in enumerate(variations.items()):
     # A batch has few points of the smaller class: the last stage takes longer.
     times = 2 if name == "90 % negative" else 1
-    varied[name], nearest[name] = variation(one, like, n, 20 + i, methods, times)
+    varied[name], nearest[name], larger_here[name] = variation(
+        one, like, n, 20 + i, methods, times
+    )
 larger = {
     name: max(one.positive_share, 1 - one.positive_share)
     for name, (one, *_) in variations.items()
@@ -1404,127 +1179,42 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-pairs_of_ids = {
+ids = {
     "interval": ("interval-is-learned", "interval-one-step-constant"),
     "80 % negative": ("imbalance-80-is-learned", "imbalance-80-one-step-constant"),
     "90 % negative": ("imbalance-90-is-learned", "imbalance-90-one-step-constant"),
     "half the points": ("half-is-learned", "half-one-step-constant"),
     "a fifth of the points": ("fifth-is-learned", "fifth-one-step-constant"),
 }
-for (name, (learned, constant)), table in zip(pairs_of_ids.items(), "24455"):
-    worse = 100 * min(final(varied[name][m]).mean() for m in basic[:2])
-    ledger.record(
-        learned,
-        source=f"Table A.{table}",
-        says=f"Network and two steps learn it: {name}",
-        kind="scaled",
-        measured=worse,
-        unit="%; in the paper 100",
-        holds=worse >= 97,
-        criterion="mean of both >= 97",
-    )
-    gap = 100 * np.abs(final(varied[name]["One step"]) - larger[name]).max()
-    ledger.record(
-        constant,
-        source=f"Table A.{table}",
-        says=f"One step gives the share of one class: {name}",
-        kind="scaled",
-        measured=gap,
-        unit="points from the larger class",
-        holds=gap <= 4,
-        criterion="<= 4 in every replica",
-    )
+for name, (learned, constant) in ids.items():
+    network, heads, one = (100 * final(varied[name][method]) for method in basic)
+    ledger.mean(learned, np.minimum(network, heads))
+    ledger.mean(constant, np.abs(one - 100 * larger[name]))
+
 
 # %% tags=["remove-cell"]
-structured_ones = [name for name in pairs_of_ids if name != "interval"]
+def of(name, method):
+    """Accuracies in %, of the runs that every method has."""
+    return 100 * final(varied[name][method])[:tangent_replicas]
+
+
 ahead = [
-    final(varied[name]["Network"]).mean() - final(varied[name][method]).mean()
-    for name in structured_ones
+    of(name, "Network") - of(name, method)
+    for name in list(ids)[1:]
     for method in every[3:]
 ]
-ledger.record(
-    "fixed-features-behind-in-variations",
-    source="Tables A.4 and A.5",
-    says="The network is ahead of both fixed-feature methods in these variations, too",
-    kind="scaled",
-    measured=100 * min(ahead),
-    paper=15.9,
-    unit="points of accuracy, least favourable variation and method",
-    holds=min(ahead) >= 0.03,
-    criterion=">= 3 in the mean; 10 is the most that 90 % negative labels allow",
-)
-
-# %% tags=["remove-cell"]
-direction = np.concatenate([nearest[n] for n in [*pairs_of_ids, "interval, uniform"]])
-ledger.record(
-    "variations-find-the-patterns",
-    source="Tables A.2, A.4 and A.5",
-    says="Two steps find the relevant patterns in all of them",
-    kind="scaled",
-    measured=direction.min(),
-    paper="0.965 to 1.000",
-    unit="best cosine, least of all replicas",
-    holds=direction.min() >= 0.95,
-    criterion=">= 0.95 in every replica",
-)
+ledger.mean("fixed-features-behind-in-variations", np.min(ahead, 0))
+best = [nearest[name] for name in [*ids, "interval, uniform"]]
+ledger.mean("variations-find-the-patterns", np.min(best, 0))
 over = [
-    final(varied[f"{share} %, uniform"]["Network"]) - share / 100 for share in (80, 90)
+    final(varied[name]["Network"]) - larger_here[name]
+    for name in ("80 %, uniform", "90 %, uniform")
 ]
-ledger.record(
-    "imbalance-without-structure",
-    source="Table A.4",
-    says="On unbalanced classes of uniform inputs the network has nothing to go by",
-    kind="scaled",
-    measured=100 * np.max(over),
-    paper="-18",
-    unit="points above the larger class",
-    holds=np.max(over) <= 0.02,
-    criterion="<= 2 above the share of the larger class in every replica",
-)
-
-# %% tags=["remove-cell"]
-tangents = [
-    100 * final(varied[n]["Tangent kernel"]).mean()
-    for n in ("interval", "interval, uniform")
-]
-random_interval = 100 * final(varied["interval"]["Random features"])
-ledger.record(
-    "interval-tangent-kernel-learns",
-    source="Table A.2",
-    says="On interval labels the tangent kernel succeeds, too, structure or not",
-    kind="scaled",
-    measured=min(tangents),
-    paper=100.0,
-    unit="% of test points",
-    holds=min(tangents) >= 96,
-    criterion="mean >= 96 in both worlds (the larger class has 58 and 95)",
-)
-ledger.record(
-    "interval-random-features-do-not",
-    source="Table A.2",
-    says="Random features do not",
-    kind="scaled",
-    measured=random_interval.mean(),
-    paper=73.2,
-    unit="% of test points",
-    holds=bool((random_interval <= 90).all()),
-    criterion="<= 90 in every replica",
-)
-
-
-# %% tags=["remove-cell"]
-plain = 100 * final(varied["interval, uniform"]["Network"])
-ledger.record(
-    "interval-without-structure",
-    source="Table A.2",
-    says="Without structure the network learns the interval as well",
-    kind="scaled",
-    measured=plain.mean(),
-    paper=100.0,
-    unit="% of test points (95.1: the larger class)",
-    holds=plain.mean() >= 97,
-    criterion="mean >= 97",
-)
+ledger.mean("imbalance-without-structure", 100 * np.max(over, 0))
+tangents = [of(name, "Tangent kernel") for name in ("interval", "interval, uniform")]
+ledger.mean("interval-tangent-kernel-learns", np.min(tangents, 0))
+ledger.mean("interval-random-features-do-not", of("interval", "Random features"))
+ledger.mean("interval-without-structure", of("interval, uniform", "Network"))
 
 # %% [markdown]
 # Of the fixed features, random ones are hardly better than the larger class where classes are unbalanced (the thesis prints 70 and 72 %, less than a constant has). The tangent kernel is the unstable one, as in the thesis: with 90 % in one class it fits 98 % of its training points and falls to the larger class or below it on fresh ones (81.7 % there). The network on unbalanced uniform inputs gives the larger class; the thesis's, which memorises, has 61.7 and 71.8 %.
@@ -1544,17 +1234,8 @@ for name, weighted in (("balanced", True), ("as they are", False)):
     print(f"{name}: test {weighing[name].mean():.2f}, median |bias| {moved:.2f}")
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "second-step-needs-balance",
-    source="Assumption A0 and appendix A.8",
-    says="Without class weights the second step loses the biases of unbalanced data",
-    kind="scaled",
-    measured=100 * (weighing["balanced"].mean() - weighing["as they are"].mean()),
-    unit="points of accuracy lost",
-    holds=bool(weighing["balanced"].min() - weighing["as they are"].max() >= 0.01),
-    criterion=">= 1 between the worst weighted and the best unweighted replica",
-)
-
+lost = 100 * (weighing["balanced"] - weighing["as they are"])
+ledger.mean("second-step-needs-balance", lost)
 
 # %% tags=["remove-cell"]
 turned = []
@@ -1570,16 +1251,7 @@ for basis in (torch.eye(n_patterns, dtype=torch.float64), dictionary):
     )
     turned.append(twice_there["w"] @ basis.T)
 gap = ((turned[0] - turned[1]).norm() / turned[0].norm()).item()
-ledger.record(
-    "ambient-dimension-plays-no-part",
-    source="Table A.3",
-    says="Results do not depend on the ambient dimension",
-    kind="exact",
-    measured=gap,
-    unit="relative difference of weights",
-    holds=gap < 1e-6,
-    criterion="< 1e-6 after two steps from the same start in D and in 2 D dimensions",
-)
+ledger.exact("ambient-dimension-plays-no-part", gap)
 
 # %% [markdown]
 # ### Another structure: a hundred code words (Figure A.11)
@@ -1587,7 +1259,7 @@ ledger.record(
 # *What the paper did:* $k=50$ relevant patterns of $D=250$ take one of 100 random values, 50 for each class; a picture of the weights. *What is done here:* a number. The correlations $\gamma_j$ now differ from pattern to pattern, in sign too. *Prediction,* from {prf:ref}`thm-08-second`, which needs no (A1): weights point to $\sum_j\gamma_jM_j$.
 
 # %%
-runs = streams(32)
+runs = streams(32, law_replicas)
 words = [PatternCodes.random(250, 50, 100, g) for g in runs]
 x, y = training.stack([one.sample(n_train // 2, g) for one, g in zip(words, runs)])
 truth = torch.stack([one.correlations for one in words])
@@ -1616,19 +1288,7 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-mean, half = stats.mean_interval(code_cosine)
-ledger.record(
-    "codes-emerge",
-    source="Figure A.11",
-    says="The same emergence for other structured inputs",
-    kind="scaled",
-    measured=mean,
-    uncertainty=half,
-    paper="a picture",
-    unit="median cosine with the correlations",
-    holds=mean >= 0.95,
-    criterion="mean >= 0.95",
-)
+ledger.mean("codes-emerge", code_cosine)
 
 # %% [markdown]
 # ### Clusters of Gaussians (Table A.6, Figure A.12)
@@ -1711,23 +1371,12 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-ids = ("gaussian-e1", "gaussian-e2", "gaussian-e3")
-for (name, (right, _, after)), id in zip(clusters.items(), ids):
-    missed = int((after < 0.8).sum())
-    ledger.record(
-        id,
-        source="Table A.6, Figure A.12",
-        says="The network is right, and neurons learn the centres: "
-        + name.replace("$", ""),
-        kind="scaled",
-        measured=after.mean().item(),
-        paper="a picture",
-        unit="mean over centres of the best cosine",
-        holds=bool(right.min() >= 0.98 and after.mean(1).min() >= 0.8)
-        and (id == "gaussian-e3" or missed <= 1),
-        criterion="test accuracy >= 0.98 and mean cosine >= 0.8 in every replica; with "
-        "16 clusters at most one centre of all replicas < 0.8",
-    )
+names = ("gaussian-e1", "gaussian-e2", "gaussian-e3")
+for (right, _, after), id in zip(clusters.values(), names):
+    found = {"right": right, "cosine": after.mean(1)}
+    if id != "gaussian-e3":
+        found["missed"] = (after < 0.8).sum(1)
+    ledger.mean(id, **found)
 
 # %% [markdown]
 # ### Real images (Figures 2.3, A.13 to A.15)
@@ -1746,7 +1395,7 @@ def image_pair(images, first, second):
     (x, y), (x_test, y_test) = parts
     centre, size = x.mean(0), (x - x.mean(0)).square().sum(1).mean().sqrt()
     stacked = [(x - centre) / size, y, (x_test - centre) / size, y_test]
-    return [one.to(device).expand(replicas, *one.shape) for one in stacked]
+    return [one.to(device).expand(image_replicas, *one.shape) for one in stacked]
 
 
 def sides(w, a):
@@ -1764,7 +1413,7 @@ images = load_images(dataset)
 pictures = {}
 for i, pair in enumerate(((0, 1), (4, 9))):
     x, y, x_test, y_test = image_pair(images, *pair)
-    start = relu_start(50, x.shape[-1], 0.1, streams(50 + i))
+    start = relu_start(50, x.shape[-1], 0.1, streams(50 + i, image_replicas))
     run = training.fit(
         TwoLayerObjective("logistic"),
         start,
@@ -1806,32 +1455,20 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-for pair, id, least, kind in (
-    ((0, 1), "images-form-two-clusters", 0.97, "scaled"),
-    ((4, 9), "harder-images-form-two-clusters", 0.9, "stand-in"),
+for pair, id in (
+    ((0, 1), "images-form-two-clusters"),
+    ((4, 9), "harder-images-form-two-clusters"),
 ):
-    right, (before, after), *_ = pictures[pair]
-    apart = [end[0] - end[1] for end in (before, after)]
-    ledger.record(
-        id,
-        source="Figures 2.3 and A.13" if kind == "scaled" else "Figures A.14, A.15",
-        says=f"Weights form two clusters while images are learned: {pair[0]}/{pair[1]}",
-        kind=kind,
-        measured=apart[1].mean().item(),
-        paper="a picture",
-        unit="cosine within minus between",
-        holds=bool(
-            right.min() >= least and apart[1].min() >= 0.5 and apart[0].max() <= 0.1
-        ),
-        criterion=f"accuracy >= {least}; >= 0.5 at the end and <= 0.1 at the start",
-    )
+    right, ends, *_ = pictures[pair]
+    before, after = (end[0] - end[1] for end in ends)
+    ledger.mean(id, right=right, before=before, after=after)
 
 # %% [markdown]
 # Most neurons end at the star that the sign of $a_i$ says, and the rest on the way to it.
 #
 # ### Filters of a deep network (Figures A.16 and A.17, Table A.7)
 #
-# *What the paper did:* ResNet-18 of width 128 and 256 on two classes of CIFAR-10. Early gradients of a filter agree with one another (cosines of two averages of ten steps 0.51 to 0.91), filters change most in the first epochs, and the filters of a block gather around two opposite centres. *What is done here:* a network of three convolutions on the digits 0 and 1. Filters are compared by what they have *gained* since the start, and centres are found by 2-means on unit vectors, where the paper picked them by eye. *Prediction:* the mean gradients of steps 1–10, 11–20 and 21–30 agree with one another (we compare pairs, because with their *mean* even three independent vectors have a cosine of $1/\sqrt3=0.58$); the two centres are opposite; more happens in the first fifth than afterwards, in the last layer.
+# *What the paper did:* ResNet-18 of width 128 and 256 on two classes of CIFAR-10. Early gradients of a filter agree with one another (cosines of two averages of ten steps 0.51 to 0.91), filters change most in the first epochs, and the filters of a block gather around two opposite centres. *What is done here:* a network of three convolutions on the digits 0 and 1. Filters are compared by what they have *gained* since the start, and centres are found by 2-means on unit vectors, where the paper picked them by eye. *Prediction:* the mean gradients of steps 1–10, 11–20 and 21–30 agree with one another (we compare pairs, because with their *mean* even three independent vectors have a cosine of $1/\sqrt3=0.58$); the two centres are more opposite than those of random directions; more happens in the first fifth than afterwards, in the last layer.
 
 # %%
 keep = [(part == 0) | (part == 1) for part in (images.y_train, images.y_test)]
@@ -1841,11 +1478,9 @@ x, x_test = (
 y, y_test = images.y_train[keep[0]], images.y_test[keep[1]]
 centre, size = x.mean(), x.std()
 stacked = [(x - centre) / size, y, (x_test - centre) / size]
-x, y_filters, x_test = (
-    p.to(device).expand(variation_replicas, *p.shape) for p in stacked
-)
+x, y_filters, x_test = (p.to(device).expand(image_replicas, *p.shape) for p in stacked)
 nets = []
-for r in range(variation_replicas):
+for r in range(image_replicas):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed + r)
         nets.append(SmallConvNet(x.shape[2], 2))
@@ -1886,80 +1521,46 @@ for k in layers:
         [log[at[b]] - log[at[a]] for a, b in ((0, 10), (10, 20), (20, 30))]
     )
     pairs_of_chunks = chunks[[0, 0, 1]], chunks[[1, 2, 2]]
-    agreement.append(F.cosine_similarity(*pairs_of_chunks, dim=-1).mean((1, 2)))
+    agreement.append(F.cosine_similarity(*pairs_of_chunks, dim=-1).mean(2))
     moved = [
         F.cosine_similarity(log[at[a]], log[at[b]], dim=-1)
         for a, b in ((0, fifth), (fifth, filter_steps))
     ]
-    early_late.append([(1 - c).mean().item() for c in moved])
+    early_late.append(torch.stack([(1 - c).mean(1) for c in moved]))
     chance = torch.randn(log[0].shape, generator=streams(51, 1)[0]).to(device)
     gained, chance = (F.normalize(g, dim=-1) for g in (log[-1] - log[0], chance))
     pairs_of_filters = zip(gained.cpu().numpy(), chance.cpu().numpy())
     gathered.append([[*two_means(g), *two_means(c)] for g, c in pairs_of_filters])
 
 # %%
-agreement = torch.stack(agreement).cpu().numpy()  # (layer, pair of chunks)
-opposite, within, chance_opposite, chance_within = np.mean(gathered, 1).T  # (layer,)
+agreement = torch.stack(agreement).cpu().numpy()  # (layer, pair of chunks, replica)
+early_late = torch.stack(early_late).cpu().numpy()  # (layer, part, replica)
+opposite, within, chance_opposite, chance_within = np.transpose(gathered, (2, 0, 1))
 print("cosines of early gradients (1, 2), (1, 3), (2, 3), layer by layer:")
-print(agreement.round(2))
-print("cosine of the centres", opposite.round(2), "by chance", chance_opposite.round(2))
-print("with one's own centre", within.round(2), "by chance", chance_within.round(2))
+print(agreement.mean(2).round(2))
+for name, found, chance in (
+    ("cosine of the centres", opposite, chance_opposite),
+    ("with one's own centre", within, chance_within),
+):
+    print(name, found.mean(1).round(2), "by chance", chance.mean(1).round(2))
 print("change in the first fifth and the rest:")
-print(np.round(early_late, 4))
+print(early_late.mean(2).round(4))
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "early-gradients-agree",
-    source="Table A.7",
-    says="The mean gradients of a filter over steps 1-10, 11-20 and 21-30 agree",
-    kind="stand-in",
-    measured=agreement.min(),
-    paper="0.51 to 0.91",
-    unit="least mean cosine of two of them",
-    holds=bool(agreement.min() >= 0.1 and filters_right.min() > 0.95),
-    criterion=">= 0.1 in every layer and pair, the network right on > 95 %",
-)
-ledger.record(
+least = agreement.min((0, 1))  # over layers and pairs
+ledger.mean("early-gradients-agree", agreement=least, right=filters_right)
+ledger.mean(
     "filter-clusters-are-opposite",
-    source="Figures A.16, A.17",
-    says="The filters of a block gather around opposite centres",
-    kind="stand-in",
-    measured=opposite.max(),
-    paper="-0.51 to -0.97",
-    unit="cosine of the centres, least opposite layer",
-    holds=bool(opposite.max() < 0),
-    criterion="< 0 in every layer, mean over replicas",
+    centres=opposite.max(0),
+    excess=(opposite - chance_opposite).max(0),
 )
-
-# %% tags=["remove-cell"]
-ledger.record(
-    "filters-gather",
-    source="Figures A.16, A.17",
-    says="Filters are closer to the centre of their cluster than chance would have it",
-    kind="stand-in",
-    measured=(within - chance_within).min(),
-    paper="0.43 to 0.74 of picked filters",
-    unit="mean cosine minus that of random directions, least of the layers",
-    holds=bool((within - chance_within).min() >= 0.03),
-    criterion=">= 0.03 in every layer, mean over replicas",
-)
-
-
-# %% tags=["remove-cell"]
-ledger.record(
-    "filters-form-early",
-    source="Figure A.16",
-    says="Filters change more in the first fifth of training than afterwards",
-    kind="stand-in",
-    measured=early_late[-1][0] / early_late[-1][1],
-    paper="> 1",
-    unit="change, first fifth over rest, last layer",
-    holds=early_late[-1][0] > early_late[-1][1],
-    criterion="> 1 in the last layer",
-)
+ledger.mean("filters-gather", (within - chance_within).min(0))
+ratio = early_late[:, 0] / early_late[:, 1]  # (layer, replica)
+ledger.mean("filters-form-early", ratio.min(0))
+ledger.mean("last-layer-forms-early", ratio[-1])
 
 # %% [markdown]
-# Early gradients agree in every layer, those of the first and the last ten steps least, and less than in the paper. Opposite centres alone say little, since 2-means finds negative cosines among random directions, too; that filters are closer to their centres than by chance says more, and most of it in the second and third layer. These two also change most in the first fifth of training. The first layer, of nine weights a filter, changes more afterwards: "early" is a matter of the layer here.
+# Early gradients agree in every layer in the mean over runs, those of the first and the last ten steps least, and less than in the paper; runs differ so much that the least of these cosines may be anything from near 0 to 0.3. Opposite centres alone say little, since 2-means finds negative cosines among random directions, too: in the first layer, of nine weights a filter, ours are not surely more opposite than those. That filters are closer to their centres than by chance says more, and most of it in the second and third layer. These two also change most in the first fifth of training. The first layer changes more afterwards in the mean: "early" is a matter of the layer here.
 #
 # ### Injected inputs (Algorithm 3, Figures 2.4 and A.18 to A.22)
 #
@@ -2041,9 +1642,11 @@ pixel_mean, pixel_std = small[0].mean(0), small[0].std(0)
 centre, size = small[0].mean(), small[0].std()
 n_images = min(len(small[0]), 4000) // 200 * 200
 x, x_test = ((part - centre) / size for part in (small[0][:n_images], small[1]))
-x, x_test = (part.to(device).expand(replicas, *part.shape) for part in (x, x_test))
+x, x_test = (
+    part.to(device).expand(image_replicas, *part.shape) for part in (x, x_test)
+)
 y, y_test = (part.to(device) for part in (images.y_train[:n_images], images.y_test))
-runs = streams(60)
+runs = streams(60, image_replicas)
 gaussian = torch.stack(
     [
         pixel_mean
@@ -2053,23 +1656,22 @@ gaussian = torch.stack(
 )
 gaussian = ((gaussian - centre) / size).to(device)
 injected, injected_test = gaussian[:, :n_images], gaussian[:, n_images:]
-y = y.expand(replicas, -1)
-widths, curve, few = (1, 3, 9, 25, 60), [], slice(variation_replicas)
+y = y.expand(image_replicas, -1)
+widths, curve = (1, 3, 9, 25, 60), []
 for width in widths:
-    own = streams(61, variation_replicas)
-    net, run = fit_quadratic(
-        plain_loss, width, (x[few], y[few]), own, 1 + teacher_epochs // 2
-    )
-    logits = training.predict(net, run.params, x_test[few])
-    flat = y_test.repeat(variation_replicas)
+    own = streams(61, image_replicas)
+    net, run = fit_quadratic(plain_loss, width, (x, y), own, 1 + teacher_epochs // 2)
+    logits = training.predict(net, run.params, x_test)
+    flat = y_test.repeat(image_replicas)
     losses = F.cross_entropy(logits.flatten(0, 1), flat, reduction="none")
-    curve.append(losses.view(variation_replicas, -1).mean(1).cpu().numpy())
+    curve.append(losses.view(image_replicas, -1).mean(1).cpu().numpy())
 curve = np.array(curve)
 print(f"test loss by width {widths}: {curve.mean(1).round(2)}")
 
 # %%
+own = streams(62, image_replicas)
 teacher, run = fit_quadratic(
-    teacher_loss, teacher_width, (x, y, injected), streams(62), teacher_epochs
+    teacher_loss, teacher_width, (x, y, injected), own, teacher_epochs
 )
 
 
@@ -2087,7 +1689,7 @@ parts = {
 shares = (0.0, 0.25, 0.5, 0.75)
 order = torch.stack([torch.randperm(n_images, generator=g) for g in runs]).to(device)
 pool_x, pool_y = (torch.cat(p, 1) for p in ((x, injected), (teach(x), teach(injected))))
-rows = torch.arange(replicas, device=device)[:, None]
+rows = torch.arange(image_replicas, device=device)[:, None]
 picks = [
     order + n_images * (torch.arange(n_images, device=device) < a * n_images)
     for a in shares
@@ -2098,7 +1700,7 @@ mixed = [torch.cat([pool[rows, pick] for pick in picks]) for pool in (pool_x, po
 # %%
 def student(width, mixed, copies, purpose):
     """Students on mixed inputs, judged on both parts at every logged step."""
-    stack = [g for _ in range(copies) for g in streams(purpose)]
+    stack = [g for _ in range(copies) for g in streams(purpose, image_replicas)]
     test = {
         k: [p.repeat(copies, *[1] * (p.dim() - 1)) for p in v] for k, v in parts.items()
     }
@@ -2117,7 +1719,8 @@ def student(width, mixed, copies, purpose):
 
 # %%
 by_share, student_steps = student(9, mixed, len(shares), 63)
-wide, _ = student(50, [part[2 * replicas : 3 * replicas] for part in mixed], 1, 64)
+half = slice(2 * image_replicas, 3 * image_replicas)
+wide, _ = student(50, [part[half] for part in mixed], 1, 64)
 for i, share in enumerate(shares):
     print(
         f"share {share}:",
@@ -2165,80 +1768,24 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-apart = by_share["images"][-1] - by_share["injected"][-1]  # (share, replica)
-mean, half = stats.mean_interval(apart[2])
-ledger.record(
-    "injected-inputs-are-harder",
-    source="Figures 2.4 and A.18",
-    says="With half of the inputs Gaussian, the student learns the images' part better",
-    kind="scaled",
-    measured=mean,
-    uncertainty=half,
-    paper="curves",
-    unit="accuracy on images minus on Gaussian inputs",
-    holds=mean >= 0.15,
-    criterion="mean >= 0.15",
-)
-ledger.record(
-    "for-every-share",
-    source="Figure A.20",
-    says="The same for other shares of injected inputs",
-    kind="stand-in",
-    measured=apart[1:].mean(1).min(),
-    paper="curves",
-    unit="difference at the least favourable share",
-    holds=bool((apart[1:].mean(1) > 0.05).all()),
-    criterion="mean > 0.05 at shares of 1/4, 1/2 and 3/4",
-)
-
-
-# %% tags=["remove-cell"]
-wider = wide["images"][-1, 0] - wide["injected"][-1, 0]
-ledger.record(
-    "for-a-wider-student",
-    source="Figure A.21",
-    says="The same for a student of width 50",
-    kind="scaled",
-    measured=wider.mean(),
-    paper="curves",
-    unit="accuracy on images minus on Gaussian inputs",
-    holds=wider.mean() >= 0.15,
-    criterion="mean >= 0.15",
-)
-# %% tags=["remove-cell"]
-mixture = (by_share["images"][-1, 2] + by_share["injected"][-1, 2]) / 2
-ledger.record(
-    "mixture-below-images-alone",
-    source="Figure 2.4",
-    says="On the mixture the student is worse than a student on images alone is there",
-    kind="scaled",
-    measured=(by_share["images"][-1, 0] - mixture).mean(),
-    paper="curves",
-    unit="difference of accuracies",
-    holds=(by_share["images"][-1, 0] - mixture).mean() > 0.05,
-    criterion="mean > 0.05",
-)
-bottom = int(curve.mean(1).argmin())
-ledger.record(
-    "teacher-of-width-nine",
-    source="Figure A.22, Algorithm 3",
-    says="The test loss over width has its minimum at 9, which picks the teacher",
-    kind="scaled",
-    measured=widths[bottom],
-    paper=9,
-    unit="width of the least test loss",
-    holds=widths[bottom] == 9,
-    criterion="the least mean loss of five widths is at 9",
-    reason="in as few steps as these, wider networks do not overfit 4,000 images",
-)
+seen, unseen = by_share["images"][-1], by_share["injected"][-1]  # (share, replica)
+apart, wider = seen - unseen, wide["images"][-1, 0] - wide["injected"][-1, 0]
+ledger.mean("injected-inputs-are-harder", apart[2])
+ledger.mean("for-every-share", apart[1:].min(0))
+ledger.mean("for-a-wider-student", wider)
+ledger.mean("gap-larger-for-wider-student", wider - apart[2])
+ledger.mean("images-part-as-good", seen[2] - seen[0])
+ledger.mean("mixture-below-images-alone", seen[0] - (seen[2] + unseen[2]) / 2)
+nine = widths.index(9)
+ledger.mean("teacher-of-width-nine", curve[nine] - np.delete(curve, nine, 0).min(0))
 
 # %% [markdown]
-# The student agrees with its teacher on images, and less on Gaussian inputs, for every share. Read it with care. On Gaussian inputs a student has to get the teacher's *function* right in all directions that noise has, while images live in a few of them: that is the paper's point. But the teacher's margins are also smaller where it has seen no labels, in spite of $R$, and that alone would do something of the kind. The curve by which the paper picks its teacher does not have its minimum at 9 here (right panel): in so short a training wider networks do not overfit. We keep the paper's width. (The thesis finds a larger gap for a student of width 50 than for one of 9; here the two differ by less than the noise.)
+# The student agrees with its teacher on images, and less on Gaussian inputs, for every share; on images it is as good as a student of images alone. Read it with care. On Gaussian inputs a student has to get the teacher's *function* right in all directions that noise has, while images live in a few of them: that is the paper's point. But the teacher's margins are also smaller where it has seen no labels, in spite of $R$, and that alone would do something of the kind. The curve by which the paper picks its teacher does not have its minimum at 9 here (right panel): in so short a training wider networks do not overfit. We keep the paper's width. (The thesis finds a larger gap for a student of width 50 than for one of 9; here the two differ by less than the noise.)
 #
 # (08-held-up)=
 # ## What held up
 #
-# The criteria were fixed on pilot runs with other seeds before these runs. What was changed later is told below the table.
+# The rules were set on pilot runs with other seeds before these runs. What was changed later is told below the table.
 # (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
@@ -2250,7 +1797,9 @@ ledger.show()
 #
 # **Holds, for another reason.** One Step's low accuracy is a matter of scale. With the step size of the schedule its features are affine (a threshold, 84 %), and constant up to a millionth (50 %, in either precision, if nobody standardises them); scaled up they are as good as those of the second step.
 #
-# **Does not hold here.** That the network without structure fits its training points: with as many steps as the others have, and with features that hardly move, it does not. The test loss of small networks on images is not least at width 9. And random weights in 500 dimensions do not have the cosines that Table A.4 gives them.
+# **Does not hold here.** That the network without structure fits its training points: with as many steps as the others have, and with features that hardly move, it does not. The test loss of small networks on images is not least at width 9. Random weights in 500 dimensions do not have the cosines that Table A.4 gives them.
+#
+# **Undecided by so few runs.** Filters: whether all early gradients of a filter agree, whether the first layer's centres are more opposite than by chance, whether every layer changes most at first. And whether a wider student makes the difference between images and Gaussian inputs larger.
 #
 # **A condition that matters.** Balanced classes. The printed schedule without class weights fails on unbalanced data in the second step, by moving the biases.
 #
@@ -2266,13 +1815,12 @@ ledger.show()
 # - Section A.7.3: a sum of ReLUs that is said to be the label and is its negative, or 0.
 # - Proofs: the bias gradient without $\xi_i$ (A.20, A.318); the likely event of Lemma A.40 is $yg^{(1)}\le1$, and its gradients are those of the weighted loss; paired output weights have opposite signs (Lemma A.38), and all $2m$ of them are summed (A.19, the covariance of $\xi$); the first term of (A.279) is the penalty $\lambda\lVert\tilde a\rVert^2$; factors $\tilde\sigma$ in (A.304) and in $x=M\phi+\zeta/\tilde\sigma$ (A.8); the concepts of Theorem A.27 are signs and sums over $A$.
 #
-# **Criteria that were changed.** Some claims were added when the chapter was checked against the thesis row by row, with criteria from the pilot seeds as well: the direction after one step and in the variations, the fixed features and the uniform inputs in these, the printed third stage, One Step in float64, the cosines of Table A.4, the clusters of filters. The clusters of Gaussians now ask for every centre but one where there are 16 (for every one at first, until one of nine seeds missed one), and early gradients are compared in pairs, since the limit of 0.4 for the cosine with their mean was below the level of chance. Six things changed after runs that are judged had been seen.
+# **Rules that were changed.** Some claims were added when the chapter was checked against the thesis row by row, with limits from the pilot seeds as well: the direction after one step and in the variations, the fixed features and the uniform inputs in these, the printed third stage, One Step in float64, the cosines of Table A.4, the clusters of filters. The clusters of Gaussians allow half a missed centre a run in the mean where there are 16 (none at first, until one of nine seeds missed one), and early gradients are compared in pairs, since the limit of 0.4 for the cosine with their mean was below the level of chance. Five things changed after runs that are judged had been seen.
 #
 # - The tangent kernel on interval labels without structure had 95.9 % at seed 0, against a limit of 96, with 40 pairs of neurons and half the step; the limit is as it was.
 # - The claim on float32 asked at first that the cosine rise with every step size, which at seed 50021 it did not where it is chance anyway; it now compares three step sizes.
 # - The classifier on exact first-step features is compared with the threshold on the same test points, no longer with 27/32, from which the threshold itself was 1.5 points away on the test points of seed 60029.
 # - In a sweep over twenty seeds the classifier on two steps twice stayed below the limit of 97 with nine negatives to a positive, with 95.9 and 96.4 %, because it was not done; that variation now takes twice the steps.
-# - In the same sweep `codes-emerge`, whose mean was between 0.963 and 0.974, failed five times because the lower end of its interval was judged, and that interval, over four runs, is wide now and then; the mean is judged now, by the same limit of 0.95.
 # - The claim on the teacher's width asked for a minimum inside the range of widths; it lay at 25 or at 60, level within the noise, and the claim now asks for the paper's 9.
 
 # %% [markdown]

@@ -31,7 +31,7 @@
 
 # %% tags=["parameters"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
-replicas = 4  # independent runs of every experiment (2 or more)
+replicas = 4  # independent runs of most experiments (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"; closed forms stay on the CPU
 gamma = 0.05  # half-width of the cones: cosine above 1 - gamma (between 0 and 1/2)
 cluster_dim = 64  # dimension of the orthogonal clusters (4 or more)
@@ -52,7 +52,7 @@ uniform_dim = 15  # bits of the uniform parity, odd (9 or more)
 uniform_sizes = [10000, 100000, 400000]  # samples of its first step (1 or more)
 index_dims = [16, 32, 64]  # dimensions of the multi-index targets (3 or more)
 index_neurons = 300  # neurons there (1 or more)
-ticket_runs = 8  # runs of the lottery ticket (2 or more)
+ticket_runs = 16  # runs of the lottery ticket (2 or more)
 ticket_steps = 150  # steps of a ticket (25 or more)
 bias_neurons = 400  # m of the three planes (50 or more)
 bias_steps = 400  # steps there (40 or more)
@@ -75,7 +75,7 @@ from mvnb.papers.gradient_features.data import BlockParity, LinearMargin, MultiI
 
 # %% tags=["hide-input", "check"]
 figures.use_style()
-ledger = claims.Ledger("09_gradient_features")
+ledger = claims.Ledger("gradient_features")
 device = training.pick_device(device)
 print(f"device: {device.type}")
 # What may be wrong with the parameters shows here, before anything is trained.
@@ -362,14 +362,15 @@ cases = (
     (MultiIndex(6), torch.zeros(4).double(), theory.quadratic_gradient(w[:4], h)),
     (LinearMargin(6), b[:4], theory.linear_gradient(w[:4], b[:4], 0.5)),
 )
-worst_score = 0.0  # in standard errors
-for world, thresholds, exact in cases:
-    x, y = world.sample(check_points, stream(777), torch.float64)
-    on = (x @ w[:4].T > thresholds).double()
-    seen = (on * y[:, None]).T @ x / len(x)
-    spread = (on.T @ (y[:, None] * x).square() / len(x) - seen.square()).sqrt()
-    score = (seen - exact).abs() / (spread / len(x) ** 0.5)
-    worst_score = max(worst_score, score.max().item())
+scores, draw = np.zeros(replicas), stream(777)  # largest deviations, standard errors
+for r in range(replicas):
+    for world, thresholds, exact in cases:
+        x, y = world.sample(check_points, draw, torch.float64)
+        on = (x @ w[:4].T > thresholds).double()
+        seen = (on * y[:, None]).T @ x / len(x)
+        spread = (on.T @ (y[:, None] * x).square() / len(x) - seen.square()).sqrt()
+        score = (seen - exact).abs() / (spread / len(x) ** 0.5)
+        scores[r] = max(scores[r], score.max().item())
 grid = torch.arange(2**11)[:, None] >> torch.arange(11) & 1
 cube = 2.0 * grid.double() - 1  # all points of 11 bits
 ws = cube[torch.randperm(2048, generator=stream(777))[:50]]
@@ -379,28 +380,8 @@ counted = theory.sample_gradient(
 enumerated = (theory.uniform_parity_gradient(ws, 4) - counted[0]).abs().max().item()
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "first-step-is-the-gradient-vector",
-    source="Lemmas B.70 to B.72",
-    says="With zero output and decay 1/eta the first step is a multiple of G, exactly",
-    kind="exact",
-    measured=max(first_error, mirrored),
-    paper="0",
-    unit="largest deviation",
-    holds=max(first_error, mirrored) < 1e-12,
-    criterion="< 1e-12, against automatic differentiation",
-)
-ledger.record(
-    "closed-forms",
-    source="Section 3.4, closed forms ours",
-    says="G of mixtures, margins and quadratic targets agrees with sampling, that of "
-    "uniform parities with enumeration",
-    kind="exact",
-    measured=worst_score,
-    unit="standard errors at most",
-    holds=worst_score <= 5 and enumerated < 1e-12,
-    criterion="<= 5 standard errors in all 72 coordinates, and 1e-12",
-)
+ledger.exact("first-step-is-the-gradient-vector", max(first_error, mirrored))
+ledger.mean("closed-forms", score=scores, enumerated=[enumerated] * replicas)
 
 # %% [markdown]
 # The folded cell compares $G$ of mixtures, quadratic targets and margins with sampling, and that of uniform parities (below) with all $2^{11}$ points of a cube.
@@ -586,29 +567,29 @@ def explicit_networks(m, g):
     return nice.sum(0).tolist(), [good_network(*draw, wide) for wide in (True, False)]
 
 
+# Distances of few draws overlap; those of eight times as many do not.
 drawn = [
-    [explicit_networks(m, g) for g in training.generators(seed, replicas)]
+    [explicit_networks(m, g) for g in training.generators(seed, 8 * replicas)]
     for m in widths
 ]
 mp = np.array(widths) * p
 share = np.array([[nice for nice, _ in row] for row in drawn]) / mp[:, None, None]
 networks = np.array([[both for _, both in row] for row in drawn], dtype=float)
-good = {True: networks[:, :, 0], False: networks[:, :, 1]}  # (width, replica, value)
+good = {True: networks[:, :, 0], False: networks[:, :, 1]}  # (width, run, value)
+empty = {wide: (values[..., 3:] == 0).any(-1) for wide, values in good.items()}
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.3))
-for r in range(replicas):
-    axes[0].plot(mp, share[:, r], ".", color=NET, alpha=0.5)
+axes[0].plot(mp, share.reshape(len(mp), -1), ".", color=NET, alpha=0.2)
 axes[0].axhline(0.5, **figures.LINES["theory"])
 axes[0].axhline(0.25, **figures.LINES["paper"])
 axes[0].annotate("expected", (0.8 * mp[-1], 0.52), ha="right")
 axes[0].annotate("Lemma 3.13", (mp[-1], 0.27), ha="right")
 axes[0].set(xscale="log", ylim=(0, 1), xlabel="$mp$", title="nice neurons over $mp$")
 for wide, color, name in ((True, NET, "thesis's lengths"), (False, ORANGE, "ours")):
-    full = (good[wide][..., 3:] > 0).all((1, 2))  # no set was empty
-    gap = good[wide][full, :, 0]
-    axes[1].loglog(mp[full], gap.mean(1), "o-", color=color, label=name)
-    axes[1].loglog(mp[full], gap, ".", color=color, alpha=0.5)
+    gap = np.ma.array(good[wide][..., 0], mask=empty[wide])
+    axes[1].loglog(mp, gap.mean(1), "o-", color=color, label=name)
+    axes[1].loglog(mp, gap, ".", color=color, alpha=0.2)
 axes[1].loglog(mp, 1.1 * (mp / mp[0]) ** -0.25, color=LINE, ls="--", lw=1)
 axes[1].annotate("slope $-1/4$", (mp[1], 0.85))
 axes[1].set(xlabel="$mp$", title="$E|g-g^*|$ of the explicit network")
@@ -622,103 +603,29 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-many = mp >= 200
-ledger.record(
-    "nice-neurons",
-    source="Lemma 3.13",
-    says="Every feature gets at least mp/4 nice neurons, and mp/2 on average",
-    kind="scaled",
-    measured=share[many].mean(),
-    uncertainty=2 * share[many].std() / math.sqrt(max(share[many].size, 1)),
-    paper=">= 1/4",
-    unit="of mp",
-    holds=bool(many.any() and (share[many] >= 0.25).all())
-    and abs(share[many].mean() - 0.5) <= 0.05,
-    criterion="mp >= 200: each run and feature >= 1/4, mean within 0.05 of 1/2",
-)
+many = share[mp >= min(200, mp[-1])]  # (width, run, feature)
+ledger.mean("nice-neurons", least=many.min((0, 2)), average=many.mean((0, 2)))
 
-# %% tags=["remove-cell"]
-wide_gap = good[True][..., 0].mean(1)
-slope = stats.power_law_fit(mp, wide_gap).slope
-a_max = 1 / kink
-with np.errstate(divide="ignore"):
-    bound = n_clusters * a_max * x_norm * (mp**-0.25 + math.sqrt(2 * gamma))
-ledger.record(
-    "good-network",
-    source="Lemma 3.14",
-    says="The explicit network is as close to the ground truth as the lemma says, and "
-    "its loss tends to that of the ground truth",
-    kind="scaled",
-    measured=good[True][-1, :, 1].mean() - opt,
-    paper=f"<= {bound[-1]:.2g}",
-    unit="excess loss at the largest width",
-    holds=bool((wide_gap[1:] <= bound[1:]).all())
-    and good[True][-1, :, 1].max() - opt <= 2e-3,
-    criterion="within the bound, and excess loss <= 0.002 at the largest width",
-)
-
-# %% tags=["remove-cell"]
-sizes = good[True][..., 2].mean(1) / (n_clusters * np.sqrt(mp))
-ledger.record(
-    "good-network-is-sparse",
-    source="Lemma 3.14",
-    says="It uses of the order of r sqrt(mp) neurons",
-    kind="scaled",
-    measured=sizes[-1],
-    paper="O(1)",
-    unit="r sqrt(mp)",
-    holds=bool((np.abs(np.log2(sizes[1:])) <= 1).all()),
-    criterion="within a factor 2 of r sqrt(mp) at every width but the smallest",
-)
-ledger.record(
-    "good-network-rate",
-    source="Lemma 3.14",
-    says="Its distance from the ground truth falls at least like (mp)^(-1/4)",
-    kind="scaled",
-    measured=slope,
-    paper="<= -1/4",
-    unit="exponent",
-    holds=slope <= -0.25,
-    criterion="<= -1/4, over all widths",
-)
+distance, loss, used = good[True][..., :3].transpose(2, 0, 1)  # (width, run)
+bound = n_clusters / kink * x_norm * (mp**-0.25 + math.sqrt(2 * gamma))
+ratio = np.where(empty[True], 0, distance / bound[:, None]).max(0)
+ledger.mean("good-network", ratio=ratio, excess=loss[-1] - opt)
+sizes = np.log2(used / (n_clusters * np.sqrt(mp)[:, None]))
+ledger.mean("good-network-is-sparse", np.abs(sizes[1:]).max(0))
+slopes = [stats.power_law_fit(mp, one).slope for one in distance.T]
+ledger.mean("good-network-rate", slopes)
 
 # %% tags=["remove-cell"]
 # Lemma 3.14 gives a neuron of the set j the weight a* b* / (|set| b) = 2 / |set|.
-with np.errstate(divide="ignore"):
-    length = 2 * np.sqrt((1 / good[True][..., 3:]).sum(-1)).mean(1) * mp**0.25
-ledger.record(
-    "good-network-read-out",
-    source="Lemma 3.14",
-    says="Its read-out is as short as the lemma says, of the order of (mp)^(-1/4)",
-    kind="scaled",
-    measured=length[1:].max() / length[1:].min(),
-    paper="O(1)",
-    unit="largest over smallest |a| (mp)^(1/4)",
-    holds=bool(length[1:].max() < 2 * length[1:].min()),
-    criterion="less than 2 over all widths but the smallest",
-)
-
-# %% tags=["remove-cell"]
-# The distances of few runs overlap; those of eight times as many do not.
-draws_more = training.generators(seed, 8 * replicas)
-pairs = [explicit_networks(widths[-1], g)[1] for g in draws_more]
-theirs, ours = np.array(pairs, dtype=float)[..., :3].transpose(1, 2, 0)
-ledger.record(
-    "half-the-exponent",
-    source="Proposition in this chapter",
-    says="With thresholds away from zero, read-outs of moderate spread do better with "
-    "fewer neurons",
-    kind="scaled",
-    measured=ours[2].mean() / theirs[2].mean(),
-    unit="of the thesis's neurons",
-    holds=bool(
-        ours[0].mean() <= theirs[0].mean() and ours[2].mean() < theirs[2].mean()
-    ),
-    criterion="smaller mean distance with fewer neurons at the largest width",
-)
+counts = np.ma.masked_equal(good[True][..., 3:], 0)
+length = 2 * np.sqrt((1 / counts).sum(-1)) * mp[:, None] ** 0.25
+length = np.ma.array(length, mask=empty[True])[1:]
+ledger.mean("good-network-read-out", length.max(0) / length.min(0))
+saved = (networks[-1, :, 0] - networks[-1, :, 1]) / networks[-1, :, 0].mean(0)
+ledger.mean("half-the-exponent", distance=saved[:, 0], neurons=saved[:, 2])
 
 # %% [markdown]
-# The left panel is a coin: the sign of $a^{(0)}$. On the right the thesis's explicit network uses about $r\sqrt{mp}$ neurons, and ours less than half of that. Which of the two is closer is hard to see in a few runs, so `half-the-exponent` compares the means of eight times as many draws, at the largest width. The distances of both lie about two orders of magnitude below the bound {eq}`eq-09-good`, which allows every neuron of $\Lambda_j$ to be wrong in the same direction and the data to lie in that direction, too. (Widths at which some $\Lambda_j$ is empty are left out.) What would the theorem ask for? For an excess of $\epsilon=0.1$ in this world:
+# The left panel is a coin: the sign of $a^{(0)}$. On the right the thesis's explicit network uses about $r\sqrt{mp}$ neurons, and ours less than half of that. Which of the two is closer at the largest width is compared draw by draw in `half-the-exponent`. The distances of both lie about two orders of magnitude below the bound {eq}`eq-09-good`, which allows every neuron of $\Lambda_j$ to be wrong in the same direction and the data to lie in that direction, too. (Draws with an empty $\Lambda_j$ are left out.) What would the theorem ask for? For an excess of $\epsilon=0.1$ in this world:
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -850,18 +757,11 @@ print("Bessel:", bool((bessel.sum(0) <= 1).all()), end=" | ")
 print("some set is hard for all:", bool(bessel.sum(1).min() <= 40 / len(sets)))
 
 # %% tags=["remove-cell"]
-ledger.record(
+hardest = bessel.sum(1).min() * len(sets) / psi.shape[1]
+ledger.exact(
     "fixed-features-share-the-parities",
-    source="Proposition 3.23",
-    says="For some set of bits fixed features correlate with the label no more than "
-    "their number allows",
-    kind="exact",
-    measured=bessel.sum(0).max().item(),
-    paper="<= 1",
-    unit="sum over sets of squared correlations, largest of 40 features",
-    holds=bool((bessel.sum(0) <= 1 + 1e-12).all())
-    and bool(bessel.sum(1).min() <= 40 / len(sets)),
-    criterion="sums <= 1 for every feature; some set has at most N / binomial(d, k)",
+    feature=bessel.sum(0).max().item(),
+    set=hardest.item(),
 )
 
 # %% tags=["remove-cell"]
@@ -873,20 +773,7 @@ true_opt = tail / t
 printed = 3 / big_d**tau + 4 / (
     big_d ** (0.9 * tau - 1) * math.sqrt(tau * math.log(big_d))
 )
-ledger.record(
-    "mixture-opt-as-printed",
-    source="Lemma 3.17 (B.34)",
-    says="The ground truth of a mixture has loss at most "
-    "3 / d^tau + 4 / (d^(0.9 tau - 1) sqrt(tau log d))",
-    kind="exact",
-    measured=true_opt,
-    paper=f"<= {printed:.2g}",
-    unit="loss for d = 1000, tau = 8, means at 4 sqrt(tau log d)",
-    holds=true_opt <= printed,
-    criterion="the bound holds within the assumptions",
-    reason="A normal tail at sqrt(tau log d) is d^(-tau/2), not d^(-tau). The rate of "
-    "the theorem is unaffected.",
-)
+ledger.exact("mixture-opt-as-printed", true_opt / printed)
 
 # %% [markdown]
 # (09-experiments)=
@@ -898,32 +785,24 @@ ledger.record(
 
 # %%
 sizes = np.array([100, 400, 1600, 6400])
-deviation = np.zeros((len(sizes), replicas))
-for r, g in enumerate(training.generators(seed, replicas)):
+deviation = np.zeros((len(sizes), 4 * replicas))
+for r, g in enumerate(training.generators(seed, 4 * replicas)):
     w = sigma_w * torch.randn(50, cluster_dim, generator=g).double()
     b = torch.ones(50).double()
     exact, _ = theory.mixture_gradient(w, b, *parts(clusters))
     for i, n in enumerate(sizes):
         sampled, _ = theory.sample_gradient(w, b, *clusters.sample(n, g, torch.float64))
         deviation[i, r] = (sampled - exact).norm(dim=1).max()
-fit = stats.power_law_fit(sizes, deviation.mean(1))
-scaled = (
-    deviation.mean(1) * sizes ** (1 / 3) / math.hypot(cluster_norm, cluster_dim**0.5)
-)
-print("times n^(1/3) / sqrt(B_x2):", " ".join(f"{v:.2f}" for v in scaled))
+moment = math.hypot(cluster_norm, cluster_dim**0.5)
+scaled = deviation * sizes[:, None] ** (1 / 3) / moment
+print("times n^(1/3) / sqrt(B_x2):", " ".join(f"{v:.2f}" for v in scaled.mean(1)))
 
 # %% tags=["remove-cell"]
-ledger.record(
+ledger.mean(
     "gradient-concentration",
-    source="Lemma B.18",
-    says="Sampled gradients of all neurons are within O(sqrt(B_x2) n^(-1/3)) of G",
-    kind="scaled",
-    measured=fit.slope,
-    uncertainty=2 * fit.slope_error,
-    paper="<= -1/3",
-    unit="exponent of the largest deviation",
-    holds=-0.6 <= fit.slope <= -0.4 and scaled[-1] < scaled[0] < 1,
-    criterion="exponent in [-0.6, -0.4]; the constant below 1 and falling",
+    slope=[stats.power_law_fit(sizes, one).slope for one in deviation.T],
+    constant=scaled[0],
+    fall=scaled[0] - scaled[-1],
 )
 
 # %% [markdown]
@@ -940,7 +819,7 @@ def aligned(w, directions, level=0.95):
 
 
 xor = GaussianMixture.xor(xor_dim, math.sqrt(xor_dim))
-streams = training.generators(seed, replicas)
+streams = training.generators(seed, 4 * replicas)
 start = symmetric_start(50, xor_dim, streams, 1.0, 1 / (1.5 * math.sqrt(xor_dim)))
 fresh = training.Fresh(xor.sample, xor_batch, streams, device=device)
 points = [xor.sample(8 * xor_batch, g) for g in streams]
@@ -986,43 +865,15 @@ figures.show(
 # %% tags=["remove-cell"]
 kept = end_to_end.log["aligned"]
 at = int(np.searchsorted(end_to_end.steps, 40))
-late = end_to_end.log["error"][min(at, len(kept) - 1) :].max().item()
-ledger.record(
-    "xor-end-to-end",
-    source="Theorem B.42",
-    says="Gradient descent on both layers learns exclusive-or after one feature step",
-    kind="scaled",
-    measured=late,
-    paper="arbitrarily small",
-    unit="test error from step 40 on, worst run",
-    holds=late <= 0.005,
-    criterion="<= 0.005 in every run from step 40 on",
-)
-ledger.record(
+late = end_to_end.log["error"][min(at, len(kept) - 1) :].amax(0)
+ledger.mean("xor-end-to-end", late)
+ledger.mean(
     "xor-features-appear-at-once",
-    source="Section 3.3, Remark on early steps",
-    says="Aligned neurons appear in the first step and stay",
-    kind="scaled",
-    measured=kept[0].mean(),
-    unit="share of neurons, from none",
-    holds=bool((kept[0] > 0.1).all() and (before < 0.02).all())
-    and bool((kept[-1] >= kept[0] - 0.02).all()),
-    criterion="below 0.02 before, above 0.1 after the first step, not lower at the end",
+    before=before,
+    after=kept[0],
+    change=kept[-1] - kept[0],
 )
-
-# %% tags=["remove-cell"]
-moved = end_to_end.log["moved"][-1]
-ledger.record(
-    "first-layer-moves-little",
-    source="Lemma B.9",
-    says="After the first step the first layer hardly moves",
-    kind="scaled",
-    measured=moved.mean(),
-    paper="o(1)",
-    unit="of its norm",
-    holds=bool((moved <= 1 / 3).all()),
-    criterion="by at most a third of its norm in every run",
-)
+ledger.mean("first-layer-moves-little", end_to_end.log["moved"][-1])
 
 # %% [markdown]
 # ### Where "beyond kernels" begins
@@ -1061,7 +912,7 @@ for i, d in enumerate((xor_dim, 4 * xor_dim)):
 print("tangent kernel with 48 points, mean test errors:", easy.mean(1).round(3))
 
 # %%
-multiples, runs = (2, 8, 32), 3  # samples over d, and runs
+multiples, runs = (2, 8, 32), 4  # samples over d, and runs
 
 
 def first_gradients(d, samples):
@@ -1116,12 +967,14 @@ for i, d in enumerate(compare_dims):
 bayes = theory.xor_bayes_error(snr)
 
 # %%
-plane_share, predicted = np.zeros((2, len(compare_dims), len(multiples)))
+plane_share = np.zeros((len(compare_dims), len(multiples), replicas))
+predicted = np.zeros(plane_share.shape[:2])
 for i, d in enumerate(compare_dims):
     near = GaussianMixture.xor(d, snr)
     for j, k in enumerate(multiples):
-        samples = [near.sample(k * d, g) for g in training.generators(seed, 12)]
-        plane_share[i, j] = plane_shares(d, samples).mean()
+        streams = training.generators(seed, 12 * replicas)
+        shares = plane_shares(d, [near.sample(k * d, g) for g in streams])
+        plane_share[i, j] = shares.view(replicas, 12).mean(1)
         predicted[i, j] = theory.xor_alignment(k * d, d, snr, 1.0)
 
 # %% tags=["hide-input"]
@@ -1142,9 +995,8 @@ axes[1].annotate(
     "best possible", (compare_dims[-1], bayes - 0.012), ha="right", va="top", fontsize=8
 )
 axes[2].plot([0, 1], [0, 1], color=LINE, lw=1)
-for j, marker in enumerate("v^o"):
-    name = f"$n={multiples[j]}d$"
-    axes[2].plot(predicted[:, j], plane_share[:, j], marker, color=NET, label=name)
+for n, marker, x, seen in zip(multiples, "v^o", predicted.T, plane_share.mean(2).T):
+    axes[2].plot(x, seen, marker, color=NET, label=f"$n={n}d$")
 axes[2].set(xlabel="predicted", ylabel="measured", title="gradient in the plane")
 axes[2].legend(fontsize=8)
 figures.show(
@@ -1188,69 +1040,16 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-many = table[:, :, -1].mean(-1)  # (dimension, method) at the largest n
-ledger.record(
-    "network-near-bayes",
-    source="Section 3.4.1, in the scaling of Refinetti et al.",
-    says="With samples proportional to d the network is near the best possible error",
-    kind="scaled",
-    measured=many[:, 0].max() - bayes,
-    unit="error above Bayes, worst dimension",
-    holds=bool((many[:, 0] <= bayes + 0.03).all()),
-    criterion="within 0.03 of the Bayes error at n = 32 d in every dimension",
-)
-gap = many[1:, [1, 3]] - many[1:, :1]
-ledger.record(
-    "fixed-features-lag",
-    source="Section 3.4.1, in the scaling of Refinetti et al.",
-    says="The tangent kernel and d^2/4 random features do worse on the same samples",
-    kind="scaled",
-    measured=gap.min(),
-    unit="error above the network's, least",
-    holds=bool((gap >= 0.015).all()) and bool((many[:, 2] >= 0.25).all()),
-    criterion="by 0.015 in all dimensions but the first; d features err by >= 0.25",
-)
-
-# %% tags=["remove-cell"]
-rise = table[-1, :, 1].mean(-1) - table[0, :, 1].mean(-1)
-ledger.record(
-    "kernels-worsen-with-dimension",
-    source="Section 3.4.1, in the scaling of Refinetti et al.",
-    says="With n proportional to d, as many random features as d get worse with the "
-    "dimension, the network does not",
-    kind="scaled",
-    measured=rise[0],
-    unit="rise of the network's error from the first dimension to the last",
-    holds=rise[0] <= 0.04 and rise[2] > rise[0],
-    criterion="n = 8 d: network by at most 0.04, and by less than random features",
-)
-off = np.abs(plane_share - predicted).max()
-ledger.record(
-    "first-step-signal-and-noise",
-    source="Derivation in this chapter",
-    says="The share of the first gradients in the plane of the clusters is predicted",
-    kind="scaled",
-    measured=off,
-    unit="largest deviation",
-    holds=off <= 0.12,
-    criterion="<= 0.12 in all dimensions and sample sizes, means of 12 samples",
-)
-
-# %% tags=["remove-cell"]
-ledger.record(
-    "fixed-features-need-d-squared",
-    source="Section 3.4.1, beside Theorem B.42",
-    says="Where the theorem applies (sigma_B = O(1)), fixed features need of the order "
-    "of d^2 samples",
-    kind="exact",
-    measured=float(np.median(easy, 1).max()),
-    paper="nontrivial only from d^2",
-    unit="median test error of the tangent kernel with 48 samples",
-    holds=bool((np.median(easy, 1) > 0.05).all()),
-    criterion="with 48 samples the kernel errs by more than 0.05 in both dimensions",
-    reason="The cited lower bound is for means at a fixed number of deviations. At "
-    "distance sqrt(d) a kernel needs as many samples as it takes to see all clusters.",
-)
+most = table[:, :, -1]  # (dimension, method, run) at the largest n
+ledger.mean("network-near-bayes", most[:, 0].max(0) - bayes)
+behind = most[1:, [1, 3]] - most[1:, :1]
+ledger.mean("fixed-features-lag", gap=behind.min((0, 1)), few=most[:, 2].min(0))
+rise = table[-1, :, 1] - table[0, :, 1]  # (method, run)
+ledger.mean("kernels-worsen-with-dimension", network=rise[0], more=rise[2] - rise[0])
+ledger.mean("tangent-kernel-falls-behind", rise[1] - rise[0])
+off = np.abs(plane_share - predicted[..., None]).max((0, 1))
+ledger.mean("first-step-signal-and-noise", off)
+ledger.each("fixed-features-need-d-squared", (easy > 0.05).all(0))
 
 # %% [markdown]
 # So few as $d$ random features depend much on their draw; their errors are means over eight draws for each sample.
@@ -1262,36 +1061,37 @@ ledger.record(
 # *Prediction:* by {prf:ref}`prop-09-odds` the odds of a good direction hardly move with $d$. A neuron is *sure* of $D_1$ if $\langle\mathbf w,\boldsymbol\mu_1\rangle$ is at least 1.2 times the threshold and $\langle\mathbf w,\boldsymbol\mu_3\rangle$ no larger than usual. The share of such neurons shrinks, by the closed form $Q(1.2\,\sigma\sqrt{\tau\log\log d})\,(1-2Q(\sqrt2\,\sigma))$, and its members should all be within $1-\cos\le\sigma/\sqrt d$ of a feature (Lemma B.37). We doubt the latter: {eq}`eq-09-xor` gives $1-\cos\approx\frac12(\Delta_3/\Delta_1)^2$, and $\Delta_3$ of a sure neuron is small only like a power of $\log d$. The proof loses this term between (B.386) and (B.387), where $\boldsymbol\mu_3^\top D_3=\sqrt d$ is dropped.
 
 # %%
-sure = np.zeros((len(sure_dims), 5))  # share, closed form, in cone, hits, their limit
+# share, closed form, in cone, hits, their limit, of each dimension and run
+sure = np.zeros((5, len(sure_dims), replicas))
 for i, d in enumerate(sure_dims):
-    g = torch.Generator().manual_seed(seed)
-    s = torch.randn(draws, 2, generator=g).double()
-    rest = torch.tensor(np.random.default_rng(seed).chisquare(d - 2, draws))
     threshold, norm = math.sqrt(d * math.log(math.log(d))), math.sqrt(d)
-    plane, length = theory.xor_gradient(
-        s, (s.square().sum(1) + rest).sqrt(), threshold, norm
-    )
     limit = math.sqrt(2 / math.log(math.log(d))) * threshold
-    chosen = (s[:, 0] * norm >= 1.2 * threshold) & (s[:, 1].abs() * norm <= limit)
-    cosine = plane[:, 0].abs() / length
-    sure[i] = (
-        chosen.double().mean(),
-        theory.xor_sure_probability(d),
-        (1 - cosine[chosen] <= 1 / norm).double().mean(),
-        (cosine > 1 - gamma).double().mean(),
-        theory.xor_hit_probability(gamma, threshold / norm, 1.0),
-    )
+    for r, g in enumerate(training.generators(seed, replicas)):
+        s = torch.randn(draws, 2, generator=g).double()
+        rest = torch.tensor(np.random.default_rng(seed + r).chisquare(d - 2, draws))
+        plane, length = theory.xor_gradient(
+            s, (s.square().sum(1) + rest).sqrt(), threshold, norm
+        )
+        chosen = (s[:, 0] * norm >= 1.2 * threshold) & (s[:, 1].abs() * norm <= limit)
+        cosine = plane[:, 0].abs() / length
+        sure[:, i, r] = (
+            chosen.double().mean(),
+            theory.xor_sure_probability(d),
+            (1 - cosine[chosen] <= 1 / norm).double().mean(),
+            (cosine > 1 - gamma).double().mean(),
+            theory.xor_hit_probability(gamma, threshold / norm, 1.0),
+        )
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.0))
-axes[0].semilogx(sure_dims, sure[:, 3], "o", color=NET)
-axes[0].semilogx(sure_dims, sure[:, 4], color=LINE, lw=1.2)
-axes[0].annotate("in a cone of half-width gamma", (sure_dims[0], sure[0, 3] + 0.04))
-axes[0].semilogx(sure_dims, sure[:, 0], "s", color=ORANGE)
-axes[0].semilogx(sure_dims, sure[:, 1], color=LINE, lw=1.2, ls="--")
-axes[0].annotate("sure", (sure_dims[0], sure[0, 0] + 0.015))
+axes[0].semilogx(sure_dims, sure[3], "o", color=NET)
+axes[0].semilogx(sure_dims, sure[4, :, 0], color=LINE, lw=1.2)
+axes[0].annotate("in a cone of half-width gamma", (sure_dims[0], sure[3, 0, 0] + 0.04))
+axes[0].semilogx(sure_dims, sure[0], "s", color=ORANGE)
+axes[0].semilogx(sure_dims, sure[1, :, 0], color=LINE, lw=1.2, ls="--")
+axes[0].annotate("sure", (sure_dims[0], sure[0, 0, 0] + 0.015))
 axes[0].set(ylim=(0, 0.3), xlabel="dimension $d$", title="probability of a neuron")
-axes[1].semilogx(sure_dims, sure[:, 2], "s-", color=ORANGE)
+axes[1].semilogx(sure_dims, sure[2], "s-", color=ORANGE)
 axes[1].set(ylim=(0, 1.02), xlabel="dimension $d$")
 axes[1].set_title("share of sure neurons in their cone")
 figures.show(
@@ -1303,45 +1103,16 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-error = np.sqrt(sure[:, [1, 4]] * (1 - sure[:, [1, 4]]) / draws)
-score = np.abs(sure[:, [0, 3]] - sure[:, [1, 4]])
-ledger.record(
-    "sure-probability",
-    source="Lemma B.38, closed form ours",
-    says="The probability of the sure set is a product of two normal tails",
-    kind="exact",
-    measured=(score[:, 0] / error[:, 0]).max(),
-    unit="standard errors at most",
-    holds=bool((score[:, 0] <= 5 * error[:, 0]).all()),
-    criterion="within 5 standard errors in every dimension",
-)
-ledger.record(
+limits = sure[[1, 4]]  # (quantity, dimension, run)
+error = np.sqrt(limits * (1 - limits) / draws)
+off = np.abs(sure[[0, 3]] - limits)
+ledger.mean("sure-probability", (off[0] / error[0]).max(0))
+ledger.mean(
     "odds-do-not-depend-on-dimension",
-    source="Proposition in this chapter",
-    says="The probability of a good direction is that of its limit",
-    kind="exact",
-    measured=sure[-1, 3] / sure[0, 3],
-    paper="falls like 1 / (log d)^(sigma^2)",
-    unit="of the smallest dimension's probability, at the largest",
-    holds=bool((score[:, 1] <= 5 * error[:, 1] + 0.01).all())
-    and sure[-1, 3] >= 0.9 * sure[0, 3],
-    criterion="within 5 standard errors and 0.01 of the limit; not falling by 10%",
+    beyond=(off[1] - 5 * error[1]).max(0),
+    ratio=sure[3, -1] / sure[3, 0],
 )
-
-# %% tags=["remove-cell"]
-ledger.record(
-    "sure-neurons-in-their-cone",
-    source="Lemma B.37, tau = 1",
-    says="Gradients of sure neurons lie within 1 - cos <= sigma_B / sqrt(d) of D_1",
-    kind="exact",
-    measured=sure[-1, 2],
-    paper=1.0,
-    unit="share of the sure neurons, at the largest dimension",
-    holds=sure[-1, 2] >= 0.99,
-    criterion=">= 0.99 at the largest dimension",
-    reason="The proof drops the clusters of the other label: 1 - cos is of the order "
-    "of a power of log d, so the share falls with the dimension.",
-)
+ledger.mean("sure-neurons-in-their-cone", sure[2, -1])
 
 # %% [markdown]
 # ### Linear data: always-on neurons
@@ -1351,13 +1122,13 @@ ledger.record(
 # %%
 line = LinearMargin(20, 0.5)
 levels = np.array([0, 1, 2, 4, 8])  # threshold over sqrt(d) sigma_w
-w = torch.randn(400, 20, generator=stream(777)).double()
-linear = []
-for level in levels:
-    b = torch.full((400,), -level * math.sqrt(20)).double()
+w = torch.randn(replicas, 400, 20, generator=stream(777)).double()
+norms, cosines = np.zeros((2, len(levels), replicas))  # means, least ones
+for i, level in enumerate(levels):
+    b = torch.full((replicas, 400), -level * math.sqrt(20)).double()
     g = theory.linear_gradient(w, b, 0.5)
-    linear.append((g.norm(dim=1).mean().item(), (g[:, 0] / g.norm(dim=1)).min().item()))
-norms, cosines = np.array(linear).T
+    length = g.norm(dim=-1)
+    norms[i], cosines[i] = length.mean(1), (g[..., 0] / length).amin(1)
 streams = training.generators(seed, replicas)
 start = symmetric_start(20, 20, streams, 1.0, 1 / (4 * math.sqrt(20)))
 points = [line.sample(2000, g) for g in streams]
@@ -1367,23 +1138,16 @@ w1 = first_step(start, torch.stack(g), torch.stack(response), 1.0)
 fresh = training.Fresh(line.sample, 200, streams, device=device)
 test = line.sample(n_test, stream(777))
 margin = learn(w1, fresh, 50, 0.1, test).log["error"][-1]
-print("norm  ", " ".join(f"{v:.3f}" for v in norms))
-print("cosine", " ".join(f"{v:.3f}" for v in cosines))
+print("norm  ", " ".join(f"{v:.3f}" for v in norms.mean(1)))
+print("cosine", " ".join(f"{v:.3f}" for v in cosines.mean(1)))
 
 # %% tags=["remove-cell"]
-ledger.record(
+ledger.mean(
     "linear-always-on",
-    source="Lemma B.25, Theorem B.27",
-    says="Always-on neurons see rho w*, and the network separates the data",
-    kind="scaled",
-    measured=margin.max().item(),
-    paper="0",
-    unit="test error after 50 steps, worst run",
-    holds=bool((np.diff(norms) > 0).all())
-    and norms[-1] >= 0.999
-    and cosines[-1] >= 0.999
-    and margin.max().item() <= 0.001,
-    criterion="norm rises to rho and cosine to 1 within 0.001; error <= 0.001",
+    rise=np.diff(norms, axis=0).min(0),
+    norm=norms[-1],
+    cosine=cosines[-1],
+    error=margin,
 )
 
 # %% [markdown]
@@ -1423,11 +1187,11 @@ worlds = {
     "k = 5": (BlockParity(80, 5), 2, 1, 1.0),
     "three blocks of 3": (BlockParity(30, 3, 3, 0.1, 0.1), 5, 2, 1.0),
 }
-arms = np.zeros((len(worlds), 2, 4))
+arms = np.zeros((len(worlds), 3, 4))  # (world, run, value)
 
 # %%
 for i, (world, more, wide, inverse) in enumerate(worlds.values()):
-    for r, g in enumerate(training.generators(seed, 2)):
+    for r, g in enumerate(training.generators(seed, 3)):
         sizes_of = (more * parity_points, wide * parity_neurons)
         arms[i, r] = parity_arms(world, *sizes_of, inverse, g)
 
@@ -1448,39 +1212,15 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-worst = arms.max(1)  # (world, column)
-ledger.record(
+one_block, three_blocks = arms[:2], arms[2]
+ledger.mean(
     "parity-beyond-kernels",
-    source="Theorem 3.22 and Proposition 3.23",
-    says="Networks learn structured parities where fixed features fail",
-    kind="scaled",
-    measured=worst[:2, 0].max(),
-    unit="test error after one step, one block",
-    holds=bool((worst[:2, 0] <= 0.01).all() and (arms[:2, :, 1:3].min() >= 0.15)),
-    criterion="<= 0.01 after the step; >= 0.15 before it and for the kernel",
+    network=one_block[..., 0].max(0),
+    fixed=one_block[..., 1:3].min((0, 2)),
 )
-ledger.record(
-    "parity-direction",
-    source="Lemma 3.21",
-    says="With one block most gradients point to its feature",
-    kind="scaled",
-    measured=arms[:2, :, 3].min(),
-    unit="median cosine, least of all runs",
-    holds=bool((arms[:2, :, 3] >= 0.95).all()),
-    criterion="median cosine >= 0.95 in every run",
-)
-
-# %% tags=["remove-cell"]
-ledger.record(
-    "parity-three-blocks",
-    source="Theorem 3.22, r = 3",
-    says="And so for three blocks",
-    kind="scaled",
-    measured=worst[2, 0],
-    unit="test error after one step",
-    holds=bool((arms[2, :, 0] <= 0.5 * arms[2, :, 1:3].min(-1)).all()),
-    criterion="at most half the error of either fixed feature set, in every run",
-)
+ledger.mean("parity-direction", one_block[..., 3].min(0))
+margins = three_blocks[:, 1:3].min(1) / 2 - three_blocks[:, 0]
+ledger.mean("parity-three-blocks", margins)
 
 # %% [markdown]
 # ### Which threshold carries which feature
@@ -1492,21 +1232,28 @@ blocks3, levels = (
     BlockParity(24, 5, 3, 0.1, 0.1),
     np.array([-2, -1.5, -1, -0.5, 0.5, 1, 1.5, 2]),
 )
-x, y = blocks3.sample(check_points, stream(777))
-signed = y[:, None] * x @ blocks3.features.float().T
-mean_seen = signed.mean(0).numpy()
-mean_error = signed.std(0).numpy() / len(x) ** 0.5
+axes3 = blocks3.features.float()
 mean_exact = 2 * blocks3.signal * math.sqrt(blocks3.block)
-z = x @ torch.randn(24, 200, generator=stream(8))
-cosines = np.zeros((len(levels), 200))
-for i, level in enumerate(levels):
-    on = (z > level * math.sqrt(blocks3.square_norm)).float()
-    g = on.T @ (y[:, None] * x) / len(x)
-    cosines[i] = probes.cosines(g, blocks3.features).abs().amax(1)
+mean_scores = np.zeros((2, replicas))  # away from 0 and from this, standard errors
+cosines = np.zeros((len(levels), replicas, 100))
+with_sum = np.zeros((len(levels), replicas))  # median cosine with the sum of all
+draw, neurons = stream(777), stream(8)
+for r in range(replicas):
+    x, y = blocks3.sample(check_points, draw)
+    signed = y[:, None] * x @ axes3.T
+    mean, error = signed.mean(0), signed.std(0) / len(x) ** 0.5
+    mean_scores[:, r] = [((mean - c).abs() / error).max() for c in (0, mean_exact)]
+    z = x @ torch.randn(24, 100, generator=neurons)
+    for i, level in enumerate(levels):
+        on = (z > level * math.sqrt(blocks3.square_norm)).float()
+        g = on.T @ (y[:, None] * x) / len(x)
+        cosines[i, r] = probes.cosines(g, axes3).abs().amax(1)
+        with_sum[i, r] = probes.cosines(g, axes3.sum(0)[None]).abs().median()
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(7.5, 2.8))
-figures.distributions(ax, dict(zip((f"{v:g}" for v in levels), cosines)))
+names_of = [f"{v:g}" for v in levels]
+figures.distributions(ax, dict(zip(names_of, cosines.reshape(len(levels), -1))))
 ax.axhline(2 / math.sqrt(6), color=LINE, lw=1.2)
 ax.axhline(1 / math.sqrt(3), color=LINE, lw=1.2, ls="--")
 ax.annotate(r"$2/\sqrt{6}$", (-0.45, 2 / 6**0.5 + 0.02))
@@ -1521,54 +1268,12 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "parity-mean-is-zero",
-    source="Remark B.45",
-    says="E[y x] = 0 for structured parities",
-    kind="exact",
-    measured=mean_seen.mean(),
-    paper=0.0,
-    unit="inner product with each feature",
-    holds=bool((np.abs(mean_seen) <= 5 * mean_error).all()),
-    criterion="within 5 standard errors of 0",
-    reason="It is 2 p_A sqrt(k): flipping all signs flips x and, k being odd, y.",
-)
-ledger.record(
-    "parity-mean",
-    source="Proposition in this chapter",
-    says="E[y x] is 2 p_A sqrt(k) times the sum of the features",
-    kind="exact",
-    measured=mean_seen.mean() / mean_exact,
-    unit="of the closed form",
-    holds=bool((np.abs(mean_seen - mean_exact) <= 5 * mean_error).all()),
-    criterion="within 5 standard errors",
-)
-
-# %% tags=["remove-cell"]
-low, high = cosines[levels < 0], cosines[levels > 0]
-ledger.record(
-    "negative-thresholds-are-features",
-    source="Lemma 3.21 (B.47), (D_j, -1) for r = 3",
-    says="Neurons with negative thresholds hit single features, too",
-    kind="scaled",
-    measured=low.max(),
-    paper="1 - d^-(tau - 2)",
-    unit="largest cosine",
-    holds=low.max() >= 0.95,
-    criterion="some cosine >= 0.95",
-    reason="The proof uses E[y x] = 0. No cosine can exceed 2 / sqrt(r + 3); only "
-    "positive thresholds are needed for the theorem.",
-)
-ledger.record(
-    "positive-thresholds-are-features",
-    source="Lemma 3.21 (B.47), (D_j, +1)",
-    says="Neurons with positive thresholds hit single features",
-    kind="scaled",
-    measured=high.max(),
-    unit="largest cosine",
-    holds=high.max() >= 0.99 and low.max() <= 2 / math.sqrt(6) + 0.02,
-    criterion=">= 0.99; negative ones stay below 2 / sqrt(6) + 0.02",
-)
+ledger.mean("parity-mean-is-zero", mean_scores[0])
+ledger.mean("parity-mean", mean_scores[1])
+low, high = (cosines[side].max((0, 2)) for side in (levels < 0, levels > 0))
+ledger.mean("negative-thresholds-are-features", low)
+ledger.mean("negative-thresholds-see-the-sum", with_sum[0])
+ledger.mean("positive-thresholds-are-features", positive=high, negative=low)
 
 # %% [markdown]
 # ### Uniform parities
@@ -1608,25 +1313,25 @@ points, settings = cube_of(uniform_dim), []
 for k, m, sizes_k in ((2, 64, (1000, 4000)), (4, 128, (*uniform_sizes, None))):
     label = points[:, :k].prod(1)
     for n in sizes_k:
-        for r, g in enumerate(training.generators(seed, 2)):
+        for g in training.generators(seed, replicas):
             w, b, cosine = parity_step(points, k, m, n, g)
             picks = torch.randint(len(points), (2, n_test), generator=g)
             hidden = [(points[i] @ w.T - b).clamp(min=0) for i in picks]
             solved = read_out(hidden[0], label[picks[0]])
             error = 1 - solved.score(hidden[1], label[picks[1]].numpy())
-            settings.append((k, n or math.inf, r, float(cosine), error))
-uniform_runs = np.array(settings)
+            settings.append((k, n or math.inf, float(cosine), error))
+uniform_runs = np.array(settings).reshape(-1, replicas, 4)  # (k and n, run, value)
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.1), sharex=True)
-four = uniform_runs[uniform_runs[:, 0] == 4]
-four[four[:, 1] == math.inf, 1] = 30 * max(uniform_sizes)
+four = uniform_runs[uniform_runs[:, 0, 0] == 4]
+four_at = np.minimum(four[..., 1], 30 * max(uniform_sizes))
 n_line = np.geomspace(min(uniform_sizes) / 3, 30 * max(uniform_sizes), 60)
 curve = [theory.parity_cosine(4, uniform_dim, n) for n in n_line]
 axes[0].semilogx(n_line, curve, color=LINE, lw=1.2)
-axes[0].semilogx(four[:, 1], four[:, 3], "o", color=NET)
+axes[0].semilogx(four_at, four[..., 2], "o", color=NET)
 axes[0].set(ylim=(0, 1), title="cosine with the feature", xlabel="samples of the step")
-axes[1].semilogx(four[:, 1], four[:, 4], "o", color=NET)
+axes[1].semilogx(four_at, four[..., 3], "o", color=NET)
 axes[1].axhline(0.5, **figures.LINES["chance"])
 axes[1].set(ylim=(-0.02, 0.55), title="test error", xlabel="samples of the step")
 for ax, height in zip(axes, (0.8, 0.03)):
@@ -1639,46 +1344,15 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-predicted_cosine = np.array(
-    [theory.parity_cosine(int(k), uniform_dim, n) for k, n in uniform_runs[:, :2]]
+sized = uniform_runs[:, 0, :2]  # k and n
+exact = np.array([theory.parity_cosine(int(k), uniform_dim, n) for k, n in sized])
+off = np.abs(uniform_runs[..., 2] - exact[:, None])[exact >= 0.7]
+ledger.mean("uniform-parity-cosine", off.max(0))
+two = uniform_runs[sized[:, 0] == 2]
+ledger.mean(
+    "uniform-parity-learned", four=four[-2:, :, 3].max(0), two=two[..., 3].max(0)
 )
-clear = predicted_cosine >= 0.7
-deviation_cosine = np.abs(uniform_runs[:, 3] - predicted_cosine)
-ledger.record(
-    "uniform-parity-cosine",
-    source="Lemma B.63, corrected",
-    says="Gradients of neurons that are constant on the relevant bits point to D",
-    kind="exact",
-    measured=deviation_cosine[clear].max(),
-    unit="largest deviation of the cosine from the closed form",
-    holds=bool((deviation_cosine[clear] <= 0.1).all()),
-    criterion="<= 0.1 wherever the closed form is at least 0.7",
-)
-errors_of = {n: four[four[:, 1] == n, 4] for n in np.unique(four[:, 1])}
-means = np.array([v.mean() for v in errors_of.values()])
-ledger.record(
-    "uniform-parity-learned",
-    source="Theorem B.56",
-    says="One step and a convex read-out learn sparse parities from enough samples",
-    kind="scaled",
-    measured=means[-2:].max(),
-    unit="test error, k = 4, most samples and all points",
-    holds=means[-2:].max() <= 0.02
-    and uniform_runs[uniform_runs[:, 0] == 2, 4].max() <= 0.01,
-    criterion="k = 4: <= 0.02 with the most samples and all; k = 2: <= 0.01 always",
-)
-
-# %% tags=["remove-cell"]
-ledger.record(
-    "uniform-parity-needs-samples",
-    source="Theorem B.56, n of order d^k",
-    says="With too few samples for the gradient to be seen, nothing is learned",
-    kind="scaled",
-    measured=means[0],
-    unit="test error, k = 4, fewest samples",
-    holds=means[0] >= 0.3,
-    criterion=">= 0.3 with the fewest samples",
-)
+ledger.mean("uniform-parity-needs-samples", four[0, :, 3])
 
 # %% [markdown]
 # ### Multi-index targets
@@ -1713,7 +1387,7 @@ index = np.array(
             [
                 [
                     index_errors(MultiIndex(d, kind), int(f * d * d), g)
-                    for g in training.generators(seed, 3)
+                    for g in training.generators(seed, 2 * replicas)
                 ]
                 for d in index_dims
             ]
@@ -1744,27 +1418,12 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-learned = index[:, 1, :, :, 0].mean(-1)  # (kind, dimension) at the larger n
-without = index[:, 1, -1, :, 1].mean(-1)
-ledger.record(
-    "multi-index-learned",
-    source="Lemma B.68, Theorem B.69",
-    says="With n of order d^2 one step finds the relevant directions of polynomials",
-    kind="scaled",
-    measured=learned[1].max(),
-    unit="test error of the cubic target, worst dimension",
-    holds=bool((learned[0] <= 0.1).all() and (learned[1] <= 0.35).all()),
-    criterion="at n = 2 d^2: <= 0.1 (quadratic) and 0.35 (cubic) in every dimension",
-)
-ledger.record(
+quadratic, cubic = index[:, 1, :, :, 0]  # (dimension, run) at the larger n
+ledger.mean("multi-index-learned", quadratic=quadratic.max(0), cubic=cubic.max(0))
+ledger.mean(
     "multi-index-collapse",
-    source="Lemma B.68",
-    says="The error depends on n / d^2, not on d, and without the step it grows to 1",
-    kind="scaled",
-    measured=np.ptp(learned[0]),
-    unit="range of the quadratic target's error over dimensions",
-    holds=np.ptp(learned[0]) <= 0.05 and bool((without >= 0.85).all()),
-    criterion="range <= 0.05; random features >= 0.85 in the largest dimension",
+    range=np.ptp(quadratic, axis=0),
+    without=index[:, 1, -1, :, 1].min(0),
 )
 
 # %% [markdown]
@@ -1795,17 +1454,19 @@ fitness = cosine - 0.5 * (3 * w1["w"].norm(dim=-1, keepdim=True) - 1).abs()
 fitness = fitness.masked_fill((start["b"] > 0)[..., None], -9)  # thresholds > 0
 reset = {**start, "a": torch.zeros_like(start["a"])}
 test = ticket_world.sample(2 * n_test, stream(777))
+streams = training.generators(seed + 50, ticket_runs)
+ticket_points = functools.cache(  # the same in all races
+    training.Fresh(ticket_world.sample, 128, streams, device=device)
+)
 
 
 # %%
 def race(arms, steps, step, frozen=()):
     """Errors (look, run) of sub-networks, all trained on the same fresh points."""
-    streams = training.generators(seed + 50, ticket_runs)
-    fresh = training.Fresh(ticket_world.sample, 128, streams, device=device)
     joined = {k: torch.cat([one[k] for one in arms.values()]) for k in w1}
 
     def same_for_all(t):
-        x, y = fresh(t)
+        x, y = ticket_points(t)
         return x.repeat(len(arms), 1, 1), y.repeat(len(arms), 1)
 
     looks = range(0, steps + 1, 25)
@@ -1847,58 +1508,24 @@ figures.show(
 
 
 # %% tags=["remove-cell"]
-def success(u, frozen, name):
-    return (tickets[u, frozen][name][-1] < 0.05).double().mean().item()
+def won(u, frozen, name, look=-1):
+    return tickets[u, frozen][name][look] < 0.05
 
 
-ledger.record(
-    "winning-ticket",
-    source="Proposition B.1",
-    says="The best neuron of each cluster does what the full network does",
-    kind="scaled",
-    measured=success(1, True, "ticket"),
-    unit="share of runs below 5% error, 4 of 400 neurons, first layer frozen",
-    holds=success(1, True, "ticket") >= 0.75
-    and success(1, False, "ticket") >= 0.75
-    and full[-1].max().item() < 0.05,
-    criterion=">= 3/4 of runs, frozen or trained; the full network always",
-)
-ledger.record(
+both = won(1, True, "ticket") & won(1, False, "ticket")
+ledger.each("winning-ticket", both & (full[-1] < 0.05))
+ledger.each(
     "tickets-are-not-random",
-    source="Proposition B.1",
-    says="As many random neurons, or the same ones before the step, do not",
-    kind="scaled",
-    measured=max(success(1, True, "random"), success(1, True, "reset")),
-    unit="share of runs below 5% error, first layer frozen",
-    holds=max(success(1, True, "random"), success(1, True, "reset")) <= 0.4,
-    criterion="<= 0.4 for both",
+    random=won(1, True, "random"),
+    reset=won(1, True, "reset"),
 )
-
-# %% tags=["remove-cell"]
-more = [[success(u, True, name) for u in (2, 4)] for name in ("ticket", "reset")]
-ledger.record(
+ledger.each(
     "larger-tickets",
-    source="Proposition B.1",
-    says="So do two and four neurons of each cluster; reset, they do not",
-    kind="scaled",
-    measured=min(more[0]),
-    unit="share of runs below 5% error, first layer frozen, the lesser of two sizes",
-    holds=min(more[0]) >= 0.75 and max(more[1]) <= 0.4,
-    criterion=">= 3/4 of runs for both sizes; <= 0.4 for reset ones",
+    ticket=won(2, True, "ticket") & won(4, True, "ticket"),
+    reset=won(2, True, "reset") | won(4, True, "reset"),
 )
-
-# %% tags=["remove-cell"]
-early = (tickets[1, True]["ticket"][1] < 0.05).double().mean().item()
-ledger.record(
-    "tickets-are-as-fast",
-    source="Proposition B.1",
-    says="The ticket needs no more steps",
-    kind="scaled",
-    measured=early,
-    unit="share of runs below 5% error after 25 steps",
-    holds=early >= 0.75,
-    criterion=">= 3/4 of runs",
-)
+ledger.each("random-tickets-when-trained", won(2, False, "random"))
+ledger.each("tickets-are-as-fast", won(1, True, "ticket", 1))
 
 # %% [markdown]
 # Drawn are the runs with a frozen first layer, where the difference is largest. If the first layer is trained as well, eight random neurons mostly do as well as eight chosen ones, and with sixteen even the reset ones come down: where there are many more neurons than clusters, a ticket is a matter of speed.
@@ -1956,36 +1583,23 @@ figures.show(
 
 # %% tags=["remove-cell"]
 half = (order[..., 1] < 0.5).double()  # (look, replica, plane)
-when = torch.where(half.any(0), half.argmax(0), len(looks))  # first look below 0.5
-done = when[:, 0].clamp(max=len(looks) - 1)
-third = order[done, torch.arange(3), 2, 0]
-ledger.record(
+last = len(looks) - 1
+when = torch.where(half.any(0), half.argmax(0), last)  # first look below 0.5
+wait = np.diff(np.asarray(looks)[when], axis=1)  # steps between planes
+ledger.mean(
     "simplicity-bias",
-    source="Appendix B.1, simplicity bias",
-    says="Planes are learned in the order of their masses",
-    kind="scaled",
-    measured=when[:, 0].double().mean() * bias_steps / (len(looks) - 1),
-    unit="steps until the first plane's hinge loss is below 1/2",
-    holds=bool((when[:, 0] < when[:, 1]).all() and (when[:, 1] <= when[:, 2]).all())
-    and bool((order[-1, :, 1, 1] < order[-1, :, 2, 1]).all()),
-    criterion="first before second, second not after third and ahead of it at the end",
+    second=wait[:, 0],
+    third=wait[:, 1],
+    lead=order[-1, :, 2, 1] - order[-1, :, 1, 1],
 )
-ledger.record(
-    "rare-plane-still-at-chance",
-    source="Appendix B.1, simplicity bias",
-    says="When the first plane is learned the third is still at chance",
-    kind="scaled",
-    measured=third.min(),
-    unit="error on the third plane then, best run",
-    holds=bool((third >= 0.35).all()),
-    criterion=">= 0.35 in every run",
-)
+third = order[when[:, 0], torch.arange(3), 2, 0]
+ledger.mean("rare-plane-still-at-chance", third)
 
 # %% [markdown]
 # (09-held-up)=
 # ## What held up
 #
-# All experiments are ours, and so are their sizes, step sizes and thresholds; they were set on pilot runs with the seeds 1000 to 1004, and the criteria were fixed before the runs that judge. What was changed later is told below the table.
+# All experiments are ours, and so are their sizes, step sizes and thresholds; they were set on pilot runs with the seeds 1000 to 1004, and the rules were fixed before the runs that judge. What was changed later is told below the table.
 # (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
@@ -2011,7 +1625,7 @@ ledger.show()
 #
 # **Open.** Features that need more than one step. At a fixed signal-to-noise ratio and $n\propto d$ the first step alone loses the plane for large $d$ ({eq}`eq-09-align`), and nothing here says what the following steps do about it.
 #
-# **Criteria that were changed.** Three claims were added later, with criteria from the same pilot seeds: the length of the explicit read-out, larger tickets, and more thresholds for parities. One choice was changed by the runs that judge: tickets were at first picked almost by direction alone, and with seed 1013 three of eight of them had a kink beyond its cluster and failed; they are now picked by direction and length, as {prf:ref}`lem-09-good` has it. And the share of first gradients in the plane of the clusters was a mean over three samples, which one of nine seeds had 0.14 from its prediction where 0.12 was allowed; it is a mean over twelve now; in twenty-one runs with other seeds the largest deviation is 0.08. Two means were too rough for a sweep over the seeds 2000 to 2019, in which `half-the-exponent` held 17 times and `kernels-worsen-with-dimension` 18 times: the first now rests on eight times as many draws, the second on eight draws of the $d$ random features for each sample; the criteria are as they were.
+# **What was changed.** Three claims were added later, with rules from the same pilot seeds: the length of the explicit read-out, larger tickets, and more thresholds for parities. One choice was changed by the runs that judge: tickets were at first picked almost by direction alone, and with seed 1013 three of eight of them had a kink beyond its cluster and failed; they are now picked by direction and length, as {prf:ref}`lem-09-good` has it. And the share of first gradients in the plane of the clusters was a mean over three samples, which one of nine seeds had 0.14 from its prediction where 0.12 was allowed; it is a mean over twelve now; in twenty-one runs with other seeds the largest deviation is 0.08.
 
 # %% [markdown]
 # (09-not-run)=

@@ -31,7 +31,7 @@
 
 # %% tags=["parameters"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
-replicas = 2  # independent runs of every experiment (2 or more)
+replicas = 3  # independent runs of every experiment (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"; closed forms stay on the CPU
 k = 3  # numbers that are added by the polynomial networks (2 or more)
 p = 17  # what they are added modulo (11 or more, odd)
@@ -48,7 +48,7 @@ head_p = 59  # modulus of the Transformers whose attention is looked at (11 or m
 head_steps = 400  # their steps (20 or more)
 grok_inputs = [2, 4]  # k of the grokking experiment, ascending (2 or more)
 grok_moduli = [47, 7]  # p that goes with each k (5 or more)
-grok_replicas = 2  # independent runs there (2 or more)
+grok_replicas = 3  # independent runs there (2 or more)
 grok_steps = 600  # steps at most (20 or more)
 known = 0.75  # share of the multisets in the training set (0.1 or more, below 1)
 keep = ""  # name for keeping the last experiment as kept/NAME.json ("" for not)
@@ -73,7 +73,7 @@ from mvnb.papers.fourier_features.polynomial import (
 
 # %% tags=["hide-input", "check"]
 figures.use_style()
-ledger = claims.Ledger("10_fourier_features")
+ledger = claims.Ledger("fourier_features")
 device = training.pick_device(device)
 print(f"device: {device.type}")
 # What may be wrong with the parameters shows here, before anything is trained.
@@ -406,6 +406,7 @@ purity = power.max(-1) / power.sum(-1)
 print("never above the bound:", highest <= best * (1 + 1e-10))
 print("every ascent ends at it, to 1e-6:", np.abs(value / best - 1).max() < 1e-6)
 print("with one frequency, to 1e-6:", 1 - purity.min() < 1e-6)
+mixed = 1 - purity[value.argmax()].min()
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -421,82 +422,19 @@ shares_error = max(np.abs(d - 1).max() for d in diagonal)
 print("all frequencies alike, to 1e-10:", shares_error < 1e-10)
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "neuron-in-fourier-space",
-    source="Lemma C.14",
-    says="A neuron's class-weighted margin is a sum over frequencies",
-    kind="exact",
-    measured=error,
-    paper="0",
-    unit="largest relative deviation",
-    holds=error < 1e-10,
-    criterion="< 1e-10, five random neurons, against enumeration",
-)
-ledger.record(
-    "margin-is-attained",
-    source="Lemma 4.11 (C.18)",
-    says="4^(k-1) (p-1) neurons attain the margin formula",
-    kind="exact",
-    measured=deviation["signs"].max(),
-    paper="0",
-    unit="largest deviation of an output, in units of the margin",
-    holds=deviation["signs"].max() < 1e-10,
-    criterion="< 1e-10 at all points of ten pairs (p, k)",
-)
-
-# %% tags=["remove-cell"]
-ledger.record(
-    "nothing-gets-more",
-    source="Lemma 4.10 (C.15)",
-    says="No neuron has a larger class-weighted margin; the best have one frequency",
-    kind="exact",
-    measured=value.max() / best - 1,
-    paper="0",
-    unit="relative difference of the best ascent",
-    holds=highest <= best * (1 + 1e-10) and value.max() >= best * (1 - 1e-6),
-    criterion="never above by 1e-10, best within 1e-6",
-)
-
-# %% tags=["remove-cell"]
-ledger.record(
-    "all-frequencies-alike",
-    source="Lemma C.20, sharpened",
-    says="All frequencies are used, with the same coefficient",
-    kind="exact",
-    measured=shares_error,
-    unit="largest relative deviation from the margin times p^k",
-    holds=shares_error < 1e-10,
-    criterion="< 1e-10",
-)
-ledger.record(
+ledger.exact("neuron-in-fourier-space", error)
+ledger.exact("margin-is-attained", deviation["signs"].max())
+ledger.exact("nothing-gets-more", value=highest / best - 1, mixed=mixed)
+ledger.exact("all-frequencies-alike", shares_error)
+ledger.exact(
     "fewer-neurons-do",
-    source="Remark to Theorem 4.9; proposition in this chapter",
-    says="The number of neurons is not tight: 3^(k-1) (p-1) attain the same, and "
-    "8 (p-1) for k = 3",
-    kind="exact",
-    measured=deviation["cyclic"].max(),
-    unit="largest deviation of an output, in units of the margin",
-    holds=deviation["cyclic"].max() < 1e-10
-    and abs(design_margin["half of a group"] - 1) < 1e-10
-    and fewest == [6, 16],
-    criterion="< 1e-10, also with 16 neurons for k = 3; no group has fewer (k = 2, 3)",
+    cyclic=deviation["cyclic"].max(),
+    halved=abs(design_margin["half of a group"] - 1),
+    two=fewest[0],
+    three=fewest[1],
 )
-printed = abs(np.cos(2 * np.pi * np.outer(np.arange(1, 4), np.arange(1, 7)) / 7).sum(0))
-
-# %% tags=["remove-cell"]
-ledger.record(
-    "wrong-answers-get-zero",
-    source="Proof of Lemma C.18",
-    says="The sum of cosines is 0 at wrong answers",
-    kind="exact",
-    measured=-printed.max(),
-    paper=0,
-    unit="sum of cosines at a wrong answer, p = 7",
-    holds=printed.max() < 1e-10,
-    criterion="0 to 1e-10",
-    reason="It is -1/2, since the p roots of unity add up to 0. Margins are "
-    "unaffected: all wrong answers are equal.",
-)
+wrong = np.cos(2 * np.pi * np.outer(np.arange(1, 4), np.arange(1, 7)) / 7).sum(0)
+ledger.exact("wrong-answers-get-zero", wrong.min())
 
 # %% [markdown]
 # (10-experiments)=
@@ -650,6 +588,7 @@ trimmed = {
 }
 
 
+# %%
 def pure(name, level=0.9):
     """Share of the vectors of living neurons whose purity exceeds a level, (R,)."""
     s = seen[name]
@@ -662,6 +601,18 @@ def mean_purity(name):
     """Mean purity, weighted by squared norm, (R,)."""
     s = seen[name]
     return (s["purity"] * s["size"]).sum((1, 2)) / s["size"].sum((1, 2))
+
+
+def evenness(main, alive):
+    """Fewest over most living neurons of a frequency, of one network."""
+    count = torch.bincount(main[alive], minlength=half)
+    return (count.min() / count.max()).item()
+
+
+def medians(value, mask, none):
+    """Median of each replica's marked neurons, (R,)."""
+    chosen = (one[m] for one, m in zip(value, mask))
+    return [one.median().item() if len(one) else none for one in chosen]
 
 
 # %% tags=["hide-input"]
@@ -740,145 +691,60 @@ mean = margins(arms["norm"][2].params).mean()
 print(f"mean margin with the norm: {mean:.3f} of the optimum")
 
 # %% [markdown]
-# In the first arm every living neuron has one frequency, and its phases obey $\theta_w=\sum_i\theta_i$ to a few thousandths of a radian. Equal shares come out to within two percent, though neurons are not equally many and each picks its frequency at random: neurons grow until the sum is right, like the kernels that share a feature in {prf:ref}`prop-03-fixed-point`. The least margin ends at about eight tenths of the optimum; the mean over points is much closer, so what is missing is evenness, {prf:ref}`thm-10-main` (b).
+# In the first arm every living neuron has one frequency, and its phases obey $\theta_w=\sum_i\theta_i$ to a few thousandths of a radian. Equal shares come out to within three percent, though neurons are not equally many and each picks its frequency at random: neurons grow until the sum is right, like the kernels that share a feature in {prf:ref}`prop-03-fixed-point`. The least margin ends at about eight tenths of the optimum; the mean over points is much closer, so what is missing is evenness, {prf:ref}`thm-10-main` (b).
 #
 # *The thesis's half split* generalises perfectly, but purity is not "almost 1 for all neurons" here: a third to a half of the vectors stay mixed. They are small, and carry what is remembered about single points.
 #
 # *Weight decay.* As weak as the thesis's number it does next to nothing within these steps; the reading of $\lambda$ as the coefficient of the norm is the one that agrees with its figures. A hundred times stronger it gives neurons with one frequency as well. So single frequencies do not need the norm of the theorem: a strong preference for few large neurons leads there, too. What goes with the norm are equal shares and the large margin.
 
 # %% tags=["remove-cell"]
-ledger.record(
+ledger.mean(
     "single-frequency-neurons",
-    source="Figures 4.1, 4.2 (c), C.1 to C.4",
-    says="Trained neurons have one frequency (nearly all points in the training set)",
-    kind="scaled",
-    measured=pure("norm").min(),
-    paper="about 1",
-    unit="share of vectors of living neurons with purity above 0.9, least replica",
-    holds=bool((pure("norm") >= 0.95).all() and (mean_purity("norm") >= 0.99).all())
-    and bool(start_purity.mean() <= 0.5),
-    criterion=">= 0.95, weighted mean purity >= 0.99, and <= 0.5 at the start",
+    pure=pure("norm"),
+    purity=mean_purity("norm"),
+    start=start_purity.mean((1, 2)),
 )
-ledger.record(
-    "single-frequency-at-half-split",
-    source="Figure 4.2 (c)",
-    says="Trained neurons have one frequency, all of them (half of the points)",
-    kind="scaled",
-    measured=pure("norm, half").mean(),
-    paper="about 1",
-    unit="share of vectors of living neurons with purity above 0.9",
-    holds=bool((pure("norm, half") >= 0.95).all()),
-    criterion=">= 0.95 in every replica",
-    reason="Neurons that remember single points keep several frequencies; they are "
-    "small. Longer training shrinks their number.",
-)
-
-# %% tags=["remove-cell"]
-ledger.record(
+ledger.mean("single-frequency-at-half-split", pure("norm, half"))
+ledger.mean(
     "half-split-generalises",
-    source="Section 4.5",
-    says="With half of the points the others are right, and pure vectors dominate",
-    kind="scaled",
-    measured=mean_purity("norm, half").min(),
-    unit="purity, weighted by squared norm, least replica",
-    holds=bool(accuracy["norm, half"].min() >= 0.999)
-    and bool(mean_purity("norm, half").min() >= 0.8),
-    criterion=">= 0.8, and test accuracy >= 0.999",
+    purity=mean_purity("norm, half"),
+    accuracy=accuracy["norm, half"],
 )
+uniform = {
+    name: [evenness(*one) for one in zip(seen[name]["main"], seen[name]["alive"])]
+    for name in ("norm", "norm, half")
+}
+ledger.mean("all-frequencies-are-used", np.minimum(*uniform.values()))
 
 # %% tags=["remove-cell"]
-uneven = 0.0
-for name in ("norm", "norm, half"):
-    for main, alive in zip(seen[name]["main"], seen[name]["alive"]):
-        count = torch.bincount(main[alive], minlength=half)
-        uneven = max(uneven, (count.max() / count.min()).item())
-spread, other_spread = (
-    (seen[name]["share"] - 1).square().mean().sqrt().item()
+spread = {
+    name: (seen[name]["share"] - 1).square().mean(1).sqrt()
     for name in ("norm", "strong decay")
-)
-ledger.record(
-    "all-frequencies-are-used",
-    source="Figure 4.2 (a), C.2, C.4",
-    says="Neurons are almost uniform over all frequencies",
-    kind="scaled",
-    measured=uneven,
-    paper="about 1",
-    unit="most over fewest neurons of a frequency",
-    holds=uneven <= 4,
-    criterion="<= 4 in every replica, with most and with half of the points",
-)
-ledger.record(
-    "equal-shares",
-    source="Theorem 4.9, part (c) of this chapter",
-    says="Every frequency has the same share of the norm's (k+1)-th power",
-    kind="scaled",
-    measured=spread,
-    unit="relative deviation of a share, root mean square over frequencies and replicas",
-    holds=spread <= 0.05 < other_spread,
-    criterion="<= 0.05, and more with weight decay",
-)
-
-# %% tags=["remove-cell"]
-ledger.record(
+}
+ledger.mean("equal-shares", norm=spread["norm"], decay=spread["strong decay"])
+ledger.mean(
     "phases-and-amplitudes",
-    source="Lemma 4.10",
-    says="Phases of the inputs add up to that of the output, amplitudes are equal",
-    kind="scaled",
-    measured=defect,
-    paper="0",
-    unit="rad, median of living single-frequency neurons",
-    holds=defect < 0.02 and balance > 0.95,
-    criterion="< 0.02 rad, and median ratio of amplitudes > 0.95",
+    defect=medians(seen["norm"]["defect"], clean, math.pi),
+    balance=medians(seen["norm"]["balance"], clean, 0.0),
 )
-
-# %% tags=["remove-cell"]
-grown = arms["norm"][2].log["margin"]
-decayed = arms["strong decay"][2].log["margin"][-1]
-ledger.record(
+grown = arms["norm"][2].log["margin"].cpu()
+ledger.mean(
     "margin-grows-to-the-optimum",
-    source="Lemma 4.7 and Theorem 4.9",
-    says="The normalised margin of trained networks approaches the formula",
-    kind="scaled",
-    measured=grown[-1].min(),
-    paper="1 in the limit",
-    unit="of the optimum, least replica",
-    holds=bool((grown[-1] >= 0.7).all() and (grown <= 1).all())
-    and bool((grown[-1] > grown[len(grown) // 2]).all()),
-    criterion=">= 0.7, above half-way's, and never above 1",
+    end=grown[-1],
+    rise=grown[-1] - grown[len(grown) // 2],
+    highest=grown.amax(0),
 )
-ledger.record(
-    "pruned-to-theory",
-    source="Theorem 4.9, test of this chapter",
-    says="With all but each neuron's own frequency removed, test points stay right",
-    kind="scaled",
-    measured=min(v.min() for v in trimmed.values()),
-    unit="test accuracy, least replica of both splits",
-    holds=min(v.min() for v in trimmed.values()) >= 0.999,
-    criterion=">= 0.999",
-)
+ledger.mean("pruned-to-theory", torch.minimum(*trimmed.values()))
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "weak-decay-is-no-substitute",
-    source="Appendix C.10.1 (two readings of the strength)",
-    says="Weight decay 0.005 in place of the norm gives mixed neurons",
-    kind="scaled",
-    measured=pure("weak decay").max(),
-    unit="share of vectors with purity above 0.9, largest replica",
-    holds=bool((pure("weak decay") <= 0.3).all())
-    and bool((arms["weak decay"][2].log["margin"][-1] < 0).all()),
-    criterion="<= 0.3, and a negative margin",
+last = {name: run.log["margin"][-1].cpu() for name, (_, _, run) in arms.items()}
+ledger.mean(
+    "weak-decay-is-no-substitute", pure=pure("weak decay"), margin=last["weak decay"]
 )
-ledger.record(
+ledger.mean(
     "strong-decay-gives-frequencies-without-the-margin",
-    source="this chapter",
-    says="Strong weight decay makes neurons pure, with a smaller margin than the norm",
-    kind="scaled",
-    measured=decayed.mean(),
-    unit="of the optimum",
-    holds=bool((pure("strong decay") >= 0.9).all())
-    and bool((decayed <= 0.8 * grown[-1]).all()),
-    criterion="purity above 0.9 for >= 0.9 of vectors, margin <= 0.8 of the norm's",
+    pure=pure("strong decay"),
+    margin=last["strong decay"] / last["norm"],
 )
 
 # %% [markdown]
@@ -1025,7 +891,7 @@ figures.show(
 )
 
 # %% [markdown]
-# What the figure shows, in numbers: the share of the two-dimensional power in the eight strongest bins (of $59^2$). And how well the runs do on test points: that with decay has got to six in ten of them when it stops; that without, with and without a twin.
+# What the figure shows, in numbers: the share of the two-dimensional power in the eight strongest bins (of $59^2$). And how well the runs do on test points: that with decay has got to seven in ten of them when it stops; that without, with and without a twin.
 
 # %%
 for name, value in two_d.items():
@@ -1038,73 +904,47 @@ scores = {n: (right * m).sum(1) / m.sum(1) for n, m in groups_of.items()}
 print("by heart:", ", ".join(f"{n} {v.mean():.2f}" for n, v in scores.items()))
 print("learned: test", f"{run.log['accuracy'][-1, :, 1].mean():.3f}")
 
-# The query matrix may do anything outside one direction.
+# The query matrix may do anything outside one direction; here A moves by its own size.
 double = {name: v.double() for name, v in run.params.items()}
 asks = double["embedding"][:, head_p] + double["positions"][:, 2]  # (R, dim)
 z = torch.randn(replicas, 64, 64, generator=judge).double().to(device)
 z -= asks[..., None] @ (asks[:, None] @ z) / asks.square().sum(1)[:, None, None]
+by_z = torch.cat([z.cpu(), qkv["T"][..., 64:]], 2)
+size = [a.flatten(1).norm(dim=1) for a in (matrices["trained"], heads(trained, by_z))]
 changed = {**double, "layers.qkv": double["layers.qkv"].clone()}
-changed["layers.qkv"][:, 0, :, :64] += z
+changed["layers.qkv"][:, 0, :, :64] += z * (size[0] / size[1])[:, None, None].to(device)
 some = tokens[None, :500].to(device).expand(replicas, -1, -1)
 outputs = [
     transformer_logits(q, some, 3, n_heads=HEADS, norm="none", last=True)
     for q in (double, changed)
 ]
-moved = (outputs[0] - outputs[1]).abs().max().item() / outputs[0].abs().max().item()
-other = heads(changed["embedding"], changed["layers.qkv"][:, 0].cpu())
-turned = ((other - matrices["trained"]).norm() / matrices["trained"].norm()).item()
-print(f"another query matrix: A moves by {turned:.0f} times its size,", end=" ")
-print("answers by nothing:", moved < 1e-9)
+top, moved = (
+    v.abs().amax((1, 2, 3)).cpu() for v in (outputs[0], outputs[0] - outputs[1])
+)
+print(
+    "another query matrix moves answers by nothing:", bool((moved < 1e-9 * top).all())
+)
 
 # %% tags=["remove-cell"]
-ledger.record(
+found = {name: value.mean(1) for name, value in two_d.items()}  # (R,)
+own = found["trained"]
+ledger.mean(
     "two-dimensional-cosines",
-    source="Figures 4.3, C.5, C.6",
-    says="Attention matrices of one-layer Transformers are two-dimensional cosines",
-    kind="stand-in",
-    measured=two_d["trained"].mean(),
-    unit="share of the power in 8 bins, mean of heads",
-    holds=bool(two_d["trained"].mean() >= 0.25)
-    and bool(two_d["trained"].mean() >= 10 * two_d["at the start"].mean())
-    and bool(two_d["trained"].mean() >= 2 * two_d["by heart"].mean()),
-    criterion=">= 0.25, 10 times the start, twice a network that knows by heart",
+    value=own,
+    start=found["at the start"] / own,
+    heart=found["by heart"] / own,
 )
-ledger.record(
+ledger.mean(
     "cosines-are-the-embeddings",
-    source="this chapter",
-    says="A random matrix between trained embeddings shows the cosines, the trained "
-    "one between random embeddings does not",
-    kind="stand-in",
-    measured=two_d["random matrix"].mean() / two_d["trained"].mean(),
-    unit="of the trained share",
-    holds=two_d["random matrix"].mean() >= 0.35 * two_d["trained"].mean()
-    and two_d["random embedding"].mean() <= 0.2 * two_d["trained"].mean(),
-    criterion=">= 0.35 of the trained share, and <= 0.2 with random embeddings",
+    matrix=found["random matrix"] / own,
+    embedding=found["random embedding"] / own,
 )
-
-# %% tags=["remove-cell"]
-ledger.record(
-    "numbers-never-ask",
-    source="this chapter, on Figure 4.3",
-    says="With one layer and answers at the last token, attention between numbers is "
-    "not used",
-    kind="exact",
-    measured=moved,
-    unit="largest relative change of an output when the matrix is replaced",
-    holds=moved < 1e-9 and turned > 0.5,
-    criterion="< 1e-9 while the matrix moves by more than half its size",
-)
-ledger.record(
+ledger.exact("numbers-never-ask", (moved / top).max().item())
+ledger.mean(
     "memory-knows-twins",
-    source="Section 4.5 (random half split)",
-    says="A network that knows its points by heart gets their permutations right",
-    kind="stand-in",
-    measured=scores["twin"].mean(),
-    unit="accuracy on test points with a twin",
-    holds=bool(scores["twin"].mean() - scores["no twin"].mean() >= 0.3)
-    and bool(scores["no twin"].mean() <= 0.2)
-    and bool((scores["training"] >= 0.9).all()),
-    criterion="means: 0.3 above those without, these <= 0.2; training >= 0.9 always",
+    gap=scores["twin"] - scores["no twin"],
+    lone=scores["no twin"],
+    training=scores["training"],
 )
 
 # %% [markdown]
@@ -1185,40 +1025,13 @@ for by in ("tuple", "multiset"):
     print(f"mean lag by {by}: {text} steps")
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "one-layer-learns-more-inputs",
-    source="Section 4.6, high-order attention",
-    says="One-layer Transformers learn sums of more than two numbers",
-    kind="stand-in",
-    measured=curves[high, "tuple"][-1, :, 1].min(),
-    unit="test accuracy at the largest k, split by tuple, least replica",
-    holds=bool((curves[high, "tuple"][-1, :, 1] >= 0.8).all()),
-    criterion=">= 0.8, ten times chance",
-)
-ledger.record(
-    "grokking-weakens-with-k",
-    source="Figure 4.4",
-    says="The lag of generalisation falls with k, split by tuple",
-    kind="stand-in",
-    measured=wait[high, "tuple"].mean() / wait[low, "tuple"].mean(),
-    unit="mean lag at the largest k over that at the least",
-    holds=bool(wait[high, "tuple"].mean() <= wait[low, "tuple"].mean() / 6),
-    criterion="<= 1/6",
-)
-
-# %% tags=["remove-cell"]
-ledger.record(
-    "grokking-weakens-without-twins",
-    source="Figure 4.4, with test points that are new",
-    says="The lag of generalisation falls with k, split by multiset",
-    kind="stand-in",
-    measured=wait[high, "multiset"].mean() / wait[low, "multiset"].mean(),
-    unit="mean lag at the largest k over that at the least",
-    holds=bool(wait[high, "multiset"].mean() <= wait[low, "multiset"].mean() / 6),
-    criterion="<= 1/6",
-    reason="Most of the thesis's test points at k >= 3 have a permutation in the "
-    "training set. Without these the lag falls little or not at all.",
-)
+end = curves[high, "tuple"][-1, :, 1].cpu()
+ledger.mean("one-layer-learns-more-inputs", end)
+for id, by in (
+    ("grokking-weakens-with-k", "tuple"),
+    ("grokking-weakens-without-twins", "multiset"),
+):
+    ledger.mean(id, wait[high, by] / wait[low, by])
 
 # %% [markdown]
 # The order of the thesis is there: by tuple the lag at four inputs is about a tenth of that at two. It all but goes when the test points are really new, with about the same number of points and the same share of known multisets: in our runs with other seeds the lag at $k=4$ was between a third of that at $k=2$ and the same, and with more time (below) it is longer. What was seen by tuple is the difference between *rearranging what is known*, which attention does almost for free, and adding. Neither the sizes nor the architecture are the paper's, so this is a doubt about Figure 4.4 and not its refutation; one more curve, accuracy on test points without a twin, would settle it.
@@ -1257,34 +1070,18 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-middle = {key: float(np.median(v)) for key, v in late.items()}
-ledger.record(
-    "longer-grokking-weakens-with-k",
-    source="Figure 4.4",
-    says="The lag falls with k, split by tuple (six kept replicas, k = 2, 3, 4)",
-    kind="stand-in",
-    measured=middle["4 tuple"] / middle["2 tuple"],
-    unit="median lag at k = 4 over that at k = 2",
-    holds=max(middle["4 tuple"], middle["3 tuple"]) <= middle["2 tuple"] / 3,
-    criterion="<= 1/3 at k = 3 and k = 4",
-)
-ledger.record(
-    "longer-grokking-weakens-without-twins",
-    source="Figure 4.4, with test points that are new",
-    says="The lag falls with k, split by multiset (six kept replicas, k = 2, 3, 4)",
-    kind="stand-in",
-    measured=middle["4 multiset"] / middle["2 multiset"],
-    unit="median lag at k = 4 over that at k = 2",
-    holds=min(middle["4 multiset"], middle["3 multiset"]) <= middle["2 multiset"] / 3,
-    criterion="<= 1/3 at k = 3 or k = 4",
-    reason="With test points that are new the lag does not fall; it is longest at k = 4.",
-)
+for id, by in (
+    ("longer-grokking-weakens-with-k", "tuple"),
+    ("longer-grokking-weakens-without-twins", "multiset"),
+):
+    three, four = (late[f"{n} {by}"] / late[f"2 {by}"] for n in (3, 4))
+    ledger.mean(id, three=three, four=four)
 
 # %% [markdown]
 # (10-held-up)=
 # ## What held up
 #
-# Thresholds were set on pilot runs with the seeds 1000 and 1001, those of the kept run after a first version of it with another learning rate; the criteria were fixed before the runs that judge, but for two that such runs moved. What was changed later is told below the table.
+# The rules were set on pilot runs with the seeds 1000 and 1001, those of the kept run after a first version of it with another learning rate.
 # (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
@@ -1294,17 +1091,17 @@ ledger.show()
 # %% [markdown]
 # **Holds, exactly.** The theory: the Fourier form, the formula, the construction, to the last digits of float64. The uniform distribution over points is a certificate of optimality that fits in one line, {eq}`eq-10-chain`; primes are not needed; and the conclusion can be sharpened from "all frequencies occur" to equal shares.
 #
-# **Holds, in training.** Where the training set is nearly all of $\mathbb Z_p^k$, as the theory has it, every prediction comes out: single frequencies, phases, amplitudes, shares to two percent, and a margin that grows to more than 0.7 of the optimum. Removing everything that the theory does not predict from the trained neurons costs no test point.
+# **Holds, in training.** Where the training set is nearly all of $\mathbb Z_p^k$, as the theory has it, every prediction comes out: single frequencies, phases, amplitudes, shares to three percent, and a margin that grows to more than 0.7 of the optimum. Removing everything that the theory does not predict from the trained neurons costs no test point.
 #
 # **Does not hold as printed.** Four rows. Wrong answers get $-\frac12$, not 0. With the thesis's own half split it is not all neurons that have one frequency, but all large ones. And of the weakening of grokking little or nothing is left when permuted twins are kept out of the test set.
+#
+# **Undecided.** Three runs are too few for the distance between the cosines of a network that adds and those of one that knows by heart, for the share that a random matrix shows, and for the lag by tuple, which falls in every run, but by very different factors. So are six for its size at $k=3$.
 #
 # **Another reading.** The cosines in attention matrices are there, and come from the embedding: in a one-layer network that answers at the last token, attention between numbers is never used. That the thesis's networks answer there is our reading of the code it builds on; it does not say. And strong weight decay gives single frequencies, too, so these alone are no evidence for the norm of the theorem.
 #
 # **Only a stand-in.** $p=17$ instead of 97, 47 and 23, thousands of points instead of millions, four heads instead of 160, weight decay 1 instead of 0.001.
 #
 # **Open.** The smallest number of neurons a frequency, between 1 and $2\cdot3^{k-1}$, when phases need not form a group, and between $2^{k-1}$ and that from $k=4$ on, when they do. Why training gets to equal shares so much sooner than to the full margin. And how grokking depends on $k$ at the paper's sizes, with new test points.
-#
-# **Criteria that were changed.** `fewer-neurons-do` said that no group of phases is smaller than 6 and 18, which is true but counts phases and not neurons: half of a group of 32 does, so that it says 6 and 16 now. `memory-knows-twins` asked for 0.6 of the points with a twin, and with seed 50021 a replica had fewer; it now compares them with the points without. The two criteria of grokking at the default sizes stood at 1/3, which the split by multiset just met with seeds 60029 and 8219 (0.33 and 0.32); they stand at 1/6 now, and the ratios are 0.05 to 0.12 by tuple and 0.32 to 1.1 by multiset. A first version of the kept run, with seed 0, measured a delay, from one time to another, instead of the lag, which is an area, and failed by tuple; the measure was changed for both splits and the run was made again. `equal-shares`, `two-dimensional-cosines` and `memory-knows-twins` asked every replica for what the paper says of a typical network, and held in 17, 18 and 18 of twenty runs with the seeds 2000 to 2019; they now ask for it of the mean over replicas. (That a network that learns by heart knows its training points is still asked of every replica.)
 
 # %% [markdown]
 # (10-not-run)=

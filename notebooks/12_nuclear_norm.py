@@ -24,15 +24,15 @@
 # :alt: Left, accuracy elsewhere over the number of features; three curves for weight decay fall from one to zero around a dashed vertical line, a horizontal line for the nuclear norm stays at one. Right, gains by the nuclear norm in three worlds of framed digits, positive in two and strongly negative in the third; those of weight decay rise from negative to clearly positive.
 # :name: fig-12-opening
 #
-# Left: accuracy in the other environment against the number of features, 16 of which are invariant; exact for infinite data. Right: what two penalties add to the accuracy of small networks on digits in a domain that was left out, in three worlds whose frames hint at the label not at all, weakly, and strongly; small points are single runs, a seed and a left-out domain each, large ones their means with 95 % intervals.
+# Left: accuracy in the other environment against the number of features, 16 of which are invariant; exact for infinite data. Right: what two penalties add to the accuracy of small networks on digits in a domain that was left out, in three worlds whose frames hint at the label not at all, weakly, and strongly; small points are seeds, means over the four left-out domains each, large ones their means with 95 % intervals.
 # ```
 #
 # Both halves are computed [further down](#12-experiments).
 
 # %% tags=["parameters"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
-replicas = 8  # seeds with and without penalty, each leaves out four domains (2 or more)
-rival_replicas = 4  # of these seeds, how many also run the other methods (2 or more)
+replicas = 8  # seeds of the comparison, each leaves out four domains (2 or more)
+rival_replicas = 4  # of them, seeds of IRM, VREx and GroupDRO (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"; closed forms stay on the CPU
 r = 16  # invariant features of the main world (10 or more)
 gamma = 0.3  # correlation of environmental features (above 0, below 1/2)
@@ -56,13 +56,11 @@ image_rate = 0.003  # step size of Adam (above 0)
 strength = 0.6  # weight of the nuclear norm, per row of the batch (above 0)
 strengths = [0.05, 0.2, 1.2, 4.0]  # weights of the sweep, beside `strength` (above 0)
 sweep_replicas = 2  # its seeds (2 or more)
-world_replicas = 3  # seeds of the three worlds (2 or more)
-keep = ""  # name for keeping the comparison as kept/NAME.json ("" for not)
+world_replicas = 4  # seeds of the three worlds (2 or more)
 
 # %% tags=["hide-input"]
 import functools
 import math
-import time
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -71,43 +69,35 @@ from torch.nn.functional import softplus
 
 from mvnb import claims, figures, kept_runs, losses, probes, stats, training
 from mvnb import data as mvdata
-from mvnb.models import MLP
-from mvnb.papers.nuclear_norm import theory
-from mvnb.papers.nuclear_norm.data import (
-    EnvironmentFeatures,
-    FramedDomains,
-    LeaveOneOut,
-    domain_folder,
-)
-from mvnb.papers.nuclear_norm.leave_one_out import Domains, leave_one_out
+from mvnb.papers.nuclear_norm import comparison, theory
+from mvnb.papers.nuclear_norm.data import EnvironmentFeatures, domain_folder
 
 # %% tags=["hide-input", "check"]
 figures.use_style()
-ledger = claims.Ledger("12_nuclear_norm")
+ledger = claims.Ledger("nuclear_norm")
 device = training.pick_device(device)
 print(f"device: {device.type}")
 # What may be wrong with the parameters shows here, before anything is trained.
 for name, value, whose, most in (
     ("rival_replicas", rival_replicas, "replicas", replicas),
     ("sweep_replicas", sweep_replicas, "replicas", replicas),
-    ("world_replicas", world_replicas, "rival_replicas", rival_replicas),
+    ("world_replicas", world_replicas, "replicas", replicas),
 ):
     if value > most:
         raise ValueError(f"{name} must be {whose} = {most} at most, got {value}")
 for name, values in (("decays", decays), ("strengths", strengths)):
     if not values:
         raise ValueError(f"{name} must name one or more, got {values}")
-kept_runs.check_name(keep)
 
 # %% tags=["hide-input", "check"]
+own_domain = None
 if folder:
-    images, labels, its_domain, names = domain_folder(folder, image_side)
+    images, labels, own_domain, names = domain_folder(folder, image_side)
 else:
     raw = mvdata.load_images(dataset)
     images = torch.cat([raw.x_train, raw.x_test])[: n_images or None]
     images = mvdata.resize(images, image_side)
     labels = torch.cat([raw.y_train, raw.y_test])[: n_images or None]
-n_classes = int(labels.max()) + 1
 BLUE, GREY, LINE = (figures.COLORS[c] for c in ("ERM", "Random features", "theory"))
 RED, GREEN, PINK = (figures.HUES[c] for c in ("orange", "green", "pink"))
 
@@ -160,19 +150,19 @@ figures.show(
 
 
 # %% tags=["hide-input"]
-def draw_domains(world, run_seed):
-    """Inputs (N, pixels) of one world, and its splits."""
-    g = torch.Generator().manual_seed(run_seed)
-    if folder:
-        return images.flatten(1), LeaveOneOut.of(its_domain, g)
-    domain = torch.randint(4, (len(labels),), generator=g)
-    framed = world.frame(images, labels, domain, n_classes, g)
-    return framed.flatten(1), LeaveOneOut.of(domain, g)
-
-
-# %% tags=["hide-input"]
-main_world = FramedDomains(agree=agree)
-shown, split = draw_domains(main_world, seed)
+worlds = comparison.worlds(agree)
+main_world = worlds["one weak hint"]
+compared = comparison.Comparison(
+    images,
+    labels,
+    hidden=hidden,
+    features=n_features,
+    steps=image_steps,
+    batch=image_batch,
+    step_size=image_rate,
+    domain=own_domain,
+)
+shown, split = compared.draw(main_world, seed)
 side = round((shown.shape[1] / images.shape[1]) ** 0.5)
 rows = []
 for of_domain in split.test[:4]:
@@ -250,17 +240,7 @@ print(
 )
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "nuclear-norm-gradient",
-    source="eq. (6.3), calculus ours",
-    says="The gradient of the nuclear norm is the polar factor, also where singular "
-    "values are equal",
-    kind="exact",
-    measured=max(gradient_error, repeated_error),
-    unit="larger of both deviations, here at equal singular values",
-    holds=gradient_error < 1e-10 and repeated_error < 1e-8,
-    criterion="< 1e-10 against automatic differentiation; < 1e-8 at four equal ones",
-)
+ledger.exact("nuclear-norm-gradient", automatic=gradient_error, repeated=repeated_error)
 
 # %% [markdown]
 # (12-derivation)=
@@ -313,8 +293,8 @@ for elsewhere in (False, True):
     sampled.append(right.double().mean(0).numpy())
 exact = np.stack([theory.plane_accuracy(grid_rho, p) for p in (0.7, 0.3)])
 spread = np.sqrt(np.maximum(exact * (1 - exact), 1e-4) / check_points)
-plane_score = (np.abs(np.stack(sampled) - exact) / spread).max()
-print("accuracies are the sampled ones within 5 standard errors:", plane_score <= 5)
+off = int((np.abs(np.stack(sampled) - exact) > 5 * spread).sum())
+print("accuracies more than 5 standard errors from the sampled ones:", off)
 head, beta = (torch.randn(3, generator=g, dtype=torch.float64) for _ in range(2))
 cloud = torch.randn(40, 3, generator=g, dtype=torch.float64)
 best = torch.outer(head, beta) / head.square().sum()
@@ -324,8 +304,8 @@ others = best + across @ torch.randn(500, 3, 3, generator=g, dtype=torch.float64
 at_best = losses.nuclear_norm(cloud @ best.T)[0]
 heads_error = abs(at_best / least - 1).item()
 print("rank one attains the bound, to 1e-12:", heads_error < 1e-12)
-lower = losses.nuclear_norm(cloud @ others.mT)[0] < least
-print("of 500 other matrices with the same output, below it:", int(lower.sum()))
+below = int((losses.nuclear_norm(cloud @ others.mT)[0] < least).sum())
+print("of 500 other matrices with the same output, below it:", below)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -351,42 +331,13 @@ for step in range(1, 501):
         print(f"descent from zero, step {step:3d}: ratio {beta[1] / beta[0]:.3f}")
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "plane-closed-forms",
-    source="Section 6.3.1, closed forms ours",
-    says="Accuracies of linear rules in the plane, and the least nuclear norm under a "
-    "fixed head",
-    kind="exact",
-    measured=plane_score,
-    unit="standard errors at most",
-    holds=plane_score <= 5 and heads_error < 1e-12 and not lower.any(),
-    criterion="<= 5 standard errors; bound attained to 1e-12, 500 matrices not below",
-)
-
-# %% tags=["remove-cell"]
-strong = {k: plane_table[k][2] for k in (("decay", 1e3), ("nuclear", 0.4))}
-ledger.record(
-    "plane-strong-limits",
-    source="Section 6.3.1, limits ours",
-    says="Strong decay ends at 0.86 elsewhere, a strong nuclear norm at 0.960",
-    kind="exact",
-    measured=strong["nuclear", 0.4],
-    unit="accuracy elsewhere under the nuclear norm, full matrix",
-    holds=abs(strong["decay", 1e3] - 0.86) < 0.002
-    and abs(strong["nuclear", 0.4] - 0.9602) < 0.002,
-    criterion="both within 0.002",
-)
-ledger.record(
-    "plane-diagonal-is-exact",
-    source="Section 6.4, plane",
-    says="With one weight a feature the nuclear norm drops the environmental feature",
-    kind="exact",
-    measured=plane_table["diagonal", 0.05][0],
-    unit="ratio of the weights at weight 0.05",
-    holds=plane_table["diagonal", 0.05][0] == 0 == plane_table["diagonal", 0.3][0]
-    and plane_table["diagonal", 0.03][0] > 0.01,
-    criterion="exactly 0 from weight 0.05 on; above 0.01 at 0.03",
-)
+ledger.exact("plane-closed-forms", off=off, error=heads_error, below=below)
+there = {k: v[2] for k, v in plane_table.items()}
+ends = {"decay": there["decay", 1e3], "nuclear": there["nuclear", 0.4]}
+ledger.exact("plane-strong-limits", **ends)
+strong = max(plane_table["diagonal", weight][0] for weight in (0.3, 0.05))
+weak = plane_table["diagonal", 0.03][0]
+ledger.exact("plane-diagonal-is-exact", strong=strong, weak=weak)
 
 # %% [markdown]
 # The table is exact, by quadrature. At the same weight the two penalties are not comparable, so compare them at the same loss: as {eq}`eq-12-plane` is a function of $\rho$ alone, the question is which penalty has the smaller $\rho$ at a given loss. The curves are drawn [below](#12-plane-runs).
@@ -492,54 +443,14 @@ for (size, g_env, d), line in zip(cells, table[table[:, 1] == 1.0]):
 
 # %% tags=["remove-cell"]
 sizes, penalty, alpha, beta, g_env, scaled, identity, low, high, there = table.T
+outside = int(((scaled < low) | (high < scaled)).sum())
 identity_error = np.abs(scaled / identity - 1).max()
-inside = (low <= scaled) & (scaled <= high)
-ledger.record(
-    "ratio-identity",
-    source="Lemma 6.1 (3), replaced",
-    says="2 gamma alpha/beta = (lambda + kappa_U)/(lambda + kappa_R), within bounds",
-    kind="exact",
-    measured=identity_error,
-    unit="largest relative deviation, four worlds, five decays",
-    holds=identity_error < 1e-5 and inside.all(),
-    criterion="< 1e-5, and inside the bounds of the theorem in all 20 cells",
-)
-ledger.record(
-    "lemma-ordering",
-    source="Lemma 6.1",
-    says="0 < beta < alpha < 1/sqrt(r) and alpha/beta < 3/(4 gamma)",
-    kind="exact",
-    measured=(scaled / 1.5).max(),
-    unit="largest ratio over its bound",
-    holds=bool(
-        ((0 < beta) & (beta < alpha) & (alpha < sizes**-0.5) & (scaled < 1.5)).all()
-    ),
-    criterion="in all 20 cells",
-)
-
-# %% tags=["remove-cell"]
-ledger.record(
-    "ratio-limit",
-    source="Lemma 6.1, limit ours",
-    says="Under strong decay the ratio of the weights is that of the correlations",
-    kind="exact",
-    measured=np.abs(scaled[penalty == 10] - 1).max(),
-    unit="largest distance of 2 gamma alpha/beta from 1 at decay 10",
-    holds=np.abs(scaled[penalty == 10] - 1).max() <= 0.005,
-    criterion="<= 0.005 in all four worlds",
-)
-ledger.record(
-    "decay-fails-elsewhere",
-    source="Proposition 6.3",
-    says="With d > r + r/gamma^2 the optimum under decay is right elsewhere with "
-    "probability at most exp(-r/10)",
-    kind="exact",
-    measured=(there / np.exp(-sizes / 10)).max(),
-    paper="<= 1",
-    unit="accuracy over the bound, largest",
-    holds=bool((there <= np.exp(-sizes / 10)).all()),
-    criterion="<= 1 in all 20 cells, decays from 1e-5 to 10",
-)
+ledger.exact("ratio-identity", error=identity_error, outside=outside)
+in_order = (0 < beta) & (beta < alpha) & (alpha < sizes**-0.5)
+ratio = (scaled / 1.5).max()
+ledger.exact("lemma-ordering", violations=int((~in_order).sum()), ratio=ratio)
+ledger.exact("ratio-limit", np.abs(scaled[penalty == 10] - 1).max())
+ledger.exact("decay-fails-elsewhere", (there / np.exp(-sizes / 10)).max())
 
 # %% [markdown]
 # The rows printed have decay 1. For all five decays, which cover six decades, the ratio is within 2 % of $\frac1{2\gamma}$, and the accuracy elsewhere is zero to all digits shown; the bound $\frac3{4\gamma}$ is half as large again as the truth, and $e^{-r/10}$ is generous by many orders of magnitude.
@@ -592,17 +503,7 @@ print("with gamma 0.45, at a tenth of the largest weight: ", end="")
 print(f"{100 * close.excess(0.1 * close.nuclear_limit()):.0f} %")
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "nuclear-norm-selects",
-    source="Section 6.4, in place of the rank",
-    says="The optimum under the nuclear norm has weight on all invariant features "
-    "and on no environmental one",
-    kind="exact",
-    measured=100 * slack.min(),
-    unit="% by which environmental features fall short of their price, least",
-    holds=bool((slack > 0).all()),
-    criterion="above 0 for nine weights over eight decades, at the transition",
-)
+ledger.exact("nuclear-norm-selects", 100 * slack.min())
 
 # %% [markdown]
 # (12-experiments)=
@@ -747,61 +648,19 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-plane_there = theory.plane_accuracy(np.maximum(plane_rho, 0), 0.3)
+plane_there = theory.plane_accuracy(np.maximum(plane_rho, 0), 0.3)  # (arm, run)
 plane_here = theory.plane_accuracy(np.maximum(plane_rho, 0), 0.7)
 levels = np.linspace(0.05, 0.65, 13)
 ratios = {k: np.interp(levels, *v.T) for k, v in frontier.items()}
-ledger.record(
-    "plane-nuclear-leans-less",
-    source="Figures 6.2 and 6.3",
-    says="At equal loss the optimum under the nuclear norm is better elsewhere than "
-    "that under decay",
-    kind="exact",
-    measured=(ratios["nuclear"] / ratios["decay"]).max(),
-    unit="its ratio of weights over that of decay, largest of 13 levels of loss",
-    holds=bool((ratios["nuclear"] < 0.95 * ratios["decay"]).all()),
-    criterion="< 0.95 at 13 losses from 0.05 to 0.65",
+ledger.exact("plane-nuclear-leans-less", (ratios["nuclear"] / ratios["decay"]).max())
+off = {k: plane_there[a] - plane_table[k, 0.1][2] for a, k in enumerate(limits, 1)}
+ledger.mean("plane-runs-reach-the-optima", **off)
+here = plane_here[[0, 4]].mean(0)
+ledger.mean(
+    "plane-erm-as-printed", fixed=plane_there[0], free=plane_there[4], here=here
 )
-ledger.record(
-    "plane-runs-reach-the-optima",
-    source="Figures 6.2 and 6.3",
-    says="Runs end where the closed forms say",
-    kind="scaled",
-    measured=plane_there[2].mean(),
-    paper=0.94,
-    unit="accuracy elsewhere, nuclear norm with fixed head",
-    holds=abs(plane_there[2].mean() - plane_table["nuclear", 0.1][2]) < 0.02
-    and abs(plane_there[1].mean() - plane_table["decay", 0.1][2]) < 0.02,
-    criterion="means of four runs within 0.02 of the exact optima, both penalties",
-)
-
-# %% tags=["remove-cell"]
-ledger.record(
-    "plane-erm-as-printed",
-    source="Figure 6.2",
-    says="ERM trained until convergence is nearly perfect here and 0.76 elsewhere",
-    kind="scaled",
-    measured=plane_there[4].mean(),
-    paper=0.76,
-    unit="accuracy elsewhere, no penalty, free head",
-    holds=any(abs(plane_there[a].mean() - 0.76) < 0.05 for a in (0, 4))
-    and plane_here[[0, 4]].mean() > 0.95,
-    criterion="within 0.05 of 0.76, head fixed or free, and above 0.95 here",
-    reason="No linear rule has both; without a penalty the ratio tends to 0.",
-)
-ledger.record(
-    "plane-erm-below-nuclear",
-    source="Figures 6.2 and 6.3",
-    says="ERM trained until convergence is worse elsewhere than ERM-NU",
-    kind="scaled",
-    measured=(plane_there[3] - plane_there[4]).mean(),
-    paper=0.18,
-    unit="ERM-NU minus ERM, free head, weight 0.1",
-    holds=bool(((plane_there[[2, 3]] - plane_there[[0, 4]]).mean(1) > 0).any()),
-    criterion="> 0 in the mean of four runs, head fixed or free",
-    reason="Without a penalty nothing stops the ratio from falling; a penalty stops or "
-    "slows it.",
-)
+fixed_gain, free_gain = plane_there[[2, 3]] - plane_there[[0, 4]]
+ledger.mean("plane-erm-below-nuclear", fixed=fixed_gain, free=free_gain)
 
 # %% [markdown]
 # *Read.* On the right each line is a run, and the two black lines are the limits of strong penalties, 0.4 for decay and 0.114 for the nuclear norm with a fixed head.
@@ -843,20 +702,8 @@ print(
 )
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "free-head-escapes",
-    source="eq. (6.3)",
-    says="With a free head the nuclear norm is scaled away: the objective falls below "
-    "its least value under a fixed head, while the head grows",
-    kind="scaled",
-    measured=(fixed[3] / fixed[2]).mean(),
-    unit="objective at the end, free head over fixed",
-    holds=bool(
-        (fixed[3] < 0.9 * fixed[2]).all() and (grown[-1, 3] > 1.2 * grown[0, 3]).all()
-    )
-    and scale_error < 1e-12,
-    criterion="< 0.9, head longer by a fifth, in all four runs; scaling to 1e-12",
-)
+lengthened = grown[-1, 3] / grown[0, 3]
+ledger.mean("free-head-escapes", objective=fixed[3] / fixed[2], head=lengthened)
 
 # %% [markdown]
 # Scaling leaves the output as it is and makes the objective smaller, and nothing in {eq}`eq-12-objective` brings the run to rest. This is not a reason against the method, since networks are trained for a limited time from a given start and the path matters; but it is a reason not to read its effect off its minimisers. We return to it with networks.
@@ -933,36 +780,9 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "transition-place",
-    source="Proposition 6.3, sharpened",
-    says="Under strong decay the accuracy elsewhere passes 1/2 at r + r/(4 gamma^2)",
-    kind="exact",
-    measured=abs(crossing / star - 1),
-    unit="relative distance of the crossing at the first decay",
-    holds=abs(crossing / star - 1) <= 0.1,
-    criterion="<= 0.1",
-)
-ledger.record(
-    "transition-shape",
-    source="Proposition 6.3, sharpened",
-    says="The normal approximation gives the whole curve",
-    kind="exact",
-    measured=np.abs(curves[..., 0] - curves[..., 1]).max(),
-    unit="largest deviation, all decays and d",
-    holds=np.abs(curves[..., 0] - curves[..., 1]).max() <= 0.03,
-    criterion="<= 0.03",
-)
-ledger.record(
-    "nuclear-right-elsewhere",
-    source="Proposition 6.3, nuclear norm for rank",
-    says="The nuclear norm has accuracy 1 elsewhere at every d",
-    kind="exact",
-    measured=100 * kept.min(),
-    unit="% by which environmental features fall short of their price, least",
-    holds=bool((kept > 0).all()),
-    criterion="above 0 at every third d drawn, for weights 1e-6 and 0.5 of the largest",
-)
+ledger.exact("transition-place", abs(crossing / star - 1))
+ledger.exact("transition-shape", np.abs(curves[..., 0] - curves[..., 1]).max())
+ledger.exact("nuclear-right-elsewhere", 100 * kept.min())
 
 # %% [markdown]
 # *Read.* Under strong decay the curve crosses ½ at $d^\star$; Proposition 6.3 begins to speak only at four times as many environmental features. Weak decay moves the fall to the right: at $\lambda=10^{-5}$ it comes later, and without any decay never. The dots are the normal approximation. On the right solid lines are the exact ratio and dotted ones the upper bound of {prf:ref}`thm-12-ratio`, which is tight when the weights are small.
@@ -986,17 +806,7 @@ print("r = 16, d = 60, accuracy elsewhere at decay 1, 1e-2, ... 1e-8:")
 print("  ".join(f"{a:.2f}" for a in fading))
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "no-penalty-is-enough",
-    source="Proposition 6.3, discussion",
-    says="As decay vanishes the optimum leaves the environmental features, without any "
-    "bound on the rank",
-    kind="exact",
-    measured=fading[-1],
-    unit="accuracy elsewhere at decay 1e-8, r = 16, d = 60",
-    holds=bool((np.diff(fading) > 0).all()) and fading[-1] >= 0.95,
-    criterion="rising as decay falls, >= 0.95 at 1e-8",
-)
+ledger.exact("no-penalty-is-enough", rise=np.diff(fading).min(), last=fading[-1])
 
 # %% [markdown]
 # ### The model of the theory, trained
@@ -1128,54 +938,13 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-ledger.record(
-    "training-selects",
-    source="Lemma 6.2, nuclear norm for rank",
-    says="Trained with the nuclear norm, exactly the invariant features keep a weight",
-    kind="scaled",
-    measured=there[:3].min(),
-    paper=1.0,
-    unit="accuracy elsewhere, least over two decades of weights and all runs",
-    holds=bool((nonzero[:3] == 16).all() and there[:3].min() >= 0.999)
-    and bool((np.abs(w[:3, :, :16]) > 0.01).all()),
-    criterion=">= 0.999, and exactly 16 of 60 weights above 0.01 in every run",
-)
-ledger.record(
-    "decay-does-not-select",
-    source="Proposition 6.3",
-    says="Weight decay on the same points never does",
-    kind="scaled",
-    measured=there[4:].max(),
-    unit="accuracy elsewhere, largest over four decays and all runs",
-    holds=there[4:].max() <= 0.8,
-    criterion="<= 0.8 for decay 0, 0.001, 0.01, 0.1",
-)
-
-# %% tags=["remove-cell"]
-mean_there, mean_rank = graded_there.mean(1), graded_ranks.mean(1)
-peak = mean_there.argmax()
-ledger.record(
-    "rise-then-fall-in-the-model",
-    source="Figure 6.5, observation 2",
-    says="As the weight grows, accuracy elsewhere rises and then falls",
-    kind="stand-in",
-    measured=100
-    * min(mean_there[peak] - mean_there[0], mean_there[peak] - mean_there[-1]),
-    unit="points from the peak to the higher of both ends",
-    holds=0 < peak < len(steps_l) - 1
-    and mean_there[peak] - max(mean_there[0], mean_there[-1]) >= 0.003,
-    criterion="a peak inside, at least 0.3 points above both ends",
-)
-ledger.record(
-    "stable-rank-falls-in-the-model",
-    source="Figure 6.5, observation 1",
-    says="The stable rank of the features falls with the weight",
-    kind="stand-in",
-    measured=mean_rank[0] - mean_rank[-1],
-    unit="stable rank without penalty minus that at the largest weight",
-    holds=bool((np.diff(mean_rank) < 0).all()),
-    criterion="the mean falls at each of six steps",
-)
+wrong = ((np.abs(w[:3]) > 0.01) != (np.arange(60) < 16)).sum((0, 2))
+ledger.mean("training-selects", wrong=wrong, accuracy=there[:3].min(0))
+ledger.mean("decay-does-not-select", there[4:].max(0))
+peak = graded_there[1:-1].max(0)
+rise, fall = (100 * (peak - graded_there[end]) for end in (0, -1))
+ledger.mean("rise-then-fall-in-the-model", rise=rise, fall=fall)
+ledger.mean("stable-rank-falls-in-the-model", -np.diff(graded_ranks, axis=0).max(0))
 
 # %% [markdown]
 # *Read.* Left, the first world: with the nuclear norm sixteen weights are nearly equal and the rest zero; with decay the environmental ones are half as large as the invariant ones. Middle and right, the second world, thin lines for single runs. The accuracy elsewhere rises from 97.0 % without a penalty to 98.4 % at $\lambda=0.03$, where no environmental weight is left, and falls below 96 % at 0.3, where only the three or four strongest invariant features are. The stable rank falls all the way.
@@ -1190,67 +959,15 @@ ledger.record(
 # - **SWAD** {cite}`cha2021swad` costs nothing: it averages the weights of the same run over every step between the first checkpoint whose validation loss is the least of three and the point where that loss has risen by 30 %.
 # - **CORAL** {cite}`sun2016deep` matches means and covariances of features (weight 1), **IRM** {cite}`arjovsky2019invariant` punishes slopes of the risks in the scale of the logits (1), **VREx** {cite}`krueger2021out` the variance of the risks (10), **GroupDRO** {cite}`sagawa2020distributionally` shifts weight to the worse domain (0.01), as in DomainBed. The weight of IRM is a hundredth of DomainBed's, at which it does not train in 300 steps.
 #
-# The four runs with and without NU have eight seeds, the other methods the first four of them, each with all four left-out domains; intervals are over seeds and domains. *Predictions*, if the hypothesis of the thesis is right for these images: NU adds to all three of ERM, Mixup and SWAD, and weight decay does not.
+# All have eight seeds, IRM, VREx and GroupDRO the first four of them, each with all four left-out domains; a run is a seed, its mean over these domains, and intervals are over seeds. *Predictions*, if the hypothesis of the thesis is right for these images: NU adds to all three of ERM, Mixup and SWAD, and weight decay does not.
 
 
 # %%
-methods = {
-    "ERM": {},
-    "ERM-NU": {"nuclear": strength},
-    "Mixup": {"mixup": 1},
-    "Mixup-NU": {"mixup": 1, "nuclear": strength},
-    "CORAL": {"coral": 1},
-    "IRM": {"irm": 1},
-    "VREx": {"vrex": 10},
-    "GroupDRO": {"dro": 0.01},
-    "weight decay": {"decay": 0.01},
-}
-checkpoints = 15 if image_steps >= 60 else 5
-
-
-# %%
-def gather(world, run_seeds):
-    """Points of the worlds of several seeds as one table; a row of indices a run."""
-    drawn = [draw_domains(world, s) for s in run_seeds]
-    tables = []
-    for name in ("train", "valid", "test"):
-        parts = [getattr(split, name) for _, split in drawn]
-        least = min(part.shape[-1] for part in parts)
-        parts = [p[..., :least] + i * len(labels) for i, p in enumerate(parts)]
-        tables.append(torch.cat(parts))
-    x = torch.cat([one for one, _ in drawn])
-    points = (x, labels.repeat(len(drawn)), *tables)
-    return training.to_device(Domains(*points), device)
-
-
-# %%
-def compare(settings, world, run_seeds):
-    """All settings on all seeds and left-out domains: (setting, seed * domain) each."""
-    points, nets, streams = gather(world, run_seeds), [], []
-    n_domains = len(points.train) // len(run_seeds)
-    for s in run_seeds:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(s)
-            net = MLP((points.x.shape[1], hidden, n_features, n_classes))
-        nets += [net] * n_domains
-        streams += training.generators(1000 * s + 7, n_domains)
-    return leave_one_out(
-        list(settings),
-        points,
-        nets,
-        streams,
-        steps=image_steps,
-        batch=image_batch,
-        step_size=image_rate,
-        checkpoints=checkpoints,
-    )
-
-
-# %%
-began = time.process_time()
+methods = comparison.methods(strength)  # penalties by the name of the method
 run_seeds, arms_m = range(seed, seed + replicas), list(methods.values())
-main = compare(arms_m[:4], main_world, run_seeds)  # with and without the penalty
-rest = compare(arms_m[4:], main_world, run_seeds[:rival_replicas])
+main = compared.run(arms_m[:6], main_world, run_seeds, device)
+n_domains = main.best.shape[1] // replicas
+rest = compared.run(arms_m[6:], main_world, run_seeds[:rival_replicas], device)
 reached = dict(zip(methods, [*main.best, *rest.best]))
 swad = zip(methods, [*main.averaged, *rest.averaged])
 reached |= {f"SWAD ({k})": v for k, v in swad}
@@ -1262,23 +979,28 @@ rename = {
 reached = {rename.get(k, k): 100 * v.numpy() for k, v in reached.items()}
 
 
+def of_seeds(values):
+    """Means over left-out domains: (..., seed * domain) to (..., seed)."""
+    return np.asarray(values).reshape(*np.shape(values)[:-1], -1, n_domains).mean(-1)
+
+
 def gain(better, worse):
-    """Mean difference in points and its 95 % interval, over the runs that have both."""
+    """Difference in points of each seed that has both."""
     n = min(len(reached[better]), len(reached[worse]))
-    return stats.mean_interval(reached[better][:n] - reached[worse][:n])
+    return of_seeds(reached[better][:n]) - of_seeds(reached[worse][:n])
 
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 4.4), width_ratios=(1, 1.5))
 pairs = (("ERM-NU", "ERM"), ("Mixup-NU", "Mixup"), ("SWAD-NU", "SWAD"))
-gained = {worse: reached[better] - reached[worse] for better, worse in pairs}
+gained = {worse: gain(better, worse) for better, worse in pairs}
 figures.runs(axes[0], gained, RED, size=3)
 axes[0].axhline(0, color=LINE, lw=1)
 axes[0].set(ylabel="points gained by NU", title="with minus without NU")
 shown_rows = ["ERM", "Mixup", "weight decay", "IRM", "VREx", "GroupDRO", "CORAL"]
 shown_rows += ["ERM-NU", "Mixup-NU", "SWAD", "SWAD-CORAL", "SWAD-NU"]
 tones = [RED if "NU" in k else BLUE for k in shown_rows]
-all_runs = {k: reached[k] for k in shown_rows}
+all_runs = {k: of_seeds(reached[k]) for k in shown_rows}
 figures.runs(axes[1], all_runs, tones, horizontal=True, size=2)
 axes[1].set(xlabel="% right in the domain left out", title="all methods")
 axes[1].tick_params(axis="y", labelsize=9)
@@ -1286,78 +1008,25 @@ figures.show(
     fig,
     title="The nuclear norm adds to ERM, Mixup and SWAD",
     alt="Left: gains of the nuclear norm over ERM, Mixup and SWAD with intervals above "
-    "zero and single runs as dots. Right: the same for accuracies of twelve methods; "
+    "zero and single seeds as dots. Right: the same for accuracies of twelve methods; "
     "those with the nuclear norm are the highest of their kind.",
 )
 
 # %% tags=["remove-cell"]
-SAYS = {
-    "ERM": ("Table 6.2, ERM", 1.7),
-    "Mixup": ("Table 6.2, Mixup", 1.2),
-    "SWAD": ("Table 6.2, SWAD", 0.9),
-}
-ids = ("nu-helps-erm", "nu-helps-mixup", "nu-helps-swad")
-for name, (better, worse) in zip(ids, pairs):
-    mean, half = gain(better, worse)
-    source, printed = SAYS[worse]
-    ledger.record(
-        name,
-        source=source,
-        says=f"The nuclear norm adds to {worse} in domains that were left out",
-        kind="stand-in",
-        measured=mean,
-        uncertainty=half,
-        paper=printed,
-        unit="points, over seeds and left-out domains",
-        holds=mean - half > 0,
-        criterion="95 % interval above 0",
-    )
-
-# %% tags=["remove-cell"]
-rivals = ("IRM", "VREx", "GroupDRO")
-ahead = {k: gain("ERM-NU", k) for k in (*rivals, "CORAL", "weight decay")}
-least = min(rivals, key=lambda k: ahead[k][0] - ahead[k][1])
-ledger.record(
-    "nu-above-risk-methods",
-    source="Table 6.1",
-    says="ERM-NU is above IRM, VREx and GroupDRO",
-    kind="stand-in",
-    measured=ahead[least][0],
-    uncertainty=ahead[least][1],
-    paper=3.1,
-    unit="points above the nearest of the three",
-    holds=all(ahead[k][0] - ahead[k][1] > 0 for k in rivals),
-    criterion="95 % interval of each difference above 0",
-)
-ledger.record(
-    "nu-above-decay",
-    source="Proposition 6.3, for networks",
-    says="ERM-NU is above ERM with weight decay",
-    kind="stand-in",
-    measured=ahead["weight decay"][0],
-    uncertainty=ahead["weight decay"][1],
-    unit="points",
-    holds=ahead["weight decay"][0] - ahead["weight decay"][1] > 0,
-    criterion="95 % interval above 0",
-)
-
-# %% tags=["remove-cell"]
-coral, swad_coral = ahead["CORAL"], gain("SWAD-NU", "SWAD-CORAL")
-ledger.record(
-    "nu-against-coral",
-    source="Tables 6.1 and 6.3",
-    says="ERM-NU is not below CORAL, and SWAD-NU not below SWAD-CORAL",
-    kind="stand-in",
-    measured=min(coral[0], swad_coral[0]),
-    uncertainty=coral[1] if coral[0] < swad_coral[0] else swad_coral[1],
-    paper=0.5,
-    unit="points above, lesser of both",
-    holds=min(coral[0] - coral[1], swad_coral[0] - swad_coral[1]) > -2,
-    criterion="both 95 % intervals above -2 points",
-)
+for id, (better, worse) in zip(
+    ("nu-helps-erm", "nu-helps-mixup", "nu-helps-swad"), pairs
+):
+    ledger.mean(id, gain(better, worse))
+rivals = {"irm": "IRM", "vrex": "VREx", "dro": "GroupDRO"}
+ahead = {short: gain("ERM-NU", rival) for short, rival in rivals.items()}
+ledger.mean("nu-above-risk-methods", **ahead)
+ledger.mean("nu-above-decay", gain("ERM-NU", "weight decay"))
+ledger.mean("decay-does-not-help", gain("weight decay", "ERM"))
+above = gain("ERM-NU", "CORAL")
+ledger.mean("nu-against-coral", erm=above, swad=gain("SWAD-NU", "SWAD-CORAL"))
 
 # %% [markdown]
-# *Read.* Orange marks methods with NU; small points are single runs, a seed and a left-out domain each. The predictions hold for this world: NU adds two to four points, and the gains by weight decay lie on both sides of 0 (the blue points at the top of the page, over *one weak hint*, show them). The nearest rival is CORAL. Gains of single runs differ by several points, which is more than most entries of the thesis's tables differ by; its intervals come from three runs.
+# *Read.* Orange marks methods with NU; small points are seeds, each the mean over its four left-out domains. The predictions hold for this world: NU adds two to four points, and the gains by weight decay lie on both sides of 0 (the blue points at the top of the page, over *one weak hint*, show them). The nearest rival is CORAL. Gains of single seeds differ by several points, which is more than most entries of the thesis's tables differ by; its intervals come from three runs.
 #
 # Beside it, the averages of the thesis over its five benchmarks. Figure 6.4 is the last column.
 #
@@ -1407,41 +1076,42 @@ print(f"mean of SelfReg's row in Table 6.1: {selfreg:.2f}, printed 64.2")
 
 # %%
 sweep_seeds = range(seed, seed + sweep_replicas)
-swept = compare([{"nuclear": v} for v in strengths], main_world, sweep_seeds)
-own = slice(0, main.best.shape[1] * sweep_replicas // replicas)  # the same seeds
+swept = compared.run(
+    [{"nuclear": v} for v in strengths], main_world, sweep_seeds, device
+)
+pair = type(main)(*(v[:2] for v in main))  # ERM and ERM-NU, all seeds
+own = n_domains * sweep_replicas  # runs of the same seeds
 order = np.argsort([0.0, strength, *strengths])
 dial = np.array([0.0, strength, *strengths])[order]
-
-
-def over_dial(measure):
-    """A measure of runs, (weight, seed * domain), in the order of the weights."""
-    first = measure(main)[:2, own]
-    return torch.cat([first, measure(swept)])[order].numpy()
 
 
 def centred(z):
     return z - z.mean(-2, keepdim=True)
 
 
-sweep_there = 100 * over_dial(lambda v: v.last)
-sweep_rank = over_dial(lambda v: probes.stable_rank(v.features))
-sweep_centred = over_dial(lambda v: probes.stable_rank(centred(v.features)))
-sweep_length = over_dial(lambda v: v.features.norm(dim=-1).mean(-1))
-sweep_head = over_dial(lambda v: v.head)
+measures = {
+    "there": lambda v: 100 * v.last,
+    "rank": lambda v: probes.stable_rank(v.features),
+    "centred": lambda v: probes.stable_rank(centred(v.features)),
+    "length": lambda v: v.features.norm(dim=-1).mean(-1),
+    "head": lambda v: v.head,
+}
+of_pair = {k: measure(pair).numpy() for k, measure in measures.items()}
+over_dial = {  # (weight, seed), in the order of the weights
+    k: of_seeds(np.concatenate([of_pair[k][:, :own], measure(swept)])[order])
+    for k, measure in measures.items()
+}
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 3, figsize=(7.5, 3.0))
 place, names = np.arange(len(dial)), [f"{v:g}" for v in dial]
 for ax, lines, title in (
-    (axes[0], ((sweep_there, RED, ""),), "% right elsewhere"),
-    (
-        axes[1],
-        ((sweep_rank, BLUE, "plain"), (sweep_centred, GREEN, "centred")),
-        "stable rank",
-    ),
-    (axes[2], ((sweep_length, BLUE, "features"), (sweep_head, GREEN, "head")), "norms"),
+    (axes[0], (("there", RED, ""),), "% right elsewhere"),
+    (axes[1], (("rank", BLUE, "plain"), ("centred", GREEN, "centred")), "stable rank"),
+    (axes[2], (("length", BLUE, "features"), ("head", GREEN, "head")), "norms"),
 ):
-    for (values, color, name), mark in zip(lines, "os"):
+    for (what, color, name), mark in zip(lines, "os"):
+        values = over_dial[what]
         ax.plot(place, values.mean(1), mark + "-", color=color, label=name)
         ax.plot(place, values, color=color, lw=0.4, alpha=0.5)
     ax.set_xticks(place, names, rotation=60, fontsize=9)
@@ -1458,58 +1128,15 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-mean_dial, ranks_dial = sweep_there.mean(1), sweep_rank.mean(1)
-top = mean_dial.argmax()
-rises = stats.mean_interval(100 * (main.last[1] - main.last[0]))
-ledger.record(
-    "rise-then-fall-in-networks",
-    source="Figure 6.5, observation 2",
-    says="As the weight grows, accuracy in the domain left out rises and then falls",
-    kind="stand-in",
-    measured=rises[0],
-    uncertainty=rises[1],
-    unit="points from no penalty to the default weight, all seeds",
-    holds=0 < top < len(dial) - 1
-    and rises[0] - rises[1] > 0
-    and mean_dial[top] - mean_dial[-1] >= 20,
-    criterion="95 % interval above 0; >= 20 points from the peak to the largest weight",
-)
-ledger.record(
-    "stable-rank-falls-in-networks",
-    source="Figure 6.5, observation 1",
-    says="The stable rank of the features falls with the weight",
-    kind="stand-in",
-    measured=ranks_dial[list(dial).index(strength)] - ranks_dial[0],
-    unit="change of the stable rank from no penalty to the default weight",
-    holds=bool((np.diff(ranks_dial) < 0).all()),
-    criterion="the mean falls at each step of the weight",
-    reason="It rises until the features are gone; with the mean taken away it rises up "
-    "to the default weight.",
-)
-
-# %% tags=["remove-cell"]
-ledger.record(
-    "stable-rank-is-low",
-    source="Figure 6.5, observation 3",
-    says="The stable rank is far below the number of features",
-    kind="stand-in",
-    measured=ranks_dial.max(),
-    paper="< 100 of 2048",
-    unit=f"largest mean stable rank, of {n_features} features",
-    holds=ranks_dial.max() <= n_features / 4,
-    criterion="<= a quarter of the number of features at every weight",
-)
-ledger.record(
-    "head-grows-in-networks",
-    source="eq. (6.3), free head",
-    says="The nuclear norm shrinks the features while the head grows",
-    kind="stand-in",
-    measured=(sweep_length[0] / sweep_length[list(dial).index(strength)]).mean(),
-    unit="length of features without penalty over that at the default weight",
-    holds=bool((sweep_length[list(dial).index(strength)] < 0.5 * sweep_length[0]).all())
-    and bool((sweep_head[list(dial).index(strength)] > 1.2 * sweep_head[0]).all()),
-    criterion="features less than half, head longer by a fifth, in every run",
-)
+change = {k: of_seeds(v[1] - v[0]) for k, v in of_pair.items()}
+fall = over_dial["there"].max(0) - over_dial["there"][-1]
+ledger.mean("rise-then-fall-in-networks", rise=change["there"], fall=fall)
+least = -np.diff(over_dial["rank"], axis=0).max(0)
+ledger.mean("stable-rank-falls-in-networks", first=-change["rank"], least=least)
+ledger.mean("stable-rank-is-low", over_dial["rank"].max(0) / n_features)
+times = {k: (v[1] / v[0]).reshape(-1, n_domains) for k, v in of_pair.items()}
+longest, shortest = times["length"].max(1), times["head"].min(1)
+ledger.mean("head-grows-in-networks", features=longest, head=shortest)
 
 # %% [markdown]
 # Accuracy does what Figure 6.5 shows. The stable rank does not: it *rises* until the features collapse. A good part of the features' length is their common mean, which says nothing about the class; it is the largest singular value, and the penalty takes it first. That is not the whole story, since the centred rank rises, too, up to the default weight. Meanwhile the features get several times shorter and the head longer: the penalty is being scaled away, as {prf:ref}`prop-12-heads` says, and what it does on the way is what helps.
@@ -1528,26 +1155,19 @@ print(f"ERM-NU {energy[1]:.2f}")
 # All this rests on one hypothesis, that environmental features are *weaker* than invariant ones. {prf:ref}`prop-12-select` says what happens otherwise: the nuclear norm keeps what is strong. So we turn the dial. Three worlds of the same digits: frames without a hint; the one hint from above, at 0.7; and hints on all four sides, each in a code of its own, at 0.95, which together name the class more reliably and with fewer directions than the digit does. *Predictions*: in the first NU gains less than in the second, as there is nothing to ignore; in the third it does harm. Weight decay does not know about directions of features; it prices a pixel by the weight that it needs, and a single pixel needs a large one. So it should do *better* in the third world.
 
 # %%
-hints = {
-    "no hint": FramedDomains(agree=0.0, cues=0),
-    "one weak hint": main_world,
-    "four strong hints": FramedDomains(agree=0.95, cues=4),
-}
 world_seeds = range(seed, seed + world_replicas)
 added = {}
 arms_w = {"nuclear norm": "ERM-NU", "weight decay": "weight decay"}
-for name, one in hints.items():
+for name, one in worlds.items():
     if folder:  # its images have the hints that they have
         break
     three = ["ERM", *arms_w.values()]
-    if one is main_world:  # these runs are there already
-        n, both = (
-            4 * world_replicas,
-            ((main.best, rest.best), (main.valid, rest.valid)),
-        )
-        best, valid = (torch.cat([a[:2, :n], b[-1:, :n]]) for a, b in both)
+    if one == main_world:  # these runs are there already
+        rows = [list(methods).index(k) for k in three]
+        first = n_domains * world_replicas
+        best, valid = main.best[rows, :first], main.valid[rows, :first]
     else:
-        runs = compare([methods[k] for k in three], one, world_seeds)
+        runs = compared.run([methods[k] for k in three], one, world_seeds, device)
         best, valid = runs.best, runs.valid
     added[name] = 100 * (best[1:] - best[0]).numpy()  # (penalty, seed * domain)
     inside = ", ".join(f"{100 * v:.0f} %" for v in valid.mean(1))
@@ -1555,48 +1175,18 @@ for name, one in hints.items():
     print(f"  on validation points ERM, ERM-NU and ERM with decay on {inside}")
 
 # %% tags=["remove-cell"]
-if not folder:
-    none, weak, strong_w = (added[name] for name in hints)
-    harm, rescue = (stats.mean_interval(v) for v in strong_w)
-    needless = stats.mean_interval(weak[0] - none[0])
-    ledger.record(
-        "nu-does-harm-against-strong-hints",
-        source="Section 6.2.2, hypothesis",
-        says="Where environmental features are the stronger ones the nuclear norm does "
-        "harm",
-        kind="stand-in",
-        measured=harm[0],
-        uncertainty=harm[1],
-        unit="points by NU over ERM, four strong hints",
-        holds=harm[0] + harm[1] < -3,
-        criterion="95 % interval below -3",
-    )
-    ledger.record(
-        "decay-helps-against-strong-hints",
-        source="Proposition 6.3, discussion",
-        says="There weight decay is the better penalty",
-        kind="stand-in",
-        measured=rescue[0],
-        uncertainty=rescue[1],
-        unit="points by weight decay over ERM, four strong hints",
-        holds=rescue[0] - rescue[1] > 0,
-        criterion="95 % interval above 0",
-    )
-
-# %% tags=["remove-cell"]
-if not folder:
-    ledger.record(
-        "nu-gains-from-the-hint",
-        source="Section 6.2.2, hypothesis",
-        says="The nuclear norm gains more where there is a weak hint to ignore than "
-        "where there is none",
-        kind="stand-in",
-        measured=needless[0],
-        uncertainty=needless[1],
-        unit="points, gain with one weak hint minus gain with none",
-        holds=needless[0] > 0,
-        criterion="mean above 0",
-    )
+judged = {
+    "nu-helps-without-hints": lambda none, weak, strong: none[0],
+    "decay-costs-without-hints": lambda none, weak, strong: none[1],
+    "nu-does-harm-against-strong-hints": lambda none, weak, strong: strong[0],
+    "decay-helps-against-strong-hints": lambda none, weak, strong: strong[1],
+    "nu-gains-from-the-hint": lambda none, weak, strong: weak[0] - none[0],
+}
+for id, measure in judged.items():
+    if folder:
+        ledger.not_run(id, "images of a folder have no planted hints")
+    else:
+        ledger.mean(id, of_seeds(measure(*added.values())))
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.2), width_ratios=(1.2, 1))
@@ -1604,8 +1194,9 @@ draw_transition(axes[0])
 at = {"transform": axes[0].transAxes, "fontsize": 10}
 axes[0].text(0.5, 0.2, "dashed: $d^\\star=r+r/4\\gamma^2$", **at)
 for k, (color, shift) in enumerate(((RED, -0.2), (BLUE, 0.2))):
-    groups = {name.replace(" ", "\n", 1): each[k] for name, each in added.items()}
-    figures.runs(axes[1], groups, color, shift=shift, size=3)
+    groups = {n.replace(" ", "\n", 1): of_seeds(v[k]) for n, v in added.items()}
+    if groups:  # not for images of a folder
+        figures.runs(axes[1], groups, color, shift=shift, size=3)
 axes[1].axhline(0, color=LINE, lw=1)
 axes[1].tick_params(axis="x", labelsize=9)
 axes[1].set(title="points gained in a new domain")
@@ -1624,62 +1215,85 @@ figures.show(
 )
 
 # %% [markdown]
-# The nuclear norm is a bet on strength. Without hints it adds one or two points (it is a regulariser among others), with a weak hint several, and with four strong ones it costs ten to twenty: the frames are the strong feature now, and they are what it keeps. Weight decay is the other way about at both ends: it costs three points without hints and gains nine against strong ones. Neither penalty knows what is invariant; which of them is right is a property of the data, which the training domains do not show. Choosing by validation does not help: in the third world all three are nearly always right on points of the training domains, as printed above.
+# The nuclear norm is a bet on strength. Without hints it adds one or two points (it is a regulariser among others), with a weak hint several, and with four strong ones it costs ten to twenty: the frames are the strong feature now, and they are what it keeps. Weight decay is the other way about at both ends: it costs two points without hints and gains eight against strong ones. Neither penalty knows what is invariant; which of them is right is a property of the data, which the training domains do not show. Choosing by validation does not help: in the third world all three are nearly always right on points of the training domains, as printed above.
 #
-# ### More of the same
+# ### More images, and longer
 #
-# The comparison again on the 5,000 images of MNIST {cite}`lecun1998gradient` that a package ships, at 14 by 14 pixels, with layers of 64 units, 1,000 steps and five seeds, kept by `mvnb run 12 --preset longer -p keep=longer`.
+# The comparison again on the 5,000 images of MNIST {cite}`lecun1998gradient` that a package ships, with larger networks: for 1,000 steps, and, since nearly all training points but not all are right by then, for 4,000. Beside the methods stands logistic regression on the pixels.
 
 # %% tags=["hide-input"]
-if keep:
-    kept_run = {"seed": seed, "seconds": round(time.process_time() - began)}
-    kept_run["reached"] = {k: v.round(2).tolist() for k, v in reached.items()}
-    kept_run["added"] = {k: v.round(2).tolist() for k, v in added.items()}
-    kept_runs.save("nuclear_norm", keep, kept_run)
-longer = kept_runs.load("nuclear_norm", "longer")
-longer_gain = {
-    worse: stats.mean_interval(
-        np.subtract(longer["reached"][better], longer["reached"][worse])
-    )
-    for better, worse in pairs
+kept_runs.show("nuclear_norm", "longer")
+kept_runs.show("nuclear_norm", "trained")
+kept = {}  # of each run and method, a number a seed: the mean over left-out domains
+for run in ("longer", "trained"):
+    values = [one["values"] for one in kept_runs.load("nuclear_norm", run)["runs"]]
+    kept[run] = {
+        k: np.mean([one["reached"][k] for one in values], 1)
+        for k in values[0]["reached"]
+    }
+    kept[run]["pixels"] = np.mean([one["pixels"] for one in values], 1)
+    right = {k: np.mean([one["train"][k] for one in values]) for k in ("ERM", "ERM-NU")}
+    said = ", ".join(f"{name} {share:.1f} %" for name, share in right.items())
+    print(f"{run}: right on training points: {said}")
+longer = [one["values"] for one in kept_runs.load("nuclear_norm", "longer")["runs"]]
+by_world = {
+    world: [
+        np.mean([one["worlds"][world][k] for one in longer], 1)
+        for k in ("ERM", *arms_w.values())
+    ]
+    for world in worlds
 }
-of_hint = [longer["added"][k][0] for k in ("one weak hint", "no hint")]
-mean, half = stats.mean_interval(np.subtract(*of_hint))
-print(f"gain by NU with one weak hint minus that with none: {mean:.1f} ± {half:.1f}")
-fig, ax = plt.subplots(figsize=(7.5, 2.6))
-rows_l = [k for k in shown_rows if k in longer["reached"]]
-tones = [RED if "NU" in k else BLUE for k in rows_l]
-figures.runs(ax, {k: longer["reached"][k] for k in rows_l}, tones, size=2.5)
-ax.tick_params(axis="x", labelsize=8, rotation=30)
-ax.set(ylabel="% right elsewhere", title="MNIST, larger networks, five seeds")
+gained_l = {k: (nu - erm, decay - erm) for k, (erm, nu, decay) in by_world.items()}
+for world, both in gained_l.items():
+    gains = (stats.mean_interval(one) for one in both)
+    text = ", weight decay ".join(f"{mean:.1f} ± {half:.1f}" for mean, half in gains)
+    print(f"{world}: points added by NU {text}")
+
+# %% tags=["hide-input"]
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 4.2), sharey=True)
+titles = {"longer": "1,000 steps, ten seeds", "trained": "4,000 steps, five seeds"}
+for ax, (run, title) in zip(axes, titles.items()):
+    each = {k: kept[run][k] for k in ("pixels", *shown_rows)}
+    figures.runs(ax, each, [GREY, *tones], horizontal=True, size=2)
+    ax.set(xlabel="% right in the domain left out", title=title)
+axes[0].tick_params(axis="y", labelsize=9)
 figures.show(
     fig,
-    alt="Accuracies of twelve methods in the larger run, single runs as dots and means "
-    "with intervals; those with the nuclear norm are above their counterparts without it.",
+    title="On MNIST NU adds to ERM; what it adds to Mixup depends on the length",
+    alt="Accuracies of logistic regression on pixels and of twelve methods, seeds as "
+    "dots and means with intervals, after 1,000 and after 4,000 steps.",
 )
 
 # %% tags=["remove-cell"]
-lowest = min(longer_gain.values(), key=lambda v: v[0] - v[1])
-ledger.record(
-    "longer-nu-helps",
-    source="Table 6.2, Figure 6.4",
-    says="On more images and larger networks NU adds to ERM, Mixup and SWAD",
-    kind="stand-in",
-    measured=lowest[0],
-    uncertainty=lowest[1],
-    paper=0.9,
-    unit="points, least of the three (kept run)",
-    holds=all(m - h > 0 for m, h in longer_gain.values()),
-    criterion="95 % interval of each above 0",
-)
+there = kept["longer"]
+for run, id in {"longer": "longer-nu-helps", "trained": "trained-nu-helps"}.items():
+    added_to = {w.lower(): kept[run][better] - kept[run][w] for better, w in pairs}
+    ledger.mean(id, **added_to)
+ledger.mean("longer-erm-above-pixels", there["ERM"] - there["pixels"])
+ledger.mean("longer-nu-above-pixels", there["ERM-NU"] - there["pixels"])
+for run, id in {
+    "longer": "longer-nu-against-coral",
+    "trained": "trained-nu-against-coral",
+}.items():
+    erm, swad = (
+        kept[run][nu] - kept[run][coral]
+        for nu, coral in (("ERM-NU", "CORAL"), ("SWAD-NU", "SWAD-CORAL"))
+    )
+    ledger.mean(id, erm=erm, swad=swad)
+ledger.mean("longer-decay-does-not-help", there["weight decay"] - there["ERM"])
+harm, rescue = gained_l["four strong hints"]
+ledger.mean("longer-nu-does-harm-against-strong-hints", harm)
+ledger.mean("longer-decay-helps-against-strong-hints", rescue)
+more = gained_l["one weak hint"][0] - gained_l["no hint"][0]
+ledger.mean("longer-nu-gains-from-the-hint", more)
 
 # %% [markdown]
-# NU adds two to four points again, and CORAL is again the nearest rival. Weight decay comes last here, 2.4 ± 1.0 points below ERM. In the world of strong hints (two seeds) NU loses 19 points, and what decay adds there, 3 ± 4 points, cannot be told from nothing.
+# After 1,000 steps NU adds two to four points to all three, and CORAL is the nearest rival, a point below. Trained until ERM is right on all training points, it adds two points to ERM (2.2 ± 1.0) and to SWAD, nothing that can be told to Mixup (−0.5 ± 0.7), and CORAL is 1.7 ± 0.9 points *above* it: whether the paper's order is there depends on the length of training. ERM itself is one to three points above logistic regression on the pixels. Weight decay comes last, two points below ERM. Against strong hints NU loses 16 ± 4 points after 1,000 steps, and weight decay adds 4.9 ± 1.7.
 #
 # (12-held-up)=
 # ## What held up
 #
-# The thesis gives no sizes for its task in the plane and no code for its theory, and its images need a pretrained network; so sizes, weights and thresholds are ours. What was changed later is told below the table.
+# The thesis gives no sizes for its task in the plane and no code for its theory, and its images need a pretrained network; so sizes, weights and thresholds are ours.
 # (The cells that record the claims are left out of the page; they are in the notebook.)
 
 # %%
@@ -1689,15 +1303,17 @@ ledger.show()
 # %% [markdown]
 # **Holds, and is sharper than stated.** Weight decay shares the prediction in the ratio of correlations, up to a factor that {prf:ref}`thm-12-ratio` gives for every strength of the decay and every $\gamma$; if it is strong, it fails beyond $d^\star=r+r/(4\gamma^2)$, not only beyond $r+r/\gamma^2$. The nuclear norm itself, not only the rank, selects exactly the invariant features, in closed form and in training, over a window of weights: eight decades at $\gamma=0.3$, none to speak of at 0.45.
 #
-# **Holds in our stand-in.** NU adds to ERM, Mixup and SWAD, is above IRM, VREx and GroupDRO, and a point or two above CORAL, which needs to know the domains. Accuracy against the weight rises and falls.
+# **Holds in our stand-in.** NU adds to ERM, Mixup and SWAD, is above IRM (with a hundredth of its usual weight), VREx and GroupDRO, and a point or two above CORAL, which needs to know the domains. The hints of all these worlds are planted. Accuracy against the weight rises and falls.
 #
 # **Does not hold.** Three rows. Figure 6.2's accuracies of ERM cannot be those of a linear rule, and ERM trained to convergence beats ERM-NU in the plane. The stable rank of trained features does not fall with the weight here; it rises until they collapse.
+#
+# **Undecided** in the small runs: whether weight decay adds anything where there is one weak hint. In the larger run it takes two points.
 #
 # **What the paper does not say.** Proposition 6.3 compares two penalties: without any, and with infinite data and time, ERM ends where ERM-rank does. With a free head the objective (6.3) has no minimum at a positive penalty. And the hypothesis decides everything: with strong hints NU loses ten to twenty points, where weight decay gains some. We have no case in which the data tell beforehand on which side one is.
 #
 # **Slips of the text**, each on the [errata page](../book/errata.md): the missing laws for $y=-1$; the gap in (E.34); conditions of Lemma 6.1 that are in the proposition only; $\gamma>3/\sqrt r$ together with $r>C$, $C<20$, where the former needs $r>36$; the optimum of (6.5), which does not exist; (6.5) called equivalent to (6.2); the denominator in (E.49); ERM-rank for ERM-$\ell_2$ in the proof of Proposition E.8; the square of the stable rank; two rows of Table E.3 exchanged and an average of Table 6.1.
 #
-# **Criteria that were changed.** They were set on the seeds 1000 to 1009, and so was the world of the images: a first design, with four sides that all hint in one code and one of which misleads in each domain, was dropped on those seeds because its hints help more than they harm. After the first run with seed 0, in which they all held, five criteria were made wider, because seeds 1000 to 1010 showed that they had little room. Three still are: the gain from the hint is judged by its mean instead of an interval (which would need eight seeds), the gain of weight decay against strong hints by 0 instead of 3 points, and the rise and fall in the model by 0.3 points instead of 1. The other two, the gains of NU and the rise in networks, are back at 95 % intervals, with eight seeds instead of four: on the seeds 1000 to 1015 four in a row leave the gain of Mixup-NU undecided in one case of 13, six and eight never.
+# The world of the images was set on the seeds 1000 to 1009: a first design, with four sides that all hint in one code and one of which misleads in each domain, was dropped on those seeds because its hints help more than they harm.
 
 # %% [markdown]
 # (12-not-run)=
@@ -1710,7 +1326,7 @@ ledger.show()
 # | MIRO on SWAD (Tables 6.3, E.6) | compares with the pretrained network; there is none here | not offered |
 # | Random search over weights and batch sizes, three trials each | defaults are used, as in the thesis's tables | `mvnb run 12 -p strength=0.3`, for instance |
 # | Stable ranks of five benchmarks (Figure 6.5): about 50 on VLCS, above 100 on DomainNet | needs the benchmarks | ours for the digits, above |
-# | The comparison on MNIST, kept as `kept/longer.json` | 4 minutes of one processor core | `mvnb run 12 --preset longer -p keep=longer` |
+# | The comparison on MNIST | 13 minutes of one processor core for 1,000 steps, 20 for 4,000 | `mvnb keep 12 longer`, `mvnb keep 12 trained` |
 # | MNIST or CIFAR-10 | more images, wider layers | `mvnb run 12 -p dataset=cifar10 -p image_side=16 -p hidden=64 -p n_features=64 -p image_steps=1000` |
 #
 # `mvnb run 12 --preset paper` runs all of the chapter at sizes for a large graphics card.
@@ -1764,7 +1380,7 @@ ledger.show()
 # ```{solution} ex-12-hints
 # :class: dropdown
 #
-# `mvnb run 12 -p agree=0.98`. `nu-above-decay` fails: with a hint that is nearly always right NU still gains (about four points on the seeds 1000 to 1002), and weight decay, which gained nothing before, gains more (about five). One pixel needs a large weight, which decay prices; it takes several strong hints until NU turns to harm.
+# `mvnb run 12 -p agree=0.98`. `decay-does-not-help` fails and `nu-above-decay` is undecided: with a hint that is nearly always right NU still gains, and weight decay gains as much (about five points). One pixel needs a large weight, which decay prices; it takes several strong hints until NU turns to harm.
 # ```
 
 # %% [markdown]

@@ -4,8 +4,10 @@ The setting is the chapter's, smaller: logistic regression and residual networks
 few pairs of one trial move with the rounding of single trajectories: networks have several trials, whose maxima are averaged.
 """
 
+from functools import partial
 from types import SimpleNamespace
 
+import judged
 import numpy as np
 import pytest
 import torch
@@ -21,61 +23,13 @@ DIGITS = load_images("digits")
 X = torch.cat([DIGITS.x_train, DIGITS.x_test]).flatten(1)
 Y = torch.cat([DIGITS.y_train, DIGITS.y_test])
 POOL, TEST = len(DIGITS.y_train), len(DIGITS.y_test)
+verdict = partial(judged.verdict, "algorithmic_stability")
+LAGS = ("stability-lags-1a", "stability-lags-2a", "stability-lags-2b")
 
 
-def exponent(ms, values):
-    return stats.maxima_exponent(np.array(ms, dtype=float), values)[0]
-
-
-def equal_runs(distance, spread):
-    return distance < 0.01 and spread < 0.01
-
-
-def obeys_bounds(distance, bound, stability, lipschitz):
-    return (distance <= bound).all() and (stability <= (1 + 1e-4) * lipschitz * distance).all()
-
-
-def in_range(exponents):
-    return min(exponents) >= -1.6 and max(exponents) <= -0.6
-
-
-def tracks(stability, gap):
-    return abs(stability - gap) <= 0.5
-
-
-def zero_one_no_faster(gap01, gap):
-    return gap01 >= gap - 0.2
-
-
-def lags(stability, gap):
-    return stability - gap >= 0.1
-
-
-def two_of_three_lag(differences):
-    return np.median(differences) >= 0.1
-
-
-def flatter(nets, control):
-    return np.mean(nets) >= control + 0.1
-
-
-def distance_stays(nets, control):
-    return np.mean(nets) > -0.5 and control < -0.6
-
-
-def connected(barriers):
-    return barriers.max() <= 0.02
-
-
-def momentum_disconnects(small, plain, momentum):
-    return momentum >= plain >= small - 0.005
-
-
-def bends(ms, top):
-    middle = len(ms) // 2
-    parts = (slice(0, middle), slice(middle - 1, None))
-    small, large = (stats.power_law_fit(np.array(ms[p], dtype=float), top[p]).slope for p in parts)
-    return abs(large - small) >= 0.5
+def exponents(ms, values):
+    """Of the maxima over pairs of each trial: (trials,)."""
+    return np.array([stats.maxima_exponent(ms, trial)[0] for trial in values])
 
 
 def read_out(logits_of, first, second, members):
@@ -90,7 +44,7 @@ def read_out(logits_of, first, second, members):
 
 @pytest.fixture(scope="module")
 def control():
-    """Logistic regression: pairs in lock-step, and pairs of unrelated sets."""
+    """Logistic regression: pairs in lock-step, and of unrelated sets; ``moved``: the change of losses by a random direction."""
     points, high = torch.cat([X, torch.ones(len(X), 1)], 1), (Y >= 5).long()
     lipschitz = theory.logistic_constants(points.double().numpy())[0]
 
@@ -105,44 +59,55 @@ def control():
         return torch.stack([-z / 2, z / 2], -1)
 
     def experiment(unrelated):
-        g, out = torch.Generator().manual_seed(SEED), []
+        g, out, seeds = torch.Generator().manual_seed(SEED), [], [SEED + t for t in range(TRIALS)]
         for m in SIZES:
-            swaps = sample_swaps(POOL, TEST, m, 16, g)
-            first, second = swaps.members
-            table = torch.cat([first, second.roll(1, 0) if unrelated else second])
-            batches = LockStep(points, high, [table], 128, [SEED])
-            start = {"w": torch.zeros(32, points.shape[1])}
+            swaps = [sample_swaps(POOL, TEST, m, 8, g) for _ in seeds]
+            first, second = ([s.members[h] for s in swaps] for h in (0, 1))
+            second = [rows.roll(1, 0) for rows in second] if unrelated else second
+            batches = LockStep(points, high, first + second, 128, seeds * 2)
+            start = {"w": torch.zeros(16 * TRIALS, points.shape[1])}
             run = training.fit(objective, start, batches, steps=300, optimizer=training.GD(0.1))
             halves = [{"w": w} for w in run.params["w"].chunk(2)]
-            values = read_out(logits_of, *halves, SimpleNamespace(rows=first, labels=high))
-            visits = batches.visits(0, swaps.position, 300).sum(0).numpy()
-            out.append([v.double().numpy() for v in values] + [theory.distance_bound(0.1, lipschitz, 128, visits)])
-        gap, stability, distance, bound = (np.stack(part) for part in zip(*out))
-        return SimpleNamespace(gap=gap, stability=stability, distance=distance, bound=bound, lipschitz=lipschitz)
+            members = SimpleNamespace(rows=torch.cat(first), labels=high)
+            values = read_out(logits_of, *halves, members)
+            direction = torch.randn(halves[0]["w"].shape, generator=g)
+            moved = {"w": halves[0]["w"] + direction / direction.norm(dim=1, keepdim=True)}
+            values = [*values, read_out(logits_of, halves[0], moved, members)[1]]
+            visits = np.stack([batches.visits(t, s.position, 300).sum(0) for t, s in enumerate(swaps)])
+            bound = theory.distance_bound(0.1, lipschitz, 128, visits)
+            out.append([v.double().numpy().reshape(TRIALS, 8) for v in values] + [bound])
+        names = ("gap", "stability", "distance", "moved", "bound")
+        return SimpleNamespace(**{k: np.stack(part, 1) for k, part in zip(names, zip(*out))}, lipschitz=lipschitz)
 
     return experiment(False), experiment(True)
 
 
 def b(measured, ms=SIZES):
-    return {name: exponent(ms, getattr(measured, name)) for name in ("gap", "stability", "distance")}
+    return {name: exponents(ms, getattr(measured, name)) for name in ("gap", "stability", "distance")}
 
 
-def test_logistic_criteria_notice_unrelated_sets(control):
-    paired, unrelated = control
-    assert obeys_bounds(paired.distance, paired.bound, paired.stability, paired.lipschitz)
-    assert not obeys_bounds(unrelated.distance, unrelated.bound, unrelated.stability, unrelated.lipschitz)
+def test_the_bound_of_the_control_fails_for_unrelated_sets(control):
+    def found(v):
+        violated = (v.distance > v.bound) | (v.stability > (1 + 1e-4) * v.lipschitz * v.distance)
+        return verdict("convex-bound", "exact", int(violated.sum()))
+
+    assert [found(v) for v in control] == ["holds", "fails"]
 
 
-def test_criteria_of_the_control_fail_for_networks(control, nets):
+def test_claims_on_the_control_fail_for_networks(control, nets):
     convex, network = b(control[0]), b(nets[0]["2b"], NET_SIZES)
-    assert in_range(convex.values()) and tracks(convex["stability"], convex["gap"])
-    assert not in_range(network.values()) and not tracks(network["stability"], network["gap"])
-    assert zero_one_no_faster(-0.8, -1.1) and not zero_one_no_faster(-1.4, -1.1)
+    assert verdict("logistic-exponents", "mean", **convex) == "holds"
+    assert verdict("logistic-exponents", "mean", **network) == "fails"
+    moved = exponents(SIZES, control[0].moved)  # a random direction of length 1, the same for all sizes
+    lag = [beta - convex["gap"] for beta in (convex["stability"], moved)]
+    assert [verdict("logistic-tracks", "mean", one) for one in lag] == ["holds", "fails"]
+    slower = convex["gap"] - convex["stability"]  # a rate that is known to be lower in the place of the 0-1 gap's
+    assert [verdict("logistic-zero-one", "mean", one) for one in (np.abs(slower), -np.abs(slower))] == ["holds", "fails"]
 
 
 @pytest.fixture(scope="module")
 def nets():
-    """Residual networks in the three configurations: read-outs and barriers by trial, and the distances after null swaps."""
+    """Residual networks in the three configurations: read-outs and barriers by trial, and the rest of `trial`."""
     trials = [trial(SEED + i) for i in range(TRIALS)]
     names = {config: vars(values) for config, values in trials[0][0].items()}
     measured = {
@@ -153,9 +118,10 @@ def nets():
 
 
 def trial(seed):
-    """One trial of the three configurations, and how far apart null swaps end in the same and in another order."""
+    """One trial of the three configurations, how far apart null swaps end in the same and in another order, and the barrier
+    between networks of two starts in 1a."""
     torch.manual_seed(1000 * seed)
-    net = ResidualMLP(64, 10, 24, 2)
+    net, another = ResidualMLP(64, 10, 24, 2), ResidualMLP(64, 10, 24, 2)
     objective, grid = training.stacked(net, losses.cross_entropy), probes.interpolation_grid()
     configs = {
         "1a": (0.07, 8, 0.0),
@@ -169,10 +135,15 @@ def trial(seed):
         x = X[rows]
         return training.predict(net, params, x if x.dim() == 3 else x.expand(len(params["head.bias"]), -1, -1))
 
-    def train(tables, batch, step, momentum, seeds, steps=500):
-        start = training.stack_modules([net] * sum(len(t) for t in tables))
+    def train(tables, batch, step, momentum, seeds, steps=500, second=net):
+        start = training.stack_modules([one for one, t in zip([net, second, net], tables) for _ in t])
         batches = LockStep(X, Y, tables, batch, seeds)
         return training.fit(objective, start, batches, steps=steps, optimizer=training.GD(step, momentum=momentum)).params
+
+    def barrier(ends):
+        line = probes.interpolate(*({k: v[:2] for k, v in p.items()} for p in ends), grid)
+        accuracy = probes.accuracy(logits_of(line, slice(POOL, None)), Y[POOL:])
+        return probes.barrier(accuracy.view(len(grid), 2), grid)
 
     out = {}
     for name, (step, batch, momentum) in configs.items():
@@ -181,48 +152,64 @@ def trial(seed):
         for i, s in enumerate(swaps):
             halves = [{k: v[8 * i + 4 * h :][:4] for k, v in params.items()} for h in (0, 1)]
             values.append(read_out(logits_of, *halves, SimpleNamespace(rows=s.members[0], labels=Y)))
-            line = probes.interpolate(*({k: v[:2] for k, v in p.items()} for p in halves), grid)
-            accuracy = probes.accuracy(logits_of(line, slice(POOL, None)), Y[POOL:])
-            barriers.append(probes.barrier(accuracy.view(len(grid), 2), grid))
+            barriers.append(barrier(halves))
         gap, stability, distance = (torch.stack(part).double().numpy() for part in zip(*values))
         out[name] = SimpleNamespace(gap=gap, stability=stability, distance=distance, barriers=torch.stack(barriers).numpy())
     rows = swaps[0].members[0]
     null = train([rows, rows], 32, 0.2, 0.9, [seed, seed], 40)
     other = train([rows, rows], 32, 0.2, 0.9, [seed, seed + 1], 40)
-    apart = [
-        probes.normalised_distance(*({k: v.chunk(2)[h] for k, v in p.items()} for h in (0, 1))).max().item()
-        for p in (null, other)
-    ]
-    return out, apart
+    started = train([rows[:2], rows[:2]], *configs["1a"][1::-1], 0.0, [seed, seed], second=another)
+    halves = [[{k: v.chunk(2)[h] for k, v in p.items()} for h in (0, 1)] for p in (null, other, started)]
+    apart = [probes.normalised_distance(*pair).max().item() for pair in halves[:2]]
+    return out, [*apart, barrier(halves[2]).max().item()]
 
 
 def test_null_swaps_notice_another_order(nets):
-    same, other = nets[1].T
-    assert equal_runs(same.max(), 0.0)
-    assert not equal_runs(other.min(), 0.0) and not equal_runs(0.0, 0.2)
+    same, other, _ = nets[1].max(0)
+    found = [verdict("null-swap", "exact", distance=d, change=c) for d, c in ((same, 0.0), (other, 0.0), (0.0, 0.2))]
+    assert found == ["holds", "fails", "fails"]
 
 
-def test_stability_criteria_hold_for_networks_and_fail_for_logistic_regression(nets, control):
+def test_stability_lags_for_networks_and_not_for_logistic_regression(nets, control):
     found, convex = {name: b(v, NET_SIZES) for name, v in nets[0].items()}, b(control[0])
-    differences = [v["stability"] - v["gap"] for v in found.values()]
-    assert two_of_three_lag(differences) and sum(d >= 0.1 for d in differences) >= 2
-    assert not lags(convex["stability"], convex["gap"])
-    assert flatter([v["stability"] for v in found.values()], convex["stability"])
-    assert not flatter([convex["stability"]] * 3, convex["stability"])
-    assert distance_stays([v["distance"] for v in found.values()], convex["distance"])
-    assert not distance_stays([convex["distance"]] * 3, convex["distance"])
-    assert not distance_stays([v["distance"] for v in found.values()], found["2b"]["distance"])
+    lag = {name: v["stability"] - v["gap"] for name, v in found.items()}
+    assert verdict("stability-lags-1a", "mean", lag["1a"]) == "holds"
+    assert verdict("stability-lags-2a", "mean", lag["2a"]) == "holds"
+    assert verdict("stability-lags-2b", "mean", lag["2b"]) == "holds"
+    middle = np.median(list(lag.values()), 0)
+    assert [verdict(id, "mean", middle) for id in ("stability-lags-linear-fit", "without-z")] == ["holds"] * 2
+    none = convex["stability"] - convex["gap"]
+    assert [verdict(id, "mean", none) for id in (*LAGS, "stability-lags-linear-fit", "without-z")] == ["fails"] * 5
+    flatter = np.mean([v["stability"] for v in found.values()], 0) - convex["stability"]
+    assert [verdict("flatter-than-logistic", "mean", x) for x in (flatter, -flatter)] == ["holds", "fails"]
 
 
-def test_connectivity_criteria_notice_momentum(nets):
-    small, plain, momentum = (nets[0][name].barriers for name in ("1a", "2a", "2b"))
-    assert connected(small) and not connected(momentum)
-    assert momentum_disconnects(small.mean(), plain.mean(), momentum.mean())
-    assert not momentum_disconnects(small.mean(), momentum.mean(), plain.mean())
+def test_the_distance_of_networks_is_told_from_that_of_logistic_regression(nets, control):
+    networks, logistic = np.mean([b(v, NET_SIZES)["distance"] for v in nets[0].values()], 0), b(control[0])["distance"]
+    for id in ("distance-of-networks", "normalised-distance-of-networks"):
+        assert verdict(id, "mean", networks=networks, logistic=logistic) == "holds"
+        assert verdict(id, "mean", networks=logistic, logistic=logistic) == "fails"
+        assert verdict(id, "mean", networks=networks, logistic=networks) == "fails"
+
+
+def test_connectivity_claims_notice_momentum(nets):
+    parted = nets[1][:, 2]  # by two starts
+    largest = nets[0]["1a"].barriers.max((1, 2))
+    assert [verdict("connected-1a", "mean", one) for one in (largest, parted)] == ["holds", "fails"]
+
+    def found(small, plain, momentum):
+        return verdict("momentum-disconnects", "mean", momentum=momentum - plain, plain=plain - small)
+
+    small, plain, momentum = (nets[0][name].barriers.mean((1, 2)) for name in ("1a", "2a", "2b"))
+    assert found(small, plain, momentum) != "fails" and found(small, plain, parted) == "holds"
+    assert found(small, parted, plain) == found(parted, plain, momentum) == found(small, small, small) == "fails"
 
 
 def test_one_rate_is_told_from_two():
-    ms = (10, 25, 60, 150, 400, 1000)
-    top = np.array(ms, dtype=float) ** -0.8
-    assert not bends(ms, top)
-    assert bends(ms, np.minimum(top, 0.03))
+    ms = np.array([10.0, 25, 60, 150, 400, 1000])
+
+    def found(top):
+        small, large = (stats.power_law_fit(ms[p], top[p]).slope for p in (slice(0, 3), slice(2, None)))
+        return verdict("no-single-rate", "mean", [large - small] * 2)
+
+    assert found(ms**-0.8) == "fails" and found(np.minimum(ms**-0.8, 0.03)) == found(np.maximum(ms**-0.8, 0.03)) == "holds"

@@ -36,8 +36,8 @@ def parts(p) -> list[Part]:
     n, fresh, patterns, few = p.n_train, p.n_test, p.n_patterns, p.variation_replicas
     one_pattern = drawn(p.replicas * (n + fresh), patterns) + two_steps(p.replicas * n, 2 * p.n_pairs)
     one_pattern += methods(p, p.replicas, n, p.n_pairs, p.steps, 4, p.tangent_replicas)
-    one_pattern += drawn(few * (n + fresh), patterns) + two_steps(few * n, 2 * p.n_pairs)
-    one_pattern += methods(p, few, n, p.n_pairs, p.steps, 2, few)
+    one_pattern += drawn(p.replicas * (n + fresh), patterns) + two_steps(p.replicas * n, 2 * p.n_pairs)
+    one_pattern += methods(p, p.replicas, n, p.n_pairs, p.steps, 2, p.tangent_replicas)
     one_pattern += methods(p, few, n // 2, p.n_pairs, p.steps, 6, 0)  # the printed stage; three in float64
 
     varied = 0.0
@@ -52,18 +52,18 @@ def parts(p) -> list[Part]:
 
     pixels = {"digits": 16, "cifar10": 768, "cifar100": 768}.get(p.dataset, 196)  # after pooling
     known = {"digits": 1797, "mnist5k": 5000, "cifar10": 60_000, "cifar100": 60_000}.get(p.dataset, 70_000)
-    pictures = 2 * descent(p.image_steps, 100 * p.replicas, 50, pixels)
-    pictures += few * p.filter_steps * (2e-3 + 64 * 1.2e-7 * pixels)
+    pictures = 2 * descent(p.image_steps, 100 * p.image_replicas, 50, pixels)
+    pictures += p.image_replicas * p.filter_steps * (2e-3 + 64 * 1.2e-7 * pixels)
 
     seen = min(known, 4000)
     epoch = seen / 200  # steps
     widths = [p.teacher_width, p.teacher_width, 9, 9, 9, 9, 50, *p.student_widths]  # the teacher sees two batches
-    alone = 5 * few * epoch * (1 + p.teacher_epochs // 2)
+    alone = 5 * p.image_replicas * epoch * (1 + p.teacher_epochs // 2)
     students = (
         p.teacher_epochs * epoch * (3 + len(p.student_widths)) * 1.5e-3 + 5 * epoch * (1 + p.teacher_epochs // 2) * 1.5e-3
     )
-    students += 200 * pixels * 3e-10 * (p.replicas * p.teacher_epochs * epoch * sum(widths) + alone * 20)
-    students += 1e-8 * p.replicas * seen * pixels * 6 + 1.2e-9 * p.replicas * 12 * 5 * (known / 6 + 1000) * pixels
+    students += 200 * pixels * 3e-10 * (p.image_replicas * p.teacher_epochs * epoch * sum(widths) + alone * 20)
+    students += p.image_replicas * pixels * (6e-8 * seen + 7.2e-8 * (known / 6 + 1000))
 
     features = 4 * p.replicas * n * (2 * p.n_pairs)  # of a stack, with their squares; of the tangent kernel two, in parts
     return [
@@ -72,5 +72,5 @@ def parts(p) -> list[Part]:
         Part("variations", varied, 3.5 * 4 * few * n * 2 * p.small_pairs + 8 * few * n * patterns),
         Part("Gaussian clusters", gaussian, 12 * few * p.gaussian_points * 100),
         Part("networks on images", pictures, 4 * known * 5 * pixels),
-        Part("teachers and students", students, 4 * known * 5 * pixels + 4 * p.replicas * seen * pixels * 12),
+        Part("teachers and students", students, 4 * known * 5 * pixels + 4 * p.image_replicas * seen * pixels * 12),
     ]

@@ -22,7 +22,7 @@ def images(p) -> Part:
         return epochs * (n // batch) * (1.5e-3 + runs * one)
 
     seconds = training(runs, p.image_epochs, n)  # the finest label is one for each image
-    seconds += training(5 * p.image_replicas, p.image_tune_epochs, 2) + training(p.image_replicas, p.image_epochs, 2)
+    seconds += training(7 * p.image_replicas, p.image_tune_epochs, 2) + training(p.image_replicas, p.image_epochs, 2)
     seconds += 450 * (1.2e-3 + 2e-7 * runs * n)  # probes
     return Part("networks for images", seconds, 4 * (8 * found * inputs + runs * n * (inputs + 5 * batch + 4 * 32)))
 

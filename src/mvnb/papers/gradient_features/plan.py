@@ -36,49 +36,50 @@ def read_out(points: float, features: float) -> float:
 def parts(p) -> list[Part]:
     """The costly parts, from the chapter's parameters ``p``."""
     runs, test = p.replicas, p.n_test
-    neurons = runs * sum(p.widths) + 8 * runs * p.widths[-1] + p.draws
+    neurons = 8 * runs * sum(p.widths) + p.draws
     explicit = 1.5e-6 * neurons * p.cluster_dim / 64
 
-    batch, d = runs * p.xor_batch, p.xor_dim
+    ends = 4 * runs
+    batch, d = ends * p.xor_batch, p.xor_dim
     looks = p.xor_steps // 4 + 1
     xor = 0.3 + NORMAL * (p.xor_steps + 24) * batch * d + descent(p.xor_steps + 8, batch, 200, d)
-    xor += judged(looks, runs * test, 200, d) + looks * 4e-9 * runs * 200 * d
+    xor += judged(looks, ends * test, 200, d) + looks * 4e-9 * ends * 200 * d
     xor += NORMAL * 5 * test * d  # in two dimensions, for a kernel with 48 points
     blocks = 4 * 3 * 16 * batch * d  # drawn ahead: the last block, the next one, and its stack
-    xor_bytes = blocks + 4 * 8 * batch * d + 4 * runs * test * 200
+    xor_bytes = blocks + 4 * 8 * batch * d + 4 * ends * test * 200
 
     compared, last = 0.0, p.compare_dims[-1]
     for d in p.compare_dims:
-        compared += descent(p.compare_steps, 9 * 256, 100, d) + p.compare_steps * 4e-4
+        compared += descent(p.compare_steps, 12 * 256, 100, d) + p.compare_steps * 4e-4
         for n in (2 * d, 8 * d, 32 * d):
             wide = d * d // 4
-            compared += 3 * (kernel(n, 2 * test) + products(n, wide) + (n + 2 * test) * wide * (2.5e-11 * d + 2e-9))
-            compared += 3 * 8 * (products(n, d) + (n + 2 * test) * d * (2.5e-11 * d + 2e-9)) + 12 * n * d * (
-                NORMAL + 5e-9 * 100
-            )
+            compared += 4 * (kernel(n, 2 * test) + products(n, wide) + (n + 2 * test) * wide * (2.5e-11 * d + 2e-9))
+            compared += 4 * 8 * (products(n, d) + (n + 2 * test) * d * (2.5e-11 * d + 2e-9))
+            compared += 12 * runs * n * d * (NORMAL + 4e-10 * 100)
     compared_bytes = 4 * 2 * test * max(7 * 32 * last, 2 * last**2 // 4) + 4 * 2 * 32 * last * last**2 // 4
+    compared_bytes += 4 * 12 * runs * 32 * last**2
 
-    sure = 3e-7 * p.draws * len(p.sure_dims)
+    sure = 3e-7 * runs * p.draws * len(p.sure_dims)
 
     parities, parity_bytes = 0.0, 0.0
     for more, wide, dim in ((1, 1, 48), (2, 1, 80), (5, 2, 30)):
         n, m = more * p.parity_points, 4 * wide * p.parity_neurons
-        parities += 2 * (n * (2e-8 * dim + m * (4.6e-11 * dim + 4e-9)) + kernel(min(n, 2000), test))
-        parities += 2 * 2 * (read_out(min(n, 4000), m) + 4e-9 * test * m)
+        parities += 3 * (n * (2e-8 * dim + m * (4.6e-11 * dim + 4e-9)) + kernel(min(n, 2000), test))
+        parities += 3 * 2 * (read_out(min(n, 4000), m) + 4e-9 * test * m)
         parity_bytes = max(parity_bytes, 2.25 * 4 * n * m)
 
-    checked = 6e-6 * p.check_points
+    checked = 3.5e-6 * runs * p.check_points
     cube = 2**p.uniform_dim
-    uniform = 2 * (len(p.uniform_sizes) + 2) * (cube * 128 * (4.6e-11 * p.uniform_dim + 4e-9) + read_out(test, 256))
+    uniform = runs * (len(p.uniform_sizes) + 2) * (cube * 128 * (4.6e-11 * p.uniform_dim + 4e-9) + read_out(test, 256))
 
     index, size = 0.0, p.index_neurons
     for n, d in ((f * d * d, d) for f in (0.5, 2) for d in p.index_dims):
         regression = 2 * products(n, size) + 2 * (n + 2 * test) * size * (2.5e-11 * d + 3e-9)
-        index += 2 * 3 * (regression + NORMAL * (n + 2 * test) * d + n * size * (4.6e-11 * d + 4e-9))
+        index += 2 * 2 * runs * (regression + NORMAL * (n + 2 * test) * d + n * size * (4.6e-11 * d + 4e-9))
     index_bytes = 4 * 3 * size * (2 * p.index_dims[-1] ** 2 + 2 * test)
 
     drawn = p.ticket_runs * 128 * 64
-    tickets = 6 * p.ticket_steps * (STEP + 2 * NORMAL * drawn) + descent(50, p.ticket_runs * 128, 400, 64)
+    tickets = p.ticket_steps * (6 * STEP + 2 * NORMAL * drawn) + descent(50, p.ticket_runs * 128, 400, 64)
     tickets += sum(2 * descent(p.ticket_steps, 3 * p.ticket_runs * 128, k, 64) for k in (4, 8, 16))
     tickets += judged(2 * p.ticket_steps // 25 + 2, 3 * p.ticket_runs * 2 * test, 28, 64) + judged(
         3, p.ticket_runs * 2 * test, 400, 64
@@ -86,6 +87,7 @@ def parts(p) -> list[Part]:
 
     planes = max(test // 4, 50) * 3
     order = descent(p.bias_steps, 3 * 128, 4 * p.bias_neurons, 32) + judged(21, 3 * planes, 4 * p.bias_neurons, 32)
+    tickets_bytes = 4 * 3 * planes * 4 * p.bias_neurons * 2 + 4 * drawn * p.ticket_steps
     return [
         Part("explicit networks", explicit, 8 * 4.5 * p.cluster_dim * max(p.draws, p.widths[-1])),
         Part("exclusive-or, end to end", xor, xor_bytes),
@@ -94,5 +96,5 @@ def parts(p) -> list[Part]:
         Part("structured parities", parities, parity_bytes),
         Part("uniform parities", uniform, cube * 128 * 9),
         Part("multi-index targets", index, index_bytes),
-        Part("lottery tickets and order of planes", tickets + order, 4 * 3 * planes * 4 * p.bias_neurons * 2),
+        Part("lottery tickets and order of planes", tickets + order, tickets_bytes),
     ]

@@ -236,6 +236,7 @@ def relu_tangent_kernel(x: Tensor, z: Tensor) -> Tensor:
     ``x`` ``(..., n, d)``, ``z`` ``(..., k, d)``, any floating type. Source: Cho and Saul 2009, Jacot et al. 2018.
     """
     norms = x.norm(dim=-1)[..., :, None] * z.norm(dim=-1)[..., None, :]
-    cosine = (x @ z.mT / norms).clamp(-1, 1)
-    angle = math.pi - cosine.arccos()
-    return norms / (x.shape[-1] * math.pi) * ((1 - cosine.square()).clamp(min=0).sqrt() + 2 * angle * cosine)
+    cosine = (x @ z.mT).div_(norms).clamp_(-1, 1)
+    angle = cosine.arccos().neg_().add_(math.pi)
+    sine = cosine.square().neg_().add_(1).clamp_(min=0).sqrt_()
+    return sine.add_(angle.mul_(cosine), alpha=2).mul_(norms).div_(x.shape[-1] * math.pi)

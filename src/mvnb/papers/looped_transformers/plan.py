@@ -12,7 +12,7 @@ def parts(p) -> list[Part]:
     lengths = [*p.examples, p.examples[1], p.examples[1]]
     errors = sum(prompts * (NORMAL * n * d + 6e-6 + 1e-7 * d**2) for n in lengths)
     errors += len(p.examples) * (prompts * (p.loops + 1) * d * 2e-8 + p.loops * (2e-5 + 1e-8 * p.trials * p.examples[-1] * d))
-    errors += NORMAL * 10 * p.replicas * 32 * 42
+    errors += NORMAL * 40 * p.replicas * 32 * 42
 
     counts = {k: max(10, p.scaling_draws // k) for k in p.scaling_dims}
     scaling = sum(c * (NORMAL * 8 * k**2 + 2e-9 * k**3 + 5e-6) for k, c in counts.items())

@@ -10,7 +10,7 @@ FITTED = 0.3
 
 def parts(p) -> list[Part]:
     """The costly parts, from the chapter's parameters ``p``."""
-    kernels, few = p.n_classes * p.n_filters, min(2, p.replicas)
+    kernels, few = p.n_classes * p.n_filters, min(3, p.replicas)
 
     def labels(responses: float, dim: int) -> float:
         """Seconds of a step with labels, for so many responses of a kernel to a patch."""
@@ -27,12 +27,12 @@ def parts(p) -> list[Part]:
     transfer = 3 * (100 + FITTED * p.sl_steps) * labels(few * own, p.dim)
 
     side = p.side_points * p.n_patches * kernels
-    turned = p.side_steps * (6 * STEP + masked(5 * (1 + p.side_replicas) * side, p.side_dim))
-    swept = 12 * FITTED * 0.9 * p.sl_steps * labels(p.side_replicas * side, p.side_dim)
+    turned = p.side_steps * (6 * STEP + masked(10 * p.side_replicas * side, p.side_dim))
+    swept = 11 * FITTED * 0.9 * p.sl_steps * labels(p.side_replicas * side, p.side_dim)
 
     wide = p.n_classes * p.ts_filters
     shared = p.n_points * 14 * wide
-    steps = 0.2 * p.ts_steps * (p.replicas + 2) + p.ts_steps * 4 / 3  # of one network
+    steps = p.ts_steps * (0.2 * (p.replicas + 4) + 2 / 3 * few)  # of one network
     students = 1.3e-8 * steps * shared + 4000 * (3e-4 + 8e-11 * p.replicas * p.n_points * wide * p.n_classes)
 
     images = (2 * p.image_steps + 3 * p.image_label_steps) * p.image_replicas
@@ -41,7 +41,7 @@ def parts(p) -> list[Part]:
     return [
         Part("main comparison", main, 8 * 6 * p.replicas * own + 12 * data),  # the check of a first step is in float64
         Part("teacher and student", students, 4 * (7 * p.replicas * shared + p.replicas * p.n_points * 1400)),
-        Part("autoencoders in a smaller world", turned, 4 * 6 * 5 * side),
+        Part("autoencoders in a smaller world", turned, 4 * 6 * 5 * p.side_replicas * side),
         Part("learning from labels in smaller worlds", swept, 4 * 8 * p.side_replicas * side),
         Part("other tasks", transfer, 4 * 6 * few * own + 8 * data),
         Part(

@@ -39,10 +39,10 @@ def comparison(p, methods: int, nuclear: int, replicas: int) -> tuple[float, flo
 def parts(p) -> list[Part]:
     """The costly parts, from the chapter's parameters ``p``."""
     n = pictures(p)[0]
-    compared = [comparison(p, 4, 2, p.replicas), comparison(p, 5, 0, p.rival_replicas)]
+    compared = [comparison(p, 6, 2, p.replicas), comparison(p, 3, 0, p.rival_replicas)]
     swept = comparison(p, len(p.strengths), len(p.strengths), p.sweep_replicas)
     worlds = comparison(p, 3, 1, p.world_replicas)
-    seen = DOMAINS * (4 * p.replicas + len(p.strengths) * p.sweep_replicas) * 0.25 * n  # features whose rank is taken
+    seen = DOMAINS * (2 * p.replicas + len(p.strengths) * p.sweep_replicas) * 0.25 * n  # features whose rank is taken
     ranks = 2 * 1.5e-10 * seen * p.n_features**2
     model = p.theory_steps * (8e-4 + p.theory_replicas * (1.2e-3 + 1.3e-9 * p.theory_points * (8 * 60 + 7 * 36)))
     return [
