@@ -111,14 +111,15 @@ def load(slug: str, name: str) -> dict[str, Any]:
     return json.loads((folder(slug) / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def show(slug: str, name: str) -> None:
+def show(slug: str, name: str, setup: bool = True) -> None:
     """Display how a kept run was made, and its set-up beside the paper's."""
     from IPython.display import HTML, display
 
-    display(HTML(_html(declared(slug)[name], load(slug, name))))
+    one, record = declared(slug)[name], load(slug, name)
+    display(HTML(_line(one, record) + (_setup(one, record) if setup else "")))
 
 
-def _html(one: Declared, record: dict[str, Any]) -> str:
+def _line(one: Declared, record: dict[str, Any]) -> str:
     runs = record["runs"]
     where = ", ".join(dict.fromkeys(run["hardware"] for run in runs))
     minutes = sum(run["seconds"] for run in runs) / 60
@@ -128,18 +129,21 @@ def _html(one: Declared, record: dict[str, Any]) -> str:
         f"{minutes:.0f} minutes in all, {max(run['finished'] for run in runs)[:10]}."
     )
     left = f" Not run: {escape('; '.join(one.not_run))}." if one.not_run else ""
+    return f'<p class="mvnb-kept-run">{said}{left}</p>\n'
+
+
+def _setup(one: Declared, record: dict[str, Any]) -> str:
     heads = "".join(f'<th scope="col">{text}</th>' for text in ("", "paper", "ours", "why"))
-    body = "\n".join(_line(line, record["parameters"]) for line in one.setup)
+    lines = []
+    for line in one.setup:
+        cells = (line["paper"], line["ours"].format(**record["parameters"]), line["why"])
+        data = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        lines.append(f'<tr><th scope="row">{escape(line["what"])}</th>{data}</tr>')
+    body = "\n".join(lines)
     return (
-        f'<p class="mvnb-kept-run">{said}{left}</p>\n'
         '<table class="mvnb-setup">\n<caption>Set-up beside the paper\'s</caption>\n'
         f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
     )
-
-
-def _line(line: dict[str, str], parameters: dict[str, Any]) -> str:
-    cells = (line["paper"], line["ours"].format(**parameters), line["why"])
-    return f'<tr><th scope="row">{escape(line["what"])}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in cells)}</tr>'
 
 
 def check_name(name: str) -> None:

@@ -165,8 +165,8 @@ def test_a_seed_that_fails_leaves_the_others_and_no_result(mvnb, book, kept):
     [
         (["1", "mean"], "01_tiny declares no kept run 'mean'; it has means; did you mean 'means'?"),
         (
-            ["1", "means", "-p", "sise=1"],
-            "01 means has no parameter 'sise'; it has seed, seeds, size, pause, fail; did you mean 'size'?",
+            ["1", "means", "-p", "sizes=1"],
+            "01 means has no parameter 'sizes'; it has seed, seeds, size, pause, fail; did you mean 'size'?",
         ),
         (["1", "means", "-p", "size=big"], "parameter 'size' is a number, not 'big'"),
         (["1", "means", "-p", "seeds=0"], "parameter 'seeds' must be 1 or more, not '0'"),

@@ -72,7 +72,8 @@ def digests(chapter, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     """
     cells = (cell for cell in chapter.cells.cells if TAG not in cell.metadata.get("tags", []))
     code = [cell.source for cell in cells if cell.cell_type == "code"]
-    beside = [*kept_runs.paths(chapter.slug), *(PACKAGE / "papers" / chapter.slug).glob("claims.toml")]
+    room = PACKAGE / "papers" / chapter.slug
+    beside = [*kept_runs.paths(chapter.slug), *sorted(room.glob("kept/*.toml")), *room.glob("claims.toml")]
     kept = [path.read_text(encoding="utf-8") for path in beside]
     before, after = [chapter.name, code, kept], [package("\n".join(code)), versions()]
     defaults = {name: parameter.default for name, parameter in chapter.parameters.items()}
