@@ -25,7 +25,6 @@ from mvnb.verdicts import KINDS, ORIGINS
 MIME = "application/vnd.mvnb.claims+json"
 MOST_HEADLINES = 8
 PAPERS = Path(__file__).parent / "papers"
-_NUMBERED = re.compile(r"\d\d_")
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _KEYS = {
     "source": str,
@@ -105,11 +104,6 @@ def declared(where: str | Path) -> dict[str, Claim]:
     return found
 
 
-def declared_of(slug: str) -> dict[str, Claim]:
-    """As :func:`declared`, nothing where a paper has no such file."""
-    return declared(slug) if (PAPERS / slug / "claims.toml").is_file() else {}
-
-
 def _claim(id: str, table: Any) -> Claim:
     if not _ID.fullmatch(id):
         raise ClaimsError("an id is in kebab-case: small letters, digits and single hyphens")
@@ -154,8 +148,7 @@ class Ledger:
     Parameters
     ----------
     where
-        The chapter's slug, such as ``"midpoint_mixup"``, or the path of its file of claims. With its number in front, such as
-        ``"02_fine_grained_labels"``, a chapter that has no such file yet and gives everything to :meth:`record`.
+        The chapter's slug, such as ``"midpoint_mixup"``, or the path of its file of claims.
 
     Raises
     ------
@@ -165,7 +158,7 @@ class Ledger:
 
     def __init__(self, where: str | Path):
         self.chapter = where if isinstance(where, str) else where.parent.name
-        self.claims = {} if _NUMBERED.match(self.chapter) else declared(where)
+        self.claims = declared(where)
         self._rows: dict[str, dict[str, Any]] = {}
 
     def mean(self, id: str, value=None, /, **named) -> None:
@@ -239,42 +232,6 @@ class Ledger:
         judged = {"criterion": str(claim.rule), "measured": measured, "runs": runs, "runs_to_decide": needed}
         return {"chapter": self.chapter, "id": id} | same | judged | {"verdict": found, "reason": reason}
 
-    def record(
-        self,
-        id: str,
-        *,
-        source: str,
-        says: str,
-        kind: str,
-        measured: float | None,
-        uncertainty: float | None = None,
-        paper: float | str | None = None,
-        unit: str = "",
-        holds: bool | None,
-        criterion: str,
-        reason: str = "",
-    ) -> None:
-        """A claim with a verdict that the chapter itself finds, for chapters whose claims stand in no file yet.
-
-        ``measured`` and ``uncertainty``: the number and the half-width of its interval; ``holds``: the verdict, None for not
-        run; ``criterion``: in words what decided it; the rest as in :class:`Claim`. ``ValueError`` for an unknown kind, an id
-        that is not kebab-case, or one recorded before.
-        """
-        if kind not in KINDS:
-            raise ClaimsError(f"kind {kind!r} of claim {id!r} is none of {', '.join(KINDS)}")
-        if not _ID.fullmatch(id):
-            raise ClaimsError(f"claim id {id!r} is not kebab-case (lower-case letters, digits and single hyphens)")
-        if id in self._rows:
-            raise ClaimsError(f"claim {id!r} is already in this ledger; make a new Ledger to record it again")
-        found = {True: "holds", False: "fails", None: "not run"}[None if holds is None else bool(holds)]
-        value = float("nan") if measured is None else float(measured)
-        ends = (value, value - (uncertainty or 0.0), value + (uncertainty or 0.0))
-        row = {"chapter": self.chapter, "id": id, "source": source, "origin": "paper", "headline": False, "says": says}
-        row |= {"kind": kind, "unit": unit, "paper": paper if paper is None or isinstance(paper, str) else _rounded(paper)}
-        row |= {"criterion": criterion, "measured": {} if measured is None else {"value": [_rounded(end) for end in ends]}}
-        row |= {"runs": None, "runs_to_decide": None, "verdict": found, "reason": reason if found != "holds" else ""}
-        self._rows[id] = row
-
     def show(self, headlines: bool = False) -> None:
         """Display the ledger, or its headlines alone: a table for readers, the same rows for programs.
 
@@ -282,7 +239,7 @@ class Ledger:
         """
         from IPython.display import display
 
-        chosen = [id for id, claim in self.claims.items() if claim.headline or not headlines] or list(self._rows)
+        chosen = [id for id, claim in self.claims.items() if claim.headline or not headlines]
         if missing := [id for id in chosen if id not in self._rows]:
             raise ClaimsError(f"claim {missing[0]!r} is declared in {self.chapter}/claims.toml and not measured")
         display(_Shown([self._rows[id] for id in chosen], headlines))

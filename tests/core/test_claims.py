@@ -209,19 +209,6 @@ def test_verdicts_are_counted_compared_and_printed(ledger):
     assert all(word in verdicts.table([*found, absent]) for word in ("holds", "fails", "not run", "value >= 0.4"))
 
 
-def test_chapters_without_a_file_record_their_verdicts():
-    one = Ledger("02_old")
-    given = {"source": "Theorem 1", "says": "a < b", "kind": "exact", "criterion": "at least 0.1", "unit": "of classes"}
-    one.record("first", **given, measured=1 / 3, uncertainty=0.01, holds=np.bool_(True))
-    one.record("second", **given, measured=None, holds=None, reason="no weights")
-    first, second = rows(one)
-    assert (first["verdict"], first["chapter"], verdicts.measured(first)) == ("holds", "02_old", "0.333 ± 0.01 of classes")
-    assert (second["verdict"], verdicts.measured(second)) == ("not run", "–")
-    for id, kind in (("first", "exact"), ("Third", "exact"), ("third", "large")):
-        with pytest.raises(ClaimsError):
-            one.record(id, **(given | {"kind": kind}), measured=1.0, holds=True)
-
-
 DECLARED = sorted(path.parent.name for path in claims.PAPERS.glob("*/claims.toml"))
 
 

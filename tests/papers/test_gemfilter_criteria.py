@@ -1,20 +1,22 @@
 """The criteria of chapter 15 hold for what they judge and fail for what they do not.
 
-Functions of the page are read from the page; limits are the chapter's own.
+Functions of the page are read from the page.
 """
 
-from types import SimpleNamespace
+from functools import partial
 
-import jupytext
+import judged
 import numpy as np
 import pytest
 import torch
-from chapter_source import NOTEBOOKS, functions_of
+from chapter_source import functions_of
 
-from mvnb.claims import Ledger
+from mvnb import kept_runs
 from mvnb.papers.gemfilter import needle, theory
 from mvnb.papers.gemfilter import tables as printed
 from mvnb.papers.gemfilter import token_selection as ts
+
+verdict = partial(judged.verdict, "gemfilter")
 
 
 @pytest.fixture(scope="module")
@@ -130,177 +132,132 @@ def test_distances_weights_and_needles_kept_are_those_of_a_loop(page_with_global
             assert weight[layer, b] == pytest.approx(float(scores[layer, b, own].sum() / 2), rel=1e-5)
 
 
-# --- Verdicts: cells of the page that record claims, on numbers that are made up ---
-
-CELLS = [cell.source for cell in jupytext.read(NOTEBOOKS / "15_gemfilter.py").cells if cell.cell_type == "code"]
+# --- The rules ---
 
 
-def verdicts(page, *claims_, **given):
-    """Holds or not, by claim, of the cells that record ``claims_``, run in order where ``given`` is what was measured."""
-    space = {**page, **given, "ledger": Ledger("15_gemfilter"), "later": Ledger("15_gemfilter")}
-    for cell in CELLS:
-        if any(f'"{claim}"' in cell for claim in claims_):
-            exec(cell.replace('later = claims.Ledger("15_gemfilter")', ""), space)
-    return {row["id"]: row["verdict"] == "holds" for row in space["ledger"].rows + space["later"].rows}
-
-
-SMALL = ["as-good-at-known-lengths", "better-beyond-known-lengths", "better-than-eviction", "one-run-loses-far-needles"]
-SMALL += ["layer-finds-the-needle", "last-row-is-needed", "pooling-is-needed", "question-keeps-itself", "raw-scores-suffice"]
-SMALL += ["training-makes-the-filter-surer", "found-where-it-is-read-less"]
-
-
-def measured(scores, weight=(0.95, 0.5), whole=(1.0, 0.9), whole_before=(0.85, 0.7), covered=(1.6, 0.0)):
-    """What the page's small models might have given: shares by method at two lengths, two runs of 40 prompts each."""
-    draw = np.random.default_rng(0)
-    lengths, names = [48, 480], list(scores)
-
-    def answers(n):
-        return {name: draw.binomial(2, scores[name][lengths.index(n)], 40) / 2 for name in names}
-
-    def view(n, share):
-        i = lengths.index(n)
-        kept = torch.from_numpy(draw.random((2, 40)) < share[i])
-        return torch.zeros(2, 40), torch.full((2, 40), weight[i]), kept
-
-    small = {n: [answers(n), answers(n)] for n in lengths}
-    views, built = ({n: [view(n, share), view(n, share)] for n in lengths} for share in (whole, whole_before))
-    given = {"small": small, "views": views, "built": built, "test_lengths": lengths, "depths": [0.0, 1.0], "test_prompts": 20}
-    given |= {"replicas": 2, "first": 48, "beyond": 480, "far": 480, "covering": np.array(covered)}
-    given["by_layer"] = np.array([[[one[i].mean() for i in range(2)] for one in small[n]] for n in lengths])
-    for name, i in (("weight", 1), ("whole", 2)):
-        given[name] = {n: (float(np.mean([one[i][1].double().mean() for one in views[n]])), 0.0) for n in lengths}
-    return given
-
-
-GOOD = {0: (0.4, 0.3), 1: (1.0, 0.9), "All KV": (1.0, 0.7), "SnapKV": (1.0, 0.7), "H2O": (0.8, 0.4), "One-Run": (1.0, 0.6)}
-GOOD |= {"middle row": (0.3, 0.2), "largest row": (0.3, 0.2), "no pooling": (0.1, 0.1)}
-GOOD |= {"question not kept": (0.9, 0.9), "no softmax": (1.0, 0.9)}
-
-
-def test_rows_of_the_small_model_hold_where_they_should_and_fail_where_not(page_with_globals):
+def test_rules_of_the_small_model_fail_without_training(page_with_globals):
+    """Four models as they are built, at twice the trained length: what the methods differ in is then worth nothing."""
     page = page_with_globals
-    found = verdicts(page, *SMALL, **measured(GOOD))
-    assert sorted(found) == sorted(SMALL) and all(found.values()), found
-    swapped = GOOD | {1: GOOD["no pooling"], 0: GOOD[1], "question not kept": (0.1, 0.1), "no softmax": (0.1, 0.1)}
-    found = verdicts(page, *SMALL, **measured(swapped, whole_before=(1.0, 0.9), weight=(0.95, 0.95), covered=(0, 1.6)))
-    part = {"question-keeps-itself", "raw-scores-suffice"}  # what they change costs nothing more
-    assert not any(holds for name, holds in found.items() if name not in part), found
-    found = verdicts(page, *SMALL, **measured(GOOD | {"question not kept": (0.1, 0.1), "no softmax": (0.4, 0.3)}))
-    assert not any(found[name] for name in part)
-
-
-def test_rows_that_ask_for_a_difference_fail_where_there_is_none(page_with_globals):
-    """As everywhere the same: only what may be equal holds, and the untrained filter against itself adds nothing."""
-    same = measured(dict.fromkeys(GOOD, (0.8, 0.8)), weight=(0.9, 0.9), whole=(0.9, 0.9), whole_before=(0.9, 0.9))
-    same["built"], same["small"] = (
-        same["views"],
-        {n: [dict.fromkeys(GOOD, one[1]) for one in two] for n, two in same["small"].items()},
-    )
-    same["by_layer"] = np.full((2, 2, 2), 0.8)
-    found = verdicts(page_with_globals, *SMALL, **same)
-    assert {name for name, holds in found.items() if holds} == {
-        "as-good-at-known-lengths",
-        "question-keeps-itself",
-        "raw-scores-suffice",
+    page["device"] = torch.device("cpu")
+    runs = [page["answers_of"](page["small_llama"](g(r)), 96, g(r), True)[0] for r in range(4)]
+    gap = {name: np.array([(one[1] - one[name]).mean() for one in runs]) for name in runs[0]}
+    found = {
+        "better-beyond-known-lengths": verdict("better-beyond-known-lengths", "mean", gap["All KV"]),
+        "better-than-eviction": verdict("better-than-eviction", "mean", SnapKV=gap["SnapKV"], H2O=gap["H2O"]),
+        "last-row-is-needed": verdict("last-row-is-needed", "mean", middle=gap["middle row"], largest=gap["middle row"]),
+        "pooling-is-needed": verdict("pooling-is-needed", "mean", gap["no pooling"]),
     }
+    assert "holds" not in found.values(), found
+    gains = verdict("layer-finds-the-needle", "mean", gain=gap[0], distance=np.zeros(4), distance_before=np.ones(4))
+    assert gains != "holds"
 
 
-KEPT = {
-    "real-model-has-a-filter-layer": None,
-    "filter-layer-decides-the-answer": ("4", "10"),
-    "last-layer-filters-worse": ("29",),
-}
-KEPT |= {"real-model-beats-the-whole-cache": ("All KV",), "real-model-beats-snapkv": ("SnapKV",)}
-KEPT |= {"real-middle-row-fails": ("middle row",), "real-largest-row-fails": ("largest row",)}
-ALIKE = {"real-model-keeps-the-question-itself": "nothing forced", "real-model-one-run-is-comparable": "One-Run"}
+def test_rules_of_the_small_model_hold_for_gains_in_every_run_and_fail_for_losses():
+    gains = np.array([0.15, 0.2, 0.17, 0.22, 0.12])
+    for sign, expected in ((1, "holds"), (-1, "fails")):
+        one = sign * gains
+        found = [verdict(id, "mean", one) for id in ("better-beyond-known-lengths", "one-run-loses-far-needles")]
+        found += [verdict("better-than-eviction", "mean", SnapKV=gains, H2O=one)]
+        found += [verdict("training-makes-the-filter-surer", "mean", one)]
+        found += [verdict("found-where-it-is-read-less", "mean", one)] if sign < 0 else []
+        found += [verdict("last-row-is-needed", "mean", middle=one + 0.5 * sign, largest=gains + 0.5)]
+        found += [verdict("as-good-at-known-lengths", "mean", one)]
+        assert set(found) == {expected}, found
+    assert verdict("better-beyond-known-lengths", "mean", [0.3, -0.1, 0.2]) == "undecided"
+    same = np.zeros(5)
+    for id in ("question-keeps-itself", "raw-scores-suffice"):
+        assert verdict(id, "mean", same) == "holds" and verdict(id, "mean", same + 0.6) == "fails"
 
 
-def test_rows_of_the_kept_run_follow_its_numbers(page):
-    draw = np.random.default_rng(1)
-    base = 0.5 + 0.1 * draw.random(27)
-    names = ["22", *ALIKE.values(), *(name for of in KEPT.values() for name in of or ())]
-
-    def judge(lower, share):
-        scores = {name: base - (0.3 if name in lower else 0.0) for name in names}
-        given = {
-            "kept_by": {320: {"scores": scores}},
-            "layer": "22",
-            "every_share": share,
-            "best_layer": int(share.mean(1).argmax()),
-        }
-        given["kept_scores"] = lambda name: scores[name]
-        return verdicts(page, *KEPT, *ALIKE, "filter-layer-is-early", **given)
-
-    late, early = np.full((30, 27), 0.2), np.full((30, 27), 0.2)
-    late[22], early[8] = 0.8, 0.8
-    rivals = {name for of in KEPT.values() for name in of or ()}
-    found = judge(rivals, late)
-    assert all(found[claim] for claim in KEPT) and all(found[claim] for claim in ALIKE) and not found["filter-layer-is-early"]
-    found = judge({"22"}, early)
-    assert not any(found[claim] for claim in [*KEPT, *ALIKE]) and found["filter-layer-is-early"]
+@pytest.fixture(scope="module")
+def kept():
+    """Of the kept run: shares selected ``(run, length, layer, depth)``, and by method the scores of answers ``(run,)``."""
+    lengths = (record := kept_runs.load("gemfilter", "needles"))["parameters"]["lengths"]
+    values = [[run["values"][str(n)] for n in lengths] for run in record["runs"]]
+    share = np.array([[one["share"] for one in run] for run in values])
+    scores = {
+        name: np.mean([[one["scores"][name] for one in run] for run in values], (1, 2)) for name in values[0][0]["scores"]
+    }
+    return share, scores
 
 
-def test_live_rows_and_printed_rows_can_fail(page):
-    share = torch.full((30, 6), 0.2)
-    share[22] = 0.8
-    live = {"lm": object(), "n_layers": 30, "filter_layer": 22}
-    claim = "language-model-has-a-layer-that-finds"
-    assert verdicts(page, claim, live={480: {"share": share}}, **live)[claim] is True
-    assert verdicts(page, claim, live={480: {"share": share.roll(-15, 0)}}, **live)[claim] is False
-
-    tables = {name: dict(table) for name, table in printed.LONGBENCH.items()}
-    mended = SimpleNamespace(LONGBENCH=tables, CHAT_TEMPLATE=dict(printed.CHAT_TEMPLATE))
-    rows = ("comparable-on-longbench", "drop-with-1024-is-negligible")
-    found = verdicts(page, *rows, printed=mended)
-    assert not any(found[row] for row in rows)
-    for table in (*tables.values(), mended.CHAT_TEMPLATE):
-        table.update({key: table["All KV"] for key in table})
-    found = verdicts(page, *rows, printed=mended)
-    assert all(found[row] for row in rows)
+def filter_layer_verdicts(share):
+    third = share.shape[2] // 3
+    ahead = (share[:, :, 22] - share[:, :, :third].mean(2)).mean((1, 2))
+    best = share.mean((1, 3)).argmax(1)
+    early = verdict("filter-layer-is-early", "mean", (best + 1) / share.shape[2])
+    return verdict("real-model-has-a-filter-layer", "mean", ahead), early
 
 
-def test_rows_of_work_memory_and_time_can_fail(page):
-    big, shape = theory.LLAMA_31_8B, theory.Shape(8, 4, 4, 32, 128, 344)
-    work = {"big": big, "shape": shape, "counted": theory.prefill_flops(shape, 300), "held": theory.cached_numbers(shape, 300)}
-    claim = "speed-up-of-all-three-models"
-    assert not verdicts(page, claim, **work)[claim]
+def test_rules_on_layers_of_the_language_model_follow_its_layers(kept):
+    share, _ = kept
+    there = filter_layer_verdicts(share)
+    moved = filter_layer_verdicts(np.roll(share, -15, axis=2))  # layer 22 is then the seventh, and the seventh the last but ten
+    assert there == ("holds", "fails") and moved[0] != "holds" and moved[1] == "holds"
+    alike = np.repeat(share.mean(2, keepdims=True), share.shape[2], axis=2)
+    assert filter_layer_verdicts(alike)[0] == "fails"
 
-    all_llama = SimpleNamespace(**{**vars(theory), "PAPER_MODELS": dict.fromkeys("abc", (big, 13))})
-    assert verdicts(page, claim, **work, theory=all_llama)[claim]
-    claim, stated = "prompt-takes-less-work", 1 / theory.speed_up(shape, 1200, 100, 3)
-    for ratio, holds in ((stated, True), (1.0005 * stated, True), (0.9 * stated, False), (4 / 8, False), (1, False)):
-        assert verdicts(page, claim, work_ratio=ratio, stated_ratio=stated)[claim] is holds
-    for saved, holds in (({"a": 0.16}, False), ({"a": 0.02, "b": 0.3}, True)):
-        assert verdicts(page, "memory-by-the-theorem", saved=saved)["memory-by-the-theorem"] is holds
+
+def test_rules_on_answers_of_the_language_model_need_a_difference(kept):
+    _, scores = kept
+    whole = verdict("real-model-beats-the-whole-cache", "mean", scores["All KV"] - scores["middle row"])
+    assert whole == "holds"  # as a method would that answers where the whole cache does not
+    for id in ("real-model-beats-the-whole-cache", "real-model-beats-snapkv", "last-layer-filters-worse"):
+        assert verdict(id, "mean", scores["22"] - scores["22"]) == "fails"
+    for id in ("real-middle-row-fails", "real-largest-row-fails", "filter-layer-decides-the-answer"):
+        assert verdict(id, "mean", scores["22"] - scores["22"]) == "fails"
+        assert verdict(id, "mean", scores["All KV"] - scores["middle row"]) == "holds"
+    for id in ("real-model-keeps-the-question-itself", "real-model-one-run-is-comparable"):
+        assert verdict(id, "mean", scores["22"] - scores["22"]) == "holds"
+        assert verdict(id, "mean", scores["All KV"] - scores["middle row"]) == "fails"
+
+
+def test_rules_on_printed_tables_can_go_either_way():
+    def found(tables):
+        ahead = [one[f"GemFilter-{k}"][-1] - one[f"SnapKV-{k}"][-1] for one in tables for k in (1024, 2048, 4096)]
+        drops = [one["GemFilter-1024"][-1] - one["All KV"][-1] for one in tables]
+        return (
+            verdict("comparable-on-longbench", "exact", min(ahead)),
+            verdict("drop-with-1024-is-negligible", "exact", min(drops)),
+        )
+
+    tables = list(printed.LONGBENCH.values())
+    assert found(tables) == ("fails", "fails")
+    assert found([dict.fromkeys(one, one["All KV"]) for one in tables]) == ("holds", "holds")
+
+
+def test_rules_of_work_and_memory_tell_other_layers_and_shapes():
+    big = theory.LLAMA_31_8B
+    rate = [verdict("speed-up-on-the-prompt", "exact", theory.speed_up(big, 131072, 1024, r)) for r in (11, 13, 16)]
+    assert rate == ["fails", "holds", "fails"]
+    for models, expected in ((theory.PAPER_MODELS.values(), "fails"), ([(big, 13)] * 3, "holds")):
+        speeds = [theory.speed_up(one, 131072, 1024, r) for one, r in models]
+        assert verdict("speed-up-of-all-three-models", "exact", least=min(speeds), most=max(speeds)) == expected
+    for ratio, expected in ((1.0, "holds"), (1.0005, "holds"), (0.9, "fails"), (0.5 / 0.424, "fails")):
+        assert verdict("prompt-takes-less-work", "exact", ratio) == expected
+    assert verdict("operations-and-cache-as-stated", "exact", operations=1, cache=2) == "fails"
+
+    light = theory.Shape(32, 32, 8, 128, 128, 64)  # almost no weights: the cache is all
+    for shape, against_snapkv, against_all in ((big, "fails", "fails"), (light, "holds", "holds")):
+        gem, snap, all_kv = (
+            theory.peak_memory(shape, name, 122880, 1024, 50, 13, loaded=name != "GemFilter")
+            for name in ("GemFilter", "SnapKV", "All KV")
+        )
+        assert verdict("memory-by-the-theorem", "exact", 1 - gem / snap) == against_snapkv
+        assert verdict("memory-beside-all-kv", "exact", 1 - gem / all_kv) == against_all
+    first_pass = 14 * big.layer_weights + 2 * 8 * 128 * 122880  # were it the peak
+    saved = 1 - first_pass / theory.peak_memory(big, "SnapKV", 122880, 1024, 50, 13)
+    assert verdict("memory-by-the-theorem", "exact", saved) == "holds"
 
 
 # --- The language model's functions ---
 
 
-def test_a_needle_is_near_what_is_kept_of_it(page):
-    prompt = needle.NeedlePrompt(torch.zeros(30), 10, 14, 5)
-    places = torch.tensor([[[8, 9, 20]], [[10, 13, 20]], [[16, 17, 18]]])  # (layer, prompt, k)
-    share, away = page["near_needle"](places, [prompt])
-    assert share[:, 0].tolist() == [0, 0.5, 0] and away[:, 0].tolist() == [1, 0, 3]
-
-
-class Reader:
-    """A tokenizer of characters whose end mark is 0."""
-
-    class model:
-        class config:
-            eos_token_id = 0
-
-    def decode(self, tokens):
-        return "".join(chr(t) for t in tokens)
-
-
-def test_answers_end_at_their_mark(page):
-    rows = [[ord(c) for c in "eat a sandwich"] + [0] + [ord(c) for c in " and sit in"]]
-    assert page["judge_answers"](Reader(), torch.tensor(rows)) == [pytest.approx(3 / 12)]
-
-
 def test_highlighting_shows_every_token_once(page):
+    class Reader:
+        def decode(self, tokens):
+            return "".join(chr(t) for t in tokens)
+
     text = "what is <kept> here"
     shown = page["highlight"](Reader(), torch.tensor([ord(c) for c in text]), torch.arange(8, 14)).data
     assert "<mark><b>&lt;kept&gt;</b></mark>" in shown and shown.count("span") == 4
@@ -322,19 +279,6 @@ def test_the_checks_of_formulas_tell_neighbours_apart():
     loud = np.sort(np.exp(scores), 1)
     survives = (loud[:, -200:].sum(1) / loud.sum(1)).mean()
     assert abs(survives / theory.surviving_noise(1.0, 2000, 200) - 1) < 0.03 < abs(survives / 0.1 - 1)
-
-
-def test_speed_and_memory_criteria_can_fail():
-    big = theory.LLAMA_31_8B
-    inside = [2.2 <= theory.speed_up(big, 131072, 1024, r) <= 2.6 for r in (11, 13, 16)]
-    assert inside == [False, True, False]
-    small = theory.Shape(32, 32, 8, 128, 128, 64)  # almost no weights: the cache is all
-    assert (
-        1
-        - theory.peak_memory(small, "GemFilter", 122880, 1024, 50, 13, False)
-        / theory.peak_memory(small, "All KV", 122880, 1024, 50, 13)
-        >= 0.2
-    )
 
 
 def test_printed_averages_are_told_from_wrong_ones():

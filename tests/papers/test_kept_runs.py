@@ -27,4 +27,4 @@ def test_its_first_steps_are_those_that_were_kept(slug, name):
 @pytest.mark.parametrize("slug", CHAPTERS)
 def test_a_claim_names_a_kept_run_that_is_there(slug):
     there = {path.stem for path in kept_runs.paths(slug)}
-    assert {claim.kept for claim in claims.declared_of(slug).values()} <= {"", *there}
+    assert {claim.kept for claim in claims.declared(slug).values()} <= {"", *there}

@@ -6,10 +6,15 @@ Source: Kamradt's benchmark as in the code of Shi et al. 2024 (GemFilter; Shi th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
+
+from mvnb.models.language import LanguageModel
+from mvnb.papers.gemfilter import token_selection
 
 NEEDLE = "The best thing to do in San Francisco is eat a sandwich and sit in Dolores Park on a sunny day."
 """The sentence that is hidden."""
@@ -19,6 +24,9 @@ EXPECTED = "eat a sandwich and sit in Dolores Park on a sunny day."
 """The answer that :func:`needle_score` looks for: 12 words, of which 11 are different."""
 BEST_SCORE = 11 / 12
 """The score of the exact answer."""
+
+METHODS = ("All KV", "SnapKV", "H2O", "nothing forced", "One-Run", "middle row", "largest row")
+"""What :class:`NeedleTest` judges beside GemFilter; *nothing forced* is GemFilter without the question kept by force."""
 
 _BEFORE = "This is a very long story book: <book>"
 _AFTER = f" </book>.\nBased on the content of the book, Question: {QUESTION}"
@@ -83,3 +91,85 @@ def needle_prompt(
     tokens = before + hay[:place] + needle + hay[place:room] + after
     first = len(before) + place
     return NeedlePrompt(torch.tensor(tokens), first, first + len(needle), len(after))
+
+
+class Reading(NamedTuple):
+    """What a language model made of prompts of one length, in the order of the depths, those of one depth together.
+
+    ``places`` ``(layer, prompt, k)`` are those that each layer would select, ``share`` ``(layer, prompt)`` how much of the
+    needle is among them, and ``scores`` those of the answers by method, a filter layer's under its number as text.
+    """
+
+    prompts: list[NeedlePrompt]
+    places: Tensor
+    share: Tensor
+    scores: dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class NeedleTest:
+    """A needle at several depths of real prose, looked for by every layer, and answers of several methods.
+
+    ``k`` tokens are selected, the question among them; answers of ``methods`` (of :data:`METHODS`, filtered at
+    ``filter_layer``) and of GemFilter with each of ``layers`` have ``n_new`` tokens at most; ``frame`` is what stands before
+    and behind the published prompt.
+    """
+
+    k: int
+    filter_layer: int
+    depths: Sequence[float]
+    n_new: int
+    frame: Sequence[str] = ()
+    methods: Sequence[str] = ()
+    layers: Sequence[int] = ()
+
+    def draw(
+        self, encode: Callable[[str], list[int]], sentences: Sequence[str], length: int, size: int, generator: Generator
+    ) -> list[NeedlePrompt]:
+        """``size`` prompts a depth, each from another place of the prose."""
+        starts = torch.randint(len(sentences) - length // 8, (len(self.depths), size), generator=generator).tolist()
+        return [
+            needle_prompt(encode, sentences[start:], length, depth, *self.frame)
+            for depth, some in zip(self.depths, starts)
+            for start in some
+        ]
+
+    def read(self, lm: LanguageModel, prompts: list[NeedlePrompt]) -> Reading:
+        """What the model makes of prompts of one length, in one batch."""
+        model, tokens = lm.model, torch.stack([one.tokens for one in prompts]).to(lm.model.device)
+        k, tail, filter_layer = self.k, prompts[0].tail, self.filter_layer
+        scores = token_selection.filter_scores(model, tokens, range(model.config.num_hidden_layers))
+        places = token_selection.select_tokens(scores, k, keep_last=tail)
+
+        chosen = {str(layer): places[layer] for layer in sorted({filter_layer, *self.layers})}
+        chosen["nothing forced"] = token_selection.select_tokens(scores[filter_layer], k)
+        for row in {"middle", "largest"} & {name.removesuffix(" row") for name in self.methods}:
+            other = token_selection.filter_scores(model, tokens, [filter_layer], row)[0]
+            chosen[f"{row} row"] = token_selection.select_tokens(other, k, keep_last=tail)
+        read_again = torch.cat([tokens.gather(1, one) for one in chosen.values()])
+        written = token_selection.all_kv(model, read_again, self.n_new).tokens.split(len(prompts))
+        answers = dict(zip(chosen, written))
+
+        from_cache = {
+            "All KV": token_selection.all_kv,
+            "SnapKV": partial(token_selection.snap_kv, k=k),
+            "H2O": partial(token_selection.h2o, k=k),
+            "One-Run": partial(token_selection.gem_filter_one_run, k=k, layer=filter_layer, keep_last=tail),
+        }
+        for name in [name for name in self.methods if name in from_cache]:
+            answers[name] = from_cache[name](model, tokens, self.n_new).tokens
+        judged = {name: answer_scores(lm, one) for name, one in answers.items() if name.isdigit() or name in self.methods}
+        return Reading(prompts, places.cpu(), selected_share(places.cpu(), prompts), judged)
+
+
+def answer_scores(lm: LanguageModel, tokens: Tensor) -> list[float]:
+    """The score of every answer ``(prompt, token)``, up to its end mark."""
+    end = lm.model.config.eos_token_id
+    rows = [row[: row.index(end)] if end in row else row for row in tokens.tolist()]
+    return [needle_score(lm.decode(row)) for row in rows]
+
+
+def selected_share(places: Tensor, prompts: Sequence[NeedlePrompt]) -> Tensor:
+    """Share ``(..., prompt)`` of each prompt's needle that is among ``places`` ``(..., prompt, k)``."""
+    start, stop = (torch.tensor([getattr(one, end) for one in prompts])[:, None] for end in ("start", "stop"))
+    return ((places >= start) & (places < stop)).sum(-1) / (stop - start)[:, 0]
