@@ -53,7 +53,7 @@ def loop(task: Task, steps: int, fixed: bool = False, device="cpu", replicas: in
         batch = tuple(part[r].to(device) for part in task.batch)
         for _ in range(steps):
             if task.draw and not fixed:
-                batch = tuple(part.to(device) for part in task.draw(task.sizes["samples"], generator))
+                batch = tuple(part.to(device) for part in task.user_draw(task.sizes["samples"], generator))
             optimizer.zero_grad()
             task.loss(module, *batch).backward()
             optimizer.step()

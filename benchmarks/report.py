@@ -21,7 +21,8 @@ HOW_TO_READ = f"""\
 `mvnb` is `mvnb.training.fit` with a gradient written by hand, on one thread: it is meant to run as one process per core.
 Every other column is another contender's time divided by its own, so that **above 1 `mvnb` is faster**:
 
-- *loop*: a loop over seeds with a module, `loss.backward()` and `torch.optim.SGD`, on all cores of the setting;
+- *loop*: a loop over seeds with a module, `loss.backward()`, `torch.optim.SGD` and, online, PyTorch's random numbers, on all
+  cores of the setting;
 - *autograd*: `fit` with `training.stacked(module, loss)`, for a model that brings no gradient, on one thread;
 - *a thread per core*: the same program with as many PyTorch threads as the setting has cores, where that is more than one;
 - *JAX*: `jit(vmap(scan))` over replicas and steps, on all cores of the setting, in the fastest of several ways to write

@@ -26,7 +26,8 @@ class Task:
     ``modules`` are the networks at their starts. ``loss(f, *batch)`` is the loss of one replica as one would write it, with
     ``f`` the module; ``jax_loss(params, *batch)`` the same in JAX. ``objective`` is that of the whole stack, with its gradient
     written by hand. ``batch`` is a stacked batch; where samples are fresh at every step, ``draw(n, generator)`` and
-    ``jax_draw(key)`` return one of a single replica, and ``block`` is that of :class:`mvnb.training.Fresh`. ``rates``
+    ``jax_draw(key)`` return one of a single replica, ``user_draw`` one by PyTorch's own functions, as the loop over seeds
+    draws it, and ``block`` is that of :class:`mvnb.training.Fresh`. ``rates``
     multiplies the step size of the parameters it names. ``flops`` counts the multiplications and additions in the matrix
     products that one step of all replicas cannot do without.
     """
@@ -39,6 +40,7 @@ class Task:
     flops: float
     batch: tuple[Tensor, ...] = ()
     draw: Callable | None = None
+    user_draw: Callable | None = None
     jax_draw: Callable | None = None
     block: int = 1
     step_size: float = 0.1

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mvnb import sampling
 from mvnb.models import TwoLayer, TwoLayerObjective
 from tasks.base import Task, jax, jnp, normal
 
@@ -32,6 +33,10 @@ def dictionary(replicas: int, dim: int = 100, width: int = 200, n: int = 256) ->
     scale = 2 / math.sqrt(dim)
 
     def draw(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        x = sampling.coins(n, dim, generator=generator, low=-scale / 2, high=scale / 2)
+        return x, torch.sign(x[:, :RELEVANT].sum(1))
+
+    def user_draw(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         phi = torch.randint(0, 2, (n, dim), generator=generator, dtype=torch.float32)
         y = torch.sign(phi[:, :RELEVANT].sum(1) - RELEVANT / 2)
         return phi.sub_(0.5).mul_(scale), y
@@ -52,6 +57,7 @@ def dictionary(replicas: int, dim: int = 100, width: int = 200, n: int = 256) ->
         jax_loss=jax_loss,
         flops=2 * 2 * replicas * n * dim * width,  # first layer, and gradient in its weights
         draw=draw,
+        user_draw=user_draw,
         jax_draw=jax_draw,
         block=4,
     )

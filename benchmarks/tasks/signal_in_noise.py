@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mvnb import sampling
 from mvnb.papers.local_signal_adaptivity.soft_threshold import SoftThresholdFilter, SoftThresholdObjective
 from tasks.base import Task, jax, jnp, normal
 
@@ -34,12 +35,18 @@ def signal_in_noise(replicas: int, k: int = 200, dim: int = 10, n: int = 100) ->
     """
     sigma = math.log(k) / math.sqrt(k)
 
-    def draw(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        x = torch.randn(n, k + 1, dim, generator=generator).mul_(sigma)
-        y = torch.randint(0, 2, (n,), generator=generator).mul_(2).sub_(1).float()
+    def with_signal(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         x[:, 0] = 0.0
         x[:, 0, 0] = y
         return x, y
+
+    def draw(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        x = sampling.normal(n, k + 1, dim, generator=generator, scale=sigma)
+        return with_signal(x, sampling.coins(n, generator=generator, low=-1.0))
+
+    def user_draw(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        x = torch.randn(n, k + 1, dim, generator=generator).mul_(sigma)
+        return with_signal(x, torch.randint(0, 2, (n,), generator=generator).mul_(2).sub_(1).float())
 
     def jax_draw(key):
         noise, sign = jax.random.split(key)
@@ -55,6 +62,7 @@ def signal_in_noise(replicas: int, k: int = 200, dim: int = 10, n: int = 100) ->
         jax_loss=jax_loss,
         flops=2 * 2 * replicas * n * (k + 1) * dim,  # forward, and gradient in the weights
         draw=draw,
+        user_draw=user_draw,
         jax_draw=jax_draw,
         rates={"b": 1 / k},
     )

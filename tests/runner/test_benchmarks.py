@@ -54,22 +54,34 @@ def test_everyone_draws_fresh_samples():
         assert all((params[k] - fixed[k]).norm() > 0.1 * moves.min() for params in results)
 
 
-@pytest.mark.skipif(contenders.jax is None, reason="JAX is an optional extra")
-@pytest.mark.parametrize("name", [name for name in TINY if name.endswith("online")])
-def test_jax_draws_from_the_same_law(name):
+ONLINE = [name for name in TINY if name.endswith("online")]
+
+
+def _of_one_law(ours, theirs):
     """First and second moments of every part of a batch agree within the scatter of some thousand points."""
-    task = TINY[name]()
-    draw = contenders.jax.jit(contenders.jax.vmap(task.jax_draw))
-    theirs = contenders.as_torch(dict(enumerate(draw(contenders.jax_keys(200)))))
-    n = task.sizes["samples"]
-    ours = task.draw(200 * n, torch.Generator().manual_seed(0))
-    for part, other in enumerate(theirs.values()):
-        a, b = ours[part], other.flatten(0, 1)
+    for a, b in zip(ours, theirs, strict=True):
         assert a.dtype == b.dtype == torch.float32
         assert a.shape == b.shape
         for f in (torch.clone, torch.square):
             scatter = 6 * f(a).std(0) * (2 / len(a)) ** 0.5 + 1e-6
             assert ((f(a).mean(0) - f(b).mean(0)).abs() < scatter).all()
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_the_loop_draws_from_the_same_law(name):
+    task = TINY[name]()
+    n = 200 * task.sizes["samples"]
+    _of_one_law(task.draw(n, torch.Generator().manual_seed(0)), task.user_draw(n, torch.Generator().manual_seed(0)))
+
+
+@pytest.mark.skipif(contenders.jax is None, reason="JAX is an optional extra")
+@pytest.mark.parametrize("name", ONLINE)
+def test_jax_draws_from_the_same_law(name):
+    task = TINY[name]()
+    draw = contenders.jax.jit(contenders.jax.vmap(task.jax_draw))
+    theirs = contenders.as_torch(dict(enumerate(draw(contenders.jax_keys(200)))))
+    ours = task.draw(200 * task.sizes["samples"], torch.Generator().manual_seed(0))
+    _of_one_law(ours, [part.flatten(0, 1) for part in theirs.values()])
 
 
 def made_up(setting, ours, jax=True):

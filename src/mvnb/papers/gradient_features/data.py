@@ -13,11 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mvnb import sampling
 from mvnb.data.multi_view import Points
-
-
-def _signs(shape, generator: torch.Generator, dtype) -> Tensor:
-    return torch.randint(0, 2, shape, generator=generator, dtype=torch.int8).mul_(2).sub_(1).to(dtype)
 
 
 @dataclass(frozen=True)
@@ -37,8 +34,8 @@ class LinearMargin:
 
     def sample(self, n: int, generator: torch.Generator, dtype=torch.float32) -> Points:
         """``n`` points, ``x`` ``(n, dim)``."""
-        y = _signs((n,), generator, dtype)
-        x = torch.randn(n, self.dim, generator=generator, dtype=dtype)
+        y = sampling.coins(n, generator=generator, low=-1.0, dtype=dtype)
+        x = sampling.normal(n, self.dim, generator=generator, dtype=dtype)
         x[:, 0] = y * (self.margin + torch.rand(n, generator=generator, dtype=dtype))
         return Points(x, y)
 
@@ -87,7 +84,7 @@ class BlockParity:
     def sample(self, n: int, generator: torch.Generator, dtype=torch.float32) -> Points:
         """``n`` points, ``x`` ``(n, dim)``."""
         relevant = self.block * self.blocks
-        x = _signs((n, self.dim), generator, dtype)
+        x = sampling.coins(n, self.dim, generator=generator, low=-1.0, dtype=dtype)
         if self.background < 0.5:
             shown = torch.rand(n, self.dim - relevant, generator=generator) < 2 * self.background
             x[:, relevant:] *= shown
@@ -130,5 +127,5 @@ class MultiIndex:
 
     def sample(self, n: int, generator: torch.Generator, dtype=torch.float32) -> Points:
         """``n`` points, ``x`` ``(n, dim)``."""
-        x = torch.randn(n, self.dim, generator=generator, dtype=dtype)
+        x = sampling.normal(n, self.dim, generator=generator, dtype=dtype)
         return Points(x, self.target(x))

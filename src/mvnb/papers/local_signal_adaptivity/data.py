@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mvnb import sampling
+
 
 class SignalPoints(NamedTuple):
     """Points ``x`` ``(..., n, patches, dim)``, labels ``y`` ``(..., n)`` of -1 and 1, and the ``position`` of the signal."""
@@ -44,8 +46,8 @@ class SignalInNoise:
 
     def sample(self, n: int, generator: torch.Generator, dtype=torch.float32) -> SignalPoints:
         """``n`` points: ``x`` is ``(n, n_noise + 1, dim)``."""
-        x = torch.randn(n, self.n_noise + 1, self.dim, generator=generator, dtype=dtype).mul_(self.sigma)
-        y = torch.randint(0, 2, (n,), generator=generator).mul_(2).sub_(1).to(dtype)
+        x = sampling.normal(n, self.n_noise + 1, self.dim, generator=generator, scale=self.sigma, dtype=dtype)
+        y = sampling.coins(n, generator=generator, low=-1.0, dtype=dtype)
         position = torch.randint(self.n_noise + 1, (n,), generator=generator)
         rows = torch.arange(n)
         x[rows, position] = 0.0
