@@ -1159,7 +1159,7 @@ ledger.show()
 # | LongBench (Tables 9.1, 9.2, G.1) | fourteen data sets and the same models | not offered; the printed numbers stand above |
 # | MInference and LLMLingua | other methods, of which the thesis reports numbers only | not offered |
 # | Time and memory on a GPU (Figures 9.3 and 9.6) | no such GPU; counted, and timed on a small random network | not offered |
-# | The kept run of the language model | half an hour of a processor core | `mvnb keep 15 needles` |
+# | The kept run of the language model | 40 minutes of a processor core | `mvnb keep 15 needles` |
 # | Prompts of twenty times the trained length | half a minute more | `mvnb run 15 -p test_lengths='[48,144,960]' -p language_model=''` |
 
 # %% [markdown]

@@ -135,8 +135,9 @@ def _line(one: Declared, record: dict[str, Any]) -> str:
 def _setup(one: Declared, record: dict[str, Any]) -> str:
     heads = "".join(f'<th scope="col">{text}</th>' for text in ("", "paper", "ours", "why"))
     lines = []
+    given = {key: ", ".join(map(str, v)) if isinstance(v, list) else v for key, v in record["parameters"].items()}
     for line in one.setup:
-        cells = (line["paper"], line["ours"].format(**record["parameters"]), line["why"])
+        cells = (line["paper"], line["ours"].format(**given), line["why"])
         data = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         lines.append(f'<tr><th scope="row">{escape(line["what"])}</th>{data}</tr>')
     body = "\n".join(lines)
