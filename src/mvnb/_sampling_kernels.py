@@ -17,7 +17,7 @@ LANES, ROWS = 64, 32
 CHUNK = LANES * ROWS  # 32-bit words of a chunk
 
 _u32, _f32 = np.uint32, np.float32
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _HALF, _WORD = _f32(0.5), _f32(2.0**-32)
 _ONE, _ROOT, _MANTISSA = _u32(0x3F800000), _u32(0x3F3504F3), _u32(0x007FFFFF)  # bits of 1 and of sqrt(1/2)
 _EIGHTH = _f32(math.pi / 4 * 2.0**-31)
@@ -43,7 +43,8 @@ _COS = _f32(2.443315711809948e-5), _f32(-1.388731625493765e-3), _f32(4.166664568
 
 
 @numba.njit(inline="always")
-def _mix(state):
+def mix(state):
+    """SplitMix64's word of a state, which steps by ``GOLDEN``."""
     z = state
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -53,11 +54,11 @@ def _mix(state):
 @numba.njit(**_jit)
 def _words(key, chunk, state, out):
     """The words of a chunk into ``out`` ``(CHUNK,)``; ``state`` ``(4, LANES)`` is scratch."""
-    start = _mix(key + np.uint64(chunk) * _GOLDEN)
+    start = mix(key + np.uint64(chunk) * GOLDEN)
     for j in range(LANES):
         for i in range(2):
-            start += _GOLDEN
-            both = _mix(start)
+            start += GOLDEN
+            both = mix(start)
             state[2 * i, j] = _u32(both)
             state[2 * i + 1, j] = _u32(both >> np.uint64(32))
     s0, s1, s2, s3 = state[0], state[1], state[2], state[3]

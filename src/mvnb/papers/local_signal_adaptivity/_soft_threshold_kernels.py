@@ -11,6 +11,8 @@ import numba
 import numpy as np
 from scipy.special import ndtri_exp
 
+from mvnb._sampling_kernels import GOLDEN, mix
+
 _jit = {"nogil": True, "cache": True, "error_model": "numpy"}
 _PER_UNIT = 128
 # -log of an upper tail probability of a Gaussian -> its quantile, on a grid from -log 1 (clipped) to 50
@@ -19,15 +21,6 @@ QUANTILES[0] = -8.0
 _BINS = 1024  # cells of equal probability, in which quantiles are interpolated
 _TAIL = 16  # the last of them, where that would be too coarse
 _INNER = -np.log1p(-np.arange(_BINS) / _BINS)  # -log of the share of survivors beyond a cell's lower end
-_STEP = np.uint64(0x9E3779B97F4A7C15)
-
-
-@numba.njit(**_jit)
-def _mix(state):
-    z = state
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
 
 
 @numba.njit(**_jit)
@@ -77,8 +70,8 @@ def _survivors_sum(count, state, start, slope, live):
     """
     total, signs, inside = 0.0, 0.0, 0.0
     for _ in range(count):
-        state += _STEP
-        bits = _mix(state)
+        state += GOLDEN
+        bits = mix(state)
         j = np.int64(bits >> np.uint64(54))
         z = start[j] + np.float64(np.int64((bits >> np.uint64(22)) & np.uint64(0xFFFFFFFF))) * slope[j]
         sign = 1.0 - 2.0 * np.float64(np.int64(bits & np.uint64(1)))
@@ -93,8 +86,8 @@ def _patches_sum(count, state, start, slope, live, double):
     """The same where nothing is silenced, and what is below ``double`` counts twice; in between, the sum of squared weights."""
     total, signs, square, inside = 0.0, 0.0, 0.0, 0.0
     for _ in range(count):
-        state += _STEP
-        bits = _mix(state)
+        state += GOLDEN
+        bits = mix(state)
         j = np.int64(bits >> np.uint64(54))
         z = start[j] + np.float64(np.int64((bits >> np.uint64(22)) & np.uint64(0xFFFFFFFF))) * slope[j]
         sign = 1.0 - 2.0 * np.float64(np.int64(bits & np.uint64(1)))
@@ -116,7 +109,7 @@ def survivors(keys, b, scale, n_noise, table, pull, tilt, square):
     cdf, start, slope, live = np.empty(n_noise + 1), np.zeros(_BINS), np.zeros(_BINS), np.zeros(_BINS)
     live[: _BINS - _TAIL] = 1.0
     for r in range(len(keys)):
-        state = _mix(keys[r])
+        state = mix(keys[r])
         bar, double = max(-b[r], 0.0) / scale[r], max(b[r], 0.0) / scale[r]  # in units of the scale
         p = math.erfc(bar / math.sqrt(2.0))
         if p * n_noise * pull.shape[1] < 1e-9:  # no survivor in this step, nor in the next million
@@ -134,15 +127,15 @@ def survivors(keys, b, scale, n_noise, table, pull, tilt, square):
         for i in range(pull.shape[1]):
             count = n_noise
             if p < 1:
-                state += _STEP
-                count = first + np.searchsorted(cdf[first:last], _uniform(_mix(state)))
+                state += GOLDEN
+                count = first + np.searchsorted(cdf[first:last], _uniform(mix(state)))
                 a, t, w, inside = _survivors_sum(count, state, start, slope, live)
             else:
                 a, t, w, inside = _patches_sum(count, state, start, slope, live, double)
-            state += np.uint64(count) * _STEP
+            state += np.uint64(count) * GOLDEN
             for _ in range(count - int(inside)):
-                state += _STEP
-                bits = _mix(state)
+                state += GOLDEN
+                bits = mix(state)
                 sign = 1 - 2 * np.int64(bits & np.uint64(1))
                 z = _quantile(beyond - math.log(_uniform(bits)), table)
                 twice = np.int64(z <= double)
@@ -177,9 +170,9 @@ def reduce(own, b, pull, tilt, square, sums):
 def gaussians(keys, out):
     """Standard normal numbers ``(R, dim)`` from the keys ``(R,)``, of streams that :func:`survivors` does not use."""
     for r in range(len(keys)):
-        state = _mix(~keys[r])
+        state = mix(~keys[r])
         for i in range(out.shape[1]):
-            state += _STEP
-            length = math.sqrt(-2.0 * math.log(_uniform(_mix(state))))
-            state += _STEP
-            out[r, i] = length * math.cos(2.0 * math.pi * _uniform(_mix(state)))
+            state += GOLDEN
+            length = math.sqrt(-2.0 * math.log(_uniform(mix(state))))
+            state += GOLDEN
+            out[r, i] = length * math.cos(2.0 * math.pi * _uniform(mix(state)))
