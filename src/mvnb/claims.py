@@ -104,6 +104,11 @@ def declared(where: str | Path) -> dict[str, Claim]:
     return found
 
 
+def declared_of(slug: str) -> dict[str, Claim]:
+    """As :func:`declared`, nothing where the package has no such paper: a book of one's own keeps its claims elsewhere."""
+    return declared(slug) if (PAPERS / slug / "claims.toml").is_file() else {}
+
+
 def _claim(id: str, table: Any) -> Claim:
     if not _ID.fullmatch(id):
         raise ClaimsError("an id is in kebab-case: small letters, digits and single hyphens")

@@ -243,7 +243,7 @@ def show_claims(
     chosen = _chosen(chapter)
     rows = {found: _committed(found) for found in chosen}
     for found in chosen:
-        claims.declared(found.slug)
+        claims.declared_of(found.slug)
     every = [row for some in rows.values() for row in some]
     print(json.dumps(every, indent=1, ensure_ascii=False) if format is Format.json else verdicts.table(every))
     if against is None:
