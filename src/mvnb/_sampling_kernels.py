@@ -118,7 +118,7 @@ def normal(key, scale, out):
     """``scale`` times standard normal numbers into ``out`` ``(n,)``, float32, by Box and Muller's transformation."""
     half = CHUNK // 2
     words, state = np.empty(CHUNK, np.uint32), np.empty((4, LANES), np.uint32)
-    x, power, radius, last = np.empty(half, np.float32), np.empty(half, np.float32), np.empty(half, np.float32), out[:0]
+    x, power, radius = np.empty(half, np.float32), np.empty(half, np.float32), np.empty(half, np.float32)
     bits, rest = x.view(np.uint32), np.empty(CHUNK, np.float32)
     for chunk in range((out.size + CHUNK - 1) // CHUNK):
         begin = chunk * CHUNK

@@ -100,7 +100,6 @@ class Reading(NamedTuple):
     needle is among them, and ``scores`` those of the answers by method, a filter layer's under its number as text.
     """
 
-    prompts: list[NeedlePrompt]
     places: Tensor
     share: Tensor
     scores: dict[str, list[float]]
@@ -142,7 +141,8 @@ class NeedleTest:
         places = token_selection.select_tokens(scores, k, keep_last=tail)
 
         chosen = {str(layer): places[layer] for layer in sorted({filter_layer, *self.layers})}
-        chosen["nothing forced"] = token_selection.select_tokens(scores[filter_layer], k)
+        if "nothing forced" in self.methods:
+            chosen["nothing forced"] = token_selection.select_tokens(scores[filter_layer], k)
         for row in {"middle", "largest"} & {name.removesuffix(" row") for name in self.methods}:
             other = token_selection.filter_scores(model, tokens, [filter_layer], row)[0]
             chosen[f"{row} row"] = token_selection.select_tokens(other, k, keep_last=tail)
@@ -158,8 +158,8 @@ class NeedleTest:
         }
         for name in [name for name in self.methods if name in from_cache]:
             answers[name] = from_cache[name](model, tokens, self.n_new).tokens
-        judged = {name: answer_scores(lm, one) for name, one in answers.items() if name.isdigit() or name in self.methods}
-        return Reading(prompts, places.cpu(), selected_share(places.cpu(), prompts), judged)
+        judged = {name: answer_scores(lm, one) for name, one in answers.items()}
+        return Reading(places.cpu(), selected_share(places.cpu(), prompts), judged)
 
 
 def answer_scores(lm: LanguageModel, tokens: Tensor) -> list[float]:
