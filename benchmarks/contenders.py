@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import time
 from collections.abc import Callable
 
@@ -61,6 +62,11 @@ def loop(task: Task, steps: int, fixed: bool = False, device="cpu", replicas: in
     return stack_modules(finals)
 
 
+def authors(task: Task, steps: int, fixed: bool = False, replicas: int | None = None) -> Params:
+    """One replica after the other, in the way of the code that the paper's authors published."""
+    return task.authors(steps, replicas or task.replicas, task.batch if fixed or not task.draw else None)
+
+
 def jax_keys(n: int):
     """Keys of JAX's random bit generator; the default one takes many times longer to compile and to run on a CPU."""
     return jax.random.split(jax.random.key(0, impl="rbg"), n)
@@ -100,9 +106,13 @@ class Compiled:
         return params
 
 
-def clock(call: Callable, *args, threads: int = 1, **kwargs) -> float:
-    """Seconds that a call takes with this number of PyTorch threads, the graphics card's work included."""
+def clock(call: Callable, *args, threads: int = 1, crew: int = 1, **kwargs) -> float:
+    """Seconds that a call takes with this number of PyTorch threads, the graphics card's work included.
+
+    ``crew`` is the number of threads for the replicas of a stack, see :mod:`mvnb.threads`.
+    """
     torch.set_num_threads(threads)
+    os.environ["MVNB_THREADS"] = str(crew)
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.synchronize()
@@ -134,6 +144,8 @@ def disagreements(task: Task, device="cpu") -> dict[str, float]:
         results["autograd"] = autograd(task, CHECKED_STEPS, fixed=True, device=device)
     if task.has_autograd and device == "cuda":  # on a processor compiling takes a compiler of C++
         results["compiled"] = compiled(task, CHECKED_STEPS, fixed=True, device=device)
+    if task.authors and device == "cpu":
+        results["authors"] = authors(task, CHECKED_STEPS, fixed=True)
     if jax and device == "cpu":
         results["jax"] = as_torch(Compiled(task, CHECKED_STEPS, fixed=True)())
     ours = mvnb(task, CHECKED_STEPS, fixed=True, device=device)

@@ -11,6 +11,7 @@ from mvnb import figures
 
 CONTENDERS = {
     "loop": ("loop over seeds", figures.HUES["orange"], "s"),
+    "authors": ("the authors' way", figures.HUES["green"], "^"),
     "autograd": ("stack, automatic gradient", figures.HUES["yellow"], "D"),
     "jax": ("JAX", figures.HUES["blue"], "o"),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 import pytest
-from contenders import GEMM_FLOPS, Compiled, autograd, clock, compiled, disagreements, gemm_seconds, jax, loop, mvnb
+from contenders import GEMM_FLOPS, Compiled, authors, autograd, clock, compiled, disagreements, gemm_seconds, jax, loop, mvnb
 from tasks import ROWS, Task, multi_view
 
 ROUNDS = 7
@@ -21,10 +21,10 @@ def _within_target(seconds_per_step: float) -> int:
 def timer(contender, task: Task, share: float = 1.0, **kwargs):
     """A function that measures seconds per step of all replicas; ``share`` is the share of them that the contender trains."""
     clock(contender, task, 1, **kwargs)
-    steps = 1
+    steps = task.block  # whole blocks of samples: part of one would take as long to draw
     while (seconds := clock(contender, task, steps, **kwargs)) < TARGET / 10 and steps < 1000:
         steps *= 4
-    steps = _within_target(seconds / steps)
+    steps = -(-_within_target(seconds / steps) // task.block) * task.block
     return lambda: clock(contender, task, steps, **kwargs) / steps / share
 
 
@@ -64,8 +64,10 @@ def test_row(benchmark, name, cores, device):
     assert max(distances.values()) < 1e-3, distances
     few = min(LOOPED, task.replicas)
     timers = {"loop": timer(loop, task, few / task.replicas, threads=cores, device=device, replicas=few)}
+    if task.authors and device == "cpu":
+        timers["authors"] = timer(authors, task, few / task.replicas, threads=cores, replicas=few)
     if cores > 1 and device == "cpu":
-        timers["threads"] = timer(mvnb, task, threads=cores)
+        timers["one thread"] = timer(mvnb, task)
     if task.has_autograd:
         timers["autograd"] = timer(autograd, task, device=device)
         if device == "cuda":
@@ -73,8 +75,8 @@ def test_row(benchmark, name, cores, device):
     if jax and device == "cpu":
         timers["jax"], extra["jax_compile"] = jax_timer(task)
     if task.draw:
-        timers["sampling"] = timer(lambda task, steps: [*map(task.fresh(device), range(steps))], task)
-    found = take_turns(benchmark, timers | {"gemm": gemm_seconds, "mvnb": timer(mvnb, task, device=device)})
+        timers["sampling"] = timer(lambda task, steps: [*map(task.fresh(device), range(steps))], task, crew=cores)
+    found = take_turns(benchmark, timers | {"gemm": gemm_seconds, "mvnb": timer(mvnb, task, device=device, crew=cores)})
     extra["gemm_rate"] = GEMM_FLOPS / found.pop("gemm")
     if device == "cpu":
         extra["bound"] = task.flops / extra["gemm_rate"]
@@ -90,7 +92,7 @@ def test_sweep(benchmark, cores, device):
             timers["loop", replicas] = timer(loop, task, threads=cores, device=device)
         if jax and device == "cpu":
             timers["jax", replicas], _ = jax_timer(task)
-        timers["mvnb", replicas] = timer(mvnb, task, device=device)
+        timers["mvnb", replicas] = timer(mvnb, task, device=device, crew=cores)
     found = take_turns(benchmark, timers)
     sweep = [{name: found[name, n] / n for name in ("mvnb", "jax", "loop") if (name, n) in found} for n in SWEEP]
     benchmark.extra_info["sweep"] = [{"replicas": n, "seconds": seconds} for n, seconds in zip(SWEEP, sweep)]

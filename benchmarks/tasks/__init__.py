@@ -4,6 +4,7 @@ from functools import partial
 
 from tasks.base import Task
 from tasks.dictionary import dictionary
+from tasks.linear_attention import linear_attention
 from tasks.patches import gaussian, multi_view
 from tasks.signal_in_noise import signal_in_noise
 
@@ -15,7 +16,8 @@ ROWS = {
     # Vectorised automatic differentiation would keep several arrays of all pairs of all replicas.
     "Midpoint, large": partial(gaussian, 4, n_classes=16, n_filters=16, n=128, patches=4, dim=32, lam=0.5, has_autograd=False),
     "Signal in noise, online": partial(signal_in_noise, 8),
+    "Linear attention, online": partial(linear_attention, 16),
     "Two layers, dictionary, online": partial(dictionary, 16),
 }
 
-__all__ = ["ROWS", "Task", "dictionary", "gaussian", "multi_view", "signal_in_noise"]
+__all__ = ["ROWS", "Task", "dictionary", "gaussian", "linear_attention", "multi_view", "signal_in_noise"]

@@ -27,9 +27,10 @@ class Task:
     ``f`` the module; ``jax_loss(params, *batch)`` the same in JAX. ``objective`` is that of the whole stack, with its gradient
     written by hand. ``batch`` is a stacked batch; where samples are fresh at every step, ``draw(n, generator)`` and
     ``jax_draw(key)`` return one of a single replica, ``user_draw`` one by PyTorch's own functions, as the loop over seeds
-    draws it, and ``block`` is that of :class:`mvnb.training.Fresh`. ``rates``
-    multiplies the step size of the parameters it names. ``flops`` counts the multiplications and additions in the matrix
-    products that one step of all replicas cannot do without.
+    draws it, and ``block`` is that of :class:`mvnb.training.Fresh`. ``rates`` multiplies the step size of the parameters it
+    names. ``authors(steps, replicas, batch)`` trains the first replicas in the way of the paper's own code, on fresh samples
+    unless there is a ``batch``. ``flops`` counts the multiplications and additions in the matrix products that one step of all
+    replicas cannot do without.
     """
 
     sizes: dict[str, int]
@@ -46,6 +47,7 @@ class Task:
     step_size: float = 0.1
     rates: Mapping[str, float] = field(default_factory=dict)
     has_autograd: bool = True
+    authors: Callable[[int, int, tuple[Tensor, ...] | None], Params] | None = None
 
     def __post_init__(self):
         if self.draw:

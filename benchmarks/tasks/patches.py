@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 from reference import PatchCNN
-from torch import Tensor
+from torch import Tensor, nn
 
 from mvnb import losses
 from mvnb.data import MultiView
@@ -14,7 +14,7 @@ from mvnb.models import PatchObjective
 from mvnb.training import generators, stack
 from tasks.base import Task, jax, jnp, normal
 
-POWER, THRESHOLD = 8, 0.1
+POWER, THRESHOLD, STEP_SIZE = 8, 0.1, 0.1
 
 
 def erm_loss(f, x: Tensor, y: Tensor, multiplicity: Tensor) -> Tensor:
@@ -60,6 +60,47 @@ def jax_midpoint(params, x, y, multiplicity):
     return -(weight * ((label[i] + label[j]) / 2 * log_prob).sum(-1)).sum()
 
 
+class PatchConvolution(nn.Module):
+    """The network as its authors write it: a convolution that strides over patches, and the power of every number.
+
+    Source: Chidambaram et al. 2024, their code.
+    """
+
+    def __init__(self, weight: Tensor):
+        super().__init__()
+        n_classes, n_filters, dim = weight.shape
+        self.n_classes = n_classes
+        self.conv = nn.Conv2d(1, n_classes * n_filters, kernel_size=(1, dim), stride=(1, dim), bias=False)
+        self.conv.weight = nn.Parameter(weight.detach().reshape(-1, 1, 1, dim).clone())
+
+    def forward(self, image: Tensor, multiplicity: Tensor) -> Tensor:
+        """Logits ``(n, k)`` of patches side by side ``(n, 1, 1, patches * dim)``, which count ``(patches,)`` times."""
+        pre = self.conv(image)
+        small = (pre > 0) * (pre < THRESHOLD) * pre**POWER / (POWER * THRESHOLD ** (POWER - 1))
+        value = small + (pre >= THRESHOLD) * (pre - (1 - 1 / POWER) * THRESHOLD)
+        return (value * multiplicity).view(len(image), self.n_classes, -1).sum(2)
+
+
+def _authors(modules: list[nn.Module], batch: tuple, lam: float | None, step_size: float):
+    """Training in the way of the paper's code, but that patches which occur many times are stored once, as for all."""
+
+    def train(steps: int, replicas: int, given: tuple | None) -> dict[str, Tensor]:
+        finals = []
+        for r, start in enumerate(modules[:replicas]):
+            x, y, multiplicity = (part[r] for part in batch)
+            model, image = PatchConvolution(start.weight), x.flatten(1)[:, None, None]
+            logits = partial(model, multiplicity=multiplicity)
+            optimizer = torch.optim.SGD(model.parameters(), lr=step_size)
+            for _ in range(steps):
+                optimizer.zero_grad()
+                (losses.cross_entropy if lam is None else losses.midpoint_mixup)(logits, image, y).backward()
+                optimizer.step()
+            finals.append(model.conv.weight.detach().view(start.weight.shape))
+        return {"weight": torch.stack(finals)}
+
+    return train
+
+
 def _task(batch: tuple, n_classes: int, n_filters: int, init_scale: float, lam: float | None, **more) -> Task:
     replicas, n, patches, dim = batch[0].shape
     modules = [
@@ -74,6 +115,7 @@ def _task(batch: tuple, n_classes: int, n_filters: int, init_scale: float, lam: 
         jax_loss=jax_erm if lam is None else jax_midpoint,
         flops=2 * 2 * replicas * n * patches * dim * n_classes * n_filters,  # forward, and gradient in the weights
         batch=batch,
+        step_size=STEP_SIZE,
         **more,
     )
 
@@ -84,7 +126,9 @@ def multi_view(
     """Multi-view data at chapter 01's sizes: all but the first patches are equal and stored once, as the last one."""
     data = MultiView(n_classes, 1000, low=0.6, noise_low=0.006, noise_high=0.006, slots=patches - 1, balanced=True)
     sample = stack([data.sample(n, g, dtype=torch.float32) for g in generators(0, replicas)])
-    return _task(tuple(sample), n_classes, n_filters, 0.05, lam)
+    task = _task(tuple(sample), n_classes, n_filters, 0.05, lam)
+    task.authors = _authors(task.modules, task.batch, lam, STEP_SIZE)
+    return task
 
 
 def gaussian(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -54,9 +55,29 @@ def signal_in_noise(replicas: int, k: int = 200, dim: int = 10, n: int = 100) ->
         signal = jnp.zeros((n, 1, dim)).at[:, 0, 0].set(y)
         return jnp.concatenate([signal, sigma * jax.random.normal(noise, (n, k, dim))], 1), y
 
+    modules = [SoftThresholdFilter(normal(dim, seed=r, scale=0.3), -0.1) for r in range(replicas)]
+
+    def authors(steps: int, replicas: int, batch: tuple | None) -> dict[str, Tensor]:
+        """Training in the way of the paper's code: NumPy draws, one call a step of a gradient that JAX compiled."""
+        slope, finals = jax.jit(jax.grad(jax_loss)), []
+        for r, module in enumerate(modules[:replicas]):
+            rng = np.random.default_rng(r)
+            params = {name: jnp.asarray(part.detach().numpy()) for name, part in module.named_parameters()}
+            for _ in range(steps):
+                if batch is None:
+                    y = rng.choice([-1.0, 1.0], n)
+                    x = rng.normal(0, sigma, (n, k + 1, dim))
+                    x[:, 0], x[:, 0, 0] = 0, y
+                else:
+                    x, y = (part[r].numpy() for part in batch)
+                grads = slope(params, jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32))
+                params = {"w": params["w"] - 0.1 * grads["w"], "b": params["b"] - 0.1 / k * grads["b"]}
+            finals.append(params)
+        return {name: torch.from_numpy(np.stack([final[name] for final in finals])) for name in ("w", "b")}
+
     return Task(
         sizes={"replicas": replicas, "samples": n, "patches": k + 1, "dim": dim},
-        modules=[SoftThresholdFilter(normal(dim, seed=r, scale=0.3), -0.1) for r in range(replicas)],
+        modules=modules,
         objective=SoftThresholdObjective(),
         loss=loss,
         jax_loss=jax_loss,
@@ -65,4 +86,5 @@ def signal_in_noise(replicas: int, k: int = 200, dim: int = 10, n: int = 100) ->
         user_draw=user_draw,
         jax_draw=jax_draw,
         rates={"b": 1 / k},
+        authors=authors if jax else None,
     )

@@ -21,7 +21,7 @@ from sphinx.ext.napoleon.docstring import NumpyDocstring
 from sphinx_external_toc.collectors import TocTreeCollectorWithStyles
 
 CLAIMS = "application/vnd.mvnb.claims+json"
-ROOMS = "data sampling models losses training probes stats claims rules verdicts figures papers".split()
+ROOMS = "data sampling threads models losses training probes stats claims rules verdicts figures papers".split()
 ROOMS += [f"runner.{name}" for name in ("catalogue", "execution", "sweeps", "errors")]
 
 # -- outputs of notebooks ------------------------------------------------------------------------------------------

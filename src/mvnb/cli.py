@@ -118,7 +118,8 @@ def run(
         values = catalogue.preset(found, preset) | values
     if not anyway and (why := plans.refusal(found, values)):
         raise errors.ChapterError(why)
-    result = execution.run(found, values, output, html=html, progress=True, **_limits(timeout, memory))
+    limits = _limits(timeout, memory)
+    result = execution.run(found, values, output, html=html, progress=True, threads=os.cpu_count() or 1, **limits)
     for path in filter(None, (result.notebook, result.html, result.claims)):
         print(path)
     print(f"{result.seconds:.1f} s")

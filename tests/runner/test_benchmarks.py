@@ -19,6 +19,7 @@ TINY = {
     "Midpoint, small": partial(tasks.multi_view, 2, lam=0.5, n=6, n_classes=3, n_filters=2),
     "Midpoint, large": partial(tasks.gaussian, 2, n_classes=3, n_filters=2, n=6, patches=3, dim=8, lam=0.5),
     "Signal in noise, online": partial(tasks.signal_in_noise, 2, k=12, dim=3, n=8),
+    "Linear attention, online": partial(tasks.linear_attention, 2, rank=3, n=16),
     "Two layers, dictionary, online": partial(tasks.dictionary, 2, dim=12, width=6, n=16),
 }
 
@@ -86,7 +87,9 @@ def test_jax_draws_from_the_same_law(name):
 
 def made_up(setting, ours, jax=True):
     """A result file of one row, one point of the sweep, one slope, memory and first calls."""
-    seconds = {"mvnb": ours, "loop": 30e-3, "autograd": 10e-3, "sampling": ours / 2}
+    seconds = {"mvnb": ours, "loop": 30e-3, "authors": 20e-3, "autograd": 10e-3, "sampling": ours / 2}
+    if setting == "2":
+        seconds["one thread"] = 1.5 * ours
     info = {"row": "ERM, small", "sizes": {"replicas": 32, "dim": 16}, "bound": 0.5e-3, "gemm_rate": 1e11, "first_call": 0.1}
     if jax:
         seconds["jax"], info["jax_compile"] = 4e-3, 0.5
@@ -113,8 +116,9 @@ def test_report_forms_the_ratios(tmp_path, monkeypatch):
     report.main(paths)
     page = (tmp_path / "RESULTS.md").read_text()
     # Over 500 steps: (0.5 + 500 * 0.004) / (500 * 0.002).
-    assert "| ERM, small | 2.00 | 15 | 5.00 | 2.00 | 2.50 | 25% |" in page
-    assert "| ERM, small | 4.00 | 7.50 | 2.50 | 1.00 | 1.25 | 12% |" in page
+    assert "| ERM, small | 2.00 | 15 | 10 | 5.00 | 2.00 | 2.50 | 25% |" in page
+    # The bound is that of two cores, half as much.
+    assert "| ERM, small | 4.00 | 7.50 | 5.00 | 2.50 | 1.50 | 1.00 | 1.25 | 6% |" in page
     assert "- *ERM, small*: 32 replicas, 16 dim" in page
     assert "| 4 | 100.0 | – | – |" in page
     assert "| midpoint, samples | 8, 16 | 1.00, 4.00 | 2.00 |" in page
@@ -122,14 +126,20 @@ def test_report_forms_the_ratios(tmp_path, monkeypatch):
         assert words in page
     assert "secret" not in page
     compact = json.loads((tmp_path / "results.json").read_text())
-    assert compact["settings"]["1"]["rows"][0]["ratios"] == {"loop": 15.0, "autograd": 5.0, "jax": 2.0, "jax_run": 2.5}
+    assert compact["settings"]["1"]["rows"][0]["ratios"] == {
+        "loop": 15.0,
+        "authors": 10.0,
+        "autograd": 5.0,
+        "jax": 2.0,
+        "jax_run": 2.5,
+    }
     assert "secret" not in json.dumps(compact)
     assert "<svg" in (tmp_path / "picture.svg").read_text()
 
 
 def test_report_without_jax():
     page = report.markdown(report.summary([made_up("1", 2e-3, jax=False)]))
-    assert "| 2.00 | 15 | 5.00 | – | – | 25% |" in page
+    assert "| 2.00 | 15 | 10 | 5.00 | – | – | 25% |" in page
     assert "JAX is not installed" in page
 
 

@@ -5,18 +5,15 @@ Everything here works on a stack of replicas: weights carry a leading axis R, da
 
 from __future__ import annotations
 
-from itertools import repeat
-
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mvnb import threads
 from mvnb.models import _patch_kernels
 from mvnb.models.activations import smoothed_relu, smoothed_relu_and_slope
 
-# Temporaries of one block: about 1 MB in float32, so that they live in a core's own cache.
-_BLOCK_ELEMENTS = 1 << 18
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
@@ -82,17 +79,21 @@ class PatchObjective:
         flat = (weight.flatten(1, 2) / self.threshold).to(self.dtype)  # (R, class * filter, dim)
         multiplicity = multiplicity[0].to(self.dtype)
         fused = self.compiled and x.device.type == "cpu"
-        # As many replicas at a time as fit into the cache between the two products.
-        chunk = max(1, _BLOCK_ELEMENTS // (x.shape[1] * flat.shape[1])) if fused else len(y)
-        parts = []
-        for xs, ws, ys, mix in zip(*(split_rows(v, chunk) for v in (x, flat, y, lam))):
+        work = self._fused if fused else self._tensors
+
+        def part(xs: Tensor, ws: Tensor, ys: Tensor, mix) -> tuple[Tensor, Tensor]:
             # Pre-activations in units of the threshold, which cancels in the gradient: (R, n * patches, class * filter).
             pre = torch.bmm(xs, ws.mT)
-            shaped = pre.view(len(ys), n, -1, pre.shape[-1])
-            loss, d_pre = (self._fused if fused else self._tensors)(shaped, ys, multiplicity, n_classes, mix)
-            parts.append((loss, torch.bmm(d_pre.view(pre.shape).mT, xs)))
+            loss, d_pre = work(pre.view(len(ys), n, -1, pre.shape[-1]), ys, multiplicity, n_classes, mix)
+            return loss, torch.bmm(xs.mT, d_pre.view(pre.shape)).mT  # three quarters of the time of d_pre^T x
+
+        chunk = len(y)
+        if fused:  # as many replicas at a time as fit into the cache between the two products
+            size = x.shape[1] * flat.shape[1]
+            chunk = threads.at_once(len(y), size, 1 if lam is None else n / 2)
+        parts = threads.spread(part, list(zip(*(threads.split_rows(v, chunk) for v in (x, flat, y, lam)))))
         loss, grad = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts))
-        return loss, {"weight": grad.to(weight.dtype).view_as(weight)}
+        return loss, {"weight": grad.to(weight.dtype).reshape(weight.shape)}
 
     def _fused(self, pre: Tensor, y: Tensor, multiplicity: Tensor, n_classes: int, lam) -> tuple[Tensor, Tensor]:
         loss, points = np.zeros(len(pre)), y.shape[1] if lam is None else y.shape[1] ** 2
@@ -130,7 +131,7 @@ class PatchObjective:
     def _mixed(self, pre: Tensor, target: Tensor, pool: Tensor, lam) -> tuple[Tensor, Tensor]:
         replicas, n, width = pre.shape
         d_pre, loss = torch.zeros_like(pre), pre.new_zeros(replicas, dtype=torch.float64)
-        rows = max(1, _BLOCK_ELEMENTS // (replicas * n * width))
+        rows = max(1, threads.CACHED // (replicas * n * width))
         for a in range(0, n, rows):
             i, j = slice(a, min(a + rows, n)), slice(a, n)
             if torch.is_tensor(lam):
@@ -157,13 +158,6 @@ class PatchObjective:
     def _activation(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Smoothed ReLU and its slope at ``threshold * u``, in units of the threshold; ``u`` is overwritten."""
         return smoothed_relu_and_slope(u, self.power)
-
-
-def split_rows(v, size: int):
-    """The parts of a tensor along its first axis; a number, a scalar tensor or None is the same for all of them."""
-    if not torch.is_tensor(v) or v.dim() == 0:
-        return repeat(v)
-    return (v,) if size >= len(v) else v.split(size)
 
 
 def label_cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from mvnb import threads
 from mvnb.models import _two_layer_kernels
 
 
@@ -49,8 +50,16 @@ class TwoLayerObjective:
         self.loss, self.truncated, self.compiled = loss, truncated, compiled
 
     def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        part = self._fused if self.compiled and x.device.type == "cpu" else self._tensors
-        return part(params["w"], params["b"], params["a"], x, y)
+        w, b, a = params["w"], params["b"], params["a"]
+        if not (self.compiled and x.device.type == "cpu"):
+            return self._tensors(w, b, a, x, y)
+        size = x.shape[1] * w.shape[1]
+        chunk = threads.at_once(len(y), size)
+        parts = threads.spread(self._fused, list(zip(*(threads.split_rows(v, chunk) for v in (w, b, a, x, y)))))
+        if len(parts) == 1:
+            return parts[0]
+        losses, grads = zip(*parts)
+        return torch.cat(losses), {k: torch.cat([g[k] for g in grads]) for k in grads[0]}
 
     def _fused(self, w: Tensor, b: Tensor, a: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         z = torch.bmm(x, w.mT)  # (R, n, width)
@@ -58,7 +67,7 @@ class TwoLayerObjective:
         arrays = [v.contiguous().numpy() for v in (z, b, a, y)]
         cap, each = (arrays[0].dtype.type(v) for v in (1 if self.truncated else math.inf, 1 / y.shape[1]))
         _two_layer_kernels.two_layer(*arrays, cap, each, self.loss == "logistic", loss.numpy(), d_a.numpy(), d_b.numpy())
-        return loss, {"w": torch.bmm(z.mT, x).mul_(a[..., None]), "b": d_b.mul_(a), "a": d_a}
+        return loss, {"w": torch.bmm(x.mT, z).mT * a[..., None], "b": d_b.mul_(a), "a": d_a}
 
     def _tensors(self, w: Tensor, b: Tensor, a: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         z = torch.baddbmm(b[:, None], x, w.mT)  # (R, n, width)

@@ -44,6 +44,7 @@ def run(
     progress: bool = False,
     timeout: float | None = None,
     memory: int | None = None,
+    threads: int = 1,
     on_cell: Callable[[], None] = lambda: None,
 ) -> RunResult:
     """Run a chapter with some parameters replaced, and write notebook, HTML and claims under ``output_dir``.
@@ -60,6 +61,8 @@ def run(
         Whether to draw a progress bar on stderr when it is a terminal.
     timeout, memory
         Seconds that a cell may take, and bytes that the kernel may allocate; no limit by default.
+    threads
+        Threads that the chapter may use for the replicas of a stack; more than one only where nothing else runs.
     on_cell
         Called after every code cell.
 
@@ -83,7 +86,7 @@ def run(
 
     try:
         with progress_bar(chapter.name, chapter.n_cells, progress) as bar:
-            ran = run_notebook(chapter.cells, partial, values, chapter.source.parent, counted, timeout, memory)
+            ran = run_notebook(chapter.cells, partial, values, chapter.source.parent, counted, timeout, memory, threads)
     except ChapterError:
         for path in made:
             path.rmdir()

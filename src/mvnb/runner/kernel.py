@@ -1,7 +1,8 @@
 """One notebook in a fresh kernel: running it, and asking what its checks say to parameters.
 
 The kernel is always the interpreter that runs this module, with one thread per numerical library unless the environment
-says otherwise, and works in the folder of the chapter, as it does under Jupyter and under nbval.
+says otherwise, and works in the folder of the chapter, as it does under Jupyter and under nbval. How many threads it may use
+for the replicas of a stack (:mod:`mvnb.threads`) is for the caller to say, who knows what else is running.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def run_notebook(
     on_cell: Callable[[], None] = lambda: None,
     timeout: float | None = None,
     memory: int | None = None,
+    threads: int = 1,
 ) -> NotebookNode:
     """Run a notebook with papermill, saving to ``partial`` now and then and at its end, however it ends; return what was run.
 
@@ -64,6 +66,8 @@ def run_notebook(
         Seconds that a cell may take.
     memory
         Bytes that the kernel may allocate.
+    threads
+        Threads for the replicas of a stack, unless the environment says otherwise.
 
     Raises
     ------
@@ -88,7 +92,7 @@ def run_notebook(
             engine_name="mvnb",
             kernel_name=KERNELSPEC["name"],
             progress_bar=False,
-            kernel_manager_class=_kernel_manager(memory),
+            kernel_manager_class=_kernel_manager(memory, threads),
             on_cell_complete=lambda cell, cell_index: on_cell(),
             execution_timeout=timeout,
         )
@@ -193,7 +197,7 @@ def _engine() -> type:
     return Sparing
 
 
-def _kernel_manager(memory: int | None = None) -> type:
+def _kernel_manager(memory: int | None = None, threads: int = 1) -> type:
     """A kernel manager that knows one kernel: this interpreter, whatever kernels are registered on the machine."""
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client.kernelspec import KernelSpec
@@ -201,7 +205,8 @@ def _kernel_manager(memory: int | None = None) -> type:
 
     start = ["-m", "ipykernel_launcher"] if memory is None else ["-c", _LIMITED.format(memory=int(memory))]
     command = [sys.executable, *start, "--log-level=50", "-f", "{connection_file}"]
-    added = {name: value for name, value in ENVIRONMENT.items() if name not in os.environ}
+    wanted = ENVIRONMENT | {"MVNB_THREADS": str(threads)}
+    added = {name: value for name, value in wanted.items() if name not in os.environ}
     if os.environ.get("MVNB_DATA"):
         # A relative folder is meant from here; the kernel works in the chapter's folder.
         added["MVNB_DATA"] = str(Path(os.environ["MVNB_DATA"]).expanduser().resolve())

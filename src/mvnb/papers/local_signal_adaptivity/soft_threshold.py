@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mvnb import threads
 from mvnb.papers.local_signal_adaptivity import _soft_threshold_kernels as kernels
 
 Params = dict[str, Tensor]
@@ -39,15 +40,21 @@ class SoftThresholdObjective:
     """
 
     def __call__(self, params: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Params]:
-        b, flat = params["b"][:, None, None], x.flatten(1, 2)  # (replica, batch * patch, dim)
-        z = torch.bmm(flat, params["w"][..., None]).view(x.shape[:3])
+        chunk = threads.at_once(len(x), x[0].numel()) if x.device.type == "cpu" else len(x)
+        parts = threads.spread(self._part, list(zip(*(v.split(chunk) for v in (params["w"], params["b"], x, y)))))
+        losses, w, b = (torch.cat(part) for part in zip(*parts))
+        return losses, {"w": w, "b": b}
+
+    def _part(self, w: Tensor, b: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        b, flat = b[:, None, None], x.flatten(1, 2)  # (replica, batch * patch, dim)
+        z = torch.bmm(w[:, None], flat.mT).view(x.shape[:3])  # the other way round takes five times as long
         up, down = (z + b).relu_(), (b - z).relu_()
         margin = y * (up - down).sum(-1)
         push = (-y * torch.sigmoid(-margin) / y.shape[1])[..., None]  # derivative in the output, (replica, batch, 1)
         up, down = up.sign_(), down.sign_()
         d_z = (up + down).mul_(push)
         d_w = torch.bmm(d_z.view(len(x), 1, -1), flat)[:, 0]
-        return F.softplus(-margin).mean(1), {"w": d_w, "b": ((up - down) * push).sum((1, 2))}
+        return F.softplus(-margin).mean(1), d_w, ((up - down) * push).sum((1, 2))
 
 
 class SurvivorObjective:

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mvnb import threads
 from mvnb.models import _patch_kernels
 from mvnb.models.activations import smoothed_relu_and_slope
-from mvnb.models.patch_cnn import label_cross_entropy, split_rows
+from mvnb.models.patch_cnn import label_cross_entropy
 
 _CACHED = 100_000  # pre-activations (60 kernels on 1,500 patches, say) whose few arrays stay in a core's cache
 
@@ -35,11 +36,15 @@ class _Encoder:
     def __call__(self, params: dict[str, Tensor], *batch):
         x, names = batch[0], list(params)
         # As many replicas at a time as fit into the cache; a graphics card takes all of them.
-        size = max(1, _CACHED // (x.shape[1] * x.shape[2] * params["weight"].shape[1]))
+        each = x.shape[1] * x.shape[2] * params["weight"].shape[1]
+        size = threads.at_once(len(x), each, cached=_CACHED)
         if x.device.type != "cpu" or size >= len(x):
             return self._losses(params, *batch)
-        rows = zip(*(split_rows(v, size) for v in (*params.values(), *batch)))
-        parts = [self._losses(dict(zip(names, row)), *row[len(names) :]) for row in rows]
+
+        def part(*row):
+            return self._losses(dict(zip(names, row)), *row[len(names) :])
+
+        parts = threads.spread(part, list(zip(*(threads.split_rows(v, size) for v in (*params.values(), *batch)))))
         losses, grads = zip(*parts)
         return torch.cat(losses), {k: torch.cat([g[k] for g in grads]) for k in grads[0]}
 
