@@ -10,6 +10,20 @@ from mvnb import claims, verdicts
 from mvnb.runner import catalogue, errors, pairing, sweeps
 from mvnb.runner.parameters import _numbers, fits
 
+LESSON = (
+    "question",
+    "world",
+    "model",
+    "derivation",
+    "experiments",
+    "take-home",
+    "try",
+    "record",
+    "held-up",
+    "not-run",
+    "further",
+)
+"""Labels of a chapter that is a lesson and a record, in order; the others are the first edition's."""
 SECTIONS = ("question", "world", "model", "derivation", "experiments", "held-up", "not-run", "try", "further")
 LONGEST_CELL = 30
 LARGEST_NOTEBOOK = 1_500_000
@@ -83,8 +97,11 @@ def anatomy(chapter):
     wrong = [] if re.match(r"(\([\w-]+\)=\s*)*# ", text.lstrip()) else ["the first cell does not begin with the title"]
     if len(re.findall(r"^# ", prose, re.MULTILINE)) != 1:
         wrong.append("there is not exactly one heading of level one")
-    labels = [f"{chapter.number}-{section}" for section in SECTIONS]
-    found = [label for label in re.findall(r"^\(([\w-]+)\)=\n+##? ", text, re.MULTILINE) if label in labels]
+    sections = LESSON if f"({chapter.number}-record)=" in text else SECTIONS
+    labels = [f"{chapter.number}-{section}" for section in sections]
+    found = [
+        label for label in re.findall(r"^\(([\w-]+)\)=\n+(?:\([\w-]+\)=\n+)*##{0,2} ", text, re.MULTILINE) if label in labels
+    ]
     return wrong if found == labels else [*wrong, f"sections are {found}, not {labels}"]
 
 

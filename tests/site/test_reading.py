@@ -292,3 +292,45 @@ def test_a_site_without_addresses_offers_none_and_a_wrong_one_is_refused(build_w
     assert not (site.folder / "sitemap.xml").exists()
     done, _ = build_with("someone/features")
     assert done.returncode != 0 and "repository in pyproject.toml must be a web address" in done.stdout + done.stderr
+
+
+# -- lesson and record ---------------------------------------------------------------------------------------------
+
+ADDRESSES = json.loads((ROOT / "tests" / "site" / "addresses.json").read_text())
+
+
+@pytest.mark.parametrize("page", ADDRESSES)
+def test_addresses_that_others_may_have_noted_still_lead_somewhere(site, page):
+    assert not set(ADDRESSES[page]) - site.pages[f"notebooks/{page}.html"].ids
+
+
+@pytest.mark.parametrize("tab", [{}, {"viewport": PHONE}], ids=["desktop", "phone"], indirect=True)
+def test_a_lesson_says_how_long_it_takes_and_leads_to_its_record(site, tab):
+    visit(tab, site, "notebooks/06_decision_lists.html")
+    said = tab.locator("p.reading-time")
+    assert re.search(r"takes about \d\d minutes", said.inner_text())
+    said.get_by_role("link", name="the record").click()
+    record = tab.locator("section.record")
+    sections = record.locator(":scope > section > :is(h2, h3)").all_inner_texts()
+    listed = record.locator("ul.record-contents a").all_inner_texts()
+    assert len(listed) > 5 and listed == [re.sub(r"^[\d.]+ |#$", "", title).strip() for title in sections]
+    assert not tab.locator("div.cell_input", has_text="NBVAL_CHECK_OUTPUT").count()
+    assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_headlines_stand_in_the_lesson_and_lead_to_the_ledger(site, tab):
+    visit(tab, site, "notebooks/06_decision_lists.html")
+    claims_of_page = json.loads((site.folder / "_static" / "claims.json").read_text())
+    rows = [row for row in claims_of_page if row["chapter"] == "06_decision_lists" and row["headline"]]
+    table = tab.locator("table.mvnb-headlines")
+    links = table.locator("a")
+    assert [link.get_attribute("href") for link in links.all()] == [f"#claim-{row['id']}" for row in rows]
+    assert [verdict.split()[-1] for verdict in table.locator(".verdict").all_inner_texts()] == [row["verdict"] for row in rows]
+    links.first.click()
+    assert tab.locator(f"#claim-{rows[0]['id']}").is_visible()
+
+
+def test_parameters_of_a_lesson_are_folded(site, tab):
+    visit(tab, site, "notebooks/06_decision_lists.html")
+    folded = tab.locator("details", has_text="one_step_sequences = ").first
+    assert folded.get_attribute("open") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -114,3 +115,14 @@ class DecisionLists:
             keys[:, containing] = 2.0
         tokens = keys.topk(self.length, dim=1).indices
         return Sequences(tokens, self.deciding(tokens))
+
+
+def every_sequence(worlds: Sequence[DecisionLists]) -> tuple[Tensor, Tensor, Tensor]:
+    """All token sets of worlds of equal size: tokens, labels and deciding tokens ``(world, set, length)``.
+
+    In each set tokens stand in ascending order; what a layer without positions computes does not depend on it.
+    """
+    sets = torch.combinations(torch.arange(worlds[0].n_tokens), worlds[0].length)
+    decides = torch.stack([world.deciding(sets) for world in worlds])
+    labels = torch.stack([world.permutation[one] for world, one in zip(worlds, decides)])
+    return sets.expand_as(decides), labels, decides

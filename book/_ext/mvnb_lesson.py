@@ -1,0 +1,170 @@
+"""The two readings of a chapter: a lesson, and a record for those who check, which begins at the label ``(NN-record)=``.
+
+- below the citation stands how many minutes the lesson takes and where the record is;
+- the record opens with a table of its sections;
+- ``{headlines}`` is a table of the chapter's headline claims, from the notebook's own ledger;
+- marks for the tests of notebooks do not show.
+
+Chapters without the label are left as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+import nbformat
+from docutils import nodes
+from mvnb_chapters import chapters, ledger
+from sphinx.util.docutils import SphinxDirective
+
+from mvnb import verdicts
+
+CHAPTER = re.compile(r"notebooks/(\d\d)_")
+MARK = "# NBVAL_CHECK_OUTPUT"
+WORDS_A_MINUTE, LINES_A_MINUTE = 110, 20  # of mathematical text; of code that is shown
+_FENCE = re.compile(r"^ *(`{3,}|~{3,})(.*)$")
+_OPTION = re.compile(r" *:[\w-]+:|\([\w-]+\)=")
+_PROVED = re.compile(r"\{prf:(?!definition|example|remark)")
+_NOT_READ = ("{solution}", "{literalinclude}")
+_HIDDEN = {"remove-cell", "remove-input"}
+_FOLDED = {"hide-input", "hide-cell"}
+
+
+class Length(NamedTuple):
+    """What a reader of a lesson meets: words (a formula is one), those in statements and proofs, lines of code, figures."""
+
+    words: int
+    words_in_proofs: int
+    lines_shown: int
+    lines_folded: int
+    figures: int
+
+    @property
+    def minutes(self) -> int:
+        return round(self.words / WORDS_A_MINUTE + self.lines_shown / LINES_A_MINUTE)
+
+
+def lesson(notebook: nbformat.NotebookNode, number: str) -> list[nbformat.NotebookNode] | None:
+    """The cells in front of the record, nothing where there is no record."""
+    label, cells = f"({number}-record)=", []
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown" and label in cell.source:
+            return [*cells, nbformat.v4.new_markdown_cell(cell.source.partition(label)[0])]
+        cells.append(cell)
+    return None
+
+
+def length(cells: list[nbformat.NotebookNode]) -> Length:
+    """How long some cells are; solutions are left out, and so are parameters and imports."""
+    words = proofs = shown = folded = figures = 0
+    for cell in cells:
+        tags = set(cell.metadata.get("tags", []))
+        if cell.cell_type == "markdown":
+            all_, inside = _words(cell.source)
+            words, proofs, figures = words + all_, proofs + inside, figures + cell.source.count("```{glue:figure}")
+        elif not tags & {*_HIDDEN, "parameters", "install"} and not cell.source.startswith(("import ", "from ")):
+            lines = sum(bool(line.strip()) and line != MARK for line in cell.source.splitlines())
+            shown, folded = (shown, folded + lines) if tags & _FOLDED else (shown + lines, folded)
+            figures += "figures.show(" in cell.source and "glue=" not in cell.source
+    return Length(words, proofs, shown, folded, figures)
+
+
+def _words(source: str) -> tuple[int, int]:
+    """Words of a text, and how many of them stand in statements and proofs."""
+    source = re.sub(r"\$\$.*?\$\$( *\(eq-[^)]*\))?", "formula", source, flags=re.DOTALL)
+    source = re.sub(r"\$[^$]+\$", "formula", source)
+    counted, inside, open_ = 0, 0, []
+    for line in source.splitlines():
+        if fence := _FENCE.match(line):
+            if open_ and fence[1] == open_[-1][0] and not fence[2].strip():
+                open_.pop()
+            else:
+                open_.append((fence[1], fence[2].strip()))
+            continue
+        kinds = [kind for _, kind in open_]
+        if any(kind.startswith(_NOT_READ) for kind in kinds) or _OPTION.match(line):
+            continue
+        found = len(line.split())
+        counted += found
+        inside += found if any(_PROVED.match(kind) for kind in kinds) else 0
+    return counted, inside
+
+
+# -- on the page ---------------------------------------------------------------------------------------------------
+
+
+class Headlines(SphinxDirective):
+    """The headline claims of the chapter in three columns; each leads to its row of the ledger."""
+
+    def run(self):
+        chapter = chapters(self.env.srcdir)[CHAPTER.match(self.env.docname)[1]]
+        self.env.note_dependency(str(chapter.notebook))
+        rows = [row for row in ledger(chapter) if row["headline"]]
+        return [nodes.raw("", headlines_html(rows), format="html")]
+
+
+def headlines_html(rows: list[dict]) -> str:
+    """The table: what is claimed, what was measured beside the rule, and the verdict."""
+    body = []
+    for row in rows:
+        symbol, style = verdicts.MARKS[row["verdict"]]
+        said = verdicts.note(row)
+        body.append(
+            f'<tr><th scope="row"><a href="#claim-{row["id"]}">{escape(row["says"])}</a></th>'
+            f"<td>{escape(verdicts.measured(row))}; <code>{escape(row['criterion'])}</code></td>"
+            f'<td><span class="verdict {style}"><span aria-hidden="true">{symbol}</span> {row["verdict"]}</span>'
+            f"{f'<br>{escape(said)}' if said else ''}</td></tr>"
+        )
+    head = "".join(f'<th scope="col">{text}</th>' for text in ("Headline claim", "Measured; rule", "Verdict"))
+    return f'<table class="mvnb-headlines"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>'
+
+
+def two_readings(app, doctree):
+    """Put in what follows from the label of the record."""
+    docname = app.env.docname
+    if not (match := CHAPTER.match(docname)):
+        return
+    for block in doctree.findall(nodes.literal_block):
+        if block.rawsource.startswith(MARK) or block.astext().startswith(MARK):
+            text = block.astext().removeprefix(MARK).lstrip("\n")
+            block.rawsource, block[:] = text, [nodes.Text(text)]
+    record = next((one for one in doctree.findall(nodes.section) if f"{match[1]}-record" in one["names"]), None)
+    if record is None:
+        return
+    cells = lesson(nbformat.read(Path(app.srcdir, f"{docname}.ipynb"), as_version=4), match[1])
+    chapter = next(doctree.findall(nodes.section))
+    where = next((i for i, child in enumerate(chapter) if isinstance(child, nodes.block_quote)), 0)
+    chapter.insert(where + 1, _reading_time(length(cells).minutes, record))
+    record["classes"].append("record")
+    sections = [child for child in record if isinstance(child, nodes.section)]
+    place = next(i for i, child in enumerate(record) if isinstance(child, nodes.section))
+    items = [nodes.list_item("", nodes.paragraph("", "", _link(one, *_title(one)))) for one in sections]
+    record.insert(place, nodes.bullet_list("", *items, classes=["record-contents"]))
+
+
+def _title(section: nodes.section) -> list[nodes.Node]:
+    return [child.deepcopy() for child in next(section.findall(nodes.title)).children]
+
+
+def _link(section: nodes.section, *children: nodes.Node) -> nodes.reference:
+    return nodes.reference("", "", *children, internal=True, refid=section["ids"][0])
+
+
+def _reading_time(minutes: int, record: nodes.section) -> nodes.paragraph:
+    return nodes.paragraph(
+        "",
+        "",
+        nodes.Text(f"The lesson takes about {minutes} minutes. Proofs, tests and all claims are in "),
+        _link(record, nodes.Text("the record")),
+        nodes.Text(" behind it."),
+        classes=["reading-time"],
+    )
+
+
+def setup(app):
+    app.add_directive("headlines", Headlines)
+    app.connect("doctree-read", two_readings)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

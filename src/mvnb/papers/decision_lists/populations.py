@@ -1,0 +1,67 @@
+"""Small worlds in which every sequence is listed, distributions over the sequences, and what is measured on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mvnb import training
+from mvnb.papers.decision_lists import theory
+from mvnb.papers.decision_lists.data import DecisionLists, every_sequence
+
+
+class Populations(NamedTuple):
+    """``tokens``, ``labels``, ``decides`` ``(R, S, n)``, ``probability`` ``(R, S)`` and the value matrices P ``(R, L, L)``."""
+
+    tokens: Tensor
+    labels: Tensor
+    decides: Tensor
+    probability: Tensor
+    values: Tensor
+
+    @property
+    def batch(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What :func:`mvnb.papers.decision_lists.theory.objective` takes."""
+        return self.tokens, self.labels, self.probability
+
+
+def listed(size: tuple[int, int, int], seed: int, replicas: int, uniform: bool = False) -> Populations:
+    """Random lists for ``size``, (vocabulary, sequence, list), and a random distribution over all sequences, one a replica.
+
+    Three in ten sequences never occur, the others have probabilities in proportion to numbers uniform on [0.1, 1]; with
+    ``uniform`` all have the same.
+    """
+    streams = training.generators(seed, replicas)
+    worlds = [DecisionLists.random(*size, g) for g in streams]
+    tokens, labels, decides = every_sequence(worlds)
+    values = torch.stack([one.value_matrix() for one in worlds])
+    if uniform:
+        return Populations(tokens, labels, decides, torch.full(tokens.shape[:2], 1 / tokens.shape[1]).double(), values)
+    chance = torch.stack([torch.rand(tokens.shape[1], generator=g).double() for g in streams])
+    weight = torch.where(chance < 0.3, 0.0, (chance - 0.3) / 0.7 * 0.9 + 0.1)
+    return Populations(tokens, labels, decides, weight / weight.sum(1, keepdim=True), values)
+
+
+def mistakes(tokens: Tensor, labels: Tensor, probability: Tensor) -> Callable[[dict[str, Tensor]], Tensor]:
+    """A probe: the probability of misclassified positions, ``(R,)``."""
+
+    def probe(params):
+        logits = theory.forward_backward(params["w"], params["v"], tokens, labels).logits
+        wrong = theory.misclassified(logits, labels).double().mean(-1)
+        return (wrong * probability).sum(1)
+
+    return probe
+
+
+def squared_gradient(tokens: Tensor, labels: Tensor, probability: Tensor) -> Callable[[dict[str, Tensor]], Tensor]:
+    """A probe: the squared norm of the population gradient in W, ``(R,)``."""
+    return lambda params: theory.objective(params, tokens, labels, probability)[1]["w"].square().sum((1, 2))
+
+
+def mistakes_by_argmax(some: Populations, params: dict[str, Tensor]) -> Tensor:
+    """Share ``(R,)`` of positions whose largest logit, the first of equal ones, is not the label."""
+    logits = theory.forward_backward(params["w"], params["v"], some.tokens, some.labels).logits
+    return (logits.argmax(-1) != some.labels).double().mean((1, 2))
