@@ -24,7 +24,7 @@ class Populations(NamedTuple):
 
     @property
     def batch(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What :func:`mvnb.papers.decision_lists.theory.objective` takes."""
+        """What :func:`~mvnb.papers.decision_lists.theory.objective` takes."""
         return self.tokens, self.labels, self.probability
 
 
