@@ -8,12 +8,14 @@ the paper a ``[[setup]]`` with ``what``, ``paper``, ``ours`` and ``why``; ``ours
 that it decides name it by their key ``kept``.
 
 The script has two functions: ``run(seed, device, **parameters)`` gives the raw values of one seed, a dict that JSON can hold;
-``beginning(seed, device, **parameters)`` the losses of its first 50 steps, by which a change of the core is noticed.
+``beginning(seed, device, **parameters)`` the losses of its first 50 steps, by which a change of the core is noticed. A ``run``
+that takes ``scratch`` is given a folder of its seed's own, in which it saves what a run that was interrupted goes on from.
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import runpy
 import tomllib
@@ -50,9 +52,16 @@ class Declared:
         given = json.dumps(without_seeds(parameters), sort_keys=True)
         return hashlib.sha256(self.script.read_bytes() + given.encode()).hexdigest()[:16]
 
-    def call(self, function: str, seed: int, device, parameters: dict[str, Any]) -> Any:
-        """What the script's function ``run`` or ``beginning`` gives for one seed on a PyTorch device."""
-        return runpy.run_path(str(self.script))[function](seed, device, **without_seeds(parameters))
+    def call(self, function: str, seed: int, device, parameters: dict[str, Any], scratch: Path | None = None) -> Any:
+        """What the script's function ``run`` or ``beginning`` gives for one seed on a PyTorch device.
+
+        ``scratch`` is a folder for the state of ``run``, made here if ``run`` takes one.
+        """
+        called, given = runpy.run_path(str(self.script))[function], without_seeds(parameters)
+        if scratch is None or "scratch" not in inspect.signature(called).parameters:
+            return called(seed, device, **given)
+        scratch.mkdir(parents=True, exist_ok=True)
+        return called(seed, device, scratch=scratch, **given)
 
     def rules(self) -> dict[str, str]:
         """The rules, as they stand, of the claims that the run decides."""

@@ -113,10 +113,15 @@ def html(rows: Sequence[Row], prefix: str) -> str:
     )
 
 
-def _html_row(row: Row, prefix: str) -> str:
+def html_verdict(row: Row) -> str:
+    """The verdict with its mark, and its reason below."""
     symbol, style = MARKS[row["verdict"]]
     said = note(row)
     reason = f'<br><span class="reason">{escape(said)}</span>' if said else ""
+    return f'<span class="verdict {style}"><span aria-hidden="true">{symbol}</span> {row["verdict"]}</span>{reason}'
+
+
+def _html_row(row: Row, prefix: str) -> str:
     origin = "" if row["origin"] == "paper" else f" ({ORIGINS[row['origin']]})"
     cells = (
         escape(row["source"] + origin),
@@ -124,7 +129,7 @@ def _html_row(row: Row, prefix: str) -> str:
         escape(paper(row)),
         escape(measured(row)),
         escape(row["criterion"]),
-        f'<span class="verdict {style}"><span aria-hidden="true">{symbol}</span> {row["verdict"]}</span>{reason}',
+        html_verdict(row),
     )
     data = "".join(f"<td>{cell}</td>" for cell in cells)
     return f'<tr id="{prefix}-{row["id"]}"><th scope="row">{escape(row["says"])} <code>{row["id"]}</code></th>{data}</tr>'

@@ -1,7 +1,8 @@
 """Making a kept run: its script called once a seed, each seed's values kept in a file until all of them make the result.
 
 The files of the seeds lie in ``runs/keep-SLUG-NAME/DIGEST/seed-N.json``, where the digest is that of the script and what it is
-given; the folder may be copied to another machine, where the same command goes on.
+given; the folder may be copied to another machine, where the same command goes on. A seed's state on the way, if its script
+saves one, lies in ``seed-N/``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -116,7 +118,7 @@ def _each(kept: Kept, seeds: list[int], jobs: int | None, device: str) -> Iterat
 
 
 def run_seed(kept: Kept, seed: int, device: str, on_cell: Callable[[], None] = lambda: None) -> float:
-    """Run one seed and write what it gave; its seconds, on a processor those that it computed.
+    """Run one seed and write what it gave; its seconds, on a processor those that it computed since it was last begun.
 
     A seed that another process runs is waited for, not run twice.
     """
@@ -134,7 +136,7 @@ def run_seed(kept: Kept, seed: int, device: str, on_cell: Callable[[], None] = l
         where = pick_device(device)
         clock = time.process_time if where.type == "cpu" else time.monotonic  # others may be at work on the same core
         began = clock()
-        found = {"seed": seed, "values": kept.declared.call("run", seed, where, kept.parameters)}
+        found = {"seed": seed, "values": kept.declared.call("run", seed, where, kept.parameters, path.with_suffix(""))}
         found["seconds"] = round(clock() - began, 1)
         if seed == kept.seeds[0]:
             found["beginning"] = kept.declared.call("beginning", seed, where, kept.parameters)
@@ -145,6 +147,7 @@ def run_seed(kept: Kept, seed: int, device: str, on_cell: Callable[[], None] = l
         except (TypeError, ValueError) as error:
             raise ChapterError(f"{kept.declared.script.name} gave what cannot be kept: {error}") from None
         files.write(path, text + "\n")
+        shutil.rmtree(path.with_suffix(""), ignore_errors=True)
     return found["seconds"]
 
 
