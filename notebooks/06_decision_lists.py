@@ -18,7 +18,7 @@
 # > *Provable Gradient-Descent-Based Learning of Decision Lists by Transformers*, Stefani Karp, Pranjal Awasthi and Satyen Kale {cite}`karp2023decision`; in full as
 # > chapter 4 of Karp's thesis {cite}`karp2024thesis`, which we follow.
 #
-# At the start of training a softmax attention layer looks at all tokens equally. If the value matrix is nearly right and large, gradient descent then teaches each token which other tokens to attend to, in order of preference; this is proved for any distribution of sequences. The value matrix can be read off after one large gradient step that is taken while attention is still uniform.
+# At the start of training a softmax attention layer looks at all tokens equally. If the value matrix is nearly right and large, gradient descent then teaches each token which other tokens to attend to, in order of preference; this is proved for any distribution of sequences. For uniform, sparse sequences the permutation in the value matrix can be read off after one large gradient step, taken while attention is still uniform.
 #
 # ```{glue:figure} 06-opening
 # :alt: Left, a heat map of the value matrix after one step, with one strong diagonal line and six faint ones beside it. Right, the attention scores of one token over training; its four list entries rise and end in the order of the list, and all other tokens stay below zero.
@@ -30,11 +30,11 @@
 # (06-question)=
 # ## The question: can descent find out where to look?
 #
-# A softmax is hard to train through: where it is undecided it averages over all tokens, and where it is decided it hardly reacts. Most theory of attention therefore drops the softmax and studies linear attention, as [chapter 11](11_icl_and_scale.ipynb) and [chapter 14](14_looped_transformers.ipynb) do. This paper keeps it, and starts where practice starts, from attention that is the same everywhere.
+# A softmax is hard to train through: nearly equal scores average over all tokens, and widely separated ones give almost no gradient. Most theory of attention therefore drops the softmax and studies linear attention, as [chapter 11](11_icl_and_scale.ipynb) and [chapter 14](14_looped_transformers.ipynb) do. This paper keeps the softmax, and starts where practice starts, from attention that is the same everywhere.
 #
-# Here is the smallest task that needs attention. There are six tokens, sequences of three, and one query token $a$ with the rule: *if $b$ is in the sequence, the answer is $b$; otherwise the answer is $a$.* Attention has to rank $b$ above $a$, and $a$ above the four other tokens. Once values are in place, two numbers describe what $a$ has learned: by how much its attention *scores* for $b$ and for $a$ exceed its score for the rest. (A score is what goes into the softmax; what comes out is called attention.)
+# Here is the smallest task that needs attention. There are six tokens, uniform sequences of three different ones, and one query token $a$ with the rule: *if $b$ is in the sequence, the answer is $b$; otherwise the answer is $a$.* Attention has to rank $b$ above $a$ and $a$ above the rest. Two numbers describe what $a$ has learned, $w_b-w_{\text{rest}}$ and $w_a-w_{\text{rest}}$, where $w_i$ is the *score* that $a$ gives to token $i$. (A score goes into the softmax; attention comes out.)
 #
-# **Predict before you look.** Sequences with $a$ but without $b$ are more frequent than sequences with both. In which direction does descent leave the origin? Does it end in the corner where $w_b>w_a>w_{\text{rest}}$?
+# **Predict before you look.** Of the sequences with $a$, three in five lack $b$. In which direction does descent leave the origin? Does it end in the wedge where $w_b>w_a>w_{\text{rest}}$?
 #
 # The folded cell holds what can be changed when the chapter is [run again](#06-try): the number of runs, the size of the world, steps and batch sizes.
 
@@ -120,7 +120,7 @@ figures.show(
 
 
 # %% [markdown]
-# Dark means low loss, and between the orange lines every sequence is answered correctly. From the origin (white) both rise almost together: sequences without $b$ raise $w_a$ and are more frequent, but each sequence with $b$ lowers it. *The score of one sequence's right answer is pulled down by other sequences.* Still the path enters the wedge and stays there. We now show why it must, for every list and every distribution, when the values are right and large.
+# Dark means low loss, and between the orange lines every sequence is answered correctly. At the origin (white) $w_b$ and $w_a$ rise equally fast. The pull on $w_b$ is $\frac25\cdot\frac23=\frac4{15}$; that on $w_a$ is $\frac35\cdot\frac23-\frac25\cdot\frac13=\frac4{15}$, since sequences with $b$ lower $w_a$. *The score of one sequence's right answer is pulled down by other sequences.* Still the path enters the wedge and stays there. We now show why it must, for every list and every distribution, when the values are right and large.
 #
 # (06-world)=
 # ## The world: every token has a list
@@ -225,7 +225,7 @@ class OneLayerAttention(nn.Module):
 # ```
 #
 # ```{prf:proof}
-# $\partial\ell/\partial z_l=\sigma_l-\mathbb 1[l=y]$ gives the second formula. Since $\partial p_i/\partial w_k=p_i(\mathbb 1[i=k]-p_k)$, we have $\partial z_l/\partial w_k=p_k(V_{l,k}-z_l)$, so $\partial\ell/\partial w_k=p_k\sum_l(\sigma_l-\mathbb 1[l=y])(V_{l,k}-z_l)$. Write the term with $\mathbb 1[l=y]$ as $\sum_l\sigma_l(V_{y,k}-z_y)$.
+# $\partial\ell/\partial z_l=\sigma_l-\mathbb 1[l=y]$ gives the second formula. Since $\partial p_i/\partial w_k=p_i(\mathbb 1[i=k]-p_k)$, we have $\partial z_l/\partial w_k=p_k(V_{l,k}-z_l)$, so $\partial\ell/\partial w_k=p_k\sum_l(\sigma_l-\mathbb 1[l=y])(V_{l,k}-z_l)$. Since $\sum_l\sigma_l=1$, the term with $\mathbb 1[l=y]$ is $-\sum_l\sigma_l(V_{y,k}-z_y)$.
 # ```
 #
 # The record [compares both formulas with automatic differentiation](#06-gradient-check).
@@ -236,7 +236,7 @@ class OneLayerAttention(nn.Module):
 #
 # The obvious plan is to follow the score of the right answer. If $k$ decides the label of $a$ in $s$, descent on this sequence raises $w_k$. But $k$ also occurs in sequences in which an *earlier* token of the list decides, and these may lower $w_k$, since there $k$ takes attention from the right token. How the two balance depends on the distribution. The paper's idea is to follow a sum of scores instead.
 #
-# Suppose that $a$ is misclassified in some sequence. Let $k^*$ be the deciding token, *earliest* in $L_a$, for which this happens. Let $\mathcal S$ be the set of sequences with $a$ in which $k^*$ decides and $a$ is misclassified, and let
+# Suppose that $a$ is misclassified in some sequence of positive probability. Let $k^*$ be the token *earliest* in $L_a$ that decides such a sequence. Let $\mathcal S$ be the set of sequences with $a$ in which $k^*$ decides and $a$ is misclassified, and let
 #
 # $$
 # v\in\{0,1\}^L\ \text{ be 1 on } k^* \text{ and on all tokens before it in } L_a,\qquad\|v\|\le\sqrt M .
@@ -245,7 +245,7 @@ class OneLayerAttention(nn.Module):
 # ```{prf:lemma} No sequence disagrees
 # :label: lem-06-direction
 #
-# Let $V=cP$ with $c>0$, and let $\nabla_w\mathcal L(s)$ be the gradient of the loss of sequence $s$ in column $a$. Then
+# Let $V=cP$ with $c>0$, and let $\nabla_w\mathcal L(s)$ be the gradient of $\mathcal L(s)=\frac1n\sum_{a\in s}\ell_a(s)$ in column $a$. Then
 #
 # $$
 # \langle\nabla_w\mathcal L(s),v\rangle\le\begin{cases}-\frac c{2n}\,p_{k^*}(1-p_{k^*})&(s\in\mathcal S),\\0&(s\notin\mathcal S).\end{cases}
@@ -253,7 +253,7 @@ class OneLayerAttention(nn.Module):
 # ```
 #
 # ````{prf:proof}
-# Raising the scores in $v$ moves attention from the other tokens of $s$ to the tokens of $v$, to each in proportion to its attention. In $\mathcal S$ the right token is the only one of these that is present. Elsewhere either none is present, or the right token is among them, has the most attention, and so gains the most.
+# Raising the scores in $v$ moves attention to the tokens of $v$, to each in proportion to its attention. In $\mathcal S$ the right token is the only one of these that is present. Elsewhere either none is present, or the right token is among them, has the most attention, and so gains the most.
 #
 # **In $\mathcal S$.** Tokens before $k^*$ are absent, since $k^*$ decides, and $y=\pi(k^*)$. In {eq}`eq-06-gradient` the term $l=y$ vanishes; for $l\ne y$ we have $V_{y,k^*}=c$, $V_{l,k^*}=0$, $z_y=c\,p_{k^*}$ and $z_l\ge0$. So
 #
@@ -266,7 +266,7 @@ class OneLayerAttention(nn.Module):
 #
 # and $\sigma_y\le\frac12$, because some other logit is at least as large.
 #
-# **Outside $\mathcal S$.** If $a\notin s$ or the deciding token comes after $k^*$, no token of $v$ is in $s$ and the derivative is 0. Otherwise the deciding token $b$ is $k^*$ or before it, and $a$ is classified *correctly*, by the choice of $k^*$: $p_b\ge p_k$ for all $k\in s$. Let $s'\ni b$ be the tokens of $s$ on which $v$ is 1, $q=\sum_{k\in s'}p_k$, and $\sigma_{(k)}=\sigma_{\pi(k)}$. From {eq}`eq-06-gradient` with $V_{l,k}=c\,\mathbb 1[l=\pi(k)]$,
+# **Outside $\mathcal S$.** The derivative is 0 if $a\notin s$ (column $a$ is not used), and if the deciding token comes after $k^*$ (no token of $v$ is in $s$). Otherwise the deciding token $b$ is $k^*$ or before it, and $a$ is classified *correctly*, by the choice of $k^*$: $p_b\ge p_k$ for all $k\in s$. Let $s'\ni b$ be the tokens of $s$ on which $v$ is 1, $q=\sum_{k\in s'}p_k$, and $\sigma_{(k)}=\sigma_{\pi(k)}$. From {eq}`eq-06-gradient` with $V_{l,k}=c\,\mathbb 1[l=\pi(k)]$,
 #
 # $$
 # \begin{aligned}
@@ -280,9 +280,9 @@ class OneLayerAttention(nn.Module):
 # The inequalities drop $t\notin s'$, use $p_k\le p_b$, and $\sum\sigma\le1$.
 # ````
 #
-# The early tokens in $v$ make the difference. Where one of them decides, raising its score *together* with that of $k^*$ moves attention from irrelevant to relevant tokens, and this cannot hurt an answer that is already right.
+# The early tokens in $v$ make the difference. Where one of them decides, raising its score *together* with that of $k^*$ moves attention from irrelevant to relevant tokens.
 #
-# The lemma is not about training, so we try it on random scores: many sets of lists, every sequence, every query.
+# We try the lemma on random lists and scores, for every sequence and query; training need not visit them.
 
 # %%
 lemma_worlds = [
@@ -305,7 +305,7 @@ print("violations:", int(violations))
 # %% tags=["hide-input"]
 figures.show(
     pictures.derivatives(seen.alone, seen.along_v, inside, outside),
-    title="One score gets mixed messages; the beginning of the list does not",
+    title="By one score some sequences disagree; along $v$ none does",
     alt="Two histograms of derivatives of single sequences' losses. By the score of k "
     "star alone many grey sequences lie right of zero. Along v every bar lies left of "
     "zero.",
@@ -320,7 +320,7 @@ ledger.mean("one-entry-is-not-enough", wrong_way)
 
 
 # %% [markdown]
-# Left: many sequences outside $\mathcal S$ (grey, right of the line) would lower $w_{k^*}$. Right: along $v$ no sequence lies right of the line. (Values beyond the frame are drawn at its edge.)
+# Left: in about 4 % of the cases outside $\mathcal S$ (grey, right of the line) descent would lower $w_{k^*}$. Right: along $v$ no sequence lies right of the line. (Values beyond the frame are drawn at its edge.)
 #
 # It remains to add up. A mistake must not be arbitrarily rare:
 #
@@ -333,15 +333,15 @@ ledger.mean("one-entry-is-not-enough", wrong_way)
 # ```{prf:theorem} Training $W$ (Theorem 4.3)
 # :label: thm-06-w
 #
-# Let $V=cP$ with $c\ge\frac{4n^2\log L}\delta$ be fixed, $W_0=0$, and let the step be $\eta=1/\lambda$, where $\lambda$ is at least the largest eigenvalue of the Hessian of $\mathcal L(W)$ between any two successive iterates. Then some $W_t$ with $t\le T=\frac{32M\lambda}{\log L}$ classifies every sequence perfectly. Fewer than $T$ of *all* iterates misclassify anything.
+# Let $V=cP$ with $c\ge\frac{4n^2\log L}\delta$ be fixed, $W_0=0$, and let the step be $\eta=1/\lambda$, where $\lambda$ is at least the largest eigenvalue of the Hessian of $\mathcal L(W)$ between any two successive iterates. Then some $W_t$ with $t\le T=\frac{32M\lambda}{\log L}$ classifies every sequence of positive probability perfectly. Fewer than $T$ of *all* iterates misclassify any of them.
 # ```
 #
 # ````{prf:proof}
-# A mistake keeps the gradient away from zero, so every step taken while there is one lowers the loss by a fixed amount, and the loss cannot fall by more than $\log L$. Let $W_t$ misclassify $a$ somewhere.
+# A mistake keeps the gradient away from zero, so every step taken while there is one lowers the loss by a fixed amount, and the loss is at most $\log L$. Let $W_t$ misclassify $a$ somewhere.
 #
-# *Little of $\mathcal S$ has tiny attention.* If $p_{k^*}\le\frac1{2n}$, some other token has $p_l\ge\frac1n$, so $\ell\ge z_{\pi(l)}-z_y\ge\frac c{2n}$ and the loss of the sequence is at least $\frac c{2n^2}$. Since $\mathcal L_t\le\mathcal L_0\le\log L$ by {eq}`eq-06-start`, such sequences have probability at most $\frac{2n^2\log L}c\le\frac\delta2$.
+# *Few sequences of $\mathcal S$ have $p_{k^*}\le\frac1{2n}$.* If $p_{k^*}\le\frac1{2n}$, some other token has $p_l\ge\frac1n$, so $\ell\ge z_{\pi(l)}-z_y\ge\frac c{2n}$ and the loss of the sequence is at least $\frac c{2n^2}$. Since $\mathcal L_t\le\mathcal L_0\le\log L$ by {eq}`eq-06-start`, such sequences have probability at most $\frac{2n^2\log L}c\le\frac\delta2$.
 #
-# *The rest pulls.* On the rest of $\mathcal S$, of probability at least $\frac\delta2$, we have $\frac1{2n}<p_{k^*}\le\frac12$ (more would be a correct answer). By {prf:ref}`lem-06-direction` no other sequence counts against it:
+# *On the rest the gradient is large.* On the rest of $\mathcal S$, of probability at least $\frac\delta2$, we have $\frac1{2n}<p_{k^*}\le\frac12$ (more would be a correct answer). By {prf:ref}`lem-06-direction` no other sequence counts against it:
 #
 # $$
 # \langle\nabla_w\mathcal L,v\rangle<-\frac\delta2\cdot\frac c{2n}\cdot\frac1{2n}\Bigl(1-\frac1{2n}\Bigr)\le-\frac{\log L}2\Bigl(1-\frac1{2n}\Bigr)\le-\frac{\log L}4 .
@@ -354,7 +354,7 @@ ledger.mean("one-entry-is-not-enough", wrong_way)
 #
 # Mistakes may come back later, but no more often than that.
 #
-# *How loose is the bound?* For uniform sequences $\lambda$ may be $(\frac{c^2}8+c)/L$, so with the theorem's $c$ the bound $T$ grows like $n^4/\delta^2$. In small worlds it allows a million steps and more; descent with exactly these $c$ and steps [needs between 2 and about 130](#06-theorem). *What else is proved?* The same for a $V$ that starts within $\frac\epsilon2$ of $cP$ in every entry and is trained along, when $c$ is larger ([Theorem 4.4](#06-both)). Nothing is proved for training both matrices from noise, and nothing for finite training sets: $\mathcal L$ is the population loss.
+# *How loose is the bound?* For uniform sequences $\lambda$ may be $(\frac{c^2}8+c)/L$ ([proof](#06-curvature)), so with the theorem's $c$ the bound $T$ grows like $n^4/\delta^2$. In small worlds it allows a million steps and more; descent with exactly these $c$ and steps [needs between 2 and about 130](#06-theorem). *What else is proved?* The same for a $V$ that starts within $\frac\epsilon2$ of $cP$ in every entry and is trained as well, when $c$ is larger ([Theorem 4.4](#06-both)). Nothing is proved for training both matrices from noise, and nothing for finite training sets: $\mathcal L$ is the population loss.
 #
 # (06-values)=
 # (the-derivation-v-what-one-step-writes-into-v)=
@@ -381,7 +381,7 @@ ledger.mean("one-entry-is-not-enough", wrong_way)
 # By {eq}`eq-06-gradient` a sequence moves $V_{l,i}$, $i\in s$, by $\frac\eta n\sum_{a\in s}(\mathbb 1[y_a=l]-\frac1L)\frac1n$. Here $y_a=\pi(b)$ means that $b$ decides $a$, and $\Pr[i\in s]=\frac nL$. If $b$ decides anything, it is in $s$, so $Q(b,b)$ is the mean number of positions that $b$ decides; over all $b$ these add up to $n$, and by symmetry they are equal.
 # ```
 #
-# Every probability in $Q$ is a ratio of binomial coefficients: with $I=\{a,b,i\}$, and with $E$ the tokens before $b$ in $L_a$,
+# Every probability in $Q$ is a ratio of binomial coefficients. With $I=\{a,b,i\}$, $b\in L_a$, and $E$ the tokens before $b$ in $L_a$, it is 0 if $I\cap E\ne\emptyset$, and otherwise
 #
 # $$
 # \Pr[\,I\subset s,\ E\cap s=\emptyset\,]=\binom{L-|I|-|E|}{n-|I|}\Big/\binom Ln .
@@ -390,7 +390,6 @@ ledger.mean("one-entry-is-not-enough", wrong_way)
 # So the expected picture is known before anything is sampled.
 #
 # (06-experiments)=
-# (the-experiments)=
 # (one-large-step-figure-4-1)=
 # ## The paper's experiment: one large step (Figure 4.1)
 #
@@ -508,13 +507,13 @@ figures.show(
 
 
 # %% [markdown]
-# The right half of [the first figure](#fig-06-opening) shows the scores over training. The own token rises first, because it is the most frequent answer: in two sequences out of three no other token of the list is present. Then it is overtaken and ends in its place, the last of the four, while everything outside the list stays below zero. In every run the order is that of the list after some tens of steps. This is more than a small test error: by {eq}`eq-06-order` an ordered column is right on *each* of the $4.5\cdot10^{31}$ sequences.
+# The right half of [the first figure](#fig-06-opening) shows the scores over training. The own token rises first, because it is the most frequent answer: in two sequences out of three no other token of the list is present. Then it falls to its place, the last of the four, and everything outside the list stays below zero. In every run the order is that of the list after some tens of steps. By {eq}`eq-06-order` an ordered column is right on *each* of the $4.5\cdot10^{31}$ sequences.
 #
 # (06-take-home)=
 # ## What to take home
 #
 # - The gradient of the right answer's score can point the wrong way. Along "the right answer and everything before it in the list" no sequence disagrees.
-# - Therefore a single mistake keeps the gradient large, and descent on $W$ runs out of loss before it runs out of mistakes, for any distribution of sequences.
+# - Therefore a mistake keeps the gradient large, and each step taken while there is one lowers the loss by a fixed amount. The loss starts at $\log L$ or less, so there are few such steps, for any distribution.
 # - The proof needs $V\approx cP$. One step from uniform attention writes $P$ into $V$, because the token that decides must be present.
 # - Attention is needed: while it is uniform, accuracy is [at most about a half](#06-needed) in small worlds, whatever $V$ is.
 # - The bounds are loose by many orders of magnitude. Training both matrices from noise is not covered, and [works in our runs](#06-beyond).
@@ -947,7 +946,7 @@ ledger.exact(
 # c>\Bigl(4\bar{\mathcal L}\sqrt{\frac M\epsilon}+\frac{6\epsilon}n\Bigr)\frac{10n^2}\delta+4\epsilon ,
 # $$
 #
-# and train both matrices with $\eta=1/\lambda$, $\lambda$ as in {prf:ref}`thm-06-w` for the Hessian in $(W,V)$. Then some $(W_t,V_t)$ with $t\le T=\frac{\lambda\epsilon}{2\bar{\mathcal L}}$ classifies every sequence perfectly.
+# and train both matrices with $\eta=1/\lambda$, $\lambda$ as in {prf:ref}`thm-06-w` for the Hessian in $(W,V)$. Then some $(W_t,V_t)$ with $t\le T=\frac{\lambda\epsilon}{2\bar{\mathcal L}}$ classifies every sequence of positive probability perfectly.
 # ```
 #
 # ````{prf:proof}
@@ -1276,7 +1275,6 @@ for name, id in (
 # ```
 #
 # (06-held-up)=
-# (what-held-up)=
 # ### All claims
 #
 # Rules were written down before these runs; steps and batch sizes were fixed on pilot runs with other seeds. One choice was changed after a pilot: with a step of 5 in the last experiment, 320 steps were not always enough for the arm "V, then both", and the step is now 4. (Cells that record claims are left out of the page; the notebook has them.)
@@ -1296,7 +1294,6 @@ ledger.show()
 # **Open.** A proof for any of the three arms of the last experiment. {prf:ref}`prop-06-column` reduces the first, without side lines, to five numbers.
 #
 # (06-not-run)=
-# (not-run-here)=
 # ### Not run here
 #
 # | What the paper has or suggests | Why not by default | What runs it |
@@ -1335,7 +1332,6 @@ ledger.show()
 # ```
 #
 # (06-further)=
-# (further-reading)=
 # ### Further reading
 #
 # - One large gradient step that writes an associative memory, a sum of outer products, into a matrix is analysed by Bietti et al. {cite}`bietti2023birth`; Figure 4.1 is an instance. What a first step writes into neurons is the subject of [chapter 9](09_gradient_features.ipynb).

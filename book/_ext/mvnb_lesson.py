@@ -3,7 +3,8 @@
 - below the citation stands how many minutes the lesson takes and where the record is;
 - the record opens with a table of its sections;
 - ``{headlines}`` is a table of the chapter's headline claims, from the notebook's own ledger;
-- marks for the tests of notebooks do not show.
+- marks for the tests of notebooks do not show;
+- headings that every chapter had before are found at their old addresses.
 
 Chapters without the label are left as they are.
 """
@@ -29,6 +30,12 @@ _FENCE = re.compile(r"^ *(`{3,}|~{3,})(.*)$")
 _OPTION = re.compile(r" *:[\w-]+:|\([\w-]+\)=")
 _PROVED = re.compile(r"\{prf:(?!definition|example|remark)")
 _NOT_READ = ("{solution}", "{literalinclude}")
+_FORMERLY = {
+    "experiments": "the-experiments",
+    "held-up": "what-held-up",
+    "not-run": "not-run-here",
+    "further": "further-reading",
+}
 _HIDDEN = {"remove-cell", "remove-input"}
 _FOLDED = {"hide-input", "hide-cell"}
 
@@ -110,13 +117,10 @@ def headlines_html(rows: list[dict]) -> str:
     """The table: what is claimed, what was measured beside the rule, and the verdict."""
     body = []
     for row in rows:
-        symbol, style = verdicts.MARKS[row["verdict"]]
-        said = verdicts.note(row)
         body.append(
             f'<tr><th scope="row"><a href="#claim-{row["id"]}">{escape(row["says"])}</a></th>'
             f"<td>{escape(verdicts.measured(row))}; <code>{escape(row['criterion'])}</code></td>"
-            f'<td><span class="verdict {style}"><span aria-hidden="true">{symbol}</span> {row["verdict"]}</span>'
-            f"{f'<br>{escape(said)}' if said else ''}</td></tr>"
+            f"<td>{verdicts.html_verdict(row)}</td></tr>"
         )
     head = "".join(f'<th scope="col">{text}</th>' for text in ("Headline claim", "Measured; rule", "Verdict"))
     return f'<table class="mvnb-headlines"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>'
@@ -134,6 +138,10 @@ def two_readings(app, doctree):
     record = next((one for one in doctree.findall(nodes.section) if f"{match[1]}-record" in one["names"]), None)
     if record is None:
         return
+    for section in doctree.findall(nodes.section):
+        section["ids"] += [
+            old for key, old in _FORMERLY.items() if f"{match[1]}-{key}" in section["names"] and old not in section["ids"]
+        ]
     cells = lesson(nbformat.read(Path(app.srcdir, f"{docname}.ipynb"), as_version=4), match[1])
     chapter = next(doctree.findall(nodes.section))
     where = next((i for i, child in enumerate(chapter) if isinstance(child, nodes.block_quote)), 0)

@@ -24,22 +24,21 @@ ARMS = {"W": BLUE, "V": PINK, "V, then W": BLUE, "V, then both": ORANGE, "both":
 
 def landscape(side: np.ndarray, loss: Tensor, arrows: np.ndarray, path: np.ndarray) -> Figure:
     """The loss over two score differences ``(side^2,)``, descent's direction ``(side^2, 2)`` and one path ``(steps, 2)``."""
-    fig, ax = plt.subplots(figsize=(6.0, 3.0))
+    fig, ax = plt.subplots(figsize=(5.6, 3.6))
     shape = (len(side), len(side))
     ax.contourf(side, side, loss.view(shape), 5, cmap="Greys_r")
     ax.grid(False)
-    quiver = arrows.reshape(*shape, 2)[2::4, 2::4]
+    quiver = arrows.reshape(*shape, 2)[1::5, 1::5]
     size = np.linalg.norm(quiver, axis=-1, keepdims=True) ** 0.5 + 1e-9
-    ax.quiver(side[2::4], side[2::4], *(quiver / size).transpose(2, 0, 1), color="white")
+    ax.quiver(side[1::5], side[1::5], *(quiver / size).transpose(2, 0, 1), color="white")
     ax.plot([3, 0, 3], [3, 0, 0], color=figures.HUES["yellow"], lw=1.4)
     ax.plot(*path.T, color=ARMS["W"], lw=2.4)
     ax.plot(*path[0], "o", color="white", mec=ARMS["W"], ms=7)
     box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85}
     ax.text(-0.1, -0.6, "between the orange lines all answers are right", bbox=box)
-    ax.set(
-        xlabel="$w_b-w_{rest}$: score of the first choice", ylabel="$w_a-w_{rest}$: of the second", xlim=(-1, 3), ylim=(-1, 3)
-    )
-    ax.set_title("Descent sets out along the edge, and then finds the corner")
+    names = ("$w_b-w_{rest}$: score of the first choice", "$w_a-w_{rest}$: of the own token")
+    ax.set(xlabel=names[0], ylabel=names[1], xlim=(-1, 3), ylim=(-1, 3))
+    ax.set_title("Descent sets out along the edge and then enters the wedge")
     return fig
 
 
