@@ -24,7 +24,7 @@ ARMS = {"W": BLUE, "V": PINK, "V, then W": BLUE, "V, then both": ORANGE, "both":
 
 def landscape(side: np.ndarray, loss: Tensor, arrows: np.ndarray, path: np.ndarray) -> Figure:
     """The loss over two score differences ``(side^2,)``, descent's direction ``(side^2, 2)`` and one path ``(steps, 2)``."""
-    fig, ax = plt.subplots(figsize=(5.6, 3.6))
+    fig, ax = plt.subplots(figsize=(7.0, 3.7))
     shape = (len(side), len(side))
     ax.contourf(side, side, loss.view(shape), 5, cmap="Greys_r")
     ax.grid(False)
@@ -35,7 +35,7 @@ def landscape(side: np.ndarray, loss: Tensor, arrows: np.ndarray, path: np.ndarr
     ax.plot(*path.T, color=ARMS["W"], lw=2.4)
     ax.plot(*path[0], "o", color="white", mec=ARMS["W"], ms=7)
     box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85}
-    ax.text(-0.1, -0.6, "between the orange lines all answers are right", bbox=box)
+    ax.text(-0.9, -0.8, "between the orange lines all answers are right", bbox=box)
     names = ("$w_b-w_{rest}$: score of the first choice", "$w_a-w_{rest}$: of the own token")
     ax.set(xlabel=names[0], ylabel=names[1], xlim=(-1, 3), ylim=(-1, 3))
     ax.set_title("Descent sets out along the edge and then enters the wedge")
