@@ -1,9 +1,9 @@
 """Every chapter under the arithmetic of other machines: does a verdict turn, does a compared output change?
 
 ``python tests/arithmetic.py [CHAPTER ...]`` runs chapters at their defaults under each profile and writes
-``results/arithmetic.json``; where no chapter is named, the tests of the papers are run, too. What was run before with the
-same code under the same profile, on a processor of the same instruction set, is not run again. Exit status 1 when a
-verdict turns, a compared output differs or a test fails.
+``results/arithmetic.json``, named chapters beside what stands there of the others; where no chapter is named, the tests of the
+papers are run, too. What was run before with the same code under the same profile, on a processor of the same instruction set,
+is not run again. Exit status 1 when a verdict turns, a compared output differs or a test fails.
 """
 
 from __future__ import annotations
@@ -112,9 +112,11 @@ def main(names: list[str]) -> int:
     with ThreadPoolExecutor(int(os.environ.get("MVNB_JOBS", os.cpu_count() or 1))) as pool:
         results = dict(zip(jobs, pool.map(lambda job: run(*job), jobs)))
     report = {one.name: summary({profile: results[one, profile] for profile in PROFILES}) for one in chosen}
-    if not names:
+    before = read() if names else {"instruction_set": instruction_set(), "chapters": {}}
+    if before["instruction_set"] == instruction_set():
         environments = {name: {k: v for k, v in one.items() if k != "PYTHONSTARTUP"} for name, one in PROFILES.items()}
-        kept = {"instruction_set": instruction_set(), "profiles": environments, "chapters": report}
+        every = dict(sorted((before["chapters"] | report).items()))
+        kept = {"instruction_set": instruction_set(), "profiles": environments, "chapters": every}
         REPORT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     wrong = [f"{name}, {said}" for name, one in report.items() for said in objections(one)]
     if not names:

@@ -546,3 +546,34 @@ def test_tensor_power_race_without_the_head_start():
 def test_bad_input_is_refused(call):
     with pytest.raises(ValueError):
         call()
+
+
+# --- The losses that the first figure draws ---
+
+
+@pytest.mark.parametrize(("row", "objective"), [(0, "erm"), (1, "midpoint")])
+def test_the_push_is_the_slope_of_the_population_loss(row, objective):
+    """A surface and a flow are drawn over each other: two derivations of one thing."""
+    step, point = 1e-5, np.array([3.0, 1.2])
+    shifted = [point + sign * step * np.eye(2)[axis] for axis in (0, 1) for sign in (1, -1)]
+    value = np.array([theory.population_losses(*p, 10)[row] for p in shifted])
+    slope = -(value[0::2] - value[1::2]) / (2 * step)
+    assert np.allclose(slope, theory.gradient_correlations(point, point, 10, objective), rtol=0, atol=1e-8)
+
+
+def test_population_losses_are_those_of_a_large_sample():
+    k, correlations, n = 3, (4.0, 1.0), 20000
+    rng = np.random.default_rng(0)
+    y, beta = rng.integers(k, size=(2, n)), rng.uniform(*theory.BETA_RANGE, size=(2, n))
+    own = correlations[0] * beta + correlations[1] * (1 - beta)  # (end of a pair, pair)
+    logits = (own[..., None] * (y[..., None] == np.arange(k))).sum(0) / 2
+    log_phi = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    of_pairs = -np.take_along_axis(log_phi, y.T, 1).mean(1)
+    of_points = np.log1p((k - 1) * np.exp(-own[0]))
+    for exact, sample in zip(theory.population_losses(*correlations, k), (of_points, of_pairs)):
+        assert abs(exact - sample.mean()) < 5 * sample.std() / n**0.5
+
+
+def test_the_flow_ends_on_the_diagonal_under_midpoint_and_lags_under_erm():
+    gaps = {name: np.ptp(theory.gradient_flow(name, (12, 0.2), 10, 3000)[:, -1]) for name in ("erm", "midpoint")}
+    assert gaps["midpoint"] < 0.1 < 3 < gaps["erm"]

@@ -39,7 +39,7 @@ def parts(p) -> list[Part]:
     judging = 4e-8 * (judged * 2 * tested + 101 * midpoint * responses)
 
     weights, batch = 128 * 256 + 256 * 128 + 128 * p.standin_classes, min(100, 40 * p.standin_classes)
-    standin_steps = 5 * p.standin_epochs * (40 * p.standin_classes // batch)
+    standin_steps = 6 * p.standin_epochs * (40 * p.standin_classes // batch)  # two of seven with half the classes
     return [
         Part("linear models", 1.2e-3 * p.linear_steps),
         Part("ERM in the patch world", erm, 4 * 6 * runs * responses),

@@ -12,6 +12,7 @@ are 0 unless a function takes them. The non-linear part has patches and the smoo
 from functools import lru_cache
 
 import numpy as np
+from scipy.integrate import solve_ivp
 from scipy.linalg import eigh_tridiagonal
 from scipy.optimize import linprog, minimize_scalar
 from scipy.sparse import coo_array
@@ -141,6 +142,36 @@ def gradient_correlations(own, other, n_classes, objective="midpoint"):
     to_first = (k - 1) / (2 * k) * _mean2(cross * first, w) + _mean2(same * (first + second) / 2, w) / k
     to_either = (k - 1) / (2 * k) * _mean2(cross, w) + _mean2(same, w) / k
     return to_first, to_either - to_first
+
+
+def population_losses(c1, c2, n_classes, nodes=40):
+    """Population losses ``(ERM, Midpoint Mixup)`` of the linear model whose classes all have the correlations c1, c2.
+
+    ``c1`` and ``c2`` broadcast; ``nodes`` are those of Gauss-Legendre in each coefficient. Source: Chidambaram et al. 2024,
+    Def. 3.1 and eqs. (2.1), (3.1).
+    """
+    node, weight = np.polynomial.legendre.leggauss(nodes)
+    beta, weight = 0.5 + 0.4 * node, weight / 2
+    own = np.asarray(c1)[..., None] * beta + np.asarray(c2)[..., None] * (1 - beta)  # a point's own logit
+    erm = np.log1p((n_classes - 1) * np.exp(-own)) @ weight
+    i, j = own[..., :, None] / 2, own[..., None, :] / 2  # what each end of a pair brings to the midpoint
+    different = np.log(n_classes - 2 + np.exp(i) + np.exp(j)) - (i + j) / 2
+    same = np.log1p((n_classes - 1) * np.exp(-(i + j)))
+    pairs = (1 - 1 / n_classes) * different + same / n_classes
+    return erm, pairs @ weight @ weight
+
+
+def gradient_flow(objective, start, n_classes, time):
+    """Path ``(2, looks)`` of the correlations of that model from ``start``, by gradient flow in ``n_classes`` times the time.
+
+    Under the flow cross-class correlations leave 0, too; only ``<w_y - w_s, v_{y,l}>`` acts, which follows the same curve,
+    faster by the factor ``k / (k - 1)``.
+    """
+
+    def push(_, c):
+        return gradient_correlations(c, c, n_classes, objective)
+
+    return solve_ivp(push, (0, time), start, method="LSODA", rtol=1e-6).y
 
 
 def linear_gradient_correlations(scale, n_classes, objective="midpoint", others="zero"):

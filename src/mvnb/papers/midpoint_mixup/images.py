@@ -1,0 +1,124 @@
+"""Networks trained on images with a second view and tested on one (Chidambaram et al. 2024, section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mvnb import kept_runs, losses, training
+from mvnb.models import MLP, MLPObjective
+from mvnb.papers.midpoint_mixup.data import ConcatenatedViews
+from mvnb.training import Params
+
+LAWS = {"ERM": None, "Midpoint Mixup": "midpoint", "Uniform Mixup": "uniform"}
+"""The mixing law of each method, nothing where single points are trained on."""
+
+
+EVERY = 2
+"""Epochs between two looks of the kept run."""
+
+
+def kept_curves() -> dict[str, dict[str, dict[str, np.ndarray]]]:
+    """The kept run's curves on CIFAR-10, ``[group][method][key]`` of shape ``(seed, look)``."""
+    seeds = [run["values"] for run in kept_runs.load("midpoint_mixup", "cifar10")["runs"]]
+    return {
+        group: {m: {key: np.array([one[group][m][key] for one in seeds]) for key in arm} for m, arm in methods.items()}
+        for group, methods in seeds[0].items()
+    }
+
+
+class StridedConvNet(nn.Sequential):
+    """Three 3x3 convolutions of stride 2 with batch normalisation, and a linear layer on all that is left.
+
+    Input ``(n, in_channels, side, side)``. It has few operations for its parameters, and so learns its training points by heart
+    in some ten passes on a processor.
+    """
+
+    def __init__(self, in_channels: int, n_classes: int, width: int, side: int):
+        layers: list[nn.Module] = []
+        for a, b in pairwise([in_channels, width, 2 * width, 4 * width]):
+            layers += [nn.Conv2d(a, b, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU()]
+            side = (side + 1) // 2
+        super().__init__(*layers, nn.Flatten(), nn.Linear(4 * width * side**2, n_classes))
+
+
+class ViewBatches:
+    """Batches ``(x, y)``, or ``(x, y, x2, y2, lam)`` under a mixing law, of a stack of R runs; a function of the step.
+
+    An epoch goes through the points in a random order. Views have fresh weights at every access, the partner of a point is any
+    point, and ``lam`` is one number a batch, as in the paper's code. What an epoch draws follows from its number and the run's
+    generator, so that a run that was interrupted goes on as it would have.
+    """
+
+    def __init__(
+        self, views: ConcatenatedViews, y: Tensor, law, batch: int, epochs: int, generators: Sequence[torch.Generator]
+    ):
+        self._views, self._y, self._law = views, y, law
+        self.batch = min(batch, y.shape[-1])
+        self.per_epoch = y.shape[-1] // self.batch
+        self.steps = epochs * self.per_epoch
+        self._seeds = [torch.randint(2**62, (epochs,), generator=g).tolist() for g in generators]
+        self._epoch = None
+
+    def __call__(self, step: int) -> tuple[Tensor, ...]:
+        epoch, k = divmod(step, self.per_epoch)
+        epoch = min(epoch, len(self._seeds[0]) - 1)  # after the last step a batch is only looked at
+        if epoch != self._epoch:
+            drawn = [self._draw(torch.Generator().manual_seed(seeds[epoch])) for seeds in self._seeds]
+            self._epoch, self._drawn = epoch, [torch.stack(part).to(self._y.device) for part in zip(*drawn)]
+        points = slice(k * self.batch, (k + 1) * self.batch)
+        index, weight, *mixed = self._drawn
+        first = self._seen(index[:, points], weight[:, points])
+        if self._law is None:
+            return first
+        others, weight, lam = mixed
+        return *first, *self._seen(others[:, points], weight[:, points]), lam[:, k]
+
+    def _seen(self, index: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        return self._views.train(index, weight), self._y.gather(1, index)
+
+    def _draw(self, g: torch.Generator) -> tuple[Tensor, ...]:
+        """Of one epoch of one run: the order and the views' weights; partners, theirs, and mixing weights."""
+        n = self._y.shape[-1]
+        points = torch.randperm(n, generator=g), torch.rand(n, generator=g)
+        if self._law is None:
+            return points
+        lam = losses.sample_mixing(self._law, (self.per_epoch,), g, torch.float32)
+        return *points, torch.randint(n, (n,), generator=g), torch.rand(n, generator=g), lam
+
+
+class Prepared(NamedTuple):
+    """What :func:`mvnb.training.fit` takes, and the network that parameters are put into."""
+
+    net: torch.nn.Module
+    objective: Callable
+    params: Params
+    batches: ViewBatches
+
+
+@dataclass(frozen=True)
+class TwoViewTask:
+    """Training views with labels ``y`` ``(R, n)``, and test inputs ``(R, m, ...)`` with labels ``(R, m)``."""
+
+    views: ConcatenatedViews
+    y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+
+    def prepare(self, make: Callable[[], nn.Module], law, *, seed: int, epochs: int, batch: int) -> Prepared:
+        """A stack of new networks and their batches under a mixing law; run r is that of ``seed + r``."""
+        modules = []
+        for r in range(len(self.y)):
+            torch.manual_seed(seed + r)
+            modules.append(make().to(self.y.device))
+        batches = ViewBatches(self.views, self.y, law, batch, epochs, training.generators(seed + 10**6, len(self.y)))
+        loss = losses.cross_entropy if law is None else losses.mixup
+        by_hand = isinstance(modules[0], MLP)
+        objective = MLPObjective() if by_hand else training.stacked(modules[0], loss)
+        return Prepared(modules[0], objective, training.stack_modules(modules), batches)

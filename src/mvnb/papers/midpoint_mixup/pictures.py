@@ -1,0 +1,188 @@
+"""Pictures of chapter 01 that take more than a few lines; each returns a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.figure import Figure
+
+from mvnb import figures, stats
+from mvnb.data import Patches
+from mvnb.papers.midpoint_mixup import theory
+from mvnb.training import Run
+
+
+def landscape(n_classes: int, starts: Sequence[tuple[float, float]], time: float) -> Figure:
+    """Both population losses over the two correlations of a linear model, with gradient flow from some points."""
+    fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.7), sharey=True)
+    grid = np.linspace(0, 30, 76)
+    surfaces = theory.population_losses(*np.meshgrid(grid, grid), n_classes)
+    for ax, values, objective, name in zip(axes, surfaces, ("erm", "midpoint"), ("ERM", "Midpoint Mixup")):
+        ax.contourf(grid, grid, np.log10(values - values.min() + 1e-3), 14, cmap="Greys_r")
+        for start in starts:
+            path = theory.gradient_flow(objective, start, n_classes, time)
+            ax.plot(*path, color=figures.COLORS[name])
+            ax.plot(*path[:, 0], "o", ms=4, color="white", mec=figures.COLORS[name])
+            ax.plot(*path[:, -1], "s", ms=5, color=figures.COLORS[name])
+        ax.set(title=name, xlabel="correlation $c_1$ with the first feature", xlim=(0, 30), ylim=(0, 30))
+        ax.set_aspect("equal")
+    axes[0].set_ylabel("correlation $c_2$ with the second")
+    return fig
+
+
+def points_and_midpoint(pair: Patches, n_patches: int) -> Figure:
+    """Two points of different classes and their midpoint, features against patches."""
+    fig, axes = plt.subplots(1, 3, figsize=(7.5, 2.9), sharey=True)
+    slots, dim = pair.x.shape[1:]
+    rows = [f"$v_{{{y},{view}}}$" for y in range(dim // 2) for view in (1, 2)]
+    columns = [*range(1, slots), f"{slots}–{n_patches}"]
+    named = [f"a point of class {y}" for y in pair.y.tolist()]
+    for ax, x, title in zip(axes, (*pair.x, pair.x.mean(0)), (*named, "their midpoint")):
+        cells = figures.heatmap(ax, x.T, rows, columns, limits=(0, 1.4), cmap="Blues")
+        ax.hlines(range(2, dim, 2), 0, slots, color="#bbbbbb", lw=0.8)
+        ax.set(title=title, xlabel="patch")
+    axes[0].set_ylabel("feature")
+    fig.colorbar(cells, ax=axes, label="coefficient")
+    return fig
+
+
+def paths(runs: Mapping[str, Run], shown: int) -> Figure:
+    """The classes of some networks in the plane of their two best correlations, over training, a panel a method."""
+    fig, axes = plt.subplots(1, len(runs), figsize=(7.5, 3.8), sharex=True, sharey=True)
+    for ax, (name, run) in zip(axes, runs.items()):
+        path = run.log["best"][:, :shown].flatten(1, 2).numpy()  # (logged step, class of a run, feature)
+        ax.plot([0, 11], [0, 11], color="#bbbbbb", lw=1, ls="--")
+        ax.plot(path[..., 0], path[..., 1], color=figures.COLORS[name], lw=0.9, alpha=0.7)
+        ax.plot(path[-1, :, 0], path[-1, :, 1], "s", ms=4, color=figures.COLORS[name])
+        ax.set(title=name, xlabel="best filter's correlation with feature 1")
+        ax.set_aspect("equal")
+    axes[0].set_ylabel("with feature 2")
+    return fig
+
+
+MARKERS = {"ERM": "o", "Midpoint Mixup": "s", "Uniform Mixup": "^"}
+
+
+def error_by_epoch(whole: Mapping, control: Mapping, epochs: np.ndarray) -> Figure:
+    """Test errors by epoch, mean over seeds, with the second view and without; and Midpoint Mixup's lead over ERM, paired."""
+    fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.6))
+    lead = {}
+    for arms, style, title in ((whole, "-", "with the second view"), (control, "--", "zeros instead")):
+        for name, arm in arms.items():
+            look = {"color": figures.COLORS[name], "ls": style, "lw": 1.6, "marker": MARKERS[name], "markevery": 7, "ms": 4.5}
+            axes[0].plot(epochs, arm["error"].mean(0), label=name if style == "-" else None, **look)
+        paired = arms["ERM"]["error"] - arms["Midpoint Mixup"]["error"]
+        tens = paired.reshape(len(paired), -1, 5).mean(2)  # (seed, five looks)
+        lead[title] = np.transpose([stats.mean_interval(column) for column in tens.T])
+    axes[0].set(xlabel="epoch", ylabel="test error, %")
+    axes[0].legend(loc="upper right", title="dashed: zeros instead of\nthe second view")
+    places = epochs.reshape(-1, 5).mean(1)
+    for shift, (title, (mean, half)), style in zip((-1, 1), lead.items(), ("-", "--")):
+        color = figures.COLORS["Midpoint Mixup"] if style == "-" else figures.HUES["grey"]
+        axes[1].errorbar(places + shift, mean, yerr=half, ls=style, marker="s", ms=4, capsize=3, color=color, label=title)
+    axes[1].axhline(0, **figures.LINES["chance"])
+    axes[1].set(xlabel="epoch", ylabel="ERM minus Midpoint, points")
+    axes[1].legend(loc="lower right")
+    return fig
+
+
+def risk_by_epoch(groups: Mapping[str, Mapping], epochs: np.ndarray) -> Figure:
+    """Test errors above, cross-entropy on training views below, by epoch: seeds and their mean; a column a group."""
+    fig, axes = plt.subplots(2, len(groups), figsize=(7.5, 5.0), sharex=True, sharey="row")
+    for column, (title, arms) in zip(axes.T, groups.items()):
+        for ax, key in zip(column, ("error", "risk")):
+            for name, arm in arms.items():
+                look = {"color": figures.COLORS[name]}
+                ax.plot(epochs, arm[key].T, lw=0.6, alpha=0.3, **look)
+                ax.plot(epochs, arm[key].mean(0), marker=MARKERS[name], markevery=7, ms=4.5, lw=1.6, label=name, **look)
+        column[0].set_title(title)
+        column[1].set(xlabel="epoch", yscale="log")
+    axes[0, 0].set_ylabel("test error, %")
+    axes[1, 0].set_ylabel("cross-entropy on training views")
+    axes[0, 0].legend(loc="upper right")
+    return fig
+
+
+def excess_of_laws(shapes: np.ndarray, excess: Mapping[int, Sequence[float]]) -> Figure:
+    """Smallest excess loss of equal correlations against ``a`` of Beta(a, a), a line a number of classes."""
+    fig, ax = plt.subplots(figsize=(7.5, 3.3))
+    for (k, gap), style in zip(excess.items(), (":", "-", "--")):
+        ax.plot(shapes, gap, style, color=figures.COLORS["Beta Mixup"])
+        ax.annotate(f"$k={k}$", (shapes[22], gap[22]), xytext=(0, 5), textcoords="offset points")
+        ax.plot(1, theory.minimal_mixup_gap(k, 1.0)[1], "o", color=figures.COLORS["Uniform Mixup"])
+    ax.annotate("uniform", (1, 0.02), color=figures.COLORS["Uniform Mixup"], ha="center")
+    ax.annotate("midpoint ($a\\to\\infty$)", (3000, 0.09), color=figures.COLORS["Midpoint Mixup"], ha="right")
+    ax.set(
+        xscale="log", xlabel="$a$ of the mixing law Beta$(a,a)$", ylabel="excess per cross-class pair (nats)", ylim=(0, None)
+    )
+    return fig
+
+
+def gaps(gap: Mapping[str, np.ndarray], steps: np.ndarray) -> Figure:
+    """The gap ``(look, sample)`` between two correlations over training, a line a sample."""
+    fig, ax = plt.subplots(figsize=(7.5, 3.1))
+    for name, values in gap.items():
+        ax.plot(steps, values, color=figures.COLORS[name], alpha=0.5, lw=1)
+        end = (steps[-1], values[-1].mean())
+        ax.annotate(name, end, xytext=(6, -3), textcoords="offset points", color=figures.COLORS[name])
+    ax.set(xlabel="gradient step", ylabel="gap $\\Delta_y$, mean over classes", xlim=(0, 1.19 * steps[-1]), ylim=(0, None))
+    return fig
+
+
+def escape_times(expected: np.ndarray, measured: np.ndarray) -> Figure:
+    """Measured against predicted times, both axes logarithmic."""
+    fig, ax = plt.subplots(figsize=(7.5, 3.5))
+    finite = expected[np.isfinite(expected)]
+    line = np.array([finite.min(), finite.max()]) if len(finite) else np.ones(2)
+    ax.plot(line, line, color=figures.COLORS["theory"], lw=1.2)
+    ax.plot(expected, measured, "o", ms=3.5, alpha=0.6, color=figures.COLORS["ERM"])
+    ax.annotate("theory", line[[1, 1]], xytext=(2, -24), textcoords="offset points", ha="right")
+    ax.set(xscale="log", yscale="log", xlabel="predicted escape time of the winner (flow time)", ylabel="measured")
+    return fig
+
+
+def one_feature_shares(powers: Sequence, by_power: Sequence, scales: Sequence, by_scale: Sequence) -> Figure:
+    """Shares of classes with one feature, values of some runs each, by exponent and by the size of initial weights."""
+    fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.1), sharey=True)
+    by_dim = [f"{1 / s**2:,.0f}" for s in scales]
+    panels = (
+        (powers, by_power, "exponent $\\alpha$ of the activation"),
+        (by_dim, by_scale, "ambient dimension $d=1/\\sigma^2$"),
+    )
+    for ax, (labels, rows, xlabel) in zip(axes, panels):
+        mean, half = np.transpose([stats.mean_interval(row) for row in rows])
+        ax.errorbar([str(x) for x in labels], mean, yerr=half, fmt="o", capsize=4, color=figures.COLORS["ERM"])
+        ax.set(xlabel=xlabel, ylim=(0, 1.02))
+    axes[0].set_ylabel("share with exactly one feature")
+    return fig
+
+
+def own_dimension(runs: Mapping[str, Run], unit: float, threshold: float) -> Figure:
+    """Best correlations of the first network's classes over flow time: solid the stronger feature, dashed the weaker."""
+    fig, axes = plt.subplots(1, len(runs), figsize=(7.5, 3.2), sharex=True, sharey=True)
+    for ax, (name, run) in zip(axes, runs.items()):
+        time, best = run.log["time"][:, 0].numpy() / unit, run.log["best"][:, 0].numpy()  # (look,), (look, class, feature)
+        order = best[-1].argsort(-1)
+        for rank, style in ((1, "-"), (0, "--")):
+            lines = np.take_along_axis(best, order[None, :, rank, None], -1)[..., 0]
+            ax.plot(time, lines, style, color=figures.COLORS[name.split(",")[0]], lw=1)
+        ax.axhline(threshold, color="#999999", lw=0.8)
+        ax.set(xscale="log", yscale="log", xlim=(1e2, 1e8))
+        ax.set_title(name.replace(", ", "\n"), fontsize=10.5)
+    axes[1].set_xlabel(r"flow time, in units of $(0.011/\sigma)^6$")
+    axes[0].set_ylabel("best correlation with a feature")
+    return fig
+
+
+def standin(errors: Mapping[tuple[str, str], np.ndarray], cases: Sequence[str]) -> Figure:
+    """Test errors of runs by method, a panel a case."""
+    fig, axes = plt.subplots(1, len(cases), figsize=(7.5, 3.1), sharey=True)
+    for ax, case in zip(axes, cases):
+        names = [name for c, name in errors if c == case]
+        groups = {name.split()[0]: errors[case, name] for name in names}
+        figures.runs(ax, groups, [figures.COLORS[name] for name in names])
+        ax.set(title=case, xlim=(-0.5, 2.5), ylim=(0, None))
+    axes[0].set_ylabel("test error, %")
+    return fig
