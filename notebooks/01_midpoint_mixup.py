@@ -532,7 +532,7 @@ ledger.mean("cifar10-view-adds-to-the-lead", lead["with the view"] - lead["witho
 ledger.mean("cifar10-lead-needs-the-view", lead["without"])
 
 # %% [markdown]
-# The paper's order comes out, smaller. ERM is ahead for the first 20 epochs, then flattens, while Mixup goes on falling. Midpoint Mixup ends 2.6 ± 1.8 points ahead of ERM (paper: 5.5), Uniform Mixup 3.2 ± 1.3 (paper: 9.3). But the control has nearly the same curve: without the second view Midpoint Mixup ends 1.5 ± 1.4 points ahead. The view adds 1.1 ± 1.1, which barely excludes zero. So the lower test error shows, for the larger part, that Mixup regularises, and for the smaller part that it learned both views. ([More.](#01-trained))
+# Both Mixups end ahead, by less. ERM is ahead for the first 20 epochs, then flattens, while Mixup goes on falling. Midpoint Mixup ends 2.6 ± 1.8 points ahead of ERM (paper: 5.5), Uniform Mixup 3.2 ± 1.3 (paper: 9.3). But the control has nearly the same curve: without the second view Midpoint Mixup ends 1.5 ± 1.4 points ahead. The view adds 1.1 ± 1.1, which barely excludes zero. So the lower test error shows, for the larger part, that Mixup regularises, and for the smaller part that it learned both views. ([More.](#01-trained))
 #
 # (01-take-home)=
 # ## What to take home
@@ -541,14 +541,14 @@ ledger.mean("cifar10-lead-needs-the-view", lead["without"])
 # - ERM's gradient is proportional to its error. The feature with the luckier initial weights fits the class, and almost no gradient is left for the other feature.
 # - The push on a gap is a negative covariance of residual and coefficient. ERM's fades with its error; the midpoint's does not, while classes are about level.
 # - In feature coordinates the dimension is only the size of initial weights.
-# - On two-view images Mixup ends ahead of ERM, but most of its lead is there without a second view. Test error alone does not show which views were learned.
+# - On two-view images Mixup beats ERM, but most of its lead needs no second view. Test error alone does not show which views were learned.
 #
 # The headline claims ([all claims](#01-held-up)):
 #
 # ```{headlines}
 # ```
 #
-# **Confirmed:** the linear theory, to machine precision; both theorems, at $k=8$ and at $d=k^{20}$; on CIFAR-10 the order of Table 1 and the crossing of Figure 2. **With corrections:** Proposition 3.4. **Not confirmed:** that Table 1 measures mainly the learning of views. **Undecided:** whether the two correlations end within 10 %.
+# **Confirmed:** the linear theory, to machine precision; both theorems, at $k=8$ and at $d=k^{20}$; on CIFAR-10 the lead of both Mixups and the crossing of Figure 2. **With corrections:** Proposition 3.4. **Not confirmed:** that Table 1 measures mainly the learning of views. **Undecided:** whether the correlations end within 10 %, and which Mixup leads on CIFAR-10.
 #
 # (01-try)=
 # ## Try it
@@ -1217,7 +1217,7 @@ for law in laws:
     print(f"{law:15s} none {none:2d}   one {one:2d}   both {both:2d}")
 
 # %% [markdown]
-# At about equal flow time (two runs each) every law has taught both features of most classes, and none of them falls behind the midpoint. In this world the benefit seems to belong to mixing at large. That agrees with the images, where the uniform law does best.
+# At about equal flow time (two runs each) every law has taught both features of most classes, and none of them falls behind the midpoint. In this world the benefit seems to belong to mixing at large. That agrees with the paper's images, where the uniform law does best.
 #
 # (01-trained)=
 # ### Are the networks on CIFAR-10 trained?
