@@ -889,9 +889,9 @@ ledger.exact("linear-models-fail", np.mean(as_stated))
 
 # %% [markdown]
 # (01-race-explorer)=
-# ### The race, and the proof of Theorem 4.6
+# ### The race
 #
-# *Supports {prf:ref}`lem-01-race` and {prf:ref}`thm-01-erm`.* The paper quotes a discrete version of the lemma with a polylogarithmic factor, from {cite}`allenzhu2020towards`; the constant of the lemma is what that factor hides.[^b11] Since $\Lambda^{(0)}_{y,1}$ and $\Lambda^{(0)}_{y,2}$ are maxima of independent Gaussians, they lie within a factor $1+1/\log^2k$ of each other only with probability $O(1/\log k)$ {cite}`chernozhukov2015comparison`.
+# *Supports {prf:ref}`lem-01-race`.* The paper quotes a discrete version of the lemma with a polylogarithmic factor, from {cite}`allenzhu2020towards`; the constant of the lemma is what that factor hides.[^b11] Since $\Lambda^{(0)}_{y,1}$ and $\Lambda^{(0)}_{y,2}$ are maxima of independent Gaussians, they lie within a factor $1+1/\log^2k$ of each other only with probability $O(1/\log k)$ {cite}`chernozhukov2015comparison`.
 #
 # [^b11]: Its Lemma B.11.
 #
@@ -902,6 +902,9 @@ ledger.exact("linear-models-fail", np.mean(as_stated))
 # ```
 #
 # (01-erm-proof)=
+# ### The proof of Theorem 4.6
+#
+# *Supports {prf:ref}`thm-01-erm`.*
 #
 # ```{prf:proof}
 # *(Of Theorem 4.6: the skeleton. The bounds on off-diagonal correlations are quoted.[^b2])* All filters of a class grow with one variable, the sum of the class's residuals over time, and the feature that is learned first stops its growth long before the other feature has had what it needs.
