@@ -1879,7 +1879,7 @@ probe_loss = [100 - two[key] - error for key, error in tuned_error.items()]
 ledger.mean("probe-below-fine-tuning", np.mean(probe_loss, 0))
 
 # %% [markdown]
-# The picture is the paper's inverted U. Up to the true classes every refinement helps; $k$-means inside the classes, which splits them along nothing that the probe is asked for, already costs a little, and at sixteen clusters a class (some three images a label) and one label an image more. Random IDs lie far below the true labels of the same number.
+# The picture is the paper's inverted U. The true classes do better than every coarser level; $k$-means inside the classes, which splits them along nothing that the probe is asked for, already costs a little, and at sixteen clusters a class (some three images a label) and one label an image more. Random IDs lie far below the true labels of the same number.
 # They are not at the bottom: the two coarse groups are worse as features for *ten* digits, since random IDs ask the network to tell images apart, which keeps information that a two-way task may throw away. In the paper the target itself is coarse, so this difference has no counterpart there. On harder images it shrinks: with `-p dataset=cifar10 -p n_train=1000` the U is there, too, and random IDs are no better than two groups.
 #
 # The other two columns of the table say what *alignment* does. For the superclass, which is what two groups were trained on, coarse labels are as good as any; clusters of all images, which mix the superclasses, are worse. Parity cuts across the tree, and nobody was trained on it: among the manual labels the true classes serve it best, and

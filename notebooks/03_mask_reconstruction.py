@@ -2095,7 +2095,7 @@ ledger.mean("real-images-gain", real_gain)
 
 # %% [markdown]
 # Both networks see the same labelled images; the pretrained one has seen more without labels, as in practice, so this comparison is not the matched one from above. And a network with two convolutions on tiles is no ResNet on photographs. What the stand-in shows is that the order in the paper's Table 1 does not hang on the peculiarities of the theory's encoder: it is there with Adam, biases, overlapping receptive fields and a
-# mask that asks for something to be inferred. On digits the gain is small, and the runs of this page do not resolve it. Forty-eight others, trained apart from this page with the same settings, do (`-p image_replicas=48` runs as many): 84.3 ± 0.7 % from scratch, 86.5 ± 0.7 % pretrained, a gain of 2.2 ± 0.9 points in pairs.
+# mask that asks for something to be inferred. On digits the gain is small, and four runs barely resolve it. Forty-eight others, trained apart from this page with the same settings, do (`-p image_replicas=48` runs as many): 84.3 ± 0.7 % from scratch, 86.5 ± 0.7 % pretrained, a gain of 2.2 ± 0.9 points in pairs.
 #
 # For reference, what the paper reports (Table 1, and results it quotes from others in its Appendix B; one number each, no seeds or error bars given):
 #
@@ -2129,7 +2129,7 @@ ledger.show()
 # [errata page](../book/errata.md).
 #
 # **Undecided.** Whether more than six classes in ten end with exactly one view from scratch, as Lemma 1 has it for all: they are two to five of five in the six runs. With three runs each: whether the levels are as predicted at every mask ratio, since two kernels now and then share a feature; how many views masked labels leave out; and whether half-known tasks profit beside networks whose kernels belong to classes. With four: whether maps
-# of pretrained networks light more of the two parts, and whether digits are read better.
+# of pretrained networks light more of the two parts.
 #
 # **What the mask does.** Less than the title suggests. In the autoencoder a mask is a change of scale ({prf:ref}`prop-03-identity`); in the teacher–student loss it shrinks, and the teacher's scale is what drives growth. Where a mask does matter is beside labels: a supervised network that is shown randomly masked points learns all or most of the views. The paper does not discuss this control. It does not contradict a theorem, but it
 # does mean that "masked" and "reconstruction" are two explanations, and the second is the one that the theorems support.

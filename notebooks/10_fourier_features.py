@@ -693,7 +693,7 @@ print(f"mean margin with the norm: {mean:.3f} of the optimum")
 # %% [markdown]
 # In the first arm every living neuron has one frequency, and its phases obey $\theta_w=\sum_i\theta_i$ to a few thousandths of a radian. Equal shares come out to within three percent, though neurons are not equally many and each picks its frequency at random: neurons grow until the sum is right, like the kernels that share a feature in {prf:ref}`prop-03-fixed-point`. The least margin ends at about eight tenths of the optimum; the mean over points is much closer, so what is missing is evenness, {prf:ref}`thm-10-main` (b).
 #
-# *The thesis's half split* generalises perfectly, but purity is not "almost 1 for all neurons" here: a third to a half of the vectors stay mixed. They are small, and carry what is remembered about single points.
+# *The thesis's half split* generalises perfectly, but purity is not "almost 1 for all neurons" here: about a third of the vectors stay mixed. They are small.
 #
 # *Weight decay.* As weak as the thesis's number it does next to nothing within these steps; the reading of $\lambda$ as the coefficient of the norm is the one that agrees with its figures. A hundred times stronger it gives neurons with one frequency as well. So single frequencies do not need the norm of the theorem: a strong preference for few large neurons leads there, too. What goes with the norm are equal shares and the large margin.
 

@@ -591,7 +591,7 @@ figures.show(
 )
 
 # %% [markdown]
-# On the left solid lines are means of the exact logarithms, and bands hold nine tenths of the sets of ten prompts; on the right solid lines are medians of what the iterates leave. The exact lines are nearly straight and at least twice as steep as the dashed ones. The gap between the two grows from the smallest to the largest prompt, in absolute terms and as a ratio. On the right all four stop at the same height, near $-72$, since a double has 53 bits and $2\ln2^{-53}=-73$; the dashed lines of $n=128$, $64$ and at last $32$ then dive below their "empirical" ones. If one reads the right picture from its right end, the gap narrows as $n$ grows and even turns negative. Whether the paper's figure shows this we cannot see from the text; a narrowing of any other kind does not exist.
+# On the left solid lines are means of the exact logarithms, and bands hold nine tenths of the sets of ten prompts; on the right solid lines are medians of what the iterates leave. The exact lines are nearly straight and at least twice as steep as the dashed ones. The gap between the two grows from the smallest to the largest prompt, in absolute terms and as a ratio. On the right all four stop at the same height, near $-72$, since a double has 53 bits and $2\ln2^{-53}=-73$; the dashed lines of $n=128$, $64$ and at last $32$ then dive below their "empirical" ones. If one reads the right picture from its right end, the gap narrows as $n$ grows and even turns negative. Whether the paper's figure shows this we cannot see from the text; in logarithms, which the figure draws, exact errors show no other narrowing.
 #
 # How much of the printed condition numbers is chance? The means over ten prompts for $n=16$ scatter by 0.7 or so.
 

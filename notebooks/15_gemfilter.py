@@ -628,7 +628,7 @@ ledger.exact("memory-by-the-theorem", max(saved.values()))
 ledger.exact("memory-beside-all-kv", saved_all["LLaMA 3.1 8B"])
 
 # %% [markdown]
-# In the figure all weights are held all the time, as in the published code; in the numbers printed above, the first pass of GemFilter holds only the $r+1$ layers that it needs, as in the theorem. The table does not give the 30 % for any of the three, nor the 70 % less than All KV for LLaMA and Mistral Nemo. In its own terms GemFilter's peak is in the second phase, in which all weights are there, and not in the prompt phase as the text says: the prompt's weighs more only beyond two million tokens (Phi, whose keys are not shared by heads: 256,000). Only if the phases are measured apart, and layers after $r$ are really absent in the first, is more than 30 % saved. What the paper measured contains what the table leaves out: embeddings, and the activations of a long prompt, which are larger than a layer's keys.
+# In the figure all weights are held all the time, as in the published code; in the numbers printed above, the first pass of GemFilter holds only the $r+1$ layers that it needs, as in the theorem. The table does not give the 30 % for any of the three, nor, with grouped keys, the 70 % less than All KV for LLaMA and Mistral Nemo (as printed, with $h$ heads of keys, it gives 81 and 78 %). In its own terms GemFilter's peak is in the second phase, in which all weights are there, and not in the prompt phase as the text says: the prompt's weighs more only beyond two million tokens (Phi, whose keys are not shared by heads: 256,000). Only if the phases are measured apart, and layers after $r$ are really absent in the first, is more than 30 % saved. What the paper measured contains what the table leaves out: embeddings, and the activations of a long prompt, which are larger than a layer's keys.
 #
 # (15-experiments)=
 # ## The experiments
@@ -847,7 +847,7 @@ lost_weight, lost_needles = by_run[far] / by_run[first]
 ledger.mean("found-where-it-is-read-less", lost_needles - lost_weight)
 
 # %% [markdown]
-# All three parts of the selection matter. Two options that the paper does without are needed here: in a model of two heads the raw products of one swamp the other, where a softmax gives both the same weight; and nothing makes a question select itself. The paper finds the question among its selected tokens, and so shall we in a model with more heads. On the right is the reason why GemFilter wins: the weight falls with the length, and the needle is still found.
+# All three parts of the selection matter. Two options that the paper does without are needed here: in a model of two heads the raw products of one swamp the other, where a softmax gives both the same weight; and nothing makes a question select itself. The paper finds the question among its selected tokens, and so shall we in a model with more heads. On the right is one of two reasons: the weight falls with the length, and the needle is still found. One-Run shares this reason, and it helps little there.
 #
 # ### A real model, as far as it reaches
 #
@@ -1085,7 +1085,7 @@ ledger.mean("real-largest-row-fails", ours - answered["largest row"])
 #
 # These are means over depths, and the depths differ. Of needles at the beginning layer 22 selects 0.75 and of those at the end 0.96, of those in the middle 0.22, no more than at random (0.26), and at 1,120 tokens nothing. No other layer does much better: at 1,120 tokens none selects a tenth of them. So *found* means found at the two ends, where the first half of the layers find one of them only, the end beside the question (0.08 against 0.73). At a depth of 50 %, where the paper looks, layer 22 is ahead of the first ten layers by $0.11\pm0.09$, which decides nothing.
 #
-# Up to 1,120 tokens All KV answers every question, and every method that drops tokens answers fewer. That is the regime in which nothing is to be gained: what can be read need not be found. SnapKV and H2O keep as many tokens; SnapKV loses least, chooses for each layer apart, and begins its answer with the whole prompt in view. H2O, which sums the attention of all tokens and not that of the question, loses most at the two longer lengths. One-Run and GemFilter are alike, as in the paper. The middle row fails, as in the paper. The largest row does not: here it is that of one of the question's own tokens, and selects the needle as well as the last row does. And the question selects itself: forcing it changes the mean score by less than 0.01.
+# Up to 1,120 tokens All KV answers every question, and every method that drops tokens answers fewer. That is the regime in which nothing is to be gained: what can be read need not be found. SnapKV and H2O keep as many tokens; SnapKV loses least, chooses for each layer apart, and begins its answer with the whole prompt in view. H2O, which sums the attention of all tokens and not that of the question, loses most at the two longer lengths. One-Run and GemFilter are alike, as in the paper. The middle row fails, as in the paper. The largest row does not: here it is that of one of the question's own tokens, and its answers are as good on average. And the question selects itself: forcing it changes the mean score by less than 0.01.
 #
 # ### What the paper printed
 #
@@ -1143,7 +1143,7 @@ ledger.show()
 #
 # **Does not hold as printed.** The score has the ceiling $11/12$. The theorem's memory does not give the 30 % that are reported, and its work not the 2.4 for Mistral Nemo and Phi. *Comparable on LongBench* is true for one model of three, and a drop of one to two points with 1,024 tokens is small, not negligible.
 #
-# **Does not hold for a small real model.** SmolLM2 finds at layer 22 of 30, not in the first half, and hardly any needle in the middle of the text; up to 1,120 tokens it gains nothing by selection, against All KV or SnapKV; and the largest row, which fails in the paper, does not fail here. None of this speaks against the paper, whose models are thirty to ninety times as large and read a hundred times as much; but *early* is not a law.
+# **Does not hold for a small real model.** SmolLM2 finds at layer 22 of 30, not in the first half; up to 1,120 tokens it gains nothing by selection, against All KV or SnapKV; and the largest row, which fails in the paper, does not fail here. None of this speaks against the paper, whose models are thirty to ninety times as large and read a hundred times as much; but *early* is not a law.
 #
 # **Left out by the paper, needed by small models.** With two heads, sums of raw products select badly, and the question must be kept by force. Both are options here; the paper's choice is the default of the package, and SmolLM2 with nine heads needs neither.
 #

@@ -154,7 +154,10 @@ class Papers(ScoreboardDirective):
     """How many of the papers' headline claims have each verdict, and a mark for each of them by chapter and kind."""
 
     def run(self):
-        found = {chapter: [row for row in some if row["headline"]] for chapter, some in self.rows().items()}
+        found = {
+            chapter: [row for row in some if row["headline"] and row["origin"] != "ours"]
+            for chapter, some in self.rows().items()
+        }
         text = f"Of the papers' headline claims: {verdicts.tally([row for some in found.values() for row in some])}."
         header = ["Chapter", *verdicts.KINDS]
         body = [

@@ -116,7 +116,7 @@ def first_steps(
 
     The first has size ``step_size`` and forgets the share ``forget`` of ``w``, the second has size 1 and forgets it of ``w``
     and ``a``; 1 is the theory's weight decay. What is forgotten never enters a sum, so that nothing cancels.
-    Source: Shi, section 2.2.3 (weight decay 1 / (2 step size) on w, then 1/2 on both).
+    Source: Shi, section 2.5.1 (weight decay 1 / (2 step size) on w, then 1/2 on both).
     """
     _, slope = hinge_gradient(params, x, y, noise, weight)
     keep = {"w": 1 - forget, "b": 1.0, "a": 1.0}
