@@ -18,21 +18,21 @@
 # > *Provable Gradient-Descent-Based Learning of Decision Lists by Transformers*, Stefani Karp, Pranjal Awasthi and Satyen Kale {cite}`karp2023decision`; in full as
 # > chapter 4 of Karp's thesis {cite}`karp2024thesis`, which we follow.
 #
-# At the start of training a softmax attention layer looks at all tokens equally. If the value matrix is nearly right and large, gradient descent then teaches each token which other tokens to attend to, in order of preference; this is proved for any distribution of sequences. For uniform, sparse sequences the permutation in the value matrix can be read off after one large gradient step, taken while attention is still uniform.
+# At the start of training a softmax attention layer looks at all tokens equally. If the value matrix is nearly right and large, gradient descent then provably orders each token's attention scores by preference, for any distribution of sequences. For uniform, sparse sequences in which no token decides too often, the value matrix's permutation of tokens can be read off after one large gradient step, taken while attention is still uniform.
 #
 # ```{glue:figure} 06-opening
 # :alt: Left, a heat map of the value matrix after one step, with one strong diagonal line and six faint ones beside it. Right, the attention scores of one token over training; its four list entries rise and end in the order of the list, and all other tokens stay below zero.
 # :name: fig-06-opening
 #
-# Left: the value matrix after one gradient step from noise (entries rounded). The strong line is the permutation that has to be learned. Right: the attention scores that one token learns while the value matrix is held fixed, in several independent runs. The curves end in the order of the token's list.
+# Left: the value matrix after one gradient step from noise (rounded, hence gaps; clipped at ±3). The strong line is the permutation. Right: the attention scores that one token learns while the value matrix is held fixed, in several independent runs. The curves end in the order of the token's list.
 # ```
 #
 # (06-question)=
 # ## The question: can descent find out where to look?
 #
-# A softmax is hard to train through: nearly equal scores average over all tokens, and widely separated ones give almost no gradient. Most theory of attention therefore drops the softmax and studies linear attention, as [chapter 11](11_icl_and_scale.ipynb) and [chapter 14](14_looped_transformers.ipynb) do. This paper keeps the softmax, and starts where practice starts, from attention that is the same everywhere.
+# A softmax is hard to train through: nearly equal scores average over all tokens, and widely separated scores give almost no gradient. Most theory of in-context learning therefore drops the softmax and studies linear attention, as [chapter 11](11_icl_and_scale.ipynb) and [chapter 14](14_looped_transformers.ipynb) do. This paper keeps the softmax, and starts where practice starts, from attention that is the same everywhere.
 #
-# Here is the smallest task that needs attention. There are six tokens, uniform sequences of three different ones, and one query token $a$ with the rule: *if $b$ is in the sequence, the answer is $b$; otherwise the answer is $a$.* Attention has to rank $b$ above $a$ and $a$ above the rest. Two numbers describe what $a$ has learned, $w_b-w_{\text{rest}}$ and $w_a-w_{\text{rest}}$, where $w_i$ is the *score* that $a$ gives to token $i$. (A score goes into the softmax; attention comes out.)
+# Here is the smallest task that needs attention. There are six tokens, uniform sequences of three different tokens, and one query token $a$ with the rule: *if $b$ is in the sequence, the answer is $b$; otherwise the answer is $a$.* Attention has to rank $b$ above $a$ and $a$ above the rest. Two numbers describe the attention of $a$, $w_b-w_{\text{rest}}$ and $w_a-w_{\text{rest}}$, where $w_i$ is the *score* that $a$ gives to token $i$. (A score goes into the softmax; attention comes out.)
 #
 # **Predict before you look.** Of the sequences with $a$, three in five lack $b$. In which direction does descent leave the origin? Does it end in the wedge where $w_b>w_a>w_{\text{rest}}$?
 #
@@ -48,7 +48,7 @@ list_gap = 10  # lists are (a + gap, a + 2 gap, a + 3 gap, a) modulo L (2 or mor
 one_step_sequences = 8000  # sequences of the single step on V, a run (1 or more)
 lemma_sets = 30  # sets of random lists on which the key lemma is tried (1 or more)
 exact_steps = 20000  # most steps of a run on an exact population (100 or more)
-scale = 200.0  # the scale c of V = c P in sampled runs (above 0)
+scale = 200.0  # the scale c of the values in sampled runs (above 0)
 column_step = 0.05  # step on one column, eta / L (above 0)
 column_steps = 48  # steps of a sampled run (20 or more)
 column_batch = 256  # fresh sequences a step (1 or more)
@@ -120,7 +120,7 @@ figures.show(
 
 
 # %% [markdown]
-# Dark means low loss, and between the orange lines every sequence is answered correctly. At the origin (white) $w_b$ and $w_a$ rise equally fast. The pull on $w_b$ is $\frac25\cdot\frac23=\frac4{15}$; that on $w_a$ is $\frac35\cdot\frac23-\frac25\cdot\frac13=\frac4{15}$, since sequences with $b$ lower $w_a$. *The score of one sequence's right answer is pulled down by other sequences.* Still the path enters the wedge and stays there. We now show why it must, for every list and every distribution, when the values are right and large.
+# Dark means low loss, blue is the path of descent. At the origin (white) each sequence raises its right score at rate $\frac23$ and lowers the others at $\frac13$, in units of $\frac c3$ with $c=8$. So $w_b$ rises at $\frac25\cdot\frac23=\frac4{15}$ and $w_a$ at $\frac35\cdot\frac23-\frac25\cdot\frac13=\frac4{15}$. *The score of one sequence's right answer is pulled down by other sequences.* Still the path enters the wedge. We now show why, for every list and every distribution, when the values are right and large.
 #
 # (06-world)=
 # ## The world: every token has a list
@@ -140,7 +140,8 @@ figures.show(
 # A world of eight tokens with lists of three is small enough to look at:
 
 # %%
-toy = DecisionLists.random(8, 4, 3, torch.Generator().manual_seed(seed + 3))
+g = torch.Generator().manual_seed(seed + 3)
+toy = DecisionLists.random(n_tokens=8, length=4, list_length=3, generator=g)
 few = toy.sample(2, torch.Generator().manual_seed(seed))
 print("sequence ", few.tokens[0].tolist())
 print("deciding ", few.decides[0].tolist())
@@ -158,7 +159,7 @@ figures.show(
 
 
 # %% [markdown]
-# Each row on the right has one grey cell, the deciding token of that query. Attention has to become this table. Which cell is grey changes from sequence to sequence, while the lists on the left do not.
+# Each row on the right has one grey cell, the deciding token of that query. Attention has to be largest there. Which cell is grey changes from sequence to sequence, while the lists on the left do not.
 #
 # (06-model)=
 # ## The model and the objective
@@ -197,7 +198,7 @@ class OneLayerAttention(nn.Module):
 #
 # Gradient descent acts on the *population loss* $\mathcal L(W,V)=\mathbb E_s\frac1n\sum_{a\in s}\ell_a(s)$. As long as $V$ is fixed, the columns of $W$ do not interact.
 #
-# The right value matrix is $V=cP$ with $P_{\pi(b),b}=1$ and $c>0$. Then $z_{\pi(i)}=c\,p_i$: the prediction is $\pi$ of the token with the most attention. All answers are right exactly when every column is ordered like its list (as far as the tokens ever meet in a sequence):
+# The right value matrix is $V=cP$ with $P_{\pi(b),b}=1$ and $c>0$. Then $z_{\pi(i)}=c\,p_i$: the prediction is $\pi$ of the token with the most attention. All answers are right exactly when every column is ordered like its list (as far as the order ever matters):
 #
 # $$
 # w_{a_1}>w_{a_2}>\dots>w_{a_m}>w_b\quad\text{for all }b\notin L_a .
@@ -242,10 +243,10 @@ class OneLayerAttention(nn.Module):
 # v\in\{0,1\}^L\ \text{ be 1 on } k^* \text{ and on all tokens before it in } L_a,\qquad\|v\|\le\sqrt M .
 # $$ (eq-06-direction)
 #
-# ```{prf:lemma} No sequence disagrees
+# ```{prf:lemma} No loss rises along $v$
 # :label: lem-06-direction
 #
-# Let $V=cP$ with $c>0$, and let $\nabla_w\mathcal L(s)$ be the gradient of $\mathcal L(s)=\frac1n\sum_{a\in s}\ell_a(s)$ in column $a$. Then
+# Let $V=cP$, $c>0$, $\Pr[s]>0$, and let $\nabla_w\mathcal L(s)$ be the gradient of $\mathcal L(s)=\frac1n\sum_{a\in s}\ell_a(s)$ in column $a$. Then
 #
 # $$
 # \langle\nabla_w\mathcal L(s),v\rangle\le\begin{cases}-\frac c{2n}\,p_{k^*}(1-p_{k^*})&(s\in\mathcal S),\\0&(s\notin\mathcal S).\end{cases}
@@ -266,7 +267,7 @@ class OneLayerAttention(nn.Module):
 #
 # and $\sigma_y\le\frac12$, because some other logit is at least as large.
 #
-# **Outside $\mathcal S$.** The derivative is 0 if $a\notin s$ (column $a$ is not used), and if the deciding token comes after $k^*$ (no token of $v$ is in $s$). Otherwise the deciding token $b$ is $k^*$ or before it, and $a$ is classified *correctly*, by the choice of $k^*$: $p_b\ge p_k$ for all $k\in s$. Let $s'\ni b$ be the tokens of $s$ on which $v$ is 1, $q=\sum_{k\in s'}p_k$, and $\sigma_{(k)}=\sigma_{\pi(k)}$. From {eq}`eq-06-gradient` with $V_{l,k}=c\,\mathbb 1[l=\pi(k)]$,
+# **Outside $\mathcal S$.** The derivative is 0 if $a\notin s$ (column $a$ is not used), and if the deciding token comes after $k^*$ (no token of $v$ is in $s$). Otherwise the deciding token $b$ is $k^*$ or before it, and $a$ is classified *correctly*, by definition of $k^*$ and $\mathcal S$: $p_b\ge p_k$ for all $k\in s$. Let $s'\ni b$ be the tokens of $s$ on which $v$ is 1, $q=\sum_{k\in s'}p_k$, and $\sigma_{(k)}=\sigma_{\pi(k)}$. From {eq}`eq-06-gradient` with $V_{l,k}=c\,\mathbb 1[l=\pi(k)]$,
 #
 # $$
 # \begin{aligned}
@@ -280,23 +281,24 @@ class OneLayerAttention(nn.Module):
 # The inequalities drop $t\notin s'$, use $p_k\le p_b$, and $\sum\sigma\le1$.
 # ````
 #
-# The early tokens in $v$ make the difference. Where one of them decides, raising its score *together* with that of $k^*$ moves attention from irrelevant to relevant tokens.
+# The early tokens in $v$ make the difference. In the first example with $k^*=a$, sequences with $b$ lower $w_a$, but no loss rises along $v=e_a+e_b$.
 #
-# We try the lemma on random lists and scores, for every sequence and query; training need not visit them.
+# We check the lemma on random lists and scores, for every sequence and query:
 
 # %%
+c, n = 10.0, 4
 lemma_worlds = [
-    DecisionLists.random(n_tokens=9, length=4, list_length=3, generator=g)
+    DecisionLists.random(n_tokens=9, length=n, list_length=3, generator=g)
     for g in training.generators(seed, lemma_sets)
 ]
 tokens, labels, decides = every_sequence(lemma_worlds)
 lists = torch.stack([one.lists for one in lemma_worlds])
-values = torch.stack([one.value_matrix(10.0) for one in lemma_worlds])
+values = torch.stack([one.value_matrix(c) for one in lemma_worlds])
 g = torch.Generator().manual_seed(seed)
 random_w = 1.5 * torch.randn(values.shape, generator=g, dtype=torch.float64)
 seen = theory.directional_derivatives(random_w, values, tokens, labels, decides, lists)
 inside, outside = seen.bad, seen.applies & ~seen.bad
-bound = -10.0 / (2 * 4) * seen.p_star * (1 - seen.p_star)  # -c / 2n p (1 - p)
+bound = -c / (2 * n) * seen.p_star * (1 - seen.p_star)
 violations = (seen.along_v > bound + 1e-12)[inside].sum()
 violations += (seen.along_v > 1e-12)[outside].sum()
 print(f"{int(inside.sum()):,} cases in S, {int(outside.sum()):,} outside")
@@ -305,7 +307,7 @@ print("violations:", int(violations))
 # %% tags=["hide-input"]
 figures.show(
     pictures.derivatives(seen.alone, seen.along_v, inside, outside),
-    title="By one score some sequences disagree; along $v$ none does",
+    title="By one score some losses rise; along $v$ none does",
     alt="Two histograms of derivatives of single sequences' losses. By the score of k "
     "star alone many grey sequences lie right of zero. Along v every bar lies left of "
     "zero.",
@@ -320,26 +322,26 @@ ledger.mean("one-entry-is-not-enough", wrong_way)
 
 
 # %% [markdown]
-# Left: in about 4 % of the cases outside $\mathcal S$ (grey, right of the line) descent would lower $w_{k^*}$. Right: along $v$ no sequence lies right of the line. (Values beyond the frame are drawn at its edge.)
+# Left: in about 4 % of the cases outside $\mathcal S$ (grey, right of the line) descent would lower $w_{k^*}$. Right: along $v$ no sequence lies right of the line. (Zeros are left out; dark orange: both colours overlap.)
 #
 # It remains to add up. A mistake must not be arbitrarily rare:
 #
 # ```{prf:definition} Mistakes are not rare (Assumptions 4.2 and 4.3)
 # :label: def-06-delta
 #
-# $\delta>0$ is such that every $\mathcal S$ that occurs in training with positive probability has $\Pr[\mathcal S]\ge\delta$. With $V=cP$ it is enough that for every $b\in L_a$ and $d\ne b$ the probability that $a,b,d\in s$ and $b$ decides the label of $a$ is 0 or at least $\delta$: if $w_d\ge w_b$ makes one such sequence a mistake, it makes all of them mistakes.
+# $\delta>0$ is such that $\Pr[\mathcal S]\ge\delta$ for every $\mathcal S$ of positive probability in training. With $V=cP$ this holds if, for all $b\in L_a$ and $d\ne b$, the event "$a,b,d\in s$ and $b$ decides $a$" has probability 0 or at least $\delta$: when $w_d\ge w_b$, all such sequences are mistakes.
 # ```
 #
 # ```{prf:theorem} Training $W$ (Theorem 4.3)
 # :label: thm-06-w
 #
-# Let $V=cP$ with $c\ge\frac{4n^2\log L}\delta$ be fixed, $W_0=0$, and let the step be $\eta=1/\lambda$, where $\lambda$ is at least the largest eigenvalue of the Hessian of $\mathcal L(W)$ between any two successive iterates. Then some $W_t$ with $t\le T=\frac{32M\lambda}{\log L}$ classifies every sequence of positive probability perfectly. Fewer than $T$ of *all* iterates misclassify any of them.
+# Let $V=cP$ with $c\ge\frac{4n^2\log L}\delta$ be fixed, $W_0=0$, and let the step be $\eta=1/\lambda$, where $\lambda$ is at least the largest eigenvalue of the Hessian of $\mathcal L(W)$ between any two successive iterates. Then some $W_t$ with $t\le T=\frac{32M\lambda}{\log L}$ classifies every sequence of positive probability perfectly. Fewer than $T$ of *all* iterates misclassify any (ours).
 # ```
 #
 # ````{prf:proof}
 # A mistake keeps the gradient away from zero, so every step taken while there is one lowers the loss by a fixed amount, and the loss is at most $\log L$. Let $W_t$ misclassify $a$ somewhere.
 #
-# *Few sequences of $\mathcal S$ have $p_{k^*}\le\frac1{2n}$.* If $p_{k^*}\le\frac1{2n}$, some other token has $p_l\ge\frac1n$, so $\ell\ge z_{\pi(l)}-z_y\ge\frac c{2n}$ and the loss of the sequence is at least $\frac c{2n^2}$. Since $\mathcal L_t\le\mathcal L_0\le\log L$ by {eq}`eq-06-start`, such sequences have probability at most $\frac{2n^2\log L}c\le\frac\delta2$.
+# *Few sequences of $\mathcal S$ have $p_{k^*}\le\frac1{2n}$.* If $p_{k^*}\le\frac1{2n}$, some other token has $p_l\ge\frac1n$, so $\ell\ge z_{\pi(l)}-z_y\ge\frac c{2n}$ and the loss of the sequence is at least $\frac c{2n^2}$. Since $\mathcal L_t\le\mathcal L_0\le\log L$ (descent lemma, {eq}`eq-06-start`), such sequences have probability at most $\frac{2n^2\log L}c\le\frac\delta2$.
 #
 # *On the rest the gradient is large.* On the rest of $\mathcal S$, of probability at least $\frac\delta2$, we have $\frac1{2n}<p_{k^*}\le\frac12$ (more would be a correct answer). By {prf:ref}`lem-06-direction` no other sequence counts against it:
 #
@@ -349,12 +351,12 @@ ledger.mean("one-entry-is-not-enough", wrong_way)
 #
 # By Cauchy–Schwarz $\|\nabla\mathcal L(W_t)\|^2>\frac{\log^2L}{16M}$.
 #
-# *This cannot go on.* A step of $1/\lambda$ lowers the loss by at least $\frac1{2\lambda}\|\nabla\mathcal L\|^2$ (descent lemma), so every such iterate uses up more than $\frac{\log^2L}{32M\lambda}$ of the total $\mathcal L_0\le\log L$. There are fewer than $\frac{32M\lambda}{\log L}$ of them.
+# *This cannot go on.* A step of $1/\lambda$ lowers the loss by at least $\frac1{2\lambda}\|\nabla\mathcal L\|^2$, so every such iterate uses up more than $\frac{\log^2L}{32M\lambda}$ of the total $\mathcal L_0\le\log L$. There are fewer than $\frac{32M\lambda}{\log L}$ of them.
 # ````
 #
 # Mistakes may come back later, but no more often than that.
 #
-# *How loose is the bound?* For uniform sequences $\lambda$ may be $(\frac{c^2}8+c)/L$ ([proof](#06-curvature)), so with the theorem's $c$ the bound $T$ grows like $n^4/\delta^2$. In small worlds it allows a million steps and more; descent with exactly these $c$ and steps [needs between 2 and about 130](#06-theorem). *What else is proved?* The same for a $V$ that starts within $\frac\epsilon2$ of $cP$ in every entry and is trained as well, when $c$ is larger ([Theorem 4.4](#06-both)). Nothing is proved for training both matrices from noise, and nothing for finite training sets: $\mathcal L$ is the population loss.
+# *How loose is the bound?* For uniform sequences $\lambda$ may be $(\frac{c^2}8+c)/L$ ([proof](#06-curvature)), so with the theorem's $c$ the bound $T$ grows like $n^4/\delta^2$. In small worlds $T$ is a million and more; descent with exactly these $c$ and steps [needs 1 to about 130](#06-theorem). *What else is proved?* Theorem 4.4 trains $V$ as well, from within $\frac\epsilon2$ of $cP$ in every entry, with [larger $c$](#06-both). Training both from noise is open, and so is what a finite training set teaches about sequences that it lacks.
 #
 # (06-values)=
 # (the-derivation-v-what-one-step-writes-into-v)=
@@ -381,7 +383,7 @@ ledger.mean("one-entry-is-not-enough", wrong_way)
 # By {eq}`eq-06-gradient` a sequence moves $V_{l,i}$, $i\in s$, by $\frac\eta n\sum_{a\in s}(\mathbb 1[y_a=l]-\frac1L)\frac1n$. Here $y_a=\pi(b)$ means that $b$ decides $a$, and $\Pr[i\in s]=\frac nL$. If $b$ decides anything, it is in $s$, so $Q(b,b)$ is the mean number of positions that $b$ decides; over all $b$ these add up to $n$, and by symmetry they are equal.
 # ```
 #
-# Every probability in $Q$ is a ratio of binomial coefficients. With $I=\{a,b,i\}$, $b\in L_a$, and $E$ the tokens before $b$ in $L_a$, it is 0 if $I\cap E\ne\emptyset$, and otherwise
+# Every probability in $Q$ is a ratio of binomial coefficients. With $I=\{a,b,i\}$, $b\in L_a$, and $E$ the tokens before $b$ in $L_a$, the probability is 0 if $I\cap E\ne\emptyset$, and otherwise
 #
 # $$
 # \Pr[\,I\subset s,\ E\cap s=\emptyset\,]=\binom{L-|I|-|E|}{n-|I|}\Big/\binom Ln .
@@ -397,22 +399,23 @@ ledger.mean("one-entry-is-not-enough", wrong_way)
 #
 # - $\frac Ln-1=7$ on the line of the permutation, $i=b$: a token that decides is always present;
 # - three positive side lines, at $i=b-10,b-20,b-30$: these tokens have $b$ in their lists, so that $b$ decides more often when they are present;
-# - three negative ones, at $i=b+10,b+20,b+30$: these come before $b$ in its own list and keep it from deciding for itself;
+# - three negative ones, at $i=b+10,b+20,b+30$: these precede $b$ in $L_b$ and keep $b$ from deciding for itself;
 # - slightly below 0 everywhere else.
 #
 # Under uniform attention all positions of a sequence share one output distribution, so the gradient is two products of matrices:
 
 
 # %%
-def one_value_step(sample, v, step_size):
+def one_value_step(sample, values, step_size):
     """V after one step from uniform attention on a sample of sequences."""
     n = sample.tokens.shape[1]
-    blank, one = v.new_zeros(len(sample.tokens), len(v)), v.new_ones(())
+    blank = values.new_zeros(len(sample.tokens), len(values))
+    one = values.new_ones(())
     x = blank.scatter_add(1, sample.tokens, one.expand(sample.tokens.shape))
-    y = world.permutation[sample.decides]
-    y = blank.scatter_add(1, y, one.expand(y.shape))  # x, y: (sequence, token)
-    output = (x @ v.T / n).softmax(1)  # (sequence, class), of every position
-    return v - step_size * (n * output - y).T @ x / (n**2 * len(x))
+    labels = world.permutation[sample.decides]
+    y = blank.scatter_add(1, labels, one.expand(labels.shape))  # (sequence, token)
+    output = (x @ values.T / n).softmax(1)  # (sequence, class), of every position
+    return values - step_size * (n * output - y).T @ x / (n**2 * len(x))
 
 
 # %% [markdown]
@@ -421,11 +424,11 @@ def one_value_step(sample, v, step_size):
 # %%
 # NBVAL_CHECK_OUTPUT
 expected = theory.first_value_step(world.lists, world.permutation, length, n_tokens**2)
-rows = (np.arange(n_tokens)[:, None] - world.permutation.numpy()) % n_tokens
+offset = (np.arange(n_tokens)[:, None] - world.permutation.numpy()) % n_tokens
 by_offset = np.zeros(n_tokens)
-by_offset[rows] = expected
-drawn = [0, *offsets, *(-o for o in offsets), 1]
-print(dict(zip(drawn, by_offset[drawn].round(5).tolist())))
+by_offset[offset] = expected
+shown = [0] + list(offsets) + [-o for o in offsets] + [1]  # 1: elsewhere
+print(dict(zip(shown, by_offset[shown].round(5).tolist())))
 
 # %%
 stepped = []
@@ -437,22 +440,22 @@ stepped = torch.stack(stepped).numpy()
 
 # %% tags=["hide-input"]
 figures.show(
-    pictures.entries_by_offset(stepped, rows, by_offset, offsets),
+    pictures.entries_by_offset(stepped, offset, by_offset, offsets),
     alt="Entries of V against their offset from the permutation. A single peak at "
     "offset 0, small positive values at three list offsets, small negative ones at "
-    "their opposites, zero elsewhere. A thin theory line passes through all the "
+    "their opposites, slightly below zero elsewhere. A thin theory line passes through all the "
     "points.",
 )
 
 # %% tags=["remove-cell"]
-# The line of the permutation is n / L exactly, whatever the lists' shifts are.
+# The line of the permutation is L / n - 1 exactly, whatever the lists' shifts are.
 assert abs(by_offset[0] - (n_tokens / length - 1)) < 1e-9
 found = stepped.argmax(1) == world.permutation.numpy()
-diagonal = stepped[:, rows == 0].mean(1)
+diagonal = stepped[:, offset == 0].mean(1)
 side_error = np.abs(
-    [stepped[:, rows == o % n_tokens].mean(1) - by_offset[o] for o in drawn[1:7]]
+    [stepped[:, offset == o % n_tokens].mean(1) - by_offset[o] for o in shown[1:7]]
 )
-rest = ~np.isin(rows, np.array(drawn[:7]) % n_tokens)
+rest = ~np.isin(offset, np.array(shown[:7]) % n_tokens)
 background = stepped[:, rest].mean(1)
 ledger.each("one-step-finds-permutation", found.all(1))
 off_line = np.abs(background - by_offset[rest[:, 0]].mean())
@@ -462,12 +465,12 @@ ledger.each("one-step-values", near)
 
 
 # %% [markdown]
-# Points are means over a line of $V$ and all runs, the band holds 95 % of single entries, the thin line is {eq}`eq-06-value`. One step writes four numbers: 7 on the line of the permutation, 0.63 and $-0.70$ on the side lines, $-0.035$ elsewhere.
+# Points are means over all runs, the band holds 95 % of entries, the line is {eq}`eq-06-value`. Points and line agree: 7 at offset 0, 0.63 and $-0.70$ on the side lines, $-0.035$ elsewhere. In every run column $i$ is largest at $\pi(i)$.
 #
 # (06-sampled)=
 # ## The other half: training $W$ at the paper's size
 #
-# The paper has no experiment on {prf:ref}`thm-06-w`. *Here* $V=cP$ with $c=200$ (the theorem asks for $10^7$) is fixed and $W$ is trained on fresh sequences at every step. By the symmetry of {eq}`eq-06-lists` one column of $W$ stands for all of them. *Prediction:* in every run the scores end in the order of the list.
+# The paper has no experiment on {prf:ref}`thm-06-w`. *Here* $V=cP$ is fixed with $c=200$ (theorem: $10^7$), the step is 0.05 (proven: 0.0002), and sequences are fresh at every step. By the symmetry of {eq}`eq-06-lists` one column of $W$ stands for all of them. *Prediction:* in every run the scores end in the order of the list.
 
 # %%
 right_values = torch.zeros(n_tokens)
@@ -498,7 +501,7 @@ ledger.each("error-gone-early", right[by_forty].cpu())
 figures.show(
     pictures.opening(stepped[0], sampled, world.lists[0]),
     glue="06-opening",
-    title="One step writes down $V$; descent then sorts every list in $W$",
+    title="One step writes $P$ into $V$; with $V=cP$ descent sorts a list",
     alt="Left, a heat map of the value matrix after one step, with one strong "
     "diagonal and six faint lines. Right, attention scores of one token over "
     "training; its four list entries end in the order of the list, all other tokens "
@@ -507,23 +510,23 @@ figures.show(
 
 
 # %% [markdown]
-# The right half of [the first figure](#fig-06-opening) shows the scores over training. The own token rises first, because it is the most frequent answer: in two sequences out of three no other token of the list is present. Then it falls to its place, the last of the four, and everything outside the list stays below zero. In every run the order is that of the list after some tens of steps. By {eq}`eq-06-order` an ordered column is right on *each* of the $4.5\cdot10^{31}$ sequences.
+# The right half of [the first figure](#fig-06-opening) shows the scores over training. The score of $a$ itself rises first, because $a$ is the most frequent answer: in two sequences out of three no other token of the list is present. Then the other three overtake it. Everything outside the list stays below zero. In every run the order is that of the list after some tens of steps. By {eq}`eq-06-order` an ordered column is right on *each* of the $4.5\cdot10^{31}$ sequences.
 #
 # (06-take-home)=
 # ## What to take home
 #
-# - The gradient of the right answer's score can point the wrong way. Along "the right answer and everything before it in the list" no sequence disagrees.
+# - The gradient of the right answer's score can point the wrong way. Along "the right answer and everything before it in the list" no loss rises.
 # - Therefore a mistake keeps the gradient large, and each step taken while there is one lowers the loss by a fixed amount. The loss starts at $\log L$ or less, so there are few such steps, for any distribution.
-# - The proof needs $V\approx cP$. One step from uniform attention writes $P$ into $V$, because the token that decides must be present.
-# - Attention is needed: while it is uniform, accuracy is [at most about a half](#06-needed) in small worlds, whatever $V$ is.
-# - The bounds are loose by many orders of magnitude. Training both matrices from noise is not covered, and [works in our runs](#06-beyond).
+# - The proof needs $V\approx cP$. One step from uniform attention can write $P$ into $V$, because the token that decides must be present.
+# - Attention is needed: while it is uniform, accuracy is [at most two thirds](#06-needed) in small worlds, whatever $V$ is.
+# - The bounds are loose by many orders of magnitude. Training both matrices from noise is not covered, and [works in our runs](#06-beyond) from zero.
 #
 # The headline claims, as shares of runs with 95 % intervals; the [whole ledger](#06-held-up) is in the record:
 #
 # ```{headlines}
 # ```
 #
-# **Confirmed:** the lemma, sequence by sequence; Theorems 4.3 and 4.4, with their printed constants and a step size that is proven; the one-step picture, entry by entry. **Confirmed, with a condition made precise:** one step reveals the permutation "in some cases", namely [where sequences are sparse](#06-when) and no token comes first in most lists. **Not needed in practice:** the size of $c$ that the theorem asks for. None of the paper's claims failed.
+# **Confirmed:** the lemma, sequence by sequence; Theorems 4.3 and 4.4, with their printed constants and a step size that is proven; the one-step picture, line by line. **Confirmed, with a condition made precise:** one step reveals the permutation "in some cases", namely [where sequences are sparse](#06-when) and no token decides too often. **Not needed in practice:** the size of $c$ that the theorem asks for. None of the paper's claims failed.
 #
 # (06-try)=
 # ## Try it
@@ -549,7 +552,7 @@ figures.show(
 # ```{solution} ex-06-dense
 # :class: dropdown
 #
-# `mvnb run 06 -p length=150`. With $n/L=\frac34$ the line of the permutation is only $\frac Ln-1=\frac13$ high, while noise of single entries stays; a token's presence says little when nearly everything is present. `one-step-random-lists` fails, since random lists have columns that are read wrongly even without noise (see the figure in *When does one step suffice?*); 2.4 % of them with seed 0. `steps-must-be-short` and `value-step-then-w` fail as well, since their steps were tuned to $n=25$: the long one does no harm here, and one run of $W$ alone is left with an error of 0.13. All other claims hold, those on trained columns among them.
+# `mvnb run 06 -p length=150`. With $n/L=\frac34$ the line of the permutation is only $\frac Ln-1=\frac13$ high: a token's presence says little when nearly everything is present. `one-step-random-lists` fails, since with random lists nearly all columns are read wrongly, even without noise (see the figure in *When does one step suffice?*). `steps-must-be-short` and `value-step-then-w` fail as well, since their steps were tuned to $n=25$: the too-long step is harmless here, and one run of $W$ alone keeps an error of 0.13. All other claims hold, those on trained columns among them.
 # ```
 
 # %% [markdown]
@@ -704,7 +707,7 @@ print("direction of the first step, list and others:", np.round(first / first.ma
 
 
 # %% [markdown]
-# At the paper's size the first step raises the *own* token most, although it has to come last: in two sequences out of three no other token of the list is present. The rest of the list is in order from the beginning, and descent then brings the own token down.
+# At the paper's size the first step raises the *own* token most, although it has to come last: in two sequences out of three no other token of the list is present. The rest of the list is in order from the beginning, and descent then lifts it above the own token.
 #
 # The sampled runs train such a column, with $V$ as one row of entries by offset, $V_{l,i}=v_{l-\pi(i)}$ ({py:mod}`mvnb.papers.decision_lists.column`). On a shift-symmetric world small enough to list, its gradients are $L$ times those of the full matrices, so a step $\eta$ becomes $\eta/L$:
 
@@ -865,13 +868,13 @@ for id, settings in (
 # %% [markdown]
 # Each point on the left is one world. Between a few and somewhat more than a hundred steps are needed, as printed above, and the bound allows $10^6$ and more: it adds up the smallest gradient that a mistake can have, while all that occurred were larger by the factor printed.
 #
-# On the right the theorem's condition on $c$ shows. Where $c$ is the theorem's (filled), steps lie far to the right of the line. The two hollow stars have the paper's size and $c=10$ and 30, and lie *above* the line. Descent gets there as well, in 1,069 and 1,370 steps where the theorem's $c$ takes 4,859, but the formula $32M\lambda/\log L$ no longer bounds them: $\lambda$ shrinks like $c^2$, and the gradient that a mistake guarantees shrinks, too. For small $c$ this proof fails, not learning.
+# On the right the theorem's condition on $c$ shows. Where $c$ is the theorem's (filled), steps lie far to the right of the line. The two hollow stars have the paper's size and $c=10$ and 30, and lie *above* the line. Descent gets there as well, in about 1,060 and 1,350 steps where the theorem's $c$ takes 4,850, but the formula $32M\lambda/\log L$ no longer bounds them: $\lambda$ shrinks like $c^2$, and the gradient that a mistake guarantees shrinks, too. For small $c$ this proof fails, not learning.
 #
 # (06-too-long)=
 # (theorem-4-3-at-the-thesis-s-size-from-samples)=
 # ### Sampled runs beside the exact population, and a step that is too long
 #
-# *Supports the sampled runs of the lesson: they follow the exact descent, and the condition $\eta\le1/\lambda$ is needed for a loss that falls.*
+# *Supports the sampled runs of the lesson: they follow the exact descent, and with a step far above $1/\lambda$ the loss rises.*
 
 
 # %%
@@ -929,7 +932,7 @@ ledger.exact(
 
 
 # %% [markdown]
-# At $c=200$ a step of 0.05 descends all the way. With 0.5 the own token is thrown to the top and then far below the rest, the softmax saturates, and the way back takes more than sixty steps; then it is thrown a second time (the spike in the curve), and all is right only after more than a hundred steps. That it comes back is more than the theorem promises: {prf:ref}`lem-06-direction` holds at all scores, but the descent lemma needs short steps.
+# At $c=200$ a step of 0.05, which is above $1/\lambda\approx0.034$ at some scores on the way, descends all the way. With 0.5 the own token is thrown to the top and then far below the rest, the softmax saturates, and the way back takes more than sixty steps; then it is thrown a second time (the spike in the curve), and all is right only after more than a hundred steps. That it comes back is more than the theorem promises: {prf:ref}`lem-06-direction` holds at all scores, but the descent lemma covers only short steps.
 #
 # (06-both)=
 # (the-derivation-iii-values-that-move-too)=
@@ -1020,13 +1023,11 @@ for case, (run, _) in zip(joint_cases, joint_runs):
 # And one sampled column at the paper's size:
 
 # %%
-g = torch.Generator().manual_seed(seed)
-noisy_line = joint_scale / scale * right_values + epsilon * (
-    torch.rand(n_tokens, generator=g) - 0.5
-)
+streams = training.generators(seed + 2 * 10**6, replicas)
+noise = torch.stack([torch.rand(n_tokens, generator=g) - 0.5 for g in streams])
 joint_column = column.train(
     world,
-    noisy_line,
+    joint_scale / scale * right_values + epsilon * noise,  # (run, token)
     steps=column_steps,
     step_size=column_step,
     batch=column_batch,
@@ -1078,7 +1079,7 @@ ledger.each("both-at-full-size", faultless & (line <= epsilon))
 
 
 # %% [markdown]
-# Training stops when all is right, after at most some tens of steps, long before $V$ could have used its allowance. The theorem's own $c$ (about two hundred thousand here) needs no more steps than $c=100$.
+# Training stops when all is right, after at most some tens of steps. At $c=10$ and 50 that is more than $T$, so there the small drift of $V$ is measured and not proved. The theorem's own $c$ (about two hundred thousand here) needs no more steps than $c=100$.
 #
 # (06-when)=
 # ### When does one step suffice?
@@ -1100,6 +1101,7 @@ for m in (2, 4, 8):
     reach[m] = np.array([[columns_right(lists, n) for lists in some] for n in density])
 with_hub = world.lists.clone()
 with_hub[1:, 0] = 0  # token 0 comes first in every list but its own
+with_hub[1:, 1:-1] += (with_hub[1:, 1:-1] == 0).long()  # and only once in each
 hub = np.array([columns_right(with_hub, n) for n in density])
 
 # %% tags=["hide-input"]
@@ -1193,25 +1195,26 @@ ax.set_title("Without attention no values are good enough")
 figures.show(
     fig,
     alt="Accuracies in two small worlds. With W trained all runs reach one; with V "
-    "alone all lie at about one half, each just at or below a bar that marks its "
+    "alone all lie between 0.49 and 0.64, each just at or below a bar that marks its "
     "exact bound.",
 )
 
 # %% tags=["remove-cell"]
 for accuracy in ablation.values():  # a mean can be no larger than what it is a mean of
     assert (accuracy["V"] <= accuracy["bound"] + 1e-12).all()
+    assert accuracy["bound"].max() < 1
 perfect = [accuracy["W"] == 1 for accuracy in ablation.values()]  # by world, of runs
 ledger.each("attention-is-needed", np.all(perfect, 0))
 
 
 # %% [markdown]
-# Training $V$ alone comes close to its bound (points and bars), which is about one half in these worlds and far less at the paper's size. Training $W$ alone is perfect.
+# Training $V$ alone comes close to its bound (points and bars), which is 0.50 to 0.64 in these worlds and far less at the paper's size. Training $W$ alone is perfect.
 #
 # (06-beyond)=
 # (beyond-the-theorems-from-noise-to-the-end-ours)=
-# ### Beyond the theorems: from noise to the end (ours)
+# ### Beyond the theorems: both matrices from zero (ours)
 #
-# *The paper suggests that the large step and the local theorem might be joined into a proof from random initialisation; in practice they can be joined, and the large step is not even needed.* There are three arms at the paper's size, all from $W=0$ with the same steps: the large step of Figure 4.1 in its exact expectation and then $W$ alone; the large step and then both; and both from the beginning, from $V=0$. After the large step $V$ is not near $cP$ in the theorem's sense, since the side lines are a tenth of the diagonal. *Prediction:* the first arm works. For the others we had none.
+# *The paper suggests that the large step and the local theorem might be joined into a proof from random initialisation; in practice they can be joined, and the large step is not even needed.* There are three arms at the paper's size, all from $W=0$ with steps of the same size: the large step of Figure 4.1 in its exact expectation and then $W$ alone; the large step and then both; and both from the beginning, from $V=0$. After the large step $V$ is not near $cP$ in the theorem's sense, since the side lines are a tenth of the diagonal. *Prediction:* the first arm works. For the others we had none.
 
 # %%
 after_step = torch.tensor(by_offset)
@@ -1263,7 +1266,7 @@ for name, id in (
 
 
 # %% [markdown]
-# The dotted line is the error of a token that attends only to itself: right whenever nothing else of its list is present. All arms find this answer first, because it is the commonest, and stay there for a while. With $V$ held fixed the stay is short. When $V$ is trained along, it adapts to the plateau and the stay is longer, but it ends. The large step is a head start rather than a necessity, and not always that: with `-p extension_step=5` it leads deeper into the plateau, and in ten pilot runs it took 170 to 350 steps to get out, against 150 to 180 without it.
+# The dotted line is the error of a token that attends only to itself: right whenever nothing else of its list is present. All arms find this answer first, because it is the commonest, and stay there for a while. With $V$ held fixed the stay is short. When $V$ is trained along, the stay is longer, but it ends. The large step is a head start rather than a necessity, and not always that: in ten pilot runs with `-p extension_step=5`, which are not on this page, it took 170 to 350 steps to leave the plateau, against 150 to 180 without it.
 #
 # (06-recipe)=
 # ### In your own training loop
@@ -1285,11 +1288,11 @@ ledger.show()
 
 
 # %% [markdown]
-# **Bounds are loose.** They allow $10^6$ to $10^{12}$ steps where a few to a few thousand are needed, for two reasons: the proof treats every mistake as if it had probability $\delta$ and attention $\frac1{2n}$, and $\lambda$ is bounded for the worst scores on the way.
+# **Bounds are loose.** They allow $10^6$ to $10^{12}$ steps where a few to a few thousand are needed. The proof treats every mistake as if it had probability $\delta$ and attention $\frac1{2n}$, it asks for a $c$ far above what is needed, and $\lambda$ is bounded for all scores.
 #
 # **Only scaled.** The runs at the paper's size that train $V$ along use its shift symmetry, and noise that shares it. Noise in every entry is run on the small worlds.
 #
-# **Unclear in the text.** The definition $f(i)=i\bmod(L+1)$ is no permutation of $[L]$; the text speaks of gradient flow where everything is discrete; where $\lambda_{\max}$ is to be taken is left open; some displays lose factors. See the [errata page](../book/errata.md).
+# **Unclear in the text.** With $f(i)=i\bmod(L+1)$ the map $i\mapsto f(i+20)$ is no permutation of $[L]$; the text speaks of gradient flow where everything is discrete; where $\lambda_{\max}$ is to be taken is left open; some displays lose factors. See the [errata page](../book/errata.md).
 #
 # **Open.** A proof for any of the three arms of the last experiment. {prf:ref}`prop-06-column` reduces the first, without side lines, to five numbers.
 #

@@ -50,7 +50,7 @@ def train(
     rates: Mapping[str, float] | None = None,
     log_every: int = 4,
 ) -> training.Run:
-    """Train copies of the column from w = 0 and v = ``values`` ``(n_tokens,)`` on fresh sequences.
+    """Train copies of the column from w = 0 and v = ``values``, ``(n_tokens,)`` or one row a run, on fresh sequences.
 
     Probes: ``error`` on ``n_test`` fresh sequences, ``margin`` by which the column is ordered like its list, ``w``, and
     ``drift``, the largest change of an entry of v. ``rates`` as for :class:`mvnb.training.GD`.

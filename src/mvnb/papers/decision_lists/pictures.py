@@ -30,13 +30,13 @@ def landscape(side: np.ndarray, loss: Tensor, arrows: np.ndarray, path: np.ndarr
     ax.grid(False)
     quiver = arrows.reshape(*shape, 2)[1::5, 1::5]
     size = np.linalg.norm(quiver, axis=-1, keepdims=True) ** 0.5 + 1e-9
-    ax.quiver(side[1::5], side[1::5], *(quiver / size).transpose(2, 0, 1), color="white")
+    ax.quiver(side[1::5], side[1::5], *(quiver / size).transpose(2, 0, 1), color="white", edgecolor="#555555", linewidth=0.4)
     ax.plot([3, 0, 3], [3, 0, 0], color=figures.HUES["yellow"], lw=1.4)
     ax.plot(*path.T, color=ARMS["W"], lw=2.4)
     ax.plot(*path[0], "o", color="white", mec=ARMS["W"], ms=7)
     box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85}
     ax.text(-0.9, -0.8, "between the orange lines all answers are right", bbox=box)
-    names = ("$w_b-w_{rest}$: score of the first choice", "$w_a-w_{rest}$: of the own token")
+    names = ("$w_b-w_{\\mathrm{rest}}$: score of the first choice", "$w_a-w_{\\mathrm{rest}}$: of the own token")
     ax.set(xlabel=names[0], ylabel=names[1], xlim=(-1, 3), ylim=(-1, 3))
     ax.set_title("Descent sets out along the edge and then enters the wedge")
     return fig
@@ -96,9 +96,9 @@ def entries_by_offset(stepped: np.ndarray, rows: np.ndarray, expected: np.ndarra
     for o in offsets:
         ax.annotate(f"+{expected[o]:.2f}", (o, expected[o] + 0.45), ha="center")
         ax.annotate(f"{expected[-o]:.2f}".replace("-", "−"), (-o, expected[-o] - 0.8), ha="center")
-    ax.set(xlabel="output minus $\\pi$(input token), modulo $L$", ylabel="entry of $V$ after one step")
+    ax.set(xlabel="offset $b-i$ of the entry $V_{\\pi(b),i}$, modulo $L$", ylabel="entry of $V$ after one step")
     ax.set_ylim(-2, expected[0] + 0.8)
-    ax.set_title("One step writes the permutation, six faint companions, and nothing else")
+    ax.set_title("One step writes the permutation and six faint side lines")
     return fig
 
 
@@ -108,7 +108,7 @@ def opening(stepped: np.ndarray, run: Run, own_list: Tensor) -> Figure:
     image = axes[0].imshow(np.round(stepped), cmap="RdBu_r", vmin=-3, vmax=3, interpolation="none")
     axes[0].set(xlabel="input token $i$", ylabel="output $l$", title="$V$ after one step from noise")
     axes[0].grid(False)
-    fig.colorbar(image, ax=axes[0], shrink=0.75, label="entry of $V$, at most 3")
+    fig.colorbar(image, ax=axes[0], shrink=0.75, label="entry of $V$, clipped")
     path, entry = run.log["w"].cpu(), figures.shades(len(own_list))  # (step, run, token)
     beside = torch.ones(path.shape[-1], dtype=torch.bool).scatter(0, own_list, False)
     axes[1].plot(run.steps, path[:, :, beside].amax(-1), color=OUTSIDE, lw=0.8)
