@@ -185,14 +185,19 @@ def test_rules_of_the_linear_theory_fail_for_other_correlations_ascent_and_a_lar
 
 
 def test_a_method_does_not_beat_itself():
-    for id in ("images-midpoint-beats-erm", "cifar10-midpoint-beats-erm", "cifar10-view-adds-to-the-lead"):
+    names = ("", "-narrow", "-wide")
+    for id in (
+        "images-midpoint-beats-erm",
+        "cifar10-view-adds-to-the-lead",
+        *(f"cifar10{n}-midpoint-beats-erm" for n in names),
+    ):
         assert verdict(id, "mean", [0.0] * 5) == "fails"
         assert verdict(id, "mean", [4.0, -5.0, 6.0]) == "undecided"
 
 
 def test_rows_of_the_kept_run_do_not_hold_for_erm_in_the_place_of_mixup():
     """ERM against ERM with the next seed: the lead is noise, and so is what the second view would add to it."""
-    kept = kept_curves()
+    kept = kept_curves("cifar10")[1]
     late = {group: arms["ERM"]["error"][:, -5:].mean(1) for group, arms in kept.items()}
     lead = {group: error - np.roll(error, 1) for group, error in late.items()}
     assert verdict("cifar10-midpoint-beats-erm", "mean", lead["with the view"]) != "holds"

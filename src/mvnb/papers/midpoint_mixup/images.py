@@ -20,14 +20,12 @@ LAWS = {"ERM": None, "Midpoint Mixup": "midpoint", "Uniform Mixup": "uniform"}
 """The mixing law of each method, nothing where single points are trained on."""
 
 
-EVERY = 2
-"""Epochs between two looks of the kept run."""
-
-
-def kept_curves() -> dict[str, dict[str, dict[str, np.ndarray]]]:
-    """The kept run's curves on CIFAR-10, ``[group][method][key]`` of shape ``(seed, look)``."""
-    seeds = [run["values"] for run in kept_runs.load("midpoint_mixup", "cifar10")["runs"]]
-    return {
+def kept_curves(name: str) -> tuple[np.ndarray, dict[str, dict[str, dict[str, np.ndarray]]]]:
+    """Of a kept run on CIFAR-10 the epochs looked at, and the curves, ``[group][method][key]`` of shape ``(seed, look)``."""
+    record = kept_runs.load("midpoint_mixup", name)
+    seeds, every = [run["values"] for run in record["runs"]], record["parameters"]["every"]
+    epochs = np.arange(every, record["parameters"]["epochs"] + 1, every)
+    return epochs, {
         group: {m: {key: np.array([one[group][m][key] for one in seeds]) for key in arm} for m, arm in methods.items()}
         for group, methods in seeds[0].items()
     }
@@ -36,8 +34,8 @@ def kept_curves() -> dict[str, dict[str, dict[str, np.ndarray]]]:
 class StridedConvNet(nn.Sequential):
     """Three 3x3 convolutions of stride 2 with batch normalisation, and a linear layer on all that is left.
 
-    Input ``(n, in_channels, side, side)``. It has few operations for its parameters, and so learns its training points by heart
-    in some ten passes on a processor.
+    Input ``(n, in_channels, side, side)``. It has few operations for its parameters, and so learns nearly all of its
+    training points within minutes on a processor.
     """
 
     def __init__(self, in_channels: int, n_classes: int, width: int, side: int):

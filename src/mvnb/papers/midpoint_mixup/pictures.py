@@ -17,7 +17,7 @@ from mvnb.training import Run
 def landscape(n_classes: int, starts: Sequence[tuple[float, float]], time: float) -> Figure:
     """Both population losses over the two correlations of a linear model, with gradient flow from some points."""
     fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.7), sharey=True)
-    grid = np.linspace(0, 30, 76)
+    grid = np.linspace(-1, 30, 78)
     surfaces = theory.population_losses(*np.meshgrid(grid, grid), n_classes)
     for ax, values, objective, name in zip(axes, surfaces, ("erm", "midpoint"), ("ERM", "Midpoint Mixup")):
         ax.contourf(grid, grid, np.log10(values - values.min() + 1e-3), 14, cmap="Greys_r")
@@ -26,7 +26,7 @@ def landscape(n_classes: int, starts: Sequence[tuple[float, float]], time: float
             ax.plot(*path, color=figures.COLORS[name])
             ax.plot(*path[:, 0], "o", ms=4, color="white", mec=figures.COLORS[name])
             ax.plot(*path[:, -1], "s", ms=5, color=figures.COLORS[name])
-        ax.set(title=name, xlabel="correlation $c_1$ with the first feature", xlim=(0, 30), ylim=(0, 30))
+        ax.set(title=name, xlabel="correlation $c_1$ with the first feature", xlim=(-1, 30), ylim=(-1, 30))
         ax.set_aspect("equal")
     axes[0].set_ylabel("correlation $c_2$ with the second")
     return fig
@@ -56,9 +56,9 @@ def paths(runs: Mapping[str, Run], shown: int) -> Figure:
         ax.plot([0, 11], [0, 11], color="#bbbbbb", lw=1, ls="--")
         ax.plot(path[..., 0], path[..., 1], color=figures.COLORS[name], lw=0.9, alpha=0.7)
         ax.plot(path[-1, :, 0], path[-1, :, 1], "s", ms=4, color=figures.COLORS[name])
-        ax.set(title=name, xlabel="best filter's correlation with feature 1")
+        ax.set(title=name, xlabel="largest correlation with feature 1", xticks=range(0, 13, 4), yticks=range(0, 13, 4))
         ax.set_aspect("equal")
-    axes[0].set_ylabel("with feature 2")
+    axes[0].set_ylabel("largest correlation with feature 2")
     return fig
 
 
@@ -73,18 +73,37 @@ def error_by_epoch(whole: Mapping, control: Mapping, epochs: np.ndarray) -> Figu
         for name, arm in arms.items():
             look = {"color": figures.COLORS[name], "ls": style, "lw": 1.6, "marker": MARKERS[name], "markevery": 7, "ms": 4.5}
             axes[0].plot(epochs, arm["error"].mean(0), label=name if style == "-" else None, **look)
-        paired = arms["ERM"]["error"] - arms["Midpoint Mixup"]["error"]
-        tens = paired.reshape(len(paired), -1, 5).mean(2)  # (seed, five looks)
-        lead[title] = np.transpose([stats.mean_interval(column) for column in tens.T])
+        lead[title] = lead_by_tens(arms, epochs)
     axes[0].set(xlabel="epoch", ylabel="test error, %")
     axes[0].legend(loc="upper right", title="dashed: zeros instead of\nthe second view")
-    places = epochs.reshape(-1, 5).mean(1)
-    for shift, (title, (mean, half)), style in zip((-1, 1), lead.items(), ("-", "--")):
-        color = figures.COLORS["Midpoint Mixup"] if style == "-" else figures.HUES["grey"]
-        axes[1].errorbar(places + shift, mean, yerr=half, ls=style, marker="s", ms=4, capsize=3, color=color, label=title)
+    for shift, (title, (places, mean, half)), style in zip((-1, 1), lead.items(), ("s-", "o--")):
+        look = {"ms": 4, "capsize": 3, "lw": 1.4, "color": figures.HUES["ink" if style == "s-" else "grey"]}
+        axes[1].errorbar(places + shift, mean, yerr=half, fmt=style, label=title, **look)
     axes[1].axhline(0, **figures.LINES["chance"])
-    axes[1].set(xlabel="epoch", ylabel="ERM minus Midpoint, points")
-    axes[1].legend(loc="lower right")
+    axes[1].set(xlabel="epoch", ylabel="ERM minus Midpoint,\npercentage points")
+    axes[1].legend(loc="lower right", title="ten epochs each, 95 % intervals")
+    return fig
+
+
+def lead_by_tens(arms: Mapping, epochs: np.ndarray) -> np.ndarray:
+    """ERM minus Midpoint Mixup over ten epochs each, paired by seed: middle epoch, mean and half-width, ``(3, ten epochs)``."""
+    paired = arms["ERM"]["error"] - arms["Midpoint Mixup"]["error"]  # (seed, look)
+    tens = (epochs - 1) // 10
+    rows = [(epochs[tens == ten].mean(), *stats.mean_interval(paired[:, tens == ten].mean(1))) for ten in np.unique(tens)]
+    return np.transpose(rows)
+
+
+def lead_by_width(widths: Mapping[int, Mapping], epochs: np.ndarray) -> Figure:
+    """Midpoint Mixup's lead over ERM by epoch, a line a width of the network."""
+    fig, ax = plt.subplots(figsize=(7.5, 3.3))
+    for shift, (width, arms), marker, style in zip((-1.2, 0, 1.2), widths.items(), "v s ^".split(), (":", "-", "--")):
+        places, mean, half = lead_by_tens(arms, epochs)
+        color = figures.HUES[{":": "grey", "-": "ink", "--": "brown"}[style]]
+        look = {"ls": style, "marker": marker, "ms": 4, "capsize": 3, "color": color}
+        ax.errorbar(places + shift, mean, yerr=half, label=f"{width} channels", **look)
+    ax.axhline(0, **figures.LINES["chance"])
+    ax.set(xlabel="epoch", ylabel="ERM minus Midpoint,\npercentage points")
+    ax.legend(loc="lower right", title="ten epochs each, 95 % intervals")
     return fig
 
 
