@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -29,6 +29,11 @@ def kept_curves(name: str) -> tuple[np.ndarray, dict[str, dict[str, dict[str, np
         group: {m: {key: np.array([one[group][m][key] for one in seeds]) for key in arm} for m, arm in methods.items()}
         for group, methods in seeds[0].items()
     }
+
+
+def midpoint_lead(arms: Mapping[str, Mapping[str, np.ndarray]]) -> np.ndarray:
+    """Test error of ERM minus that of Midpoint Mixup in percentage points, of shape ``(seed, look)``."""
+    return arms["ERM"]["error"] - arms["Midpoint Mixup"]["error"]
 
 
 class StridedConvNet(nn.Sequential):

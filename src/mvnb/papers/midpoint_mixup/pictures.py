@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from mvnb import figures, stats
 from mvnb.data import Patches
 from mvnb.papers.midpoint_mixup import theory
+from mvnb.papers.midpoint_mixup.images import midpoint_lead
 from mvnb.training import Run
 
 
@@ -87,7 +88,7 @@ def error_by_epoch(whole: Mapping, control: Mapping, epochs: np.ndarray) -> Figu
 
 def lead_by_tens(arms: Mapping, epochs: np.ndarray) -> np.ndarray:
     """ERM minus Midpoint Mixup over ten epochs each, paired by seed: middle epoch, mean and half-width, ``(3, ten epochs)``."""
-    paired = arms["ERM"]["error"] - arms["Midpoint Mixup"]["error"]  # (seed, look)
+    paired = midpoint_lead(arms)
     tens = (epochs - 1) // 10
     rows = [(epochs[tens == ten].mean(), *stats.mean_interval(paired[:, tens == ten].mean(1))) for ten in np.unique(tens)]
     return np.transpose(rows)
