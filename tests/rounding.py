@@ -16,7 +16,6 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 PRODUCTS = {
     *("mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "addr", "dot", "vdot", "linear"),
@@ -51,10 +50,14 @@ class _TorchRounding(TorchDispatchMode):
         super().__init__()
         self._noise = noise
 
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False  # nothing is compiled here, and being left out of it costs much
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         if func._schema.name.removeprefix("aten::").rstrip("_") in PRODUCTS:
-            for part in tree_leaves(out):
+            for part in out if isinstance(out, tuple) else (out,):
                 if isinstance(part, torch.Tensor) and part.is_floating_point():
                     part.mul_(self._noise(part.numel(), part.dtype).view(part.shape).to(part.device))
         return out

@@ -151,8 +151,9 @@ def tab(browser, request):
         yield page
 
 
-def visit(tab, site, page):
-    """Open a page and wait until its mathematics stands."""
+def visit(tab, site, page, idle=True):
+    """Open a page and wait until its mathematics stands, and for half a second in which it asks for nothing more."""
     tab.goto(site.url + page, wait_until="load")
     tab.evaluate("() => window.MathJax?.startup?.promise")
-    tab.wait_for_load_state("networkidle")
+    if idle:
+        tab.wait_for_load_state("networkidle")
