@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from distributed import Client, LocalCluster
 
 _CELLS = "mvnb-cells"
-_TRIM = "MALLOC_TRIM_THRESHOLD_"
 _LOST = "the Dask scheduler went away; what was finished is kept"
 
 
@@ -51,8 +50,7 @@ def connect(jobs: int | None = None, address: str | None = None) -> Iterator[Cli
                 "memory_limit": 0,
                 "silence_logs": logging.CRITICAL,
             }
-            with _keeping_memory():
-                address = cluster = LocalCluster(n_workers=jobs, threads_per_worker=1, **local)
+            address = cluster = LocalCluster(n_workers=jobs, threads_per_worker=1, **local)
             stack.enter_context(_no_kernel_stays(cluster))
         try:
             client = Client(address, timeout=10)
@@ -62,14 +60,6 @@ def connect(jobs: int | None = None, address: str | None = None) -> Iterator[Cli
         if cluster is not None:
             client.register_plugin(_deaf_to_interrupts())
         yield client
-
-
-def _keeping_memory():
-    """Dask has its workers give memory back at once; training in them took three times as long, most of it in page faults."""
-    import dask
-
-    key = "distributed.nanny.pre-spawn-environ"
-    return dask.config.set({key: {k: v for k, v in dask.config.get(key).items() if k != _TRIM}})
 
 
 def _deaf_to_interrupts():
@@ -145,5 +135,4 @@ def error_text(error: Exception) -> str:
 def _call(function, item, topic, index):
     from distributed import get_worker
 
-    os.environ.pop(_TRIM, None)  # a kernel that inherited it from somebody's cluster would spend a fifth of its time on it
     return function(*item, lambda: get_worker().log_event(topic, {"index": index}))
