@@ -175,6 +175,12 @@ def test_without_randomness_nothing_changes():
     assert torch.allclose(same, x, atol=1e-5)
 
 
+def test_the_grid_is_that_of_affine_grid():
+    maps = torch.randn(5, 2, 3, generator=gen(), dtype=torch.float64)
+    expected = F.affine_grid(maps, [5, 1, 7, 4], align_corners=False)
+    assert torch.allclose(augmentations.sampling_grid(maps, 7, 4), expected, rtol=0, atol=1e-12)
+
+
 def test_mirror_crop_and_grey():
     x = torch.rand(1, 4, 3, 8, 8, generator=gen())
     mirrored = augmentations.Augmentation(**{**PLAIN, "flip": 1.0})(x, [gen()])
