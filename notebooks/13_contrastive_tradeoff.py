@@ -21,7 +21,7 @@
 # A representation that is learned without labels from one kind of data serves one kind of task; learned from many kinds it serves many, and each of them worse: its own features are there, but small among the others', and a predictor needs more labels to pick them up. Contrastive learning makes this exact. For a linear loss it *is* principal components of what the augmentations leave alone, and on a mixture of $T$ tasks with linear features it gives shared features the weight 1 and each task's own ones the weight $1/T$. A contrastive loss on the target's own data, while fine-tuning, buys the weight back.
 #
 # ```{glue:figure} 13-opening
-# :alt: Two panels. Left, errors over the number of tasks in pretraining: the error on the target rises from 0.39 to 0.52, the mean error over ten tasks falls from 0.94 to the same. Right, accuracies of networks pretrained on more and more sets of pictures: that on the target falls by seven points and recovers in part with the last set, the average over all sets ends higher than it began.
+# :alt: Two panels. Left, errors over the number of tasks in pretraining: the error on the target rises from 0.39 to 0.52, the mean error over ten tasks falls from 0.94 to the same. Right, accuracies of networks pretrained on more and more sets of pictures: that on the target falls by nearly eight points and recovers in part with the last set, the average over all sets ends higher than it began.
 # :name: fig-13-opening
 #
 # Left: the linear model. The more tasks are in the unlabelled data, the larger is the error on one of them with 15 labels, and the smaller the mean error over all ten tasks. Right: small networks, pretrained by SimCLR on handwriting (H), then also on photographs (P), a relief (R) and letters (L), and read out linearly; bars are standard deviations over runs.
@@ -1235,7 +1235,7 @@ figures.show(
 #
 # *How much of it is the data?* SimCLR's settings decide as much. At temperature 0.3 such runs lose about eleven points from H to HPR with 50 labels, at 0.1 about one, because unions are read better and H is not (`-p temperature=0.1`). With a tenth of the step size they lose two, and read H nearly as well (`-p image_step=0.001`, one pilot run). A sharper softmax pushes apart what is nearly alike, shorter steps leave more of what the first weights had, and either way more of the target's features stay.
 #
-# On the right: MoCo loses nothing, here or in the longer runs below, in which it reads the target nearly as well as SimCLR; its step size is a tenth. NNCLR and SimSiam, even from H, read the target worse than the untrained network, and worse again after the more steps of HPR, so that their loss is not the price of diversity. (With a tenth of the step size and 20 passes NNCLR is five points ahead of the untrained network at 50 labels, and loses two; one pilot run.) So the paper's "widely exists in different models" depends on how the models are trained.
+# On the right: MoCo loses nothing, here or in the longer runs below, in which it reads the target nearly as well as SimCLR; its step size is a tenth. NNCLR and SimSiam, even from H, read the target worse than the untrained network, and NNCLR ten points worse again after the more steps of HPR, so that their loss is not the price of diversity. (With a tenth of the step size and 20 passes NNCLR is five points ahead of the untrained network at 50 labels, and loses two; one pilot run.) So the paper's "widely exists in different models" depends on how the models are trained.
 
 # %% tags=["remove-cell"]
 at_50 = labels.index(50) if 50 in labels else 0
@@ -1348,7 +1348,7 @@ probed = (tuned_by["CR"] - tuned_by["LP"]).mean(0)
 ledger.mean("pictures-regularisation-beats-the-probe", probed)
 
 # %% [markdown]
-# (The labelled pictures are others than above, so that LP differs a little.) Contrastive regularisation gains about two points over fine-tuning; whether it also gains over the probe, these runs do not decide. Fine-tuning itself is behind the probe of frozen features where pretraining was on the target's kind alone, and level with it where it was diverse; in the paper's Table F.5, on CINIC-10, FT loses to LP by 12 points at 1 % of the labels and wins by 5 with all of them. Two cautions. CR does more work per step, and sees the second view, which FT never does. And the gain depends on how far fine-tuning gets: it is two points with a third of the step size, where FT has not arrived, and none with twice the step size (pilot runs at temperature 0.3).
+# (The labelled pictures are others than above, so that LP differs by up to four points.) Contrastive regularisation gains about two points over fine-tuning; whether it also gains over the probe, these runs do not decide. Fine-tuning itself is behind the probe of frozen features where pretraining was on the target's kind alone, and level with it where it was diverse; in the paper's Table F.5, on CINIC-10, FT loses to LP by 12 points at 1 % of the labels and wins by 5 with all of them. Two cautions. CR does more work per step, and sees the second view, which FT never does. And the gain depends on how far fine-tuning gets: it is two points with a third of the step size, where FT has not arrived, and none with twice the step size (pilot runs at temperature 0.3).
 #
 # **Two variants.** In Table F.9 the representation is first updated by the contrastive loss on the target's pictures, without their labels, then frozen and probed. And where a foundation model cannot be fine-tuned, the paper puts an *adapter*, a small network, between its frozen features and the classifier, and adds a SimCLR loss on the adapter's output ($\lambda=1$, ten stored views a picture). The frozen model is our network of all four sets.
 
@@ -1419,7 +1419,7 @@ ledger.mean("pictures-adapters-gain", with_loss - without)
 ledger.mean("pictures-adapters-beat-the-probe", with_loss - tuned_by["LP"][3])
 
 # %% [markdown]
-# Both gain. The contrastive loss on the target's pictures alone adds half a point to one on H, one to three on unions; in Table F.9 it is nothing for CINIC-10 and 6.8 points for all four sets. Adapters gain eight points with 50 labels and two with 300, but from low down: with 300 they come to 65 and 67 %, where the plain probe of the same features and labels has 74 (LP of HPRL above). Here the loss repairs what the adapter spoils; with CLIP (Table F.6, ten views) adapters are ahead of the probe without it.
+# Both gain. The contrastive loss on the target's pictures alone adds half a point to one on H, one to three on unions; in Table F.9 it is nothing for CINIC-10 and 6.8 points for all four sets. Adapters gain nearly nine points with 50 labels and two with 300, but from low down: with 300 they come to 65.3 and 67.5 %, where the plain probe of the same features and labels has 74 (LP of HPRL above). Here the loss repairs most of what the adapter spoils with 50 labels, and a quarter of it with 300; with CLIP (Table F.6, ten views) adapters are ahead of the probe without it.
 #
 # ### Similarity of representations
 #
@@ -1709,7 +1709,7 @@ ledger.show()
 # ```{solution} ex-13-run
 # :class: dropdown
 #
-# `mvnb run 13 -p features=128 -p hidden=256`. If the number of outputs were what limits these networks, the loss on the target would shrink. With seed 0 it goes from 7 to 6 points at 50 labels, no verdict about pictures changes, and with 300 labels or more an *untrained* network of this width is ahead of every pretrained one. Compare `-p temperature=0.1`, where SimCLR's loss nearly goes, and with it the claims on the loss of the target and of all sets: what limits them is how pretraining spreads embeddings, not for how many there is room.
+# `mvnb run 13 -p features=128 -p hidden=256`. If the number of outputs were what limits these networks, the loss on the target would shrink. With seed 0 it goes from nearly 8 to 6 points at 50 labels, no verdict about pictures changes, and with 300 labels or more an *untrained* network of this width is ahead of every pretrained one. Compare `-p temperature=0.1`, where SimCLR's loss nearly goes, and with it the claims on the loss of the target and of all sets: what limits them is how pretraining spreads embeddings, not for how many there is room.
 # ```
 
 # %% [markdown]

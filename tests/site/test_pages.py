@@ -35,7 +35,14 @@ DARK = ["book/intro", "book/glossary", "notebooks/14_looped_transformers"]
 # Formulas and code are the business of MathJax and Pygments, and rows of a table are made alike; with all of them axe takes
 # a minute a page.
 SHORTENED = """() => {
-  document.querySelectorAll('article mjx-container, article .highlight pre').forEach(one => one.replaceWith('x'));
+  const left = [...document.querySelectorAll('article mjx-container, article .highlight pre')];
+  const widths = left.map(one => one.offsetWidth);
+  left.forEach((one, k) => {
+    const box = document.createElement('span');
+    box.textContent = 'x';
+    box.style.cssText = `display: inline-block; width: ${widths[k]}px`;
+    one.replaceWith(box);
+  });
   document.querySelectorAll('article tbody').forEach(body => [...body.rows].slice(20).forEach(row => row.remove()));
 }"""
 

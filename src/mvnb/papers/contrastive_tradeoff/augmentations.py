@@ -16,8 +16,9 @@ def sampling_grid(maps: Tensor, height: int, width: int) -> Tensor:
 
     What PyTorch's ``affine_grid`` gives with ``align_corners=False``; its many small products take ten times as long.
     """
-    y, x = ((2 * torch.arange(size).to(maps) + 1) / size - 1 for size in (height, width))
-    centres = torch.stack([x.expand(height, width), y[:, None].expand(height, width), torch.ones(height, width).to(maps)])
+    like = {"device": maps.device, "dtype": maps.dtype}
+    y, x = ((2 * torch.arange(size, **like) + 1) / size - 1 for size in (height, width))
+    centres = torch.stack([x.expand(height, width), y[:, None].expand(height, width), torch.ones(height, width, **like)])
     return (maps.flatten(0, 1) @ centres.flatten(1)).view(-1, 2, height, width).permute(0, 2, 3, 1)
 
 
