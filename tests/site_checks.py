@@ -152,7 +152,7 @@ def tab(browser, request):
 
 
 def visit(tab, site, page, idle=True):
-    """Open a page and wait until its mathematics stands, and for half a second in which it asks for nothing more."""
+    """Open a page and wait until its mathematics stands; with ``idle`` until nothing was asked for half a second, too."""
     tab.goto(site.url + page, wait_until="load")
     tab.evaluate("() => window.MathJax?.startup?.promise")
     if idle:

@@ -201,6 +201,8 @@ def test_a_script_that_is_missing_is_said(mvnb, book, kept):
 
 
 SLOW = """\
+import os
+
 def run(seed, device, scratch, size, pause, fail):
     saved = scratch / "steps"
     begun = int(saved.read_text()) if saved.exists() else 0
@@ -208,18 +210,18 @@ def run(seed, device, scratch, size, pause, fail):
         saved.write_text(str(step))
         if step == 2 and not begun:
             raise RuntimeError("interrupted")
-    return {"begun": begun}
+    return {"begun": begun, "gives memory back": "MALLOC_TRIM_THRESHOLD_" in os.environ}
 
 def beginning(seed, device, size, pause, fail):
     return []
 """
 
 
-def test_a_seed_goes_on_from_what_it_saved(mvnb, book, kept):
+def test_a_seed_goes_on_from_what_it_saved_and_its_worker_keeps_memory(mvnb, book, kept):
     (kept / "means.py").write_text(SLOW)
     status, _, err = mvnb("keep", "1", "means", "-p", "seeds=1", "-o", "elsewhere")
     assert status == 1 and "interrupted" in err
     (folder,) = (book / "elsewhere").glob("*/seed-3")
     assert (folder / "steps").read_text() == "2"
     assert mvnb("keep", "1", "means", "-p", "seeds=1", "-o", "elsewhere")[0] == 0
-    assert values(kept / "means.json") == [(3, {"begun": 2})] and not folder.exists()
+    assert values(kept / "means.json") == [(3, {"begun": 2, "gives memory back": False})] and not folder.exists()

@@ -135,4 +135,6 @@ def error_text(error: Exception) -> str:
 def _call(function, item, topic, index):
     from distributed import get_worker
 
+    # Dask has its workers give freed memory back at once; a kernel whose memory is limited would inherit that.
+    os.environ.pop("MALLOC_TRIM_THRESHOLD_", None)
     return function(*item, lambda: get_worker().log_event(topic, {"index": index}))
