@@ -76,7 +76,7 @@ from torch import nn
 
 from mvnb import claims, figures, probes, stats, training
 from mvnb.data import load_images
-from mvnb.models import MLP
+from mvnb.models import MLP, MLPObjective
 from mvnb.papers.fine_grained_labels import data as hierarchical
 from mvnb.papers.fine_grained_labels import theory
 from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView
@@ -1670,11 +1670,11 @@ balanced_sizes = np.sort(
 print("images per rebalanced cluster, first run:", balanced_sizes.tolist())
 
 # %% [markdown]
-# All kinds of labels and all runs are trained as one stack of perceptrons. They have one head size, and a mask takes away the outputs that a kind of label does not use.
+# All kinds of labels and all runs are trained as one stack of perceptrons. They have one head size, and a bias of $-10^9$ takes away the outputs that a kind of label does not use.
 
 
 # %% tags=["hide-input"]
-def minibatches(x, y, mask, runs):
+def minibatches(x, y, runs):
     """Batches of a stack of runs, each in its own random order, redrawn every epoch."""
     order, rows = None, torch.arange(len(x), device=device)[:, None]
     per_epoch = x.shape[1] // image_batch
@@ -1686,7 +1686,7 @@ def minibatches(x, y, mask, runs):
             order = [torch.randperm(x.shape[1], generator=g) for g in runs]
             order = torch.stack(order).to(device)
         columns = order[:, place * image_batch : (place + 1) * image_batch]
-        return x[rows, columns], y[rows, columns], mask
+        return x[rows, columns], y[rows, columns]
 
     return draw
 
@@ -1709,7 +1709,8 @@ def start_images(n_runs, size):
 def train_images(y, head, size, backbone=None):
     """Train perceptrons on labels ``y`` (R, n), of which ``head`` (R,) are in use."""
     net, params = start_images(len(y), size)
-    mask = torch.where(torch.arange(size) < head[:, None], 0.0, -1e9).to(device)
+    unused = torch.arange(size) >= head[:, None]
+    params["2.bias"] = params["2.bias"].masked_fill(unused.to(device), -1e9)
     x = x_run.repeat(len(y) // image_replicas, 1, 1).to(device)
     epochs, peak = (
         (image_tune_epochs, image_tune_step) if backbone else (image_epochs, 0.1)
@@ -1717,12 +1718,11 @@ def train_images(y, head, size, backbone=None):
     steps = epochs * (n_images // image_batch)
     warm = lambda t: min(1, (t + 1) / (0.08 * steps))
     schedule = lambda t: peak * warm(t) * (1 + np.cos(np.pi * t / steps)) / 2
-    masked = lambda f, x, y, m: nn.functional.cross_entropy(f(x) + m, y)
     stream = training.generators(seed + 10**7, len(y))
     run = training.fit(
-        training.stacked(net, masked),
+        MLPObjective(),
         params | (backbone or {}),
-        minibatches(x, y.to(device), mask, stream),
+        minibatches(x, y.to(device), stream),
         steps=steps,
         optimizer=training.GD(schedule, momentum=0.9, weight_decay=5e-5),
         log_at=[steps],

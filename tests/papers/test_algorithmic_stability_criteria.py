@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from mvnb import losses, probes, stats, training
+from mvnb import probes, stats, training
 from mvnb.data import load_images
-from mvnb.models import ResidualMLP
+from mvnb.models import ResidualMLP, ResidualMLPObjective
 from mvnb.papers.algorithmic_stability import theory
 from mvnb.papers.algorithmic_stability.pairs import LockStep, sample_swaps
 
@@ -122,7 +122,7 @@ def trial(seed):
     between networks of two starts in 1a."""
     torch.manual_seed(1000 * seed)
     net, another = ResidualMLP(64, 10, 24, 2), ResidualMLP(64, 10, 24, 2)
-    objective, grid = training.stacked(net, losses.cross_entropy), probes.interpolation_grid()
+    objective, grid = ResidualMLPObjective(), probes.interpolation_grid()
     configs = {
         "1a": (0.07, 8, 0.0),
         "2a": (lambda s: 0.2 * 0.1 ** ((s >= 160) + (s >= 240)), 32, 0.0),

@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import nn
 
-from mvnb import losses, probes, training
+from mvnb import probes, training
 from mvnb.data import load_images
-from mvnb.models import MLP
+from mvnb.models import MLP, MLPObjective
 from mvnb.papers.fine_grained_labels import data as hierarchical
 from mvnb.papers.fine_grained_labels import theory
 from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView
@@ -306,14 +306,10 @@ def probe_hard_error(params, every=None):
     def pooled(x):
         return relu_responses(params["weight"], params["bias"], x).sum(2).flatten(2)
 
-    seen, linear = pooled(x), nn.Linear(params["bias"][0].numel(), 2)
+    seen, descent = pooled(x), training.GD(2.0, momentum=0.9)
     scale = seen.norm(dim=-1).square().mean(1).sqrt()[:, None, None]
-    start = {"weight": torch.zeros(RUNS, 2, seen.shape[-1]), "bias": torch.zeros(RUNS, 2)}
-    batch = (seen / scale, (easy.subclass // K).expand(RUNS, -1))
-    descent = training.GD(2.0, momentum=0.9)
-    fitted = training.fit(training.stacked(linear, losses.cross_entropy), start, batch, steps=300, optimizer=descent)
-    logits = training.predict(linear, fitted.params, pooled(test.x) / scale)
-    return 1 - probes.accuracy(logits, test.subclass // K).numpy()
+    logits_of = probes.linear_probe(seen, (easy.subclass // K).expand(RUNS, -1), 2, descent, 300, scale)
+    return 1 - probes.accuracy(logits_of(pooled(test.x)), test.subclass // K).numpy()
 
 
 def test_probes_take_the_shortcut_unless_points_and_backbone_say_otherwise(coarse, fine):
@@ -363,9 +359,7 @@ def images():
         batches = lambda t: tuple(z[torch.arange(5)[:, None], order[:, t % 10]] for z in (x, y))  # noqa: E731
         descent = training.GD(lambda t: step * (1 + math.cos(math.pi * t / 250)) / 2, momentum=0.9, weight_decay=5e-5)
         params = training.stack_modules(modules) | (start or {})
-        return modules[0], training.fit(
-            training.stacked(modules[0], losses.cross_entropy), params, batches, steps=250, optimizer=descent
-        ).params
+        return modules[0], training.fit(MLPObjective(), params, batches, steps=250, optimizer=descent).params
 
     backbones = {
         name: {part: value for part, value in fit(kind, 0.1)[1].items() if part.startswith("0.")}
@@ -374,16 +368,9 @@ def images():
 
     def probe(name, answers, answers_test, classes):
         seen, unseen = (training.predict(body, backbones[name], z) for z in (x, x_test))
-        linear, scale = nn.Linear(32, classes), seen.norm(dim=-1).mean()
-        start = {"weight": torch.zeros(5, classes, 32), "bias": torch.zeros(5, classes)}
-        head = training.fit(
-            training.stacked(linear, losses.cross_entropy),
-            start,
-            (seen / scale, answers),
-            steps=150,
-            optimizer=training.Adam(0.3),
-        )
-        return 100 * probes.accuracy(training.predict(linear, head.params, unseen / scale), answers_test).numpy()
+        scale = seen.norm(dim=-1).mean().expand(5, 1, 1)
+        logits_of = probes.linear_probe(seen, answers, classes, training.Adam(0.3), 150, scale)
+        return 100 * probes.accuracy(logits_of(unseen), answers_test).numpy()
 
     def tuned_error(name, answers):
         net, params = fit(answers, 0.025, backbones[name])
