@@ -1224,14 +1224,15 @@ figures.show(
     title="Pictures that have nothing to do with the target cost accuracy on it",
     alt="Left: accuracy on the target over growing unions, for several numbers of "
     "labels; all curves fall for two steps and rise at the last. Middle: accuracy on "
-    "the other sets, each of which jumps when it comes in (letters fall before that), "
-    "and the class-weighted average, level until letters come in, which raise it. "
+    "the other sets, each of which rises when it comes in (letters fall before "
+    "that), and the class-weighted average, which falls a little until letters come "
+    "in and raise it. "
     "Right: change of the target's accuracy for four methods; clearly negative for "
     "SimCLR and NNCLR, less so for SimSiam, not negative for MoCo.",
 )
 
 # %% [markdown]
-# H is handwriting, P photographs, R the relief, L letters. Two unrelated sets cost six to nine points on the target, with any number of labels. Letters give half to four fifths of it back (six seeds); they share strokes with digits, as the shared features of the theory. The paper has such turns, too (its Figure F.2, g and h). The other sets are read better when they are in the union, and the class-weighted average of the paper, in which letters count for 26 of 60 classes, rises by three to seven points from H to HPRL (six seeds), most of it with the letters. So both sides of the trade-off are there. With few labels all networks read the target far better than the untrained one, printed last; with 300 or more those of HPR are level with it.
+# H is handwriting, P photographs, R the relief, L letters. Two unrelated sets cost six to nine points on the target, with any number of labels. Letters give a third to four fifths of it back (six seeds); they share strokes with digits, as the shared features of the theory. The paper has such turns, too (its Figure F.2, g and h). The other sets are read better when they are in the union, and the class-weighted average of the paper, in which letters count for 26 of 60 classes, rises by three to seven points from H to HPRL (six seeds), most of it with the letters. So both sides of the trade-off are there. With few labels all networks read the target far better than the untrained one, printed last; with 300 or more those of HPR are a point behind it.
 #
 # *How much of it is the data?* SimCLR's settings decide as much. At temperature 0.3 such runs lose about eleven points from H to HPR with 50 labels, at 0.1 about one, because unions are read better and H is not (`-p temperature=0.1`). With a tenth of the step size they lose two, and read H nearly as well (`-p image_step=0.001`, one pilot run). A sharper softmax pushes apart what is nearly alike, shorter steps leave more of what the first weights had, and either way more of the target's features stay.
 #
@@ -1606,7 +1607,7 @@ moco = 100 * np.array(longer["methods"]["moco"])[:, :, kept_50]
 ledger.mean("longer-moco-drops", moco[0] - moco[1])
 
 # %% [markdown]
-# (± is one standard error over runs.) With more passes SimCLR's networks are a few points better, MoCo's are not far behind, and the losses stay as they are: with 50 labels 6 points for SimCLR from H to HPR, none for MoCo. From H to all sets SimCLR loses 0.8 points, which six runs cannot tell from none. NNCLR and SimSiam come no further than an untrained network with few labels, stay behind it with many, and lose 6 and 10 points from there. The average over all sets rises with every set, by 7 points in all. And the loss is again about the same with 20 labels and with all of them.
+# (± is one standard error over runs.) With more passes SimCLR's networks are a few points better, MoCo's are not far behind, and the losses are little smaller: with 50 labels 6 points for SimCLR from H to HPR, none for MoCo. From H to all sets SimCLR loses 0.8 points, which six runs cannot tell from none. NNCLR and SimSiam come no further than an untrained network with few labels, stay behind it with many, and lose 6 and 10 points from there. The average over all sets rises with every set, by 7 points in all. And the loss is again about the same with 20 labels and with all of them.
 #
 # (13-held-up)=
 # ## What held up
@@ -1619,7 +1620,7 @@ ledger.mean("longer-moco-drops", moco[0] - moco[1])
 ledger.show()
 
 # %% [markdown]
-# **Holds.** Contrastive learning with a linear loss is PCA. In the linear model pretraining by stochastic descent finds the weights 1 and $1/T$ to about 0.01 (descent on $W$ only in the mean), and they are right for all sizes and losses, where the paper has them for $q=s$. A universal representation serves all tasks and a specific one does not; with few labels it costs accuracy; regularisation closes the gap. On pictures, unrelated data cost the target several points with SimCLR; a contrastive loss gains about two in fine-tuning, one to two before the probe.
+# **Holds.** Contrastive learning with a linear loss is PCA. In the linear model pretraining by stochastic descent finds the weights 1 and $1/T$ to about 0.01 (descent on $W$ only in the mean), and they are right for all sizes and losses, where the paper has them for $q=s$. A universal representation serves all tasks and a specific one does not; with few labels it costs accuracy; regularisation closes the gap. On pictures, unrelated data cost the target several points with SimCLR; a contrastive loss gains about two in fine-tuning, half a point to three before the probe.
 #
 # **Does not hold as printed.**
 #
