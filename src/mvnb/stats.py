@@ -1,9 +1,11 @@
-"""Intervals and fits for what the chapters measure: thin over NumPy and SciPy, float64, no global random state."""
+"""Intervals and fits for what the chapters measure: thin over NumPy and SciPy, float64, no global random state.
+
+SciPy is imported where it is needed: it takes most of a second, as long as all else that a command needs to start.
+"""
 
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special as _special  # the rest of scipy is imported where it is needed: it takes most of a second
 
 
 class PowerLaw(NamedTuple):
@@ -26,7 +28,9 @@ def mean_interval(values, level=0.95):
 
 def student_half_width(deviation, n, level=0.95):
     """Half-width of the Student-t interval of a mean of ``n >= 2`` measurements with this standard deviation."""
-    return float(_special.stdtrit(n - 1, (1 + _level(level)) / 2) * deviation / np.sqrt(n))
+    from scipy.special import stdtrit
+
+    return float(stdtrit(n - 1, (1 + _level(level)) / 2) * deviation / np.sqrt(n))
 
 
 def proportion_interval(successes, n, level=0.95):
