@@ -144,10 +144,16 @@ def fresh_tab(browser, **options):
     context.close()
 
 
+def leave_mathematics(tab):
+    """Load no MathJax, which takes seconds a page, where mathematics is no part of what is looked at."""
+    tab.route("**/mathjax/**", lambda route: route.abort("aborted"))
+
+
 @pytest.fixture
 def tab(browser, request):
-    """A fresh tab; indirect parameter: options of the browser context."""
+    """A fresh tab that leaves mathematics as it is written; indirect parameter: options of the browser context."""
     with fresh_tab(browser, **getattr(request, "param", {})) as page:
+        leave_mathematics(page)
         yield page
 
 

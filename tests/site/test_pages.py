@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from site_checks import PHONE, fresh_tab, visit
+from site_checks import PHONE, fresh_tab, leave_mathematics, visit
 
 UNRENDERED = r"""() => {
   const text = document.querySelector('article').cloneNode(true);
@@ -102,6 +102,7 @@ def dark(site, browser):
     """What was found in the dark, on pages that draw something there."""
     drawn = {name for name, page in site.pages.items() if any(one.startswith("explorer-") for one in page.ids)}
     with fresh_tab(browser, color_scheme="dark") as tab:
+        leave_mathematics(tab)
         return {name: look(tab, site, name, DARK) for name in sorted(drawn | {f"{one}.html" for one in DARK})}
 
 

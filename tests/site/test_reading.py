@@ -55,7 +55,6 @@ def test_map_is_a_list_on_a_phone_without_scripts(site, tab):
 
 def test_a_path_leads_from_chapter_to_chapter(site, tab):
     path = PLAN["paths"][0]
-    tab.route("**/mathjax/**", lambda route: route.abort("aborted"))  # seconds a page, and no part of this
     visit(tab, site, site.written[0])
     tab.locator(f".reading-paths a[href*='path={path['name']}']").first.click()
     for place, number in enumerate(path["chapters"]):
@@ -203,7 +202,6 @@ def test_pictures_move_nothing_when_they_come(site, tab):
 @pytest.mark.parametrize("tab", [{"viewport": {"width": w, "height": 900}} for w in (1280, 1800)], indirect=True)
 def test_text_stands_still_when_the_contents_on_its_right_come(site, tab):
     """They come after it in the page, and a slow browser shows it without them first."""
-    tab.route("**/mathjax/**", lambda route: route.abort("aborted"))
     tab.goto(site.url + site.chapters[0], wait_until="domcontentloaded")
     article = tab.locator("article.bd-article")
     before = article.bounding_box()

@@ -225,7 +225,6 @@ def test_scoreboard_is_whole_without_scripts(site, tab):
 def test_explorers_are_live_or_else_pictures(site, tab, request):
     found = [(name, anchor) for name, page in site.pages.items() for anchor in page.ids if anchor.startswith("explorer-")]
     assert found
-    tab.route("**/mathjax/**", lambda route: route.abort("aborted"))  # seconds a page, and no part of this
     for name, anchor in found:
         tab.goto(site.url + name, wait_until="domcontentloaded")  # deferred scripts have run
         figure = tab.locator(f"figure#{anchor}")
