@@ -1420,7 +1420,7 @@ ledger.mean("pictures-adapters-gain", with_loss - without)
 ledger.mean("pictures-adapters-beat-the-probe", with_loss - tuned_by["LP"][3])
 
 # %% [markdown]
-# Both gain. The contrastive loss on the target's pictures alone adds half a point to one on H, one to three on unions; in Table F.9 it is nothing for CINIC-10 and 6.8 points for all four sets. Adapters gain nearly nine points with 50 labels and two with 300, but from low down: with 300 they come to 65.3 and 67.5 %, where the plain probe of the same features and labels has 74 (LP of HPRL above). Here the loss repairs most of what the adapter spoils with 50 labels, and a quarter of it with 300; with CLIP (Table F.6, ten views) adapters are ahead of the probe without it.
+# Both gain. The contrastive loss on the target's pictures alone adds half a point to one on H, half a point to three on unions; in Table F.9 it is nothing for CINIC-10 and 6.8 points for all four sets. Adapters gain nearly nine points with 50 labels and two with 300, but from low down: with 300 they come to 65.3 and 67.5 %, where the plain probe of the same features and labels has 74 (LP of HPRL above). Here the loss repairs most of what the adapter spoils with 50 labels, and a quarter of it with 300; with CLIP (Table F.6, ten views) adapters are ahead of the probe without it.
 #
 # ### Similarity of representations
 #
@@ -1562,7 +1562,7 @@ figures.show(
     title="Serving many tasks costs accuracy on each of them",
     alt="Left: error on a task of the mixture rises with the number of tasks, the mean "
     "over ten tasks falls. Right: accuracy on the target falls for two added sets and "
-    "recovers partly with the third; the class-weighted average is level and then rises.",
+    "recovers partly with the third; the class-weighted average falls a little, then rises.",
     glue="13-opening",
 )
 
@@ -1607,7 +1607,7 @@ moco = 100 * np.array(longer["methods"]["moco"])[:, :, kept_50]
 ledger.mean("longer-moco-drops", moco[0] - moco[1])
 
 # %% [markdown]
-# (± is one standard error over runs.) With more passes SimCLR's networks are a few points better, MoCo's are not far behind, and the losses are little smaller: with 50 labels 6 points for SimCLR from H to HPR, none for MoCo. From H to all sets SimCLR loses 0.8 points, which six runs cannot tell from none. NNCLR and SimSiam come no further than an untrained network with few labels, stay behind it with many, and lose 6 and 10 points from there. The average over all sets rises with every set, by 7 points in all. And the loss is again about the same with 20 labels and with all of them.
+# (± is one standard error over runs.) With more passes SimCLR's networks are a few points better, MoCo's are not far behind, and SimCLR's losses are a fifth to a third smaller: with 50 labels 6 points from H to HPR. MoCo loses nothing. From H to all sets SimCLR loses 0.8 points, which six runs cannot tell from none. NNCLR and SimSiam come no further than an untrained network with few labels, stay behind it with many, and lose 6 and 10 points from there. The average over all sets rises with every set, by 7 points in all. And the loss is again about the same with 20 labels and with all of them.
 #
 # (13-held-up)=
 # ## What held up

@@ -158,7 +158,7 @@ def tab(browser, request):
 
 
 def visit(tab, site, page, idle=True):
-    """Open a page and wait until its mathematics stands; with ``idle`` until nothing was asked for half a second, too."""
+    """Open a page and wait for its mathematics, if it is loaded; with ``idle`` until nothing was asked for half a second."""
     tab.goto(site.url + page, wait_until="load")
     tab.evaluate("() => window.MathJax?.startup?.promise")
     if idle:

@@ -1,6 +1,6 @@
 """Intervals and fits for what the chapters measure: thin over NumPy and SciPy, float64, no global random state.
 
-SciPy is imported where it is needed: it takes most of a second, as long as all else that a command needs to start.
+SciPy is imported where it is needed, since that takes most of a second.
 """
 
 from typing import NamedTuple

@@ -79,7 +79,8 @@ def look(tab, site, name, accessible=()):
         "formulas": tab.locator("mjx-container").count(),
     }
     if name in site.written:
-        found |= {"unrendered": tab.evaluate(UNRENDERED), "wide": tab.evaluate(TOO_WIDE), "solutions": tab.evaluate(SOLUTIONS)}
+        asked_of = {"unrendered": UNRENDERED, "wide": TOO_WIDE, "wider": WIDER, "solutions": SOLUTIONS}
+        found |= {key: tab.evaluate(question) for key, question in asked_of.items()}
     return found | {"barriers": barriers(tab) if name.removesuffix(".html") in accessible else []}
 
 
@@ -125,7 +126,7 @@ def test_no_serious_barrier(mode, request):
 
 
 def test_mathematics_is_rendered(site, desk):
-    for key in ("errors", "unrendered", "wide"):
+    for key in ("errors", "unrendered", "wide", "wider"):
         assert not finding(desk, key), key
     few = finding(desk, "formulas", lambda count: count <= 10)
     assert not set(few) & {*site.chapters, "book/notation.html"}
