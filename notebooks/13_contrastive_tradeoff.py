@@ -1607,7 +1607,7 @@ moco = 100 * np.array(longer["methods"]["moco"])[:, :, kept_50]
 ledger.mean("longer-moco-drops", moco[0] - moco[1])
 
 # %% [markdown]
-# (± is one standard error over runs.) With more passes SimCLR's networks are a few points better, MoCo's are not far behind, and SimCLR's losses are a fifth to a third smaller: with 50 labels 6 points from H to HPR. MoCo loses nothing. From H to all sets SimCLR loses 0.8 points, which six runs cannot tell from none. NNCLR and SimSiam come no further than an untrained network with few labels, stay behind it with many, and lose 6 and 10 points from there. The average over all sets rises with every set, by 7 points in all. And the loss is again about the same with 20 labels and with all of them.
+# (± is one standard error over runs.) With more passes SimCLR's networks are a few points better and lose a fifth to a third less: with 50 labels 6 points from H to HPR. MoCo's are not far behind and lose nothing. From H to all sets SimCLR loses 0.8 points, which six runs cannot tell from none. NNCLR and SimSiam come no further than an untrained network with few labels, stay behind it with many, and lose 6 and 10 points from there. The average over all sets rises with every set, by 7 points in all. And the loss is again about the same with 20 labels and with all of them.
 #
 # (13-held-up)=
 # ## What held up

@@ -44,7 +44,8 @@ class _Layers:
 class MLPObjective:
     """Cross-entropy of a stack of :class:`MLP`, on mixed pairs where there are any, and its gradient, written by hand.
 
-    An objective for :func:`mvnb.training.fit`: ``params`` as of ``training.stack_modules``, inputs ``x`` ``(R, n, inputs)``,
+    An objective for :func:`mvnb.training.fit`: ``params`` as of ``training.stack_modules``, layers in their order
+    whatever their names, ReLUs between them; an output with a bias of -1e9 is none. Inputs ``x`` ``(R, n, inputs)``,
     labels ``y`` ``(R, n)``; for Mixup also ``x2``, ``y2`` and the weights ``lam`` ``(R,)`` of the first of each pair. The same
     as ``training.stacked`` with ``losses.cross_entropy`` or ``losses.mixup``, in half the time at the sizes of chapter 1.
     """
