@@ -34,7 +34,7 @@ seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
 replicas = 4  # runs of pretraining in the linear model (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"; closed forms stay on the CPU
 shared = 3  # s, features that all tasks share (1 or more)
-private = 3  # q = r - s, features of each task (1 or more)
+private = 3  # q, private features of each task (1 or more)
 tasks = [1, 2, 5, 10]  # T, numbers of tasks in a mixture, ascending from 1 (1 or more)
 spurious = 6  # dimensions that the augmentation redraws (1 or more)
 sgd_steps = 400  # steps of pretraining in the linear model (100 or more)
@@ -1232,7 +1232,7 @@ figures.show(
 )
 
 # %% [markdown]
-# H is handwriting, P photographs, R the relief, L letters. Two unrelated sets cost six to nine points on the target, with any number of labels. Letters give a third to four fifths of it back (six seeds); they share strokes with digits, as the shared features of the theory. The paper has such turns, too (its Figure F.2, g and h). The other sets are read better when they are in the union, and the class-weighted average of the paper, in which letters count for 26 of 60 classes, rises by three to seven points from H to HPRL (six seeds), most of it with the letters. So both sides of the trade-off are there. With few labels all networks read the target far better than the untrained one, printed last; with 300 or more those of HPR are a point behind it.
+# H is handwriting, P photographs, R the relief, L letters. Two unrelated sets cost six to nine points on the target, with any number of labels. Letters give part of it back; they share strokes with digits, as the shared features of the theory. The paper has such turns, too (its Figure F.2, g and h). The other sets are read better when they are in the union, and the class-weighted average of the paper, in which letters count for 26 of 60 classes, rises from H to HPRL, when the letters come in. So both sides of the trade-off are there. With few labels all networks read the target far better than the untrained one, printed last; with 300 or more those of HPR are a point behind it.
 #
 # *How much of it is the data?* SimCLR's settings decide as much. At temperature 0.3 such runs lose about eleven points from H to HPR with 50 labels, at 0.1 about one, because unions are read better and H is not (`-p temperature=0.1`). With a tenth of the step size they lose two, and read H nearly as well (`-p image_step=0.001`, one pilot run). A sharper softmax pushes apart what is nearly alike, shorter steps leave more of what the first weights had, and either way more of the target's features stay.
 #

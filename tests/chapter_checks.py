@@ -66,9 +66,11 @@ def pair(chapter):
 
 
 def parameters(chapter):
-    """Every parameter is a literal with a comment; seed, replicas and device are among them."""
+    """Every parameter is a literal with a comment that papermill can read; seed, replicas and device are among them."""
     read = chapter.parameters
     wrong = [f"parameter {name!r} has no comment on its line" for name, one in read.items() if not one.comment]
+    unread = [name for name, one in read.items() if "=" in one.comment]
+    wrong += [f"papermill passes over {name!r}: an equals sign is in its comment" for name in unread]
     defaults = {name: one.default for name, one in read.items()}
     wrong += [f"parameter {name!r} is not an integer" for name in ("seed", "replicas") if type(defaults.get(name)) is not int]
     return wrong + ([] if defaults.get("device") == "auto" else ["parameter 'device' is not \"auto\" by default"])

@@ -60,6 +60,7 @@ def test_the_tiny_chapter_keeps_every_rule(executed, check):
 BROKEN_SOURCES = [
     (chapter_checks.pair, "Count.", "Count again.", "out of step"),
     (chapter_checks.parameters, "  # independent runs (1 or more)", "", "no comment"),
+    (chapter_checks.parameters, "# independent runs", "# R = independent runs", "papermill passes over 'replicas'"),
     (chapter_checks.parameters, "seed = 0", "sead = 0", "'seed' is not an integer"),
     (chapter_checks.parameters, '"auto"  #', '"cpu"  #', "'device' is not"),
     (chapter_checks.ranges, "(0 or more)", "of any size", "no range for 'noise'"),
