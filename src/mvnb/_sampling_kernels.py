@@ -130,7 +130,8 @@ def normal(key, scale, out):
             radius[i] *= scale
         _turned(words[half:], radius, last[:half], last[half:])
         if not whole:
-            out[begin:] = rest[: out.size - begin]
+            for i in range(out.size - begin):  # a slice would be assigned in the same time, and compiled in ten times as long
+                out[begin + i] = rest[i]
 
 
 @numba.njit(**_jit)

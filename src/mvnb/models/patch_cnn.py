@@ -77,7 +77,7 @@ class PatchObjective:
         n, n_classes = y.shape[1], weight.shape[1]
         x = x.to(self.dtype).flatten(1, 2)  # (R, n * patches, dim)
         flat = (weight.flatten(1, 2) / self.threshold).to(self.dtype)  # (R, class * filter, dim)
-        multiplicity = multiplicity[0].to(self.dtype)
+        y, multiplicity = y.contiguous(), multiplicity[0].to(self.dtype).contiguous()  # each layout would be compiled anew
         fused = self.compiled and x.device.type == "cpu"
         work = self._fused if fused else self._tensors
 
