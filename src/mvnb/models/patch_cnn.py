@@ -77,7 +77,7 @@ class PatchObjective:
         n, n_classes = y.shape[1], weight.shape[1]
         x = x.to(self.dtype).flatten(1, 2)  # (R, n * patches, dim)
         flat = (weight.flatten(1, 2) / self.threshold).to(self.dtype)  # (R, class * filter, dim)
-        y, multiplicity = y.contiguous(), multiplicity[0].to(self.dtype).contiguous()  # each layout would be compiled anew
+        multiplicity = multiplicity[0].to(self.dtype)
         fused = self.compiled and x.device.type == "cpu"
         work = self._fused if fused else self._tensors
 
@@ -101,6 +101,7 @@ class PatchObjective:
         tiny = np.finfo(kind).tiny
         floor = float(tiny) ** (1 / (self.power - 1))
         scalars = [kind(v) for v in (1 / self.power, floor, tiny, self.threshold, 1 / points)]
+        y, multiplicity = y.contiguous(), multiplicity.contiguous()  # a kernel is compiled anew for every layout
         common = (multiplicity.numpy(), n_classes, self.power - 1, *scalars, loss)
         if lam is None:
             _patch_kernels.plain(pre.numpy(), y.numpy(), *common)
