@@ -69,7 +69,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from IPython.display import HTML, display
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from mvnb import claims, figures, kept_runs, stats, training
@@ -509,9 +508,9 @@ config = LlamaConfig(
 )
 timed = LlamaForCausalLM(config).eval()  # its weights do not matter here
 prompt = torch.zeros(1, 300, dtype=torch.long)
-with FlopCounterMode(display=False) as counter, torch.inference_mode():
+counted = token_selection.counted_flops(lambda: timed.model(prompt))
+with torch.inference_mode():
     cache = timed.model(prompt, use_cache=True).past_key_values
-counted = counter.get_total_flops()
 held = sum(one.keys.numel() + one.values.numel() for one in cache.layers)
 print(f"operations: {counted:,} counted, {theory.prefill_flops(shape, 300):,} stated")
 print(f"cache:      {held:,} numbers, {theory.cached_numbers(shape, 300):,} stated")
@@ -556,21 +555,7 @@ print(f"processor time: {np.median(seconds[1:, 1] / seconds[1:, 0]):.1f} of the 
 
 # %%
 # NBVAL_CHECK_OUTPUT
-fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-
-
-def fused_operations(query, key, value, *_, **__):
-    return sdpa_flop_count(query, key, value)
-
-
-work = []
-for way in ways:
-    # on a processor PyTorch has no count of its own for this kernel
-    with FlopCounterMode(
-        display=False, custom_mapping={fused: fused_operations}
-    ) as counter:
-        way()
-    work.append(counter.get_total_flops())
+work = [token_selection.counted_flops(way) for way in ways]
 work_ratio = work[1] / work[0]
 stated_ratio = 1 / theory.speed_up(shape, 1200, 100, 3)
 print(f"operations: {work_ratio:.4f} of the whole counted, {stated_ratio:.4f} stated")

@@ -7,6 +7,7 @@ stderr, nothing written), 130 after an interrupt.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -23,7 +24,7 @@ except ModuleNotFoundError:  # the package alone is for notebooks
 
 from mvnb import claims, kept_runs, verdicts
 from mvnb.files import write
-from mvnb.runner import catalogue, derived, errors, execution, keeping, new, pairing, plans, sweeps
+from mvnb.runner import catalogue, derived, errors, execution, keeping, new, pairing, plans, sweeps, workers
 from mvnb.runner.workers import WorkersLost
 
 app = typer.Typer(
@@ -70,7 +71,10 @@ def main(arguments: list[str] | None = None) -> int:
         return _complain(f"{error.strerror}: {error.filename}" if error.filename else str(error), 1)
     except (KeyboardInterrupt, typer.Abort):
         status = 130
-    return _complain("interrupted", 130) if status == 130 else status
+    if status == 130:
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # of a cell that the interrupt failed, too, all is said
+        _complain("interrupted", 130)
+    return status
 
 
 def _complain(message: str, status: int) -> int:
@@ -119,7 +123,7 @@ def run(
     if not anyway and (why := plans.refusal(found, values)):
         raise errors.ChapterError(why)
     limits = _limits(timeout, memory)
-    result = execution.run(found, values, output, html=html, progress=True, threads=os.cpu_count() or 1, **limits)
+    result = execution.run(found, values, output, html=html, progress=True, threads=workers.cores(), **limits)
     for path in filter(None, (result.notebook, result.html, result.claims)):
         print(path)
     print(f"{result.seconds:.1f} s")

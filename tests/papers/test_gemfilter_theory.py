@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from torch.utils.flop_counter import FlopCounterMode
 
 from mvnb.papers.gemfilter import theory
 from mvnb.papers.gemfilter import token_selection as ts
@@ -57,12 +56,6 @@ def model():
     return transformers.LlamaForCausalLM(config).eval()
 
 
-def counted(call, *args):
-    with FlopCounterMode(display=False) as counter, torch.inference_mode():
-        call(*args)
-    return counter.get_total_flops()
-
-
 def whole(model, tokens):
     return model.model(tokens, use_cache=False)
 
@@ -70,8 +63,8 @@ def whole(model, tokens):
 def test_flops_are_those_that_are_counted(model):
     tokens, longer = torch.zeros(1, 64, dtype=torch.long), torch.zeros(1, 128, dtype=torch.long)
     model.set_attn_implementation("eager")  # its products are plain matrices, which the counter knows on every device
-    assert counted(whole, model, tokens) == theory.prefill_flops(SHAPE, 64)
-    assert counted(whole, model, longer) == theory.prefill_flops(SHAPE, 128)
+    assert ts.counted_flops(lambda: whole(model, tokens)) == theory.prefill_flops(SHAPE, 64)
+    assert ts.counted_flops(lambda: whole(model, longer)) == theory.prefill_flops(SHAPE, 128)
     model.set_attn_implementation("sdpa")
 
 
@@ -105,7 +98,7 @@ def test_a_generated_token_costs_what_is_counted(model):
     model.set_attn_implementation("eager")
     for cached in (50, 12):
         kept, token = ts._read(model, torch.zeros(1, cached, dtype=torch.long))
-        step = counted(lambda token=token, kept=kept: model.model(token, past_key_values=kept))
+        step = ts.counted_flops(lambda token=token, kept=kept: model.model(token, past_key_values=kept))
         assert step == theory.step_flops(SHAPE, cached)
     model.set_attn_implementation("sdpa")
     attention = [theory.step_flops(SHAPE, n - 1) - theory.step_flops(SHAPE, -1) for n in (1000, 10)]

@@ -1,6 +1,8 @@
 """The command line: what it prints, its exit status, and that a bad request is one line and leaves nothing behind."""
 
+import asyncio
 import json
+import logging
 import os
 import shutil
 import signal
@@ -13,7 +15,7 @@ import tiny_book
 from processes import kernels, start, until
 
 from mvnb import claims, cli
-from mvnb.runner import catalogue, execution
+from mvnb.runner import catalogue, execution, workers
 from mvnb.runner.kernel import run_notebook
 
 
@@ -171,6 +173,33 @@ def test_a_failed_chapter_and_a_failed_site_fail_the_book(mvnb, book, monkeypatc
     monkeypatch.setattr(cli, "_build_site", lambda root: False)
     monkeypatch.setattr(cli.execution, "execute_all", lambda *_, **__: [])
     assert mvnb("book", "2")[0] == 1
+
+
+def test_an_interrupt_is_told_once_although_a_cell_fails_by_it(mvnb, monkeypatch, caplog):
+    left = [asyncio.new_event_loop().create_future()]
+
+    def interrupted(*_, **__):
+        """As nbclient leaves it when the kernel, too, has answered: with an error that nobody fetches."""
+        left[0].set_exception(RuntimeError("the cell"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.execution, "execute_all", interrupted)
+    try:
+        status, _, err = mvnb("book", "--no-site")
+        left.clear()  # from here on asyncio complains
+    finally:
+        logging.getLogger("asyncio").setLevel(logging.NOTSET)
+    assert status == 130 and err.endswith("mvnb: interrupted\n") and not caplog.records
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinity")
+def test_cores_are_those_that_the_process_may_use():
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert workers.cores() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def test_help_is_printed_for_a_bare_call(mvnb):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from mvnb.files import write
+from mvnb.runner import workers
 from mvnb.runner.catalogue import Chapter, parts
 
 SECONDS = "results/seconds.json"
@@ -21,7 +21,7 @@ def record_seconds(root: Path, taken: Mapping[str, float], chapters: int, jobs: 
     kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"seconds": {}}
     rounded = {number: round(seconds) for number, seconds in taken.items()}
     if len(taken) == chapters:
-        cores = os.cpu_count() or 1
+        cores = workers.cores()
         machine = f"{cores} cores, {min(jobs or cores, chapters)} chapters at a time, one thread each"
         kept = {"machine": machine, "command": "mvnb book", "seconds": rounded}
     else:

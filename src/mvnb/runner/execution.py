@@ -178,7 +178,7 @@ def execute_all(chapters: Sequence[Chapter], jobs: int | None = None, *, progres
     bars = [progress_bar(chapter.name, chapter.n_cells, progress, position) for position, chapter in enumerate(chapters)]
     results: dict[int, Execution] = {}
     try:
-        with workers.connect(min(jobs or os.cpu_count() or 1, len(chapters))) as client:
+        with workers.connect(min(jobs or workers.cores(), len(chapters))) as client:
             items = [(replace(chapter),) for chapter in chapters]
             for index, result in workers.each(client, execute, items, lambda index: bars[index].update()):
                 if isinstance(result, Exception):

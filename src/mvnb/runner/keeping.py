@@ -112,7 +112,7 @@ def _each(kept: Kept, seeds: list[int], jobs: int | None, device: str) -> Iterat
     if not seeds:
         return
     kept.folder.mkdir(parents=True, exist_ok=True)
-    with workers.connect(min(jobs or os.cpu_count() or 1, len(seeds))) as client:
+    with workers.connect(min(jobs or workers.cores(), len(seeds))) as client:
         for index, result in workers.each(client, run_seed, [(kept, seed, device) for seed in seeds]):
             yield seeds[index], result
 

@@ -26,6 +26,13 @@ class WorkersLost(RuntimeError):
     """The scheduler ended before its work did."""
 
 
+def cores() -> int:
+    """How many cores this process may use: those of the machine, or fewer by its affinity or a container's quota."""
+    from joblib import cpu_count
+
+    return cpu_count()
+
+
 @contextmanager
 def connect(jobs: int | None = None, address: str | None = None) -> Iterator[Client]:
     """A client of the Dask scheduler at ``address``, or of ``jobs`` processes of this machine (one a core by default).
@@ -43,7 +50,7 @@ def connect(jobs: int | None = None, address: str | None = None) -> Iterator[Cli
     cluster = None
     with ExitStack() as stack:
         if address is None:
-            jobs = jobs or os.cpu_count() or 1
+            jobs = jobs or cores()
             local = {
                 "host": "127.0.0.1",
                 "dashboard_address": "127.0.0.1:0",

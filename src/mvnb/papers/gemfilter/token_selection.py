@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 Visit = Callable[[int, Tensor, Tensor, float], None]  # layer, queries (B, h, T, d), keys (B, h_kv, T_all, d), scaling
 Row = Literal["last", "middle", "largest"]
@@ -32,6 +33,20 @@ class Answer(NamedTuple):
 
 class _Enough(Exception):
     """No later layer is needed."""
+
+
+def counted_flops(call: Callable[[], Any]) -> int:
+    """Floating-point operations that PyTorch counts in the matrix products of ``call()``, two for a multiplication and a sum.
+
+    The angles of rotary positions are left out: some versions of ``transformers`` have them from a product, some do not.
+    """
+    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # of which PyTorch has no count of its own
+    mapping = {fused: lambda query, key, value, *_, **__: sdpa_flop_count(query, key, value)}
+    with FlopCounterMode(display=False, custom_mapping=mapping) as counter, torch.inference_mode():
+        call()
+    by_module = counter.get_flop_counts()
+    angles = [sum(counts.values()) for name, counts in by_module.items() if name.endswith(".rotary_emb")]
+    return counter.get_total_flops() - sum(angles)
 
 
 # --- scores ---
