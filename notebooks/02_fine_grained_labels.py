@@ -1670,7 +1670,7 @@ balanced_sizes = np.sort(
 print("images per rebalanced cluster, first run:", balanced_sizes.tolist())
 
 # %% [markdown]
-# All kinds of labels and all runs are trained as one stack of perceptrons. They have one head size, and a bias of $-10^9$ takes away the outputs that a kind of label does not use.
+# All runs of all kinds of labels are trained in two stacks of perceptrons: unique labels, which need an output for every image, are one of them. In a stack all heads have one size, and a bias of $-10^9$ takes away the outputs that a kind of label does not use.
 
 
 # %% tags=["hide-input"]
@@ -1706,11 +1706,17 @@ def start_images(n_runs, size):
     return modules[0], training.to_device(stack, device)
 
 
-def train_images(y, head, size, backbone=None):
-    """Train perceptrons on labels ``y`` (R, n), of which ``head`` (R,) are in use."""
+# %%
+def train_images(y, head, size, backbone=None, first=0):
+    """Train perceptrons ``first``, ``first`` + 1, ... on labels ``y`` (R, n), of which ``head`` (R,) are in use.
+
+    Their heads are drawn with ``size`` outputs and cut to the widest in use.
+    """
     net, params = start_images(len(y), size)
-    unused = torch.arange(size) >= head[:, None]
-    params["2.bias"] = params["2.bias"].masked_fill(unused.to(device), -1e9)
+    width = int(head.max())
+    unused = (torch.arange(width) >= head[:, None]).to(device)
+    weight, bias = params["2.weight"][:, :width], params["2.bias"][:, :width]
+    params |= {"2.weight": weight, "2.bias": bias.masked_fill(unused, -1e9)}
     x = x_run.repeat(len(y) // image_replicas, 1, 1).to(device)
     epochs, peak = (
         (image_tune_epochs, image_tune_step) if backbone else (image_epochs, 0.1)
@@ -1718,7 +1724,7 @@ def train_images(y, head, size, backbone=None):
     steps = epochs * (n_images // image_batch)
     warm = lambda t: min(1, (t + 1) / (0.08 * steps))
     schedule = lambda t: peak * warm(t) * (1 + np.cos(np.pi * t / steps)) / 2
-    stream = training.generators(seed + 10**7, len(y))
+    stream = training.generators(seed + 10**7 + first, len(y))
     run = training.fit(
         MLPObjective(),
         params | (backbone or {}),
@@ -1736,8 +1742,10 @@ def train_images(y, head, size, backbone=None):
 # %%
 stack_y = torch.cat(list(image_labels.values()))
 heads = torch.tensor(list(granularity.values())).repeat_interleave(image_replicas)
-net, pretrained = train_images(stack_y, heads, int(heads.max()))
-backbone = {name: part for name, part in pretrained.items() if name.startswith("0.")}
+n_narrow = len(heads) - image_replicas  # unique labels come last
+net, narrow = train_images(stack_y[:n_narrow], heads[:n_narrow], n_images)
+_, wide = train_images(stack_y[n_narrow:], heads[n_narrow:], n_images, first=n_narrow)
+backbone = {k: torch.cat([narrow[k], wide[k]]) for k in narrow if k.startswith("0.")}
 repeat = lambda y: y.repeat(len(image_labels), 1).to(device)
 feature = lambda x: training.predict(net[:2], backbone, x)
 train_features, test_features = (

@@ -739,7 +739,7 @@ def train_network(params, train, test, steps, looks=20):
 # %%
 def head_objective(params, hidden, y):
     """Hinge loss of a linear classifier, and its gradient."""
-    margin = y * (hidden @ params["a"][..., None])[..., 0]
+    margin = y * (params["a"][:, None] @ hidden.mT)[:, 0]
     push = -y * (margin < 1) / y.shape[1]
     return (1 - margin).clamp(min=0).mean(1), {"a": (push[:, None] @ hidden)[:, 0]}
 

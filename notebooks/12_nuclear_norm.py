@@ -834,11 +834,14 @@ def weigh(world, settings, run_seeds, steps, noise=0.0, dtype=torch.float32):
     nuclear, decay = torch.tensor(given, dtype=dtype).repeat_interleave(len(z), 1)
     rows, root = nuclear.nonzero()[:, 0], root.repeat(copies, 1, 1)
 
-    def objective(params, z):
-        w = params["w"]
-        margin = torch.einsum("rnj,rj->rn", z, w)
-        loss = softplus(-margin).mean(1) + decay / 2 * w.square().sum(1)
-        push = -torch.einsum("rn,rnj->rj", torch.sigmoid(-margin), z) / z.shape[1]
+    def objective(params):
+        w = params[
+            "w"
+        ]  # (setting * run, feature); all settings of a run share its points
+        margin = w.view(copies, len(z), -1).transpose(0, 1) @ z.mT
+        parts = softplus(-margin).mean(-1), -torch.sigmoid(-margin) @ z / z.shape[1]
+        loss, push = (part.transpose(0, 1).flatten(0, 1) for part in parts)
+        loss += decay / 2 * w.square().sum(1)
         push += decay[:, None] * w
         value, slope = losses.nuclear_norm(root[rows] * w[rows, None])
         loss[rows] += nuclear[rows] * value
@@ -853,8 +856,7 @@ def descend(settings, z, test, objective, root, steps):
     """Adam with a falling step; what is left of the weights."""
     start = {"w": torch.full((len(root), z.shape[-1]), 0.1)}
     rate = training.Adam(lambda t: 0.025 * (1 + math.cos(math.pi * t / steps)))
-    data = (z.repeat(len(settings), 1, 1),)
-    run = training.fit(objective, start, data, steps=steps, optimizer=rate)
+    run = training.fit(objective, start, (), steps=steps, optimizer=rate)
     w = run.params["w"].view(len(settings), len(z), -1)
     there = (torch.einsum("rnj,arj->arn", test, w) > 0).double().mean(-1)
     ranks = probes.stable_rank(
@@ -895,8 +897,7 @@ def theory_loss(p):
 
 
 anywhere = {"w": torch.rand(len(settings), 60, generator=stream(777)).double()}
-data = (z.expand(len(settings), -1, -1),)
-error = slope_error(objective, anywhere, data, theory_loss)
+error = slope_error(objective, anywhere, (), theory_loss)
 print("the gradient by hand is autograd's, to 1e-10:", error < 1e-10)
 
 # %% [markdown]

@@ -32,7 +32,7 @@ class TwoLayer(nn.Module):
 def two_layer_outputs(params: dict[str, Tensor], x: Tensor) -> Tensor:
     """Outputs ``(R, n)`` at ``x`` ``(R, n, dim)`` of a stack of ReLU :class:`TwoLayer`, parameters as for its objective."""
     hidden = torch.baddbmm(params["b"][:, None], x, params["w"].mT).relu_()
-    return torch.bmm(hidden, params["a"][..., None])[..., 0]
+    return torch.bmm(params["a"][:, None], hidden.mT)[:, 0]
 
 
 class TwoLayerObjective:
@@ -72,7 +72,7 @@ class TwoLayerObjective:
     def _tensors(self, w: Tensor, b: Tensor, a: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         z = torch.baddbmm(b[:, None], x, w.mT)  # (R, n, width)
         hidden = z.clamp_(0, 1) if self.truncated else z.relu_()
-        margin = y * torch.bmm(hidden, a[..., None])[..., 0]
+        margin = y * torch.bmm(a[:, None], hidden.mT)[:, 0]
         if self.loss == "logistic":
             losses, push = nn.functional.softplus(-margin), -torch.sigmoid(-margin)
         else:
@@ -106,7 +106,7 @@ def tangent_outputs(change: dict[str, Tensor], x: Tensor, gate: Tensor, hidden: 
     The network's first-order expansion less its outputs at the start.
     """
     moved = torch.baddbmm(change["b"][:, None], x, change["w"].mT)
-    return (moved * gate).sum(-1) + (hidden @ change["a"][..., None])[..., 0]
+    return (moved * gate).sum(-1) + (change["a"][:, None] @ hidden.mT)[:, 0]
 
 
 def tangent_objective(

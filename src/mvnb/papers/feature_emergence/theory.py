@@ -64,7 +64,7 @@ def hinge_gradient(
     for part, label, mass in zip(x.split(chunk, 1), y.split(chunk, 1), weight.split(chunk, 1)):
         z = torch.baddbmm(b[:, None], part, w.mT)  # (R, n, width)
         hidden, gate = _clip_and_gate(z, noise)
-        margin = label * (hidden @ a[..., None])[..., 0]
+        margin = label * (a[:, None] @ hidden.mT)[:, 0]
         losses += (mass * (1 - margin).clamp(min=0)).sum(1) / y.shape[1]
         push = mass * label * (margin < 1) / y.shape[1]  # (R, n)
         gated = push[..., None] * gate
