@@ -44,8 +44,8 @@ bench: $(READY)         ## the training core against the loop over seeds, JAX an
 arithmetic: $(READY)    ## every chapter under the arithmetic of other machines: results/arithmetic.json
 	$(BIN)/python tests/arithmetic.py
 
-gpu: $(READY)           ## every chapter on a graphics card, ten minutes a call: results/gpu.json
-	$(BIN)/python tests/gpu.py
+gpu: $(READY)           ## every chapter on a graphics card, ten minutes a call, JOBS runs at a time: results/gpu.json
+	$(BIN)/python tests/gpu.py 600 $(or $(JOBS),1)
 
 audit: $(READY)         ## what the package index knows of the pins: vulnerabilities, and that those of `make bench` install
 	$(BIN)/pip-audit --disable-pip --require-hashes -r requirements.lock

@@ -1,10 +1,11 @@
 """Every chapter on a graphics card: do its verdicts stay, and what does a card save?
 
-``python tests/gpu.py [SECONDS]`` runs every chapter's smoke preset on the card, then the defaults on the card and on the
-processor beside it, then the rows of the benchmark on the card, and writes ``results/gpu.json``. What was run before with the
-same code on the same card is not run again, and after SECONDS (600) nothing more is begun: call it again for the rest.
+``python tests/gpu.py [SECONDS [JOBS]]`` runs every chapter's smoke preset on the card, then the defaults on the card and on the
+processor beside it, JOBS (1) runs at a time, then the rows of the benchmark on the card alone, and writes ``results/gpu.json``.
+What was run before with the same code on the same card is not run again, and after SECONDS (600) nothing more is begun: call
+it again for the rest.
 
-Exit status: 0 when all was run and no verdict differs from the committed one, 1 when something failed or a verdict differs,
+Exit status: 0 when all was run and no verdict is the opposite of the committed one, 1 when something failed or one is,
 2 without a card, 3 when something is left to run.
 """
 
@@ -17,6 +18,7 @@ import platform
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -65,15 +67,15 @@ def benchmark(root: Path, folder: Path) -> dict:
 
 
 def objections(chapter: catalogue.Chapter, found: dict[str, dict]) -> list[str]:
-    """What failed, and which verdicts on the card differ from the committed notebook's; a line each."""
+    """What failed, and which verdicts on the card are the opposite of the committed notebook's; a line each."""
     said = [f"{chapter.name}, {kind}: {one['failed']}" for kind, one in found.items() if "failed" in one]
     committed, there = verdicts(chapter.notebook), found.get("card", {}).get("verdicts", {})
     turned = [id for id in there if {there[id], committed.get(id)} == {"holds", "fails"}]
     return said + [f"{chapter.name}, {id}: {there[id]} on the card, {committed.get(id)} in the notebook" for id in turned]
 
 
-def main(seconds: float = 600, root: Path | None = None) -> int:
-    """Run what there is time for, write the report, and say what differs."""
+def main(seconds: float = 600, at_once: int = 1, root: Path | None = None) -> int:
+    """Run what there is time for, ``at_once`` runs at a time, write the report, and say what turned."""
     if not torch.cuda.is_available():
         print("make gpu needs a graphics card, and PyTorch finds none", file=sys.stderr)
         return 2
@@ -86,35 +88,45 @@ def main(seconds: float = 600, root: Path | None = None) -> int:
     if (root / "benchmarks").is_dir():
         jobs["benchmark"] = lambda: benchmark(root, kept)
     code = addresses.digests(book[0], [{}])[0]
-    found = {}
-    for name, job in jobs.items():
+    keys = {name: [code, card] for name in jobs}
+    keys |= {f"{one.name}-{kind}": [addresses.digests(one, [{}])[0], card] for one in book for kind in KINDS}
+
+    def found(name: str) -> dict | None:
+        """What a job finds or has found; nothing where its time is up."""
         path = kept / f"{name}.json"
-        own = next((addresses.digests(one, [{}])[0] for one in book if name.startswith(f"{one.name}-")), code)
-        if path.is_file() and (before := json.loads(path.read_text()))["key"] == [own, card]:
-            found[name] = before["found"]
-        elif time.monotonic() - began < seconds:
-            found[name] = job()
-            path.write_text(json.dumps({"key": [own, card], "found": found[name]}))
-            print(f"{name}: {found[name].get('failed') or found[name].get('seconds', 'done')}", flush=True)
-    return report(root, card, book, jobs, found)
+        if path.is_file() and (before := json.loads(path.read_text()))["key"] == keys[name]:
+            return before["found"]
+        if time.monotonic() - began >= seconds:
+            return None
+        told = jobs[name]()
+        path.write_text(json.dumps({"key": keys[name], "found": told}))
+        print(f"{name}: {told.get('failed') or told.get('seconds', 'done')}", flush=True)
+        return told
+
+    with ThreadPoolExecutor(at_once) as pool:
+        by_job = dict(zip(jobs, pool.map(found, [name for name in jobs if name != "benchmark"])))
+    if "benchmark" in jobs:  # it is timed: nothing beside it
+        by_job["benchmark"] = found("benchmark")
+    return report(root, card, at_once, book, jobs, {name: told for name, told in by_job.items() if told is not None})
 
 
-def report(root: Path, card: str, book: list[catalogue.Chapter], jobs: dict, found: dict) -> int:
+def report(root: Path, card: str, at_once: int, book: list[catalogue.Chapter], jobs: dict, found: dict) -> int:
     """Write what was found so far; the exit status."""
     by_chapter = {one.name: {k: found[f"{one.name}-{k}"] for k in KINDS if f"{one.name}-{k}" in found} for one in book}
     wrong = [line for one in book for line in objections(one, by_chapter[one.name])]
     wrong += [f"benchmark: {found['benchmark']['failed']}"] if "failed" in found.get("benchmark", {}) else []
     versions = {"python": platform.python_version(), "torch": torch.__version__, "cuda": torch.version.cuda}
     seconds = {name: {kind: one["seconds"] for kind, one in of.items()} for name, of in by_chapter.items()}
-    kept = {"card": card, "versions": versions, "seconds": seconds, "wrong": wrong, "benchmark": found.get("benchmark", {})}
+    kept = {"card": card, "at_once": at_once, "versions": versions, "seconds": seconds, "wrong": wrong}
+    kept["benchmark"] = found.get("benchmark", {})
     path = root / "results" / "gpu.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     left = len(jobs) - len(found)
-    print("\n".join(wrong) or f"{card}: no verdict differs")
+    print("\n".join(wrong) or f"{card}: no verdict is the opposite of the committed one")
     print(f"{left} of {len(jobs)} runs are left: run it again" if left else f"all {len(jobs)} runs are done")
     return 1 if wrong else 3 if left else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(float, sys.argv[1:2])))
+    sys.exit(main(*map(int, sys.argv[1:3])))

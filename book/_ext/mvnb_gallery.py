@@ -136,14 +136,16 @@ class CardSeconds(SphinxDirective):
 
 def card_seconds(report: dict, book) -> list[nodes.Node]:
     """The report of a card as a sentence and a table."""
-    differs = "; ".join(report["wrong"]) or "no verdict differs from the committed notebooks"
+    turned = "; ".join(report["wrong"]) or "no verdict is the opposite of the committed notebooks'"
     versions = report["versions"]
-    said = f"On one {report['card']} with PyTorch {versions['torch']} and CUDA {versions['cuda']}: {differs}."
+    said = f"On one {report['card']} with PyTorch {versions['torch']}, {report['at_once']} runs at a time: {turned}."
     rows = []
     for chapter in book:
         taken = report["seconds"].get(chapter.name, {})
         cells = [str(round(taken[kind])) if kind in taken else "–" for kind in ("card", "cpu")]
         rows.append([[nodes.Text(f"{chapter.number} · {chapter.title}")], *([nodes.Text(cell)] for cell in cells)])
+    if any(not {"card", "cpu"} <= report["seconds"].get(chapter.name, {}).keys() for chapter in book):
+        said += " A dash is a run that is still to be made there."
     return [nodes.paragraph("", said), table(["Chapter", "Seconds on the card", "On its processor"], rows, ["seconds"])]
 
 

@@ -276,21 +276,23 @@ def test_the_report_resumes_and_says_what_differs(book, monkeypatch, capsys):
     (chapter,) = catalogue.discover(book)
     shutil.copy(execution.run(chapter, {}, book / "plain", html=False).notebook, chapter.notebook)
     with card.card():
-        assert gpu.main(0, book) == 3 and "3 of 3 runs are left" in capsys.readouterr().out
-        assert gpu.main(600, book) == 0 and "no verdict differs" in capsys.readouterr().out
-        assert gpu.main(600, book) == 0 and "01_tiny-card:" not in capsys.readouterr().out
+        assert gpu.main(0, root=book) == 3 and "3 of 3 runs are left" in capsys.readouterr().out
+        assert gpu.main(600, root=book) == 0 and "no verdict is the opposite" in capsys.readouterr().out
+        assert gpu.main(600, root=book) == 0 and "01_tiny-card:" not in capsys.readouterr().out
         kept = book / "runs" / "gpu" / "01_tiny-card.json"
         found = json.loads(kept.read_text())
         found["found"]["verdicts"] = dict.fromkeys(found["found"]["verdicts"], "fails")
         kept.write_text(json.dumps(found))
-        assert gpu.main(600, book) == 1 and "fails on the card" in capsys.readouterr().out
+        assert gpu.main(600, root=book) == 1 and "fails on the card" in capsys.readouterr().out
     report = json.loads((book / "results" / "gpu.json").read_text())
     assert report["card"] == "stand-in" and set(report["seconds"]["01_tiny"]) == {"smoke", "card", "cpu"}
     assert all(seconds > 0 for seconds in report["seconds"]["01_tiny"].values()) and report["wrong"]
 
 
 def test_the_page_on_costs_has_the_report(book):
-    report = {"card": "stand-in", "versions": {"torch": "2", "cuda": "12"}, "wrong": []}
+    report = {"card": "stand-in", "at_once": 2, "versions": {"torch": "2", "cuda": "12"}, "wrong": []}
     report["seconds"] = {"01_tiny": {"smoke": 3.0, "card": 7.2, "cpu": 9.9}}
     said, table = mvnb_gallery.card_seconds(report, catalogue.discover(book))
-    assert "no verdict differs" in said.astext() and "7" in table.astext() and "10" in table.astext()
+    assert "no verdict is the opposite" in said.astext() and "7" in table.astext() and "10" in table.astext()
+    del report["seconds"]["01_tiny"]["card"]
+    assert "dash" not in said.astext() and "dash" in mvnb_gallery.card_seconds(report, catalogue.discover(book))[0].astext()

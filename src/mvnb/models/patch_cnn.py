@@ -15,6 +15,7 @@ from mvnb.models import _patch_kernels
 from mvnb.models.activations import smoothed_relu, smoothed_relu_and_slope
 
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
+_ON_A_CARD = 1 << 25  # numbers of a tensor of pairs there, 130 MB in float32: few calls matter, and no cache
 
 
 def patch_features(
@@ -132,7 +133,8 @@ class PatchObjective:
     def _mixed(self, pre: Tensor, target: Tensor, pool: Tensor, lam) -> tuple[Tensor, Tensor]:
         replicas, n, width = pre.shape
         d_pre, loss = torch.zeros_like(pre), pre.new_zeros(replicas, dtype=torch.float64)
-        rows = max(1, threads.CACHED // (replicas * n * width))
+        most = threads.CACHED if pre.device.type == "cpu" else _ON_A_CARD
+        rows = max(1, most // (replicas * n * width))
         for a in range(0, n, rows):
             i, j = slice(a, min(a + rows, n)), slice(a, n)
             if torch.is_tensor(lam):
