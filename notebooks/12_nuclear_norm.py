@@ -835,9 +835,8 @@ def weigh(world, settings, run_seeds, steps, noise=0.0, dtype=torch.float32):
     rows, root = nuclear.nonzero()[:, 0], root.repeat(copies, 1, 1)
 
     def objective(params):
-        w = params[
-            "w"
-        ]  # (setting * run, feature); all settings of a run share its points
+        # All settings of a run share its points.
+        w = params["w"]  # (setting * run, feature)
         margin = w.view(copies, len(z), -1).transpose(0, 1) @ z.mT
         parts = softplus(-margin).mean(-1), -torch.sigmoid(-margin) @ z / z.shape[1]
         loss, push = (part.transpose(0, 1).flatten(0, 1) for part in parts)
