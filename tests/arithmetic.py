@@ -19,7 +19,7 @@ from pathlib import Path
 import nbformat
 
 from mvnb import claims, verdicts
-from mvnb.runner import addresses, catalogue, pairing
+from mvnb.runner import addresses, catalogue, pairing, workers
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORT = ROOT / "results" / "arithmetic.json"
@@ -109,7 +109,7 @@ def main(names: list[str]) -> int:
     chosen = [catalogue.resolve(name, ROOT) for name in names] or catalogue.discover(ROOT)
     RUNS.mkdir(parents=True, exist_ok=True)
     jobs = [(chapter, profile) for chapter in chosen for profile in PROFILES]
-    with ThreadPoolExecutor(int(os.environ.get("MVNB_JOBS", os.cpu_count() or 1))) as pool:
+    with ThreadPoolExecutor(int(os.environ.get("MVNB_JOBS", workers.cores()))) as pool:
         results = dict(zip(jobs, pool.map(lambda job: run(*job), jobs)))
     report = {one.name: summary({profile: results[one, profile] for profile in PROFILES}) for one in chosen}
     before = read() if names else {"instruction_set": instruction_set(), "chapters": {}}

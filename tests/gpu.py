@@ -87,9 +87,9 @@ def main(seconds: float = 600, at_once: int = 1, root: Path | None = None) -> in
     jobs = {f"{one.name}-{kind}": (lambda one=one, kind=kind: run(one, kind, kept / kind)) for kind in KINDS for one in book}
     if (root / "benchmarks").is_dir():
         jobs["benchmark"] = lambda: benchmark(root, kept)
-    code = addresses.digests(book[0], [{}])[0]
-    keys = {name: [code, card] for name in jobs}
-    keys |= {f"{one.name}-{kind}": [addresses.digests(one, [{}])[0], card] for one in book for kind in KINDS}
+    digests = {one.name: addresses.digests(one, [{}])[0] for one in book}
+    keys = {f"{one}-{kind}": [digest, card] for one, digest in digests.items() for kind in KINDS}
+    keys["benchmark"] = [digests[book[0].name], card]
 
     def found(name: str) -> dict | None:
         """What a job finds or has found; nothing where its time is up."""
@@ -103,8 +103,9 @@ def main(seconds: float = 600, at_once: int = 1, root: Path | None = None) -> in
         print(f"{name}: {told.get('failed') or told.get('seconds', 'done')}", flush=True)
         return told
 
+    runs = [name for name in jobs if name != "benchmark"]
     with ThreadPoolExecutor(at_once) as pool:
-        by_job = dict(zip(jobs, pool.map(found, [name for name in jobs if name != "benchmark"])))
+        by_job = dict(zip(runs, pool.map(found, runs)))
     if "benchmark" in jobs:  # it is timed: nothing beside it
         by_job["benchmark"] = found("benchmark")
     return report(root, card, at_once, book, jobs, {name: told for name, told in by_job.items() if told is not None})
