@@ -7,7 +7,6 @@ stderr, nothing written), 130 after an interrupt.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import shutil
@@ -72,7 +71,6 @@ def main(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         status = 130
     if status == 130:
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # of a cell that the interrupt failed, too, all is said
         _complain("interrupted", 130)
     return status
 

@@ -91,37 +91,6 @@ def test_a_kernel_that_dies_is_told_in_one_line(mvnb, book):
     assert (status, out) == (1, "") and err.count("\n") == 1 and "the kernel died (out of memory?); kept out" in err
 
 
-# Now and then a kernel that shuts down flushes through a socket that it has closed. This one always does.
-LATE = """\
-# %% tags=["parameters"]
-seed = 0  # seed (integer, 0 or more)
-
-# %%
-import sys
-
-import zmq
-
-
-class Closed:
-    def flush(self):
-        raise zmq.ZMQError(zmq.ENOTSOCK)
-
-
-async def shut_down(*request):
-    sys.stderr.close()  # from here on, standard error is the reader's
-    sys.stdout = Closed()
-
-
-get_ipython().kernel.control_handlers["shutdown_request"] = shut_down
-"""
-
-
-def test_what_a_kernel_stumbles_over_when_it_shuts_down_is_not_told(mvnb, book):
-    (book / "notebooks" / "02_harm.py").write_text(LATE)
-    status, _, err = mvnb("run", "2", "--no-html", "-o", "out")
-    assert (status, err) == (0, "")
-
-
 CHECKS = {"hang": "took more than 4 s", "memory": "check=memory: out of memory (MemoryError)", "die": "the kernel died while"}
 
 
