@@ -12,12 +12,12 @@ SIZE |= {"num_attention_heads": 4, "num_key_value_heads": 2, "bos_token_id": 12,
 KINDS = ("Llama", "Mistral", "Qwen2", "Phi3", "Gemma2")
 
 
-def save(folder, kind="Llama"):
+def save(folder, kind="Llama", **options):
     """A random model of this architecture as Hugging Face saves it, with a tokenizer of thirteen tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     torch.manual_seed(0)
-    config = getattr(transformers, f"{kind}Config")(**SIZE, initializer_range=0.5)
+    config = getattr(transformers, f"{kind}Config")(**SIZE, initializer_range=0.5, **options)
     getattr(transformers, f"{kind}ForCausalLM")(config).save_pretrained(folder)
     vocabulary = {t.replace(" ", "Ġ"): i for i, t in enumerate(TOKENS)}
     tokenizer = Tokenizer(models.BPE(vocabulary, [("a", "b")]))
@@ -55,6 +55,14 @@ def test_scores_are_log_probabilities_of_the_first_token(model):
         model.answer_scores("", questions, ["ca", "c"])
     with pytest.raises(ValueError, match="a question"):
         model.answer_scores("", [], ["a", "c"])
+
+
+@pytest.mark.parametrize("kind", ["Mistral", "Gemma2"])
+def test_scores_of_a_model_that_sees_a_window_only(tmp_path, kind):
+    model = language.load_language_model(str(save(tmp_path, kind, sliding_window=3)))
+    questions = ["ab", "cde ", "f"]
+    expected = torch.stack([logits(model, model.encode("abjcd" + q)).log_softmax(-1)[[2, 8]] for q in questions])
+    assert torch.allclose(model.answer_scores("abjcd", questions, ["c", "ia"]), expected, atol=1e-4)
 
 
 def test_attention_is_causal_and_padding_at_the_end_changes_nothing(model):

@@ -618,3 +618,12 @@ def test_streams_of_purposes_and_of_near_seeds_differ():
     drawn = {float(torch.rand((), generator=training.stream(seed, purpose))) for seed in range(20) for purpose in range(20)}
     assert len(drawn) > 390
     assert torch.equal(*(torch.rand(3, generator=training.stream(5, 2)) for _ in range(2)))
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 4, 4)])
+def test_points_are_picked_as_by_indexing(shape):
+    x = torch.arange(4 * 7 * math.prod(shape)).view(4, 7, *shape)
+    index = torch.randint(7, (4, 5), generator=torch.Generator().manual_seed(0))
+    assert training.pick_own(x, index).equal(x[torch.arange(4)[:, None], index])
+    assert training.pick(x[0], index).equal(x[0][index]) and training.pick(x[0], index[0]).equal(x[0][index[0]])
+    assert training.pick_own(x.transpose(0, 1)[:4], index % 4).equal(x.transpose(0, 1)[torch.arange(4)[:, None], index % 4])

@@ -108,7 +108,7 @@ def test_linearised_network_and_ridge():
 
 def test_ridge_forms_agree():
     g = torch.Generator().manual_seed(0)
-    for n, size in ((8, 20), (20, 8)):
+    for n, size in ((8, 20), (20, 8), (37, 50)):
         x, y = torch.randn(n, size, generator=g).double(), torch.randn(n, 2, generator=g).double()
         weight = probes.ridge_fit(x, y, 0.3)
         strength = 0.3 * x.square().sum() / n

@@ -7,6 +7,7 @@ whose weights a package ships (the extra ``llm``, see CONTRIBUTING.md), so that 
 from __future__ import annotations
 
 import copy
+import math
 import os
 import tempfile
 import warnings
@@ -15,12 +16,12 @@ from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from mvnb.data.images import cache_dir
 
@@ -90,31 +91,39 @@ class LanguageModel:
     def answer_scores(self, context: str, questions: list[str], answers: Sequence[str], batch: int = 16) -> Tensor:
         """Log-probabilities ``(n, n_answers)`` of the first token of each answer after ``context + question``.
 
-        The context is read once for all questions. ``ValueError`` when two answers begin with the same token, or when there
-        is no question.
+        The context is read once for all questions, of which ``batch`` are read at a time. ``ValueError`` when two answers
+        begin with the same token, or when there is no question.
         """
         first = [self.encode(answer)[0] for answer in answers]
         if len(set(first)) < len(first) or not questions:
             raise ValueError("answers must differ in their first token, and there must be a question")
-        rows = [torch.tensor(self.encode(question)) for question in questions]
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))  # neighbours of one length waste little padding
-        device = self.model.device
-        past = None
+        past, start, found = None, 0, []
         if context:
-            start = torch.tensor([self.encode(context)], device=device)
-            past = self.model(start, use_cache=True, logits_to_keep=1).past_key_values
-        out = torch.empty(len(rows), len(first))
+            tokens = torch.tensor([self.encode(context)], device=self.model.device)
+            past, start = self.model(tokens, use_cache=True, logits_to_keep=1).past_key_values, tokens.shape[1]
+        rows = [self.encode(question) for question in questions]
+        if start + max(map(len, rows)) > (getattr(self.model.config, "sliding_window", None) or math.inf):
+            batch = 1  # with masks of the model's own
         for at in range(0, len(rows), batch):
-            chosen = order[at : at + batch]
-            cache = copy.deepcopy(past)  # reading on writes into it
-            if cache is not None:
-                cache.batch_repeat_interleave(len(chosen))
-            tokens = pad_sequence([rows[i] for i in chosen], batch_first=True).to(device)
-            ends, place = torch.tensor([len(rows[i]) - 1 for i in chosen]).unique(return_inverse=True)
-            logits = self.model(tokens, past_key_values=cache, logits_to_keep=ends.to(device)).logits
-            last = logits[torch.arange(len(chosen), device=device), place.to(device)]
-            out[chosen] = last.log_softmax(-1)[:, first].cpu()
-        return out
+            logits = self._last_logits(rows[at : at + batch], copy.deepcopy(past), start)  # reading on writes into the past
+            found.append(logits.log_softmax(-1)[:, first].cpu())
+        return torch.cat(found)
+
+    def _last_logits(self, rows: list[list[int]], past: Any, start: int) -> Tensor:
+        """Logits ``(len(rows), vocabulary)`` after each row, all read as one sequence, in which no row sees another."""
+        device, dtype = self.model.device, self.model.dtype
+        tokens = torch.tensor([list(chain.from_iterable(rows))], device=device)
+        if len(rows) == 1:
+            return self.model(tokens, past_key_values=past, logits_to_keep=1).logits[0]
+        lengths = torch.tensor([len(row) for row in rows])
+        row = torch.arange(len(rows)).repeat_interleave(lengths)
+        ends = lengths.cumsum(0) - 1
+        place = torch.arange(len(row)) - (ends - lengths + 1)[row]
+        sees = (row[:, None] == row) & (place[:, None] >= place)
+        hidden = nn.functional.pad(~sees, (start, 0))  # of the context nothing is
+        mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, torch.finfo(dtype).min)
+        options = {"position_ids": (start + place)[None].to(device), "attention_mask": mask[None, None].to(device)}
+        return self.model(tokens, past_key_values=past, logits_to_keep=ends.to(device), **options).logits[0]
 
 
 def missing_packages(names: Sequence[str] = _PACKAGES) -> list[str]:

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mvnb import threads
-from mvnb.models import _patch_kernels
 from mvnb.models.activations import smoothed_relu, smoothed_relu_and_slope
 
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
@@ -97,6 +96,8 @@ class PatchObjective:
         return loss, {"weight": grad.to(weight.dtype).reshape(weight.shape)}
 
     def _fused(self, pre: Tensor, y: Tensor, multiplicity: Tensor, n_classes: int, lam) -> tuple[Tensor, Tensor]:
+        from mvnb.models import _patch_kernels  # numba takes half a second, which most chapters need not wait
+
         loss, points = np.zeros(len(pre)), y.shape[1] if lam is None else y.shape[1] ** 2
         kind = _NUMPY[self.dtype]
         tiny = np.finfo(kind).tiny
@@ -167,8 +168,9 @@ def label_cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Mean cross-entropy ``(R,)`` of labels ``y`` ``(R, n)``, and its gradient in the logits ``(R, n, classes)``."""
     log_prob = logits.log_softmax(-1)
     own = y[..., None]
-    push = log_prob.exp().scatter_add_(-1, own, -torch.ones_like(log_prob[..., :1])) / y.shape[-1]
-    return -log_prob.gather(-1, own).mean((1, 2)), push
+    loss = -log_prob.gather(-1, own).mean((1, 2))
+    push = log_prob.exp_()  # in place, as what follows: with many classes new memory takes a third of the time
+    return loss, push.scatter_add_(-1, own, -torch.ones_like(push[..., :1])).div_(y.shape[-1])
 
 
 def _cross_entropy(logits: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

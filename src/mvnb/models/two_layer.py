@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from mvnb import threads
-from mvnb.models import _two_layer_kernels
 
 
 class TwoLayer(nn.Module):
@@ -62,6 +61,8 @@ class TwoLayerObjective:
         return torch.cat(losses), {k: torch.cat([g[k] for g in grads]) for k in grads[0]}
 
     def _fused(self, w: Tensor, b: Tensor, a: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        from mvnb.models import _two_layer_kernels  # numba takes half a second, which not every chapter need wait
+
         z = torch.bmm(x, w.mT)  # (R, n, width)
         loss, d_a, d_b = y.new_zeros(len(y)), torch.zeros_like(a), torch.zeros_like(b)
         arrays = [v.contiguous().numpy() for v in (z, b, a, y)]

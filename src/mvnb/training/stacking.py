@@ -167,6 +167,17 @@ def stacked(module: nn.Module, loss: Callable[..., Tensor]) -> Objective:
     return objective
 
 
+def pick(x: Tensor, index: Tensor) -> Tensor:
+    """``x[index]``, points ``(*index.shape, ...)`` of ``x`` ``(n, ...)``; three times as fast on a processor."""
+    return x.index_select(0, index.flatten()).unflatten(0, index.shape)
+
+
+def pick_own(x: Tensor, index: Tensor) -> Tensor:
+    """Points ``(R, b, ...)`` that each replica picks by ``index`` ``(R, b)`` from its own, ``x`` ``(R, n, ...)``."""
+    first = x.shape[1] * torch.arange(len(x), device=x.device)[:, None]
+    return pick(x.flatten(0, 1), first + index)
+
+
 def predict(module: nn.Module, params: Params, x: Tensor, chunk: int = 1000) -> Tensor:
     """Outputs ``(R, n, ...)`` of a stack of ``module`` in evaluation mode on ``x`` ``(R, n, ...)``, in chunks."""
     training = module.training

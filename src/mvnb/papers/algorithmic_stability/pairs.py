@@ -14,6 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mvnb.training.stacking import pick
+
 
 class Swaps(NamedTuple):
     """Pairs of training sets that differ in one position, as indices into the pool followed by the spare points.
@@ -83,8 +85,8 @@ class LockStep:
         return self._orders[table][1][turn * self._batch : (turn + 1) * self._batch]
 
     def __call__(self, step: int) -> tuple[Tensor, Tensor]:
-        rows = torch.cat([t[:, self.positions(i, step)] for i, t in enumerate(self._tables)])  # (R, batch)
-        return self._x[rows], self._y[rows]
+        rows = torch.cat([t.index_select(1, self.positions(i, step)) for i, t in enumerate(self._tables)])  # (R, batch)
+        return pick(self._x, rows), pick(self._y, rows)
 
     def visits(self, table: int, position: Tensor, steps: int) -> Tensor:
         """At which of the first ``steps`` steps the batch holds each position: booleans ``(steps, *position.shape)``."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mvnb.training.stacking import pick, pick_own
+
 
 def class_pairing(n_classes: int, generator: torch.Generator) -> Tensor:
     """A random pairing of the classes, shape ``(n_classes,)``: ``pairing[pairing[y]] == y`` and ``pairing[y] != y``.
@@ -55,8 +57,9 @@ class ConcatenatedViews:
 
         ``index`` has any shape, in a stack of R runs the shape ``(R, b)``.
         """
-        replica = (torch.arange(len(index), device=index.device)[:, None],) if self.companions.dim() == 2 else ()
-        own, other = self.x[*replica, index], self.x[*replica, self.companions[*replica, index]]
+        stacked = self.companions.dim() == 2
+        other = self.companions.gather(1, index) if stacked else self.companions[index]
+        own, other = ((pick_own if stacked else pick)(self.x, one) for one in (index, other))
         weight = weight.to(own.dtype).view(*index.shape, *[1] * (own.dim() - index.dim()))
         return torch.cat([weight * own, (1 - weight) * self.spurious * other], index.dim())
 

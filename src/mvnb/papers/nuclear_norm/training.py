@@ -16,7 +16,7 @@ from torch.nn.functional import one_hot
 
 from mvnb.losses import nuclear_norm, sample_mixing
 from mvnb.models.networks import _Layers, _passed
-from mvnb.training.stacking import Params
+from mvnb.training.stacking import Params, pick
 
 
 @dataclass(frozen=True)
@@ -274,5 +274,5 @@ class DomainBatches:
             self._drawn = {"block": self._drawn.get("block", -1) + 1, "parts": self._draw()}
         place, partner, lam = (v[turn] for v in self._drawn["parts"])
         rows = self._tables.gather(2, place)  # (B, E, n)
-        batch = (self._x[rows], self._y[rows], partner, lam)
+        batch = (pick(self._x, rows), pick(self._y, rows), partner, lam)
         return *(v.repeat(self._copies, *[1] * (v.dim() - 1)) for v in batch), torch.tensor(step)
