@@ -1676,7 +1676,7 @@ print("images per rebalanced cluster, first run:", balanced_sizes.tolist())
 # %% tags=["hide-input"]
 def minibatches(x, y, runs):
     """Batches of a stack of runs, each in its own random order, redrawn every epoch."""
-    order, rows = None, torch.arange(len(x), device=device)[:, None]
+    order = None
     per_epoch = x.shape[1] // image_batch
 
     def draw(step):
@@ -1686,7 +1686,7 @@ def minibatches(x, y, runs):
             order = [torch.randperm(x.shape[1], generator=g) for g in runs]
             order = torch.stack(order).to(device)
         columns = order[:, place * image_batch : (place + 1) * image_batch]
-        return x[rows, columns], y[rows, columns]
+        return training.pick_own(x, columns), training.pick_own(y, columns)
 
     return draw
 

@@ -1224,7 +1224,6 @@ def learning_rate(step):
 
 # %%
 order = [torch.Generator().manual_seed(seed + 50 + i) for i in range(len(modules))]
-rows = torch.arange(len(modules), device=device)[:, None]
 shuffled = {}
 
 
@@ -1235,7 +1234,7 @@ def image_batches(step):
         turns = [torch.randperm(n_train, generator=g) for g in order]
         shuffled[epoch] = torch.stack(turns).to(device)
     index = shuffled[epoch][:, place * image_batch : (place + 1) * image_batch]
-    return x[rows, index], y[rows, index]
+    return training.pick_own(x, index), training.pick_own(y, index)
 
 
 def layer_activity(params):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import contextmanager
 
 import matplotlib as mpl
 import matplotlib.style
@@ -152,6 +153,20 @@ def _png(fig: Figure) -> bytes:
     return reduced.getvalue()
 
 
+@contextmanager
+def _undrawn(ax):
+    """Without the drawing of the whole figure by which seaborn arranges marks and labels, which takes most of its time.
+
+    Swarms are arranged anew whenever the figure is drawn, so that they fit what is shown.
+    """
+    fig = ax.figure.canvas.figure
+    fig.draw = lambda renderer: None
+    try:
+        yield
+    finally:
+        del fig.draw
+
+
 def runs(ax, groups, colors=None, *, horizontal=False, summary="interval", marker="o", shift=0.0, size=4.0, label=None) -> None:
     """Every run a mark, one group a place on the axis: equal ones side by side, the first group at the left or on top.
 
@@ -186,7 +201,8 @@ def runs(ax, groups, colors=None, *, horizontal=False, summary="interval", marke
     marks = dict(zip(names, (at, np.concatenate(values)))) | {"hue": at, "palette": list(colors)}
     dots = {"size": size, "alpha": 0.9 if summary is None else 0.5, "warn_thresh": 1.0}
     first = len(ax.collections)
-    sns.swarmplot(**marks, **dots, **style)  # stripplot would draw its jitter from numpy's global random state
+    with _undrawn(ax):
+        sns.swarmplot(**marks, **dots, **style)  # stripplot would draw its jitter from numpy's global random state
     ax.collections[first].set_label(label)
     for one, where, color in zip(values, place, colors):
         here = dict(zip(names, (np.full(len(one), where + apart), one))) | style | {"linestyle": "none"}
@@ -241,7 +257,8 @@ def heatmap(ax, values, rows=None, columns=None, *, limits=None, cmap=None, word
         raise ValueError(f"words for {np.shape(words)} cells, not {values.shape}")
     style["vmin"], style["vmax"] = limits or (None, None)
     style |= {"cmap": cmap or mpl.rcParams["image.cmap"], "square": square, "annot_kws": {"fontsize": 9}}
-    sns.heatmap(values, ax=ax, cbar=False, xticklabels=False, yticklabels=False, **style)
+    with _undrawn(ax):
+        sns.heatmap(values, ax=ax, cbar=False, xticklabels=False, yticklabels=False, **style)
     for set_ticks, names, n in ((ax.set_yticks, rows, len(values)), (ax.set_xticks, columns, len(values.T))):
         if names is not None:
             if len(names) != n:
