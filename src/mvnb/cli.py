@@ -70,9 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _complain(f"{error.strerror}: {error.filename}" if error.filename else str(error), 1)
     except (KeyboardInterrupt, typer.Abort):
         status = 130
-    if status == 130:
-        _complain("interrupted", 130)
-    return status
+    return _complain("interrupted", 130) if status == 130 else status
 
 
 def _complain(message: str, status: int) -> int:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mvnb import training
 from mvnb.data.multi_view import Patches, keep_feature
+from mvnb.models.networks import MLPObjective
 
 
 def _hits(logits: Tensor, y: Tensor) -> Tensor:
@@ -181,8 +182,6 @@ def linear_probe(
     All replicas at once, from zero, by ``steps`` full-batch steps. ``scale`` ``(R, 1, 1)`` divides the features, also those
     that the function is called with.
     """
-    from mvnb.models.networks import MLPObjective  # here: other probes need no compiled kernels
-
     rows, dim = len(features), features.shape[-1]
     start = {"0.weight": features.new_zeros(rows, n_classes, dim), "0.bias": features.new_zeros(rows, n_classes)}
     batch = (features / scale, y)

@@ -96,7 +96,7 @@ class PatchObjective:
         return loss, {"weight": grad.to(weight.dtype).reshape(weight.shape)}
 
     def _fused(self, pre: Tensor, y: Tensor, multiplicity: Tensor, n_classes: int, lam) -> tuple[Tensor, Tensor]:
-        from mvnb.models import _patch_kernels  # numba takes half a second, which most chapters need not wait
+        from mvnb.models import _patch_kernels  # half a second for numba, which most chapters do without
 
         loss, points = np.zeros(len(pre)), y.shape[1] if lam is None else y.shape[1] ** 2
         kind = _NUMPY[self.dtype]

@@ -61,7 +61,7 @@ class TwoLayerObjective:
         return torch.cat(losses), {k: torch.cat([g[k] for g in grads]) for k in grads[0]}
 
     def _fused(self, w: Tensor, b: Tensor, a: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        from mvnb.models import _two_layer_kernels  # numba takes half a second, which not every chapter need wait
+        from mvnb.models import _two_layer_kernels  # half a second for numba, which most chapters do without
 
         z = torch.bmm(x, w.mT)  # (R, n, width)
         loss, d_a, d_b = y.new_zeros(len(y)), torch.zeros_like(a), torch.zeros_like(b)
