@@ -85,7 +85,7 @@ class PatchObjective:
             # Pre-activations in units of the threshold, which cancels in the gradient: (R, n * patches, class * filter).
             pre = torch.bmm(xs, ws.mT)
             loss, d_pre = work(pre.view(len(ys), n, -1, pre.shape[-1]), ys, multiplicity, n_classes, mix)
-            return loss, torch.bmm(xs.mT, d_pre.view(pre.shape)).mT  # three quarters of the time of d_pre^T x
+            return loss, weight_gradient(d_pre.view(pre.shape), xs)
 
         chunk = len(y)
         if fused:  # as many replicas at a time as fit into the cache between the two products
@@ -162,6 +162,14 @@ class PatchObjective:
     def _activation(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Smoothed ReLU and its slope at ``threshold * u``, in units of the threshold; ``u`` is overwritten."""
         return smoothed_relu_and_slope(u, self.power)
+
+
+def weight_gradient(slope: Tensor, x: Tensor) -> Tensor:
+    """``slope^T x``, ``(R, n, out)`` and ``(R, n, in)`` to ``(R, out, in)``, the gradient of weights that saw ``x``.
+
+    The longer side of a product comes last: the other way round takes up to twice as long.
+    """
+    return torch.bmm(slope.mT, x) if x.shape[-1] >= slope.shape[-1] else torch.bmm(x.mT, slope).mT
 
 
 def label_cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

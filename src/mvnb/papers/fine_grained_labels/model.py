@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from mvnb.models.patch_cnn import label_cross_entropy, patch_logits
+from mvnb.models.patch_cnn import label_cross_entropy, patch_logits, weight_gradient
 
 
 class ReluPatchObjective:
@@ -42,7 +42,7 @@ class ReluPatchObjective:
         losses, push = self._max_read_out(logits, y) if self.superclasses else label_cross_entropy(logits, y)
         push = push[:, :, None, :, None].expand_as(hidden)
         d_hidden = torch.ops.aten.threshold_backward(push, hidden, 0)  # push where the neuron fires, 0 elsewhere
-        grad = torch.bmm(d_hidden.flatten(3).flatten(1, 2).mT, rows).view_as(weight)
+        grad = weight_gradient(d_hidden.flatten(3).flatten(1, 2), rows).reshape(weight.shape)
         return losses, {"weight": grad, "bias": self.bias_rate * grad.norm(dim=-1)}
 
     @staticmethod

@@ -108,9 +108,9 @@ class TeacherStudentObjective(_Encoder):
             target = split(self._activation(pre, teacher)[0]).sum(2)
         if mask is None:
             bias = target - split(value).sum(2)  # (R, n, kernels)
-            extra = 1 / keep - 1
-            loss = (bias.square().sum((1, 2)) + (extra * value.square()).sum((1, 2))) / 2
-            push = split(slope).mul_(bias[:, :, None] - split(extra * value))
+            extra = value * (1 / keep - 1)
+            loss = (bias.square().sum((1, 2)) + _dot(extra, value)) / 2
+            push = split(slope).mul_(bias[:, :, None] - split(extra))
         else:
             share = mask[..., None].to(value.dtype) / (keep[..., None] if torch.is_tensor(keep) else keep)
             bias = target - (split(value) * share).sum(2)
@@ -138,11 +138,11 @@ class MaskedAutoencoderObjective(_Encoder):
     def _losses(self, params: dict[str, Tensor], x: Tensor, keep, mask: Tensor | None = None):
         weight, flat, n = params["weight"], x.flatten(1, 2), x.shape[1]
         keep = _per_replica(keep, flat)
-        pre = torch.bmm(flat, weight.mT)  # (R, n * patches, kernels)
+        pre = torch.bmm(weight, flat.mT)  # (R, kernels, n * patches): products are faster with the longer side last
         value, slope = self._activation(pre)
-        back = torch.bmm(value, torch.bmm(weight, weight.mT))  # <w_r, g_p>
+        back = torch.bmm(torch.bmm(weight, weight.mT), value)  # <w_r, g_p>
         # In expectation a patch counts fully; a mask drops it, or counts it 1 / keep times.
-        share = 1.0 if mask is None else mask.flatten(1)[..., None].to(value.dtype) / keep
+        share = 1.0 if mask is None else mask.flatten(1)[:, None].to(value.dtype) / keep
         counted = value if mask is None else value * share
         rest = torch.add(pre, back, alpha=-1 / keep) if not torch.is_tensor(keep) else pre - back / keep
         loss = (_dot(flat, flat) - _dot(counted, rest) - _dot(counted, pre)) / 2
@@ -150,8 +150,8 @@ class MaskedAutoencoderObjective(_Encoder):
         if mask is not None:
             ascent = ascent * share
         other = value if self.gradient == "exact" else ascent
-        decoded = torch.bmm(other.mT, value if self.gradient == "paper" else counted)  # (R, K, K)
-        grad = torch.bmm(ascent.mT, flat) - torch.bmm(decoded, weight) / keep
+        decoded = torch.bmm(other, (value if self.gradient == "paper" else counted).mT)  # (R, K, K)
+        grad = torch.bmm(ascent, flat) - torch.bmm(decoded, weight) / keep
         return loss / n, {"weight": grad / -n}
 
 
