@@ -167,7 +167,7 @@ class PatchObjective:
 def weight_gradient(slope: Tensor, x: Tensor) -> Tensor:
     """``slope^T x``, ``(R, n, out)`` and ``(R, n, in)`` to ``(R, out, in)``, the gradient of weights that saw ``x``.
 
-    The longer side of a product comes last: the other way round takes up to twice as long.
+    The longer side of a product comes last: the other way round takes up to half as long again.
     """
     return torch.bmm(slope.mT, x) if x.shape[-1] >= slope.shape[-1] else torch.bmm(x.mT, slope).mT
 
