@@ -12,7 +12,8 @@ import math
 import numba
 import numpy as np
 
-_jit = {"nogil": True, "cache": True, "error_model": "numpy"}
+from mvnb.compiled import compiled
+
 LANES, ROWS = 64, 32
 CHUNK = LANES * ROWS  # 32-bit words of a chunk
 
@@ -51,7 +52,7 @@ def mix(state):
     return z ^ (z >> np.uint64(31))
 
 
-@numba.njit(**_jit)
+@compiled()
 def _words(key, chunk, state, out):
     """The words of a chunk into ``out`` ``(CHUNK,)``; ``state`` ``(4, LANES)`` is scratch."""
     start = mix(key + np.uint64(chunk) * GOLDEN)
@@ -77,7 +78,7 @@ def _words(key, chunk, state, out):
             s3[j] = _u32(_u32(d << _u32(11)) | _u32(d >> _u32(21)))
 
 
-@numba.njit(**_jit)
+@compiled()
 def _radii(words, x, bits, power, out):
     """Square root of -2 log of uniform numbers in (0, 1); ``x``, its ``bits`` and ``power`` are scratch."""
     for i in range(out.shape[0]):
@@ -97,7 +98,7 @@ def _radii(words, x, bits, power, out):
         out[i] = np.sqrt(twice if twice > _f32(0) else _f32(0))
 
 
-@numba.njit(**_jit)
+@compiled()
 def _turned(words, radius, first, second):
     """Cosine and sine of uniform angles times the ``radius``: two bits of a word are the quarter turn, 30 the rest."""
     for i in range(radius.shape[0]):
@@ -113,7 +114,7 @@ def _turned(words, radius, first, second):
         second[i] = below * (cosine if odd else sine)
 
 
-@numba.njit(**_jit)
+@compiled()
 def normal(key, scale, out):
     """``scale`` times standard normal numbers into ``out`` ``(n,)``, float32, by Box and Muller's transformation."""
     half = CHUNK // 2
@@ -134,7 +135,7 @@ def normal(key, scale, out):
                 out[begin + i] = rest[i]
 
 
-@numba.njit(**_jit)
+@compiled()
 def coins(key, low, high, out):
     """``low`` or ``high`` with equal odds into ``out`` ``(n,)``, float32."""
     words, state = np.empty(CHUNK, np.uint32), np.empty((4, LANES), np.uint32)

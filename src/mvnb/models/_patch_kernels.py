@@ -17,7 +17,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-_jit = {"nogil": True, "cache": True, "fastmath": {"contract", "reassoc", "nsz", "arcp"}, "error_model": "numpy"}
+from mvnb.compiled import FAST, compiled
 
 
 @numba.njit(inline="always")
@@ -61,7 +61,7 @@ def _pool(value, logit, n_filters, scale):
     return top
 
 
-@numba.njit(**_jit)
+@compiled(fastmath=FAST)
 def activate(pre, value, slope, exponent, share, floor, factor, threshold):
     """Smoothed ReLU of ``factor * threshold * pre`` into ``value`` and its slope there into ``slope``, all flat."""
     u, base = np.empty_like(pre[:1024]), np.empty_like(pre[:1024])
@@ -76,7 +76,7 @@ def activate(pre, value, slope, exponent, share, floor, factor, threshold):
             v[i] *= threshold
 
 
-@numba.njit(**_jit)
+@compiled(fastmath=FAST)
 def plain(pre, y, multiplicity, n_classes, exponent, share, floor, tiny, scale, each, loss):
     """Cross-entropy: adds the losses of each replica into ``loss`` ``(R,)`` and turns ``pre`` into the gradient in ``pre``."""
     replicas, n, patches, width = pre.shape
@@ -108,7 +108,7 @@ def plain(pre, y, multiplicity, n_classes, exponent, share, floor, tiny, scale, 
                     pre[r, i, p, f] = zero if abs(g) <= tiny else g
 
 
-@numba.njit(**_jit)
+@compiled(fastmath=FAST)
 def mixed(pre, y, lam, multiplicity, n_classes, exponent, share, floor, tiny, scale, each, loss, grad):
     """Mixed cross-entropy over all n^2 ordered pairs, ``lam`` ``(R, n, n)``: adds to ``loss`` and to ``grad``, like ``pre``."""
     replicas, n, patches, width = pre.shape

@@ -5,13 +5,12 @@ The tensor version in ``two_layer.py`` is the reference, and runs on graphics ca
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-_jit = {"nogil": True, "cache": True, "fastmath": {"contract", "reassoc", "nsz", "arcp"}, "error_model": "numpy"}
+from mvnb.compiled import FAST, compiled
 
 
-@numba.njit(**_jit)
+@compiled(fastmath=FAST)
 def two_layer(z, b, a, y, cap, each, logistic, loss, d_a, d_b):
     """Adds to ``loss`` ``(R,)``, ``d_a`` and ``d_b`` ``(R, width)`` and turns ``z`` ``(R, n, width)`` into the gradient in it.
 

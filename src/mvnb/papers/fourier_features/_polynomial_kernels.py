@@ -5,12 +5,10 @@ The tensor version in ``polynomial.py`` is the reference, and runs on graphics c
 
 from __future__ import annotations
 
-import numba
-
-_jit = {"nogil": True, "cache": True, "fastmath": {"contract", "reassoc", "nsz", "arcp"}, "error_model": "numpy"}
+from mvnb.compiled import FAST, compiled
 
 
-@numba.njit(**_jit)
+@compiled(fastmath=FAST)
 def forward(u, x, act, slope):
     """Writes ``z^k`` and ``k z^(k-1)`` ``(R, n, m)``, ``z = sum_j u[j, x_j]``; ``u`` ``(R, k, p, m)``, ``x`` ``(R, n, k)``."""
     replicas, n, width = act.shape
@@ -35,7 +33,7 @@ def forward(u, x, act, slope):
                 power[f] *= k
 
 
-@numba.njit(**_jit)
+@compiled(fastmath=FAST)
 def backward(back, slope, x, d_u):
     """Adds ``back * slope`` ``(R, n, m)`` to the rows of ``d_u`` ``(R, k, p, m)`` that the points read."""
     replicas, n, width = back.shape

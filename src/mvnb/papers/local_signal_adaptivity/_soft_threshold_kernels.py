@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 from scipy.special import ndtri_exp
 
 from mvnb._sampling_kernels import GOLDEN, mix
+from mvnb.compiled import compiled
 
-_jit = {"nogil": True, "cache": True, "error_model": "numpy"}
 _PER_UNIT = 128
 # -log of an upper tail probability of a Gaussian -> its quantile, on a grid from -log 1 (clipped) to 50
 QUANTILES = -ndtri_exp(-np.maximum(np.arange(50 * _PER_UNIT + 2) / _PER_UNIT, 1e-12))
@@ -23,20 +22,20 @@ _TAIL = 16  # the last of them, where that would be too coarse
 _INNER = -np.log1p(-np.arange(_BINS) / _BINS)  # -log of the share of survivors beyond a cell's lower end
 
 
-@numba.njit(**_jit)
+@compiled()
 def _uniform(bits):
     """In (0, 1), from the upper 53 bits."""
     return (np.float64(np.int64(bits >> np.uint64(11))) + 0.5) * (1.0 / 9007199254740992.0)
 
 
-@numba.njit(**_jit)
+@compiled()
 def _quantile(log_tail, table):
     x = log_tail * _PER_UNIT
     i = min(int(x), len(table) - 2)
     return table[i] + (x - i) * (table[i + 1] - table[i])
 
 
-@numba.njit(**_jit)
+@compiled()
 def _binomial_cdf(n, p, cdf):
     """Distribution function of a binomial variable into ``cdf`` ``(n + 1,)``, from the mode outwards.
 
@@ -62,7 +61,7 @@ def _binomial_cdf(n, p, cdf):
     return first, last
 
 
-@numba.njit(fastmath=True, **_jit)
+@compiled(fastmath=True)
 def _survivors_sum(count, state, start, slope, live):
     """Of ``count`` survivors: the signed sum, the sum of signs and the number of those that are not in the tail.
 
@@ -81,7 +80,7 @@ def _survivors_sum(count, state, start, slope, live):
     return total, signs, inside, inside
 
 
-@numba.njit(fastmath=True, **_jit)
+@compiled(fastmath=True)
 def _patches_sum(count, state, start, slope, live, double):
     """The same where nothing is silenced, and what is below ``double`` counts twice; in between, the sum of squared weights."""
     total, signs, square, inside = 0.0, 0.0, 0.0, 0.0
@@ -99,7 +98,7 @@ def _patches_sum(count, state, start, slope, live, double):
     return total, signs, square, inside
 
 
-@numba.njit(**_jit)
+@compiled()
 def survivors(keys, b, scale, n_noise, table, pull, tilt, square):
     """Sums over the patches that get through, for ``n`` points a replica; all outputs ``(R, n)``.
 
@@ -145,7 +144,7 @@ def survivors(keys, b, scale, n_noise, table, pull, tilt, square):
             pull[r, i], tilt[r, i], square[r, i] = a * scale[r], t, w
 
 
-@numba.njit(**_jit)
+@compiled()
 def reduce(own, b, pull, tilt, square, sums):
     """From the sums of :func:`survivors` those over the points: into ``sums`` ``(R, 5)``.
 
@@ -166,7 +165,7 @@ def reduce(own, b, pull, tilt, square, sums):
             sums[r, 4] += u * u * square[r, i]
 
 
-@numba.njit(**_jit)
+@compiled()
 def gaussians(keys, out):
     """Standard normal numbers ``(R, dim)`` from the keys ``(R,)``, of streams that :func:`survivors` does not use."""
     for r in range(len(keys)):

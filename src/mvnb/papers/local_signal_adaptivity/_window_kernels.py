@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numba
-
-_jit = {"nogil": True, "cache": True, "error_model": "numpy"}
+from mvnb.compiled import compiled
 
 
-@numba.njit(**_jit)
+@compiled()
 def gather(x, stride, out):
     """All windows of ``x`` ``(n, height, width, channels)`` into ``out`` ``(n, rows, columns, side, side * channels)``."""
     n, rows, columns, side, run = out.shape
@@ -22,7 +20,7 @@ def gather(x, stride, out):
                         target[j] = source[j]
 
 
-@numba.njit(**_jit)
+@compiled()
 def scatter(windows, out):
     """The transpose for stride 1: adds ``windows`` to ``out`` ``(n, height, width, channels)``."""
     n, rows, columns, side, run = windows.shape
