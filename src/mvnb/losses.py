@@ -1,6 +1,7 @@
 """Objectives: plain functions of a model ``f`` (inputs to logits), inputs ``x`` ``(n, ...)`` and labels ``y`` ``(n,)``.
 
-None of them knows about replicas; :func:`mvnb.training.stacked` puts a stack of models through any of them.
+All of them are differentiable by autograd, and none knows about replicas: :func:`mvnb.training.stacked` puts a stack of models
+through any of them.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mvnb.gradients import with_slope
+
 MixingLaw = Literal["midpoint", "uniform"] | float
 """Law of the mixing weight: always 1/2, uniform on [0, 1], or ``a`` (at least 0.01) for Beta(a, a)."""
 
 
 def sample_mixing(law: MixingLaw, shape: tuple[int, ...], generator: torch.Generator, dtype=torch.float64) -> Tensor:
-    """Mixing weights of the given shape, in [0, 1]. Raises ``ValueError`` for anything but the three laws.
+    """Return mixing weights of the given shape, in [0, 1]. Raises ``ValueError`` for anything but the three laws.
 
     Beta(a, a) tends to the point mass at 1/2 as a grows and to a fair coin on {0, 1} as a falls to 0, so "midpoint" is a law
     of its own and never a value of ``a``.
@@ -36,12 +39,12 @@ def sample_mixing(law: MixingLaw, shape: tuple[int, ...], generator: torch.Gener
 
 
 def soft_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Mean over points of ``-sum_y target_y log softmax(logits)_y``; both ``(n, n_classes)``, targets sum to 1."""
+    """Return the mean of ``-sum_y target_y log softmax(logits)_y``, both ``(n, n_classes)``. Differentiable."""
     return -(target * logits.log_softmax(-1)).sum(-1).mean()
 
 
 def cross_entropy(f: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
-    """Empirical risk, J in Chidambaram et al. 2024, eq. (2.1)."""
+    """Return the empirical risk, J in Chidambaram et al. 2024, eq. (2.1). Differentiable."""
     return F.cross_entropy(f(x), y)
 
 
@@ -50,9 +53,9 @@ def _weights(lam: Tensor | float, x: Tensor) -> Tensor:
 
 
 def mixup(f: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, x2: Tensor, y2: Tensor, lam: Tensor) -> Tensor:
-    """Mixup over the sampled pairs ``(x_i, x2_i)``: inputs and labels mixed with the weight ``lam`` (scalar or ``(n,)``).
+    """Return Mixup over the sampled pairs ``(x_i, x2_i)``: inputs and labels mixed with the weight ``lam``, scalar or ``(n,)``.
 
-    Source: Zhang et al. 2018.
+    Differentiable. Source: Zhang et al. 2018.
     """
     lam = _weights(lam, x).expand(x.shape[0])
     logits = f(torch.lerp(x2, x, lam.view(-1, *[1] * (x.dim() - 1))))
@@ -62,9 +65,9 @@ def mixup(f: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, x2: Tensor, y2: T
 
 
 def mixup_all_pairs(f: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, lam: Tensor | float) -> Tensor:
-    """Mixup averaged over all n^2 ordered pairs, i = j included; ``lam`` is a number or ``(n, n)``.
+    """Return Mixup averaged over all n^2 ordered pairs, i = j included; ``lam`` is a number or ``(n, n)``.
 
-    J_M of Chidambaram et al. 2024, eq. (2.2), for one draw of the weights.
+    Differentiable. J_M of Chidambaram et al. 2024, eq. (2.2), for one draw of the weights.
     """
     n = x.shape[0]
     i, j = torch.meshgrid(torch.arange(n, device=x.device), torch.arange(n, device=x.device), indexing="ij")
@@ -74,18 +77,24 @@ def mixup_all_pairs(f: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, lam: Te
 
 
 def midpoint_mixup(f: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
-    """Midpoint Mixup over all pairs, J_MM of Chidambaram et al. 2024, eq. (3.1)."""
+    """Return Midpoint Mixup over all pairs, J_MM of Chidambaram et al. 2024, eq. (3.1). Differentiable."""
     return mixup_all_pairs(f, x, y, 0.5)
 
 
 def nuclear_norm(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum of singular values of matrices ``(..., n, k)``, ``(...)``, and its gradient ``U V^T``, ``(..., n, k)``.
+    """Return the sum of singular values of matrices ``(..., n, k)``, ``(...)``, and its gradient ``U V^T``, ``(..., n, k)``.
 
-    From the eigenvectors of the smaller Gram matrix, several times as fast as a singular value decomposition of a tall
-    matrix, and right for repeated singular values, where the derivative of that decomposition is not. Of singular values
-    below the square root of the precision times the largest, where there are many subgradients, only the part that is certain
-    is used: none of zero. Not to be differentiated again. Source: Shi thesis 2024, eq. (6.3); Watson 1992 for the
-    subgradients.
+    The first is differentiable, once, by that gradient; the second is a constant. Both come from the eigenvectors of the
+    smaller Gram matrix, several times as fast as a singular value decomposition of a tall matrix, and right for repeated
+    singular values, where the derivative of that decomposition is not. Singular values below the square root of the
+    precision times the largest, where there are many subgradients, contribute only the part that is certain: nothing where
+    they are zero. Source: Shi thesis 2024, eq. (6.3); Watson 1992 for the subgradients.
+
+    >>> features = torch.eye(3, 2, requires_grad=True)
+    >>> value, slope = nuclear_norm(features)
+    >>> value.backward()
+    >>> value.item(), torch.equal(features.grad, slope)
+    (2.0, True)
     """
     with torch.no_grad():
         tall = matrix if matrix.shape[-2] >= matrix.shape[-1] else matrix.mT
@@ -94,4 +103,5 @@ def nuclear_norm(matrix: Tensor) -> tuple[Tensor, Tensor]:
         values = moved.norm(dim=-2)
         floor = torch.finfo(matrix.dtype).eps ** 0.5 * values.amax(-1, keepdim=True) + torch.finfo(matrix.dtype).tiny
         slope = (moved / values.maximum(floor)[..., None, :]) @ basis.mT
-        return values.sum(-1), slope if tall is matrix else slope.mT
+        slope = slope if tall is matrix else slope.mT
+    return with_slope(values.sum(-1), matrix, slope), slope

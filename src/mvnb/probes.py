@@ -1,4 +1,8 @@
-"""What is measured on trained models. Everything takes a leading replica axis R and returns one value a replica and class."""
+"""Measurements on trained models, with a leading replica axis R.
+
+Each docstring says whether autograd goes through the function. Piecewise constant functions, such as an accuracy, have a
+derivative of zero wherever they have one: their values carry no gradient, and in a loss they change nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +17,32 @@ from mvnb.models.networks import MLPObjective
 
 
 def _hits(logits: Tensor, y: Tensor) -> Tensor:
-    """1 where the label's logit is larger than every other: a tie is no knowledge."""
+    """1 where the label's logit is larger than every other; ties count as errors."""
     own = logits.gather(-1, y[..., None])
     best_other = logits.scatter(-1, y[..., None], -torch.inf).amax(-1)
     return (own[..., 0] > best_other).double()
 
 
 def accuracy(logits: Tensor, y: Tensor) -> Tensor:
-    """Fraction of points whose strictly largest logit is the label's: ``(..., n, n_classes)``, ``(..., n)`` to ``(...)``."""
+    """Return the fraction of points whose strictly largest logit is the label's. Piecewise constant, without a gradient.
+
+    Logits ``(..., n, n_classes)`` and labels ``(..., n)`` to ``(...)``.
+    """
     return _hits(logits, y.expand(logits.shape[:-1])).mean(-1)
 
 
 def class_accuracy(logits: Tensor, y: Tensor) -> Tensor:
-    """Accuracy within every class: ``(..., n, n_classes)``, ``(..., n)`` to ``(..., n_classes)``; nan for an empty class."""
+    """Return the accuracy within every class; nan for an empty class. Piecewise constant, without a gradient.
+
+    Logits ``(..., n, n_classes)`` and labels ``(..., n)`` to ``(..., n_classes)``.
+    """
     y = y.expand(logits.shape[:-1])
     member = torch.nn.functional.one_hot(y, logits.shape[-1]).double()
     return (_hits(logits, y)[..., None] * member).sum(-2) / member.sum(-2)
 
 
 def own_correlations(weight: Tensor, n_views: int = 2) -> Tensor:
-    """Inner products of each class's filters with the class's own features.
+    """Return the inner products of each class's filters with the class's own features. Differentiable.
 
     ``weight`` ``(..., n_classes, n_filters, n_classes * n_views)`` in feature coordinates; returns
     ``(..., n_classes, n_filters, n_views)``.
@@ -45,7 +55,7 @@ def own_correlations(weight: Tensor, n_views: int = 2) -> Tensor:
 
 
 def max_correlation(weight: Tensor, n_views: int = 2) -> Tensor:
-    """The best filter's correlation with each own feature, ``Lambda_{y,l} = max_r <w_{y,r}, v_{y,l}>``.
+    """Return the best filter's correlation with each own feature, ``Lambda_{y,l} = max_r <w_{y,r}, v_{y,l}>``. Differentiable.
 
     Shapes ``(..., n_classes, n_filters, dim)`` to ``(..., n_classes, n_views)``. Source: Chidambaram et al. 2024, App. B.
     """
@@ -53,7 +63,7 @@ def max_correlation(weight: Tensor, n_views: int = 2) -> Tensor:
 
 
 def total_correlation(weight: Tensor, level: float, n_views: int = 2) -> Tensor:
-    """Summed correlation of the filters that are past ``level``, ``C_{y,l}``: ``(..., n_classes, n_views)``.
+    """Return the summed correlation of the filters past ``level``, ``C_{y,l}`` ``(..., n_classes, n_views)``. Differentiable.
 
     Source: Chidambaram et al. 2024, App. B; ``level`` is ``threshold / delta_1``, for mixed points twice that.
     """
@@ -62,17 +72,21 @@ def total_correlation(weight: Tensor, level: float, n_views: int = 2) -> Tensor:
 
 
 def balance(correlation: Tensor) -> Tensor:
-    """Smaller over larger correlation, ``(..., n_views)`` to ``(...)``, 0 where the larger is not positive."""
+    """Return smaller over larger correlation, ``(..., n_views)`` to ``(...)``, 0 where the larger is not positive.
+
+    Differentiable.
+    """
     high = correlation.amax(-1)
-    return torch.where(high > 0, correlation.amin(-1).clamp(min=0) / high.clamp(min=1e-300), 0.0)
+    positive = torch.where(high > 0, high, 1.0)  # before the division: a quotient that is not used has a gradient, too
+    return torch.where(high > 0, correlation.amin(-1).clamp(min=0) / positive, 0.0)
 
 
 def feature_accuracy(logits_of: Callable[[Tensor, Tensor], Tensor], sample: Patches, n_views: int = 2) -> Tensor:
-    """Accuracy on each class when only one of its features is left: ``(R, n_classes, n_views)``.
+    """Return the accuracy on each class when only one of its features is left, ``(R, n_classes, n_views)``.
 
     ``logits_of(x, multiplicity)`` maps patches in feature coordinates to logits ``(R, n, n_classes)``; ``sample`` is one set of
-    fresh points, without a replica axis. A feature counts as *learned* when this is near 1: Chidambaram et al. 2024,
-    Def. 4.5.
+    fresh points, without a replica axis. A feature counts as *learned* when this is near 1. Piecewise constant, without a
+    gradient. Source: Chidambaram et al. 2024, Def. 4.5.
     """
     kept = [keep_feature(sample, view, n_views) for view in range(n_views)]
     logits = [logits_of(s.x, s.multiplicity) for s in kept]
@@ -80,12 +94,12 @@ def feature_accuracy(logits_of: Callable[[Tensor, Tensor], Tensor], sample: Patc
 
 
 def learned_counts(feature_accuracies: Tensor, threshold: float = 0.9) -> Tensor:
-    """How many of a class's features are learned: ``(..., n_views)`` to ``(...)``, integers from 0 to n_views."""
+    """Return how many of a class's features are learned, ``(..., n_views)`` to integers ``(...)`` from 0 to n_views."""
     return (feature_accuracies >= threshold).sum(-1)
 
 
 def cosines(weight: Tensor, directions: Tensor) -> Tensor:
-    """Signed cosines of filters with directions, in float64: ``(..., m, dim)`` and ``(r, dim)`` to ``(..., m, r)``.
+    """Return signed cosines of filters ``(..., m, dim)`` with directions ``(r, dim)``, float64 ``(..., m, r)``. Differentiable.
 
     One direction ``(dim,)`` gives ``(..., m)``. A filter of length 0 has cosine 0. First gradient steps leave weights so short
     that their squares vanish in float32.
@@ -96,34 +110,38 @@ def cosines(weight: Tensor, directions: Tensor) -> Tensor:
 
 
 def parameter_norm(params: Mapping[str, Tensor], names: Iterable[str] | None = None) -> Tensor:
-    """Euclidean norm ``(R,)`` of all parameters (or those in ``names``) of a stack as one vector, in float64."""
+    """Return the Euclidean norm ``(R,)`` of all parameters (or those in ``names``) as one vector. Float64, differentiable."""
     return torch.cat([params[k].reshape(len(params[k]), -1).double() for k in names or params], 1).norm(dim=1)
 
 
 def parameter_distance(first: Mapping[str, Tensor], second: Mapping[str, Tensor], names: Iterable[str] | None = None) -> Tensor:
-    """Euclidean distance ``(R,)`` of two stacks, all parameters (or those in ``names``) as one vector. Karp 2024, 2.4.1."""
+    """Return the Euclidean distance ``(R,)`` of two stacks, all parameters (or those in ``names``) as one vector.
+
+    Differentiable. Source: Karp 2024, section 2.4.1.
+    """
     return parameter_norm({k: first[k].double() - second[k].double() for k in names or first})
 
 
 def normalised_distance(
     first: Mapping[str, Tensor], second: Mapping[str, Tensor], names: Iterable[str] | None = None
 ) -> Tensor:
-    """The distance over the mean of both norms, ``(R,)``, in [0, 2]. Source: Karp 2024, Figure A.13."""
+    """Return the distance over the mean of both norms, ``(R,)``, in [0, 2]. Differentiable. Source: Karp 2024, Figure A.13."""
     chosen = list(names or first)
     mean = (parameter_norm(first, chosen) + parameter_norm(second, chosen)) / 2
     return parameter_distance(first, second, chosen) / mean
 
 
 def interpolation_grid(low: int = -1, high: int = 2, per_unit: int = 25) -> Tensor:
-    """Equally spaced weights from ``low`` to ``high``, 0 and 1 exactly among them; 76 by default. Karp 2024, 2.4.2."""
+    """Return equally spaced weights from ``low`` to ``high``, 0 and 1 exactly among them; 76 by default. Karp 2024, 2.4.2."""
     return torch.arange(low * per_unit, high * per_unit + 1, dtype=torch.float64) / per_unit
 
 
 def interpolate(first: Mapping[str, Tensor], second: Mapping[str, Tensor], weights: Tensor) -> dict[str, Tensor]:
-    """The networks ``a * first + (1 - a) * second``: stacks ``(R, ...)`` and weights ``(A,)`` to a stack ``(A * R, ...)``.
+    """Return the networks ``a * first + (1 - a) * second``: stacks ``(R, ...)``, weights ``(A,)`` to a stack ``(A * R, ...)``.
 
     Row ``i * R + r`` has weight i and replica r. Running statistics are interpolated, too; counters (integers) are those of
     ``first``. At weights 1 and 0 the result is ``first`` and ``second`` to the last bit (unless they hold infinities).
+    Differentiable.
     """
     out = {}
     for k, a in first.items():
@@ -136,7 +154,7 @@ def interpolate(first: Mapping[str, Tensor], second: Mapping[str, Tensor], weigh
 
 
 def barrier(curves: Tensor, weights: Tensor) -> Tensor:
-    """How far an accuracy falls between two solutions, ``(A, ...)`` to ``(...)``, at least 0.
+    """Return how far an accuracy falls between two solutions, ``(A, ...)`` to ``(...)``, at least 0. Differentiable.
 
     ``min(acc(0), acc(1)) - min over weights in [0, 1] of acc``; Frankle et al. 2020 call solutions connected when it is
     at most about 0.02. ``ValueError`` when 0 or 1 is not among the weights.
@@ -149,10 +167,11 @@ def barrier(curves: Tensor, weights: Tensor) -> Tensor:
 
 
 def ridge_fit(features: Tensor, targets: Tensor, ridge: float) -> Tensor:
-    """Ridge regression: weights ``(P, outputs)`` for ``features`` ``(n, P)`` and ``targets`` ``(n, outputs)``.
+    """Return the weights ``(P, outputs)`` of ridge regression of ``targets`` ``(n, outputs)`` on ``features`` ``(n, P)``.
 
     ``ridge`` (positive) is relative to the mean of the features' squared norms, as is usual for kernels: the normal equations
-    get ``ridge * mean ||row||^2`` on the diagonal. Solved in the smaller of the two forms. ``ValueError`` for ``ridge <= 0``.
+    get ``ridge * mean ||row||^2`` on the diagonal. Solved in the smaller of the two forms. Differentiable. ``ValueError`` for
+    ``ridge <= 0``.
     """
     if ridge <= 0:
         raise ValueError(f"ridge must be positive, got {ridge}")
@@ -166,7 +185,12 @@ def ridge_fit(features: Tensor, targets: Tensor, ridge: float) -> Tensor:
 
 
 def _lower_gram(rows: Tensor, bands: int = 8) -> Tensor:
-    """``rows @ rows.T`` on and below the diagonal, all that a Cholesky factor is made of, in little over half the time."""
+    """Return ``rows @ rows.T`` on and below the diagonal, all that a Cholesky factor reads, in little over half the time.
+
+    Where a gradient is asked for, all of it: the factor's derivative is that for symmetric matrices.
+    """
+    if rows.requires_grad and torch.is_grad_enabled():
+        return rows @ rows.T
     gram = rows.new_zeros(len(rows), len(rows))
     for band in torch.arange(len(rows)).chunk(bands):
         a, b = band[0].item(), band[-1].item() + 1
@@ -177,10 +201,10 @@ def _lower_gram(rows: Tensor, bands: int = 8) -> Tensor:
 def linear_probe(
     features: Tensor, y: Tensor, n_classes: int, optimizer, steps: int, scale: Tensor
 ) -> Callable[[Tensor], Tensor]:
-    """Logistic regression on frozen features ``(R, n, dim)`` with labels ``y`` ``(R, n)``: a function of features to logits.
+    """Fit logistic regression on frozen features ``(R, n, dim)`` with labels ``y`` ``(R, n)``; return a function to logits.
 
     All replicas at once, from zero, by ``steps`` full-batch steps. ``scale`` ``(R, 1, 1)`` divides the features, also those
-    that the function is called with.
+    that the function is called with. The function is differentiable; ``features`` that require a gradient are refused.
     """
     rows, dim = len(features), features.shape[-1]
     start = {"0.weight": features.new_zeros(rows, n_classes, dim), "0.bias": features.new_zeros(rows, n_classes)}
@@ -190,15 +214,15 @@ def linear_probe(
 
 
 def active_fraction(activations: Tensor) -> Tensor:
-    """Share of positive entries after a ReLU, averaged over all axes but the first: ``(R, ...)`` to ``(R,)``."""
+    """Return the share of positive entries after a ReLU, ``(R, ...)`` to ``(R,)``. Piecewise constant, without a gradient."""
     return (activations > 0).double().flatten(1).mean(1)
 
 
 def linear_cka(first: Tensor, second: Tensor) -> Tensor:
-    """Linear centred kernel alignment of features of the same points: ``(..., n, p)``, ``(..., n, q)`` to ``(...)``.
+    """Return linear centred kernel alignment of features of the same points, ``(..., n, p)``, ``(..., n, q)`` to ``(...)``.
 
-    ``||Y^T X||^2 / (||X^T X|| ||Y^T Y||)`` of centred features, in [0, 1]; blind to rotations and to scale.
-    Source: Kornblith et al. 2019.
+    ``||Y^T X||^2 / (||X^T X|| ||Y^T Y||)`` of centred features, in [0, 1]; rotations and scale do not change it.
+    Differentiable.     Source: Kornblith et al. 2019.
     """
     x, y = (v.double() - v.double().mean(-2, keepdim=True) for v in (first, second))
     cross, own, other = (torch.linalg.matrix_norm(a) for a in (y.mT @ x, x.mT @ x, y.mT @ y))
@@ -206,9 +230,9 @@ def linear_cka(first: Tensor, second: Tensor) -> Tensor:
 
 
 def stable_rank(matrix: Tensor) -> Tensor:
-    """Squared Frobenius over squared spectral norm of matrices ``(..., n, k)``: ``(...)``, from 1 to the rank; 0 for zeros.
+    """Return squared Frobenius over squared spectral norm of matrices ``(..., n, k)``, from 1 to the rank; 0 for zeros.
 
-    Shi thesis 2024, section 6.3.3, prints it without the square below, which is not free of scale.
+    Differentiable. Shi thesis 2024, section 6.3.3, prints it without the square below, which depends on the scale.
     """
     squares = torch.linalg.svdvals(matrix.double()).square()
     return squares.sum(-1) / squares[..., 0].clamp(min=torch.finfo(torch.float64).tiny)

@@ -620,6 +620,20 @@ def test_streams_of_purposes_and_of_near_seeds_differ():
     assert torch.equal(*(torch.rand(3, generator=training.stream(5, 2)) for _ in range(2)))
 
 
+def test_small_seeds_are_kept_and_large_ones_are_folded_below_what_every_library_takes():
+    small, large = [0, 7, 2**31 - 1], [2**31, 2**32, 2**63, 2**64, 10**30, 1_764_203_991_123_456_789]
+    assert [training.fold_seed(seed) for seed in small] == small
+    folded = [training.fold_seed(seed) for seed in large]
+    assert folded == [training.fold_seed(seed) for seed in large] and len(set(folded)) == len(large)
+    for seed in folded:
+        assert 0 <= seed < 2**31 and type(seed) is int
+        torch.Generator().manual_seed(1_000_003 * (1000 * seed + 999) + 999_999)  # the largest products of the chapters
+        np.random.RandomState(seed + 2 * 10**9)
+    assert len({training.fold_seed(2**40 + n) for n in range(1000)}) > 995
+    with pytest.raises(ValueError, match="seed must be 0 or more, got -1"):
+        training.fold_seed(-1)
+
+
 @pytest.mark.parametrize("shape", [(), (3,), (2, 4, 4)])
 def test_points_are_picked_as_by_indexing(shape):
     x = torch.arange(4 * 7 * math.prod(shape)).view(4, 7, *shape)

@@ -7,7 +7,9 @@ from torch import Tensor
 
 
 def smoothed_relu(x: Tensor, power: int | float, threshold: float) -> Tensor:
-    r"""ReLU whose kink is a polynomial: 0 below 0, ``x^q / (q t^(q-1))`` up to the threshold ``t``, then ``x - (1 - 1/q) t``.
+    r"""Return a ReLU whose kink is a polynomial of degree ``power``.
+
+    It is 0 below 0, ``x^q / (q t^(q-1))`` up to the threshold ``t``, then ``x - (1 - 1/q) t``. Differentiable.
 
     ``power`` q >= 1 and ``threshold`` t > 0; q = 1 is the ReLU. Written without branches as
     ``(t/q) clip(x/t, 0, 1)^q + max(x - t, 0)``, so that no power of a negative or large number is ever taken.

@@ -7,22 +7,23 @@ from torch import Tensor, nn
 
 
 def linear_attention(tokens: Tensor, key_query: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
-    """``(mask o (Z Q Z^T)) Z P`` for tokens Z in rows ``(..., n, width)``; what a residual layer adds to them.
+    """Return ``(mask o (Z Q Z^T)) Z P`` for tokens Z in rows ``(..., n, width)``, which a residual layer adds to them.
 
     ``key_query`` Q and ``value`` P ``(width, width)``; ``mask`` ``(n, n)``, entry [i, j] the weight with which token i may look
     at token j, everything by default. A normaliser is a factor of the mask or of P. Without a mask and with tokens in
     columns it is the layer of :class:`LinearSelfAttention`, ``Q = W^KQ^T`` and ``P = W^PV^T / N``. Source: Shi thesis 2024,
-    Def. 8.6 and eq. (5.2).
+    Def. 8.6 and eq. (5.2). Differentiable.
     """
     scores = tokens @ key_query @ tokens.mT  # (..., n, n)
     return (scores if mask is None else mask * scores) @ tokens @ value
 
 
 def prompt_moments(x: Tensor, y: Tensor, query: Tensor) -> Tensor:
-    """Second moments ``E E^T / N`` ``(..., dim + 1, dim + 1)`` of prompts: all that linear attention sees of the examples.
+    """Return second moments ``E E^T / N`` ``(..., dim + 1, dim + 1)`` of prompts: all that linear attention sees of them.
 
     ``x`` ``(..., N, dim)`` and ``y`` ``(..., N)`` are the examples; the last column of the prompt E holds ``query``
     ``(..., dim)`` with a 0 in place of its label. Source: Zhang, Frei and Bartlett 2024; Shi thesis 2024, section 5.2.
+    Differentiable.
     """
     examples = torch.cat([x, y[..., None]], -1)
     last = nn.functional.pad(query, (0, 1))

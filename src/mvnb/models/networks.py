@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mvnb.gradients import returns_gradients
 from mvnb.models.patch_cnn import label_cross_entropy
 
 
@@ -48,8 +49,10 @@ class MLPObjective:
     whatever their names, ReLUs between them; an output with a bias of -1e9 is none. Inputs ``x`` ``(R, n, inputs)``,
     labels ``y`` ``(R, n)``; for Mixup also ``x2``, ``y2`` and the weights ``lam`` ``(R,)`` of the first of each pair. The same
     as ``training.stacked`` with ``losses.cross_entropy`` or ``losses.mixup``, in half the time at the sizes of chapter 1.
+    Tensors that require a gradient are refused; for autograd, use :class:`MLP`.
     """
 
+    @returns_gradients
     def __call__(
         self,
         params: dict[str, Tensor],
@@ -162,9 +165,10 @@ class ResidualMLPObjective:
 
     An objective for :func:`mvnb.training.fit`: ``params`` as of ``training.stack_modules``, inputs ``x`` ``(R, n, ...)``,
     labels ``y`` ``(R, n)``. The same as ``training.stacked`` with that loss, two to four times faster at the sizes of
-    chapter 4.
+    chapter 4. Tensors that require a gradient are refused; for autograd, use :class:`ResidualMLP`.
     """
 
+    @returns_gradients
     def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         layers = _Layers(params)
         x, blocks = x.flatten(2), sum(k.startswith("first") for k in params) // 2

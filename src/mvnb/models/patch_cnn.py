@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mvnb import threads
+from mvnb.gradients import returns_gradients
 from mvnb.models.activations import smoothed_relu, smoothed_relu_and_slope
 
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
@@ -20,11 +21,11 @@ _ON_A_CARD = 1 << 25  # numbers of a tensor of pairs there, 130 MB in float32: f
 def patch_features(
     weight: Tensor, x: Tensor, multiplicity: Tensor | None, power: int, threshold: float, bias: Tensor | None = None
 ) -> Tensor:
-    """What each filter of a (stack of) patch networks finds, ``sum_p s(<w_r, x^(p)> + b_r)``: shape ``(..., n, filters)``.
+    """Return what each filter of a (stack of) patch networks finds, ``sum_p s(<w_r, x^(p)> + b_r)``: ``(..., n, filters)``.
 
     ``weight`` is ``(..., filters, dim)``, ``x`` is ``(..., n, patches, dim)``, with equal or broadcastable leading axes;
     ``bias`` ``(..., filters)`` is zero by default; ``multiplicity`` ``(patches,)`` weighs the patches in the sum (ones by
-    default). ``power`` 1 is the ReLU.
+    default). ``power`` 1 is the ReLU. Differentiable.
     """
     response = x.flatten(-3, -2) @ weight.mT  # (..., n * patches, filters)
     if bias is not None:
@@ -38,12 +39,12 @@ def patch_features(
 def patch_logits(
     weight: Tensor, x: Tensor, multiplicity: Tensor | None, power: int, threshold: float, bias: Tensor | None = None
 ) -> Tensor:
-    """Logits ``(..., n, n_classes)``: responses of the filters that slide over patches, summed; each class has its own.
+    """Return logits ``(..., n, n_classes)``: summed responses of the filters that slide over patches; each class has its own.
 
     ``g_y(x) = sum_r sum_p s(<w_{y,r}, x^(p)>)`` with the smoothed ReLU ``s``. Source: Chidambaram et al. 2024, Def. 4.2.
 
     ``weight`` is ``(..., n_classes, n_filters, dim)``, ``bias`` ``(..., n_classes, n_filters)``; the rest as for
-    :func:`patch_features`.
+    :func:`patch_features`. Differentiable.
     """
     bias = None if bias is None else bias.flatten(-2)
     features = patch_features(weight.flatten(-3, -2), x, multiplicity, power, threshold, bias)
@@ -60,7 +61,8 @@ class PatchObjective:
     ``lam[:, i, j]`` with ``i <= j`` is read: the pair ``(j, i)`` is the same point.
 
     Products and powers are done in ``compute_dtype``; the weights, and what is added to them, keep their own precision,
-    because a filter far below the threshold moves by less than float32 can add. On a CPU the element-wise part is compiled
+    because a filter far below the threshold moves by less than float32 can add. Tensors that require a gradient are refused;
+    for autograd, use :func:`patch_logits`. On a CPU the element-wise part is compiled
     (``compiled=False`` for tensor operations, which a GPU always uses).
     Source: Chidambaram et al. 2024, eqs. (A.9) and (A.10). ``ValueError`` unless ``power`` is an integer of at least 2.
     """
@@ -70,6 +72,7 @@ class PatchObjective:
             raise ValueError(f"power must be an integer of at least 2, got {power}")
         self.power, self.threshold, self.dtype, self.compiled = int(power), float(threshold), compute_dtype, compiled
 
+    @returns_gradients
     def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor, multiplicity: Tensor, lam=None):
         if not (lam is None or torch.is_tensor(lam) or lam == 0.5):
             raise ValueError(f"lam must be None, 0.5 or a tensor with a weight for every pair, got {lam!r}")

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mvnb.gradients import returns_gradients
+
 Params = dict[str, Tensor]
 Norm = Literal["pre", "post", "none"]
 LAYER = "layers."
@@ -68,7 +70,7 @@ def attention(
 def residual_stream(
     params: Params, tokens: Tensor, prefix: Tensor | int = 0, *, n_heads: int, norm: Norm = "pre", last: bool = False
 ) -> Tensor:
-    """The residual stream ``(R, n * length, dim)`` behind the last layer; arguments as for :func:`transformer_logits`."""
+    """Return the residual stream ``(R, n * length, dim)``, as :func:`transformer_logits` reads it. Differentiable."""
     x = embed_tokens(params, tokens)
     replicas, n, length = tokens.shape
     mask, causal = None, False
@@ -91,12 +93,13 @@ def residual_stream(
 def transformer_logits(
     params: Params, tokens: Tensor, prefix: Tensor | int = 0, *, n_heads: int, norm: Norm = "pre", last: bool = False
 ) -> Tensor:
-    """Logits ``(R, n, length, vocabulary)`` of a stack of Transformers for ``tokens`` ``(R, n, length)``.
+    """Return logits ``(R, n, length, vocabulary)`` of a stack of Transformers for ``tokens`` ``(R, n, length)``.
 
     ``prefix`` as in :func:`visible`: one number for all, or ``(R, n)``. ``norm="pre"`` normalises what a block reads, and what
     the output matrix reads; ``"post"`` what a block leaves on the residual stream; ``"none"`` nothing. With ``last`` the
     logits ``(R, n, 1, vocabulary)`` are those of the last token, and nothing is computed that they do not need. The network's
-    sizes are those of ``params``, at least one layer with ``last``. Sources: Xiong et al. 2020, Vaswani et al. 2017.
+    sizes are those of ``params``, at least one layer with ``last``. Differentiable.
+    Sources: Xiong et al. 2020, Vaswani et al. 2017.
     """
     x = residual_stream(params, tokens, prefix, n_heads=n_heads, norm=norm, last=last)
     x = normalise(x) if norm == "pre" else x
@@ -148,19 +151,21 @@ class TransformerObjective:
 
     Called with ``params`` (of :func:`initial_parameters`, replica axis first) and the fields of a batch of texts:
     ``inputs``, ``targets``, ``weights`` ``(R, n, length)``, ``prefix`` ``(R, n)``. The loss
-    of a replica is the weighted mean over its positions. ``causal=True`` says that every prefix is 0, which is faster.
+    of a replica is the weighted mean over its positions. ``causal=True`` says that every prefix is 0, which is faster. Calling
+    it refuses tensors that require a gradient; :meth:`losses` is differentiable.
     """
 
     def __init__(self, n_heads: int, norm: Norm = "pre", causal: bool = False):
         self.n_heads, self.norm, self.causal = n_heads, _check_norm(norm), causal
 
     def losses(self, params: Params, inputs: Tensor, targets: Tensor, weights: Tensor, prefix: Tensor) -> Tensor:
-        """The losses ``(R,)``, to be differentiated or only looked at."""
+        """Return the losses ``(R,)``. Differentiable."""
         logits = transformer_logits(params, inputs, 0 if self.causal else prefix, n_heads=self.n_heads, norm=self.norm)
         each = F.cross_entropy(logits.flatten(0, 2), targets.flatten(), reduction="none").view(len(inputs), -1)
         weights = weights.flatten(1)
         return (each * weights).sum(1) / weights.sum(1)
 
+    @returns_gradients
     def __call__(self, params: Params, inputs: Tensor, targets: Tensor, weights: Tensor, prefix: Tensor):
         return _with_gradients(self.losses, params, inputs, targets, weights, prefix)
 
@@ -169,18 +174,20 @@ class AnswerObjective:
     """Cross-entropy of a stack of Transformers that answer with the last token, and its gradient.
 
     An objective for :func:`mvnb.training.fit`. Called with ``params`` (of :func:`initial_parameters`, replica axis first),
-    tokens ``(R, n, length)`` and answers ``(R, n)``; all tokens see all. ``n_heads`` and ``norm`` as there.
+    tokens ``(R, n, length)`` and answers ``(R, n)``; all tokens see all. ``n_heads`` and ``norm`` as there. Calling it refuses
+    tensors that require a gradient; :meth:`losses` is differentiable.
     """
 
     def __init__(self, n_heads: int, norm: Norm = "pre"):
         self.n_heads, self.norm = n_heads, _check_norm(norm)
 
     def losses(self, params: Params, tokens: Tensor, answers: Tensor) -> Tensor:
-        """The losses ``(R,)``, to be differentiated or only looked at."""
+        """Return the losses ``(R,)``. Differentiable."""
         logits = transformer_logits(params, tokens, tokens.shape[-1], n_heads=self.n_heads, norm=self.norm, last=True)
         each = F.cross_entropy(logits.flatten(0, 2), answers.flatten(), reduction="none")
         return each.view(len(tokens), -1).mean(1)
 
+    @returns_gradients
     def __call__(self, params: Params, tokens: Tensor, answers: Tensor) -> tuple[Tensor, Params]:
         return _with_gradients(self.losses, params, tokens, answers)
 

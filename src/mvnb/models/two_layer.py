@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mvnb import threads
+from mvnb.gradients import returns_gradients
 
 
 class TwoLayer(nn.Module):
@@ -29,7 +30,7 @@ class TwoLayer(nn.Module):
 
 
 def two_layer_outputs(params: dict[str, Tensor], x: Tensor) -> Tensor:
-    """Outputs ``(R, n)`` at ``x`` ``(R, n, dim)`` of a stack of ReLU :class:`TwoLayer`, parameters as for its objective."""
+    """Return outputs ``(R, n)`` at ``x`` ``(R, n, dim)`` of a stack of ReLU :class:`TwoLayer`. Differentiable."""
     hidden = torch.baddbmm(params["b"][:, None], x, params["w"].mT).relu_()
     return torch.bmm(params["a"][:, None], hidden.mT)[:, 0]
 
@@ -40,7 +41,8 @@ class TwoLayerObjective:
     An objective for :func:`mvnb.training.fit`. Called with ``params`` ``w`` ``(R, width, dim)``, ``b`` and ``a``
     ``(R, width)``, inputs ``x`` ``(R, n, dim)`` and labels ``y`` ``(R, n)`` of -1 and 1, in the floating type of ``params``,
     it returns the mean losses ``(R,)`` and the gradients. Both slopes are taken to be 0 at the kinks. On a CPU the
-    element-wise part is compiled (``compiled=False`` for tensor operations, which a GPU always uses).
+    element-wise part is compiled (``compiled=False`` for tensor operations, which a GPU always uses). Tensors that require a
+    gradient are refused; for autograd, use :class:`TwoLayer`.
     """
 
     def __init__(self, loss: Literal["logistic", "hinge"] = "logistic", truncated: bool = False, compiled: bool = True):
@@ -48,6 +50,7 @@ class TwoLayerObjective:
             raise ValueError(f"loss must be 'logistic' or 'hinge', got {loss!r}")
         self.loss, self.truncated, self.compiled = loss, truncated, compiled
 
+    @returns_gradients
     def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         w, b, a = params["w"], params["b"], params["a"]
         if not (self.compiled and x.device.type == "cpu"):
@@ -91,10 +94,11 @@ class TwoLayerObjective:
 
 
 def tangent_features(start: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-    """Derivatives of a stack of truncated :class:`TwoLayer` at its start, without the inputs: gates and activations.
+    """Return derivatives of a stack of truncated :class:`TwoLayer` at its start, without the inputs: gates and activations.
 
     ``start`` as for the objective and ``x`` ``(R, n, dim)`` to ``a 1[0 < z < 1]`` (the derivative in ``b``; times ``x`` that in
-    ``w``) and ``clip(z)`` (that in ``a``), ``(R, n, width)`` each.
+    ``w``) and ``clip(z)`` (that in ``a``), ``(R, n, width)`` each. Differentiable; gates are piecewise constant in ``w`` and
+    ``b``.
     """
     z = torch.baddbmm(start["b"][:, None], x, start["w"].mT)
     gate = ((z > 0) & (z < 1)).to(z.dtype) * start["a"][:, None]
@@ -102,7 +106,7 @@ def tangent_features(start: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tenso
 
 
 def tangent_outputs(change: dict[str, Tensor], x: Tensor, gate: Tensor, hidden: Tensor) -> Tensor:
-    """What a ``change`` of the parameters adds to first order, ``(R, n)``: linear in it, see :func:`tangent_features`.
+    """Return what a ``change`` of the parameters adds to first order, ``(R, n)``; see :func:`tangent_features`. Differentiable.
 
     The network's first-order expansion less its outputs at the start.
     """
@@ -113,7 +117,10 @@ def tangent_outputs(change: dict[str, Tensor], x: Tensor, gate: Tensor, hidden: 
 def tangent_objective(
     change: dict[str, Tensor], x: Tensor, y: Tensor, gate: Tensor, hidden: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Mean hinge losses ``(R,)`` of the linearised networks (outputs at the start left out), and the gradients."""
+    """Return mean hinge losses ``(R,)`` of the linearised networks (outputs at the start left out), and the gradients.
+
+    The losses are differentiable.
+    """
     margin = y * tangent_outputs(change, x, gate, hidden)
     push = -y * (margin < 1) / y.shape[1]
     d_z = push[..., None] * gate

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
@@ -12,6 +14,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_map_only
 
 from mvnb import threads
+from mvnb.gradients import returns_gradients
 
 Params = dict[str, Tensor]
 Objective = Callable[..., tuple[Tensor, Params]]
@@ -24,24 +27,39 @@ def generators(seed: int, replicas: int) -> list[torch.Generator]:
     return [torch.Generator().manual_seed(seed + r) for r in range(replicas)]
 
 
+def fold_seed(seed: int) -> int:
+    """Return a seed below 2^31, which every library takes: ``seed`` itself where it is, else one that follows from it.
+
+    Chapters fold their parameter ``seed`` once; what they draw from are sums and products of the result. ``ValueError`` for a
+    negative seed.
+
+    >>> fold_seed(7), fold_seed(1_764_203_991_123_456_789)
+    (7, 566827080)
+    """
+    if seed < 0:
+        raise ValueError(f"seed must be 0 or more, got {seed}")
+    return seed if seed < 2**31 else int(np.random.SeedSequence(seed).generate_state(1)[0]) >> 1
+
+
 def stream(seed: int, purpose: int) -> torch.Generator:
     """The generator of one purpose on a page; no other purpose has it, for seeds that are less than a million apart."""
     return torch.Generator().manual_seed(seed + 1_000_003 * purpose)
 
 
 def pick_device(name: str) -> torch.device:
-    """The device of a name: ``"auto"`` is the GPU when there is one, else the CPU; anything else is PyTorch's own name.
+    """Return the device of a name: ``"auto"`` is the GPU when there is one, else the CPU; other names are PyTorch's own.
 
-    Raises ``ValueError`` when the name is unknown or that device is not there.
+    Raises ``ValueError`` when the name is unknown, or that device is not there or cannot compute in float64.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"device must be 'auto', 'cpu' or a device of this machine, got {name!r}: {reason}") from None
+        torch.ones((), dtype=torch.float64, device=device).item()  # "meta" can be named, but holds no numbers
+    except (RuntimeError, AssertionError, TypeError, ImportError) as error:
+        reason = re.split(r"\. |\n", str(error))[0]  # the rest is advice, of up to a page
+        expected = "'auto', 'cpu' or a device of this machine with float64"
+        raise ValueError(f"device must be {expected}, got {name!r}: {reason}") from None
     return device
 
 
@@ -161,6 +179,7 @@ def stacked(module: nn.Module, loss: Callable[..., Tensor]) -> Objective:
             losses.append(value.detach())
         return torch.stack(losses), {k: torch.stack(row) for k, row in zip(names, zip(*rows))}
 
+    @returns_gradients
     def objective(params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
         return (sequential if in_turn(params[names[0]].device) else vectorised)(params, *batch)
 
@@ -179,11 +198,13 @@ def pick_own(x: Tensor, index: Tensor) -> Tensor:
 
 
 def predict(module: nn.Module, params: Params, x: Tensor, chunk: int = 1000) -> Tensor:
-    """Outputs ``(R, n, ...)`` of a stack of ``module`` in evaluation mode on ``x`` ``(R, n, ...)``, in chunks."""
+    """Return outputs ``(R, n, ...)`` of a stack of ``module`` in evaluation mode on ``x`` ``(R, n, ...)``, in chunks.
+
+    Differentiable: tensors of ``params`` or ``x`` that require a gradient get one.
+    """
     training = module.training
     module.eval()
     call = vmap(lambda p, z: functional_call(module, p, (z,)))
-    with torch.no_grad():
-        out = torch.cat([call(params, z) for z in x.split(chunk, 1)], 1)
+    out = torch.cat([call(params, z) for z in x.split(chunk, 1)], 1)
     module.train(training)
     return out

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
+from mvnb.gradients import returns_gradients
 from mvnb.training.stacking import Params, one_by_one, stack_modules
 
 Method = Literal["simclr", "moco", "simsiam", "nnclr"]
@@ -123,6 +124,7 @@ class ContrastiveObjective:
             params[_QUEUE] = F.normalize(torch.stack(drawn), dim=-1)
         return params
 
+    @returns_gradients
     def __call__(self, params: Params, first: Tensor, second: Tensor) -> tuple[Tensor, Params]:
         leaves = {k: params[k].detach().requires_grad_() for k in self.names}
         losses = self.losses(params | leaves, first, second)
@@ -189,6 +191,7 @@ class RegularisedObjective:
         encoder = [k for k in contrastive.names if k.startswith("encoder.")]
         self.names = [*(contrastive.names if weight else encoder), "head.weight", "head.bias"]
 
+    @returns_gradients
     def __call__(self, params: Params, first: Tensor, second: Tensor, y: Tensor) -> tuple[Tensor, Params]:
         leaves = {k: params[k].detach().requires_grad_() for k in self.names}
         live = params | leaves

@@ -57,7 +57,7 @@ def objective(
     """Mean loss ``(R,)`` over sequences and positions, and its gradient, for :func:`mvnb.training.fit`.
 
     ``params`` holds ``w`` and ``v`` ``(R, L, L)``; ``probability`` ``(R, S)`` weighs the sequences, equally by default. Over
-    all sequences it is the population loss. Source: Karp, section 4.3.
+    all sequences it is the population loss. The losses are differentiable. Source: Karp, section 4.3.
     """
     w, v = params["w"], params["v"]
     one, weight = forward_backward(w, v, tokens, labels), _weight(tokens, probability, w)
@@ -328,8 +328,8 @@ class ColumnPopulation:
     An objective for :func:`mvnb.training.fit`: called with ``params`` ``entries`` ``(R, M)`` (the weights of the list, own
     token last) and ``outside`` ``(R, 1)`` (the weight of every other token), and ``scale`` ``(R,)``, it returns the loss of the
     own token's position, given that it is present, ``(R,)``, and the gradients. A step eta on W is a step ``eta / L`` here,
-    divided by ``L - M`` for ``outside``, which is ``L - M`` weights at once. ``ValueError`` unless
-    ``1 <= list_length <= n_tokens - length``.
+    divided by ``L - M`` for ``outside``, which is ``L - M`` weights at once. The losses are differentiable.
+    ``ValueError`` unless ``1 <= list_length <= n_tokens - length``.
     """
 
     def __init__(self, n_tokens: int, length: int, list_length: int):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from mvnb.gradients import returns_gradients
 from mvnb.models.patch_cnn import label_cross_entropy, patch_logits, weight_gradient
 
 
@@ -34,6 +35,7 @@ class ReluPatchObjective:
             raise ValueError(f"bias_rate must not be negative, got {bias_rate}")
         self.bias_rate, self.superclasses = bias_rate, superclasses
 
+    @returns_gradients
     def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         weight, bias = params["weight"], params["bias"]
         rows = x.flatten(1, 2)  # (R, n * patches, dim)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from mvnb.gradients import returns_gradients
 from mvnb.models.patch_cnn import label_cross_entropy
 from mvnb.papers.fourier_features import _polynomial_kernels
 
@@ -45,6 +46,7 @@ class PolynomialObjective:
             raise ValueError(f"penalty must not be negative, got {penalty}")
         self.penalty, self.compiled, self._scratch = penalty, compiled, None
 
+    @returns_gradients
     def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         u, w = params["u"], params["w"]
         compiled = self.compiled and u.device.type == "cpu"

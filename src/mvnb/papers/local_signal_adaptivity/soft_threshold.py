@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mvnb import threads
+from mvnb.gradients import returns_gradients
 from mvnb.papers.local_signal_adaptivity import _soft_threshold_kernels as kernels
 
 Params = dict[str, Tensor]
@@ -39,6 +40,7 @@ class SoftThresholdObjective:
     the kinks. Source: Karp thesis 2024, Algorithm 3.1.
     """
 
+    @returns_gradients
     def __call__(self, params: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Params]:
         chunk = threads.at_once(len(x), x[0].numel()) if x.device.type == "cpu" else len(x)
         parts = threads.spread(self._part, list(zip(*(v.split(chunk) for v in (params["w"], params["b"], x, y)))))
@@ -74,6 +76,7 @@ class SurvivorObjective:
             raise ValueError(f"need n_noise >= 1, n >= 1 and sigma > 0, got {n_noise}, {n} and {sigma}")
         self.n_noise, self.sigma, self.n = n_noise, sigma, n
 
+    @returns_gradients
     def outputs(self, params: Params, keys: Tensor) -> tuple[Tensor, ...]:
         """For a point with y = 1: the output and the sums of ``(p + q) Z``, ``p - q`` and ``(p + q)^2``; each ``(R, n)``."""
         own, sums = self._draw(params, keys.numpy().view(np.uint64))
@@ -86,6 +89,7 @@ class SurvivorObjective:
         kernels.survivors(keys, b, self.sigma * _lengths(w), self.n_noise, kernels.QUANTILES, *sums)
         return np.maximum(w[:, 0] + b, 0) - np.maximum(b - w[:, 0], 0), sums
 
+    @returns_gradients
     def __call__(self, params: Params, keys: Tensor) -> tuple[Tensor, Params]:
         w, b, keys = params["w"].numpy(), params["b"].numpy(), keys.numpy().view(np.uint64)
         own, sums = self._draw(params, keys)  # by symmetry, y = 1 throughout

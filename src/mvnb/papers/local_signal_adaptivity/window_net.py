@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from mvnb.gradients import returns_gradients
 from mvnb.models.patch_cnn import label_cross_entropy
 from mvnb.papers.local_signal_adaptivity import _window_kernels as kernels
 
@@ -54,12 +55,14 @@ class WindowObjective:
     half the time or less at the sizes of chapter 5, on a CPU.
     """
 
+    @returns_gradients
     def __call__(self, params: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Params]:
         layers = _forward(params, x)
         loss, slope = label_cross_entropy(layers[-1], y)
         return loss, _backward(params, layers, slope)
 
 
+@returns_gradients
 def window_jacobian(params: Params, x: Tensor, chunk: int = 500) -> Tensor:
     """Derivative of a :class:`WindowNet` of one output in all its parameters: ``(n, P)`` for images ``(n, ...)``.
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from mvnb import threads
+from mvnb.gradients import returns_gradients
 from mvnb.models import _patch_kernels
 from mvnb.models.activations import smoothed_relu_and_slope
 from mvnb.models.patch_cnn import label_cross_entropy
@@ -33,6 +34,7 @@ class _Encoder:
             raise ValueError(f"threshold must be positive, got {threshold}")
         self.power, self.threshold = int(power), float(threshold)
 
+    @returns_gradients
     def __call__(self, params: dict[str, Tensor], *batch):
         x, names = batch[0], list(params)
         # As many replicas at a time as fit into the cache; a graphics card takes all of them.
@@ -55,6 +57,7 @@ class _Encoder:
         value, slope = smoothed_relu_and_slope(pre * (scale / self.threshold), self.power)
         return value.mul_(self.threshold), slope
 
+    @returns_gradients
     def features(self, weight: Tensor, x: Tensor, scale: float | Tensor = 1.0) -> Tensor:
         """``sum_p s(scale <w_r, x_p>)``: ``(R, kernels, dim)``, ``(R, n, patches, dim)`` to ``(R, n, kernels)``."""
         value, _ = self._activation(torch.bmm(x.flatten(1, 2), weight.mT), scale)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from mvnb.gradients import returns_gradients
 from mvnb.losses import nuclear_norm, sample_mixing
 from mvnb.models.networks import _Layers, _passed
 from mvnb.training.stacking import Params, pick
@@ -62,6 +63,7 @@ class DomainObjective:
         self.penalties, self.warmup, self.anneal = penalties, warmup, anneal
         self._rows = {one.name: getattr(penalties, one.name).nonzero()[:, 0] for one in fields(Penalties)}
 
+    @returns_gradients
     def __call__(
         self, params: Params, x: Tensor, y: Tensor, partner: Tensor, lam: Tensor, step: Tensor
     ) -> tuple[Tensor, Params]:
