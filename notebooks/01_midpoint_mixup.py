@@ -95,7 +95,7 @@ from mvnb.papers.midpoint_mixup.data import (
 # %% tags=["hide-input", "check"]
 figures.use_style()
 ledger = claims.Ledger("midpoint_mixup")
-device = training.pick_device(device)
+device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
 # What may be wrong with the parameters shows here, before anything is trained.
 raw = load_images(dataset).head(n_train, 0)

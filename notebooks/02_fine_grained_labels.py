@@ -105,7 +105,7 @@ from mvnb.papers.fine_grained_labels.model import (
 figures.use_style()
 COLORS = figures.COLORS
 ledger = claims.Ledger("fine_grained_labels")
-device = training.pick_device(device)
+device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
 
 

@@ -86,7 +86,7 @@ from mvnb.papers.mask_reconstruction.model import (
 
 figures.use_style()
 ledger = claims.Ledger("mask_reconstruction")
-device = training.pick_device(device)
+device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
 # What may be wrong with the parameters shows here, before anything is trained.
 real = load_images(dataset)

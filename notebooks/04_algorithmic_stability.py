@@ -72,7 +72,7 @@ from mvnb.papers.algorithmic_stability.pairs import LockStep, sample_swaps
 
 figures.use_style()
 ledger = claims.Ledger("algorithmic_stability")
-device = training.pick_device(device)
+device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
 COLORS = {
     "logistic": figures.HUES["ink"],

@@ -105,7 +105,7 @@ figures.use_style()
 NET, KERNEL, LINE = (figures.COLORS[c] for c in ("ERM", "Tangent kernel", "theory"))
 GREY, BIAS, PATH = "#777777", figures.VIEW_COLORS[1], figures.HUES["green"]
 ledger = claims.Ledger("local_signal_adaptivity")
-device = training.pick_device(device)
+device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
 
 

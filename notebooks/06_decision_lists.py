@@ -74,7 +74,7 @@ from mvnb.papers.decision_lists.data import DecisionLists, every_sequence
 # %% tags=["hide-input", "check"]
 figures.use_style()
 ledger = claims.Ledger("decision_lists")
-device = training.pick_device(device)
+device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
 # What may be wrong with the parameters shows here, before anything is trained.
 if joint_scale <= 4 * epsilon:

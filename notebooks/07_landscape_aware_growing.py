@@ -89,7 +89,7 @@ from mvnb.papers.landscape_aware_growing.text import load_text, structure_target
 
 figures.use_style()
 ledger = claims.Ledger("landscape_aware_growing")
-device = training.pick_device(device)
+device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
 RANDOM, COPY, CHOSEN = (figures.HUES[c] for c in ("blue", "orange", "green"))
 THEORY = figures.COLORS["theory"]

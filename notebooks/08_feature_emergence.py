@@ -85,7 +85,7 @@ from mvnb.papers.feature_emergence.data import DictionaryData, PatternCodes
 # %% tags=["hide-input", "check"]
 figures.use_style()
 ledger = claims.Ledger("feature_emergence")
-device = training.pick_device(device)
+device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
 # What may be wrong with the parameters shows here, before anything is trained.
 for name, value, most in (

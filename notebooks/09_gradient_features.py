@@ -76,7 +76,7 @@ from mvnb.papers.gradient_features.data import BlockParity, LinearMargin, MultiI
 # %% tags=["hide-input", "check"]
 figures.use_style()
 ledger = claims.Ledger("gradient_features")
-device = training.pick_device(device)
+device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
 # What may be wrong with the parameters shows here, before anything is trained.
 for name, values, least in (

@@ -74,7 +74,7 @@ from mvnb.papers.fourier_features.polynomial import (
 # %% tags=["hide-input", "check"]
 figures.use_style()
 ledger = claims.Ledger("fourier_features")
-device = training.pick_device(device)
+device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
 # What may be wrong with the parameters shows here, before anything is trained.
 if p % 2 == 0:

@@ -77,7 +77,7 @@ from mvnb.papers.icl_and_scale.data import InContextRegression
 
 figures.use_style()
 ledger = claims.Ledger("icl_and_scale")
-device = training.pick_device(device)
+device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
 LINE = figures.COLORS["theory"]
 SMALL, LARGE, THIRD, PINK = (

@@ -75,7 +75,7 @@ from mvnb.papers.nuclear_norm.data import EnvironmentFeatures, domain_folder
 # %% tags=["hide-input", "check"]
 figures.use_style()
 ledger = claims.Ledger("nuclear_norm")
-device = training.pick_device(device)
+device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
 # What may be wrong with the parameters shows here, before anything is trained.
 for name, value, whose, most in (

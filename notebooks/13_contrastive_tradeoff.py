@@ -81,7 +81,7 @@ from mvnb.papers.contrastive_tradeoff.picture_sets import PICTURE_SETS
 # %% tags=["hide-input", "check"]
 figures.use_style()
 ledger = claims.Ledger("contrastive_tradeoff")
-device = training.pick_device(device)
+device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
 if tasks[:1] != [1] or sorted(set(tasks)) != tasks or len(tasks) < 2:
     raise ValueError(f"tasks must ascend from 1, two or more, got {tasks}")

@@ -66,7 +66,7 @@ from mvnb.papers.looped_transformers import theory
 
 figures.use_style()
 ledger = claims.Ledger("looped_transformers")
-device = training.pick_device(device)
+device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
 LINE = figures.COLORS["theory"]
 PLAIN, CHEB, BEST, MEMORY = (

@@ -79,7 +79,7 @@ from mvnb.papers.gemfilter import tables as printed
 
 figures.use_style()
 ledger = claims.Ledger("gemfilter")
-device = training.pick_device(device)
+device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
 LINE = figures.COLORS["theory"]
 METHODS = ("All KV", "SnapKV", "H2O", "GemFilter", "One-Run")

@@ -14,11 +14,12 @@ import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import nbformat
 
-from mvnb import claims, verdicts
+from mvnb import claims, files, verdicts
 from mvnb.runner import addresses, catalogue, pairing, workers
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,15 +59,17 @@ def run(chapter: catalogue.Chapter, profile: str) -> dict:
     folder = RUNS / profile.replace(" ", "-")
     kept = folder / f"{chapter.name}.json"
     key = [addresses.digests(chapter, [{}])[0], PROFILES[profile], instruction_set()]
-    if kept.is_file() and (found := json.loads(kept.read_text()))["key"] == key:
+    if kept.is_file() and (found := json.loads(kept.read_text(encoding="utf-8")))["key"] == key:
         return found
     command = [sys.executable, "-m", "mvnb.cli", "run", str(chapter.source), "--no-html", "-o", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | PROFILES[profile], capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | PROFILES[profile], capture_output=True, encoding="utf-8")
     print(f"{chapter.name}, {profile}: exit status {done.returncode}", flush=True)
     if done.returncode:
         return {"failed": done.stderr.strip().splitlines()[-1], "rows": [], "compared": []}
+    if addresses.digests(replace(chapter), [{}])[0] != key[0]:
+        return {"failed": "chapter or package was edited while it ran", "rows": [], "compared": []}
     found = {"key": key} | found_in(folder / f"{chapter.name}.ipynb")
-    kept.write_text(json.dumps(found))
+    kept.write_text(json.dumps(found), encoding="utf-8")
     return found
 
 
@@ -101,7 +104,7 @@ def _told(row: dict) -> str:
 
 def read() -> dict:
     """The report that was written last."""
-    return json.loads(REPORT.read_text(encoding="utf-8"))
+    return files.read_record(REPORT)
 
 
 def main(names: list[str]) -> int:
@@ -117,7 +120,7 @@ def main(names: list[str]) -> int:
         environments = {name: {k: v for k, v in one.items() if k != "PYTHONSTARTUP"} for name, one in PROFILES.items()}
         every = dict(sorted((before["chapters"] | report).items()))
         kept = {"instruction_set": instruction_set(), "profiles": environments, "chapters": every}
-        REPORT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        files.write_record(REPORT, kept)
     wrong = [f"{name}, {said}" for name, one in report.items() for said in objections(one)]
     if not names:
         wrong += [f"{name}: the tests of the papers fail" for name in ("other", "rounding") if papers_fail(name)]

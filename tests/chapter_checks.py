@@ -76,6 +76,15 @@ def parameters(chapter):
     return wrong + ([] if defaults.get("device") == "auto" else ["parameter 'device' is not \"auto\" by default"])
 
 
+def folded(chapter):
+    """The seed is folded in the cell that checks the parameters, before anything is drawn from it."""
+    source = "\n".join(cell.source for cell in _code(chapter.cells) if "parameters" not in cell.metadata.get("tags", []))
+    before = re.sub("#.*", "", source.partition("training.fold_seed(seed)")[0])
+    if "training.fold_seed(seed)" not in source:
+        return ["seed is not folded: seed = training.fold_seed(seed)"]
+    return ["seed is used before it is folded"] if re.search(r"\bseed\b(?!\s*=\s*(training|$))", before) else []
+
+
 def ranges(chapter):
     """Every number states the range that it may have, and defaults and presets keep to it."""
     read = chapter.parameters
@@ -214,6 +223,7 @@ def presets(chapter):
 CHECKS = (
     pair,
     parameters,
+    folded,
     ranges,
     anatomy,
     mathematics,

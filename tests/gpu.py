@@ -18,26 +18,30 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from mvnb import claims
+from mvnb import claims, files
 from mvnb.runner import addresses, catalogue
 
 KINDS = {"smoke": ["--preset", "smoke", "-p", "device=cuda"], "card": ["-p", "device=cuda"], "cpu": ["-p", "device=cpu"]}
 """What is run of a chapter, with the arguments of ``mvnb run``."""
 
 
-def run(chapter: catalogue.Chapter, kind: str, folder: Path) -> dict:
-    """One run: ``seconds`` and the ``verdicts`` by claim, or ``failed``, why."""
+def run(chapter: catalogue.Chapter, kind: str, folder: Path, digest: str) -> dict:
+    """One run: ``seconds`` and the ``verdicts`` by claim, or ``failed``, why; ``digest`` is of the code that is meant."""
     command = [sys.executable, "-m", "mvnb.cli", "run", str(chapter.source), "--no-html", "-o", str(folder), *KINDS[kind]]
     began = time.monotonic()
-    done = subprocess.run(command, cwd=chapter.root, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=chapter.root, capture_output=True, encoding="utf-8")
     seconds = round(time.monotonic() - began, 1)
     if done.returncode:
         return {"seconds": seconds, "failed": done.stderr.strip().splitlines()[-1]}
+    if addresses.digests(replace(chapter), [{}])[0] != digest:
+        return {"seconds": seconds, "failed": "chapter or package was edited since the report was begun"}
     return {"seconds": seconds, "verdicts": verdicts(folder / f"{chapter.name}.ipynb")}
 
 
@@ -54,11 +58,11 @@ def benchmark(root: Path, folder: Path) -> dict:
     told = folder / "bench.json"
     command = [sys.executable, "-m", "pytest", "benchmarks/test_speed.py", "-q", "-n0", "-k", "test_row"]
     env = os.environ | {"MVNB_BENCH_DEVICE": "cuda"}
-    done = subprocess.run([*command, f"--benchmark-json={told}"], cwd=root, env=env, capture_output=True, text=True)
+    done = subprocess.run([*command, f"--benchmark-json={told}"], cwd=root, env=env, capture_output=True, encoding="utf-8")
     if done.returncode:
         return {"failed": done.stdout.strip().splitlines()[-1]}
     rows = {}
-    for one in json.loads(told.read_text())["benchmarks"]:
+    for one in json.loads(told.read_text(encoding="utf-8"))["benchmarks"]:
         seconds = one["extra_info"]["seconds"]
         ours = seconds.pop("mvnb")
         ratios = {name: round(value / ours, 2) for name, value in seconds.items() if name != "sampling"}
@@ -84,22 +88,26 @@ def main(seconds: float = 600, at_once: int = 1, root: Path | None = None) -> in
     kept = root / "runs" / "gpu"
     kept.mkdir(parents=True, exist_ok=True)
     book = catalogue.discover(root)
-    jobs = {f"{one.name}-{kind}": (lambda one=one, kind=kind: run(one, kind, kept / kind)) for kind in KINDS for one in book}
+    digests = {one.name: addresses.digests(one, [{}])[0] for one in book}
+
+    def job(one: catalogue.Chapter, kind: str) -> Callable[[], dict]:
+        return lambda: run(one, kind, kept / kind, digests[one.name])
+
+    jobs = {f"{one.name}-{kind}": job(one, kind) for kind in KINDS for one in book}
     if (root / "benchmarks").is_dir():
         jobs["benchmark"] = lambda: benchmark(root, kept)
-    digests = {one.name: addresses.digests(one, [{}])[0] for one in book}
     keys = {f"{one}-{kind}": [digest, card] for one, digest in digests.items() for kind in KINDS}
     keys["benchmark"] = [digests[book[0].name], card]
 
     def found(name: str) -> dict | None:
         """What a job finds or has found; nothing where its time is up."""
         path = kept / f"{name}.json"
-        if path.is_file() and (before := json.loads(path.read_text()))["key"] == keys[name]:
+        if path.is_file() and (before := json.loads(path.read_text(encoding="utf-8")))["key"] == keys[name]:
             return before["found"]
         if time.monotonic() - began >= seconds:
             return None
         told = jobs[name]()
-        path.write_text(json.dumps({"key": keys[name], "found": told}))
+        path.write_text(json.dumps({"key": keys[name], "found": told}), encoding="utf-8")
         print(f"{name}: {told.get('failed') or told.get('seconds', 'done')}", flush=True)
         return told
 
@@ -122,7 +130,7 @@ def report(root: Path, card: str, at_once: int, book: list[catalogue.Chapter], j
     kept["benchmark"] = found.get("benchmark", {})
     path = root / "results" / "gpu.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    files.write_record(path, kept)
     left = len(jobs) - len(found)
     print("\n".join(wrong) or f"{card}: no verdict is the opposite of the committed one")
     print(f"{left} of {len(jobs)} runs are left: run it again" if left else f"all {len(jobs)} runs are done")

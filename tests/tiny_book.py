@@ -79,8 +79,9 @@ from pathlib import Path
 
 from IPython.display import display
 
-from mvnb import claims
+from mvnb import claims, training
 
+seed = training.fold_seed(seed)
 draws = random.Random(seed)
 values = [draws.gauss(0, noise) for _ in range(replicas)]
 print(f"{len(values)} values, the first {values[0]:.3f}")

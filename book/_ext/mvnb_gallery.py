@@ -25,7 +25,7 @@ from mvnb_scoreboard import table
 from PIL import Image
 from sphinx.util.docutils import SphinxDirective
 
-from mvnb import verdicts
+from mvnb import files, verdicts
 from mvnb.runner.catalogue import Chapter, parts
 from mvnb.runner.derived import SECONDS
 
@@ -131,7 +131,7 @@ class CardSeconds(SphinxDirective):
             before, command = "The chapters have not been run on a graphics card yet; ", nodes.literal("", "make gpu")
             return [nodes.paragraph("", "", nodes.Text(before), command, nodes.Text(" does it."))]
         self.env.note_dependency(str(path))
-        return card_seconds(json.loads(path.read_text(encoding="utf-8")), chapters(self.env.srcdir).values())
+        return card_seconds(files.read_record(path), chapters(self.env.srcdir).values())
 
 
 def card_seconds(report: dict, book) -> list[nodes.Node]:

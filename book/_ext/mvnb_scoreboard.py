@@ -15,7 +15,7 @@ from docutils import nodes
 from mvnb_chapters import chapters, ledger
 from sphinx.util.docutils import SphinxDirective
 
-from mvnb import verdicts
+from mvnb import files, verdicts
 from mvnb.runner.catalogue import Chapter
 
 PLACE = "_static/claims.json"
@@ -101,7 +101,7 @@ def over_arithmetics(srcdir: str, n_claims: int) -> list[nodes.Node]:
     path = Path(srcdir, "results", "arithmetic.json")
     if not path.is_file():
         return []
-    found = json.loads(path.read_text(encoding="utf-8"))["chapters"].values()
+    found = files.read_record(path)["chapters"].values()
     turned = {text.split(":")[0] for one in found for profile in one["profiles"].values() for text in profile["turned"]}
     said = (
         f"Run again with other processor instructions, with two threads and with every matrix product moved at random in its "

@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import runpy
 import tomllib
 from dataclasses import dataclass
 from html import escape
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from mvnb import claims
+from mvnb.files import read_record, write_record
 
 PAPERS = Path(__file__).parent / "papers"
 COLUMNS = ("what", "paper", "ours", "why")
@@ -37,11 +37,12 @@ class KeptRunError(ValueError):
 
 @dataclass(frozen=True)
 class Declared:
-    """A kept run as ``NAME.toml`` declares it, beside its script."""
+    """A kept run as ``NAME.toml`` declares it, with the code of the script beside it as it was when this was read."""
 
     slug: str
     name: str
     script: Path
+    code: str
     says: str
     not_run: list[str]
     parameters: dict[str, Any]
@@ -50,14 +51,18 @@ class Declared:
     def digest(self, parameters: dict[str, Any]) -> str:
         """Of the script and what it is given, in 16 letters."""
         given = json.dumps(without_seeds(parameters), sort_keys=True)
-        return hashlib.sha256(self.script.read_bytes() + given.encode()).hexdigest()[:16]
+        return hashlib.sha256((self.code + given).encode()).hexdigest()[:16]
 
     def call(self, function: str, seed: int, device, parameters: dict[str, Any], scratch: Path | None = None) -> Any:
         """What the script's function ``run`` or ``beginning`` gives for one seed on a PyTorch device.
 
         ``scratch`` is a folder for the state of ``run``, made here if ``run`` takes one.
         """
-        called, given = runpy.run_path(str(self.script))[function], without_seeds(parameters)
+        from mvnb.training import fold_seed
+
+        script = {"__name__": self.script.stem, "__file__": str(self.script)}
+        exec(compile(self.code, str(self.script), "exec"), script)
+        called, given, seed = script[function], without_seeds(parameters), fold_seed(seed)
         if scratch is None or "scratch" not in inspect.signature(called).parameters:
             return called(seed, device, **given)
         scratch.mkdir(parents=True, exist_ok=True)
@@ -112,12 +117,20 @@ def _read(slug: str, path: Path) -> Declared:
     script = path.with_name(table["script"])
     if not script.is_file():
         raise KeptRunError(f"{name}: there is no script {table['script']} beside it")
-    return Declared(slug, path.stem, **table | {"script": script})
+    return Declared(slug, path.stem, code=script.read_text(encoding="utf-8"), **table | {"script": script})
 
 
 def load(slug: str, name: str) -> dict[str, Any]:
-    """A kept run by the chapter's slug, such as ``"nuclear_norm"``, and its own name; ``OSError`` when there is none."""
-    return json.loads((folder(slug) / f"{name}.json").read_text(encoding="utf-8"))
+    """Return a kept run by the chapter's slug, such as ``"nuclear_norm"``, and its own name.
+
+    Raises
+    ------
+    OSError
+        When there is none.
+    RecordError
+        When a value was changed after the run was made.
+    """
+    return read_record(folder(slug) / f"{name}.json")
 
 
 def show(slug: str, name: str, setup: bool = True) -> None:
@@ -164,8 +177,6 @@ def check_name(name: str) -> None:
 
 def save(slug: str, name: str, results: dict[str, Any]) -> None:
     """Keep ``results``, whole or not at all; ``OSError`` where the package's folder cannot be written to."""
-    from mvnb.files import write
-
     path = folder(slug) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    write(path, json.dumps(results) + "\n")
+    write_record(path, results, indent=None)

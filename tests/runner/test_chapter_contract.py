@@ -1,6 +1,5 @@
 """Every chapter of the book keeps the rules of the house, and the rules notice when one does not."""
 
-import json
 from pathlib import Path
 
 import chapter_checks
@@ -8,6 +7,7 @@ import nbformat
 import pytest
 import tiny_book
 
+from mvnb.files import write_record
 from mvnb.runner import catalogue, errors, execution
 from mvnb.runner.hosts import TAG
 from mvnb.runner.parameters import _numbers
@@ -63,6 +63,8 @@ BROKEN_SOURCES = [
     (chapter_checks.parameters, "# independent runs", "# R = independent runs", "papermill passes over 'replicas'"),
     (chapter_checks.parameters, "seed = 0", "sead = 0", "'seed' is not an integer"),
     (chapter_checks.parameters, '"auto"  #', '"cpu"  #', "'device' is not"),
+    (chapter_checks.folded, "training.fold_seed(seed)", "seed", "seed is not folded"),
+    (chapter_checks.folded, "seed = training", "print(seed)\nseed = training", "used before it is folded"),
     (chapter_checks.ranges, "(0 or more)", "of any size", "no range for 'noise'"),
     (chapter_checks.ranges, "hidden units (1 or more)", "hidden units", "no range for 'widths'"),
     (chapter_checks.ranges, "runs (1 or more)", "runs (5 or more)", "'replicas' is 4 by default, and may be 5 or more"),
@@ -169,6 +171,6 @@ def test_a_verdict_that_hangs_on_the_seed_is_noticed(executed, tmp_path, kept, m
     chapter.notebook.write_bytes(executed.notebook.read_bytes())
     path = chapter.root / "results" / "sweeps" / "01.json"
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"claims": kept}))
+    write_record(path, {"claims": kept})
     said = "\n".join(chapter_checks.seeds(chapter))
     assert message in said if message else not said

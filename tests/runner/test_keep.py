@@ -8,7 +8,7 @@ import pytest
 import tiny_book
 from processes import start, until
 
-from mvnb import claims, kept_runs
+from mvnb import claims, files, kept_runs
 from mvnb.runner import catalogue, keeping
 
 SCRIPT = """\
@@ -135,6 +135,48 @@ def test_the_record_says_how_it_was_made_and_the_page_shows_it(mvnb, book, kept)
     page = shown[0].data
     assert "<code>mvnb keep 01 means</code>, seeds 3 to 6" in page and "Not run: larger ones." in page
     assert "2.0 &lt;here&gt;" in page and record["runs"][0]["finished"][:10] in page
+
+
+@pytest.mark.parametrize("where", ["values", "hardware", "checksum"])
+def test_a_value_that_was_changed_after_the_run_is_noticed(mvnb, book, kept, where):
+    mvnb("keep", "1", "means")
+    path = kept / "means.json"
+    record = json.loads(path.read_text())
+    if where == "values":
+        record["runs"][2]["values"]["mean"] *= 1.01
+    elif where == "hardware":
+        record["runs"][0]["hardware"] += " (faster)"
+    else:
+        del record["checksum"]
+    path.write_text(json.dumps(record))
+    with pytest.raises(files.RecordError, match=r"means\.json was changed after it was made"):
+        kept_runs.load("tiny", "means")
+    status, out, err = mvnb("keep", "--status")
+    assert (status, out) == (2, "") and err.count("\n") == 1 and "was changed after it was made" in err
+    path.write_text("{")
+    with pytest.raises(files.RecordError, match="is not a record"):
+        kept_runs.load("tiny", "means")
+
+
+def test_every_seed_runs_the_script_as_it_was_at_the_start(mvnb, book, kept):
+    one = keeping.prepare(catalogue.resolve("1"), "means", [])
+    (kept / "means.py").write_text(SCRIPT.replace('{"mean": ', '{"other": '))
+    keeping.run(one, 1, "cpu", say=lambda text: None)
+    assert all(list(run["values"]) == ["mean"] for run in kept_runs.load("tiny", "means")["runs"])
+    assert state() == "stale: other script since"
+
+
+def test_line_endings_make_no_run_stale(mvnb, book, kept):
+    mvnb("keep", "1", "means")
+    for path in (kept / "means.py", kept / "means.toml"):
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert state() == "4 seeds, as declared"
+
+
+def test_large_seeds_and_devices_that_are_not_there(mvnb, book, kept):
+    assert mvnb("keep", "1", "means", "-p", f"seed={10**30}", "-p", "seeds=1")[0] == 0
+    status, out, err = mvnb("keep", "1", "means", "--device", "cuda:99")
+    assert (status, out) == (2, "") and err.count("\n") == 1 and "device must be 'auto', 'cpu' or" in err
 
 
 def test_status_names_what_is_stale(mvnb, book, kept):

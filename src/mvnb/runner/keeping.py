@@ -86,13 +86,21 @@ def prepare(chapter: Chapter, name: str, assignments: Iterable[str], folder: Pat
 
 
 def run(kept: Kept, jobs: int | None = None, device: str = "auto", say: Callable[[str], None] = print) -> Path:
-    """Run the seeds that are missing, ``jobs`` at once (one a core by default), and write the result when all are there.
+    """Run the seeds that are missing, ``jobs`` at once (one per core by default), and write the result when all are there.
 
     Raises
     ------
+    ChapterError
+        For a device that is not there.
     CellFailed
         When a seed fails; those that are finished are kept.
     """
+    from mvnb.training import pick_device
+
+    try:
+        pick_device(device)
+    except ValueError as error:
+        raise ChapterError(str(error)) from None
     missing, began, failed = [seed for seed in kept.seeds if seed not in kept.done()], time.monotonic(), []
     say(f"{len(kept.seeds) - len(missing)} of {len(kept.seeds)} seeds are there, {len(missing)} to run")
     for n, (seed, result) in enumerate(_each(kept, missing, jobs, device), 1):
@@ -176,7 +184,7 @@ def _write(kept: Kept) -> Path:
         "rules": kept.declared.rules(),
         "runs": runs,
     }
-    files.write(kept.result, json.dumps(record, indent=1) + "\n")
+    files.write_record(kept.result, record)
     return kept.result
 
 
