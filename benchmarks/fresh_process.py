@@ -16,7 +16,7 @@ torch.set_num_threads(1)
 
 def peak() -> float:
     """Peak memory of this process in MB. Not ``ru_maxrss``, which a child inherits from the process that started it."""
-    status = Path("/proc/self/status").read_text()
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
     return int(re.search(r"VmHWM:\s*(\d+) kB", status).group(1)) / 1024
 
 

@@ -195,9 +195,9 @@ def markdown(found: dict) -> str:
 
 
 def main(paths: list[str]) -> None:
-    found = summary([json.loads(Path(path).read_text()) for path in paths])
-    (HERE / "results.json").write_text(json.dumps(found, indent=1) + "\n")
-    (HERE / "RESULTS.md").write_text(markdown(found))
+    found = summary([json.loads(Path(path).read_text(encoding="utf-8")) for path in paths])
+    (HERE / "results.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (HERE / "RESULTS.md").write_text(markdown(found), encoding="utf-8")
     draw(found, PICTURE)
 
 

@@ -40,7 +40,7 @@ def test_slopes(benchmark, objective, device):
 def _fresh(*arguments: str, **environment: str) -> dict:
     script = Path(__file__).with_name("fresh_process.py")
     done = subprocess.run(
-        [sys.executable, script, *arguments], env=os.environ | environment, capture_output=True, text=True, check=True
+        [sys.executable, script, *arguments], env=os.environ | environment, capture_output=True, encoding="utf-8", check=True
     )
     return json.loads(done.stdout)
 

@@ -105,6 +105,30 @@ def test_a_circle_is_noticed():
         circle(changed)
 
 
+def silent_about_encoding(tree):
+    """Calls that read or write text in whatever encoding the locale has."""
+    for node in (one for one in ast.walk(tree) if isinstance(one, ast.Call)):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        given = {one.arg: ast.unparse(one.value) for one in node.keywords}
+        mode = ast.unparse(node.args[1]) if isinstance(node.func, ast.Name) and len(node.args) > 1 else given.get("mode", "")
+        plain = isinstance(node.func, ast.Name) and name == "open" and "b" not in mode
+        text = (
+            {"text", "universal_newlines"} & given.keys() or plain or name in ("read_text", "write_text", "NamedTemporaryFile")
+        )
+        if text and "encoding" not in given and "b" not in mode:
+            yield ast.unparse(node)
+
+
+def test_text_is_read_and_written_as_utf_8():
+    folders = ("src", "book/_ext", "benchmarks", "notebooks")
+    for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
+        assert not list(silent_about_encoding(ast.parse(path.read_text(encoding="utf-8")))), path
+    bad = "open(p); open(p, 'w'); p.read_text(); p.write_text(t); subprocess.run(c, text=True)"
+    assert len(list(silent_about_encoding(ast.parse(bad)))) == 5
+    good = "open(p, 'rb'); p.read_text(encoding=e); Image.open(p); subprocess.run(c, encoding=e, text=True); p.read_bytes()"
+    assert not list(silent_about_encoding(ast.parse(good)))
+
+
 def names_used(tree, skip=None):
     """Identifiers of a syntax tree but for the node to be skipped, and what an ``__init__`` hands on."""
     nodes = [tree]

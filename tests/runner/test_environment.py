@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -12,6 +14,8 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from mvnb.runner import addresses, catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -125,3 +129,31 @@ def test_tests_reach_their_workers_in_groups(request):
     if "PYTEST_XDIST_WORKER" not in os.environ:
         pytest.skip("the tests run in one process")
     assert request.node.nodeid.endswith(f"@{Path(__file__).stem}")
+
+
+def test_a_checkout_has_the_lines_of_the_repository_whatever_git_is_told(tmp_path, monkeypatch):
+    subprocess.run(["git", "clone", "-q", "--no-hardlinks", ROOT, tmp_path / "a"], check=True)
+    shutil.copy(ROOT / ".gitattributes", tmp_path / "a")
+    identity = ["-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "-C", tmp_path / "a", "add", "."], check=True)
+    subprocess.run(["git", "-C", tmp_path / "a", *identity, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    subprocess.run(["git", "clone", "-q", "-c", "core.autocrlf=true", tmp_path / "a", tmp_path / "b"], check=True)
+    text = [
+        path for path in (tmp_path / "b").rglob("*") if path.is_file() and ".git/" not in str(path) and path.suffix != ".ico"
+    ]
+    assert len(text) > 300 and not [path for path in text if b"\r" in path.read_bytes()]
+
+
+def test_addresses_do_not_depend_on_line_endings(tmp_path, monkeypatch):
+    chapter = catalogue.discover(ROOT)[0]
+    plain = addresses.digests(chapter, [{}])
+    shutil.copytree(addresses.PACKAGE, tmp_path / "mvnb", ignore=shutil.ignore_patterns("__pycache__"))
+    for path in [
+        *(tmp_path / "mvnb").rglob("*.py"),
+        *(tmp_path / "mvnb").rglob("*.toml"),
+        *(tmp_path / "mvnb").rglob("*.json"),
+    ]:
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    monkeypatch.setattr(addresses, "PACKAGE", tmp_path / "mvnb")
+    monkeypatch.setattr(addresses, "_imported", addresses._imported.__wrapped__)
+    assert addresses.digests(chapter, [{}]) == plain

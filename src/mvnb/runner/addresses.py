@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import platform
+import shutil
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -51,6 +52,11 @@ def _modules(code: str) -> frozenset[Path]:
     return frozenset(found)
 
 
+def _text(path: Path) -> bytes:
+    """What is in a text file, whatever ends its lines in this checkout."""
+    return path.read_text(encoding="utf-8").encode()
+
+
 def package(code: str) -> str:
     """Digest of the sources of this package that ``code`` imports, and of those that they import."""
     waiting, seen = set(_modules(code)), set()
@@ -60,8 +66,14 @@ def package(code: str) -> str:
         waiting |= _imported(path) - seen
     found = hashlib.sha256()
     for path in sorted(seen):
-        found.update(f"{path.relative_to(PACKAGE).as_posix()}\n".encode() + path.read_bytes())
+        found.update(f"{path.relative_to(PACKAGE).as_posix()}\n".encode() + _text(path))
     return found.hexdigest()[:16]
+
+
+def copy_package(folder: Path) -> None:
+    """Copy this package as it is into ``folder``, with what is compiled of it."""
+    shutil.copytree(PACKAGE, folder / PACKAGE.name)
+    _imported.cache_clear()  # digests from here on are of the package as it is now
 
 
 def digests(chapter, runs: Sequence[Mapping[str, Any]]) -> list[str]:
