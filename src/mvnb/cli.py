@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,11 +19,12 @@ from typing import Annotated, Any
 
 try:
     import typer
+    from typer.core import TyperCommand
 except ModuleNotFoundError:  # the package alone is for notebooks
     sys.exit("mvnb: the command needs more than the package alone: pip install 'mvnb[run]'")
 
 from mvnb import claims, kept_runs, verdicts
-from mvnb.files import write
+from mvnb.files import RecordError, write
 from mvnb.runner import catalogue, derived, errors, execution, keeping, new, pairing, plans, sweeps, workers
 from mvnb.runner.workers import WorkersLost
 
@@ -46,11 +48,28 @@ Timeout = Annotated[float | None, typer.Option(min=0.001, help="Seconds that a c
 Memory = Annotated[float | None, typer.Option(min=0.001, help="GB that a run may allocate.")]
 
 
+class Half(StrEnum):
+    """Which of a chapter's two files is taken where they were edited apart."""
+
+    notebook = "notebook"
+    source = "source"
+
+
 class Format(StrEnum):
     """How claims are printed."""
 
     table = "table"
     json = "json"
+
+
+class Command(TyperCommand):
+    """A command that refuses an option given twice, of which the last would win."""
+
+    def parse_args(self, ctx, args):
+        given = [one for one in self.make_parser(ctx).parse_args(list(args))[2] if not getattr(one, "multiple", False)]
+        for option in {one.name: one for one in given if given.count(one) > 1 and one.param_type_name == "option"}.values():
+            raise _UsageError(f"{'/'.join(option.opts)} is given {given.count(option)} times; it takes one value")
+        return super().parse_args(ctx, args)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -62,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
         status = app(args=arguments or ["--help"], prog_name="mvnb", standalone_mode=False) or 0
     except _UsageError as error:
         return _complain(error.format_message(), 2)
-    except (errors.ChapterError, claims.ClaimsError, kept_runs.KeptRunError) as error:
+    except (errors.ChapterError, claims.ClaimsError, kept_runs.KeptRunError, RecordError) as error:
         return _complain(str(error), 2)
     except (errors.CellFailed, WorkersLost) as error:
         return _complain(str(error), 1)
@@ -82,7 +101,7 @@ def _limits(timeout: float | None, memory: float | None) -> dict[str, Any]:
     return {"timeout": timeout, "memory": None if memory is None else int(memory * 1e9)}
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_chapters() -> None:
     """List the chapters with their presets and how many of their claims hold."""
     root = catalogue.find_root()
@@ -94,7 +113,7 @@ def list_chapters() -> None:
     _print_table(("no.", "chapter", "title", "presets", "claims held"), rows)
 
 
-@app.command()
+@app.command(cls=Command)
 def run(
     chapter: Annotated[str, typer.Argument(help="Number, slug or path of the chapter.")],
     parameter: Parameters = None,
@@ -111,13 +130,16 @@ def run(
     Exit status 1 when a claim holds that fails in the committed notebook or the other way, unless parameters other than
     seed, replicas and device were changed.
     """
-    found = catalogue.resolve(chapter)
+    found = _resolved(chapter)
     seeds = [] if seed is None else [f"seed={seed}"]
     values = found.parse([*(parameter or []), *seeds])
     if preset is not None:
         values = catalogue.preset(found, preset) | values
     if not anyway and (why := plans.refusal(found, values)):
-        raise errors.ChapterError(why)
+        given = [f"--preset={preset}"] if preset else []
+        given += [word for one in [*(parameter or []), *seeds] for word in ("-p", one)]
+        asked = shlex.join(["mvnb", "plan", chapter, *given])
+        raise errors.ChapterError(f"{why}; {asked} says what each part takes, and --anyway runs it")
     limits = _limits(timeout, memory)
     result = execution.run(found, values, output, html=html, progress=True, threads=workers.cores(), **limits)
     for path in filter(None, (result.notebook, result.html, result.claims)):
@@ -138,14 +160,14 @@ def _opposites(chapter: str, ids: list[str]) -> int:
     return 1 if ids else 0
 
 
-@app.command()
+@app.command(cls=Command)
 def plan(
     chapter: Annotated[str, typer.Argument(help="Number, slug or path of the chapter.")],
     parameter: Parameters = None,
     preset: Preset = None,
 ) -> None:
     """Say what a run would take, to a factor of two, without starting it: seconds on one core, and memory."""
-    found = catalogue.resolve(chapter)
+    found = _resolved(chapter)
     values = found.parse(parameter or [])
     if preset is not None:
         values = catalogue.preset(found, preset) | values
@@ -159,7 +181,7 @@ def plan(
         print(f"does not fit: {why}")
 
 
-@app.command()
+@app.command(cls=Command)
 def sweep(
     chapter: Annotated[str | None, typer.Argument(help="Number, slug or path of the chapter.")] = None,
     grid: Annotated[
@@ -184,11 +206,12 @@ def sweep(
     limits = _limits(timeout, memory)
     if resume:
         plan = sweeps.load(resume)
+        pairing.refuse_edited([plan.chapter])
         plan = sweeps.prepare(plan.chapter, plan.grid, plan.fixed, plan.folder, **limits)
     else:
         if not chapter or not grid:
             raise errors.ChapterError("a sweep needs a chapter and at least one --grid")
-        found = catalogue.resolve(chapter)
+        found = _resolved(chapter)
         values = sweeps.grid(found, grid)
         named = catalogue.preset(found, preset) if preset else {}
         fixed = {name: value for name, value in named.items() if name not in values} | found.parse(parameter or [])
@@ -215,7 +238,7 @@ def _tell(plan: sweeps.Sweep, errors: dict[str, str] | None = None) -> int:
     return 0 if done == len(plan.cells) else 1
 
 
-@app.command()
+@app.command(cls=Command)
 def keep(
     chapter: Annotated[str | None, typer.Argument(help="Number, slug or path of the chapter.")] = None,
     name: Annotated[str | None, typer.Argument(help="Name of one of its kept runs.")] = None,
@@ -234,7 +257,7 @@ def keep(
     print(keeping.run(kept, jobs, device, say=lambda text: print(text, file=sys.stderr, flush=True)))
 
 
-@app.command("claims")
+@app.command("claims", cls=Command)
 def show_claims(
     chapter: SomeChapters = None,
     format: Annotated[Format, typer.Option()] = Format.table,
@@ -246,14 +269,14 @@ def show_claims(
     for found in chosen:
         claims.declared_of(found.slug)
     every = [row for some in rows.values() for row in some]
-    print(json.dumps(every, indent=1, ensure_ascii=False) if format is Format.json else verdicts.table(every))
+    print(json.dumps(every, indent=1) if format is Format.json else verdicts.table(every))
     if against is None:
         return 0
     turned = {found.name: verdicts.opposite(some, pairing.rows_at(found, against)) for found, some in rows.items()}
     return max([_opposites(name, ids) for name, ids in turned.items()], default=0)
 
 
-@app.command("new")
+@app.command("new", cls=Command)
 def new_chapter(
     number: Annotated[str, typer.Argument(metavar="NN", help="Two digits that no chapter has.")],
     slug: Annotated[str, typer.Argument(help="Its name: lower-case words joined by underscores.")],
@@ -265,12 +288,13 @@ def new_chapter(
     return book([number], site=False)
 
 
-@app.command()
+@app.command(cls=Command)
 def book(
     chapter: SomeChapters = None,
     jobs: Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Chapters at once; one per core.")] = None,
     site: Annotated[bool, typer.Option(help="Build the site, too.")] = True,
     again: Annotated[bool, typer.Option("--again", help="Run also what has not changed since it was run here.")] = False,
+    take: Annotated[Half | None, typer.Option(help="Where both files of a chapter were edited: whose cells are kept.")] = None,
 ) -> int:
     """Run the chapters that have changed, with their default parameters and in place, then build the site."""
     root = catalogue.find_root()
@@ -280,6 +304,11 @@ def book(
     for folder in (root, root / "notebooks"):
         if not os.access(folder, os.W_OK):
             raise errors.ChapterError(f"{folder} cannot be written to")
+    if take is None:
+        pairing.refuse_edited(found)
+    for one in (one for one in found if take is Half.notebook and pairing.edited(one)):
+        pairing.take_notebook(one)
+    found = _chosen(chapter)  # read anew
     kept = [] if again else [one for one in found if pairing.up_to_date(one)]
     if len(kept) < len(found):
         print(f"running {len(found) - len(kept)} of {len(found)} chapters", file=sys.stderr)
@@ -310,11 +339,19 @@ def _build_site(root: Path) -> bool:
     shutil.rmtree(root / "_build" / "html", ignore_errors=True)  # what an older site left behind is not part of this one
     build = "import sys; from jupyter_book.cli.main import main; sys.exit(main())"
     options = ["build", str(root), "--all", "-W", "-n", "--keep-going"]
-    finished = subprocess.run([sys.executable, "-c", build, *options], capture_output=True, text=True)
+    command = [sys.executable, "-X", "utf8", "-c", build, *options]  # the site's extensions read files without saying how
+    finished = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
     if finished.returncode:
         said = re.sub(r"\x1b\[[\d;]*m", "", f"{finished.stdout}\n{finished.stderr}")
         print(f"{said}\nmvnb: the site was not built", file=sys.stderr)
     return finished.returncode == 0
+
+
+def _resolved(text: str) -> catalogue.Chapter:
+    """The chapter meant, unless its notebook holds edits that a run of its source would pass over."""
+    found = catalogue.resolve(text)
+    pairing.refuse_edited([found])
+    return found
 
 
 def _chosen(names: list[str] | None) -> list[catalogue.Chapter]:

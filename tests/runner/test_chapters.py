@@ -237,6 +237,25 @@ def test_a_missing_notebook_is_no_pair(tiny):
     assert pairing.paired(tiny) == "01_tiny.ipynb is missing"
 
 
+RAISING = {
+    "a = 1\nb = 2\n\nint(\n    'x',\n)\n": "int(",
+    "def f():\n    return 1 / 0\n\n# a comment\nf()": "return 1 / 0",
+    "# a comment\nx = (1,\n": "x = (1,",
+    "a = 1\ndefined_before()": "defined_before()",
+    "a = 1\nraise ValueError('two\\nlines')": "raise ValueError('two\\nlines')",
+}
+
+
+@pytest.mark.parametrize(("source", "line"), RAISING.items(), ids=RAISING.values())
+def test_the_line_that_raised_is_told(book, tmp_path, source, line):
+    before = "def defined_before():\n    raise KeyError('x')"
+    cells = "".join(f"# %%\n{one}\n\n" for one in (before, source))
+    (tmp_path / "fails.py").write_text(tiny_book.HEADER + tiny_book.PARAMETERS + cells)
+    with pytest.raises(errors.CellFailed) as found:
+        execution.run(catalogue.resolve(str(tmp_path / "fails.py")), output_dir=tmp_path / "out", html=False)
+    assert f"failed at {line!r}: " in str(found.value) and "\n" not in str(found.value)
+
+
 def test_one_failed_chapter_does_not_stop_the_others(book):
     (book / "notebooks" / "02_broken.py").write_text(tiny_book.BROKEN)
     (book / "notebooks" / "02_broken.ipynb").write_text("old")

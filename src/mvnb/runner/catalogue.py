@@ -36,10 +36,15 @@ def read(path: Path) -> NotebookNode:
 
 @dataclass(frozen=True)
 class Chapter:
-    """One chapter: its source, and the root of the book it belongs to (None for a notebook from elsewhere)."""
+    """A chapter: its source, and the root of the book it belongs to (None for a notebook from elsewhere).
+
+    ``snapshot`` is a folder with what a sweep runs in place of the source and the installed package, which may be edited
+    meanwhile: ``NAME.ipynb`` and a copy of the package.
+    """
 
     source: Path
     root: Path | None = None
+    snapshot: Path | None = None
 
     @property
     def name(self) -> str:
@@ -67,7 +72,7 @@ class Chapter:
     def cells(self) -> NotebookNode:
         """The source as a notebook, without outputs unless it is an ``.ipynb``; the book's begin by installing the package."""
         try:
-            notebook = read(self.source)
+            notebook = read(self.snapshot / self.notebook.name if self.snapshot else self.source)
         except Exception as error:
             raise ChapterError(f"cannot read {self.source}: {error}") from None
         return with_install_cell(notebook, repository(self.root)) if self.root else notebook
@@ -181,13 +186,24 @@ def presets(root: Path | None) -> dict[str, dict[str, dict[str, Any]]]:
     import yaml
 
     try:
-        read = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        text = path.read_text(encoding="utf-8")
+        read, tree = yaml.safe_load(text) or {}, yaml.compose(text, yaml.SafeLoader)
     except yaml.YAMLError as error:
         raise ChapterError(f"presets.yml is not YAML: {error}") from None
+    if twice := _repeated(tree):
+        raise ChapterError(f"presets.yml has {twice!r} twice in one place")
     nested = isinstance(read, dict) and all(isinstance(named, dict) for named in read.values())
     if not nested or not all(isinstance(values or {}, dict) for named in read.values() for values in named.values()):
         raise ChapterError("presets.yml must map chapters to preset names to parameter values")
     return {chapter: {name: values or {} for name, values in named.items()} for chapter, named in read.items()}
+
+
+def _repeated(node) -> str:
+    """A key that a YAML mapping has twice, of which its reader would keep the last; nothing where there is none."""
+    pairs = node.value if node is not None and node.id == "mapping" else []
+    keys = [key.value for key, _ in pairs]
+    here = next((key for key in keys if keys.count(key) > 1), "")
+    return here or next(filter(None, (_repeated(value) for _, value in pairs)), "")
 
 
 def preset(chapter: Chapter, name: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ class ChapterError(ValueError):
 
 
 class CellFailed(RuntimeError):
-    """A chapter stopped at a cell; the message names the cell, its first line, the exception and what was kept."""
+    """A chapter stopped at a cell; the message names the cell, the line that raised, the exception and the file kept."""
 
 
 def need(package: str, extra: str) -> None:

@@ -16,12 +16,12 @@ import nbformat
 
 from mvnb import claims, verdicts
 from mvnb.files import write
+from mvnb.runner import addresses, workers
 from mvnb.runner import html as page_html
-from mvnb.runner import workers
 from mvnb.runner.catalogue import Chapter
-from mvnb.runner.errors import ChapterError
+from mvnb.runner.errors import CellFailed, ChapterError
 from mvnb.runner.kernel import run_notebook
-from mvnb.runner.pairing import _partial, _stamp, _state, stderr_text, tidy
+from mvnb.runner.pairing import _partial, _stamp, _state, cells_of, stderr_text, tidy
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,9 @@ def run(
 
     try:
         with progress_bar(chapter.name, chapter.n_cells, progress) as bar:
-            ran = run_notebook(chapter.cells, partial, values, chapter.source.parent, counted, timeout, memory, threads)
+            ran = run_notebook(
+                chapter.cells, partial, values, chapter.source.parent, counted, timeout, memory, threads, chapter.snapshot
+            )
     except ChapterError:
         for path in made:
             path.rmdir()
@@ -147,19 +149,23 @@ def execute(chapter: Chapter, on_cell: Callable[[], None] = lambda: None) -> Exe
     Raises
     ------
     CellFailed
-        When a cell raises; the committed notebook is left as it was, the partial one kept under ``_build/execute``.
+        When a cell raises, or the committed notebook was edited meanwhile; it is left as it was, and the partial one is kept
+        under ``_build/execute``.
     """
     partial = _partial(chapter)
     partial.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
+    address, before = addresses.digests(chapter, [{}])[0], cells_of(chapter.notebook)  # as they are now, not after the run
     ran = run_notebook(chapter.cells, partial, {}, chapter.source.parent, on_cell)
     tidied = tidy(chapter.cells, ran)
-    before = claims.read(chapter.notebook) if chapter.notebook.is_file() else []
+    if cells_of(chapter.notebook) != before:
+        raise CellFailed(f"{chapter.notebook.name} was edited while it ran; kept {partial}")
+    verdicts_before = claims.read(chapter.notebook) if chapter.notebook.is_file() else []
     write(chapter.notebook, nbformat.writes(tidied) + "\n")
-    write(_stamp(chapter), json.dumps(_state(chapter)))
+    write(_stamp(chapter), json.dumps(_state(chapter) | {"address": address}))
     partial.unlink()
     rows = claims.read(chapter.notebook)
-    turned = verdicts.opposite(rows, before)
+    turned = verdicts.opposite(rows, verdicts_before)
     return Execution(chapter.name, time.monotonic() - started, rows, stderr_text(ran), opposite=turned)
 
 

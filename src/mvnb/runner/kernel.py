@@ -54,6 +54,7 @@ def run_notebook(
     timeout: float | None = None,
     memory: int | None = None,
     threads: int = 1,
+    package: Path | None = None,
 ) -> NotebookNode:
     """Run a notebook with papermill, saving to ``partial`` now and then and at its end, however it ends; return what was run.
 
@@ -71,6 +72,8 @@ def run_notebook(
         Bytes that the kernel may allocate.
     threads
         Threads for the replicas of a stack, unless the environment says otherwise.
+    package
+        A folder that Python looks into first, for a copy of this package.
 
     Raises
     ------
@@ -95,7 +98,7 @@ def run_notebook(
             engine_name="mvnb",
             kernel_name=KERNELSPEC["name"],
             progress_bar=False,
-            kernel_manager_class=_kernel_manager(memory, threads),
+            kernel_manager_class=_kernel_manager(memory, threads, package),
             on_cell_complete=lambda cell, cell_index: on_cell(),
             execution_timeout=timeout,
         )
@@ -104,10 +107,9 @@ def run_notebook(
         if error.source in checks:
             partial.unlink(missing_ok=True)
             raise ChapterError(_in_words(error.evalue or error.ename)) from None
-        lines = error.source.strip().splitlines()
-        line = next((line for line in lines if not line.startswith("#")), lines[0])
         raised = _in_words(" ".join(f"{error.ename}: {error.evalue}".split()).removesuffix(":"))
-        raise CellFailed(f"cell [{error.exec_count}] failed at {line!r}: {raised}; kept {partial}") from None
+        where = f"cell [{error.exec_count}] failed at {_line_that_raised(error)!r}"
+        raise CellFailed(f"{where}: {raised}; kept {partial}") from None
     except DeadKernelError:
         raise CellFailed(f"the kernel died (out of memory?); kept {partial}") from None
     except CellTimeoutError:
@@ -169,6 +171,16 @@ def _first_error(cells: Sequence[NotebookNode]) -> str:
     return next((_in_words(error.evalue or error.ename) for error in errors), "")
 
 
+def _line_that_raised(error) -> str:
+    """The last line of the failed cell in the traceback; the cell's first that is no comment where there is no such line."""
+    lines = error.source.splitlines()
+    trace = re.sub(r"\x1b\[[\d;]*m", "", "\n".join(error.traceback or []))
+    found = re.findall(rf"Cell In\[{error.exec_count}\], line (\d+)", trace)
+    if found and int(found[-1]) <= len(lines):
+        return lines[int(found[-1]) - 1].strip()
+    return next((line for line in lines if line.strip() and not line.startswith("#")), "")
+
+
 def _in_words(raised: str) -> str:
     """What was raised, with the reason in front where memory was used up."""
     return f"out of memory ({raised})" if _NO_MEMORY.search(raised) else raised
@@ -200,7 +212,7 @@ def _engine() -> type:
     return Sparing
 
 
-def _kernel_manager(memory: int | None = None, threads: int = 1) -> type:
+def _kernel_manager(memory: int | None = None, threads: int = 1, package: Path | None = None) -> type:
     """A kernel manager that knows one kernel: this interpreter, whatever kernels are registered on the machine."""
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client.kernelspec import KernelSpec
@@ -215,6 +227,8 @@ def _kernel_manager(memory: int | None = None, threads: int = 1) -> type:
     if os.environ.get("MVNB_DATA"):
         # A relative folder is meant from here; the kernel works in the chapter's folder.
         added["MVNB_DATA"] = str(Path(os.environ["MVNB_DATA"]).expanduser().resolve())
+    if package is not None:
+        added["PYTHONPATH"] = os.pathsep.join(filter(None, [str(package.resolve()), os.environ.get("PYTHONPATH")]))
     spec = KernelSpec(**{**get_kernel_dict(), "argv": command, "env": added})
 
     class ThisInterpreter(AsyncKernelManager):

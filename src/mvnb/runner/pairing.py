@@ -1,4 +1,4 @@
-"""Sources and notebooks: what of a run goes into the committed notebook, whether the two agree, which need not be run."""
+"""Sources and notebooks: what of a run goes into the committed notebook, whether the two agree, and which was edited."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import json
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ from mvnb.files import write
 from mvnb.runner import addresses
 from mvnb.runner.catalogue import Chapter, read
 from mvnb.runner.errors import ChapterError
+from mvnb.runner.hosts import TAG
 
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 LANGUAGE = {"file_extension": ".py", "mimetype": "text/x-python", "name": "python", "pygments_lexer": "ipython3"}
 FORMATS = "ipynb,py:percent"
 _DERIVED = ("lines_to_next_cell", "papermill", "execution", "trusted", "collapsed")
+_OURS = ("tags",)  # metadata of cells that count; editors add others
 
 
 def tidy(source: NotebookNode, ran: NotebookNode) -> NotebookNode:
@@ -39,7 +42,9 @@ def tidy(source: NotebookNode, ran: NotebookNode) -> NotebookNode:
         cells.append(new)
     kept = {key: value for key, value in source.metadata.items() if key not in ("jupytext", "papermill")}
     metadata = {**kept, "jupytext": {"formats": FORMATS}, "kernelspec": dict(KERNELSPEC), "language_info": LANGUAGE}
-    return nbformat.from_dict({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5})
+    written = nbformat.from_dict({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5})
+    written.metadata["mvnb"] = {"cells": _digest(written)}
+    return written
 
 
 def _cell_id(cell: NotebookNode, seen: dict[str, int]) -> str:
@@ -78,10 +83,69 @@ def difference(source: NotebookNode, paired: NotebookNode, names: tuple[str, str
 def _outline(notebook: NotebookNode) -> list[str]:
     lines: list[str] = []
     for cell in notebook.cells:
-        metadata = {key: value for key, value in cell.metadata.items() if key not in _DERIVED and value != []}
+        metadata = {key: value for key, value in cell.metadata.items() if key in _OURS and value != []}
         lines.append(f"%% {cell.cell_type} {json.dumps(metadata, sort_keys=True)}")
         lines.extend(cell.source.splitlines())
     return lines
+
+
+def _digest(notebook: NotebookNode) -> str:
+    return hashlib.sha256("\n".join(_outline(notebook)).encode()).hexdigest()[:16]
+
+
+def cells_of(path: Path) -> str:
+    """Return a digest of the cells of the notebook at ``path``; empty where there is none, or none that can be read."""
+    try:
+        return _digest(read(path))
+    except (OSError, ValueError, AttributeError):
+        return ""
+
+
+def edited(chapter: Chapter) -> bool:
+    """Return whether the notebook's cells are neither those that were last written into it nor the source's.
+
+    Raises
+    ------
+    ChapterError
+        When the notebook cannot be read.
+    """
+    if chapter.source == chapter.notebook or not chapter.notebook.is_file():
+        return False
+    try:
+        there = read(chapter.notebook)
+        written = there.metadata.get("mvnb", {}).get("cells")
+        return written != _digest(there) and bool(difference(chapter.cells, there, ("", "")))
+    except (OSError, ValueError, AttributeError) as error:
+        reason = f"{chapter.notebook} cannot be read as a notebook ({str(error).splitlines()[0]})"
+        raise ChapterError(f"{reason}; mend it, or delete it to have it written anew") from None
+
+
+def refuse_edited(chapters: Iterable[Chapter]) -> None:
+    """Raise ``ChapterError`` for the first chapter whose notebook holds edits that its source does not."""
+    for chapter in chapters:
+        if edited(chapter):
+            newer = max((chapter.source, chapter.notebook), key=lambda path: path.stat().st_mtime)
+            files = f"{chapter.notebook.name} was edited and differs from {chapter.source.name} ({newer.name} is newer)"
+            ways = ", or ".join(f"mvnb book {chapter.number} --take {half}" for half in ("notebook", "source"))
+            raise ChapterError(f"{files}; say whose cells to keep: {ways}")
+
+
+def take_notebook(chapter: Chapter) -> None:
+    """Write the notebook's cells into the source, whose own are lost; outputs and the install cell have no place there."""
+    import jupytext
+
+    there = read(chapter.notebook)
+    cells = [cell for cell in there.cells if TAG not in cell.metadata.get("tags", [])]
+    for cell in cells:
+        cell.metadata = {key: value for key, value in cell.metadata.items() if key in _OURS}
+    text = jupytext.writes(nbformat.from_dict({**there, "cells": cells}), "py:percent")
+    if chapter.source.is_file():  # what the source says of itself stays as it is written
+        text = _head(chapter.source.read_text(encoding="utf-8")) + text.removeprefix(_head(text))
+    write(chapter.source, text)
+
+
+def _head(source: str) -> str:
+    return source.partition("# %%")[0]
 
 
 def _partial(chapter: Chapter) -> Path:
@@ -124,19 +188,33 @@ def paired(chapter: Chapter) -> str:
 
 
 def rows_at(chapter: Chapter, commit: str) -> list[dict[str, Any]]:
-    """The claims of the notebook that git has of a chapter at a commit; none where it had no such notebook.
+    """Return the claims of the notebook that git has of a chapter at a commit; none where that commit has no such file.
 
     Raises
     ------
     ChapterError
-        When git has no such commit.
+        When git has no such commit, or cannot say what was in it.
     """
-    folder = chapter.notebook.parent
+    name = chapter.notebook.name
 
-    def git(*arguments: str) -> subprocess.CompletedProcess:
-        return subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True)
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(chapter.notebook.parent), *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise ChapterError(f"git cannot be run: {error.strerror}") from None
+        if done.returncode:
+            raise ChapterError(done.stderr.strip() or f"git {arguments[0]} ended with status {done.returncode}")
+        return done.stdout
 
-    if git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}").returncode:
-        raise ChapterError(f"git has no commit {commit!r} here")
-    there = git("show", f"{commit}:./{chapter.notebook.name}")
-    return claims.rows_of(json.loads(there.stdout), chapter.notebook.name) if there.returncode == 0 else []
+    git("rev-parse", "--git-dir")
+    try:
+        found = git("rev-parse", "--verify", "--end-of-options", f"{commit}^{{commit}}").strip()
+    except ChapterError as error:
+        raise ChapterError(f"git has no commit {commit!r} here ({error})") from None
+    if not git("ls-tree", "--name-only", found, "--", name):
+        return []
+    try:
+        return claims.rows_of(json.loads(git("show", f"{found}:./{name}")), name)
+    except json.JSONDecodeError as error:
+        raise ChapterError(f"{name} of {commit} is not a notebook: {error}") from None

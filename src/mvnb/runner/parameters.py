@@ -87,8 +87,12 @@ def read_parameters(notebook: NotebookNode, name: str = "the notebook") -> dict[
         comments = _comments(source)
     except (SyntaxError, tokenize.TokenError) as error:
         raise ChapterError(f"the parameters cell of {name} is not Python: {error}") from None
-    parameters = (_parameter(statement, comments, name) for statement in statements)
-    return {parameter.name: parameter for parameter in parameters}
+    parameters: dict[str, Parameter] = {}
+    for parameter in (_parameter(statement, comments, name) for statement in statements):
+        if parameter.name in parameters:
+            raise ChapterError(f"the parameters cell of {name} assigns {parameter.name!r} twice")
+        parameters[parameter.name] = parameter
+    return parameters
 
 
 def _parameter(statement: ast.stmt, comments: dict[int, str], name: str) -> Parameter:

@@ -69,10 +69,7 @@ def refusal(chapter: Chapter, values: Mapping[str, Any]) -> str | None:
     if found.bytes <= there:
         return None
     largest = max(found.parts, key=lambda part: part.bytes)
-    return (
-        f"the run would need about {found.bytes / 1e9:.0f} GB, for {largest.name}, and {where} has {there / 1e9:.0f} GB; "
-        f"mvnb plan {chapter.number} says what each part takes, and --anyway runs it"
-    )
+    return f"the run would need about {found.bytes / 1e9:.0f} GB, for {largest.name}, and {where} has {there / 1e9:.0f} GB"
 
 
 def duration(seconds: float) -> str:

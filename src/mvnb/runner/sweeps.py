@@ -3,17 +3,20 @@
 A sweep lives in a folder: ``sweep.json`` (what was asked for), ``cells/ADDRESS`` (one finished run each: notebook, claims and
 ``run.json``), ``failed/ADDRESS`` (the last attempt of a cell that failed), ``table.csv``, ``table.parquet`` and ``held.png``.
 An address is a digest of the chapter's code, all its parameters, the package and the versions of the libraries: whatever
-changes one of them makes another cell. Workers need to see this folder and the book at the same paths.
+changes one of them makes another cell. While a sweep runs, ``.code`` holds the chapter and the package as they were at its
+start, which every cell runs. Workers need to see this folder and the book at the same paths.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
 import platform
 import re
 import shutil
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +25,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import nbformat
 
 from mvnb import files, verdicts
 from mvnb.runner import addresses, catalogue, execution, kernel, workers
@@ -158,12 +163,13 @@ def prepare(
     ------
     ChapterError
         For values that the chapter refuses or cannot check, a parameter that is both fixed and in the grid, a folder that
-        cannot be used.
+        cannot be used or holds a sweep of another chapter.
     """
     if both := sorted(values.keys() & fixed.keys()):
         raise ChapterError(f"{both[0]!r} is both in the grid and fixed")
     sweep = Sweep(chapter, {name: list(some) for name, some in values.items()}, dict(fixed), Path(folder).absolute())
     execution.usable_folder(sweep.folder, chapter)
+    _refuse_other(sweep)
     missing = sweep.missing()
     cases = [cell.parameters for cell in missing]
     said = kernel.refusals(chapter.cells, cases, chapter.source.parent, timeout, memory) if missing else []
@@ -182,17 +188,53 @@ def load(folder: str | Path, root: Path | None = None) -> Sweep:
     ChapterError
         When there is none, or its chapter no longer takes these parameters.
     """
-    path = Path(folder) / "sweep.json"
-    try:
-        plan = json.loads(path.read_text(encoding="utf-8"))
-        names = plan["chapter"], plan["grid"], plan["fixed"]
-    except OSError:
-        raise ChapterError(f"no sweep in {folder}: there is no file sweep.json") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise ChapterError(f"{path} is not the plan of a sweep: {error}") from None
+    names = _plan(Path(folder))
+    if names is None:
+        raise ChapterError(f"no sweep in {folder}: there is no file sweep.json")
     chapter = catalogue.resolve(names[0], root)
     checked = {name: [chapter.check({name: value})[name] for value in values] for name, values in names[1].items()}
     return Sweep(chapter, checked, chapter.check(names[2]), Path(folder).absolute())
+
+
+def _plan(folder: Path) -> tuple[str, dict[str, list[Any]], dict[str, Any]] | None:
+    """Chapter, grid and fixed parameters of the sweep in a folder; None where there is none."""
+    path = folder / "sweep.json"
+    try:
+        plan = json.loads(path.read_text(encoding="utf-8"))
+        return plan["chapter"], plan["grid"], plan["fixed"]
+    except OSError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ChapterError(f"{path} is not the plan of a sweep: {error}") from None
+
+
+def _refuse_other(sweep: Sweep) -> None:
+    there = _plan(sweep.folder)
+    if there and there[0] != sweep.chapter.name:
+        raise ChapterError(f"{sweep.folder} holds a sweep of {there[0]}; give one of {sweep.chapter.name} another folder (-o)")
+
+
+def _snapshot(sweep: Sweep) -> catalogue.Chapter:
+    """The chapter as every cell of the sweep runs it: copied into the folder, whatever is edited from now on.
+
+    Raises
+    ------
+    ChapterError
+        When package or claims are no longer those that the sweep's addresses were made from.
+    """
+    given = [cell.address for cell in sweep.cells]
+    folder = sweep.folder / ".code" / hashlib.sha256("".join(given).encode()).hexdigest()[:16]
+    if not folder.is_dir():
+        folder.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            made = Path(scratch) / "made"
+            made.mkdir()
+            addresses.copy_package(made)
+            files.write(made / sweep.chapter.notebook.name, nbformat.writes(sweep.chapter.cells))
+            if addresses.digests(sweep.chapter, [cell.parameters for cell in sweep.cells]) != given:
+                raise ChapterError("the package was edited while the sweep was prepared; start it again")
+            os.rename(made, folder)
+    return catalogue.Chapter(sweep.chapter.source, sweep.chapter.root, folder)
 
 
 def run(
@@ -224,6 +266,7 @@ def run(
     """
     started = time.monotonic()
     with _alone(sweep.folder):
+        _refuse_other(sweep)
         plan = {"chapter": sweep.chapter.name, "grid": sweep.grid, "fixed": sweep.fixed}
         files.write(sweep.folder / "sweep.json", json.dumps(plan, indent=1) + "\n")
         missing, failed = sweep.missing(), {}
@@ -231,6 +274,7 @@ def run(
             for cell, error in _results(sweep, missing, jobs, address, (timeout, memory), progress):
                 if error:
                     failed[cell.address] = error
+            shutil.rmtree(sweep.folder / ".code", ignore_errors=True)
         finally:
             save(sweep)
     return Outcome(len(sweep.cells) - len(missing), len(missing) - len(failed), failed, time.monotonic() - started)
@@ -242,7 +286,8 @@ def _results(sweep: Sweep, missing, jobs, address, limits, progress) -> Iterator
 
     if not missing:
         return
-    given = [(sweep.folder, catalogue.Chapter(sweep.chapter.source, sweep.chapter.root), cell, *limits) for cell in missing]
+    chapter = _snapshot(sweep)
+    given = [(sweep.folder, chapter, cell, *limits) for cell in missing]
     bar = tqdm(total=len(missing), desc=sweep.chapter.name, unit="run", disable=None if progress else True)
     with bar, workers.connect(jobs and min(jobs, len(missing)), address) as client:
         for index, result in workers.each(client, run_cell, given):
@@ -379,14 +424,14 @@ def keep(sweep: Sweep) -> Path:
     }
     path = _kept_path(sweep.chapter)
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.write(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    files.write_record(path, record)
     return path
 
 
 def kept(chapter: catalogue.Chapter) -> dict[str, dict[str, int]]:
     """What :func:`keep` wrote of a chapter's claims, each as :func:`verdicts_of`; nothing where it was not kept."""
     path = _kept_path(chapter)
-    return json.loads(path.read_text(encoding="utf-8"))["claims"] if path.is_file() else {}
+    return files.read_record(path)["claims"] if path.is_file() else {}
 
 
 def _kept_path(chapter: catalogue.Chapter) -> Path:
