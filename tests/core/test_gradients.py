@@ -99,7 +99,7 @@ DIFFERENTIABLE = {
     models.two_layer_outputs: of_dict(lambda p: models.two_layer_outputs(p, X), w=(1, 3, 2), b=(1, 3), a=(1, 3)),
     models.tangent_features: of_dict(lambda p: models.tangent_features(p, X), w=(1, 3, 2), b=(1, 3), a=(1, 3)),
     models.tangent_objective: of_dict(
-        lambda p: models.tangent_objective(p, X, torch.ones(1, 4), *GATES)[0], w=(1, 3, 2), b=(1, 3), a=(1, 3)
+        lambda p: models.tangent_objective(p, X, torch.ones(1, 4).double(), *GATES)[0], w=(1, 3, 2), b=(1, 3), a=(1, 3)
     ),
     models.tangent_outputs: of_dict(lambda p: models.tangent_outputs(p, X, *GATES), w=(1, 3, 2), b=(1, 3), a=(1, 3)),
 }

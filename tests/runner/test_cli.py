@@ -9,6 +9,7 @@ import signal
 import subprocess
 
 import malformed
+import nbformat
 import papermill
 import psutil
 import pytest
@@ -16,7 +17,7 @@ import tiny_book
 from processes import kernels, start, until
 
 from mvnb import claims, cli
-from mvnb.runner import catalogue, execution, workers
+from mvnb.runner import catalogue, execution, pairing, workers
 from mvnb.runner.kernel import run_notebook
 
 
@@ -212,7 +213,9 @@ def test_help_is_printed_for_a_bare_call(mvnb):
 def test_an_interrupt_leaves_nothing_half_written(book, command):
     sleeper = tiny_book.BROKEN.replace("seconds = 0.0", "seconds = 60.0").replace("import time", STARTED)
     (book / "notebooks" / "02_sleeper.py").write_text(sleeper)
-    (book / "notebooks" / "02_sleeper.ipynb").write_text("old")
+    empty = nbformat.v4.new_notebook()
+    old = nbformat.writes(pairing.tidy(empty, empty))
+    (book / "notebooks" / "02_sleeper.ipynb").write_text(old)
     options = ["-o", "_build/execute"] if command == "run" else ["--no-site"]
     process = start(book, command, "2", *options)
     try:
@@ -224,7 +227,7 @@ def test_an_interrupt_leaves_nothing_half_written(book, command):
         process.kill()
     assert process.returncode == 130 and err.removeprefix("running 1 of 1 chapters\n") == "mvnb: interrupted\n"
     assert tree(book / "_build") == ["execute"]
-    assert (book / "notebooks" / "02_sleeper.ipynb").read_text() == "old"
+    assert (book / "notebooks" / "02_sleeper.ipynb").read_text() == old
     assert len(running) == 1 and not psutil.wait_procs(running, timeout=10)[1]
 
 

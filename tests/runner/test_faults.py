@@ -15,6 +15,7 @@ import pytest
 from processes import until
 
 from mvnb import files
+from mvnb.runner import addresses
 
 ROOT = Path(__file__).resolve().parents[2]
 HARM = """\
@@ -100,7 +101,8 @@ def test_checks_that_do_not_end_well_end_the_sweep_before_it_begins(mvnb, book, 
     assert (status, out) == (2, "") and err.count("\n") == 1 and message in err and not (book / "out").exists()
 
 
-def test_a_full_disk_is_one_line_and_spoils_nothing(mvnb, mounted):
+def test_a_full_disk_is_one_line_and_spoils_nothing(mvnb, mounted, monkeypatch):
+    monkeypatch.setattr(addresses, "copy_package", lambda folder: None)  # which alone would fill this disk
     folder = mounted("-t", "tmpfs", "-o", "size=1m", "tmpfs")
     assert mvnb("run", "2", "-p", "text=old", "--no-html", "-o", str(folder))[0] == 0
     old = (folder / "02_harm.ipynb").read_text()

@@ -204,14 +204,11 @@ def rows_at(chapter: Chapter, commit: str) -> list[dict[str, Any]]:
         except OSError as error:
             raise ChapterError(f"git cannot be run: {error.strerror}") from None
         if done.returncode:
-            raise ChapterError(done.stderr.strip() or f"git {arguments[0]} ended with status {done.returncode}")
+            raise ChapterError(done.stderr.strip() or f"git has no commit {commit!r} here")
         return done.stdout
 
     git("rev-parse", "--git-dir")
-    try:
-        found = git("rev-parse", "--verify", "--end-of-options", f"{commit}^{{commit}}").strip()
-    except ChapterError as error:
-        raise ChapterError(f"git has no commit {commit!r} here ({error})") from None
+    found = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}").strip()
     if not git("ls-tree", "--name-only", found, "--", name):
         return []
     try:

@@ -221,20 +221,32 @@ def _snapshot(sweep: Sweep) -> catalogue.Chapter:
     ------
     ChapterError
         When package or claims are no longer those that the sweep's addresses were made from.
+    CellFailed
+        When the folder cannot be written to.
     """
     given = [cell.address for cell in sweep.cells]
     folder = sweep.folder / ".code" / hashlib.sha256("".join(given).encode()).hexdigest()[:16]
     if not folder.is_dir():
-        folder.parent.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            made = Path(scratch) / "made"
-            made.mkdir()
-            addresses.copy_package(made)
-            files.write(made / sweep.chapter.notebook.name, nbformat.writes(sweep.chapter.cells))
-            if addresses.digests(sweep.chapter, [cell.parameters for cell in sweep.cells]) != given:
-                raise ChapterError("the package was edited while the sweep was prepared; start it again")
-            os.rename(made, folder)
+        try:
+            _copy_code(sweep, folder)
+        except OSError as error:
+            reason = error.strerror or error.args[0][0][-1]  # of many files, those of the first
+            raise CellFailed(f"cannot write {sweep.folder}: {reason}") from None
     return catalogue.Chapter(sweep.chapter.source, sweep.chapter.root, folder)
+
+
+def _copy_code(sweep: Sweep, folder: Path) -> None:
+    """Copy chapter and package into ``folder``, whole or not at all."""
+    folder.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        made = Path(scratch) / "made"
+        made.mkdir()
+        addresses.copy_package(made)
+        files.write(made / sweep.chapter.notebook.name, nbformat.writes(sweep.chapter.cells))
+        now = addresses.digests(sweep.chapter, [cell.parameters for cell in sweep.cells])
+        if now != [cell.address for cell in sweep.cells]:
+            raise ChapterError("the package was edited while the sweep was prepared; start it again")
+        os.rename(made, folder)
 
 
 def run(
