@@ -369,7 +369,8 @@ for r in range(replicas):
         on = (x @ w[:4].T > thresholds).double()
         seen = (on * y[:, None]).T @ x / len(x)
         spread = (on.T @ (y[:, None] * x).square() / len(x) - seen.square()).sqrt()
-        score = (seen - exact).abs() / (spread / len(x) ** 0.5)
+        least = len(x) ** -0.5  # where a neuron is off at all points: one of size 1
+        score = (seen - exact).abs() / (spread.clamp(min=least) / len(x) ** 0.5)
         scores[r] = max(scores[r], score.max().item())
 grid = torch.arange(2**11)[:, None] >> torch.arange(11) & 1
 cube = 2.0 * grid.double() - 1  # all points of 11 bits
