@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mvnb import sampling
 from mvnb.models import TwoLayer, TwoLayerObjective
 from tasks.base import Task, jax, jnp, normal
 
@@ -33,7 +33,9 @@ def dictionary(replicas: int, dim: int = 100, width: int = 200, n: int = 256) ->
     scale = 2 / math.sqrt(dim)
 
     def draw(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        x = sampling.coins(n, dim, generator=generator, low=-scale / 2, high=scale / 2)
+        drawn = torch.randint(256, ((n * dim + 7) // 8,), generator=generator, dtype=torch.uint8)
+        bits = torch.from_numpy(np.unpackbits(drawn.numpy(), count=n * dim))
+        x = bits.view(n, dim).float().sub_(0.5).mul_(scale)
         return x, torch.sign(x[:, :RELEVANT].sum(1))
 
     def user_draw(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mvnb import sampling
 from mvnb.papers.local_signal_adaptivity.soft_threshold import SoftThresholdFilter, SoftThresholdObjective
 from tasks.base import Task, jax, jnp, normal
 
@@ -42,10 +41,6 @@ def signal_in_noise(replicas: int, k: int = 200, dim: int = 10, n: int = 100) ->
         return x, y
 
     def draw(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        x = sampling.normal(n, k + 1, dim, generator=generator, scale=sigma)
-        return with_signal(x, sampling.coins(n, generator=generator, low=-1.0))
-
-    def user_draw(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         x = torch.randn(n, k + 1, dim, generator=generator).mul_(sigma)
         return with_signal(x, torch.randint(0, 2, (n,), generator=generator).mul_(2).sub_(1).float())
 
@@ -83,7 +78,7 @@ def signal_in_noise(replicas: int, k: int = 200, dim: int = 10, n: int = 100) ->
         jax_loss=jax_loss,
         flops=2 * 2 * replicas * n * (k + 1) * dim,  # forward, and gradient in the weights
         draw=draw,
-        user_draw=user_draw,
+        user_draw=draw,
         jax_draw=jax_draw,
         rates={"b": 1 / k},
         authors=authors if jax else None,

@@ -9,7 +9,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from mvnb import sampling
 from mvnb.models import PatchObjective, TwoLayerObjective
 from mvnb.papers.fourier_features.polynomial import PolynomialObjective
 from mvnb.papers.local_signal_adaptivity.soft_threshold import SurvivorObjective, step_keys
@@ -34,8 +33,6 @@ def compile_kernels() -> None:
         TwoLayerObjective()({"w": some(2, 3), "b": some(2), "a": some(2)}, some(2, 3), some(2))
         WindowObjective()({k: v.to(dtype) for k, v in stack_modules([WindowNet(1, 2)]).items()}, some(2, 1, 32, 32), labels)
         PolynomialObjective()({"u": some(2, 3, 2), "w": some(2, 3)}, torch.zeros(1, 2, 2, dtype=torch.long), labels)
-    for draw in (sampling.normal, sampling.coins):
-        draw(1, generator=torch.Generator())
     SurvivorObjective(4, 1.0, 2)({"w": some(3), "b": some()}, *step_keys(0, 1)(0))
 
 

@@ -10,11 +10,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from mvnb import sampling
 from mvnb.data.multi_view import Points
+
+
+def _signs(n: int, dim: int, generator: torch.Generator, dtype) -> Tensor:
+    """Return uniform signs ``(n, dim)``, eight from each random byte."""
+    drawn = torch.randint(256, ((n * dim + 7) // 8,), generator=generator, dtype=torch.uint8)
+    bits = torch.from_numpy(np.unpackbits(drawn.numpy(), count=n * dim))
+    return bits.view(n, dim).to(dtype).mul_(2).sub_(1)
 
 
 @dataclass(frozen=True)
@@ -33,9 +40,9 @@ class LinearMargin:
             raise ValueError(f"dim must be at least 2 and margin positive, got {self.dim} and {self.margin}")
 
     def sample(self, n: int, generator: torch.Generator, dtype=torch.float32) -> Points:
-        """``n`` points, ``x`` ``(n, dim)``."""
-        y = sampling.coins(n, generator=generator, low=-1.0, dtype=dtype)
-        x = sampling.normal(n, self.dim, generator=generator, dtype=dtype)
+        """Return ``n`` points, ``x`` ``(n, dim)``."""
+        y = _signs(n, 1, generator, dtype)[:, 0]
+        x = torch.randn(n, self.dim, generator=generator, dtype=dtype)
         x[:, 0] = y * (self.margin + torch.rand(n, generator=generator, dtype=dtype))
         return Points(x, y)
 
@@ -82,9 +89,9 @@ class BlockParity:
         return relevant * uniform + self.block * (1 - uniform) + 2 * self.background * (self.dim - relevant)
 
     def sample(self, n: int, generator: torch.Generator, dtype=torch.float32) -> Points:
-        """``n`` points, ``x`` ``(n, dim)``."""
+        """Return ``n`` points, ``x`` ``(n, dim)``."""
         relevant = self.block * self.blocks
-        x = sampling.coins(n, self.dim, generator=generator, low=-1.0, dtype=dtype)
+        x = _signs(n, self.dim, generator, dtype)
         if self.background < 0.5:
             shown = torch.rand(n, self.dim - relevant, generator=generator) < 2 * self.background
             x[:, relevant:] *= shown
@@ -126,6 +133,6 @@ class MultiIndex:
         return ((u**2 + v**2 - 2) / math.sqrt(2) + (u**3 - 3 * u) / math.sqrt(6)) / math.sqrt(3)
 
     def sample(self, n: int, generator: torch.Generator, dtype=torch.float32) -> Points:
-        """``n`` points, ``x`` ``(n, dim)``."""
-        x = sampling.normal(n, self.dim, generator=generator, dtype=dtype)
+        """Return ``n`` points, ``x`` ``(n, dim)``."""
+        x = torch.randn(n, self.dim, generator=generator, dtype=dtype)
         return Points(x, self.target(x))

@@ -8,8 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mvnb import sampling
-
 
 class Prompts(NamedTuple):
     """Examples ``x`` ``(n, M, dim)``, labels ``y`` ``(n, M)``, queries ``(n, dim)`` and their noise-free labels ``(n,)``."""
@@ -49,20 +47,20 @@ class InContextRegression:
         flip: float = 0.0,
         dtype: torch.dtype = torch.float32,
     ) -> Prompts:
-        """``n`` prompts; of one task ``weights`` ``(dim,)`` if given, with normal noise on the labels and flipped signs.
+        """Return ``n`` prompts; of one task ``weights`` ``(dim,)`` if given, with normal noise on the labels and flipped signs.
 
         Each label, its noise included, changes its sign with probability ``flip``.
         """
         scale, shape = self.scale.to(dtype), (n, self.n_examples)
-        x = sampling.normal(*shape, len(scale), generator=generator, dtype=dtype) * scale
-        query = sampling.normal(n, len(scale), generator=generator, dtype=dtype) * scale
+        x = torch.randn(*shape, len(scale), generator=generator, dtype=dtype) * scale
+        query = torch.randn(n, len(scale), generator=generator, dtype=dtype) * scale
         if weights is None:
-            w = sampling.normal(n, len(scale), generator=generator, dtype=dtype)
+            w = torch.randn(n, len(scale), generator=generator, dtype=dtype)
         else:
             w = weights.to(dtype).expand(n, -1)
         y = (x @ w[..., None])[..., 0]
         if noise:
-            y = y + sampling.normal(*shape, generator=generator, scale=noise, dtype=dtype)
+            y = y + noise * torch.randn(shape, generator=generator, dtype=dtype)
         if flip:
             y = torch.where(torch.rand(shape, generator=generator) < flip, -y, y)
         return Prompts(x, y, query, (query * w).sum(-1))
@@ -75,7 +73,7 @@ class InContextRegression:
         standard normal at right angles to it.
         """
         scale = self.scale.float()
-        w, query, t = (sampling.normal(n, len(scale), generator=generator) for _ in range(3))
+        w, query, t = (torch.randn(n, len(scale), generator=generator) for _ in range(3))
         u = scale * w
         length = u.norm(dim=1, keepdim=True)
         e = u / length

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 
+import numba
 import numpy as np
 from scipy.special import ndtri_exp
 
-from mvnb._sampling_kernels import GOLDEN, mix
 from mvnb.compiled import compiled
 
 _PER_UNIT = 128
@@ -20,6 +20,18 @@ QUANTILES[0] = -8.0
 _BINS = 1024  # cells of equal probability, in which quantiles are interpolated
 _TAIL = 16  # the last of them, where that would be too coarse
 _INNER = -np.log1p(-np.arange(_BINS) / _BINS)  # -log of the share of survivors beyond a cell's lower end
+
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+@numba.njit(inline="always")
+def mix(state):
+    """Return SplitMix64's word of a state, which steps by ``GOLDEN``."""
+    z = state
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
 
 
 @compiled()
@@ -163,15 +175,3 @@ def reduce(own, b, pull, tilt, square, sums):
             sums[r, 2] += u * pull[r, i]
             sums[r, 3] += u * tilt[r, i]
             sums[r, 4] += u * u * square[r, i]
-
-
-@compiled()
-def gaussians(keys, out):
-    """Standard normal numbers ``(R, dim)`` from the keys ``(R,)``, of streams that :func:`survivors` does not use."""
-    for r in range(len(keys)):
-        state = mix(~keys[r])
-        for i in range(out.shape[1]):
-            state += GOLDEN
-            length = math.sqrt(-2.0 * math.log(_uniform(mix(state))))
-            state += GOLDEN
-            out[r, i] = length * math.cos(2.0 * math.pi * _uniform(mix(state)))

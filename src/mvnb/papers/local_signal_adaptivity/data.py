@@ -9,8 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mvnb import sampling
-
 
 class SignalPoints(NamedTuple):
     """Points ``x`` ``(..., n, patches, dim)``, labels ``y`` ``(..., n)`` of -1 and 1, and the ``position`` of the signal."""
@@ -45,9 +43,9 @@ class SignalInNoise:
             raise ValueError(f"sigma must be positive, got {self.sigma}")
 
     def sample(self, n: int, generator: torch.Generator, dtype=torch.float32) -> SignalPoints:
-        """``n`` points: ``x`` is ``(n, n_noise + 1, dim)``."""
-        x = sampling.normal(n, self.n_noise + 1, self.dim, generator=generator, scale=self.sigma, dtype=dtype)
-        y = sampling.coins(n, generator=generator, low=-1.0, dtype=dtype)
+        """Return ``n`` points: ``x`` is ``(n, n_noise + 1, dim)``."""
+        x = torch.randn(n, self.n_noise + 1, self.dim, generator=generator, dtype=dtype).mul_(self.sigma)
+        y = 2 * torch.randint(2, (n,), generator=generator).to(dtype) - 1
         position = torch.randint(self.n_noise + 1, (n,), generator=generator)
         rows = torch.arange(n)
         x[rows, position] = 0.0

@@ -93,9 +93,8 @@ class SurvivorObjective:
     def __call__(self, params: Params, keys: Tensor) -> tuple[Tensor, Params]:
         w, b, keys = params["w"].numpy(), params["b"].numpy(), keys.numpy().view(np.uint64)
         own, sums = self._draw(params, keys)  # by symmetry, y = 1 throughout
-        total, loose = np.empty((len(b), 5)), np.empty_like(w)
+        total, loose = np.empty((len(b), 5)), _gaussians(keys, w.shape[1])
         kernels.reduce(own, b, *sums, total)
-        kernels.gaussians(keys, loose)
         loss, push, pull, tilt, square = total.T
         ray = w / _lengths(w)[:, None]
         loose *= self.sigma * np.sqrt(square)[:, None]
@@ -105,6 +104,14 @@ class SurvivorObjective:
         d_w[:, 0] += push * (up * 1.0 + down)
         d_b = tilt + push * (up * 1.0 - down)
         return torch.from_numpy(loss.copy()), {"w": torch.from_numpy(d_w), "b": torch.from_numpy(d_b)}
+
+
+def _gaussians(keys: np.ndarray, dim: int) -> np.ndarray:
+    """Return standard normal numbers ``(R, dim)`` from the keys, of streams that the survivors do not use."""
+    mix = kernels.mix.py_func
+    state = mix(~keys)[:, None] + np.arange(1, 2 * dim + 1, dtype=np.uint64) * kernels.GOLDEN
+    uniform = ((mix(state) >> np.uint64(11)) + 0.5) * 2.0**-53
+    return np.sqrt(-2 * np.log(uniform[:, ::2])) * np.cos(2 * np.pi * uniform[:, 1::2])
 
 
 def _lengths(w: np.ndarray) -> np.ndarray:
