@@ -38,8 +38,8 @@ serve: $(READY)
 bench: $(READY)         ## the training core against the loop over seeds, JAX and the arithmetic: benchmarks/RESULTS.md
 	$(BIN)/pip install -qq --require-hashes -r requirements-bench.lock
 	mkdir -p runs
-	for cores in 1 2; do MVNB_BENCH_CORES=$$cores $(BIN)/pytest benchmarks -n0 --benchmark-json=runs/bench-$$cores.json || exit 1; done
-	$(BIN)/python benchmarks/report.py runs/bench-1.json runs/bench-2.json
+	$(BIN)/pytest benchmarks -n0 --benchmark-json=runs/bench.json
+	$(BIN)/python benchmarks/report.py runs/bench.json
 
 arithmetic: $(READY)    ## every chapter under the arithmetic of other machines: results/arithmetic.json
 	$(BIN)/python tests/arithmetic.py

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import time
 from collections.abc import Callable
 
@@ -106,13 +105,9 @@ class Compiled:
         return params
 
 
-def clock(call: Callable, *args, threads: int = 1, crew: int = 1, **kwargs) -> float:
-    """Seconds that a call takes with this number of PyTorch threads, the graphics card's work included.
-
-    ``crew`` is the number of threads for the replicas of a stack, see :mod:`mvnb.threads`.
-    """
+def clock(call: Callable, *args, threads: int = 1, **kwargs) -> float:
+    """Return the seconds that a call takes with this number of PyTorch threads, the GPU's work included."""
     torch.set_num_threads(threads)
-    os.environ["MVNB_THREADS"] = str(crew)
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.synchronize()

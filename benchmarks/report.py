@@ -15,12 +15,11 @@ from draw import draw
 HERE = Path(__file__).parent
 PICTURE = HERE.parent / "book" / "_static" / "what-it-costs.svg"
 STEPS = 500  # length of the run whose total time, compilation included, is compared
-CONTENDERS = ("loop", "authors", "autograd", "compiled", "one thread", "jax")
+CONTENDERS = ("loop", "authors", "autograd", "compiled", "jax")
 TITLES = {"1": "One core", "2": "Two cores", "cuda": "Graphics card"}
 
 HOW_TO_READ = f"""\
-`mvnb` is `mvnb.training.fit` with a gradient written by hand, one thread of PyTorch's and, for the replicas of a stack, as many
-threads as the setting has cores (`MVNB_THREADS`, as `mvnb run` sets it for a chapter that runs alone).
+`mvnb` is `mvnb.training.fit` with a gradient written by hand, on one thread.
 Every other column is another contender's time divided by its own, so that **above 1 `mvnb` is faster**:
 
 - *loop*: a loop over seeds with a module, `loss.backward()`, `torch.optim.SGD` and, online, PyTorch's random numbers, on all
@@ -28,7 +27,6 @@ Every other column is another contender's time divided by its own, so that **abo
 - *authors*: training in the way of the code that a paper's authors published, written again: for chapter 1 a convolution that
   strides over the patches of an image, for chapter 5 NumPy's random numbers and a compiled gradient that is called once a step;
 - *autograd*: `fit` with `training.stacked(module, loss)`, for a model that brings no gradient, on one thread;
-- *one thread*: the same program with one thread, where the setting has more cores;
 - *JAX*: `jit(vmap(scan))` over replicas and steps, on all cores of the setting, in the fastest of several ways to write
   the loss and with the fastest of its generators; then the total time of a run of {STEPS} steps, JAX's compilation included.
 
@@ -45,11 +43,7 @@ def _row(benchmark: dict, cores: int) -> dict:
     info = benchmark["extra_info"]
     seconds, bound = info["seconds"], info.get("bound")
     ours = seconds["mvnb"]
-    ratios = {
-        name: seconds[name] / ours
-        for name in ("loop", "authors", "autograd", "compiled", "one thread", "jax")
-        if name in seconds
-    }
+    ratios = {name: seconds[name] / ours for name in ("loop", "authors", "autograd", "compiled", "jax") if name in seconds}
     if "jax" in seconds:
         ratios["jax_run"] = (info["jax_compile"] + STEPS * seconds["jax"]) / (STEPS * ours)
     row = {"name": info.get("row"), "sizes": info["sizes"], "seconds": seconds, "ratios": ratios}
@@ -114,11 +108,10 @@ def _rows(setting: dict, jax: bool) -> str:
         "authors": "authors ÷ mvnb",
         "autograd": "autograd ÷ mvnb",
         "compiled": "autograd, compiled ÷ mvnb",
-        "one thread": "one thread ÷ mvnb",
         "jax": "JAX ÷ mvnb",
         "jax_run": f"JAX ÷ mvnb, {STEPS} steps with compilation",
     }
-    for name in ("authors", "compiled", "one thread"):
+    for name in ("authors", "compiled"):
         if not any(name in row["ratios"] for row in setting["rows"]):
             del columns[name]
     header = ["task", "mvnb, ms a step", *columns.values(), "share of bound"]

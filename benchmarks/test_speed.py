@@ -66,8 +66,6 @@ def test_row(benchmark, name, cores, device):
     timers = {"loop": timer(loop, task, few / task.replicas, threads=cores, device=device, replicas=few)}
     if task.authors and device == "cpu":
         timers["authors"] = timer(authors, task, few / task.replicas, threads=cores, replicas=few)
-    if cores > 1 and device == "cpu":
-        timers["one thread"] = timer(mvnb, task)
     if task.has_autograd:
         timers["autograd"] = timer(autograd, task, device=device)
         if device == "cuda":
@@ -75,8 +73,8 @@ def test_row(benchmark, name, cores, device):
     if jax and device == "cpu":
         timers["jax"], extra["jax_compile"] = jax_timer(task)
     if task.draw:
-        timers["sampling"] = timer(lambda task, steps: [*map(task.fresh(device), range(steps))], task, crew=cores)
-    found = take_turns(benchmark, timers | {"gemm": gemm_seconds, "mvnb": timer(mvnb, task, device=device, crew=cores)})
+        timers["sampling"] = timer(lambda task, steps: [*map(task.fresh(device), range(steps))], task)
+    found = take_turns(benchmark, timers | {"gemm": gemm_seconds, "mvnb": timer(mvnb, task, device=device)})
     extra["gemm_rate"] = GEMM_FLOPS / found.pop("gemm")
     if device == "cpu":
         extra["bound"] = task.flops / extra["gemm_rate"]
@@ -92,7 +90,7 @@ def test_sweep(benchmark, cores, device):
             timers["loop", replicas] = timer(loop, task, threads=cores, device=device)
         if jax and device == "cpu":
             timers["jax", replicas], _ = jax_timer(task)
-        timers["mvnb", replicas] = timer(mvnb, task, device=device, crew=cores)
+        timers["mvnb", replicas] = timer(mvnb, task, device=device)
     found = take_turns(benchmark, timers)
     sweep = [{name: found[name, n] / n for name in ("mvnb", "jax", "loop") if (name, n) in found} for n in SWEEP]
     benchmark.extra_info["sweep"] = [{"replicas": n, "seconds": seconds} for n, seconds in zip(SWEEP, sweep)]

@@ -13,7 +13,7 @@ from reference import PatchCNN, linearised
 from torch import nn
 from torch.nn import functional as F
 
-from mvnb import losses, threads, training
+from mvnb import losses, training
 from mvnb.data import MultiView, Patches, embed, orthonormal_features
 from mvnb.models import (
     MLP,
@@ -24,6 +24,7 @@ from mvnb.models import (
     SmallConvNet,
     TwoLayer,
     TwoLayerObjective,
+    patch_cnn,
     patch_logits,
     prompt_moments,
     smoothed_relu,
@@ -213,7 +214,7 @@ def test_blocks_of_pairs_change_nothing(rows, tensor, monkeypatch):
     objective = PatchObjective(POWER, THRESHOLD, torch.float64, compiled=False)
     loss, grad = objective({"weight": weight}, *batch, lam)
     row, calls, activation = REPLICAS * POINTS * 5 * 3 * 2, [], objective._activation
-    monkeypatch.setattr(threads, "CACHED", rows * row)
+    monkeypatch.setattr(patch_cnn, "CACHED", rows * row)
     monkeypatch.setattr(objective, "_activation", lambda u: calls.append(u.shape[1]) or activation(u))
     blocked_loss, blocked = objective({"weight": weight}, *batch, lam)
     assert len(calls) == math.ceil(POINTS / rows) and sum(calls) == POINTS

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mvnb import threads
+from mvnb.blocks import CACHED, in_parts
 from mvnb.gradients import returns_gradients
 from mvnb.models.activations import smoothed_relu, smoothed_relu_and_slope
 
@@ -92,10 +92,8 @@ class PatchObjective:
 
         chunk = len(y)
         if fused:  # as many replicas at a time as fit into the cache between the two products
-            size = x.shape[1] * flat.shape[1]
-            chunk = threads.at_once(len(y), size, 1 if lam is None else n / 2)
-        parts = threads.spread(part, list(zip(*(threads.split_rows(v, chunk) for v in (x, flat, y, lam)))))
-        loss, grad = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts))
+            chunk = max(1, CACHED // (x.shape[1] * flat.shape[1]))
+        loss, grad = in_parts(part, (x, flat, y, lam), chunk)
         return loss, {"weight": grad.to(weight.dtype).reshape(weight.shape)}
 
     def _fused(self, pre: Tensor, y: Tensor, multiplicity: Tensor, n_classes: int, lam) -> tuple[Tensor, Tensor]:
@@ -137,7 +135,7 @@ class PatchObjective:
     def _mixed(self, pre: Tensor, target: Tensor, pool: Tensor, lam) -> tuple[Tensor, Tensor]:
         replicas, n, width = pre.shape
         d_pre, loss = torch.zeros_like(pre), pre.new_zeros(replicas, dtype=torch.float64)
-        most = threads.CACHED if pre.device.type == "cpu" else _ON_A_CARD
+        most = CACHED if pre.device.type == "cpu" else _ON_A_CARD
         rows = max(1, most // (replicas * n * width))
         for a in range(0, n, rows):
             i, j = slice(a, min(a + rows, n)), slice(a, n)

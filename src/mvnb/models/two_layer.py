@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from mvnb import threads
+from mvnb.blocks import CACHED, in_parts
 from mvnb.gradients import returns_gradients
 
 
@@ -55,13 +55,7 @@ class TwoLayerObjective:
         w, b, a = params["w"], params["b"], params["a"]
         if not (self.compiled and x.device.type == "cpu"):
             return self._tensors(w, b, a, x, y)
-        size = x.shape[1] * w.shape[1]
-        chunk = threads.at_once(len(y), size)
-        parts = threads.spread(self._fused, list(zip(*(threads.split_rows(v, chunk) for v in (w, b, a, x, y)))))
-        if len(parts) == 1:
-            return parts[0]
-        losses, grads = zip(*parts)
-        return torch.cat(losses), {k: torch.cat([g[k] for g in grads]) for k in grads[0]}
+        return in_parts(self._fused, (w, b, a, x, y), max(1, CACHED // (x.shape[1] * w.shape[1])))
 
     def _fused(self, w: Tensor, b: Tensor, a: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         from mvnb.models import _two_layer_kernels  # half a second for numba, which most chapters do without

@@ -3,11 +3,9 @@
 Theory papers speak of what happens for most seeds, so the unit of work is R runs at once. Parameters are a dictionary of
 tensors with a leading replica axis. An *objective* maps ``(params, *batch)`` to the losses ``(R,)`` and the gradients (a
 dictionary of the trained parameters): :func:`stacked` makes one from any module and loss, and a model may bring its own with a
-hand-derived gradient (:class:`mvnb.models.PatchObjective`). :func:`fit` does the rest. A process that imports this module keeps
-the memory that it frees (:func:`mvnb.memory.keep_freed`).
+hand-derived gradient (:class:`mvnb.models.PatchObjective`). :func:`fit` does the rest.
 """
 
-from mvnb import memory
 from mvnb.training.coordinates import join, random_coordinates, split
 from mvnb.training.core import Run, fit, log_steps
 from mvnb.training.optimizers import GD, Adam, FlowGD
@@ -28,8 +26,6 @@ from mvnb.training.stacking import (
     stream,
     to_device,
 )
-
-memory.keep_freed()
 
 __all__ = [
     "GD",

@@ -13,7 +13,6 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_map_only
 
-from mvnb import threads
 from mvnb.gradients import returns_gradients
 
 Params = dict[str, Tensor]
@@ -77,7 +76,7 @@ class Fresh:
     """Fresh samples at every step, as the ``batches`` of :func:`mvnb.training.fit`.
 
     ``draw(n, generator)`` returns ``n`` points, as a sample with a method ``split`` (:class:`mvnb.data.Patches`,
-    :class:`mvnb.data.Points`) or a tuple of tensors with leading axis n; several threads may call it, each for a replica. The
+    :class:`mvnb.data.Points`) or a tuple of tensors with leading axis n. The
     points of ``block`` steps are drawn at once, since structured samplers cost as much for one point as for hundreds;
     ``block`` is part of what the seed decides. ``generators`` has one generator a replica, used by nobody else. Steps are asked
     for in order, repetitions allowed; skipped blocks are drawn and thrown away, so that a resumed run meets the samples it
@@ -95,7 +94,7 @@ class Fresh:
         if block < self._current:
             raise ValueError(f"fresh samples cannot go back to step {step}")
         while self._current < block:
-            samples = threads.spread(self._draw, [(self._n * self._block, g) for g in self._generators])
+            samples = [self._draw(self._n * self._block, g) for g in self._generators]
             self._current += 1
             if self._current == block:
                 parts = [_split(sample, self._n) for sample in samples]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mvnb import threads
+from mvnb.blocks import CACHED, in_parts
 from mvnb.gradients import returns_gradients
 from mvnb.papers.local_signal_adaptivity import _soft_threshold_kernels as kernels
 
@@ -42,9 +42,8 @@ class SoftThresholdObjective:
 
     @returns_gradients
     def __call__(self, params: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Params]:
-        chunk = threads.at_once(len(x), x[0].numel()) if x.device.type == "cpu" else len(x)
-        parts = threads.spread(self._part, list(zip(*(v.split(chunk) for v in (params["w"], params["b"], x, y)))))
-        losses, w, b = (torch.cat(part) for part in zip(*parts))
+        chunk = max(1, CACHED // x[0].numel()) if x.device.type == "cpu" else len(x)
+        losses, w, b = in_parts(self._part, (params["w"], params["b"], x, y), chunk)
         return losses, {"w": w, "b": b}
 
     def _part(self, w: Tensor, b: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:

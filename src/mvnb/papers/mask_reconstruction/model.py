@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mvnb import threads
+from mvnb.blocks import in_parts
 from mvnb.gradients import returns_gradients
 from mvnb.models import _patch_kernels
 from mvnb.models.activations import smoothed_relu_and_slope
@@ -39,16 +39,12 @@ class _Encoder:
         x, names = batch[0], list(params)
         # As many replicas at a time as fit into the cache; a graphics card takes all of them.
         each = x.shape[1] * x.shape[2] * params["weight"].shape[1]
-        size = threads.at_once(len(x), each, cached=_CACHED)
-        if x.device.type != "cpu" or size >= len(x):
-            return self._losses(params, *batch)
+        size = max(1, _CACHED // each) if x.device.type == "cpu" else len(x)
 
         def part(*row):
             return self._losses(dict(zip(names, row)), *row[len(names) :])
 
-        parts = threads.spread(part, list(zip(*(threads.split_rows(v, size) for v in (*params.values(), *batch)))))
-        losses, grads = zip(*parts)
-        return torch.cat(losses), {k: torch.cat([g[k] for g in grads]) for k in grads[0]}
+        return in_parts(part, (*params.values(), *batch), size)
 
     def _activation(self, pre: Tensor, scale: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
         """Smoothed ReLU at ``scale * pre`` and its slope there."""

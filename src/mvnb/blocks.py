@@ -1,0 +1,30 @@
+"""Stacks of replicas in parts whose temporaries stay in a core's own cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+CACHED = 1 << 18
+"""Numbers of a part: about 1 MB in float32."""
+
+
+def in_parts(function: Callable[..., Any], stack: Sequence, size: int) -> Any:
+    """Return ``function(*stack)``, computed for ``size`` replicas at a time.
+
+    Tensors with axes are cut along the first, the replica axis; anything else is the same for all parts. ``function`` returns
+    tensors with that axis, or tuples and dictionaries of them, which are joined. Each replica is computed as it would be alone.
+
+    >>> total = lambda x, scale: {"sum": scale * x.sum(1)}
+    >>> in_parts(total, (torch.ones(3, 4), 2.0), size=2)
+    {'sum': tensor([8., 8., 8.])}
+    """
+    cut = [torch.is_tensor(one) and one.dim() > 0 for one in stack]
+    if size >= max(len(one) for one, has_rows in zip(stack, cut) if has_rows):
+        return function(*stack)
+    parts = zip(*(one.split(size) if has_rows else repeat(one) for one, has_rows in zip(stack, cut)))
+    return tree_map(lambda *rows: torch.cat(rows), *[function(*part) for part in parts])
