@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import functools
 import io
-import json
 import re
 from html import escape
 from pathlib import Path
@@ -27,7 +26,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from mvnb import files, verdicts
 from mvnb.runner.catalogue import Chapter, parts
-from mvnb.runner.derived import SECONDS
+from mvnb.runner.derived import SECONDS, read_seconds
 
 CARD = "results/gpu.json"
 WIDTH = 360  # of a small picture; a card is 240 to 350 wide
@@ -42,7 +41,7 @@ class Small(NamedTuple):
 
 @functools.cache
 def measured(srcdir) -> dict:
-    return json.loads(Path(srcdir, SECONDS).read_text(encoding="utf-8"))
+    return read_seconds(Path(srcdir))
 
 
 def papers(chapter: Chapter) -> list[str]:

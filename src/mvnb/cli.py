@@ -139,7 +139,7 @@ def run(
         given = [f"--preset={preset}"] if preset else []
         given += [word for one in [*(parameter or []), *seeds] for word in ("-p", one)]
         asked = shlex.join(["mvnb", "plan", chapter, *given])
-        raise errors.ChapterError(f"{why}; {asked} says what each part takes, and --anyway runs it")
+        raise errors.ChapterError(f"{why}; try other values with {asked}, or run it with --anyway")
     limits = _limits(timeout, memory)
     result = execution.run(found, values, output, html=html, progress=True, threads=workers.cores(), **limits)
     for path in filter(None, (result.notebook, result.html, result.claims)):
@@ -166,17 +166,20 @@ def plan(
     parameter: Parameters = None,
     preset: Preset = None,
 ) -> None:
-    """Say what a run would take, to a factor of two, without starting it: seconds on one core, and memory."""
+    """Say what memory a run would need, to a factor of two, and how long the default parameters took; nothing is started."""
     found = _resolved(chapter)
     values = found.parse(parameter or [])
     if preset is not None:
         values = catalogue.preset(found, preset) | values
-    planned = plans.plan(found, values)
-    if planned is None:
-        raise errors.ChapterError(f"{found.name} has no formula for what it takes")
-    rows = [(part.name, plans.duration(part.seconds), f"{part.bytes / 1e9:.2f} GB") for part in planned.parts]
-    total = ("in all", plans.duration(planned.seconds), f"{planned.bytes / 1e9:.2f} GB")
-    _print_table(("part", "on one core", "memory"), [*rows, total])
+    needed = plans.peak_bytes(found, values)
+    if needed is None:
+        raise errors.ChapterError(f"{found.name} has no formula for the memory that it needs")
+    print(f"memory: {plans.gigabytes(needed)}")
+    kept = derived.read_seconds(found.root) if found.root else {}
+    if taken := kept.get("seconds", {}).get(found.number):
+        machine = kept.get("machine", "an unknown machine")
+        print(f"time: {taken} s with the default parameters, measured by mvnb book on {machine}")
+    print("The time that other parameters take is not predicted.")
     if why := plans.refusal(found, values):
         print(f"does not fit: {why}")
 

@@ -155,7 +155,7 @@ def unused(trees):
             targets = node.targets if isinstance(node, ast.Assign) else []
             name = getattr(node, "name", None) or next((one.id for one in targets if isinstance(one, ast.Name)), "")
             commands = any("command" in ast.unparse(one) for one in getattr(node, "decorator_list", []))
-            if not name or name.startswith("_") or commands or path.stem in ("__init__", "plan") or path.parent.name == "kept":
+            if not name or name.startswith("_") or commands or path.stem == "__init__" or path.parent.name == "kept":
                 continue
             elsewhere = any(name in found for other, found in within.items() if other != path)
             if not elsewhere and name not in linked and name not in names_used(trees[path], skip=node):

@@ -51,13 +51,14 @@ BIBLIOGRAPHY = "\n@misc{toy2026, title = {Means}, author = {Toy, Ann}, year = {2
 
 
 def test_a_new_chapter_keeps_every_rule_and_is_on_the_site(copy):
-    """As CONTRIBUTING.md says: ``mvnb new``, five files, ``mvnb book``; here four of the files stay the example's."""
+    """As CONTRIBUTING.md says: ``mvnb new``, six files, ``mvnb book``; here five of the files stay the example's."""
     root, python = copy
     before = files_of(root)
     done = python("mvnb.cli", "new", "16", "toy_chapter", "--part", "Structure")
     assert done.returncode == 0, done.stderr
     room = "src/mvnb/papers/toy_chapter"
-    by_hand = {"notebooks/16_toy_chapter.py", f"{room}/__init__.py", f"{room}/claims.toml", "tests/papers/test_toy_chapter.py"}
+    by_hand = {f"{room}/{name}" for name in ("__init__.py", "claims.toml", "plan.py")}
+    by_hand |= {"notebooks/16_toy_chapter.py", "tests/papers/test_toy_chapter.py"}
     assert files_of(root) - before == by_hand | {"notebooks/16_toy_chapter.ipynb"}
 
     with (root / "book" / "references.bib").open("a", encoding="utf-8") as references:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from mvnb.files import write
 from mvnb.runner import workers
@@ -15,10 +16,15 @@ SECONDS = "results/seconds.json"
 _LIST = re.compile(r"(<!-- chapters[^\n]*-->\n).*?(<!-- end -->)", re.DOTALL)
 
 
+def read_seconds(root: Path) -> dict[str, Any]:
+    """Return the kept ``seconds`` of the chapters by number, with ``machine`` and ``command`` of a run of the whole book."""
+    path = root / SECONDS
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"seconds": {}}
+
+
 def record_seconds(root: Path, taken: Mapping[str, float], chapters: int, jobs: int | None) -> None:
     """Keep the seconds of a run of the whole book, by chapter number; of a part of it only those that are not known yet."""
-    path = root / SECONDS
-    kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"seconds": {}}
+    path, kept = root / SECONDS, read_seconds(root)
     rounded = {number: round(seconds) for number, seconds in taken.items()}
     if len(taken) == chapters:
         cores = workers.cores()

@@ -36,6 +36,7 @@ def create(root: Path, number: str, slug: str, part: str | None = None) -> Chapt
     for path, name in (
         (root / "notebooks" / f"{number}_{slug}.py", "chapter"),
         (rooms / slug / "__init__.py", "room"),
+        (rooms / slug / "plan.py", "plan"),
         (rooms / slug / "claims.toml", "claims"),
         (root / "tests" / "papers" / f"test_{slug}.py", "test"),
     ):

@@ -1,56 +1,50 @@
-"""What a run will cost, before it is started: seconds and memory from its parameters, by one formula a chapter.
+"""The memory that a run needs, estimated from its parameters before it is started, by one formula per chapter.
 
-A chapter's formula is ``parts(p)`` in ``mvnb/papers/SLUG/plan.py``, or in a room that is one file: its costly parts, with the
-parameters as attributes of ``p``. The seconds were fitted to runs on one processor core, and are meant to be right to a
-factor of two.
+A chapter's formula is ``peak_bytes(p)`` in ``mvnb/papers/SLUG/plan.py``: the bytes of its largest tensors, with the parameters
+as attributes of ``p`` and every number a float. The estimate is meant to be right to a factor of two. Seconds are measured
+(``results/seconds.json``) and not predicted.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
+import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from mvnb.costs import Part
 from mvnb.runner.catalogue import Chapter
 
-BASE_SECONDS, BASE_BYTES = 9.0, 0.6e9
-"""What every run takes: the interpreter, the imports, the kernel, figures; memory of a process that has imported PyTorch."""
+BASE_BYTES = 0.6e9  # memory of a process that has imported PyTorch
 FITS_ANYWHERE = 4e9  # bytes below which nobody asks what the machine has
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The parts of a run; ``seconds`` of all of them, and ``bytes`` of the largest, with what every run takes."""
+def peak_bytes(chapter: Chapter, values: Mapping[str, Any]) -> float | None:
+    """Return the memory of a run with these parameters in place of the defaults; None for a chapter without a formula.
 
-    parts: list[Part]
-
-    @property
-    def seconds(self) -> float:
-        return BASE_SECONDS + sum(part.seconds for part in self.parts)
-
-    @property
-    def bytes(self) -> float:
-        return BASE_BYTES + max((part.bytes for part in self.parts), default=0.0)
-
-
-def plan(chapter: Chapter, values: Mapping[str, Any]) -> Plan | None:
-    """The plan of a chapter with these parameters in place of its defaults; None for a chapter without a formula."""
-    room = f"mvnb.papers.{chapter.slug}"
+    It is ``inf`` where no float is large enough.
+    """
+    given = {name: parameter.default for name, parameter in chapter.parameters.items()} | dict(values)
     try:
-        name = f"{room}.plan" if importlib.util.find_spec(f"{room}.plan") else room
-    except ModuleNotFoundError:
+        formula = importlib.import_module(f"mvnb.papers.{chapter.slug}.plan").peak_bytes
+        largest = formula(SimpleNamespace(**{name: _with_floats(value) for name, value in given.items()}))
+    except (ModuleNotFoundError, AttributeError):  # an edited copy of a chapter may lack a parameter
         return None
-    parts = getattr(importlib.import_module(name), "parts", None)
-    defaults = {name: parameter.default for name, parameter in chapter.parameters.items()}
-    return None if parts is None else Plan(parts(SimpleNamespace(**defaults | dict(values))))
+    except OverflowError:
+        return math.inf
+    return BASE_BYTES + (math.inf if math.isnan(largest) else largest)
+
+
+def _with_floats(value: Any) -> Any:
+    """Return a parameter with floats in place of integers: their powers are instant, or raise an ``OverflowError``."""
+    if isinstance(value, list):
+        return [_with_floats(item) for item in value]
+    return float(min(value, 10**300)) if type(value) is int else value
 
 
 def machine_bytes(device: str) -> tuple[float, str]:
-    """Memory of what a run on ``device`` (as in the chapters: ``"auto"``, ``"cpu"`` or a card) has, and what that is."""
+    """Return the memory available to a run on ``device`` (``"auto"``, ``"cpu"`` or a card), and the name of what has it."""
     if device != "cpu":
         import torch  # here: seconds that a run on a processor need not wait
 
@@ -60,20 +54,24 @@ def machine_bytes(device: str) -> tuple[float, str]:
 
 
 def refusal(chapter: Chapter, values: Mapping[str, Any]) -> str | None:
-    """One line on why a run cannot fit the machine; None where it can, or where nobody knows."""
-    found = plan(chapter, values)
-    if found is None or found.bytes < FITS_ANYWHERE:
+    """Return one line on why a run cannot fit the machine; None where it can, or where nobody knows."""
+    needed = peak_bytes(chapter, values)
+    if needed is None or needed < FITS_ANYWHERE:
         return None
     device = values.get("device", chapter.parameters["device"].default if "device" in chapter.parameters else "cpu")
     there, where = machine_bytes(device)
-    if found.bytes <= there:
-        return None
-    largest = max(found.parts, key=lambda part: part.bytes)
-    return f"the run would need about {found.bytes / 1e9:.0f} GB, for {largest.name}, and {where} has {there / 1e9:.0f} GB"
+    return None if needed <= there else f"the run would need {gigabytes(needed)}, and {where} has {there / 1e9:.0f} GB"
+
+
+def gigabytes(size: float) -> str:
+    """Return an estimate of bytes as one reads it: ``"about 0.8 GB"``, ``"about 120 GB"``, ``"more than 1000000000 GB"``."""
+    if size > 1e18:
+        return "more than 1000000000 GB"
+    return f"about {size / 1e9:.{1 if size < 4e9 else 0}f} GB"
 
 
 def duration(seconds: float) -> str:
-    """Seconds as one reads them: ``"40 s"``, ``"12 min"``, ``"3.0 h"`` or ``"8 days"``."""
+    """Return seconds as one reads them: ``"40 s"``, ``"12 min"``, ``"3.0 h"`` or ``"8 days"``."""
     for unit, size, form in (("s", 1, ".0f"), ("min", 60, ".0f"), ("h", 3600, ".1f")):
         if seconds < {"s": 100, "min": 6000, "h": 172_800}[unit]:
             return f"{seconds / size:{form}} {unit}"
