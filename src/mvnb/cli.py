@@ -46,6 +46,7 @@ Parameters = Annotated[list[str] | None, typer.Option("-p", metavar="NAME=VALUE"
 Preset = Annotated[str | None, typer.Option(help="Start from a named set of parameters.")]
 Timeout = Annotated[float | None, typer.Option(min=0.001, help="Seconds that a cell of a notebook may take.")]
 Memory = Annotated[float | None, typer.Option(min=0.001, help="GB that a run may allocate.")]
+Anyway = Annotated[bool, typer.Option("--anyway", help="Run also what does not seem to fit the machine.")]
 
 
 class Half(StrEnum):
@@ -123,7 +124,7 @@ def run(
     memory: Memory = None,
     html: Annotated[bool, typer.Option(help="Render the notebook as HTML, too.")] = True,
     output: Annotated[Path, typer.Option("-o", metavar="DIR", help="Where the results are written.")] = Path("runs"),
-    anyway: Annotated[bool, typer.Option("--anyway", help="Run also what does not seem to fit the machine.")] = False,
+    anyway: Anyway = False,
 ) -> int:
     """Run a chapter, with other parameters if you like; the book itself is not touched.
 
@@ -197,6 +198,7 @@ def sweep(
     timeout: Timeout = None,
     memory: Memory = None,
     output: Annotated[Path | None, typer.Option("-o", metavar="DIR", help="Folder; runs/sweep-CHAPTER by default.")] = None,
+    anyway: Anyway = False,
     resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with the sweep in a folder.")] = None,
     status: Annotated[Path | None, typer.Option(metavar="DIR", help="Say how far the sweep in a folder is.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Show on the scoreboard how often each claim held.")] = False,
@@ -207,10 +209,11 @@ def sweep(
     if status:
         return _tell(sweeps.load(status))
     limits = _limits(timeout, memory)
+    checks = limits | {"anyway": anyway or dask is not None}  # the memory of a cluster's workers is not known
     if resume:
         plan = sweeps.load(resume)
         pairing.refuse_edited([plan.chapter])
-        plan = sweeps.prepare(plan.chapter, plan.grid, plan.fixed, plan.folder, **limits)
+        plan = sweeps.prepare(plan.chapter, plan.grid, plan.fixed, plan.folder, **checks)
     else:
         if not chapter or not grid:
             raise errors.ChapterError("a sweep needs a chapter and at least one --grid")
@@ -218,7 +221,7 @@ def sweep(
         values = sweeps.grid(found, grid)
         named = catalogue.preset(found, preset) if preset else {}
         fixed = {name: value for name, value in named.items() if name not in values} | found.parse(parameter or [])
-        plan = sweeps.prepare(found, values, fixed, output or Path("runs") / f"sweep-{found.name}", **limits)
+        plan = sweeps.prepare(found, values, fixed, output or Path("runs") / f"sweep-{found.name}", **checks)
     done = sweeps.run(plan, jobs=jobs, address=dask, progress=True, **limits)
     print(f"{done.found} runs were there, {done.ran} ended well and {len(done.failed)} failed in {done.seconds:.0f} s")
     if keep:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mvnb.runner import catalogue, derived, plans
+from mvnb.runner import catalogue, derived, errors, plans, sweeps
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = catalogue.discover(ROOT)
@@ -84,6 +84,21 @@ def test_what_does_not_fit_is_refused_before_it_starts(mvnb, book, monkeypatch, 
     assert status == 0 and "memory: about 9 GB" in out and "does not fit" in out
     assert mvnb("run", "1", *asked, "--anyway", "-o", str(folder))[0] == 0
     assert plans.refusal(catalogue.resolve("1"), {"replicas": 5}) is None
+
+
+def test_a_sweep_refuses_points_that_do_not_fit(mvnb, book, monkeypatch, tmp_path):
+    def run(sweep, **options):
+        raise errors.ChapterError("the sweep begins")
+
+    monkeypatch.setattr(plans, "peak_bytes", lambda chapter, values: 9e8 * values["replicas"])
+    monkeypatch.setattr(plans, "machine_bytes", lambda device: (6e9, "this machine"))
+    monkeypatch.setattr(sweeps, "run", run)
+    sweep = ("sweep", "1", "--grid", "replicas=2,10,20", "-o", str(tmp_path / "out"))
+    status, out, err = mvnb(*sweep)
+    assert (status, out) == (2, "") and err.count("\n") == 1 and not (tmp_path / "out").exists()
+    assert "replicas=10: the run would need about 9 GB" in err and "(and 1 more of 3 cells); run them with --anyway" in err
+    for option in (["--anyway"], ["--dask", "tcp://elsewhere:8786"]):  # another machine may have more
+        assert "the sweep begins" in mvnb(*sweep, *option)[2]
 
 
 def test_what_no_float_holds_is_refused(mvnb, book, monkeypatch):

@@ -29,7 +29,7 @@ from typing import Any
 import nbformat
 
 from mvnb import files, verdicts
-from mvnb.runner import addresses, catalogue, execution, kernel, workers
+from mvnb.runner import addresses, catalogue, execution, kernel, plans, workers
 from mvnb.runner.errors import CellFailed, ChapterError, need
 
 __all__ = ["Cell", "Outcome", "Sweep", "grid", "keep", "kept", "load", "prepare", "run", "run_cell", "save", "verdicts_of"]
@@ -156,14 +156,17 @@ def prepare(
     *,
     timeout: float | None = None,
     memory: int | None = None,
+    anyway: bool = False,
 ) -> Sweep:
-    """A sweep whose every cell the chapter's own checks have passed, within limits as in :func:`run`; nothing is written.
+    """Return a sweep whose every cell has passed the chapter's own checks, within limits as in :func:`run`; write nothing.
+
+    A cell that needs more memory than this machine has is refused, unless it is to be run ``anyway``.
 
     Raises
     ------
     ChapterError
-        For values that the chapter refuses or cannot check, a parameter that is both fixed and in the grid, a folder that
-        cannot be used or holds a sweep of another chapter.
+        For values that the chapter refuses or cannot check or that do not fit the machine, a parameter that is both fixed and
+        in the grid, a folder that cannot be used or holds a sweep of another chapter.
     """
     if both := sorted(values.keys() & fixed.keys()):
         raise ChapterError(f"{both[0]!r} is both in the grid and fixed")
@@ -172,11 +175,14 @@ def prepare(
     _refuse_other(sweep)
     missing = sweep.missing()
     cases = [cell.parameters for cell in missing]
-    said = kernel.refusals(chapter.cells, cases, chapter.source.parent, timeout, memory) if missing else []
+    said = [None if anyway else plans.refusal(chapter, values) for values in cases]
+    large = "; run them with --anyway" if any(said) else ""
+    if missing and not large:
+        said = kernel.refusals(chapter.cells, cases, chapter.source.parent, timeout, memory)
     refused = [(cell, text) for cell, text in zip(missing, said) if text]
     if refused:
         more = f" (and {len(refused) - 1} more of {len(sweep.cells)} cells)" if len(refused) > 1 else ""
-        raise ChapterError(f"{refused[0][0]}: {refused[0][1]}{more}")
+        raise ChapterError(f"{refused[0][0]}: {refused[0][1]}{more}{large}")
     return sweep
 
 
