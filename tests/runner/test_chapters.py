@@ -81,6 +81,7 @@ def test_parameters_are_read_with_types_and_comments(tiny):
         ("widths=[1,2,3]", [1, 2, 3]),
         ("interval=(1, 2.5)", [1.0, 2.5]),
         ("interval=[1, 2]", [1.0, 2.0]),
+        pytest.param(f"replicas={10**400}", 10**400, id="an integer that no float holds"),
     ],
 )
 def test_texts_become_values_of_the_default_type(tiny, text, value):
@@ -104,6 +105,8 @@ def test_texts_become_values_of_the_default_type(tiny, text, value):
         ("widths=3", r"a list of integers such as \[8, 16\], not '3'"),
         ("widths=[1.5]", "a list of integers"),
         ("interval=(1,'x')", "a list of numbers"),
+        pytest.param(f"interval=[1, {10**400}]", "a list of numbers", id="no float holds an element"),
+        pytest.param(f"noise={10**400}", "must be finite", id="no float holds it"),
         ("widths=[1", "a list of integers"),
     ],
 )

@@ -145,13 +145,13 @@ def coerce(value: Any, parameter: Parameter, shown: str | None = None) -> Any:
     shown = repr(value) if shown is None else repr(shown.strip())
     try:
         value = _like(_lists(value), parameter.default)
-    except TypeError:
+    except (TypeError, OverflowError):  # a list of floats with an integer that exceeds any float
         example = f" such as {parameter.default!r}" if isinstance(parameter.default, list) else ""
         raise ChapterError(f"parameter {parameter.name!r} is {parameter.type}{example}, not {shown}") from None
     usual, given = list(_numbers(parameter.default)), list(_numbers(value))
     if parameter.range and isinstance(value, list) and len(given) < len(value):  # an empty default shows no type
         raise ChapterError(f"parameter {parameter.name!r} is a list of numbers, not {shown}")
-    if not all(map(math.isfinite, given)):
+    if any(isinstance(number, float) and not math.isfinite(number) for number in given):  # an integer may exceed any float
         raise ChapterError(f"parameter {parameter.name!r} must be finite, not {shown}")
     if min(usual, default=0) >= 0 > min(given, default=0):
         raise ChapterError(f"parameter {parameter.name!r} must be 0 or more, not {shown}")
