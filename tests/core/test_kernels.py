@@ -33,12 +33,12 @@ def test_kernels_compile_without_a_cache_where_neither_package_nor_home_can_be_w
         (folder / "__pycache__").touch()  # a file, so that nobody, not even root, can write into a folder of this name
     code = """if True:
         import torch
-        from mvnb.models import TwoLayerObjective
-        from mvnb.models import _two_layer_kernels as kernels
+        from mvnb.models import PatchObjective
+        from mvnb.models import _patch_kernels as kernels
 
-        params = {"w": torch.ones(1, 2, 3), "b": torch.ones(1, 2), "a": torch.ones(1, 2)}
-        TwoLayerObjective()(params, torch.ones(1, 2, 3), torch.ones(1, 2))
-        print(kernels.__file__, type(kernels.two_layer._cache).__name__)
+        labels = torch.zeros(1, 2, dtype=torch.long)
+        PatchObjective(3, 0.1)({"weight": torch.ones(1, 2, 2, 3)}, torch.ones(1, 2, 2, 3), labels, torch.ones(1, 2))
+        print(kernels.__file__, type(kernels.plain._cache).__name__)
     """
     kept = {k: v for k, v in os.environ.items() if k not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
     environment = kept | {"HOME": os.devnull, "PYTHONPATH": str(tmp_path)}

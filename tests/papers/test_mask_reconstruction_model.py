@@ -222,7 +222,6 @@ def test_thresholds_and_gradients_are_checked():
 @pytest.mark.parametrize("power", [2, 3, 4, 7])
 @pytest.mark.parametrize("scale", [1.0, 2.5])
 def test_features_of_many_numbers_are_the_smoothed_relu(dtype, tolerance, power, scale):
-    """The compiled activation works in blocks: several of them, and a part of one."""
     g = torch.Generator().manual_seed(1)
     x = torch.randn(2, 97, 5, 3, generator=g, dtype=dtype)
     weight = torch.randn(2, 7, 3, generator=g, dtype=dtype)

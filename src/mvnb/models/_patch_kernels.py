@@ -62,21 +62,6 @@ def _pool(value, logit, n_filters, scale):
 
 
 @compiled(fastmath=FAST)
-def activate(pre, value, slope, exponent, share, floor, factor, threshold):
-    """Smoothed ReLU of ``factor * threshold * pre`` into ``value`` and its slope there into ``slope``, all flat."""
-    u, base = np.empty_like(pre[:1024]), np.empty_like(pre[:1024])
-    one = share / share
-    for begin in range(0, pre.size, u.size):
-        v, s = value[begin : begin + u.size], slope[begin : begin + u.size]
-        for i in range(v.size):
-            u[i] = factor * pre[begin + i]
-            v[i] = one - one
-        _forward(base[: v.size], u[: v.size], s, v, one, exponent, share, floor)
-        for i in range(v.size):
-            v[i] *= threshold
-
-
-@compiled(fastmath=FAST)
 def plain(pre, y, multiplicity, n_classes, exponent, share, floor, tiny, scale, each, loss):
     """Cross-entropy: adds the losses of each replica into ``loss`` ``(R,)`` and turns ``pre`` into the gradient in ``pre``."""
     replicas, n, patches, width = pre.shape

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from mvnb.blocks import CACHED, in_parts
 from mvnb.gradients import returns_gradients
 
 
@@ -40,34 +38,18 @@ class TwoLayerObjective:
 
     An objective for :func:`mvnb.training.fit`. Called with ``params`` ``w`` ``(R, width, dim)``, ``b`` and ``a``
     ``(R, width)``, inputs ``x`` ``(R, n, dim)`` and labels ``y`` ``(R, n)`` of -1 and 1, in the floating type of ``params``,
-    it returns the mean losses ``(R,)`` and the gradients. Both slopes are taken to be 0 at the kinks. On a CPU the
-    element-wise part is compiled (``compiled=False`` for tensor operations, which a GPU always uses). Tensors that require a
+    it returns the mean losses ``(R,)`` and the gradients. Both slopes are taken to be 0 at the kinks. Tensors that require a
     gradient are refused; for autograd, use :class:`TwoLayer`.
     """
 
-    def __init__(self, loss: Literal["logistic", "hinge"] = "logistic", truncated: bool = False, compiled: bool = True):
+    def __init__(self, loss: Literal["logistic", "hinge"] = "logistic", truncated: bool = False):
         if loss not in ("logistic", "hinge"):
             raise ValueError(f"loss must be 'logistic' or 'hinge', got {loss!r}")
-        self.loss, self.truncated, self.compiled = loss, truncated, compiled
+        self.loss, self.truncated = loss, truncated
 
     @returns_gradients
     def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         w, b, a = params["w"], params["b"], params["a"]
-        if not (self.compiled and x.device.type == "cpu"):
-            return self._tensors(w, b, a, x, y)
-        return in_parts(self._fused, (w, b, a, x, y), max(1, CACHED // (x.shape[1] * w.shape[1])))
-
-    def _fused(self, w: Tensor, b: Tensor, a: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        from mvnb.models import _two_layer_kernels  # half a second for numba, which most chapters do without
-
-        z = torch.bmm(x, w.mT)  # (R, n, width)
-        loss, d_a, d_b = y.new_zeros(len(y)), torch.zeros_like(a), torch.zeros_like(b)
-        arrays = [v.contiguous().numpy() for v in (z, b, a, y)]
-        cap, each = (arrays[0].dtype.type(v) for v in (1 if self.truncated else math.inf, 1 / y.shape[1]))
-        _two_layer_kernels.two_layer(*arrays, cap, each, self.loss == "logistic", loss.numpy(), d_a.numpy(), d_b.numpy())
-        return loss, {"w": torch.bmm(x.mT, z).mT * a[..., None], "b": d_b.mul_(a), "a": d_a}
-
-    def _tensors(self, w: Tensor, b: Tensor, a: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         z = torch.baddbmm(b[:, None], x, w.mT)  # (R, n, width)
         hidden = z.clamp_(0, 1) if self.truncated else z.relu_()
         margin = y * torch.bmm(a[:, None], hidden.mT)[:, 0]

@@ -9,11 +9,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from mvnb.models import PatchObjective, TwoLayerObjective
+from mvnb.models import PatchObjective
 from mvnb.papers.fourier_features.polynomial import PolynomialObjective
 from mvnb.papers.local_signal_adaptivity.soft_threshold import SurvivorObjective, step_keys
 from mvnb.papers.local_signal_adaptivity.window_net import WindowNet, WindowObjective
-from mvnb.papers.mask_reconstruction.model import MaskedAutoencoderObjective
 from mvnb.training import stack_modules
 
 
@@ -29,8 +28,6 @@ def compile_kernels() -> None:
         patches = PatchObjective(3, 0.1, dtype)
         for lam in (None, 0.5):
             patches({"weight": some(2, 2, 3)}, some(2, 2, 3), labels, some(2), lam)
-        MaskedAutoencoderObjective(3, 0.1)({"weight": some(2, 3)}, some(2, 2, 3), 0.5)
-        TwoLayerObjective()({"w": some(2, 3), "b": some(2), "a": some(2)}, some(2, 3), some(2))
         WindowObjective()({k: v.to(dtype) for k, v in stack_modules([WindowNet(1, 2)]).items()}, some(2, 1, 32, 32), labels)
         PolynomialObjective()({"u": some(2, 3, 2), "w": some(2, 3)}, torch.zeros(1, 2, 2, dtype=torch.long), labels)
     SurvivorObjective(4, 1.0, 2)({"w": some(3), "b": some()}, *step_keys(0, 1)(0))

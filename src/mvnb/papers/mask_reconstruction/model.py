@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from mvnb.blocks import in_parts
 from mvnb.gradients import returns_gradients
-from mvnb.models import _patch_kernels
 from mvnb.models.activations import smoothed_relu_and_slope
 from mvnb.models.patch_cnn import label_cross_entropy
 
@@ -48,8 +46,6 @@ class _Encoder:
 
     def _activation(self, pre: Tensor, scale: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
         """Smoothed ReLU at ``scale * pre`` and its slope there."""
-        if pre.device.type == "cpu" and not torch.is_tensor(scale):
-            return _compiled_activation(pre, self.power, self.threshold, scale)
         value, slope = smoothed_relu_and_slope(pre * (scale / self.threshold), self.power)
         return value.mul_(self.threshold), slope
 
@@ -58,17 +54,6 @@ class _Encoder:
         """``sum_p s(scale <w_r, x_p>)``: ``(R, kernels, dim)``, ``(R, n, patches, dim)`` to ``(R, n, kernels)``."""
         value, _ = self._activation(torch.bmm(x.flatten(1, 2), weight.mT), scale)
         return value.unflatten(1, x.shape[1:3]).sum(2)
-
-
-def _compiled_activation(pre: Tensor, power: int, threshold: float, scale: float) -> tuple[Tensor, Tensor]:
-    """The same in one pass over memory, where the tensor operations take nine."""
-    value, slope = torch.empty_like(pre), torch.empty_like(pre)
-    flat = [t.view(-1).numpy() for t in (pre, value, slope)]
-    kind = flat[0].dtype.type
-    floor = float(np.finfo(kind).tiny) ** (1 / (power - 1))
-    scalars = [kind(v) for v in (1 / power, floor, scale / threshold, threshold)]
-    _patch_kernels.activate(*flat, power - 1, *scalars)
-    return value, slope
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
