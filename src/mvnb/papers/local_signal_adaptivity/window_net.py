@@ -7,16 +7,15 @@ from torch import Tensor, nn
 
 from mvnb.gradients import returns_gradients
 from mvnb.models.patch_cnn import label_cross_entropy
-from mvnb.papers.local_signal_adaptivity import _window_kernels as kernels
 
 Params = dict[str, Tensor]
 _POOL = 0.3  # the sum over places is scaled, to start well
 
 
 def windows(x: Tensor, side: int, stride: int = 1) -> Tensor:
-    """All square windows of ``x`` ``(n, height, width, channels)`` as vectors: ``(n, rows, columns, side**2 * channels)``."""
-    high, wide = (x.shape[axis] - side + 1 for axis in (1, 2))
-    parts = [x[:, i : i + high : stride, j : j + wide : stride] for i in range(side) for j in range(side)]
+    """All square windows of ``x`` ``(..., height, width, channels)`` as vectors: ``(..., rows, columns, side**2 * channels)``."""
+    high, wide = (x.shape[axis] - side + 1 for axis in (-3, -2))
+    parts = [x[..., i : i + high : stride, j : j + wide : stride, :] for i in range(side) for j in range(side)]
     return torch.cat(parts, -1)
 
 
@@ -52,7 +51,7 @@ class WindowObjective:
 
     An objective for :func:`mvnb.training.fit`: ``params`` as of ``training.stack_modules``, images ``x``
     ``(R, n, channels, height, width)``, labels ``y`` ``(R, n)``. The same as ``training.stacked`` with that loss, in
-    half the time or less at the sizes of chapter 5, on a CPU.
+    little over half the time at the sizes of chapter 5, on a CPU.
     """
 
     @returns_gradients
@@ -83,9 +82,9 @@ def window_jacobian(params: Params, x: Tensor, chunk: int = 500) -> Tensor:
 
 def _forward(params: Params, x: Tensor) -> tuple[Tensor, ...]:
     """Windows and activations of both layers, their pooled sum and the logits; axes (replica, image, row, column, channel)."""
-    seen = _windows(x.movedim(2, -1).contiguous(), 4, 2)
+    seen = windows(x.movedim(2, -1), 4, 2)
     first = _affine(params, "first", seen).relu_()
-    near = _windows(first, 3, 1)
+    near = windows(first, 3)
     second = _affine(params, "second", near).relu_()
     pooled = _POOL * second.sum((2, 3))
     return seen, first, near, second, pooled, _affine(params, "head", pooled)
@@ -110,25 +109,10 @@ def _affine(params: Params, name: str, x: Tensor) -> Tensor:
     return torch.baddbmm(bias[:, None], x.flatten(1, -2), weight.mT).view(*x.shape[:-1], -1)
 
 
-def _windows(x: Tensor, side: int, stride: int) -> Tensor:
-    """:func:`windows` of a stack ``(R, n, height, width, channels)``."""
-    rows, columns = ((x.shape[axis] - side) // stride + 1 for axis in (2, 3))
-    if x.device.type != "cpu":
-        return windows(x.flatten(0, 1), side, stride).view(*x.shape[:2], rows, columns, -1)
-    out = x.new_empty(x.shape[0] * x.shape[1], rows, columns, side, side * x.shape[4])
-    kernels.gather(x.flatten(0, 1).numpy(), stride, out.numpy())
-    return out.view(*x.shape[:2], rows, columns, -1)
-
-
 def _windows_transposed(grad: Tensor, x: Tensor) -> Tensor:
     """The gradient in ``x`` from that in its windows of 3x3."""
-    rows, columns, channels = x.shape[2] - 2, x.shape[3] - 2, x.shape[4]
-    out = torch.zeros_like(x)
-    if x.device.type == "cpu":
-        kernels.scatter(grad.view(-1, rows, columns, 3, 3 * channels).numpy(), out.flatten(0, 1).numpy())
-        return out
-    parts = grad.view(*x.shape[:2], rows, columns, 9, channels).unbind(4)
-    for place, part in enumerate(parts):
+    out, (rows, columns) = torch.zeros_like(x), grad.shape[2:4]
+    for place, part in enumerate(grad.unflatten(-1, (9, -1)).unbind(-2)):
         i, j = divmod(place, 3)
         out[:, :, i : i + rows, j : j + columns] += part
     return out
