@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from mvnb.models import PatchObjective
-from mvnb.papers.fourier_features.polynomial import PolynomialObjective
 from mvnb.papers.local_signal_adaptivity.soft_threshold import SurvivorObjective, step_keys
 
 
@@ -26,7 +25,6 @@ def compile_kernels() -> None:
         patches = PatchObjective(3, 0.1, dtype)
         for lam in (None, 0.5):
             patches({"weight": some(2, 2, 3)}, some(2, 2, 3), labels, some(2), lam)
-        PolynomialObjective()({"u": some(2, 3, 2), "w": some(2, 3)}, torch.zeros(1, 2, 2, dtype=torch.long), labels)
     SurvivorObjective(4, 1.0, 2)({"w": some(3), "b": some()}, *step_keys(0, 1)(0))
 
 

@@ -13,7 +13,7 @@ _POOL = 0.3  # the sum over places is scaled, to start well
 
 
 def windows(x: Tensor, side: int, stride: int = 1) -> Tensor:
-    """All square windows of ``x`` ``(..., height, width, channels)`` as vectors: ``(..., rows, columns, side**2 * channels)``."""
+    """All square windows of ``x`` ``(..., height, width, channels)``: vectors ``(..., rows, columns, side**2 * channels)``."""
     high, wide = (x.shape[axis] - side + 1 for axis in (-3, -2))
     parts = [x[..., i : i + high : stride, j : j + wide : stride, :] for i in range(side) for j in range(side)]
     return torch.cat(parts, -1)
