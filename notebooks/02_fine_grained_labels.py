@@ -74,9 +74,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from mvnb import claims, figures, probes, stats, training
+from mvnb import claims, figures, losses, probes, stats, training
 from mvnb.data import load_images
-from mvnb.models import MLP, MLPObjective
+from mvnb.models import MLP
 from mvnb.papers.fine_grained_labels import data as hierarchical
 from mvnb.papers.fine_grained_labels import theory
 from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView
@@ -1726,7 +1726,7 @@ def train_images(y, head, size, backbone=None, first=0):
     schedule = lambda t: peak * warm(t) * (1 + np.cos(np.pi * t / steps)) / 2
     stream = training.generators(seed + 10**7 + first, len(y))
     run = training.fit(
-        MLPObjective(),
+        training.stacked(net, losses.cross_entropy),
         params | (backbone or {}),
         minibatches(x, y.to(device), stream),
         steps=steps,

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from mvnb import training
 from mvnb.data.multi_view import Patches, keep_feature
-from mvnb.models.networks import MLPObjective
+from mvnb.gradients import returns_gradients
+from mvnb.models.patch_cnn import label_cross_entropy
 
 
 def _hits(logits: Tensor, y: Tensor) -> Tensor:
@@ -207,10 +208,19 @@ def linear_probe(
     that the function is called with. The function is differentiable; ``features`` that require a gradient are refused.
     """
     rows, dim = len(features), features.shape[-1]
-    start = {"0.weight": features.new_zeros(rows, n_classes, dim), "0.bias": features.new_zeros(rows, n_classes)}
+    start = {"weight": features.new_zeros(rows, n_classes, dim), "bias": features.new_zeros(rows, n_classes)}
+
+    def logits(params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        return torch.baddbmm(params["bias"][:, None], x, params["weight"].mT)
+
+    @returns_gradients
+    def objective(params: Mapping[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, slope = label_cross_entropy(logits(params, x), y)
+        return loss, {"weight": torch.bmm(slope.mT, x), "bias": slope.sum(1)}
+
     batch = (features / scale, y)
-    params = training.fit(MLPObjective(), start, batch, steps=steps, optimizer=optimizer, log_at=[steps]).params
-    return lambda other: torch.baddbmm(params["0.bias"][:, None], other / scale, params["0.weight"].mT)
+    params = training.fit(objective, start, batch, steps=steps, optimizer=optimizer, log_at=[steps]).params
+    return lambda other: logits(params, other / scale)
 
 
 def active_fraction(activations: Tensor) -> Tensor:

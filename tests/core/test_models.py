@@ -18,7 +18,6 @@ from mvnb.data import MultiView, Patches, embed, orthonormal_features
 from mvnb.models import (
     MLP,
     LinearSelfAttention,
-    MLPObjective,
     PatchObjective,
     ResNet18,
     SmallConvNet,
@@ -337,38 +336,6 @@ def test_mlp():
     with torch.no_grad():
         assert torch.allclose(net(x), net[4](net[2](net[0](x).relu()).relu()))
     assert [type(layer) for layer in MLP((5, 3))] == [nn.Linear]
-
-
-@pytest.mark.parametrize("widths", [(5, 3), (5, 8, 3), (5, 8, 6, 3)])
-@pytest.mark.parametrize("mixed", [False, True])
-def test_mlp_by_hand_is_autograd(widths, mixed):
-    g = seeded()
-    torch.manual_seed(0)
-    nets = [MLP(widths).double() for _ in range(3)]
-    params = training.stack_modules(nets)
-    batch = [torch.randn(3, 7, 5, generator=g, dtype=torch.float64), torch.randint(3, (3, 7), generator=g)]
-    if mixed:
-        others = torch.randn(3, 7, 5, generator=g, dtype=torch.float64), torch.randint(3, (3, 7), generator=g)
-        batch += [*others, torch.rand(3, generator=g, dtype=torch.float64)]
-    loss, grads = MLPObjective()(params, *batch)
-    want, by_autograd = training.stacked(nets[0], losses.mixup if mixed else losses.cross_entropy)(params, *batch)
-    assert torch.allclose(loss, want, atol=1e-12) and set(grads) == set(by_autograd)
-    assert all(torch.allclose(grads[k], by_autograd[k], atol=1e-12) for k in grads)
-
-
-def test_a_bias_takes_outputs_away():
-    """A wider head whose further outputs have a bias of -1e9 has the loss and the gradients of the narrow one."""
-    torch.manual_seed(0)
-    nets = [[MLP((5, 8, width)).double() for _ in range(3)] for width in (3, 6)]
-    narrow, wide = map(training.stack_modules, nets)
-    wide |= {k: narrow[k] for k in ("0.weight", "0.bias")}
-    wide["2.weight"][:, :3], wide["2.bias"][:, :3], wide["2.bias"][:, 3:] = narrow["2.weight"], narrow["2.bias"], -1e9
-    batch = torch.randn(3, 7, 5, generator=seeded(), dtype=torch.float64), torch.randint(3, (3, 7), generator=seeded())
-    (loss, grads), (want, wanted) = (MLPObjective()(params, *batch) for params in (wide, narrow))
-    assert torch.allclose(loss, want, atol=1e-12)
-    for k, one in wanted.items():
-        own, further = (grads[k], ()) if k.startswith("0") else (grads[k][:, :3], grads[k][:, 3:])
-        assert torch.allclose(own, one, atol=1e-12) and not any(part.any() for part in further)
 
 
 @pytest.mark.parametrize(("channels", "side"), [(1, 4), (2, 8), (6, 9), (2, 28)])

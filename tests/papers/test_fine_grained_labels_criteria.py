@@ -16,7 +16,8 @@ from torch import nn
 
 from mvnb import probes, training
 from mvnb.data import load_images
-from mvnb.models import MLP, MLPObjective
+from mvnb.losses import cross_entropy
+from mvnb.models import MLP
 from mvnb.papers.fine_grained_labels import data as hierarchical
 from mvnb.papers.fine_grained_labels import theory
 from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView
@@ -359,7 +360,8 @@ def images():
         batches = lambda t: tuple(z[torch.arange(5)[:, None], order[:, t % 10]] for z in (x, y))  # noqa: E731
         descent = training.GD(lambda t: step * (1 + math.cos(math.pi * t / 250)) / 2, momentum=0.9, weight_decay=5e-5)
         params = training.stack_modules(modules) | (start or {})
-        return modules[0], training.fit(MLPObjective(), params, batches, steps=250, optimizer=descent).params
+        objective = training.stacked(modules[0], cross_entropy)
+        return modules[0], training.fit(objective, params, batches, steps=250, optimizer=descent).params
 
     backbones = {
         name: {part: value for part, value in fit(kind, 0.1)[1].items() if part.startswith("0.")}

@@ -42,42 +42,6 @@ class _Layers:
         return None if last else torch.bmm(slope, self.params[f"{name}.weight"])
 
 
-class MLPObjective:
-    """Cross-entropy of a stack of :class:`MLP`, on mixed pairs where there are any, and its gradient, written by hand.
-
-    An objective for :func:`mvnb.training.fit`: ``params`` as of ``training.stack_modules``, layers in their order
-    whatever their names, ReLUs between them; an output with a bias of -1e9 is none. Inputs ``x`` ``(R, n, inputs)``,
-    labels ``y`` ``(R, n)``; for Mixup also ``x2``, ``y2`` and the weights ``lam`` ``(R,)`` of the first of each pair. The same
-    as ``training.stacked`` with ``losses.cross_entropy`` or ``losses.mixup``, in half the time at the sizes of chapter 1.
-    Tensors that require a gradient are refused; for autograd, use :class:`MLP`.
-    """
-
-    @returns_gradients
-    def __call__(
-        self,
-        params: dict[str, Tensor],
-        x: Tensor,
-        y: Tensor,
-        x2: Tensor | None = None,
-        y2: Tensor | None = None,
-        lam: Tensor | None = None,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        layers, mixed = _Layers(params), x2 is not None
-        z = [torch.lerp(x2, x, lam[:, None, None]) if mixed else x]
-        names = [k.removesuffix(".weight") for k in params if k.endswith(".weight")]
-        for name in names[:-1]:
-            z.append(layers.forward(name, z[-1]).relu_())
-        logits = layers.forward(names[-1], z[-1])
-        loss, slope = label_cross_entropy(logits, y)
-        if mixed:
-            other, other_slope = label_cross_entropy(logits, y2)
-            loss, slope = torch.lerp(other, loss, lam), torch.lerp(other_slope, slope, lam[:, None, None])
-        for i in reversed(range(1, len(names))):
-            slope = _passed(layers.backward(names[i], slope, z[i]), z[i], 0)
-        layers.backward(names[0], slope, z[0], last=True)
-        return loss, layers.grads
-
-
 class SmallConvNet(nn.Module):
     """Three 3x3 convolutions with group normalisation, global average pooling and a linear head; for CPUs.
 

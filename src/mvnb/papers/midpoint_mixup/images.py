@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from mvnb import kept_runs, losses, training
-from mvnb.models import MLP, MLPObjective
 from mvnb.papers.midpoint_mixup.data import ConcatenatedViews
 from mvnb.training import Params
 
@@ -122,6 +121,5 @@ class TwoViewTask:
             modules.append(make().to(self.y.device))
         batches = ViewBatches(self.views, self.y, law, batch, epochs, training.generators(seed + 10**6, len(self.y)))
         loss = losses.cross_entropy if law is None else losses.mixup
-        by_hand = isinstance(modules[0], MLP)
-        objective = MLPObjective() if by_hand else training.stacked(modules[0], loss)
+        objective = training.stacked(modules[0], loss)
         return Prepared(modules[0], objective, training.stack_modules(modules), batches)

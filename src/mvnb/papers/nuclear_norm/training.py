@@ -16,7 +16,6 @@ from torch.nn.functional import one_hot
 
 from mvnb.gradients import returns_gradients
 from mvnb.losses import nuclear_norm, sample_mixing
-from mvnb.models.networks import _Layers, _passed
 from mvnb.training.stacking import Params, pick
 
 
@@ -50,7 +49,7 @@ class Penalties:
 
 
 class DomainObjective:
-    """Risk of a stack of :class:`mvnb.models.MLP` over several domains plus penalties, with the gradient written by hand.
+    """Risk of a stack of :class:`mvnb.models.MLP` over several domains plus penalties, and its gradient.
 
     An objective for :func:`mvnb.training.fit`. ``params`` as of ``stack_modules``, with ``q`` ``(R, E)`` beside them where a
     replica runs GroupDRO (equal weights at the start; updated in place). A batch is ``x`` ``(R, E, n, inputs)``, ``y`` ``(R,
@@ -67,22 +66,25 @@ class DomainObjective:
     def __call__(
         self, params: Params, x: Tensor, y: Tensor, partner: Tensor, lam: Tensor, step: Tensor
     ) -> tuple[Tensor, Params]:
-        layers, step = _Layers(params), int(step)
-        names = [k.removesuffix(".weight") for k in params if k.endswith(".weight")]
-        target = one_hot(y, params[f"{names[-1]}.bias"].shape[-1]).to(x.dtype)
+        leaves = {k: v.detach().requires_grad_() for k, v in params.items() if k != "q"}
+        names = [k.removesuffix(".weight") for k in leaves if k.endswith(".weight")]
+        target = one_hot(y, leaves[f"{names[-1]}.bias"].shape[-1]).to(x.dtype)
         x, target = self._mix(x, target, partner, lam)
-        z = [x.flatten(1, 2)]
+
+        def layer(name: str, z: Tensor) -> Tensor:
+            return torch.baddbmm(leaves[f"{name}.bias"][:, None], z, leaves[f"{name}.weight"].mT)
+
+        z = x.flatten(1, 2)
         for name in names[:-1]:
-            z.append(layers.forward(name, z[-1]).relu_())
-        logits = layers.forward(names[-1], z[-1]).unflatten(1, y.shape[1:])  # (R, E, n, classes)
-        loss, slope = self._risk(params, logits, target, step)
-        push = self._on_features(z[-1], y.shape[1], loss, step)
-        slope = layers.backward(names[-1], slope.flatten(1, 2), z[-1])
-        slope = slope if push is None else slope + push
-        for i in reversed(range(1, len(names))):
-            slope = layers.backward(names[i - 1], _passed(slope, z[i], 0), z[i - 1], last=i == 1)
-        self._decay(params, layers.grads, loss)
-        return loss, layers.grads
+            z = layer(name, z).relu()
+        logits = layer(names[-1], z).unflatten(1, y.shape[1:])  # (R, E, n, classes)
+        loss = self._risk(params, logits, target, int(step))
+        loss = self._on_features(loss, z.unflatten(1, y.shape[1:]), int(step))
+        rows = self._rows["decay"]
+        if len(rows):
+            squares = sum(v[rows].flatten(1).square().sum(1) for v in leaves.values())
+            loss = loss.index_add(0, rows, self.penalties.decay[rows] / 2 * squares)
+        return loss.detach(), dict(zip(leaves, torch.autograd.grad(loss.sum(), list(leaves.values()))))
 
     def _mix(self, x: Tensor, target: Tensor, partner: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
         rows = self._rows["mixup"]
@@ -96,95 +98,47 @@ class DomainObjective:
 
         return mixed(x), mixed(target)
 
-    def _risk(self, params: Params, logits: Tensor, target: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        """Losses ``(R,)`` of all that depends on the logits alone, and the slope in them."""
-        n_domains, n = logits.shape[1:3]
+    def _risk(self, params: Params, logits: Tensor, target: Tensor, step: int) -> Tensor:
+        """Losses ``(R,)`` of all that depends on the logits alone."""
         log_prob = logits.log_softmax(-1)
         risk = -(target * log_prob).sum(-1).mean(-1)  # (R, E)
-        push = (log_prob.exp() - target) / n
-        loss, weight = risk.mean(1), torch.full_like(risk, 1 / n_domains)
-        rows = self._rows["dro"]
+        loss, rows = risk.mean(1), self._rows["dro"]
         if len(rows):
-            q = params["q"][rows] * (self.penalties.dro[rows, None] * risk[rows]).exp()
+            q = params["q"][rows] * (self.penalties.dro[rows, None] * risk[rows].detach()).exp()
             q = q / q.sum(1, keepdim=True)
             params["q"][rows] = q
-            weight[rows], loss[rows] = q, (q * risk[rows]).sum(1)
+            loss = loss.index_copy(0, rows, (q * risk[rows]).sum(1))
         rows = self._rows["vrex"]
         if len(rows):
-            factor, apart = self._annealed("vrex", step), risk[rows] - risk[rows].mean(1, keepdim=True)
-            loss[rows] += factor * apart.square().mean(1)
-            weight[rows] += factor[:, None] * 2 * apart / n_domains
-        slope = push * weight[..., None, None]
+            loss = loss.index_add(0, rows, self._annealed("vrex", step) * risk[rows].var(1, correction=0))
         rows = self._rows["irm"]
-        if len(rows):
-            value, extra = _scale_penalty(logits[rows], log_prob[rows].exp(), target[rows])
-            factor = self._annealed("irm", step)
-            loss[rows] += factor * value
-            slope[rows] += factor[:, None, None, None] * extra
-        return loss, slope
+        if len(rows):  # d/ds CE(s logits) at s = 1 is the mean of sum_k (p_k - t_k) logit_k
+            point = ((log_prob[rows].exp() - target[rows]) * logits[rows]).sum(-1)  # (R, E, n)
+            halves = point[..., 0::2].mean(-1) * point[..., 1::2].mean(-1)
+            loss = loss.index_add(0, rows, self._annealed("irm", step) * halves.mean(1))
+        return loss
 
     def _annealed(self, name: str, step: int) -> Tensor:
         factor = getattr(self.penalties, name)[self._rows[name]]
         return factor if step >= self.anneal else torch.ones_like(factor)
 
-    def _on_features(self, features: Tensor, n_domains: int, loss: Tensor, step: int) -> Tensor | None:
-        """Add the penalties of the features ``(R, E * n, k)`` to the loss; returns their slope, if there is one."""
-        rows = self._rows["nuclear"] if step >= self.warmup else self._rows["nuclear"][:0]
-        others = self._rows["coral"]
-        if not len(rows) and not len(others):
-            return None
-        push = torch.zeros_like(features)
-        if len(rows):
-            value, slope = nuclear_norm(features[rows])
-            factor = self.penalties.nuclear[rows] / features.shape[1]
-            loss[rows] += factor * value
-            push[rows] += factor[:, None, None] * slope
-        if len(others):
-            value, slope = _coral(features[others].unflatten(1, (n_domains, -1)))
-            factor = self.penalties.coral[others]
-            loss[others] += factor * value
-            push[others] += factor[:, None, None] * slope.flatten(1, 2)
-        return push
-
-    def _decay(self, params: Params, grads: Params, loss: Tensor) -> None:
-        rows = self._rows["decay"]
-        if len(rows):
-            factor = self.penalties.decay[rows]
-            for k, g in grads.items():
-                own = params[k][rows]
-                loss[rows] += factor / 2 * own.flatten(1).square().sum(1)
-                g[rows] += factor.view(-1, *[1] * (own.dim() - 1)) * own
+    def _on_features(self, loss: Tensor, features: Tensor, step: int) -> Tensor:
+        """The losses with the penalties of the features ``(R, E, n, k)``."""
+        rows = self._rows["nuclear"]
+        if len(rows) and step >= self.warmup:
+            norm = nuclear_norm(features[rows].flatten(1, 2))[0]
+            loss = loss.index_add(0, rows, self.penalties.nuclear[rows] * norm / features[0, ..., 0].numel())
+        rows = self._rows["coral"]
+        return loss.index_add(0, rows, self.penalties.coral[rows] * _coral(features[rows])) if len(rows) else loss
 
 
-def _scale_penalty(logits: Tensor, prob: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """IRM's penalty and its slope in the logits ``(R, E, n, classes)``: the even points of a domain times the odd ones.
-
-    ``d/ds CE(s logits)`` at s = 1 is the mean of ``sum_k (p_k - t_k) logit_k``. Source: Arjovsky et al. 2019, as in DomainBed.
-    """
-    centred = logits - (prob * logits).sum(-1, keepdim=True)
-    point = ((prob - target) * logits).sum(-1)  # (R, E, n)
-    slope = prob - target + prob * centred
-    counts = [point[..., i::2].shape[-1] for i in (0, 1)]
-    even, odd = (point[..., i::2].mean(-1, keepdim=True) for i in (0, 1))  # (R, E, 1)
-    out = torch.empty_like(slope)
-    out[..., 0::2, :] = (odd / counts[0])[..., None] * slope[..., 0::2, :]
-    out[..., 1::2, :] = (even / counts[1])[..., None] * slope[..., 1::2, :]
-    return (even * odd)[..., 0].mean(1), out / logits.shape[1]
-
-
-def _coral(features: Tensor) -> tuple[Tensor, Tensor]:
-    """CORAL's penalty of features ``(R, E, n, k)`` and its slope. Source: Sun and Saenko 2016, as in DomainBed."""
-    n_domains, n, size = features.shape[1:]
-    mean = features.mean(2, keepdim=True)
-    centred = features - mean
-    cov = centred.mT @ centred / (n - 1)  # (R, E, k, k)
-    pairs = n_domains * (n_domains - 1) / 2
-    away_mean = n_domains * mean[:, :, 0] - mean[:, :, 0].sum(1, keepdim=True)  # sum over f of mean_e - mean_f
-    away_cov = n_domains * cov - cov.sum(1, keepdim=True)
-    # the sum over pairs of squared differences is E sum |m_e|^2 - |sum m_e|^2, that is, sum <m_e, away_e>
-    value = (mean[:, :, 0] * away_mean).mean(-1).sum(1) + (cov * away_cov).mean((-2, -1)).sum(1)
-    slope = 2 * away_mean[:, :, None] / (size * n) + 4 * centred @ away_cov / (size**2 * (n - 1))
-    return value / pairs, slope / pairs
+def _coral(features: Tensor) -> Tensor:
+    """CORAL's penalty ``(R,)`` of features ``(R, E, n, k)``. Source: Sun and Saenko 2016, as in DomainBed."""
+    mean = features.mean(2)
+    centred = features - mean[:, :, None]
+    cov = centred.mT @ centred / (features.shape[2] - 1)  # (R, E, k, k)
+    i, j = torch.triu_indices(features.shape[1], features.shape[1], 1, device=features.device)
+    return ((mean[:, i] - mean[:, j]).square().mean(-1) + (cov[:, i] - cov[:, j]).square().mean((-2, -1))).mean(1)
 
 
 @dataclass(frozen=True)
