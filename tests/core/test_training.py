@@ -536,25 +536,6 @@ def test_no_steps_leave_the_parameters_and_negative_ones_are_refused():
         training.fit(counted([]), start, (torch.zeros(2),), steps=-1, **arguments)
 
 
-def test_table():
-    run = training.fit(
-        counted([]),
-        {"w": torch.tensor([[1.0], [2.0], [3.0]])},
-        (torch.zeros(3),),
-        steps=4,
-        optimizer=training.GD(0.25),
-        probes={"w": lambda p: p["w"][:, 0], "vector": lambda p: p["w"].expand(-1, 2)},
-        log_at=[4, 1],
-    )
-    table = run.table()
-    assert list(table.columns) == ["replica", "step", "loss", "time", "w"]
-    assert table["replica"].tolist() == [0, 1, 2] * 2
-    assert table["step"].tolist() == [1] * 3 + [4] * 3
-    assert np.allclose(table["w"], [0.5, 1.0, 1.5, 1 / 16, 2 / 16, 3 / 16])
-    assert np.allclose(table["time"], [0.25] * 3 + [1.0] * 3)
-    assert np.allclose(table["loss"], table["w"] ** 2)
-
-
 @few
 @given(steps=st.integers(0, 500), count=st.integers(2, 60))
 def test_log_steps(steps, count):

@@ -6,19 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
-from mvnb.training.coordinates import join, split
 from mvnb.training.optimizers import GD, Adam, FlowGD
 from mvnb.training.stacking import Objective, Params
-
-if TYPE_CHECKING:
-    import pandas
 
 
 @dataclass
@@ -36,15 +30,6 @@ class Run:
     step: int = 0
     running: Tensor | None = None
     state: dict = field(default_factory=dict)
-
-    def table(self) -> pandas.DataFrame:
-        """The scalar probes as a long table with the columns ``replica``, ``step`` and one a probe."""
-        import pandas  # here: half a second that most chapters need not wait
-
-        scalars = {k: v.numpy() for k, v in self.log.items() if v.dim() == 2}
-        n_steps, replicas = next(iter(scalars.values())).shape
-        index = {"replica": np.tile(np.arange(replicas), n_steps), "step": np.repeat(self.steps, replicas)}
-        return pandas.DataFrame({**index, **{k: v.reshape(-1) for k, v in scalars.items()}})
 
     def save(self, path: str | Path) -> None:
         """Write the run to a file, whole or not at all."""
@@ -93,8 +78,6 @@ def fit(
     probes: dict[str, Callable[[Params], Tensor]] | None = None,
     log_at: Iterable[int] | None = None,
     until: Callable[[Params, Tensor], Tensor] | None = None,
-    features: Mapping[str, Tensor] | None = None,
-    progress: bool = False,
 ) -> Run:
     """Train a stack of replicas up to step ``steps``. On a CPU, subnormal numbers count as zero meanwhile.
 
@@ -114,17 +97,12 @@ def fit(
     until
         ``(params, losses) -> (R,)`` of booleans, asked at each logged step: replicas for which it is true stop there, and
         are no longer computed. Their rows in later probes repeat; the run ends when all have stopped.
-    features
-        Per named parameter an orthonormal dictionary ``(F, dim)``. ``batches`` are in its coordinates (as samplers draw them),
-        and so are the parameters that objective and probes see, beside ``NAME.rest``, the norm of what lies outside.
-        Exact when all inputs lie in the span. The run returned is in the ambient space again.
 
     Raises
     ------
     ValueError
-        When ``steps`` is negative or less than what the run has behind it, when ``log_at`` is empty or leaves the range, when
-        a run goes on with other probes, or when feature coordinates would not be exact: Adam and weight decay do not keep to
-        the span.
+        When ``steps`` is negative or less than what the run has behind it, when ``log_at`` is empty or leaves the range, or
+        when a run goes on with other probes.
     """
     first = params.step if isinstance(params, Run) else 0
     wanted = sorted(set(log_at) if log_at is not None else {first, steps})
@@ -133,15 +111,10 @@ def fit(
     if not wanted or wanted[0] < first or wanted[-1] > steps:
         raise ValueError(f"log_at must name steps from {first} to {steps}, got {wanted[:5]}")
     run = _begin(params, optimizer, ["loss", "time", *(probes or {})])
-    outside = _enter(run.params, features, optimizer) if features else {}
     todo = set(wanted) - set(run.steps.tolist())
-    bar = tqdm(total=steps - first, disable=not progress)
-    with bar, _without_subnormals():
+    with _without_subnormals():
         while run.running.any() and (run.step < steps or steps in todo):
-            _advance(run, objective, batches, steps, optimizer, probes or {}, todo, until, bar)
-    for k, rest in outside.items():
-        del run.params[f"{k}.rest"]
-        run.params[k] = join(run.params[k], rest, features[k])
+            _advance(run, objective, batches, steps, optimizer, probes or {}, todo, until)
     run.log = {k: torch.stack([row.cpu() for row in rows]) for k, rows in run.log.items()}
     return run
 
@@ -172,18 +145,7 @@ def _begin(params: Params | Run, optimizer, names: list[str]) -> Run:
     return Run(_copy(params), np.array([], dtype=int), {k: [] for k in names}, 0, running, state)
 
 
-def _enter(params: Params, features: Mapping[str, Tensor], optimizer) -> Params:
-    """Turn the named parameters into coordinates, in place; returns the parts outside."""
-    if isinstance(optimizer, Adam) or getattr(optimizer, "weight_decay", 0):
-        raise ValueError("feature coordinates are exact for gradient descent without weight decay only")
-    outside = {}
-    for k, dictionary in features.items():
-        params[k], outside[k] = split(params[k], dictionary)
-        params[f"{k}.rest"] = outside[k].norm(dim=-1)
-    return outside
-
-
-def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, todo: set[int], until, bar) -> None:
+def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, todo: set[int], until) -> None:
     """Train the running replicas until some of them stop, or to the end."""
     rows, replicas = run.running.nonzero()[:, 0], len(run.running)
     take = tuple if len(rows) == replicas else lambda batch: tuple(_rows(dict(enumerate(batch)), rows).values())
@@ -212,7 +174,6 @@ def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, 
                 if fixed is not None and isinstance(optimizer, FlowGD) and (on_cpu or step % 32 == 0):  # a card is waited for
                     resting = optimizer.at_rest(state)
                 state["time"] += optimizer.step(params, grads, state)
-            bar.update()
         if stopping is not None and stopping.any():
             run.running &= ~stopping
             break

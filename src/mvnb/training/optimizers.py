@@ -2,7 +2,7 @@
 
 An optimizer has ``start(params)``, its state (a dictionary; tensors in it have a leading replica axis), and
 ``step(params, grads, state)``, which moves the parameters that have a gradient, in place, and returns how much time has
-passed (a number or ``(R,)``). Everything else in ``params`` (buffers, untouched rests) is left alone.
+passed (a number or ``(R,)``). Everything else in ``params`` (buffers) is left alone.
 """
 
 from __future__ import annotations
@@ -98,8 +98,7 @@ class FlowGD:
     A filter (row of a weight) shorter than ``knee`` may change by the fraction ``relative`` of its length in a step, a longer
     one by ``absolute``; no step exceeds ``max_step``. Small initial weights grow super-linearly, so a constant step spends
     almost all its steps where nothing moves; this one spends them where something does. The flow time, the sum of the steps,
-    is the natural time axis; a replica whose flow time has reached ``horizon`` stands still. The length of a filter includes
-    ``params["NAME.rest"]``, the norm of what lies outside the coordinates, where there is one.
+    is the natural time axis; a replica whose flow time has reached ``horizon`` stands still.
 
     ``relax`` gives every filter from ``knee`` on a clock of its own: it moves by at most ``absolute``, and for at most
     ``relax`` of time, while time itself is set by the filters below the knee. That is the limit in which small filters take
@@ -125,8 +124,6 @@ class FlowGD:
         allowed, own = [], {}
         for k, g in grads.items():
             length, slope = (v.reshape(len(v), -1, v.shape[-1]).norm(dim=-1) for v in (params[k], g))
-            if f"{k}.rest" in params:
-                length = torch.hypot(length, params[f"{k}.rest"].reshape(length.shape))
             long = length >= self.knee
             change = torch.where(long, self.absolute, self.relative * length)
             bound = torch.where(slope > 0, change / slope, math.inf)  # (R, filters)
