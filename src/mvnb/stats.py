@@ -9,11 +9,10 @@ import numpy as np
 
 
 class PowerLaw(NamedTuple):
-    """Least-squares line ``log y = intercept + slope log x`` and the standard error of its slope."""
+    """Least-squares line ``log y = intercept + slope log x``."""
 
     slope: float
     intercept: float
-    slope_error: float
 
 
 def mean_interval(values, level=0.95):
@@ -52,8 +51,7 @@ def proportion_interval(successes, n, level=0.95):
 def power_law_fit(x, y):
     """Exponent of ``y ~ x^slope`` by least squares on logarithms: a :class:`PowerLaw`.
 
-    ``x``, ``y``: one-dimensional, equally long, positive, at least two different ``x`` (``ValueError`` otherwise). The
-    standard error is nan with two points, where nothing is left over to judge the line by.
+    ``x``, ``y``: one-dimensional, equally long, positive, at least two different ``x`` (``ValueError`` otherwise).
     """
     from scipy.stats import linregress
 
@@ -63,8 +61,7 @@ def power_law_fit(x, y):
     if np.ptp(x) == 0:
         raise ValueError("a power law needs at least two different x")
     line = linregress(np.log(x), np.log(y))
-    error = np.nan_to_num(line.stderr) if len(x) > 2 else np.nan  # SciPy's is nan for equal y, too, which lie on a line
-    return PowerLaw(float(line.slope), float(line.intercept), float(error))
+    return PowerLaw(float(line.slope), float(line.intercept))
 
 
 class PowerCurve(NamedTuple):

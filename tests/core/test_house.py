@@ -1,6 +1,7 @@
 """The house: papers and the runner stand on the core, no paper on another; nothing in a circle; every public name is used."""
 
 import ast
+import functools
 import re
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -12,7 +13,12 @@ SOURCE = ROOT / "src"
 EXPLORERS = ROOT / "tests" / "site" / "test_explorers.py"  # what the pages' scripts are held to
 USERS = [*(ROOT / "notebooks").glob("*.py"), *(ROOT / "book" / "_ext").glob("*.py"), EXPLORERS, *SOURCE.rglob("*.py")]
 PAGES = [*(ROOT / "notebooks").glob("*.py"), *(ROOT / "book").glob("*.md")]
-ROLE = re.compile(r"\{py:\w+\}`~?[\w.]*?(\w+)`")
+ROLE = re.compile(r"\{py:\w+\}`~?([\w.]+)`")
+SHOWN = re.compile(r"literalinclude\} ../src/(\S+)\n(?:# )?:pyobject: ([\w.]+)")
+CALLED = {  # by name, from outside: torch, IPython, click, pickle
+    *("forward", "backward", "setup_context", "generate_vmap_rule"),
+    *("_repr_mimebundle_", "parse_args", "find_class"),
+}
 
 
 def name_of(path):
@@ -129,43 +135,114 @@ def test_text_is_read_and_written_as_utf_8():
     assert not list(silent_about_encoding(ast.parse(good)))
 
 
-def names_used(tree, skip=None):
-    """Identifiers of a syntax tree but for the node to be skipped, and what an ``__init__`` hands on."""
-    nodes = [tree]
-    while nodes:
-        node = nodes.pop()
-        if node is skip:
-            continue
-        nodes.extend(ast.iter_child_nodes(node))
+class Names:
+    """What the names of a file mean: modules of the package, or definitions in them."""
+
+    def __init__(self, trees):
+        self.trees = trees
+        self.imported = {path: dict(self._imports(tree)) for path, tree in trees.items()}
+
+    @staticmethod
+    def _imports(tree):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield (
+                        alias.asname or alias.name.split(".")[0],
+                        (alias.name if alias.asname else alias.name.split(".")[0], ""),
+                    )
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    yield alias.asname or alias.name, (node.module, alias.name)
+
+    def place(self, module, name):
+        """Where ``module.name`` is defined, through those that hand it on; the name is empty for a module."""
+        handed = self.imported[MODULES[module]].get(name) if module in MODULES else None
+        if handed and handed[1]:
+            return self.place(*handed)
+        return handed or ((f"{module}.{name}", "") if f"{module}.{name}" in MODULES else (module, name))
+
+    def module(self, node, path):
+        """The module that an expression names, if it names one."""
+        found = ("", "-")
         if isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, ast.Attribute):
-            yield node.attr
+            found = self.imported[path].get(node.id, found)
+        elif isinstance(node, ast.Attribute) and (outer := self.module(node.value, path)):
+            found = outer, node.attr
+        module, name = self.place(*found) if found[1] else found
+        return "" if name else module
+
+    def used(self, tree, path, own=()):
+        """Definitions ``(module, name)`` that a part of a file uses, and attributes ``("", name)`` of whatever it is."""
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute):
+                module = self.module(node.value, path)
+                yield self.place(module, node.attr) if module else ("", node.attr)
+            elif isinstance(node, ast.Name) and node.id in self.imported[path]:
+                yield self.place(*self.imported[path][node.id])
+            elif isinstance(node, ast.Name) and node.id in own:
+                yield name_of(path), node.id
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+                yield "", node.value  # by getattr, or as the name of a field
+
+
+def target(node):
+    """The name that a statement defines, if it defines one."""
+    one = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+    return getattr(node, "name", None) or getattr(one, "id", "")
 
 
 def unused(trees):
-    """Public functions, classes and constants of the package that no chapter, other definition, page or command names.
+    """Definitions, methods and fields of the package that no chapter, command, page or kept run's script leads to.
 
-    A name counts as used wherever it is written, so one that means two things can hide; an import alone does not use it.
+    What is used by nothing but what is unused is unused, too. Attributes are told by their name alone: a method whose name
+    something else has can hide. A test is no use, except the one that holds the pages' scripts to closed forms.
     """
-    within = {path: set(names_used(tree)) for path, tree in trees.items()}
-    linked = {name for path in PAGES for name in ROLE.findall(path.read_text(encoding="utf-8"))}
-    for path in MODULES.values():
-        for node in trees[path].body:
-            targets = node.targets if isinstance(node, ast.Assign) else []
-            name = getattr(node, "name", None) or next((one.id for one in targets if isinstance(one, ast.Name)), "")
-            commands = any("command" in ast.unparse(one) for one in getattr(node, "decorator_list", []))
-            if not name or name.startswith("_") or commands or path.stem == "__init__" or path.parent.name == "kept":
+    names, definitions, reached = Names(trees), {}, set()
+    for path in set(trees) - set(MODULES.values()):
+        reached |= set(names.used(trees[path], path))
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        linked = [("mvnb." * (not one.startswith("mvnb")) + one).split(".") for one in ROLE.findall(text)]
+        for file, name in SHOWN.findall(text):
+            linked.append([*name_of(SOURCE / file).split("."), *name.split(".")])
+        for parts in linked:
+            size = max(i for i in range(1, len(parts) + 1) if ".".join(parts[:i]) in MODULES)
+            reached |= {names.place(".".join(parts[:size]), *parts[size : size + 1])} if parts[size:] else set()
+            reached |= {("", one) for one in parts[size + 1 :]}
+    for module, path in MODULES.items():
+        body = trees[path].body
+        own = {target(node) for node in body} - {""}
+        for node in body:
+            uses = functools.partial(names.used, path=path, own=own)
+            name, entry = target(node), path.stem in ("cli", "plan") and isinstance(node, ast.FunctionDef)
+            if isinstance(node, ast.Import | ast.ImportFrom) or name.startswith("__"):
                 continue
-            elsewhere = any(name in found for other, found in within.items() if other != path)
-            if not elsewhere and name not in linked and name not in names_used(trees[path], skip=node):
-                yield f"{name_of(path)}.{name}"
+            if not name or entry or ".kept." in module:
+                reached |= set(uses(node))  # run on import, commands, costs of a chapter and scripts
+                continue
+            parts = [part for part in getattr(node, "body", []) if isinstance(node, ast.ClassDef) and target(part)]
+            parts = [part for part in parts if not target(part).startswith("__") and target(part) not in CALLED]
+            for part in parts:
+                definitions[module, f"{name}.{target(part)}"] = set(uses(part)) - {("", target(part))}
+            rest = ast.Module([part for part in ast.iter_child_nodes(node) if part not in parts], [])
+            definitions[module, name] = set(uses(rest)) - {(module, name)}
+    left, before = dict(definitions), None
+    while before != len(left):
+        before = len(left)
+        for module, name in list(left):
+            owner, _, member = name.partition(".")
+            if ("", member) in reached and (module, owner) in reached if member else (module, name) in reached:
+                reached |= left.pop((module, name))
+    return {f"{module}.{name}" for module, name in left}
 
 
-def test_every_public_name_is_used():
+def test_everything_public_and_private_is_used():
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in USERS}
-    found = set(unused(trees)) - {"mvnb.cli.main"}  # the console script
-    assert found == set()
-    stats = MODULES["mvnb.stats"]
-    trees[stats] = ast.parse(stats.read_text(encoding="utf-8") + "\n\ndef nobody_calls_this():\n    nobody_calls_this()\n")
-    assert set(unused(trees)) - {"mvnb.cli.main"} == {"mvnb.stats.nobody_calls_this"}
+    assert unused(trees) == set()
+    stats, code = MODULES["mvnb.stats"], "def first_idle():\n    second_idle()\n\ndef second_idle():\n    first_idle()\n"
+    trees[stats] = ast.parse(
+        stats.read_text(encoding="utf-8") + code + "\nclass Idle:\n    def idle_method(self):\n        pass\n"
+    )
+    found = unused(trees)
+    assert found == {f"mvnb.stats.{name}" for name in ("first_idle", "second_idle", "Idle", "Idle.idle_method")}

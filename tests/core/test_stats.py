@@ -37,16 +37,7 @@ def test_the_ends_of_wilsons_interval_are_a_quantile_away_from_what_was_seen(n, 
 def test_power_law_fit_recovers_an_exact_law(slope, intercept):
     x = np.array([1.0, 3.0, 10.0, 40.0])
     fit = stats.power_law_fit(x, np.exp(intercept) * x**slope)
-    assert np.allclose(fit, [slope, intercept, 0.0], atol=1e-6)
-
-
-def test_power_law_fit_standard_error():
-    rng, x = np.random.default_rng(4), np.geomspace(1, 100, 20)
-    fits = [stats.power_law_fit(x, x**-1.5 * np.exp(0.1 * rng.normal(size=20))) for _ in range(300)]
-    slopes = np.array([fit.slope for fit in fits])
-    assert abs(slopes.mean() + 1.5) < 0.005
-    assert np.isclose(slopes.std(), np.mean([fit.slope_error for fit in fits]), rtol=0.15)
-    assert np.isnan(stats.power_law_fit([1, 2], [1, 2]).slope_error)
+    assert np.allclose(fit, [slope, intercept], atol=1e-6)
 
 
 @given(power=st.sampled_from([-3.0, -1.0, 0.5, 1.0, 2.0]), level=st.floats(0.4, 0.9))

@@ -287,4 +287,4 @@ def test_printed_averages_are_told_from_wrong_ones():
     assert len(rows) == 40 and all(len(row) in (15, 7) for row in rows)
     assert all(abs(np.mean(row[:-1]) - row[-1]) <= 0.006 for row in rows)
     assert not abs(np.mean(rows[0][1:-1]) - rows[0][-1]) <= 0.006
-    assert len(printed.TASKS) == 14 and max(printed.NEEDLE.values()) <= needle.BEST_SCORE
+    assert max(printed.NEEDLE.values()) <= needle.BEST_SCORE

@@ -6,7 +6,7 @@ dictionary of the trained parameters): :func:`stacked` makes one from any module
 hand-derived gradient (:class:`mvnb.models.PatchObjective`). :func:`fit` does the rest.
 """
 
-from mvnb.training.coordinates import join, random_coordinates, split
+from mvnb.training.coordinates import random_coordinates
 from mvnb.training.core import Run, fit, log_steps
 from mvnb.training.optimizers import GD, Adam, FlowGD
 from mvnb.training.stacking import (
@@ -39,14 +39,12 @@ __all__ = [
     "fold_seed",
     "generators",
     "in_blocks",
-    "join",
     "log_steps",
     "pick",
     "pick_device",
     "pick_own",
     "predict",
     "random_coordinates",
-    "split",
     "stack",
     "stack_modules",
     "stacked",

@@ -13,25 +13,6 @@ import torch
 from torch import Tensor
 
 
-def split(weight: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-    """Inner products ``(..., F)`` of weights ``(..., dim)`` with the rows of ``features`` ``(F, dim)``, and what lies outside.
-
-    The rows must be orthonormal; ``ValueError`` when they are not, or have another dimension.
-    """
-    if weight.shape[-1] != features.shape[-1]:
-        raise ValueError(f"weights have dimension {weight.shape[-1]}, features {features.shape[-1]}")
-    eye = torch.eye(len(features), dtype=features.dtype, device=features.device)
-    if not torch.allclose(features @ features.T, eye, atol=1e-5):
-        raise ValueError("features must be orthonormal rows")
-    coordinates = weight @ features.T
-    return coordinates, weight - coordinates @ features
-
-
-def join(coordinates: Tensor, rest: Tensor, features: Tensor) -> Tensor:
-    """The weights ``(..., dim)`` with these coordinates ``(..., F)`` and this rest ``(..., dim)``."""
-    return coordinates @ features + rest
-
-
 def random_coordinates(
     shape: tuple[int, ...], n_features: int, dim: float, scale: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:

@@ -105,14 +105,12 @@ def head_penalty(size: float, weight: float, decay: float) -> tuple[float, float
 class Moments(NamedTuple):
     """Expectations at the weights (alpha, beta), all for one feature of a group.
 
-    ``loss`` of the logistic loss; ``slope`` of ``|l'|``, ``push_r`` and ``push_u`` of ``|l'| z_j`` for an invariant and an
-    environmental feature; ``bend_r`` and ``bend_u`` of ``l'' tau(z_j)`` with the Stein kernels of the two laws.
+    ``loss`` of the logistic loss; ``slope`` of ``|l'|``; ``bend_r`` and ``bend_u`` of ``l'' tau(z_j)`` for an invariant and an
+    environmental feature, with the Stein kernels of the two laws.
     """
 
     loss: float
     slope: float
-    push_r: float
-    push_u: float
     bend_r: float
     bend_u: float
 
@@ -156,7 +154,7 @@ class GroupPopulation(NamedTuple):
         return (0.5 + self.gamma) * uniform + (0.5 - self.gamma) * other
 
     def pushes(self, alpha: float, beta: float) -> tuple[float, float]:
-        """``push_r`` and ``push_u`` of :class:`Moments`, alone."""
+        """Expectations of ``|l'| z_j`` for an invariant and for an environmental feature."""
         grid, t, one, two, others = self._frequencies(alpha, beta)
         wave = np.fft.rfft(special.expit(-grid)) * others
         pull_one, pull_two = _uniform_mean(alpha * t), self._environmental(_uniform_mean(beta * t), odd=True)
@@ -176,7 +174,6 @@ class GroupPopulation(NamedTuple):
         return Moments(
             float((loss @ (one * two)).real),
             float((slope @ (one * two)).real),
-            *self.pushes(alpha, beta),
             float((bend @ (stein_one * two)).real),
             float((bend @ (one * stein_two)).real),
         )
