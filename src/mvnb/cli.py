@@ -25,7 +25,7 @@ except ModuleNotFoundError:  # the package alone is for notebooks
 
 from mvnb import claims, kept_runs, verdicts
 from mvnb.files import RecordError, write
-from mvnb.runner import catalogue, derived, errors, execution, keeping, new, pairing, plans, sweeps, workers
+from mvnb.runner import catalogue, derived, errors, execution, keeping, new, pairing, plans, sweeps
 from mvnb.runner.workers import WorkersLost
 
 app = typer.Typer(
@@ -122,6 +122,9 @@ def run(
     seed: Annotated[int | None, typer.Option(help="The same as -p seed=N.")] = None,
     timeout: Timeout = None,
     memory: Memory = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="PyTorch's threads; more than one only if so many cores are idle.")
+    ] = None,
     html: Annotated[bool, typer.Option(help="Render the notebook as HTML, too.")] = True,
     output: Annotated[Path, typer.Option("-o", metavar="DIR", help="Where the results are written.")] = Path("runs"),
     anyway: Anyway = False,
@@ -142,7 +145,7 @@ def run(
         asked = shlex.join(["mvnb", "plan", chapter, *given])
         raise errors.ChapterError(f"{why}; try other values with {asked}, or run it with --anyway")
     limits = _limits(timeout, memory)
-    result = execution.run(found, values, output, html=html, progress=True, threads=workers.cores(), **limits)
+    result = execution.run(found, values, output, html=html, progress=True, threads=threads, **limits)
     for path in filter(None, (result.notebook, result.html, result.claims)):
         print(path)
     print(f"{result.seconds:.1f} s")

@@ -202,16 +202,18 @@ def test_a_failing_cell_keeps_the_partial_notebook_and_the_old_result(book, tmp_
 
 def test_the_kernel_is_this_interpreter_in_the_chapters_folder_with_one_thread(book, tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.delenv("MVNB_THREADS", raising=False)
     monkeypatch.setenv("MKL_NUM_THREADS", "3")
     code = "import os, sys\nprint([sys.executable, os.getcwd(), *map(os.getenv, NAMES)])"
-    names = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "MVNB_THREADS"]
+    names = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_"]
     (tmp_path / "where.py").write_text(f"{tiny_book.PARAMETERS}\n# %%\nNAMES = {names}\n{code}\n")
     chapter = catalogue.resolve(str(tmp_path / "where.py"))
-    for threads in ({}, {"threads": 2}):
-        result = execution.run(chapter, {}, tmp_path / "out", html=False, **threads)
-        expected = [sys.executable, str(tmp_path), "1", "3", str(threads.get("threads", 1))]
-        assert eval(stdout(result.notebook)) == expected
+    for options, found in (
+        ({}, ["1", "3", str(1 << 40)]),
+        ({"threads": 2}, ["2", "2", str(1 << 40)]),
+        ({"memory": 8 << 30}, ["1", "3", None]),
+    ):
+        result = execution.run(chapter, {}, tmp_path / "out", html=False, **options)
+        assert eval(stdout(result.notebook)) == [sys.executable, str(tmp_path), *found]
     assert os.environ.get("OMP_NUM_THREADS") is None
 
 

@@ -44,7 +44,7 @@ def run(
     progress: bool = False,
     timeout: float | None = None,
     memory: int | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     on_cell: Callable[[], None] = lambda: None,
 ) -> RunResult:
     """Run a chapter with some parameters replaced, and write notebook, HTML and claims under ``output_dir``.
@@ -62,7 +62,7 @@ def run(
     timeout, memory
         Seconds that a cell may take, and bytes that the kernel may allocate; no limit by default.
     threads
-        Threads that the chapter may use for the replicas of a stack; more than one only where nothing else runs.
+        Threads of the numerical libraries; more than one only where nothing else runs.
     on_cell
         Called after every code cell.
 

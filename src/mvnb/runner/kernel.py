@@ -1,8 +1,7 @@
 """One notebook in a fresh kernel: running it, and asking what its checks say to parameters.
 
-The kernel is always the interpreter that runs this module, with one thread per numerical library unless the environment
-says otherwise, and works in the folder of the chapter, as it does under Jupyter and under nbval. How many threads it may use
-for the replicas of a stack (:mod:`mvnb.threads`) is for the caller to say, who knows what else is running.
+The kernel is always the interpreter that runs this module, with one thread per numerical library unless the caller or the
+environment says otherwise, and works in the folder of the chapter, as it does under Jupyter and under nbval.
 """
 
 from __future__ import annotations
@@ -30,6 +29,9 @@ ENVIRONMENT = {
     "NUMEXPR_NUM_THREADS": "1",
     "PYTHONHASHSEED": "0",
 }
+KEEP_FREED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+"""Lets glibc keep freed blocks of up to a gigabyte; by default the system clears each large tensor page by page."""
+_THREADS = [name for name in ENVIRONMENT if name.endswith("_NUM_THREADS")]
 _SAVE_EVERY = 20  # seconds
 _LONGEST_SOCKET = 100  # bytes of a path; macOS takes 103 with the number of the socket
 CHECK = "check"  # tag of the cells that refuse parameters before anything is computed
@@ -53,7 +55,7 @@ def run_notebook(
     on_cell: Callable[[], None] = lambda: None,
     timeout: float | None = None,
     memory: int | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     package: Path | None = None,
 ) -> NotebookNode:
     """Run a notebook with papermill, saving to ``partial`` now and then and at its end, however it ends; return what was run.
@@ -71,7 +73,7 @@ def run_notebook(
     memory
         Bytes that the kernel may allocate.
     threads
-        Threads for the replicas of a stack, unless the environment says otherwise.
+        Threads of PyTorch and other numerical libraries; by default those that the environment names, or one.
     package
         A folder that Python looks into first, for a copy of this package.
 
@@ -212,7 +214,7 @@ def _engine() -> type:
     return Sparing
 
 
-def _kernel_manager(memory: int | None = None, threads: int = 1, package: Path | None = None) -> type:
+def _kernel_manager(memory: int | None = None, threads: int | None = None, package: Path | None = None) -> type:
     """A kernel manager that knows one kernel: this interpreter, whatever kernels are registered on the machine."""
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client.kernelspec import KernelSpec
@@ -222,8 +224,9 @@ def _kernel_manager(memory: int | None = None, threads: int = 1, package: Path |
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     start = _START.format(limit="" if memory is None else _LIMIT.format(memory=int(memory)))
     command = [sys.executable, "-c", start, "--log-level=50", "-f", "{connection_file}"]
-    wanted = ENVIRONMENT | {"MVNB_THREADS": str(threads)}
-    added = {name: value for name, value in wanted.items() if name not in os.environ}
+    added = {name: value for name, value in ENVIRONMENT.items() if name not in os.environ}
+    added |= {} if threads is None else dict.fromkeys(_THREADS, str(threads))
+    added |= KEEP_FREED if memory is None else {}  # where memory is limited, gaps between blocks that are kept would count
     if os.environ.get("MVNB_DATA"):
         # A relative folder is meant from here; the kernel works in the chapter's folder.
         added["MVNB_DATA"] = str(Path(os.environ["MVNB_DATA"]).expanduser().resolve())

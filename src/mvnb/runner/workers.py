@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from mvnb.runner.errors import CellFailed, ChapterError, need
+from mvnb.runner.kernel import KEEP_FREED
 
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster
@@ -43,6 +44,7 @@ def connect(jobs: int | None = None, address: str | None = None) -> Iterator[Cli
         When there is no scheduler at the address, or it does not answer within ten seconds.
     """
     need("distributed", "sweep")
+    import dask
     from distributed import Client, LocalCluster
 
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters of it is raised
@@ -57,7 +59,8 @@ def connect(jobs: int | None = None, address: str | None = None) -> Iterator[Cli
                 "memory_limit": 0,
                 "silence_logs": logging.CRITICAL,
             }
-            address = cluster = LocalCluster(n_workers=jobs, threads_per_worker=1, **local)
+            with dask.config.set({"distributed.nanny.pre-spawn-environ": KEEP_FREED}):  # by default Dask asks for the contrary
+                address = cluster = LocalCluster(n_workers=jobs, threads_per_worker=1, **local)
             stack.enter_context(_no_kernel_stays(cluster))
         try:
             client = Client(address, timeout=10)
@@ -142,6 +145,6 @@ def error_text(error: Exception) -> str:
 def _call(function, item, topic, index):
     from distributed import get_worker
 
-    # Dask has its workers give freed memory back at once; a kernel whose memory is limited would inherit that.
-    os.environ.pop("MALLOC_TRIM_THRESHOLD_", None)
+    for name in KEEP_FREED:  # a setting of this process, which a kernel whose memory is limited would inherit
+        os.environ.pop(name, None)
     return function(*item, lambda: get_worker().log_event(topic, {"index": index}))
