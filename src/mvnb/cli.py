@@ -50,7 +50,7 @@ Anyway = Annotated[bool, typer.Option("--anyway", help="Run also what does not s
 
 
 class Half(StrEnum):
-    """Which of a chapter's two files is taken where they were edited apart."""
+    """The file of a chapter whose cells are kept where source and notebook were edited apart."""
 
     notebook = "notebook"
     source = "source"

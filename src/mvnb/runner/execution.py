@@ -162,7 +162,7 @@ def execute(chapter: Chapter, on_cell: Callable[[], None] = lambda: None) -> Exe
         raise CellFailed(f"{chapter.notebook.name} was edited while it ran; kept {partial}")
     verdicts_before = claims.read(chapter.notebook) if chapter.notebook.is_file() else []
     write(chapter.notebook, nbformat.writes(tidied) + "\n")
-    write(_stamp(chapter), json.dumps(_state(chapter) | {"address": address}))
+    write(_stamp(chapter), json.dumps(_state(chapter, address)))
     partial.unlink()
     rows = claims.read(chapter.notebook)
     turned = verdicts.opposite(rows, verdicts_before)

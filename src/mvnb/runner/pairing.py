@@ -156,11 +156,11 @@ def _stamp(chapter: Chapter) -> Path:
     return _partial(chapter).with_name(f"{chapter.name}.json")
 
 
-def _state(chapter: Chapter) -> dict[str, str]:
-    """What a run depends on, and its outputs."""
+def _state(chapter: Chapter, address: str) -> dict[str, str]:
+    """Return the address of a run and a digest of the outputs that the chapter's notebook has."""
     cells = nbformat.read(chapter.notebook, as_version=4).cells
     outputs = json.dumps([cell.outputs for cell in cells if cell.cell_type == "code"])
-    return {"address": addresses.digests(chapter, [{}])[0], "outputs": hashlib.sha256(outputs.encode()).hexdigest()}
+    return {"address": address, "outputs": hashlib.sha256(outputs.encode()).hexdigest()}
 
 
 def up_to_date(chapter: Chapter) -> bool:
@@ -169,7 +169,7 @@ def up_to_date(chapter: Chapter) -> bool:
     If so, prose that has changed since is carried over into it.
     """
     try:
-        if json.loads(_stamp(chapter).read_text(encoding="utf-8")) != _state(chapter):
+        if json.loads(_stamp(chapter).read_text(encoding="utf-8")) != _state(chapter, addresses.digests(chapter, [{}])[0]):
             return False
     except (OSError, ValueError):
         return False
