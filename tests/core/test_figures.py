@@ -222,6 +222,14 @@ def test_heat_maps_that_cannot_be_drawn(values, arguments):
         figures.heatmap(plt.subplots()[1], values, **arguments)
 
 
+def test_the_style_is_the_same_whatever_was_set_before():
+    figures.use_style()
+    style = dict(mpl.rcParams)
+    mpl.rcParams.update({"text.usetex": True, "lines.marker": "x", "savefig.dpi": 300})
+    figures.use_style()
+    assert dict(mpl.rcParams) == style
+
+
 def test_seaborn_draws_the_same_bytes_and_leaves_global_state_alone(shown):
     figures.use_style()
     style = dict(mpl.rcParams)
