@@ -304,7 +304,10 @@ def _results(sweep: Sweep, missing, jobs, address, limits, progress) -> Iterator
 
     if not missing:
         return
-    chapter = _snapshot(sweep)
+    try:
+        chapter = _snapshot(sweep)
+    except OSError as error:  # of the many that copytree() collects, the first
+        raise CellFailed(f"cannot write {sweep.folder}: {error.strerror or error.args[0][0][2]}") from None
     given = [(sweep.folder, chapter, cell, *limits) for cell in missing]
     bar = tqdm(total=len(missing), desc=sweep.chapter.name, unit="run", disable=None if progress else True)
     with bar, workers.connect(jobs and min(jobs, len(missing)), address) as client:
