@@ -1,5 +1,8 @@
-"""How pytest runs and compares notebooks: kernels without TCP ports, outputs that are the same on every machine, verdicts."""
+"""How pytest runs and compares notebooks: kernels without TCP ports and without the user's configuration, outputs that are the
+same on every machine, verdicts."""
 
+import os
+import tempfile
 from functools import partial
 
 import nbval.kernel
@@ -12,9 +15,13 @@ from mvnb.runner.kernel import sockets
 VOLATILE = ("text/html", "application/vnd.mvnb.claims+json", "stderr")
 
 
-def pytest_configure():
-    """Let nbval's kernels speak as those of the chapters do; it makes one kernel a process."""
-    nbval.kernel.KernelManager = partial(KernelManager, **sockets())
+def pytest_configure(config):
+    """Start nbval's kernels, of which there is one per process, as those of the chapters are started."""
+    folder = tempfile.TemporaryDirectory(prefix="mvnb-", ignore_cleanup_errors=True)
+    config.add_cleanup(folder.cleanup)
+    nbval.kernel.KernelManager = partial(KernelManager, **sockets(folder.name))
+    os.environ["IPYTHONDIR"] = folder.name
+    os.environ.pop("PYTHONSTARTUP", None)
 
 
 def pytest_collectstart(collector):

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import elsewhere
 import nbformat
 
 from mvnb import claims, files, verdicts
@@ -37,9 +38,11 @@ PROFILES = {
         "NUMBA_CPU_NAME": "generic",
     },
     "two threads": dict.fromkeys(THREADS, "2") | {"OMP_WAIT_POLICY": "PASSIVE"},  # threads that wait let others work
-    "rounding": ONE_THREAD | {"PYTHONSTARTUP": str(Path(__file__).with_name("rounding.py")), "MVNB_ROUNDING": "0"},
+    "rounding": ONE_THREAD | {"MVNB_ROUNDING": "0"},  # for the tests of the papers
 }
 """Environments of a process, by name; ``plain`` is the machine as it is. See ``rounding.py`` for the last."""
+STARTUP = {"rounding": [elsewhere.ROUNDING]}
+"""What kernels begin with under a profile."""
 
 
 def compared(notebook: nbformat.NotebookNode) -> list[str]:
@@ -62,10 +65,16 @@ def run(chapter: catalogue.Chapter, profile: str) -> dict:
     if kept.is_file() and (found := json.loads(kept.read_text(encoding="utf-8")))["key"] == key:
         return found
     command = [sys.executable, "-m", "mvnb.cli", "run", str(chapter.source), "--no-html", "-o", str(folder)]
+    marker = folder / f"{chapter.name}.begun"
+    marker.unlink(missing_ok=True)
+    if profile in STARTUP:
+        command += ["--startup", elsewhere.startup(marker, *STARTUP[profile])]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | PROFILES[profile], capture_output=True, encoding="utf-8")
     print(f"{chapter.name}, {profile}: exit status {done.returncode}", flush=True)
     if done.returncode:
         return {"failed": done.stderr.strip().splitlines()[-1], "rows": [], "compared": []}
+    if profile in STARTUP and not marker.is_file():
+        return {"failed": "the kernel did not begin with what the profile says", "rows": [], "compared": []}
     if addresses.digests(replace(chapter), [{}])[0] != key[0]:
         return {"failed": "chapter or package was edited while it ran", "rows": [], "compared": []}
     found = {"key": key} | found_in(folder / f"{chapter.name}.ipynb")
@@ -117,9 +126,8 @@ def main(names: list[str]) -> int:
     report = {one.name: summary({profile: results[one, profile] for profile in PROFILES}) for one in chosen}
     before = read() if names else {"instruction_set": instruction_set(), "chapters": {}}
     if before["instruction_set"] == instruction_set():
-        environments = {name: {k: v for k, v in one.items() if k != "PYTHONSTARTUP"} for name, one in PROFILES.items()}
         every = dict(sorted((before["chapters"] | report).items()))
-        kept = {"instruction_set": instruction_set(), "profiles": environments, "chapters": every}
+        kept = {"instruction_set": instruction_set(), "profiles": PROFILES, "chapters": every}
         files.write_record(REPORT, kept)
     wrong = [f"{name}, {said}" for name, one in report.items() for said in objections(one)]
     if not names:

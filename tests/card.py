@@ -5,8 +5,8 @@ included. ``.device`` and ``.is_cuda`` say so, and what CUDA would refuse is ref
 without axes excepted), ``.numpy()`` of a card's tensor, a CPU tensor indexed by a card's, a generator of another device.
 Transfers and synchronisations are counted.
 
-``PYTHONSTARTUP=tests/card.py`` does so in every notebook kernel that is started; tests use :func:`card`. What a card computes
-otherwise than a processor, its memory and its kernels, are not imitated.
+Tests use :func:`card`, and ``elsewhere.py`` for the kernels of notebooks. What a card computes otherwise than a processor, its
+memory and its kernels, are not imitated.
 """
 
 from contextlib import ExitStack, contextmanager
@@ -346,8 +346,3 @@ def card():
         for one in (*patches, computing, _Surface(shelf, counts, computing)):
             stack.enter_context(one)
         yield counts
-
-
-if __name__ == "__main__":  # a kernel's start-up file: to the end of the process
-    _card = card()  # the name keeps it from being collected, and undone
-    _card.__enter__()

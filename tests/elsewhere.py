@@ -1,17 +1,20 @@
-"""A machine elsewhere: the stand-in for a card and products moved in their last place, in every kernel that is started.
+"""Statements with which a kernel begins, for products that are moved in their last place and a stand-in for a card."""
 
-``PYTHONSTARTUP=tests/elsewhere.py`` does so; the seed of what moves is ``MVNB_ROUNDING``, as in ``rounding.py``.
-"""
+from pathlib import Path
 
-import os
+TESTS = Path(__file__).parent
+ROUNDING, CARD = "rounding.rounding(0)", "card.card()"
+
+
+def startup(marker: Path, *contexts: str) -> str:
+    """Return statements that enter contexts such as :data:`CARD` to the end of the process, and then write ``marker``."""
+    return f"""\
 import sys
-
-if __name__ == "__main__":  # a kernel's start-up file: to the end of the process
-    sys.path.insert(0, os.path.dirname(os.environ["PYTHONSTARTUP"]))
-    from card import card
-    from rounding import rounding
-
-    sys.path.pop(0)
-    _elsewhere = rounding(int(os.environ.get("MVNB_ROUNDING", "0"))), card()  # the name keeps them from being collected
-    for _one in _elsewhere:
-        _one.__enter__()
+sys.path.insert(0, {str(TESTS)!r})
+import contextlib, pathlib, card, rounding
+sys.path.pop(0)
+elsewhere = contextlib.ExitStack()  # the name keeps them from being collected, and undone
+for context in [{", ".join(contexts)}]:
+    elsewhere.enter_context(context)
+pathlib.Path({str(marker)!r}).touch()
+"""

@@ -5,12 +5,10 @@ differ in the last bits. Here each element of a product (of PyTorch: also of con
 of NumPy: ``@`` and the functions of :data:`FUNCTIONS`) is multiplied by 1 + eps or 1 - eps, at random. What is zero stays zero.
 Kernels that numba compiles are not reached.
 
-``PYTHONSTARTUP=tests/rounding.py`` does so in every notebook kernel that is started, with the seed in ``MVNB_ROUNDING``; tests
-use :func:`rounding`.
+Tests use :func:`rounding`, and ``elsewhere.py`` for the kernels of notebooks.
 """
 
 import ctypes
-import os
 from contextlib import contextmanager
 
 import numpy as np
@@ -103,8 +101,3 @@ def rounding(seed: int = 0):
         undo()
         for name, function in before.items():
             setattr(np, name, function)
-
-
-if __name__ == "__main__":  # a kernel's start-up file: to the end of the process
-    _rounding = rounding(int(os.environ.get("MVNB_ROUNDING", "0")))  # the name keeps it from being collected, and undone
-    _rounding.__enter__()

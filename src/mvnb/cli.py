@@ -128,6 +128,7 @@ def run(
     html: Annotated[bool, typer.Option(help="Render the notebook as HTML, too.")] = True,
     output: Annotated[Path, typer.Option("-o", metavar="DIR", help="Where the results are written.")] = Path("runs"),
     anyway: Anyway = False,
+    startup: Annotated[str, typer.Option(hidden=True, help="Python statements for the kernel to begin with.")] = "",
 ) -> int:
     """Run a chapter, with other parameters if you like; the book itself is not touched.
 
@@ -144,8 +145,8 @@ def run(
         given += [word for one in [*(parameter or []), *seeds] for word in ("-p", one)]
         asked = shlex.join(["mvnb", "plan", chapter, *given])
         raise errors.ChapterError(f"{why}; try other values with {asked}, or run it with --anyway")
-    limits = _limits(timeout, memory)
-    result = execution.run(found, values, output, html=html, progress=True, threads=threads, **limits)
+    options = {"html": html, "progress": True, "threads": threads, "startup": startup} | _limits(timeout, memory)
+    result = execution.run(found, values, output, **options)
     for path in filter(None, (result.notebook, result.html, result.claims)):
         print(path)
     print(f"{result.seconds:.1f} s")

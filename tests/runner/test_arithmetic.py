@@ -71,7 +71,8 @@ except Exception as error:
 
 def test_elsewhere_products_are_moved_and_devices_kept_apart(under, tmp_path, monkeypatch):
     """Both in one kernel, as the smoke presets are run."""
-    monkeypatch.setitem(arithmetic.PROFILES, "elsewhere", {"PYTHONSTARTUP": elsewhere.__file__})
+    monkeypatch.setitem(arithmetic.PROFILES, "elsewhere", {})
+    monkeypatch.setitem(arithmetic.STARTUP, "elsewhere", [elsewhere.ROUNDING, elsewhere.CARD])
     found = under(tiny(tmp_path, BITS.format(products=TORCH + NUMPY) + MIXED), "elsewhere")
     plain, there = (found[name]["compared"][0].splitlines() for name in ("plain", "elsewhere"))
     assert not set(plain[0].split()) & set(there[0].split()) and "same device" in there[1]

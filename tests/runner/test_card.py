@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import card
+import elsewhere
 import gpu
 import mvnb_gallery
 import numpy as np
@@ -247,7 +248,7 @@ SABOTAGE = {
 
 
 @pytest.mark.parametrize("name", SABOTAGE)
-def test_what_a_chapter_forgets_is_noticed(name, tmp_path, monkeypatch):
+def test_what_a_chapter_forgets_is_noticed(name, tmp_path):
     """Without one transfer that it needs, a chapter's smoke preset fails on the stand-in."""
     number, needed, forgotten = SABOTAGE[name]
     chapter = catalogue.resolve(number, ROOT)
@@ -256,9 +257,9 @@ def test_what_a_chapter_forgets_is_noticed(name, tmp_path, monkeypatch):
     assert source.count(needed) == 1
     broken = tmp_path / chapter.source.name
     broken.write_text(source.replace(needed, forgotten), encoding="utf-8")
-    monkeypatch.setenv("PYTHONSTARTUP", card.__file__)
+    startup = elsewhere.startup(tmp_path / "begun", elsewhere.CARD)
     with pytest.raises(CellFailed, match=r"same device|to numpy|indexed tensor"):
-        execution.run(catalogue.resolve(str(broken)), preset, tmp_path / "run", html=False)
+        execution.run(catalogue.resolve(str(broken)), preset, tmp_path / "run", html=False, startup=startup)
 
 
 # --- The report of a real card ---
@@ -272,12 +273,14 @@ def test_without_a_card_there_is_one_line_and_status_2(monkeypatch, capsys):
 
 
 def test_the_report_resumes_and_says_what_differs(book, monkeypatch, capsys):
-    monkeypatch.setenv("PYTHONSTARTUP", card.__file__)
+    begin = ["--startup", elsewhere.startup(book / "begun", elsewhere.CARD)]
+    monkeypatch.setattr(gpu, "KINDS", {kind: [*arguments, *begin] for kind, arguments in gpu.KINDS.items()})
     (chapter,) = catalogue.discover(book)
     shutil.copy(execution.run(chapter, {}, book / "plain", html=False).notebook, chapter.notebook)
     with card.card():
         assert gpu.main(0, root=book) == 3 and "3 of 3 runs are left" in capsys.readouterr().out
         assert gpu.main(600, root=book) == 0 and "no verdict is the opposite" in capsys.readouterr().out
+        assert (book / "begun").is_file()
         assert gpu.main(600, root=book) == 0 and "01_tiny-card:" not in capsys.readouterr().out
         kept = book / "runs" / "gpu" / "01_tiny-card.json"
         found = json.loads(kept.read_text())

@@ -26,11 +26,12 @@ every_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter:
 
 
 @every_chapter
-def test_smoke(chapter, tmp_path, monkeypatch):
+def test_smoke(chapter, tmp_path):
     """On the stand-in GPU, whose rules are stricter than a CPU's, with moved last places, and a seed like ``date +%s%N``."""
-    monkeypatch.setenv("PYTHONSTARTUP", elsewhere.__file__)
     values = catalogue.preset(chapter, "smoke") | {"seed": 1_764_203_991_123_456_789}
-    result = execution.run(chapter, values, tmp_path, html=False)
+    startup = elsewhere.startup(tmp_path / "begun", elsewhere.ROUNDING, elsewhere.CARD)
+    result = execution.run(chapter, values, tmp_path, html=False, startup=startup)
+    assert (tmp_path / "begun").is_file() and "device: cuda" in result.notebook.read_text(encoding="utf-8")
     assert chapter_checks.differing_outputs(chapter, result.notebook) > 0
 
 

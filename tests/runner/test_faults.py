@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -90,6 +91,30 @@ def test_one_run_has_the_same_limits(mvnb, book, harm, message):
 def test_a_kernel_that_dies_is_told_in_one_line(mvnb, book):
     status, out, err = mvnb("run", "2", "-p", "harm=die", "--no-html", "-o", "out")
     assert (status, out) == (1, "") and err.count("\n") == 1 and "the kernel died (out of memory?); kept out" in err
+
+
+FAILING = {
+    "too little memory": (["--memory", "0.05"], "mvnb: the kernel did not start: "),
+    "an exit": (["--startup", "raise SystemExit('enough')"], "mvnb: the kernel did not start: SystemExit: enough\n"),
+    "a thread that goes on": (
+        ["--startup", "import threading, time\nthreading.Thread(target=time.sleep, args=[600]).start()\n1 / 0"],
+        "mvnb: the kernel did not start: ZeroDivisionError: division by zero\n",
+    ),
+    "no words": (["--startup", "os._exit(3)"], "mvnb: the kernel did not start: Kernel died before replying"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), FAILING.values(), ids=FAILING)
+def test_a_kernel_that_does_not_start_is_one_line_and_writes_nothing(mvnb, book, options, message):
+    began, before = time.monotonic(), sorted(book.rglob("*"))
+    status, out, err = mvnb("run", "2", *options, "-o", "deep/er")
+    assert (status, out) == (2, "") and err.startswith(message) and err.count("\n") == 1
+    assert sorted(book.rglob("*")) == before and time.monotonic() - began < 30
+
+
+def test_a_sweep_whose_kernel_does_not_start_is_one_line(mvnb, book):
+    status, out, err = mvnb("sweep", "2", "--grid", "seed=0:2", "--memory", "0.05", "-o", "out")
+    assert (status, out) == (2, "") and err.startswith("mvnb: the kernel did not start: ") and err.count("\n") == 1
 
 
 CHECKS = {"hang": "took more than 4 s", "memory": "check=memory: out of memory (MemoryError)", "die": "the kernel died while"}

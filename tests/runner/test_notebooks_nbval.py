@@ -48,3 +48,46 @@ def test_another_measurement_passes_and_an_opposite_verdict_or_another_rule_fail
     tiny.notebook.write_text(committed)
     failed = nbval(tiny.notebook, root)
     assert failed.returncode == 1 and "mismatch 'text/plain'" in failed.stdout
+
+
+DRAWS = """\
+# %%
+# NBVAL_CHECK_OUTPUT
+from matplotlib import pyplot as plt
+
+from mvnb import figures
+
+figures.use_style()
+fig, ax = plt.subplots()
+ax.plot([1, 2, 3])
+figures.show(fig, "A line.")
+
+# %% [markdown]
+# (01-held-up)=
+"""
+
+
+def test_what_the_user_has_configured_changes_no_output(tmp_path, monkeypatch):
+    """Start-up files that end the kernel or count in float64, a profile that displays each line, two files of Matplotlib's."""
+    source = tiny_book.CHAPTER.replace("# %% [markdown]\n# (01-held-up)=\n", DRAWS)
+    (tiny,) = catalogue.discover(root := tiny_book.make(tmp_path / "book", source))
+    shutil.copy(ROOT / "conftest.py", root)
+    execution.execute(tiny)
+    plain = tiny.notebook.read_bytes()
+
+    (tmp_path / "ends.py").write_text("import os\nos._exit(3)\n")
+    monkeypatch.setenv("PYTHONSTARTUP", str(tmp_path / "ends.py"))
+    profile = tmp_path / "ipython" / "profile_default"
+    (profile / "startup").mkdir(parents=True)
+    (profile / "startup" / "counts.py").write_text("import torch\ntorch.set_default_dtype(torch.float64)\n")
+    (profile / "ipython_config.py").write_text("c.InteractiveShell.ast_node_interactivity = 'all'\n")
+    monkeypatch.setenv("IPYTHONDIR", str(profile.parent))
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\n")
+    monkeypatch.setenv("MATPLOTLIBRC", str(tmp_path))
+    execution.execute(tiny)
+    assert tiny.notebook.read_bytes() == plain
+    (tiny.source.parent / "matplotlibrc").write_text("lines.marker: x\n")  # found first, since the kernel works there
+    execution.execute(tiny)
+    assert tiny.notebook.read_bytes() == plain
+    done = nbval(tiny.notebook, root)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -46,6 +46,7 @@ def run(
     memory: int | None = None,
     threads: int | None = None,
     on_cell: Callable[[], None] = lambda: None,
+    startup: str = "",
 ) -> RunResult:
     """Run a chapter with some parameters replaced, and write notebook, HTML and claims under ``output_dir``.
 
@@ -65,11 +66,14 @@ def run(
         Threads of the numerical libraries; more than one only where nothing else runs.
     on_cell
         Called after every code cell.
+    startup
+        Python statements that the kernel's process executes before it starts.
 
     Raises
     ------
     ChapterError
-        For parameters that the chapter refuses or a folder that cannot be used; nothing is written.
+        For parameters that the chapter refuses, a folder that cannot be used or a kernel that does not start; nothing is
+        written.
     CellFailed
         When a cell raises or takes too long; the partial notebook is kept. An interrupt removes it.
     """
@@ -86,8 +90,9 @@ def run(
 
     try:
         with progress_bar(chapter.name, chapter.n_cells, progress) as bar:
+            limits = (timeout, memory, threads)
             ran = run_notebook(
-                chapter.cells, partial, values, chapter.source.parent, counted, timeout, memory, threads, chapter.snapshot
+                chapter.cells, partial, values, chapter.source.parent, counted, *limits, chapter.snapshot, startup
             )
     except ChapterError:
         for path in made:

@@ -1,7 +1,8 @@
 """One notebook in a fresh kernel: running it, and asking what its checks say to parameters.
 
 The kernel is always the interpreter that runs this module, with one thread per numerical library unless the caller or the
-environment says otherwise, and works in the folder of the chapter, as it does under Jupyter and under nbval.
+environment says otherwise, and works in the folder of the chapter, as it does under Jupyter and under nbval. It reads no
+configuration of IPython and runs no start-up file.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import os
 import re
 import sys
 import tempfile
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,19 @@ _NO_MEMORY = re.compile("MemoryError|bad_alloc|(Unable to|can't) allocate|out of
 # What a process allocates is its data; the address space, which libraries and GPU drivers map at will, is not limited.
 _LIMIT = "import resource; resource.setrlimit(resource.RLIMIT_DATA, ({memory}, {memory}))"
 # The libraries make half a million objects that stay: to look through all of them for garbage as often as Python does takes a
-# second of every run, so that is done ten times more seldom; young objects are looked at as usual.
-_START = """import gc, runpy
+# second of every run, so that is done ten times more seldom; young objects are looked at as usual. IPython would read the
+# machine's configuration, too. A process that fails to start would wait for those of its threads that did start.
+_START = """import gc, os, runpy, traceback
+stderr = os.dup(2)
 gc.set_threshold(700, 10, 100)
-{limit}
-runpy.run_module("ipykernel_launcher", run_name="__main__")"""
+try:
+    exec({first!r})
+    from IPython.core import application
+    application.SYSTEM_CONFIG_DIRS.clear(), application.ENV_CONFIG_DIRS.clear()
+    runpy.run_module("ipykernel_launcher", run_name="__main__")
+except BaseException:
+    os.write(stderr, traceback.format_exc().encode())
+    os._exit(1)"""
 
 
 def run_notebook(
@@ -57,6 +66,7 @@ def run_notebook(
     memory: int | None = None,
     threads: int | None = None,
     package: Path | None = None,
+    startup: str = "",
 ) -> NotebookNode:
     """Run a notebook with papermill, saving to ``partial`` now and then and at its end, however it ends; return what was run.
 
@@ -76,11 +86,13 @@ def run_notebook(
         Threads of PyTorch and other numerical libraries; by default those that the environment names, or one.
     package
         A folder that Python looks into first, for a copy of this package.
+    startup
+        Python statements that the kernel's process executes before it starts.
 
     Raises
     ------
     ChapterError
-        When a cell that checks the parameters refuses them; ``partial`` is removed.
+        When a cell that checks the parameters refuses them, or the kernel does not start; ``partial`` is removed.
     CellFailed
         When another cell raises or takes too long, or the kernel dies; ``partial`` then holds what had been run.
     KeyboardInterrupt
@@ -92,18 +104,19 @@ def run_notebook(
     notebook = _for_this_kernel(notebook)
     papermill.engines.papermill_engines.register("mvnb", _engine())
     try:
-        return papermill.execute_notebook(
-            notebook,
-            str(partial.resolve()).replace("{", "{{").replace("}", "}}"),
-            parameters=parameters,
-            cwd=str(folder.resolve()),
-            engine_name="mvnb",
-            kernel_name=KERNELSPEC["name"],
-            progress_bar=False,
-            kernel_manager_class=_kernel_manager(memory, threads, package),
-            on_cell_complete=lambda cell, cell_index: on_cell(),
-            execution_timeout=timeout,
-        )
+        with _kernel_manager(memory, threads, package, startup) as manager:
+            return papermill.execute_notebook(
+                notebook,
+                str(partial.resolve()).replace("{", "{{").replace("}", "}}"),
+                parameters=parameters,
+                cwd=str(folder.resolve()),
+                engine_name="mvnb",
+                kernel_name=KERNELSPEC["name"],
+                progress_bar=False,
+                kernel_manager_class=manager,
+                on_cell_complete=lambda cell, cell_index: on_cell(),
+                execution_timeout=timeout,
+            )
     except papermill.PapermillExecutionError as error:
         checks = [cell.source for cell in notebook.cells if CHECK in cell.metadata.get("tags", [])]
         if error.source in checks:
@@ -119,7 +132,7 @@ def run_notebook(
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise CellFailed(f"cannot write {partial.parent}: {error.strerror or error}") from None
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, ChapterError):
         partial.unlink(missing_ok=True)
         raise
 
@@ -138,7 +151,7 @@ def refusals(
     Raises
     ------
     ChapterError
-        When a cell takes too long, or the kernel dies.
+        When a cell takes too long, or the kernel dies or does not start.
     """
     import papermill
     from nbclient import NotebookClient
@@ -152,9 +165,13 @@ def refusals(
         head = papermill.execute_notebook(_for_this_kernel(notebook, checks[-1] + 1), None, values, prepare_only=True)
         blocks.append([nbformat.v4.new_code_cell(cell.source) for cell in head.cells if cell.cell_type == "code"])
     trial = nbformat.v4.new_notebook(cells=[cell for block in blocks for cell in block])
-    options = {"kernel_manager_class": _kernel_manager(memory), "resources": {"metadata": {"path": str(folder.resolve())}}}
+    options = {"allow_errors": True, "timeout": timeout, "resources": {"metadata": {"path": str(folder.resolve())}}}
     try:
-        NotebookClient(trial, allow_errors=True, timeout=timeout, **options).execute()
+        with _kernel_manager(memory) as manager:
+            client = NotebookClient(trial, kernel_manager_class=manager, **options)
+            with client.setup_kernel():  # execute() would leave a call for the end of the process where this fails
+                for index, cell in enumerate(trial.cells):
+                    client.execute_cell(cell, index)
     except DeadKernelError:
         raise ChapterError("the kernel died while it checked the parameters (out of memory?)") from None
     except CellTimeoutError:
@@ -214,16 +231,24 @@ def _engine() -> type:
     return Sparing
 
 
-def _kernel_manager(memory: int | None = None, threads: int | None = None, package: Path | None = None) -> type:
-    """A kernel manager that knows one kernel: this interpreter, whatever kernels are registered on the machine."""
+@contextmanager
+def _kernel_manager(
+    memory: int | None = None, threads: int | None = None, package: Path | None = None, startup: str = ""
+) -> Iterator[type]:
+    """Provide a kernel manager that knows one kernel: this interpreter, whatever kernels are registered on the machine.
+
+    Raises
+    ------
+    ChapterError
+        With the last line that the kernel wrote to stderr, when it does not start.
+    """
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client.kernelspec import KernelSpec
     from jupyter_client.manager import AsyncKernelManager
+    from nbclient.exceptions import DeadKernelError
 
     # A cell that takes too long or is interrupted leaves tasks of nbclient's behind; what matters of it is raised.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    start = _START.format(limit="" if memory is None else _LIMIT.format(memory=int(memory)))
-    command = [sys.executable, "-c", start, "--log-level=50", "-f", "{connection_file}"]
     added = {name: value for name, value in ENVIRONMENT.items() if name not in os.environ}
     added |= {} if threads is None else dict.fromkeys(_THREADS, str(threads))
     added |= KEEP_FREED if memory is None else {}  # where memory is limited, gaps between blocks that are kept would count
@@ -232,27 +257,44 @@ def _kernel_manager(memory: int | None = None, threads: int | None = None, packa
         added["MVNB_DATA"] = str(Path(os.environ["MVNB_DATA"]).expanduser().resolve())
     if package is not None:
         added["PYTHONPATH"] = os.pathsep.join(filter(None, [str(package.resolve()), os.environ.get("PYTHONPATH")]))
-    spec = KernelSpec(**{**get_kernel_dict(), "argv": command, "env": added})
+    limit = "" if memory is None else _LIMIT.format(memory=int(memory))
+    command = [sys.executable, "-c", _START.format(first=f"{limit}\n{startup}"), "--log-level=50", "-f", "{connection_file}"]
+    with (
+        tempfile.TemporaryDirectory(prefix="mvnb-", ignore_cleanup_errors=True) as own,
+        open(os.path.join(own, "stderr"), "w+", encoding="utf-8", errors="replace") as stderr,
+    ):
+        command += [f"--ipython-dir={own}", "--IPKernelApp.exec_PYTHONSTARTUP=False"]
+        spec = KernelSpec(**{**get_kernel_dict(), "argv": command, "env": added})
 
-    class ThisInterpreter(AsyncKernelManager):
-        kernel_spec = spec
+        class ThisInterpreter(AsyncKernelManager):
+            kernel_spec = spec
 
-        def __init__(self, **options):
-            super().__init__(**sockets(), **options)
+            def __init__(self, **options):
+                super().__init__(**sockets(own), **options)
 
-        async def shutdown_kernel(self, now=False, restart=False):
-            # All that its cells gave is here by now; to take itself apart would take the kernel two seconds.
-            await super().shutdown_kernel(now=True, restart=restart)
+            async def start_kernel(self, **options):
+                await super().start_kernel(stderr=stderr, **options)
 
-    return ThisInterpreter
+            async def shutdown_kernel(self, now=False, restart=False):
+                # All that its cells gave is here by now; to take itself apart would take the kernel two seconds.
+                await super().shutdown_kernel(now=True, restart=restart)
+
+        try:
+            yield ThisInterpreter
+        except DeadKernelError:
+            raise
+        except RuntimeError as error:  # of jupyter_client, for a kernel that dies before its first answer or gives none
+            stderr.seek(0)
+            last = stderr.read().strip().rpartition("\n")[2]
+            raise ChapterError(f"the kernel did not start: {_in_words(last or str(error))}") from None
 
 
-def sockets() -> dict[str, str]:
-    """Options of a kernel manager for a kernel of this machine: to speak through files, where there are such sockets.
+def sockets(folder: str) -> dict[str, str]:
+    """Return options of a kernel manager for a kernel of this machine: to speak through files in ``folder``, where that can be.
 
     A TCP port that was free when the manager chose it may be taken by another process before the kernel binds it.
     """
-    prefix = os.path.join(tempfile.gettempdir(), f"mvnb-{uuid.uuid4().hex[:16]}")
+    prefix = os.path.join(folder, "kernel")
     if os.name != "posix" or len(os.fsencode(prefix)) > _LONGEST_SOCKET:
         return {}
     return {"transport": "ipc", "ip": prefix}
