@@ -241,5 +241,22 @@ def test_a_result_takes_its_name_only_when_it_is_whole(mvnb, book, monkeypatch):
 
     monkeypatch.setattr("mvnb.runner.execution.run_notebook", watched)
     assert mvnb("run", "1", "--no-html")[0] == 0
-    assert seen == [["01_tiny.partial.ipynb"]]
+    assert seen == [[".01_tiny.lock", "01_tiny.partial.ipynb"]]
     assert tree(book / "runs") == ["01_tiny.claims.json", "01_tiny.ipynb"]
+
+
+def test_two_runs_of_a_chapter_do_not_share_a_folder(mvnb, book):
+    sleeper = tiny_book.BROKEN[: tiny_book.BROKEN.index("# This")].replace("import time", STARTED)
+    (book / "notebooks" / "02_sleeper.py").write_text(sleeper)
+    first = start(book, "run", "2", "-p", "seconds=600", "-o", "out", "--no-html")
+    until((book / "notebooks" / "started").exists)
+    running = kernels(first.pid)
+    status, out, err = mvnb("run", "2", "-o", "out", "--no-html")
+    assert (status, out, err) == (2, "", "mvnb: another run of 02_sleeper writes to out\n")
+    assert mvnb("run", "1", "-o", "out", "--no-html")[0] == 0  # another chapter may
+    first.kill()
+    first.communicate()
+    assert not psutil.wait_procs(running, timeout=20)[1]
+    assert mvnb("run", "2", "-o", "out", "--no-html")[0] == 0  # and what a killed run leaves stops no other
+    kept = ["01_tiny.claims.json", "01_tiny.ipynb", "02_sleeper.claims.json", "02_sleeper.ipynb"]
+    assert tree(book / "out") == kept

@@ -7,7 +7,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def run(
 ) -> RunResult:
     """Run a chapter with some parameters replaced, and write notebook, HTML and claims under ``output_dir``.
 
-    The notebook is written as ``NAME.partial.ipynb`` while it runs and takes its name when everything is done.
+    The notebook is written as ``NAME.partial.ipynb`` while it runs and takes its name when all cells are done.
 
     Parameters
     ----------
@@ -72,8 +73,8 @@ def run(
     Raises
     ------
     ChapterError
-        For parameters that the chapter refuses, a folder that cannot be used or a kernel that does not start; nothing is
-        written.
+        For parameters that the chapter refuses, a folder that cannot be used, another run of the chapter into the folder or a
+        kernel that does not start; nothing is written.
     CellFailed
         When a cell raises or takes too long; the partial notebook is kept. An interrupt removes it.
     """
@@ -89,33 +90,51 @@ def run(
         on_cell()
 
     try:
-        with progress_bar(chapter.name, chapter.n_cells, progress) as bar:
-            limits = (timeout, memory, threads)
-            ran = run_notebook(
-                chapter.cells, partial, values, chapter.source.parent, counted, *limits, chapter.snapshot, startup
-            )
+        with alone(folder / f".{chapter.name}.lock", f"another run of {chapter.name} writes to {folder}"):
+            with progress_bar(chapter.name, chapter.n_cells, progress) as bar:
+                limits = (timeout, memory, threads)
+                ran = run_notebook(
+                    chapter.cells, partial, values, chapter.source.parent, counted, *limits, chapter.snapshot, startup
+                )
+            written, told = folder / f"{chapter.name}.ipynb", folder / f"{chapter.name}.claims.json"
+            try:
+                rows = claims.read(partial)
+                write(told, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+                os.replace(partial, written)
+            except (KeyboardInterrupt, OSError):
+                partial.unlink(missing_ok=True)
+                raise
+            page = folder / f"{chapter.name}.html" if html else None
+            if page is not None:
+                write(page, page_html.render(ran, chapter.title))
     except ChapterError:
         for path in made:
-            path.rmdir()
+            with suppress(OSError):  # another chapter may be run into it by now
+                path.rmdir()
         raise
+    return RunResult(written, page, told, rows, time.monotonic() - started)
+
+
+@contextmanager
+def alone(lock: Path, refusal: str) -> Iterator[None]:
+    """Hold a lock, which goes with the process however it ends.
+
+    Raises
+    ------
+    ChapterError
+        With the text ``refusal`` when another process holds it.
+    """
+    from filelock import FileLock, Timeout
+
     try:
-        page = page_html.render(ran, chapter.title) if html else None
-        rows = claims.read(partial)
-        result = RunResult(
-            folder / f"{chapter.name}.ipynb",
-            folder / f"{chapter.name}.html" if html else None,
-            folder / f"{chapter.name}.claims.json",
-            rows,
-            time.monotonic() - started,
-        )
-        if page is not None:
-            write(result.html, page)
-        write(result.claims, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
-        os.replace(partial, result.notebook)
-    except (KeyboardInterrupt, OSError):
-        partial.unlink(missing_ok=True)
-        raise
-    return result
+        with FileLock(lock, timeout=0):
+            try:
+                yield
+            finally:
+                with suppress(OSError):  # not on Windows, which does it by itself
+                    lock.unlink()
+    except Timeout:
+        raise ChapterError(refusal) from None
 
 
 def usable_folder(folder: Path, chapter: Chapter) -> Path:

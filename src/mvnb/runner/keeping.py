@@ -21,7 +21,7 @@ from typing import Any
 from mvnb import files, kept_runs
 from mvnb.runner import addresses, plans, workers
 from mvnb.runner.catalogue import Chapter
-from mvnb.runner.errors import CellFailed, ChapterError, need
+from mvnb.runner.errors import CellFailed, ChapterError
 from mvnb.runner.parameters import Parameter, did_you_mean, parse_assignments
 
 
@@ -116,7 +116,6 @@ def run(kept: Kept, jobs: int | None = None, device: str = "auto", say: Callable
 
 def _each(kept: Kept, seeds: list[int], jobs: int | None, device: str) -> Iterator[tuple[int, float | Exception]]:
     """Each seed with its seconds or its error, as they come."""
-    need("filelock", "sweep")
     if not seeds:
         return
     kept.folder.mkdir(parents=True, exist_ok=True)

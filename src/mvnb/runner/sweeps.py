@@ -19,7 +19,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -30,7 +29,7 @@ import nbformat
 
 from mvnb import files, verdicts
 from mvnb.runner import addresses, catalogue, execution, kernel, plans, workers
-from mvnb.runner.errors import CellFailed, ChapterError, need
+from mvnb.runner.errors import CellFailed, ChapterError
 
 __all__ = ["Cell", "Outcome", "Sweep", "grid", "keep", "kept", "load", "prepare", "run", "run_cell", "save", "verdicts_of"]
 
@@ -283,7 +282,8 @@ def run(
         When another sweep runs in the folder, there is no scheduler, or the folder cannot be written.
     """
     started = time.monotonic()
-    with _alone(sweep.folder):
+    sweep.folder.mkdir(parents=True, exist_ok=True)
+    with execution.alone(sweep.folder / ".lock", f"another sweep is running in {sweep.folder}"):
         _refuse_other(sweep)
         plan = {"chapter": sweep.chapter.name, "grid": sweep.grid, "fixed": sweep.fixed}
         files.write(sweep.folder / "sweep.json", json.dumps(plan, indent=1) + "\n")
@@ -314,20 +314,6 @@ def _results(sweep: Sweep, missing, jobs, address, limits, progress) -> Iterator
         for index, result in workers.each(client, run_cell, given):
             bar.update()
             yield missing[index], workers.error_text(result) if isinstance(result, Exception) else result
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """While no other sweep runs in the folder; the lock goes with the process that holds it, however that ends."""
-    need("filelock", "sweep")
-    from filelock import FileLock, Timeout
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".lock", timeout=0):
-            yield
-    except Timeout:
-        raise ChapterError(f"another sweep is running in {folder}") from None
 
 
 def run_cell(
