@@ -133,7 +133,7 @@ def run(
     """Run a chapter, with other parameters if you like; the book itself is not touched.
 
     Exit status 1 when a claim holds that fails in the committed notebook or the other way, unless parameters other than
-    seed, replicas and device were changed.
+    seed, replicas and device were changed. HTML that cannot be rendered is told on stderr and changes no exit status.
     """
     found = _resolved(chapter)
     seeds = [] if seed is None else [f"seed={seed}"]
@@ -149,6 +149,8 @@ def run(
     result = execution.run(found, values, output, **options)
     for path in filter(None, (result.notebook, result.html, result.claims)):
         print(path)
+    if result.unrendered:
+        _complain(f"{found.name} could not be rendered as HTML: {result.unrendered}", 0)
     print(f"{result.seconds:.1f} s")
     if result.rows:
         print(f"\n{verdicts.table(result.rows)}")

@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import nbformat
 import psutil
 import pytest
 from processes import until
@@ -231,6 +232,20 @@ def test_values_are_data_and_never_code(mvnb, book, text):
     assert ast.literal_eval(assignment.value) == text
 
 
+def test_a_page_that_cannot_be_rendered_costs_no_result(mvnb, book):
+    """Colab writes such a notebook: it says that there are widgets, and not in which state."""
+    assert mvnb("run", "1", "-o", "out", "--no-html")[0] == 0
+    notebook = nbformat.read(book / "out" / "01_tiny.ipynb", as_version=4)
+    notebook.metadata["widgets"] = {"application/vnd.jupyter.widget-state+json": {"an id": {}}}
+    (book / "mine").mkdir()
+    nbformat.write(notebook, book / "mine" / "colab.ipynb")
+    (book / "out" / "colab.html").write_text("old")
+    status, out, err = mvnb("run", "mine/colab.ipynb", "-o", "out")
+    assert status == 0 and "1 hold, 0 fail" in out and err == "mvnb: colab could not be rendered as HTML: KeyError: 'state'\n"
+    assert out.splitlines()[:2] == ["out/colab.ipynb", "out/colab.claims.json"]
+    assert sorted(path.name for path in (book / "out").glob("colab*")) == ["colab.claims.json", "colab.ipynb"]
+
+
 def test_a_page_shows_values_and_does_not_run_them(mvnb, book):
     assert mvnb("run", "2", "-p", "text=<script>executed()</script>", "-o", "out")[0] == 0
     page = (book / "out" / "02_harm.html").read_text()
@@ -290,6 +305,4 @@ def fetch(port: int, path: str) -> tuple[int, bytes]:
 
 
 def cells(path: Path) -> list[str]:
-    import nbformat
-
     return [cell.source for cell in nbformat.read(path, as_version=4).cells]

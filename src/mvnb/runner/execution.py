@@ -34,6 +34,7 @@ class RunResult:
     claims: Path
     rows: list[dict[str, Any]]
     seconds: float
+    unrendered: str = ""  # why there is no HTML although it was wanted
 
 
 def run(
@@ -51,7 +52,8 @@ def run(
 ) -> RunResult:
     """Run a chapter with some parameters replaced, and write notebook, HTML and claims under ``output_dir``.
 
-    The notebook is written as ``NAME.partial.ipynb`` while it runs and takes its name when all cells are done.
+    The notebook is written as ``NAME.partial.ipynb`` while it runs and takes its name when all cells are done. HTML that cannot
+    be rendered is left out, and the result says why.
 
     Parameters
     ----------
@@ -104,15 +106,19 @@ def run(
             except (KeyboardInterrupt, OSError):
                 partial.unlink(missing_ok=True)
                 raise
-            page = folder / f"{chapter.name}.html" if html else None
+            page, unrendered = folder / f"{chapter.name}.html" if html else None, ""
             if page is not None:
-                write(page, page_html.render(ran, chapter.title))
+                page.unlink(missing_ok=True)  # of an earlier run
+                try:
+                    write(page, page_html.render(ran, chapter.title))
+                except Exception as error:  # a page is no reason to lose what was computed
+                    page, unrendered = None, workers.error_text(error)
     except ChapterError:
         for path in made:
             with suppress(OSError):  # another chapter may be run into it by now
                 path.rmdir()
         raise
-    return RunResult(written, page, told, rows, time.monotonic() - started)
+    return RunResult(written, page, told, rows, time.monotonic() - started, unrendered)
 
 
 @contextmanager
