@@ -33,7 +33,7 @@
 # %% tags=["parameters"]
 seed = 0  # trial t draws everything from 1000 * seed + t (integer, 0 or more)
 replicas = 2  # pairs (S, S') of each size and trial, networks (2 or more)
-trials = 8  # runs: seeds of initialisation and order (2 or more)
+trials = 8  # runs: seeds of initialisation and order (2 to 1000)
 device = "auto"  # "auto", "cpu" or "cuda"
 dataset = "digits"  # images of the networks; or mnist5k, mnist, cifar10, ...
 sizes = [200, 530, 1400]  # sizes m of training sets: three or more, rising (2 or more)

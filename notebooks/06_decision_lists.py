@@ -42,7 +42,7 @@
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
 replicas = 16  # independent runs of every experiment, one stack each (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"; small exact worlds stay on the CPU
-n_tokens = 200  # tokens of the vocabulary, L (13 or more; above 6 list_gap)
+n_tokens = 200  # tokens of the vocabulary, L (13 to 1000000; above 6 list_gap)
 length = 25  # tokens of a sequence, n (2 or more, below n_tokens)
 list_gap = 10  # lists are (a + gap, a + 2 gap, a + 3 gap, a) modulo L (2 or more)
 one_step_sequences = 8000  # sequences of the single step on V, a run (1 or more)

@@ -33,7 +33,7 @@
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
 replicas = 3  # independent runs of every experiment (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"; closed forms stay on the CPU
-k = 3  # numbers that are added by the polynomial networks (2 or more)
+k = 3  # numbers that are added by the polynomial networks (2 to 10)
 p = 17  # what they are added modulo (11 or more, odd)
 width = 0  # neurons; the thesis has 4^(k-1) (p-1) (1 or more; 0: as the thesis)
 penalty = 0.005  # lambda: the coefficient of the norm (above 0)
@@ -46,7 +46,7 @@ step_size = 0.02  # their learning rate: 10 steps of warm-up, then to 0 (above 0
 ascent_starts = 100  # neurons from which the optimum is looked for (1 or more)
 head_p = 59  # modulus of the Transformers whose attention is looked at (11 or more)
 head_steps = 400  # their steps (20 or more)
-grok_inputs = [2, 4]  # k of the grokking experiment, ascending (2 or more)
+grok_inputs = [2, 4]  # k of the grokking experiment, ascending (2 to 10)
 grok_moduli = [47, 7]  # p that goes with each k (5 or more)
 grok_replicas = 3  # independent runs there (2 or more)
 grok_steps = 600  # steps at most (20 or more)

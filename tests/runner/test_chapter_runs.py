@@ -4,6 +4,7 @@ import functools
 import itertools
 import re
 import shlex
+from contextlib import suppress
 from pathlib import Path
 
 import chapter_checks
@@ -98,6 +99,27 @@ def test_commands_in_the_book_are_accepted_and_results_are_kept_under_names_only
     said = [refusal(chapter, values) for values in (*settings, *({"keep": name} for name in no_names))]
     assert not {command: text for command, text in zip(commands, said) if text}
     assert all("keep must be" in text for text in said[len(commands) :]), said
+
+
+def edges(parameter) -> list:
+    """Values of a parameter's type at the edges: no element, the largest integers, the smallest of the range."""
+    default = parameter.default
+    if isinstance(default, list):
+        return [[], default[:1], *([*default[:-1], n] for n in (0, 1, 10**9, 10**18) if default)]
+    return [0, 1, 2, 10**9, 10**18] if isinstance(default, int) and not isinstance(default, bool) else []
+
+
+@every_chapter
+def test_values_that_make_no_sense_are_refused_in_words_that_name_a_parameter(chapter, monkeypatch):
+    monkeypatch.setattr("mvnb.data.load_images", functools.cache(load_images))
+    monkeypatch.chdir(chapter.source.parent)
+    said = {}
+    for parameter in chapter.parameters.values():
+        for value in edges(parameter):
+            with suppress(errors.ChapterError):
+                said[f"{parameter.name}={value}"] = refusal(chapter, chapter.check({parameter.name: value}))
+    named = re.compile(rf"^({'|'.join(chapter.parameters)}|.* must be) ")
+    assert said and not {case: text for case, text in said.items() if text and not named.match(text)}
 
 
 def test_more_replicas_than_memory_holds_are_one_line(tmp_path):
