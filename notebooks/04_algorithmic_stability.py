@@ -66,8 +66,12 @@ import torch
 
 from mvnb import claims, figures, losses, probes, stats, training
 from mvnb.data import load_images
-from mvnb.models import ResidualMLP, ResidualMLPObjective, ResNet20
-from mvnb.papers.algorithmic_stability import theory
+from mvnb.papers.algorithmic_stability import measures, theory
+from mvnb.papers.algorithmic_stability.networks import (
+    ResidualMLP,
+    ResidualMLPObjective,
+    ResNet20,
+)
 from mvnb.papers.algorithmic_stability.pairs import LockStep, sample_swaps
 
 figures.use_style()
@@ -454,8 +458,8 @@ def read_out(params, swaps, logits_of, y, pool, names):
         "stability": change.amax(1),
         "at z": signed.gather(1, z)[:, 0],
         "without z": change.scatter(1, z, 0.0).amax(1),
-        "distance": probes.parameter_distance(first, second, names),
-        "normalised": probes.normalised_distance(first, second, names),
+        "distance": measures.parameter_distance(first, second, names),
+        "normalised": measures.normalised_distance(first, second, names),
         "norm": probes.parameter_norm(first, names),
         "test accuracy": 1 - wrong.mean(1),
     }
@@ -472,20 +476,19 @@ def read_out(params, swaps, logits_of, y, pool, names):
 def exponents(ms, values):
     """Exponent of the maxima of each trial: lines through logarithms."""
     values = np.maximum(values, 1e-4)
-    return np.array([stats.maxima_exponent(ms, trial)[0] for trial in values])
+    return np.array([stats.power_law_fit(ms, trial.max(-1)).slope for trial in values])
 
 
 rng = np.random.default_rng(seed)
 ms = np.array([200, 400, 800, 1600.0])
 exact = 3 * ms**-0.7
-noisy = exact * np.exp(0.3 * rng.normal(size=(4000, 4)))  # 30 % noise on each
+noisy = exact * np.exp(0.3 * rng.normal(size=(1000, 4)))  # 30 % noise on each
 line = np.polyfit(np.log(ms), np.log(noisy.T), 1)[0]
-curve = stats.power_curve_exponents(ms, noisy)
-first = np.array([stats.power_curve_fit(ms, y).exponent for y in noisy[:50]])
+curve = np.array([measures.power_curve_fit(ms, y).exponent for y in noisy])
 print(
-    "both exact without noise:", stats.power_curve_fit(ms, exact).exponent.__round__(9)
+    "both exact without noise:",
+    measures.power_curve_fit(ms, exact).exponent.__round__(9),
 )
-print("many fits at once are curve_fit's:", np.abs(first - curve[:50]).max() < 1e-4)
 print("scatter of the exponent, linear over log space:", end=" ")
 print(f"{curve.std() / line.std():.1f}")
 
@@ -590,13 +593,15 @@ def train(config, swaps, n_sizes, marks):
 few = draw(raw, sizes[:1], 2)
 null = [s._replace(members=s.members[:1].expand(2, -1, -1)) for s in few]
 short, null_distance, curves = min(steps, 40), 0.0, []
-grid = probes.interpolation_grid()
+grid = measures.interpolation_grid()
 for config in CONFIGS:
     ((_, params),) = train(config, null, 1, [short])
     halves = [{k: v.chunk(2)[h] for k, v in params.items()} for h in (0, 1)]
-    distance = probes.normalised_distance(*halves, trained_names).max().item()
+    distance = measures.normalised_distance(*halves, trained_names).max().item()
     null_distance = max(null_distance, distance)
-    line = probes.interpolate(*({k: v[:1] for k, v in p.items()} for p in halves), grid)
+    line = measures.interpolate(
+        *({k: v[:1] for k, v in p.items()} for p in halves), grid
+    )
     test = torch.arange(n_pool, len(y_all), device=device).expand(len(grid), -1)
     curves.append(point_losses(net_logits(line, test), y_all[n_pool:])[1].mean(1))
 flat_line = max((c.max() - c.min()).item() for c in curves)
@@ -615,7 +620,7 @@ first_visit = torch.where(visits.any(0), first_visit, 3 * epoch)
 apart = torch.full((2,), 3 * epoch)
 for step, params in train("2b", few, 1, range(1, 3 * epoch + 1)):
     twin = {k: v.view(2, trials, 2, *v.shape[1:])[:, 0] for k, v in params.items()}
-    differ = probes.normalised_distance(
+    differ = measures.normalised_distance(
         *({k: v[h] for k, v in twin.items()} for h in (0, 1))
     )
     # One step with another point moves by some 1e-3 of the norm, rounding by some 1e-6.
@@ -755,7 +760,7 @@ figures.show(
 def linear_exponents(ms, values):
     """Exponent of the maxima of each trial, fitted as the paper does."""
     tops = np.maximum(values.max(-1), 1e-4)
-    return np.array([stats.power_curve_fit(ms, top).exponent for top in tops])
+    return np.array([measures.power_curve_fit(ms, top).exponent for top in tops])
 
 
 def exponent_table(ms, measured, names):
@@ -1003,7 +1008,7 @@ def paths(config, size):
             {k: v[h * half + low :][:path_pairs] for k, v in final[config].items()}
             for h in (0, 1)
         ]
-        line = probes.interpolate(*ends, grid)
+        line = measures.interpolate(*ends, grid)
         test = torch.arange(n_pool, len(y_all), device=device)
         test = test.expand(len(grid) * path_pairs, -1)
         train_rows = s.members[0, :path_pairs, :500].to(device).repeat(len(grid), 1)
@@ -1016,7 +1021,7 @@ def paths(config, size):
 
 lines = {(c, i): paths(c, i) for c in CONFIGS for i in (0, n_sizes - 1)}
 barriers = {
-    key: probes.barrier(line.movedim(2, 0), grid).numpy()[:, 0]  # test, (trial, pair)
+    key: measures.barrier(line.movedim(2, 0), grid).numpy()[:, 0]  # test, (trial, pair)
     for key, line in lines.items()
 }
 
@@ -1100,7 +1105,7 @@ ms = np.array(wide_sizes, dtype=float)
 for ax, scale in zip(axes, ("linear", "log")):
     for (mark, gap), color in zip(wide.items(), (COLORS["2a"], COLORS["1a"])):
         top = gap.mean((0, 2))
-        fit = stats.power_curve_fit(ms, top)
+        fit = measures.power_curve_fit(ms, top)
         xs = np.geomspace(ms[0], ms[-1], 200)
         ax.plot(ms, top, "o", color=color, label=f"{mark} updates")
         ax.plot(xs, fit.scale * xs**fit.exponent, color=color, lw=1.2)

@@ -115,58 +115,6 @@ def parameter_norm(params: Mapping[str, Tensor], names: Iterable[str] | None = N
     return torch.cat([params[k].reshape(len(params[k]), -1).double() for k in names or params], 1).norm(dim=1)
 
 
-def parameter_distance(first: Mapping[str, Tensor], second: Mapping[str, Tensor], names: Iterable[str] | None = None) -> Tensor:
-    """Return the Euclidean distance ``(R,)`` of two stacks, all parameters (or those in ``names``) as one vector.
-
-    Differentiable. Source: Karp 2024, section 2.4.1.
-    """
-    return parameter_norm({k: first[k].double() - second[k].double() for k in names or first})
-
-
-def normalised_distance(
-    first: Mapping[str, Tensor], second: Mapping[str, Tensor], names: Iterable[str] | None = None
-) -> Tensor:
-    """Return the distance over the mean of both norms, ``(R,)``, in [0, 2]. Differentiable. Source: Karp 2024, Figure A.13."""
-    chosen = list(names or first)
-    mean = (parameter_norm(first, chosen) + parameter_norm(second, chosen)) / 2
-    return parameter_distance(first, second, chosen) / mean
-
-
-def interpolation_grid(low: int = -1, high: int = 2, per_unit: int = 25) -> Tensor:
-    """Return equally spaced weights from ``low`` to ``high``, 0 and 1 exactly among them; 76 by default. Karp 2024, 2.4.2."""
-    return torch.arange(low * per_unit, high * per_unit + 1, dtype=torch.float64) / per_unit
-
-
-def interpolate(first: Mapping[str, Tensor], second: Mapping[str, Tensor], weights: Tensor) -> dict[str, Tensor]:
-    """Return the networks ``a * first + (1 - a) * second``: stacks ``(R, ...)``, weights ``(A,)`` to a stack ``(A * R, ...)``.
-
-    Row ``i * R + r`` has weight i and replica r. Running statistics are interpolated, too; counters (integers) are those of
-    ``first``. At weights 1 and 0 the result is ``first`` and ``second`` to the last bit (unless they hold infinities).
-    Differentiable.
-    """
-    out = {}
-    for k, a in first.items():
-        if a.is_floating_point():
-            w = weights.to(a).view(-1, *[1] * a.dim())
-            out[k] = (w * a + (1 - w) * second[k]).flatten(0, 1)  # (A, R, ...) as (A * R, ...)
-        else:
-            out[k] = a.expand(len(weights), *a.shape).flatten(0, 1)
-    return out
-
-
-def barrier(curves: Tensor, weights: Tensor) -> Tensor:
-    """Return how far an accuracy falls between two solutions, ``(A, ...)`` to ``(...)``, at least 0. Differentiable.
-
-    ``min(acc(0), acc(1)) - min over weights in [0, 1] of acc``; Frankle et al. 2020 call solutions connected when it is
-    at most about 0.02. ``ValueError`` when 0 or 1 is not among the weights.
-    """
-    ends = [(weights == w).nonzero().flatten() for w in (0, 1)]
-    if not all(len(e) for e in ends):
-        raise ValueError("weights must contain 0 and 1")
-    inside = curves[(weights >= 0) & (weights <= 1)].amin(0)
-    return torch.minimum(curves[ends[0][0]], curves[ends[1][0]]) - inside
-
-
 def ridge_fit(features: Tensor, targets: Tensor, ridge: float) -> Tensor:
     """Return the weights ``(P, outputs)`` of ridge regression of ``targets`` ``(n, outputs)`` on ``features`` ``(n, P)``.
 

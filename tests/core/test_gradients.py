@@ -13,6 +13,7 @@ import mvnb.papers
 from mvnb import losses, models, probes, training
 from mvnb.data import Patches
 from mvnb.gradients import with_slope
+from mvnb.papers.algorithmic_stability import measures
 from mvnb.papers.contrastive_tradeoff import theory as contrastive_theory
 from mvnb.papers.contrastive_tradeoff.training import in_batch_nce, info_nce, nearest, nt_xent
 from mvnb.papers.decision_lists import column
@@ -76,10 +77,6 @@ DIFFERENTIABLE = {
     probes.balance: (probes.balance, (torch.tensor([[2.0, 1.0], [3.0, -1.0], [-1.0, -2.0]]).double().requires_grad_(),)),
     probes.cosines: (probes.cosines, (numbers(3, 4), numbers(2, 4, seed=1))),
     probes.parameter_norm: of_dict(probes.parameter_norm, w=(2, 3, 2), b=(2, 3)),
-    probes.parameter_distance: of_two(probes.parameter_distance, w=(2, 3, 2), b=(2, 3)),
-    probes.normalised_distance: of_two(probes.normalised_distance, w=(2, 3, 2), b=(2, 3)),
-    probes.interpolate: of_two(lambda a, b: probes.interpolate(a, b, torch.tensor([0.0, 0.3, 1.0]))["w"], w=(2, 3)),
-    probes.barrier: (lambda c: probes.barrier(c, torch.tensor([0.0, 0.5, 1.0])), (numbers(3, 4),)),
     probes.ridge_fit: (lambda x, y: probes.ridge_fit(x, y, 0.1), (numbers(3, 5), numbers(3, 2))),
     probes.linear_cka: (probes.linear_cka, (numbers(6, 3), numbers(6, 2))),
     probes.stable_rank: (probes.stable_rank, (numbers(2, 5, 3),)),
@@ -112,10 +109,14 @@ CONSTANT = {
         lambda x, m: z[None], Patches(torch.ones(4, 1, 6).double(), Y, torch.ones(1))
     ),
 }
-WITHOUT_INPUT = {losses.sample_mixing, probes.interpolation_grid, models.initial_parameters}
+WITHOUT_INPUT = {losses.sample_mixing, models.initial_parameters}
 REFUSING = {probes.linear_probe}
 # In the papers: losses and what they are made of.
 OF_PAPERS = {
+    "parameter_distance": of_two(measures.parameter_distance, w=(2, 3, 2), b=(2, 3)),
+    "normalised_distance": of_two(measures.normalised_distance, w=(2, 3, 2), b=(2, 3)),
+    "interpolate": of_two(lambda a, b: measures.interpolate(a, b, torch.tensor([0.0, 0.3, 1.0]))["w"], w=(2, 3)),
+    "barrier": (lambda c: measures.barrier(c, torch.tensor([0.0, 0.5, 1.0])), (numbers(3, 4),)),
     "nt_xent": (lambda a, b: nt_xent(a, b, 0.5), (numbers(4, 3), numbers(4, 3, seed=1))),
     "info_nce": (lambda *v: info_nce(*v, 0.5), (numbers(4, 3), numbers(4, 3, seed=1), numbers(5, 3))),
     "in_batch_nce": (lambda a, b: in_batch_nce(a, b, 0.5), (numbers(4, 3), numbers(4, 3, seed=1))),

@@ -14,8 +14,8 @@ import torch
 
 from mvnb import probes, stats, training
 from mvnb.data import load_images
-from mvnb.models import ResidualMLP, ResidualMLPObjective
-from mvnb.papers.algorithmic_stability import theory
+from mvnb.papers.algorithmic_stability import measures, theory
+from mvnb.papers.algorithmic_stability.networks import ResidualMLP, ResidualMLPObjective
 from mvnb.papers.algorithmic_stability.pairs import LockStep, sample_swaps
 
 SIZES, NET_SIZES, SEED, TRIALS = (150, 300, 600, 1200), (200, 530, 1400), 1000, 4
@@ -29,7 +29,7 @@ LAGS = ("stability-lags-1a", "stability-lags-2a", "stability-lags-2b")
 
 def exponents(ms, values):
     """Of the maxima over pairs of each trial: (trials,)."""
-    return np.array([stats.maxima_exponent(ms, trial)[0] for trial in values])
+    return np.array([stats.power_law_fit(ms, trial.max(-1)).slope for trial in values])
 
 
 def read_out(logits_of, first, second, members):
@@ -39,7 +39,7 @@ def read_out(logits_of, first, second, members):
     on_train = -logits_of(first, members.rows).log_softmax(-1)
     on_train = on_train.gather(-1, members.labels[members.rows][..., None])[..., 0]
     gap = torch.maximum(own[0].mean(1) - on_train.mean(1), own[0].std(1) / TEST**0.5)
-    return gap, (own[0] - own[1]).abs().amax(1), probes.parameter_distance(first, second)
+    return gap, (own[0] - own[1]).abs().amax(1), measures.parameter_distance(first, second)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def trial(seed):
     between networks of two starts in 1a."""
     torch.manual_seed(1000 * seed)
     net, another = ResidualMLP(64, 10, 24, 2), ResidualMLP(64, 10, 24, 2)
-    objective, grid = ResidualMLPObjective(), probes.interpolation_grid()
+    objective, grid = ResidualMLPObjective(), measures.interpolation_grid()
     configs = {
         "1a": (0.07, 8, 0.0),
         "2a": (lambda s: 0.2 * 0.1 ** ((s >= 160) + (s >= 240)), 32, 0.0),
@@ -141,9 +141,9 @@ def trial(seed):
         return training.fit(objective, start, batches, steps=steps, optimizer=training.GD(step, momentum=momentum)).params
 
     def barrier(ends):
-        line = probes.interpolate(*({k: v[:2] for k, v in p.items()} for p in ends), grid)
+        line = measures.interpolate(*({k: v[:2] for k, v in p.items()} for p in ends), grid)
         accuracy = probes.accuracy(logits_of(line, slice(POOL, None)), Y[POOL:])
-        return probes.barrier(accuracy.view(len(grid), 2), grid)
+        return measures.barrier(accuracy.view(len(grid), 2), grid)
 
     out = {}
     for name, (step, batch, momentum) in configs.items():
@@ -160,7 +160,7 @@ def trial(seed):
     other = train([rows, rows], 32, 0.2, 0.9, [seed, seed + 1], 40)
     started = train([rows[:2], rows[:2]], *configs["1a"][1::-1], 0.0, [seed, seed], second=another)
     halves = [[{k: v.chunk(2)[h] for k, v in p.items()} for h in (0, 1)] for p in (null, other, started)]
-    apart = [probes.normalised_distance(*pair).max().item() for pair in halves[:2]]
+    apart = [measures.normalised_distance(*pair).max().item() for pair in halves[:2]]
     return out, [*apart, barrier(halves[2]).max().item()]
 
 

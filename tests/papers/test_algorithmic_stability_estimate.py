@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from mvnb import probes, training
+from mvnb.papers.algorithmic_stability import measures
 from mvnb.papers.algorithmic_stability.pairs import LockStep, sample_swaps
 
 SOURCE = Path(__file__).resolve().parents[2] / "notebooks" / "04_algorithmic_stability.py"
@@ -20,7 +21,7 @@ def chapter():
     wanted = {"point_losses", "on_training_sets", "read_out"}
     found = [n for n in ast.parse(SOURCE.read_text()).body if isinstance(n, ast.FunctionDef) and n.name in wanted]
     assert {n.name for n in found} == wanted
-    space = {"torch": torch, "probes": probes, "device": torch.device("cpu"), "trials": 1}
+    space = {"torch": torch, "probes": probes, "measures": measures, "device": torch.device("cpu"), "trials": 1}
     exec(compile(ast.Module(found, []), str(SOURCE), "exec"), space)
     return space
 

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mvnb import losses, training
-from mvnb.models import MLP, ResidualMLP
+from mvnb.models import MLP
+from mvnb.papers.algorithmic_stability.networks import ResidualMLP
 from mvnb.papers.algorithmic_stability.pairs import LockStep, sample_swaps
 
 

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from mvnb import losses, probes, stats, training
-from mvnb.models import ResidualMLP, ResidualMLPObjective, ResNet20
+from mvnb import losses, stats, training
+from mvnb.papers.algorithmic_stability import measures
+from mvnb.papers.algorithmic_stability.networks import ResidualMLP, ResidualMLPObjective, ResNet20
 
 MS = np.array([150.0, 300, 600, 1200])
 
@@ -18,15 +19,8 @@ MS = np.array([150.0, 300, 600, 1200])
 @given(b=st.floats(-2, 1), a=st.floats(1e-3, 1e3))
 @settings(max_examples=40, deadline=None)
 def test_noiseless_curves_are_recovered(a, b):
-    fit = stats.power_curve_fit(MS, a * MS**b)
+    fit = measures.power_curve_fit(MS, a * MS**b)
     assert np.isclose(fit.exponent, b, atol=1e-6) and np.isclose(fit.scale, a, rtol=1e-4)
-    assert np.isclose(stats.power_curve_exponents(MS, a * MS**b), b, atol=1e-8)
-
-
-def test_many_fits_are_curve_fits():
-    y = 3 * MS**-0.8 * np.exp(0.4 * np.random.default_rng(0).normal(size=(60, 4)))
-    one_by_one = [stats.power_curve_fit(MS, row).exponent for row in y]
-    assert np.allclose(stats.power_curve_exponents(MS, y), one_by_one, atol=1e-4)
 
 
 def test_linear_space_weighs_large_values():
@@ -34,35 +28,9 @@ def test_linear_space_weighs_large_values():
     small, large = y.copy(), y.copy()
     small[-1] *= 2  # the smallest value, off by the same factor as ...
     large[0] *= 2  # ... the largest
-    moved = [abs(stats.power_curve_fit(MS, v).exponent + 1) for v in (small, large)]
+    moved = [abs(measures.power_curve_fit(MS, v).exponent + 1) for v in (small, large)]
     lines = [abs(stats.power_law_fit(MS, v).slope + 1) for v in (small, large)]
     assert moved[1] > 3 * moved[0] and np.isclose(*lines)
-
-
-def test_the_interval_of_maxima():
-    values = np.random.default_rng(1).gamma(2, size=(3, 4, 9)) * (MS**-0.5)[:, None]
-    for space in ("log", "linear"):
-        b, low, high = stats.maxima_exponent(MS, values, space)
-        assert low <= b + 0.3 and high >= b - 0.3 and low < high
-    top = values.max(-1).mean(0)
-    assert np.isclose(stats.maxima_exponent(MS, values)[0], stats.power_law_fit(MS, top).slope)
-    assert np.isclose(stats.maxima_exponent(MS, values, "linear")[0], stats.power_curve_fit(MS, top).exponent, atol=1e-4)
-    equal = np.repeat((MS**-0.5)[:, None], 5, 1)
-    assert np.allclose(stats.maxima_exponent(MS, equal), -0.5)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: stats.maxima_exponent(MS, np.ones((3, 2))), "shape"),
-        (lambda: stats.maxima_exponent(MS, np.ones((4, 2)), "cubic"), "space"),
-        (lambda: stats.power_curve_exponents(MS, -MS), "positive"),
-        (lambda: stats.power_curve_exponents([1, 1], [1, 2]), "different"),
-    ],
-)
-def test_bad_input_of_fits(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
 
 
 def two_stacks(*shape):
@@ -71,20 +39,20 @@ def two_stacks(*shape):
 
 
 def test_grid_has_both_ends_exactly():
-    grid = probes.interpolation_grid()
+    grid = measures.interpolation_grid()
     assert len(grid) == 76 and grid[25] == 0 and grid[50] == 1
     assert torch.allclose(grid, torch.linspace(-1, 2, 76, dtype=torch.float64), atol=1e-12)
 
 
 def test_interpolation_has_its_ends_to_the_last_bit():
     first, second = two_stacks(4, 5)
-    grid = probes.interpolation_grid()
-    line = probes.interpolate(first, second, grid)
+    grid = measures.interpolation_grid()
+    line = measures.interpolate(first, second, grid)
     for k, v in line.items():
         v = v.view(76, 3, *v.shape[1:])
         assert v[50].equal(first[k]) and v[25].equal(second[k])
         assert torch.allclose(v[75], 2 * first[k] - second[k], atol=1e-6)
-    same = probes.interpolate(first, first, grid)
+    same = measures.interpolate(first, first, grid)
     assert all(torch.allclose(v.view(76, 3, *v.shape[1:]), first[k], atol=1e-6) for k, v in same.items())
 
 
@@ -93,7 +61,7 @@ def test_interpolation_with_batch_normalisation():
     for net in nets:
         net(torch.rand(8, 1, 8, 8))
     stacks = [training.stack_modules([net]) for net in nets]
-    line = probes.interpolate(*stacks, torch.tensor([0.0, 0.5, 1.0]))
+    line = measures.interpolate(*stacks, torch.tensor([0.0, 0.5, 1.0]))
     mean = "stem_norm.running_mean"
     assert torch.allclose(line[mean][1], (stacks[0][mean] + stacks[1][mean])[0] / 2)
     x = torch.rand(5, 1, 8, 8)
@@ -104,23 +72,23 @@ def test_interpolation_with_batch_normalisation():
 def test_distances():
     first, second = two_stacks(4)
     flat = [torch.cat([p["a"], p["b"][:, None]], 1).double() for p in (first, second)]
-    assert torch.allclose(probes.parameter_distance(first, second), (flat[0] - flat[1]).norm(dim=1))
-    assert torch.allclose(probes.parameter_distance(first, second, ["b"]), (flat[0] - flat[1])[:, -1].abs())
-    relative = probes.normalised_distance(first, second)
+    assert torch.allclose(measures.parameter_distance(first, second), (flat[0] - flat[1]).norm(dim=1))
+    assert torch.allclose(measures.parameter_distance(first, second, ["b"]), (flat[0] - flat[1])[:, -1].abs())
+    relative = measures.normalised_distance(first, second)
     scaled = [{k: 7 * v for k, v in p.items()} for p in (first, second)]
-    assert torch.allclose(probes.normalised_distance(*scaled), relative) and relative.max() <= 2
+    assert torch.allclose(measures.normalised_distance(*scaled), relative) and relative.max() <= 2
     opposite = {k: -v for k, v in first.items()}
-    assert torch.allclose(probes.normalised_distance(first, opposite), torch.full((3,), 2.0, dtype=torch.float64))
+    assert torch.allclose(measures.normalised_distance(first, opposite), torch.full((3,), 2.0, dtype=torch.float64))
 
 
 def test_barrier():
-    grid = probes.interpolation_grid()
+    grid = measures.interpolation_grid()
     dip = 0.9 - 0.3 * (grid - 0.5).abs().lt(0.1).double()
     outside = 0.9 - 0.5 * grid.lt(0).double()
     curves = torch.stack([dip, outside], 1)
-    assert torch.allclose(probes.barrier(curves, grid), torch.tensor([0.3, 0.0], dtype=torch.float64))
+    assert torch.allclose(measures.barrier(curves, grid), torch.tensor([0.3, 0.0], dtype=torch.float64))
     with pytest.raises(ValueError, match="contain 0 and 1"):
-        probes.barrier(curves[:20], grid[:20])
+        measures.barrier(curves[:20], grid[:20])
 
 
 def test_resnet20_is_he_et_al():

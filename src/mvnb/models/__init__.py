@@ -2,7 +2,7 @@
 
 from mvnb.models.activations import smoothed_relu
 from mvnb.models.linear_attention import LinearSelfAttention, linear_attention, prompt_moments
-from mvnb.models.networks import MLP, ResidualMLP, ResidualMLPObjective, ResNet18, ResNet20, SmallConvNet
+from mvnb.models.networks import MLP, ResNet18, SmallConvNet
 from mvnb.models.patch_cnn import PatchObjective, patch_features, patch_logits
 from mvnb.models.transformer import (
     AnswerObjective,
@@ -26,9 +26,6 @@ __all__ = [
     "LinearSelfAttention",
     "PatchObjective",
     "ResNet18",
-    "ResNet20",
-    "ResidualMLP",
-    "ResidualMLPObjective",
     "SmallConvNet",
     "TransformerObjective",
     "TwoLayer",
