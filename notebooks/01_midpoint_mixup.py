@@ -90,6 +90,7 @@ from mvnb.papers.midpoint_mixup.data import (
     PrototypeMixture,
     class_pairing,
     draw_companions,
+    random_coordinates,
 )
 
 # %% tags=["hide-input", "check"]
@@ -1109,7 +1110,7 @@ for placement in ("fixed", "jittered"):
 # %%
 filters, sigma = (n_classes, n_filters), theorem_dim**-0.5
 drawn = [
-    training.random_coordinates(filters, world.dim, theorem_dim, sigma, g)
+    random_coordinates(filters, world.dim, theorem_dim, sigma, g)
     for g in dim_generators
 ]
 dim_start = torch.stack([coordinates for coordinates, _ in drawn]).to(device)

@@ -70,17 +70,14 @@ from torch.nn import functional as F
 
 from mvnb import claims, figures, probes, training
 from mvnb.data import GaussianMixture, load_images, orthonormal_features
-from mvnb.models import (
-    SmallConvNet,
-    TwoLayer,
-    TwoLayerObjective,
+from mvnb.models import SmallConvNet, TwoLayer, TwoLayerObjective, two_layer_outputs
+from mvnb.papers.feature_emergence import theory
+from mvnb.papers.feature_emergence.data import DictionaryData, PatternCodes
+from mvnb.papers.feature_emergence.tangent import (
     tangent_features,
     tangent_objective,
     tangent_outputs,
-    two_layer_outputs,
 )
-from mvnb.papers.feature_emergence import theory
-from mvnb.papers.feature_emergence.data import DictionaryData, PatternCodes
 
 # %% tags=["hide-input", "check"]
 figures.use_style()

@@ -67,10 +67,11 @@ import numpy as np
 import torch
 from torch.nn.functional import softplus
 
-from mvnb import claims, figures, kept_runs, losses, probes, stats, training
+from mvnb import claims, figures, kept_runs, losses, stats, training
 from mvnb import data as mvdata
 from mvnb.papers.nuclear_norm import comparison, theory
 from mvnb.papers.nuclear_norm.data import EnvironmentFeatures, domain_folder
+from mvnb.papers.nuclear_norm.training import stable_rank
 
 # %% tags=["hide-input", "check"]
 figures.use_style()
@@ -858,7 +859,7 @@ def descend(settings, z, test, objective, root, steps):
     run = training.fit(objective, start, (), steps=steps, optimizer=rate)
     w = run.params["w"].view(len(settings), len(z), -1)
     there = (torch.einsum("rnj,arj->arn", test, w) > 0).double().mean(-1)
-    ranks = probes.stable_rank(
+    ranks = stable_rank(
         root.view(len(settings), len(z), *root.shape[1:]) * w[..., None, :]
     )
     return w.numpy(), there.numpy(), ranks.numpy()
@@ -1093,8 +1094,8 @@ def centred(z):
 
 measures = {
     "there": lambda v: 100 * v.last,
-    "rank": lambda v: probes.stable_rank(v.features),
-    "centred": lambda v: probes.stable_rank(centred(v.features)),
+    "rank": lambda v: stable_rank(v.features),
+    "centred": lambda v: stable_rank(centred(v.features)),
     "length": lambda v: v.features.norm(dim=-1).mean(-1),
     "head": lambda v: v.head,
 }

@@ -70,7 +70,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mvnb import claims, figures, kept_runs, probes, training
+from mvnb import claims, figures, kept_runs, training
 from mvnb.data import load_images, resize
 from mvnb.models import ResNet18, SmallConvNet
 from mvnb.papers.contrastive_tradeoff import theory
@@ -957,7 +957,7 @@ turn = torch.linalg.qr(torch.randn(S + Q, S + Q, generator=stream(14)).double())
 def cka(one, other):
     """Of two mixtures, measured on eight sets of points."""
     a, b = (torch.as_tensor(weights_of(1 / t)).sqrt() for t in (one, other))
-    return [probes.linear_cka(z * a @ turn, z * b).item() for z in probe_z]
+    return [contrastive.linear_cka(z * a @ turn, z * b).item() for z in probe_z]
 
 
 similar = np.array([cka(*pair) for pair in pairs])  # (pair, set)
@@ -1429,7 +1429,10 @@ ledger.mean("pictures-adapters-beat-the-probe", with_loss - tuned_by["LP"][3])
 # %%
 seen = encode(state, x_judge[:600], net).unflatten(0, (-1, image_replicas))
 similarity = torch.stack(  # of four unions, then P, R, L alone
-    [torch.stack([probes.linear_cka(one, other) for other in seen]) for one in seen]
+    [
+        torch.stack([contrastive.linear_cka(one, other) for other in seen])
+        for one in seen
+    ]
 ).cpu()  # (network, network, run)
 alone, unions = [0, 4, 5, 6], [0, 1, 2, 3]
 row = similarity[0, unions].numpy()  # similarity to H along the unions, (union, run)
@@ -1482,7 +1485,7 @@ decayed = []
 for decay in decays:
     params, objective = pretrain("simclr", growing[:1], epochs, image_replicas, decay)
     own = encode(params, x_judge[:600], objective.net.encoder)
-    decayed.append(probes.linear_cka(seen[0], own).cpu().numpy())
+    decayed.append(contrastive.linear_cka(seen[0], own).cpu().numpy())
 decayed = np.array(decayed)  # (decay, run)
 print("similarity to H, with weight decay", decays, decayed.mean(1).round(3))
 

@@ -174,23 +174,3 @@ def linear_probe(
 def active_fraction(activations: Tensor) -> Tensor:
     """Return the share of positive entries after a ReLU, ``(R, ...)`` to ``(R,)``. Piecewise constant, without a gradient."""
     return (activations > 0).double().flatten(1).mean(1)
-
-
-def linear_cka(first: Tensor, second: Tensor) -> Tensor:
-    """Return linear centred kernel alignment of features of the same points, ``(..., n, p)``, ``(..., n, q)`` to ``(...)``.
-
-    ``||Y^T X||^2 / (||X^T X|| ||Y^T Y||)`` of centred features, in [0, 1]; rotations and scale do not change it.
-    Differentiable.     Source: Kornblith et al. 2019.
-    """
-    x, y = (v.double() - v.double().mean(-2, keepdim=True) for v in (first, second))
-    cross, own, other = (torch.linalg.matrix_norm(a) for a in (y.mT @ x, x.mT @ x, y.mT @ y))
-    return cross.square() / (own * other)
-
-
-def stable_rank(matrix: Tensor) -> Tensor:
-    """Return squared Frobenius over squared spectral norm of matrices ``(..., n, k)``, from 1 to the rank; 0 for zeros.
-
-    Differentiable. Shi thesis 2024, section 6.3.3, prints it without the square below, which depends on the scale.
-    """
-    squares = torch.linalg.svdvals(matrix.double()).square()
-    return squares.sum(-1) / squares[..., 0].clamp(min=torch.finfo(torch.float64).tiny)

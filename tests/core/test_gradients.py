@@ -15,13 +15,15 @@ from mvnb.data import Patches
 from mvnb.gradients import with_slope
 from mvnb.papers.algorithmic_stability import measures
 from mvnb.papers.contrastive_tradeoff import theory as contrastive_theory
-from mvnb.papers.contrastive_tradeoff.training import in_batch_nce, info_nce, nearest, nt_xent
+from mvnb.papers.contrastive_tradeoff.training import in_batch_nce, info_nce, linear_cka, nearest, nt_xent
 from mvnb.papers.decision_lists import column
 from mvnb.papers.decision_lists.theory import ColumnPopulation, forward_backward, objective
+from mvnb.papers.feature_emergence.tangent import tangent_features, tangent_objective, tangent_outputs
 from mvnb.papers.fine_grained_labels.model import max_read_out, relu_logits, relu_responses
 from mvnb.papers.fourier_features.polynomial import group_norm, neuron_norms, polynomial_logits
 from mvnb.papers.local_signal_adaptivity.soft_threshold import SoftThresholdFilter
 from mvnb.papers.mask_reconstruction.model import FineTuneObjective, TeacherStudentObjective
+from mvnb.papers.nuclear_norm.training import stable_rank
 
 Y = torch.tensor([0, 2, 1, 2])
 
@@ -55,11 +57,10 @@ def of_two(function, **shapes):
 
 
 SMALL = models.initial_parameters(3, 3, 4, 1, torch.Generator().manual_seed(0), std=0.5, dtype=torch.float64)
-GATES = [
-    v.detach()
-    for v in models.tangent_features({"w": numbers(1, 3, 2), "b": numbers(1, 3), "a": numbers(1, 3)}, numbers(1, 4, 2))
-]
 X = numbers(1, 4, 2).detach()
+GATES = [
+    v.detach() for v in tangent_features({"w": numbers(1, 3, 2), "b": numbers(1, 3), "a": numbers(1, 3)}, numbers(1, 4, 2))
+]
 # In losses, probes and models: the name of each function, and how to call it so that a gradient can be compared.
 DIFFERENTIABLE = {
     losses.soft_cross_entropy: (lambda z: losses.soft_cross_entropy(z, torch.full((4, 3), 1 / 3)), (numbers(4, 3),)),
@@ -78,8 +79,6 @@ DIFFERENTIABLE = {
     probes.cosines: (probes.cosines, (numbers(3, 4), numbers(2, 4, seed=1))),
     probes.parameter_norm: of_dict(probes.parameter_norm, w=(2, 3, 2), b=(2, 3)),
     probes.ridge_fit: (lambda x, y: probes.ridge_fit(x, y, 0.1), (numbers(3, 5), numbers(3, 2))),
-    probes.linear_cka: (probes.linear_cka, (numbers(6, 3), numbers(6, 2))),
-    probes.stable_rank: (probes.stable_rank, (numbers(2, 5, 3),)),
     models.linear_attention: (models.linear_attention, (numbers(4, 3), numbers(3, 3), numbers(3, 3, seed=1))),
     models.prompt_moments: (models.prompt_moments, (numbers(4, 3), numbers(4), numbers(3))),
     models.patch_features: (
@@ -94,11 +93,6 @@ DIFFERENTIABLE = {
     models.transformer_logits: of_dict(transformer, **{k: v.shape for k, v in SMALL.items()}),
     models.smoothed_relu: (lambda x: models.smoothed_relu(x, 3, 0.5), (numbers(6),)),
     models.two_layer_outputs: of_dict(lambda p: models.two_layer_outputs(p, X), w=(1, 3, 2), b=(1, 3), a=(1, 3)),
-    models.tangent_features: of_dict(lambda p: models.tangent_features(p, X), w=(1, 3, 2), b=(1, 3), a=(1, 3)),
-    models.tangent_objective: of_dict(
-        lambda p: models.tangent_objective(p, X, torch.ones(1, 4).double(), *GATES)[0], w=(1, 3, 2), b=(1, 3), a=(1, 3)
-    ),
-    models.tangent_outputs: of_dict(lambda p: models.tangent_outputs(p, X, *GATES), w=(1, 3, 2), b=(1, 3), a=(1, 3)),
 }
 CONSTANT = {
     probes.accuracy: lambda z: probes.accuracy(z, Y),
@@ -113,6 +107,13 @@ WITHOUT_INPUT = {losses.sample_mixing, models.initial_parameters}
 REFUSING = {probes.linear_probe}
 # In the papers: losses and what they are made of.
 OF_PAPERS = {
+    "tangent_features": of_dict(lambda p: tangent_features(p, X), w=(1, 3, 2), b=(1, 3), a=(1, 3)),
+    "tangent_objective": of_dict(
+        lambda p: tangent_objective(p, X, torch.ones(1, 4).double(), *GATES)[0], w=(1, 3, 2), b=(1, 3), a=(1, 3)
+    ),
+    "tangent_outputs": of_dict(lambda p: tangent_outputs(p, X, *GATES), w=(1, 3, 2), b=(1, 3), a=(1, 3)),
+    "linear_cka": (linear_cka, (numbers(6, 3), numbers(6, 2))),
+    "stable_rank": (stable_rank, (numbers(2, 5, 3),)),
     "parameter_distance": of_two(measures.parameter_distance, w=(2, 3, 2), b=(2, 3)),
     "normalised_distance": of_two(measures.normalised_distance, w=(2, 3, 2), b=(2, 3)),
     "interpolate": of_two(lambda a, b: measures.interpolate(a, b, torch.tensor([0.0, 0.3, 1.0]))["w"], w=(2, 3)),

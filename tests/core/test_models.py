@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import PatchCNN, linearised
+from reference import PatchCNN
 from torch import nn
 from torch.nn import functional as F
 
@@ -27,9 +27,6 @@ from mvnb.models import (
     patch_logits,
     prompt_moments,
     smoothed_relu,
-    tangent_features,
-    tangent_objective,
-    tangent_outputs,
     two_layer_outputs,
 )
 
@@ -578,21 +575,3 @@ def test_outputs_of_a_stack_are_those_of_its_networks():
     w, b, a, x = (torch.randn(3, *shape, generator=g) for shape in ((6, 4), (6,), (6,), (5, 4)))
     together = two_layer_outputs({"w": w, "b": b, "a": a}, x)
     assert torch.allclose(together, torch.stack([TwoLayer(w[r], b[r], a[r])(x[r]) for r in range(3)]), atol=1e-6)
-
-
-def test_tangent_model_of_two_layers_is_the_linearised_network_and_its_gradient_is_right():
-    start = {"w": normal(2, 6, 9, scale=0.3), "b": normal(2, 6, seed=1, scale=0.3), "a": normal(2, 6, seed=2)}
-    change = {k: normal(*v.shape, seed=3 + i).requires_grad_() for i, (k, v) in enumerate(start.items())}
-    x, y = normal(2, 50, 9, seed=7), normal(2, 50, seed=8).sign()
-    parts = tangent_features(start, x)
-    expected = []
-    for r in range(2):
-        one = {k: v[r] for k, v in start.items()}
-        net = TwoLayer(**one, truncated=True)
-        line = linearised(net, one)
-        expected.append(line({k: v + change[k][r] for k, v in one.items()}, x[r]) - net(x[r]))
-    assert torch.allclose(tangent_outputs(change, x, *parts), torch.stack(expected), atol=1e-12)
-    loss, slope = tangent_objective(change, x, y, *parts)
-    assert torch.allclose(loss, (1 - y * torch.stack(expected)).clamp(min=0).mean(1), atol=1e-12)
-    want = torch.autograd.grad(loss.sum(), list(change.values()))
-    assert all(torch.allclose(slope[k], v, atol=1e-12) for k, v in zip(change, want))

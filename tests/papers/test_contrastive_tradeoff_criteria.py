@@ -14,7 +14,7 @@ from chapter_source import functions_of
 from torch import nn
 from torch.nn import functional as F
 
-from mvnb import kept_runs, probes, training
+from mvnb import kept_runs, training
 from mvnb.papers.contrastive_tradeoff import theory
 from mvnb.papers.contrastive_tradeoff import training as contrastive
 
@@ -230,7 +230,7 @@ def test_returned_weight_fails_without_descent_and_for_another_radius():
 def test_cka_formula_fails_for_other_weights():
     z = torch.randn(5000, 2 * S, generator=gen(5)).double()
     root = torch.tensor([1.0] * S + [0.1] * Q).double().sqrt()
-    measured = probes.linear_cka(z, z * root).item()
+    measured = contrastive.linear_cka(z, z * root).item()
     for beta, right in ((0.1, "holds"), (0.5, "fails")):
         distance = [abs(measured - theory.weight_cosine(1, beta, S, Q))] * 2
         assert verdict("cka-is-a-cosine", "mean", distance=distance, fall=[0.1, 0.1]) == right
@@ -250,7 +250,7 @@ def test_the_probe_reads_what_is_there_and_nothing_else():
     assert abs(a.mean() - 0.25) < 0.15  # noise: chance
     told = seen + 3 * F.one_hot(y, 8)
     assert probe(told[:, :100], y[:100], told[:, 100:], y[100:], 4).min() > 0.9
-    same = [probes.linear_cka(seen[0], seen[0])] * 2
+    same = [contrastive.linear_cka(seen[0], seen[0])] * 2
     assert verdict("pictures-cka-falls", "mean", first=same, fall=[0.1, 0.1]) == "fails"
 
 

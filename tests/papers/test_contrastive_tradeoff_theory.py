@@ -8,6 +8,7 @@ import torch
 from scipy import optimize, special, stats
 
 from mvnb.papers.contrastive_tradeoff import theory
+from mvnb.papers.contrastive_tradeoff import training as contrastive
 
 
 def gen(seed=0):
@@ -303,13 +304,12 @@ def test_regularisation_is_optimal_among_all_matrices():
 
 
 def test_cka_of_representations_is_the_cosine_of_weights():
-    from mvnb import probes
 
     z = torch.randn(200_000, 8, generator=gen(), dtype=torch.float64)
     for one, other in ((1.0, 0.2), (0.5, 0.05), (1.0, 0.0)):
         a, b = (torch.tensor([1.0] * 4 + [w] * 4, dtype=torch.float64).sqrt() for w in (one, other))
         turn = torch.linalg.qr(torch.randn(8, 8, generator=gen(3), dtype=torch.float64))[0]
-        measured = probes.linear_cka(z * a, (z * b) @ turn).item()
+        measured = contrastive.linear_cka(z * a, (z * b) @ turn).item()
         assert abs(measured - theory.weight_cosine(one, other, 4, 4)) < 0.005
     t1, t2 = 2, 5
     closed = (1 + 1 / (t1 * t2)) / math.sqrt((1 + t1**-2) * (1 + t2**-2))

@@ -5,12 +5,14 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from reference import linearised
 from scipy import integrate, stats
 
 from mvnb import training
-from mvnb.models import TwoLayerObjective
+from mvnb.models import TwoLayer, TwoLayerObjective
 from mvnb.papers.feature_emergence import theory
 from mvnb.papers.feature_emergence.data import DictionaryData
+from mvnb.papers.feature_emergence.tangent import tangent_features, tangent_objective, tangent_outputs
 
 WORLD = DictionaryData.parity(20, 5)
 GAMMA = WORLD.correlations[0]
@@ -179,3 +181,24 @@ def test_parseval_and_the_bounds():
     assert worst >= theory.fixed_feature_bound(12, 2.0, 9, 3, 1.0) > 0
     assert theory.fixed_feature_bound(600, 5.0, 100, 11, 0.5) >= theory.printed_feature_bound(600, 5.0, 11, 0.5)
     assert theory.queries_needed(100, 5) == pytest.approx(211.1, abs=0.1)
+
+
+def test_tangent_model_of_two_layers_is_the_linearised_network_and_its_gradient_is_right():
+    def normal(*shape, seed=0):
+        return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+    start = {"w": 0.3 * normal(2, 6, 9), "b": 0.3 * normal(2, 6, seed=1), "a": normal(2, 6, seed=2)}
+    change = {k: normal(*v.shape, seed=3 + i).requires_grad_() for i, (k, v) in enumerate(start.items())}
+    x, y = normal(2, 50, 9, seed=7), normal(2, 50, seed=8).sign()
+    parts = tangent_features(start, x)
+    expected = []
+    for r in range(2):
+        one = {k: v[r] for k, v in start.items()}
+        net = TwoLayer(**one, truncated=True)
+        line = linearised(net, one)
+        expected.append(line({k: v + change[k][r] for k, v in one.items()}, x[r]) - net(x[r]))
+    assert torch.allclose(tangent_outputs(change, x, *parts), torch.stack(expected), atol=1e-12)
+    loss, slope = tangent_objective(change, x, y, *parts)
+    assert torch.allclose(loss, (1 - y * torch.stack(expected)).clamp(min=0).mean(1), atol=1e-12)
+    want = torch.autograd.grad(loss.sum(), list(change.values()))
+    assert all(torch.allclose(slope[k], v, atol=1e-12) for k, v in zip(change, want))

@@ -11,12 +11,13 @@ import pytest
 import torch
 from torch.nn.functional import softplus
 
-from mvnb import losses, probes, training
+from mvnb import losses, training
 from mvnb.data import load_images
 from mvnb.models import MLP
 from mvnb.papers.nuclear_norm import theory
 from mvnb.papers.nuclear_norm.data import EnvironmentFeatures, FramedDomains, LeaveOneOut
 from mvnb.papers.nuclear_norm.leave_one_out import Domains, leave_one_out
+from mvnb.papers.nuclear_norm.training import stable_rank
 
 verdict = partial(judged.verdict, "nuclear_norm")
 
@@ -162,7 +163,7 @@ def descend(world, nuclear, decay, steps=450, noise=0.0):
         optimizer=training.Adam(lambda t: 0.025 * (1 + np.cos(np.pi * t / steps))),
     )
     w = run.params["w"]
-    return w, (w @ there.T > 0).double().mean(1), probes.stable_rank(root * w[:, None])
+    return w, (w @ there.T > 0).double().mean(1), stable_rank(root * w[:, None])
 
 
 @pytest.fixture(scope="module")
@@ -261,8 +262,8 @@ def test_a_hint_is_what_the_nuclear_norm_gains_from(weak_hint, no_hint):
 
 
 def test_a_low_stable_rank_is_noticed(weak_hint):
-    noise = probes.stable_rank(torch.randn(450, 32, generator=torch.Generator().manual_seed(0)))
-    ranks = of_seeds(probes.stable_rank(weak_hint.features)).amax(0), noise.repeat(3)
+    noise = stable_rank(torch.randn(450, 32, generator=torch.Generator().manual_seed(0)))
+    ranks = of_seeds(stable_rank(weak_hint.features)).amax(0), noise.repeat(3)
     assert [verdict("stable-rank-is-low", "mean", one / 32) for one in ranks] == ["holds", "fails"]
 
 

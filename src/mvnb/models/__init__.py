@@ -14,9 +14,6 @@ from mvnb.models.transformer import (
 from mvnb.models.two_layer import (
     TwoLayer,
     TwoLayerObjective,
-    tangent_features,
-    tangent_objective,
-    tangent_outputs,
     two_layer_outputs,
 )
 
@@ -37,9 +34,6 @@ __all__ = [
     "prompt_moments",
     "residual_stream",
     "smoothed_relu",
-    "tangent_features",
-    "tangent_objective",
-    "tangent_outputs",
     "transformer_logits",
     "two_layer_outputs",
 ]

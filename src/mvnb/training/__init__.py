@@ -6,7 +6,6 @@ dictionary of the trained parameters): :func:`stacked` makes one from any module
 hand-derived gradient (:class:`mvnb.models.PatchObjective`). :func:`fit` does the rest.
 """
 
-from mvnb.training.coordinates import random_coordinates
 from mvnb.training.core import Run, fit, log_steps
 from mvnb.training.optimizers import GD, Adam, FlowGD
 from mvnb.training.stacking import (
@@ -44,7 +43,6 @@ __all__ = [
     "pick_device",
     "pick_own",
     "predict",
-    "random_coordinates",
     "stack",
     "stack_modules",
     "stacked",

@@ -202,3 +202,14 @@ class RegularisedObjective:
         if self.weight:
             losses = losses + self.weight * self.contrastive.losses(live, first, second)
         return losses.detach(), dict(zip(self.names, torch.autograd.grad(losses.sum(), list(leaves.values()))))
+
+
+def linear_cka(first: Tensor, second: Tensor) -> Tensor:
+    """Return linear centred kernel alignment of features of the same points, ``(..., n, p)``, ``(..., n, q)`` to ``(...)``.
+
+    ``||Y^T X||^2 / (||X^T X|| ||Y^T Y||)`` of centred features, in [0, 1]; rotations and scale do not change it.
+    Differentiable. Source: Kornblith et al. 2019.
+    """
+    x, y = (v.double() - v.double().mean(-2, keepdim=True) for v in (first, second))
+    cross, own, other = (torch.linalg.matrix_norm(a) for a in (y.mT @ x, x.mT @ x, y.mT @ y))
+    return cross.square() / (own * other)

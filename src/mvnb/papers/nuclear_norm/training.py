@@ -232,3 +232,12 @@ class DomainBatches:
         rows = self._tables.gather(2, place)  # (B, E, n)
         batch = (pick(self._x, rows), pick(self._y, rows), partner, lam)
         return *(v.repeat(self._copies, *[1] * (v.dim() - 1)) for v in batch), torch.tensor(step)
+
+
+def stable_rank(matrix: Tensor) -> Tensor:
+    """Return squared Frobenius over squared spectral norm of matrices ``(..., n, k)``, from 1 to the rank; 0 for zeros.
+
+    Differentiable. Shi thesis 2024, section 6.3.3, prints it without the square below, which depends on the scale.
+    """
+    squares = torch.linalg.svdvals(matrix.double()).square()
+    return squares.sum(-1) / squares[..., 0].clamp(min=torch.finfo(torch.float64).tiny)
