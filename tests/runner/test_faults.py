@@ -46,7 +46,8 @@ do(check)
 
 # %%
 do(harm)
-print(text)
+print(text, flush=True)
+print("end")
 if harm == "disk":
     print(os.urandom(1_500_000).hex())
 """
@@ -230,6 +231,12 @@ def test_values_are_data_and_never_code(mvnb, book, text):
     (injected,) = (one for one in cells(book / "out" / "02_harm.ipynb") if one.startswith("# Parameters"))
     (assignment,) = ast.parse(injected).body
     assert ast.literal_eval(assignment.value) == text
+
+
+def test_text_that_the_kernel_sends_in_pieces_is_one_output(mvnb, book):
+    assert mvnb("run", "2", "-p", "text=begin", "-o", "out", "--no-html")[0] == 0
+    last = nbformat.read(book / "out" / "02_harm.ipynb", as_version=4).cells[-1]
+    assert [output.text for output in last.outputs] == ["begin\nend\n"]
 
 
 def test_a_page_that_cannot_be_rendered_costs_no_result(mvnb, book):

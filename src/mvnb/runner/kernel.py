@@ -21,7 +21,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from mvnb.runner.errors import CellFailed, ChapterError
-from mvnb.runner.pairing import KERNELSPEC
+from mvnb.runner.pairing import KERNELSPEC, join_streams
 
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -227,6 +227,9 @@ def _engine() -> type:
                 super().execute_managed_notebook(nb_man, kernel_name, **options)
             finally:
                 nb_man.save = save  # papermill saves once more at the end
+                for cell in nb_man.nb.cells:
+                    if cell.cell_type == "code":
+                        cell.outputs = join_streams(cell.outputs)
 
     return Sparing
 

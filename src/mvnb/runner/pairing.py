@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import json
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ def tidy(source: NotebookNode, ran: NotebookNode) -> NotebookNode:
         new = nbformat.from_dict({**cell, "metadata": metadata, "id": _cell_id(cell, seen)})
         if cell.cell_type == "code":
             done = next(results)
-            new.outputs = _merged(done.outputs)
+            new.outputs = join_streams([output for output in done.outputs if output.get("name") != "stderr"])
             new.execution_count = done.execution_count
         cells.append(new)
     kept = {key: value for key, value in source.metadata.items() if key not in ("jupytext", "papermill")}
@@ -54,18 +54,15 @@ def _cell_id(cell: NotebookNode, seen: dict[str, int]) -> str:
     return digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
 
 
-def _merged(outputs: list[NotebookNode]) -> list[NotebookNode]:
-    """Outputs without what was written to stderr, and with neighbouring pieces of stdout joined."""
-    merged: list[NotebookNode] = []
+def join_streams(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
+    """Return outputs with neighbouring pieces of a stream joined; a busy kernel cuts its text anywhere."""
+    joined: list[NotebookNode] = []
     for output in outputs:
-        if output.output_type != "stream":
-            merged.append(output)
-        elif output.name == "stdout":
-            if merged and merged[-1].output_type == "stream":
-                merged[-1].text += output.text
-            else:
-                merged.append(nbformat.from_dict(output))
-    return merged
+        if joined and output.output_type == "stream" and output.name == joined[-1].get("name"):
+            joined[-1].text += output.text
+        else:
+            joined.append(nbformat.from_dict(output))
+    return joined
 
 
 def stderr_text(notebook: NotebookNode) -> str:
