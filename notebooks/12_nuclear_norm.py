@@ -165,10 +165,10 @@ compared = comparison.Comparison(
 )
 
 # %% tags=["hide-input"]
-shown, split = compared.draw(main_world, seed)
+shown, *_, tests = compared.domains(main_world, [seed])
 side = round((shown.shape[1] / images.shape[1]) ** 0.5)
 rows = []
-for of_domain in split.test[:4]:
+for of_domain in tests[:4]:
     order = labels[of_domain].argsort(stable=True)
     picks = of_domain[order[:: max(1, len(order) // 9)][:9]]
     row = shown[picks].view(-1, images.shape[1], side, side)
@@ -698,7 +698,7 @@ print(
 size, weight, decay_head = 2.0, 0.1, 0.05
 lengths = np.geomspace(0.01, 100, 200001)
 searched = (weight * size / lengths + decay_head / 2 * lengths**2).min()
-closed = theory.head_penalty(size, weight, decay_head)[0]
+closed = theory.head_penalty(size, weight, decay_head)
 print(
     "least penalty of a free head with decay, to 1e-8:",
     abs(searched / closed - 1) < 1e-8,

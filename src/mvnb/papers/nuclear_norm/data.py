@@ -54,44 +54,40 @@ class FramedDomains:
 
     On each of the first ``cues`` sides of the frame one pixel is lit. In domain e, counted from 0, side k says the class ``y
     + 3 e k`` modulo the number of classes (k from 1) with probability ``agree``, else a uniform one: within a domain the
-    frame goes with the label, and in a new domain it misleads. Domain e also turns its images by ``e * rotation`` degrees and
-    fills their ground with the grey ``e * shade``. ``strength`` is the brightness of the lit pixels. Digits on coloured
-    grounds, as in Arjovsky et al. 2019, with more domains.
+    frame goes with the label, and in a new domain it misleads. Domain e also turns its images by ``5 e`` degrees and fills
+    their ground with the grey ``0.05 e``. Digits on coloured grounds, as in Arjovsky et al. 2019, with more domains.
 
     ``ValueError`` when ``agree`` is no probability, or for fewer than 0 or more than 4 cues.
     """
 
     agree: float = 0.7
     cues: int = 1
-    strength: float = 1.0
-    rotation: float = 5.0
-    shade: float = 0.05
 
     def __post_init__(self):
         if not 0 <= self.agree <= 1 or not 0 <= self.cues <= 4:
             raise ValueError(f"agree must lie in [0, 1] and cues in 0 to 4, got {self.agree} and {self.cues}")
 
-    def said(self, y: Tensor, domain: Tensor, n_classes: int, generator: torch.Generator) -> Tensor:
-        """The classes that the sides say, ``(n, 4)``, for labels and domains ``(n,)``."""
-        own = y[:, None] + 3 * domain[:, None] * torch.arange(1, 5)
-        right = torch.rand(len(y), 4, generator=generator) < self.agree
-        return torch.where(right, own % n_classes, torch.randint(n_classes, (len(y), 4), generator=generator))
-
     def frame(self, images: Tensor, y: Tensor, domain: Tensor, n_classes: int, generator: torch.Generator) -> Tensor:
-        """Framed images ``(n, channels, S, S)``; S is the least side with room for image, frame and a place for each class."""
+        """Return framed images ``(n, channels, S, S)``.
+
+        S is the least side with room for image, frame and a place for each class.
+        """
         n, channels, side = images.shape[:3]
         size = max(side, n_classes) + 2
-        shade = (self.shade * domain).to(images)[:, None, None, None]
-        inside = _rotated(images, torch.deg2rad(self.rotation * domain.to(images))) if self.rotation else images
+        shade = (0.05 * domain).to(images)[:, None, None, None]
         out = shade.expand(n, channels, size, size).clone()
         low = (size - side) // 2
-        out[..., low : low + side, low : low + side] = torch.maximum(inside, shade)
-        place = 1 + (size - 2 - n_classes) // 2 + self.said(y, domain, n_classes, generator)
+        turned = _rotated(images, torch.deg2rad(5.0 * domain.to(images)))
+        out[..., low : low + side, low : low + side] = torch.maximum(turned, shade)
+        own = y[:, None] + 3 * domain[:, None] * torch.arange(1, 5)  # (n, side of the frame)
+        right = torch.rand(n, 4, generator=generator) < self.agree
+        said = torch.where(right, own % n_classes, torch.randint(n_classes, (n, 4), generator=generator))
+        place = 1 + (size - 2 - n_classes) // 2 + said
         row = torch.arange(n)
         for k in range(self.cues):  # top, right, bottom, left
             edge = torch.full((n,), 0 if k in (0, 3) else size - 1)
             at = (edge, place[:, k]) if k % 2 == 0 else (place[:, k], edge)
-            out[row, :, at[0], at[1]] = self.strength
+            out[row, :, at[0], at[1]] = 1.0
         return out
 
 
@@ -102,12 +98,12 @@ def _rotated(images: Tensor, angle: Tensor) -> Tensor:
     return F.grid_sample(images, grid, align_corners=False)
 
 
-def domain_folder(path: str | Path, side: int, limit: int = 0) -> tuple[Tensor, Tensor, Tensor, list[str]]:
-    """Images of a folder ``DOMAIN/CLASS/FILE``, as DomainBed keeps them, at ``side`` by ``side`` pixels.
+def domain_folder(path: str | Path, side: int) -> tuple[Tensor, Tensor, Tensor, list[str]]:
+    """Return the images of a folder ``DOMAIN/CLASS/FILE``, as DomainBed keeps them, at ``side`` by ``side`` pixels.
 
-    Returns images ``(n, 3, side, side)`` in [0, 1], labels and domains ``(n,)``, and the names of the domains; classes and
-    domains are numbered in the order of their names. ``limit`` keeps the first files of each class in each domain (0: all).
-    ``FileNotFoundError`` when there are fewer than three domains; ``ValueError`` when they differ in their classes.
+    Images ``(n, 3, side, side)`` in [0, 1], labels and domains ``(n,)``, and the names of the domains; classes and
+    domains are numbered in the order of their names. ``FileNotFoundError`` when there are fewer than three domains;
+    ``ValueError`` when they differ in their classes.
     """
     from PIL import Image
 
@@ -120,8 +116,7 @@ def domain_folder(path: str | Path, side: int, limit: int = 0) -> tuple[Tensor, 
     x, y, domain = [], [], []
     for e, folder in enumerate(folders):
         for c, name in enumerate(classes[0]):
-            files = sorted(p for p in (folder / name).iterdir() if p.suffix.lower() in SUFFIXES)
-            for file in files[: limit or None]:
+            for file in sorted(p for p in (folder / name).iterdir() if p.suffix.lower() in SUFFIXES):
                 with Image.open(file) as image:
                     x.append(np.asarray(image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR), dtype=np.uint8))
                 y.append(c)
@@ -130,32 +125,21 @@ def domain_folder(path: str | Path, side: int, limit: int = 0) -> tuple[Tensor, 
     return pixels.contiguous(), torch.tensor(y), torch.tensor(domain), [p.name for p in folders]
 
 
-@dataclass(frozen=True)
-class LeaveOneOut:
-    """Which points a run trains, validates and is tested on: one row a left-out domain.
+def split_domains(domain: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Return which points a run trains, validates and is tested on, one row a left-out domain, for domains ``(n,)`` from 0.
 
-    ``train`` ``(D, D - 1, m)`` and ``valid`` ``(D, (D - 1) * v)`` hold indices of points of the training domains, ``test``
-    ``(D, t)`` all points of the left-out one. All domains are cut to the size of the smallest, so that the tables are full.
+    ``train`` ``(D, D - 1, m)`` and ``valid`` ``(D, (D - 1) * v)`` hold indices of points of the training domains, a fifth of
+    which validates; ``test`` ``(D, t)`` all points of the left-out one. All domains are cut to the size of the smallest, so
+    that the tables are full. Source: DomainBed's training-domain validation set (Gulrajani and Lopez-Paz 2021). ``ValueError``
+    for fewer than two domains, or when a part would be empty.
     """
-
-    train: Tensor
-    valid: Tensor
-    test: Tensor
-
-    @classmethod
-    def of(cls, domain: Tensor, generator: torch.Generator, held_out: float = 0.2) -> LeaveOneOut:
-        """Split points with domains ``(n,)`` numbered from 0; the fraction ``held_out`` of each training domain validates.
-
-        Source: DomainBed's training-domain validation set (Gulrajani and Lopez-Paz 2021). ``ValueError`` for fewer than two
-        domains, or when a part would be empty.
-        """
-        n_domains, least = int(domain.max()) + 1, int(domain.bincount().min())
-        n_valid = math.floor(held_out * least)
-        if n_domains < 2 or n_valid < 1 or n_valid >= least:
-            raise ValueError(f"need two domains or more, and points to train and validate, got {n_domains} of {least}")
-        order = torch.randperm(len(domain), generator=generator)
-        rows = torch.stack([order[domain[order] == e][:least] for e in range(n_domains)])  # (domain, point)
-        others = [[e for e in range(n_domains) if e != out] for out in range(n_domains)]
-        train = torch.stack([rows[one, n_valid:] for one in others])
-        valid = torch.stack([rows[one, :n_valid].flatten() for one in others])
-        return cls(train, valid, rows)
+    n_domains, least = int(domain.max()) + 1, int(domain.bincount().min())
+    n_valid = math.floor(0.2 * least)
+    if n_domains < 2 or n_valid < 1:
+        raise ValueError(f"need two domains or more, and points to train and validate, got {n_domains} of {least}")
+    order = torch.randperm(len(domain), generator=generator)
+    rows = torch.stack([order[domain[order] == e][:least] for e in range(n_domains)])  # (domain, point)
+    others = [[e for e in range(n_domains) if e != out] for out in range(n_domains)]
+    train = torch.stack([rows[one, n_valid:] for one in others])
+    valid = torch.stack([rows[one, :n_valid].flatten() for one in others])
+    return train, valid, rows

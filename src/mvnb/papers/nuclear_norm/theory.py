@@ -36,17 +36,17 @@ def plane_moments(gamma: float) -> tuple[np.ndarray, np.ndarray]:
     return np.array([0.5, gamma]), np.array([[1 / 3, gamma / 2], [gamma / 2, 1 / 3]])
 
 
-def plane_loss(beta: np.ndarray, gamma: float, points: int = 40) -> tuple[float, np.ndarray]:
+def plane_loss(beta: np.ndarray, gamma: float) -> tuple[float, np.ndarray]:
     """Logistic loss of ``x -> <beta, x>`` on the population in the plane, and its gradient ``(2,)``, by quadrature."""
-    z, mass = _plane_grid(gamma, points)
+    z, mass = _plane_grid(gamma)
     margin = z @ beta
     slope = -special.expit(-margin) * mass
     return float(np.logaddexp(0, -margin) @ mass), slope @ z
 
 
 @functools.cache
-def _plane_grid(gamma: float, points: int):
-    node, weight = np.polynomial.legendre.leggauss(points)
+def _plane_grid(gamma: float):
+    node, weight = np.polynomial.legendre.leggauss(40)
     node, weight = (node + 1) / 2, weight / 2
     second = np.concatenate([node, -node])
     mass = np.concatenate([(0.5 + gamma) * weight, (0.5 - gamma) * weight])
@@ -67,36 +67,28 @@ def plane_optimum(penalty: str, weight: float, gamma: float = 0.2) -> np.ndarray
     """
     if penalty not in PENALTIES or weight <= 0:
         raise ValueError(f"penalty must be one of {', '.join(PENALTIES)} with a positive weight, got {penalty!r}, {weight}")
-    sigma = plane_moments(gamma)[1]
-    cross = 2 * math.sqrt(np.linalg.det(sigma))
+    form = plane_moments(gamma)[1]  # the nuclear norm is the root of a quadratic form
+    if penalty == "diagonal":
+        # for beta_2 >= 0, where the optimum is: the loss falls when the sign of a negative beta_2 is turned
+        form = np.where(np.eye(2), form, math.sqrt(np.linalg.det(form)))
 
     def objective(beta):
         loss, slope = plane_loss(beta, gamma)
         if penalty == "decay":
             return loss + weight / 2 * beta @ beta, slope + weight * beta
-        if penalty == "nuclear":
-            size = math.sqrt(max(beta @ sigma @ beta, 1e-300))
-            return loss + weight * size, slope + weight * (sigma @ beta) / size
-        # for beta_2 >= 0, where the optimum is: the loss falls when the sign of a negative beta_2 is turned
-        size = math.sqrt(max(beta @ beta / 3 + cross * beta[0] * beta[1], 1e-300))
-        push = (2 * beta / 3 + cross * beta[::-1]) / (2 * size)
-        return loss + weight * size, slope + weight * push
+        size = math.sqrt(max(beta @ form @ beta, 1e-300))
+        return loss + weight * size, slope + weight * (form @ beta) / size
 
-    start = np.array([1.0, 0.2])
-    bounds = [(0, None), (0, None)]
-    found = optimize.minimize(
-        objective, start, jac=True, bounds=bounds, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-11, "maxiter": 5000}
-    )
-    return found.x
+    precise = {"ftol": 1e-15, "gtol": 1e-11, "maxiter": 5000}
+    return optimize.minimize(objective, [1.0, 0.2], jac=True, bounds=[(0, None)] * 2, method="L-BFGS-B", options=precise).x
 
 
-def head_penalty(size: float, weight: float, decay: float) -> tuple[float, float]:
-    """Least ``weight size / t + decay t^2 / 2`` over the length t of a free head, and that t.
+def head_penalty(size: float, weight: float, decay: float) -> float:
+    """Return the least ``weight size / t + decay t^2 / 2`` over the length t of a free head.
 
     ``size`` is ``|X beta|``, ``decay`` that of the head (positive; without it the least value is 0, at infinity). Chapter 12.
     """
-    t = (weight * size / decay) ** (1 / 3)
-    return 1.5 * decay ** (1 / 3) * (weight * size) ** (2 / 3), t
+    return 1.5 * decay ** (1 / 3) * (weight * size) ** (2 / 3)
 
 
 # --- Many features: the population of section 6.4, exactly ---
@@ -128,7 +120,7 @@ class GroupPopulation(NamedTuple):
     gamma: float
 
     @property
-    def variance(self) -> float:
+    def _variance(self) -> float:
         """Variance of an environmental feature, ``1/3 - gamma^2`` (Shi, Lemma E.3)."""
         return 1 / 3 - self.gamma**2
 
@@ -137,7 +129,7 @@ class GroupPopulation(NamedTuple):
         if self.r < 8:
             raise ValueError(f"at least 8 invariant features are needed, got {self.r}")
         low, high = -beta * self.n, alpha * self.r + beta * self.n
-        deviation = math.sqrt(alpha**2 * self.r / 12 + beta**2 * self.n * self.variance)
+        deviation = math.sqrt(alpha**2 * self.r / 12 + beta**2 * self.n * self._variance)
         # Aliases of the density are below exp(-40), the loss is analytic in a strip: beyond this width nothing is gained.
         step = 0.35 * min(1.0, deviation)
         size = fft.next_fast_len(math.ceil(1.02 * (high - low) / step), real=True)
@@ -153,7 +145,7 @@ class GroupPopulation(NamedTuple):
         other = -uniform.conj() if odd else uniform.conj()
         return (0.5 + self.gamma) * uniform + (0.5 - self.gamma) * other
 
-    def pushes(self, alpha: float, beta: float) -> tuple[float, float]:
+    def _pushes(self, alpha: float, beta: float) -> tuple[float, float]:
         """Expectations of ``|l'| z_j`` for an invariant and for an environmental feature."""
         grid, t, one, two, others = self._frequencies(alpha, beta)
         wave = np.fft.rfft(special.expit(-grid)) * others
@@ -183,20 +175,17 @@ class GroupPopulation(NamedTuple):
 
         def slope(logs):
             alpha, beta = np.exp(logs)
-            by_r, by_u = self.pushes(alpha, beta)
+            by_r, by_u = self._pushes(alpha, beta)
             return [math.log(by_r / (weight * alpha)), math.log(by_u / (weight * beta))]
 
-        guess = self._first_guess(weight)
+        # From weights in the ratio 1 / (2 gamma) whose mean margin m solves weight m = sigmoid(-m) |E z|^2.
+        square = self.r / 4 + self.n * self.gamma**2
+        margin = optimize.brentq(lambda m: weight * m - special.expit(-m) * square, 0, 200 + 2 * square / weight)
+        guess = margin / 2 / square, self.gamma * margin / square
         found = optimize.root(slope, np.log(guess), tol=1e-13, options={"eps": 1e-10})
         if np.abs(found.fun).max() > 1e-6:
             raise ValueError(f"no optimum found at weight {weight}: {found.message}")
         return tuple(np.exp(found.x))
-
-    def _first_guess(self, weight: float) -> tuple[float, float]:
-        """Weights in the ratio ``1 / (2 gamma)`` whose mean margin M solves ``weight M = sigmoid(-M) |E z|^2``."""
-        square = self.r / 4 + self.n * self.gamma**2
-        margin = optimize.brentq(lambda m: weight * m - special.expit(-m) * square, 0, 200 + 2 * square / weight)
-        return margin / 2 / square, self.gamma * margin / square
 
     def accuracy(self, ratio: float, gamma: float | None = None) -> float:
         """Probability of a positive margin at ``alpha / beta = ratio`` where environmental features have correlation gamma.
@@ -204,7 +193,7 @@ class GroupPopulation(NamedTuple):
         By default minus the training one, that is, elsewhere; by the inversion of Gil-Pelaez. Exact to about 1e-12.
         """
         gamma = -self.gamma if gamma is None else gamma
-        deviation = math.sqrt(ratio**2 * self.r / 12 + self.n * self.variance)
+        deviation = math.sqrt(ratio**2 * self.r / 12 + self.n * self._variance)
         mean = ratio * self.r / 2 + self.n * gamma
 
         # Im E exp(itm) / t is even: a sum replaces the integral exactly while the margins stay within half a period.
@@ -216,48 +205,48 @@ class GroupPopulation(NamedTuple):
 
     def normal_accuracy(self, ratio: float) -> float:
         """What :meth:`accuracy` is elsewhere if the margin were normal."""
-        deviation = math.sqrt(ratio**2 * self.r / 12 + self.n * self.variance)
+        deviation = math.sqrt(ratio**2 * self.r / 12 + self.n * self._variance)
         return float(stats.norm.cdf((ratio * self.r / 2 - self.n * self.gamma) / deviation))
 
     # What the nuclear norm does to the same model.
 
     def nuclear_norm(self, alpha: float, beta: float) -> float:
         """``|X diag(w)|_* / sqrt(N)`` for infinitely many points, at the weights alpha and beta. Chapter 12."""
-        r, n, g, v = self.r, self.n, self.gamma, self.variance
+        r, n, g, v = self.r, self.n, self.gamma, self._variance
         trace = alpha**2 * (1 / 12 + r / 4) + beta**2 * (v + n * g**2)
         root = abs(alpha * beta) * self._root()
         return abs(alpha) * (r - 1) / math.sqrt(12) + abs(beta) * (n - 1) * math.sqrt(v) + math.sqrt(trace + 2 * root)
 
     def _root(self) -> float:
         """Root of the determinant of the two-by-two block of means, at alpha = beta = 1."""
-        r, n, g, v = self.r, self.n, self.gamma, self.variance
+        r, n, g, v = self.r, self.n, self.gamma, self._variance
         return math.sqrt((1 / 12 + r / 4) * (v + n * g**2) - r * n * g**2 / 4)
 
-    def nuclear_prices(self) -> tuple[float, float]:
+    def _nuclear_prices(self) -> tuple[float, float]:
         """Slopes of :meth:`nuclear_norm` at beta = 0 in alpha and, upwards, in beta: what a unit of either costs."""
         size = math.sqrt(1 / 12 + self.r / 4)
-        return (self.r - 1) / math.sqrt(12) + size, (self.n - 1) * math.sqrt(self.variance) + self._root() / size
+        return (self.r - 1) / math.sqrt(12) + size, (self.n - 1) * math.sqrt(self._variance) + self._root() / size
 
-    def nuclear_alpha(self, weight: float) -> float:
+    def _nuclear_alpha(self, weight: float) -> float:
         """The optimum in alpha at beta = 0 under ``weight`` times the nuclear norm; 0 where the weight leaves nothing."""
-        price = weight * self.nuclear_prices()[0]
+        price = weight * self._nuclear_prices()[0]
         if price >= self.r / 4:
             return 0.0
-        return math.exp(optimize.brentq(lambda log: self.r * self.pushes(math.exp(log), 0.0)[0] / price - 1, -14, 3))
+        return math.exp(optimize.brentq(lambda log: self.r * self._pushes(math.exp(log), 0.0)[0] / price - 1, -14, 3))
 
     def excess(self, weight: float) -> float:
         """By how much environmental features fall short of their price, relative: if positive, the optimum is without them.
 
         ``ValueError`` from :meth:`nuclear_limit` on, where no invariant feature is left and the price is another. Chapter 12.
         """
-        alpha = self.nuclear_alpha(weight)
+        alpha = self._nuclear_alpha(weight)
         if not alpha:
             raise ValueError(f"weight must be below {self.nuclear_limit():g}, got {weight:g}")
-        return 1 - self.n * self.gamma * self.moments(alpha, 0.0).slope / (weight * self.nuclear_prices()[1])
+        return 1 - self.n * self.gamma * self.moments(alpha, 0.0).slope / (weight * self._nuclear_prices()[1])
 
     def nuclear_limit(self) -> float:
         """The weight from which on the nuclear norm leaves nothing, where invariant features are the last to go."""
-        return self.r / 4 / self.nuclear_prices()[0]
+        return self.r / 4 / self._nuclear_prices()[0]
 
 
 def _uniform(u: np.ndarray) -> np.ndarray:
