@@ -15,7 +15,7 @@ from mvnb.data import Patches
 from mvnb.gradients import with_slope
 from mvnb.papers.algorithmic_stability import measures
 from mvnb.papers.contrastive_tradeoff import theory as contrastive_theory
-from mvnb.papers.contrastive_tradeoff.training import in_batch_nce, info_nce, linear_cka, nearest, nt_xent
+from mvnb.papers.contrastive_tradeoff import training as contrastive
 from mvnb.papers.decision_lists import column
 from mvnb.papers.decision_lists.theory import ColumnPopulation, forward_backward, objective
 from mvnb.papers.feature_emergence.tangent import tangent_features, tangent_objective, tangent_outputs
@@ -112,16 +112,16 @@ OF_PAPERS = {
         lambda p: tangent_objective(p, X, torch.ones(1, 4).double(), *GATES)[0], w=(1, 3, 2), b=(1, 3), a=(1, 3)
     ),
     "tangent_outputs": of_dict(lambda p: tangent_outputs(p, X, *GATES), w=(1, 3, 2), b=(1, 3), a=(1, 3)),
-    "linear_cka": (linear_cka, (numbers(6, 3), numbers(6, 2))),
+    "linear_cka": (contrastive.linear_cka, (numbers(6, 3), numbers(6, 2))),
     "stable_rank": (stable_rank, (numbers(2, 5, 3),)),
     "parameter_distance": of_two(measures.parameter_distance, w=(2, 3, 2), b=(2, 3)),
     "normalised_distance": of_two(measures.normalised_distance, w=(2, 3, 2), b=(2, 3)),
     "interpolate": of_two(lambda a, b: measures.interpolate(a, b, torch.tensor([0.0, 0.3, 1.0]))["w"], w=(2, 3)),
     "barrier": (lambda c: measures.barrier(c, torch.tensor([0.0, 0.5, 1.0])), (numbers(3, 4),)),
-    "nt_xent": (lambda a, b: nt_xent(a, b, 0.5), (numbers(4, 3), numbers(4, 3, seed=1))),
-    "info_nce": (lambda *v: info_nce(*v, 0.5), (numbers(4, 3), numbers(4, 3, seed=1), numbers(5, 3))),
-    "in_batch_nce": (lambda a, b: in_batch_nce(a, b, 0.5), (numbers(4, 3), numbers(4, 3, seed=1))),
-    "nearest": (lambda support: nearest(numbers(4, 3, seed=1).detach(), support), (numbers(5, 3),)),
+    "nt_xent": (lambda a, b: contrastive._nt_xent(a, b, 0.5), (numbers(4, 3), numbers(4, 3, seed=1))),
+    "info_nce": (lambda *v: contrastive._info_nce(*v, 0.5), (numbers(4, 3), numbers(4, 3, seed=1), numbers(5, 3))),
+    "in_batch_nce": (lambda a, b: contrastive._in_batch_nce(a, b, 0.5), (numbers(4, 3), numbers(4, 3, seed=1))),
+    "nearest": (lambda support: contrastive._nearest(numbers(4, 3, seed=1).detach(), support), (numbers(5, 3),)),
     "pca_objective": (contrastive_theory.pca_objective, (numbers(4, 3, 2), numbers(4), numbers(3))),
     "neuron_norms": of_dict(neuron_norms, u=(1, 2, 3, 4), w=(1, 4, 3)),
     "group_norm": of_dict(group_norm, u=(1, 2, 3, 4), w=(1, 4, 3)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from mvnb.data.images import resize
 _FONTS = ("DejaVu", "STIXGeneral", "cmr10", "cmb10", "cmss10", "cmtt10", "cmmi10")
 
 
-def letters(side: int) -> tuple[Tensor, Tensor]:
+def _letters(side: int) -> tuple[Tensor, Tensor]:
     """The capitals A to Z in two sizes of some twenty fonts: ``(n, 1, side, side)`` in [0, 1], and which letter, ``(n,)``.
 
     White on black, in the middle, like handwritten digits. The fonts are those that Matplotlib brings along.
@@ -38,7 +37,7 @@ def letters(side: int) -> tuple[Tensor, Tensor]:
     return resize(torch.from_numpy(np.stack(pictures))[:, None], side).clamp_(0, 1), torch.tensor(labels)
 
 
-def photographs(side: int) -> tuple[Tensor, Tensor]:
+def _photographs(side: int) -> tuple[Tensor, Tensor]:
     """Grey patches of three photographs, and from which quarter of which: ``(n, 1, side, side)``, labels 0 to 11.
 
     Patches are 96 pixels wide, 150 a quarter, in a fixed random choice; neighbours overlap. The photographs are those of
@@ -54,7 +53,7 @@ def photographs(side: int) -> tuple[Tensor, Tensor]:
     return x.clamp_(0, 1), y
 
 
-def relief(side: int) -> tuple[Tensor, Tensor]:
+def _relief(side: int) -> tuple[Tensor, Tensor]:
     """Patches of a map of heights, each stretched to [0, 1], and from which of 12 fields: ``(n, 1, side, side)``, labels.
 
     Patches are 24 points wide, 150 a field, in a fixed random choice; neighbours overlap. The map is Matplotlib's, of a fault
@@ -82,8 +81,8 @@ def _patches(images: list[Tensor], fields: tuple[int, int], each: int, side: int
     return resize(torch.cat(out)[:, None].contiguous(), side), labels
 
 
-PICTURE_SETS: dict[str, Callable[[int], tuple[Tensor, Tensor]]] = {
-    "letters": letters,
-    "photographs": photographs,
-    "relief": relief,
+PICTURE_SETS = {
+    "letters": _letters,
+    "photographs": _photographs,
+    "relief": _relief,
 }

@@ -8,29 +8,20 @@ The optimal weights for all mixtures, the error of the shortest interpolation an
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from scipy import optimize, special, stats
 from torch import Tensor
-
-Loss = Callable[[Tensor], Tensor]
-
-
-def logistic(t: Tensor) -> Tensor:
-    """``log(1 + exp(-t))``."""
-    return torch.nn.functional.softplus(-t)
-
+from torch.nn.functional import softplus
 
 # --- Finite worlds, by enumeration ---
 
 
-def contrastive_loss(phi: Tensor, p_r: Tensor, p_u: Tensor, loss: Loss = logistic) -> Tensor:
-    """``E loss(phi(x)^T (phi(x+) - phi(x-)))``, exactly: Shi, eq. (7.1) on the hidden representation model.
+def contrastive_loss(phi: Tensor, p_r: Tensor, p_u: Tensor, loss=lambda t: softplus(-t)) -> Tensor:
+    """Return ``E loss(phi(x)^T (phi(x+) - phi(x-)))``, exactly: Shi, eq. (7.1) on the hidden representation model.
 
     ``phi`` ``(..., N_R, N_U, k)`` at each pair of an invariant and a spurious value, which are independent with probabilities
-    ``p_r`` ``(N_R,)`` and ``p_u`` ``(N_U,)``. Returns ``(...)``.
+    ``p_r`` ``(N_R,)`` and ``p_u`` ``(N_U,)``; ``loss`` is logistic by default. Returns ``(...)``.
     """
     gram = torch.einsum("...aik,...bjk->...aibj", phi, phi)
     own = torch.einsum("...aiaj->...aij", gram)  # (a, i, j): x and x+
@@ -77,30 +68,19 @@ def _chi_square_points(freedom: int, points: int) -> np.ndarray:
     return stats.chi2.ppf((np.arange(points) + 0.5) / points, freedom)
 
 
-def expected_loss(alpha, private, s: int, q: int, slope: bool = False, points: int = 300):
-    """``E log(1 + exp(-(alpha Z + alpha_t Z_t)))`` with independent chi squares of s and q degrees, broadcast over weights.
+def mixture_weights(shares, s: int, q: int, points: int = 60):
+    """Return the weights ``(alpha, alpha_1, ..., alpha_T)`` of Shi, Lemma F.3, for the logistic loss, by quadratic programs.
 
-    With ``slope`` the mean of minus the loss's derivative. Both to about three digits, from ``points`` quantiles each.
-    """
-    z, own = _chi_square_points(s, points), _chi_square_points(q, points)
-    t = np.multiply.outer(alpha, z)[..., :, None] + np.multiply.outer(private, own)[..., None, :]
-    return (special.expit(-t) if slope else np.logaddexp(0, -t)).mean((-1, -2))
-
-
-def mixture_weights(shares, s: int, q: int, shared_variance=None, own_variance=None, points: int = 60):
-    """The weights ``(alpha, alpha_1, ..., alpha_T)`` of Shi, Lemma F.3, for the logistic loss, by quadratic programs.
-
-    ``shares`` ``(T,)`` sum to 1; the variances ``(T,)`` are 1 by default. Expectations are means over a grid of quantiles.
+    ``shares`` ``(T,)`` sum to 1. Expectations are means over a grid of quantiles.
     """
     w = np.asarray(shares, dtype=float)
-    scale_s, scale_r = (np.ones(len(w)) if v is None else np.asarray(v, dtype=float) for v in (shared_variance, own_variance))
     z, own = _chi_square_points(s, points)[:, None], _chi_square_points(q, points)
 
     def value(a):
-        t = a[0] * scale_s[:, None, None] * z + (a[1:] * scale_r)[:, None, None] * own  # (task, z, own)
+        t = a[0] * z + a[1:, None, None] * own  # (task, z, own)
         slope = special.expit(-t)
-        by_shared = -(w * scale_s) @ (slope * z).mean((1, 2))
-        return w @ np.logaddexp(0, -t).mean((1, 2)), np.append(by_shared, -w * scale_r * (slope * own).mean((1, 2)))
+        by_shared = -w @ (slope * z).mean((1, 2))
+        return w @ np.logaddexp(0, -t).mean((1, 2)), np.append(by_shared, -w * (slope * own).mean((1, 2)))
 
     cost = np.append(s, np.full(len(w), q))
     budget = {"type": "ineq", "fun": lambda a: s + q - cost @ a, "jac": lambda a: -cost}
@@ -113,11 +93,13 @@ def mixture_weights(shares, s: int, q: int, shared_variance=None, own_variance=N
 
 
 def drop_threshold(others: int, s: int, q: int) -> float:
-    """The largest share, relative to that of each of ``others`` equal tasks, at which a task gets no weight; logistic loss.
+    """Return the largest share, relative to that of each of ``others`` equal tasks, at which a task gets no weight.
 
-    ``E g(Z + Z' / others) / E g(Z)`` with chi squares of s and q + 2 degrees and g minus the loss's derivative.
+    ``E g(Z + Z' / others) / E g(Z)`` with chi squares of s and q + 2 degrees and g minus the derivative of the logistic loss;
+    to about three digits, from 300 quantiles each.
     """
-    return float(expected_loss(1.0, 1 / others, s, q + 2, slope=True) / expected_loss(1.0, 0.0, s, q, slope=True))
+    z, own = _chi_square_points(s, 300)[:, None], _chi_square_points(q + 2, 300)
+    return float(special.expit(-z - own / others).mean() / special.expit(-z).mean())
 
 
 # --- What it costs ---
@@ -147,15 +129,14 @@ def interpolation_error(m: float, s: int, q: int, v1: float, v2: float, private:
     """
     if m >= s + q:
         return 0.0
-    b = private
 
     def left(log_kappa):
         kappa = np.exp(log_kappa)
-        return s / (1 + kappa) + q * b / (b + kappa) - m
+        return s / (1 + kappa) + q * private / (private + kappa) - m
 
     kappa = np.exp(optimize.brentq(left, -40, 40))
-    bias = kappa**2 * (v1 / (1 + kappa) ** 2 + v2 / (b + kappa) ** 2)
-    return float(bias / (1 - (s / (1 + kappa) ** 2 + q * b**2 / (b + kappa) ** 2) / m))
+    bias = kappa**2 * (v1 / (1 + kappa) ** 2 + v2 / (private + kappa) ** 2)
+    return float(bias / (1 - (s / (1 + kappa) ** 2 + q * private**2 / (private + kappa) ** 2) / m))
 
 
 def endless_error(m, s, q, v1, v2):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,15 +19,14 @@ from torch.nn import functional as F
 from mvnb.gradients import returns_gradients
 from mvnb.training.stacking import Params, one_by_one, stack_modules
 
-Method = Literal["simclr", "moco", "simsiam", "nnclr"]
-METHODS: tuple[Method, ...] = ("simclr", "moco", "simsiam", "nnclr")
+METHODS = ("simclr", "moco", "simsiam", "nnclr")
 _KEY, _QUEUE = "key.", "queue"
 
 
 # --- Losses ---
 
 
-def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
+def _nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
     """Every view against the other view of its image, among all 2n views but itself: ``(..., n, D)`` twice to ``(...)``.
 
     Embeddings have length 1. Equal embeddings give ``log(2n - 1)``. Source: Chen et al. 2020 (SimCLR).
@@ -40,7 +38,7 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
     return total.log().mean(-1) - (first * second).sum(-1).mean(-1) / temperature
 
 
-def info_nce(query: Tensor, key: Tensor, negatives: Tensor, temperature: float) -> Tensor:
+def _info_nce(query: Tensor, key: Tensor, negatives: Tensor, temperature: float) -> Tensor:
     """Every query ``(..., n, D)`` against its key ``(..., n, D)``, among ``negatives`` ``(..., K, D)``: means ``(...)``.
 
     Embeddings have length 1. Equal similarities give ``log(1 + K)``. Source: He et al. 2020 (MoCo).
@@ -50,13 +48,13 @@ def info_nce(query: Tensor, key: Tensor, negatives: Tensor, temperature: float) 
     return (logits.logsumexp(-1) - logits[..., 0]).mean(-1)
 
 
-def in_batch_nce(query: Tensor, key: Tensor, temperature: float) -> Tensor:
+def _in_batch_nce(query: Tensor, key: Tensor, temperature: float) -> Tensor:
     """Every query against its key, among the keys of the batch: ``(..., n, D)`` twice to ``(...)``. Length 1 as above."""
     logits = query @ key.mT / temperature
     return (logits.logsumexp(-1) - logits.diagonal(dim1=-2, dim2=-1)).mean(-1)
 
 
-def nearest(query: Tensor, support: Tensor) -> Tensor:
+def _nearest(query: Tensor, support: Tensor) -> Tensor:
     """The most similar element of ``support`` ``(..., K, D)`` for every query ``(..., n, D)``, ``(..., n, D)``."""
     place = (query @ support.mT).argmax(-1, keepdim=True)
     return support.gather(-2, place.expand(*place.shape[:-1], support.shape[-1]))
@@ -104,9 +102,7 @@ class ContrastiveObjective:
     MoCo adds the losses of both directions, the others average them (as the code of Shi's thesis, section 7.3, does).
     """
 
-    def __init__(
-        self, net: ContrastiveNet, method: Method, temperature: float = 0.5, momentum: float = 0.99, queue: int = 1024
-    ):
+    def __init__(self, net: ContrastiveNet, method: str, temperature: float = 0.5, momentum: float = 0.99, queue: int = 1024):
         if method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
         if temperature <= 0 or not 0 <= momentum < 1 or queue < 1:
@@ -132,29 +128,29 @@ class ContrastiveObjective:
 
     def losses(self, params: Params, first: Tensor, second: Tensor) -> Tensor:
         """Losses ``(R,)``; moves what the method keeps."""
-        z, p = self.embed(params, torch.cat([first, second], 1))
+        z, p = self._embed(params, torch.cat([first, second], 1))
         (z1, z2), (p1, p2) = z.chunk(2, 1), p.chunk(2, 1)
         if self.method == "simclr":
-            return nt_xent(z1, z2, self.temperature)
+            return _nt_xent(z1, z2, self.temperature)
         if self.method == "simsiam":
             return -((p1 * z2.detach()).sum(-1) + (p2 * z1.detach()).sum(-1)).mean(-1) / 2
         if self.method == "nnclr":
-            near1, near2 = (nearest(v.detach(), params[_QUEUE]) for v in (z1, z2))
+            near1, near2 = (_nearest(v.detach(), params[_QUEUE]) for v in (z1, z2))
             self._enqueue(params, z1.detach())
-            return (in_batch_nce(near1, p2, self.temperature) + in_batch_nce(near2, p1, self.temperature)) / 2
+            return (_in_batch_nce(near1, p2, self.temperature) + _in_batch_nce(near2, p1, self.temperature)) / 2
         with torch.no_grad():
             slow = {k: params[_KEY + k] for k in self.net.state_dict()}
             for k in self.names:
                 slow[k].lerp_(params[k], 1 - self.momentum)
-            keys, _ = self.embed(slow, torch.cat([first, second], 1))
+            keys, _ = self._embed(slow, torch.cat([first, second], 1))
             negatives = params[_QUEUE].clone()
             self._enqueue(params, keys)
         k1, k2 = keys.chunk(2, 1)
-        return info_nce(z1, k2, negatives, self.temperature) + info_nce(z2, k1, negatives, self.temperature)
+        return _info_nce(z1, k2, negatives, self.temperature) + _info_nce(z2, k1, negatives, self.temperature)
 
-    def embed(self, params: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _embed(self, params: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Embeddings and predictions ``(R, n, D)`` of ``x`` ``(R, n, ...)``, of length 1."""
-        out = apply_stack(self.net, params, x)
+        out = _apply_stack(self.net, params, x)
         return tuple(F.normalize(v, dim=-1) for v in out)
 
     def _enqueue(self, params: Params, new: Tensor) -> None:
@@ -163,7 +159,7 @@ class ContrastiveObjective:
         queue.copy_(torch.cat([new, queue], 1)[:, : queue.shape[1]])
 
 
-def apply_stack(module: nn.Module, params: Params, x: Tensor):
+def _apply_stack(module: nn.Module, params: Params, x: Tensor):
     """Outputs of a stack of ``module`` in training mode on ``x`` ``(R, n, ...)``, with gradients; buffers change in place.
 
     One vectorised program, or replica by replica, see :func:`mvnb.training.stacking.one_by_one`. ``params`` may hold more than
@@ -196,7 +192,7 @@ class RegularisedObjective:
         leaves = {k: params[k].detach().requires_grad_() for k in self.names}
         live = params | leaves
         encoder = {k.removeprefix("encoder."): v for k, v in live.items() if k.startswith("encoder.")}
-        features = apply_stack(self.contrastive.net.encoder, encoder, first)
+        features = _apply_stack(self.contrastive.net.encoder, encoder, first)
         logits = torch.baddbmm(live["head.bias"][:, None], features, live["head.weight"].mT)
         losses = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).mean(1)
         if self.weight:
