@@ -460,7 +460,7 @@ print("below (1 - 1/kappa)^T:", bool(below.max() < 1 + 1e-9))
 nodes, weights = theory.marchenko_pastur(0.25)
 for T in (1, 2, 4, 8):
     best = theory.best_steps(nodes, weights, T).sort().values
-    closed = theory.second_kind_steps(*theory.edges(1, 0.25), T).sort().values
+    closed = theory.chebyshev_steps(*theory.edges(1, 0.25), T, kind=2).sort().values
     p = theory.residuals(nodes, closed)[-1]
     value = (weights @ p.square()).item() / theory.least_mean_square(0.25, T)
     mean = (weights @ p).item() / theory.least_mean_square(0.25, T)
@@ -886,7 +886,7 @@ for T in horizon:
     own = {
         "1/L": torch.full((T,), 1 / ends[1], **f64),
         "Chebyshev": theory.chebyshev_steps(*ends, T),
-        "best": theory.second_kind_steps(*ends, T),
+        "best": theory.chebyshev_steps(*ends, T, kind=2),
     }
     for name, steps in own.items():
         p = theory.residuals(values, steps)[:, -1]
@@ -986,7 +986,7 @@ mean_edges = judges[:, 0].mean().item(), judges[:, -1].mean().item()
 mean_edge_square = mean_square(theory.chebyshev_steps(*mean_edges, 4))
 
 # %% tags=["hide-input"]
-second = theory.second_kind_steps(*law_edges, 4)
+second = theory.chebyshev_steps(*law_edges, 4, kind=2)
 first = theory.chebyshev_steps(*law_edges, 4)
 rows = {
     "best for $\\rho$": (optimal[4], BEST, "d"),

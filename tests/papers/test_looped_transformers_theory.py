@@ -325,7 +325,7 @@ def test_marchenko_pastur_law_and_its_best_steps(ratio):
     assert moments == pytest.approx(exact, rel=1e-9)
     low, high = theory.edges(1, ratio)
     for loops in (1, 2, 5):
-        steps = theory.second_kind_steps(low, high, loops)
+        steps = theory.chebyshev_steps(low, high, loops, kind=2)
         assert torch.allclose(theory.best_steps(nodes, weights, loops).sort()[0], steps.sort()[0], rtol=1e-8)
         p = theory.residuals(nodes, steps)[-1]
         assert (weights @ p.square()).item() == pytest.approx(theory.least_mean_square(ratio, loops), rel=1e-8)

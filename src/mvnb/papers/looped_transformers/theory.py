@@ -90,21 +90,14 @@ def noise_square(spectrum: Tensor, residual: Tensor) -> Tensor:
 # --- Schedules ---
 
 
-def chebyshev_steps(low: float, high: float, loops: int) -> Tensor:
-    """The steps ``(T,)`` of the least largest error over all spectra in [low, high]; 0 < low <= high.
+def chebyshev_steps(low: float, high: float, loops: int, kind: int = 1) -> Tensor:
+    """Return the inverses of the zeros of a Chebyshev polynomial on [low, high], steps ``(T,)``; 0 < low <= high.
 
-    Inverses of the zeros of the Chebyshev polynomial of the first kind.
+    ``kind=1``, the first kind: the least largest error over all spectra in [low, high]. ``kind=2``, the second: on the edges of
+    a Marchenko-Pastur law they have the least mean squared error.
     """
-    angle = (2 * torch.arange(1, loops + 1, dtype=torch.float64) - 1) * math.pi / (2 * loops)
-    return 1 / ((high + low) / 2 + (high - low) / 2 * angle.cos())
-
-
-def second_kind_steps(low: float, high: float, loops: int) -> Tensor:
-    """Inverses of the zeros of the Chebyshev polynomial of the second kind on [low, high], ``(T,)``.
-
-    On the edges of a Marchenko-Pastur law they have the least mean squared error.
-    """
-    angle = torch.arange(1, loops + 1, dtype=torch.float64) * math.pi / (loops + 1)
+    place = torch.arange(1, loops + 1, dtype=torch.float64)
+    angle = place * math.pi / (loops + 1) if kind == 2 else (2 * place - 1) * math.pi / (2 * loops)
     return 1 / ((high + low) / 2 + (high - low) / 2 * angle.cos())
 
 
@@ -131,32 +124,23 @@ def constant_loops(kappa: float, error: float) -> float:
 # --- The best steps for a mean spectrum ---
 
 
-def jacobi_matrix(nodes: Tensor, weights: Tensor, size: int) -> Tensor:
-    """The recurrence of the polynomials orthogonal in ``sum_i weights_i delta(nodes_i)``, ``(size, size)``, by Lanczos.
+def best_steps(nodes: Tensor, weights: Tensor, loops: int) -> Tensor:
+    """Return the steps ``(T,)``, descending, of the least ``sum_i weights_i p(nodes_i)^2`` over schedules of T loops.
 
-    Its eigenvalues are the zeros of the one of degree ``size``. ``nodes`` and ``weights`` ``(N,)``, weights not negative,
-    more than ``size`` different nodes.
+    ``nodes`` ``(N,)`` are positive eigenvalues of one prompt or of many, T or more different ones, ``weights`` ``(N,)`` their
+    masses. The best p is the polynomial orthogonal in ``lambda weights``; its zeros are positive, so that the steps are. They
+    are the eigenvalues of the matrix of its recurrence, which comes from Lanczos's method.
     """
-    v = weights.sqrt() / weights.sum().sqrt()
-    basis, diagonal, off = [v], [], []
-    for _ in range(size):
+    start = (nodes * weights).sqrt()
+    basis, diagonal, off = [start / start.norm()], [], []
+    for _ in range(loops):
         w = nodes * basis[-1]
         diagonal.append(w @ basis[-1])
         for b in basis * 2:  # twice: orthogonal up to rounding
             w = w - (w @ b) * b
         off.append(w.norm())
         basis.append(w / off[-1])
-    off = torch.stack(off[:-1]) if size > 1 else nodes.new_zeros(0)
-    return torch.diag(torch.stack(diagonal)) + torch.diag(off, 1) + torch.diag(off, -1)
-
-
-def best_steps(nodes: Tensor, weights: Tensor, loops: int) -> Tensor:
-    """The steps ``(T,)``, descending, of the least ``sum_i weights_i p(nodes_i)^2`` over schedules of T loops.
-
-    ``nodes`` ``(N,)`` are positive eigenvalues of one prompt or of many, ``weights`` ``(N,)`` their masses. The best p is the
-    polynomial orthogonal in ``lambda weights``; its zeros are positive, so that the steps are.
-    """
-    return 1 / torch.linalg.eigvalsh(jacobi_matrix(nodes, nodes * weights, loops))
+    return 1 / torch.linalg.eigvalsh(torch.diag(torch.stack(diagonal)) + torch.diag(torch.stack(off)[:-1], -1))
 
 
 def marchenko_pastur(ratio: float, count: int = 400) -> tuple[Tensor, Tensor]:
