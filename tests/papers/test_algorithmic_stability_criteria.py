@@ -147,7 +147,7 @@ def trial(seed):
 
     out = {}
     for name, (step, batch, momentum) in configs.items():
-        params = train([s.table for s in swaps], batch, step, momentum, [seed] * 3)
+        params = train([s.members.flatten(0, 1) for s in swaps], batch, step, momentum, [seed] * 3)
         values, barriers = [], []
         for i, s in enumerate(swaps):
             halves = [{k: v[8 * i + 4 * h :][:4] for k, v in params.items()} for h in (0, 1)]

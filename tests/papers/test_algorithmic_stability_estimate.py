@@ -59,7 +59,7 @@ def measured(chapter, problem, params, points=TEST):
 
 def test_the_estimate_is_the_largest_change_of_a_test_loss(chapter, problem):
     x, y, swaps = problem
-    params = trained(x, y, swaps.table)
+    params = trained(x, y, swaps.members.flatten(0, 1))
     loss = torch.nn.functional.cross_entropy
     got = measured(chapter, problem, params)
     for p in range(PAIRS):
@@ -76,7 +76,7 @@ def test_the_estimate_is_the_largest_change_of_a_test_loss(chapter, problem):
 def test_it_is_symmetric_in_both_sets(chapter, problem):
     """Train on S' and S in place of S and S': the same runs, exchanged, and the same estimate."""
     x, y, swaps = problem
-    there, back = trained(x, y, swaps.table), trained(x, y, swaps.members.flip(0).flatten(0, 1))
+    there, back = trained(x, y, swaps.members.flatten(0, 1)), trained(x, y, swaps.members.flip(0).flatten(0, 1))
     torch.testing.assert_close(there["w"], back["w"].roll(PAIRS, 0))
     one, other = measured(chapter, problem, there), measured(chapter, problem, back)
     for name in ("stability", "without z", "distance", "normalised"):
@@ -85,7 +85,7 @@ def test_it_is_symmetric_in_both_sets(chapter, problem):
 
 
 def test_it_never_falls_when_the_test_set_or_the_number_of_pairs_grows(chapter, problem):
-    params = trained(*problem[:2], problem[2].table)
+    params = trained(*problem[:2], problem[2].members.flatten(0, 1))
     by_test = np.stack([measured(chapter, problem, params, n)["stability"] for n in range(2, TEST + 1)])
     assert (np.diff(by_test, axis=0) >= -1e-9).all() and (by_test[-1] > by_test[0]).any()
     tops = [by_test[-1][:pairs].max() for pairs in range(1, PAIRS + 1)]  # what stands for the supremum

@@ -16,7 +16,7 @@ from mvnb.papers.algorithmic_stability.pairs import LockStep, sample_swaps
 def test_sets_differ_in_one_position(size, pairs, seed):
     swaps = sample_swaps(30, 7, size, pairs, torch.Generator().manual_seed(seed))
     first, second = swaps.members
-    assert first.shape == (pairs, size) and swaps.table.shape == (2 * pairs, size)
+    assert first.shape == (pairs, size) and swaps.members.flatten(0, 1).shape == (2 * pairs, size)
     differ = first != second
     assert differ.sum(1).eq(1).all() and differ.int().argmax(1).equal(swaps.position)
     assert all(len(set(row.tolist())) == size and row.max() < 30 for row in first)
@@ -89,9 +89,9 @@ def test_null_swaps_end_together_and_true_ones_part_at_the_first_visit(net, mome
     def apart(params):
         return torch.stack([(v[:3] - v[3:]).abs().flatten(1).amax(1) for v in params.values()]).amax(0) > 1e-5
 
-    assert not apart(run(null.table, 15)).any()
-    again = run(swaps.table, 15)
-    torch.testing.assert_close(run(swaps.table, 15), again)
-    visits = lock_step([swaps.table]).visits(0, swaps.position, 15)
+    assert not apart(run(null.members.flatten(0, 1), 15)).any()
+    again = run(swaps.members.flatten(0, 1), 15)
+    torch.testing.assert_close(run(swaps.members.flatten(0, 1), 15), again)
+    visits = lock_step([swaps.members.flatten(0, 1)]).visits(0, swaps.position, 15)
     for steps in range(1, 8):
-        assert apart(run(swaps.table, steps)).equal(visits[:steps].any(0))
+        assert apart(run(swaps.members.flatten(0, 1), steps)).equal(visits[:steps].any(0))

@@ -28,11 +28,6 @@ class Swaps(NamedTuple):
     position: Tensor
     incoming: Tensor
 
-    @property
-    def table(self) -> Tensor:
-        """The rows of all runs, ``(2P, size)``: first every S, then every S'."""
-        return self.members.flatten(0, 1)
-
 
 def sample_swaps(n_pool: int, n_spare: int, size: int, pairs: int, generator: torch.Generator) -> Swaps:
     """Draw ``pairs`` independent pairs (S, S') of ``size`` points.

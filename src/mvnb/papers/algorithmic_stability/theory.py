@@ -53,21 +53,21 @@ def distance_bound(step_size, lipschitz, batch, visits, curvature=0.0, gap_steps
     return kick * (visits if shrink == 1 else (1 - shrink**visits) / (1 - shrink))
 
 
-def gap_bound(stability, size, delta=0.05, constant=1.0):
-    """The high-probability bound of the gap, ``c (beta log m log(m / delta) + sqrt(log(1 / delta) / m))``.
+def gap_bound(stability, size):
+    """Return the high-probability bound of the gap, ``beta log m log(m / delta) + sqrt(log(1 / delta) / m)``, delta 0.05.
 
-    Karp 2024, equation 2.1, after Feldman and Vondrak 2019 and Bousquet et al. 2020. ``size > 1``, ``delta`` in (0, 1).
+    Karp 2024, equation 2.1, after Feldman and Vondrak 2019 and Bousquet et al. 2020, with the constant 1. ``size > 1``.
     """
-    if not 0 < delta < 1 or np.any(np.asarray(size) <= 1):
-        raise ValueError("need size > 1 and delta in (0, 1)")
     size = np.asarray(size, dtype=float)
-    return constant * (stability * np.log(size) * np.log(size / delta) + np.sqrt(np.log(1 / delta) / size))
+    if np.any(size <= 1):
+        raise ValueError(f"need size > 1, got {size}")
+    return stability * np.log(size) * np.log(size / 0.05) + np.sqrt(np.log(1 / 0.05) / size)
 
 
 # --- A tie that one point decides ---
 
 
-def tie_ratio(size, overlap):
+def _tie_ratio(size, overlap):
     """Mean of the rarer over the commoner feature when ``(m + 1) / 2`` of m points show (1, h), the others (h, 1).
 
     ``size`` m odd, ``overlap`` h in [0, 1). Swapping one point turns the ratio over.
@@ -80,17 +80,13 @@ def tie_weights(size, overlap, start, power):
     """Both weights ``(u1, u2)`` of ``f = u1^q x1 + u2^q x2`` when the commoner feature's has reached 1.
 
     Gradient flow of the mean margin from ``u1 = u2 = start``, ``0 < start < 1``; ``power`` q at least 1. q = 1 is the linear
-    model: ``u2 = s + r (1 - s)``; q = 2: ``u2 = s^(1 - r)``; above, ``u2^(2-q) = r + (1 - r) s^(2-q)``; r is :func:`tie_ratio`.
+    model; ``u2^(2-q) = r + (1 - r) s^(2-q)``, for q = 2 ``u2 = s^(1 - r)``, where r is the mean of the rarer feature over that
+    of the commoner one.
     """
     if power < 1 or not 0 < start < 1:
         raise ValueError(f"need power >= 1 and 0 < start < 1, got {power} and {start}")
-    r = tie_ratio(size, overlap)
-    if power == 1:
-        weak = start + r * (1 - start)
-    elif power == 2:
-        weak = start ** (1 - r)
-    else:
-        weak = (r + (1 - r) * start ** (2.0 - power)) ** (1 / (2.0 - power))
+    r = _tie_ratio(size, overlap)
+    weak = start ** (1 - r) if power == 2 else (r + (1 - r) * start ** (2.0 - power)) ** (1 / (2.0 - power))
     return np.ones_like(weak), weak
 
 
