@@ -932,7 +932,7 @@ for name, run in runs.items():
     drawn_ratio[name] = np.nanmean(common / fine, -1)
 marks = sorted({round(s) for s in np.geomspace(1, ideal_steps, 14)})
 fine_marks = [m for m in marks if m <= ideal_steps // 2]
-binomial = replace(world, counts="bernoulli", n_patches=20)
+binomial = replace(world, binomial=True, n_patches=20)
 easy, half = tests["easy"], ideal_steps // 2
 ideal = {
     "exact counts": idealised(world, 2, coarse_label, ideal_steps, easy, marks),

@@ -123,7 +123,7 @@ def test_untrained_networks_do_not_pass_for_easy_points():
 
 
 def test_growth_ratio_fails_for_fine_labels_and_for_binomial_counts(coarse, fine):
-    binomial = train(COARSE, 2, world=replace(WORLD, counts="bernoulli", n_patches=20))
+    binomial = train(COARSE, 2, world=replace(WORLD, binomial=True, n_patches=20))
     ratios = [np.divide(*growth(run, table)) for run, table in ((coarse, TABLES[1]), (fine, TABLES[8]), (binomial, TABLES[1]))]
     assert [ratio_is_k(ratio) for ratio in ratios] == ["holds", "fails", "fails"]
 

@@ -93,7 +93,7 @@ def test_noise_has_its_size_everywhere():
 
 
 def test_bernoulli_counts_are_right_in_the_mean():
-    world = replace(WORLD, counts="bernoulli", n_patches=20)
+    world = replace(WORLD, binomial=True, n_patches=20)
     easy, hard = draw(world, 3000), draw(world, 3000, hard=True)
     for sample, kind, mean in (
         (easy, hierarchical.COMMON, 4),
@@ -111,7 +111,7 @@ def test_bernoulli_counts_are_right_in_the_mean():
 
 
 def test_strong_noise_finds_a_place_in_crowded_points():
-    crowded = HierarchicalMultiView(1, 4, 4, signal_patches=2, distractor_patches=1, counts="bernoulli")
+    crowded = HierarchicalMultiView(1, 4, 4, signal_patches=2, distractor_patches=1, binomial=True)
     assert (count(draw(crowded, 500, hard=True), hierarchical.STRONG_NOISE) == 1).all()
 
 
@@ -126,12 +126,11 @@ def test_same_seed_same_sample():
     [
         ({"n_subclasses": 0}, "n_subclasses"),
         ({"dim": 9}, "dim must be at least"),
-        ({"counts": "poisson"}, "counts"),
         ({"n_patches": 10}, "n_patches must be at least 11"),
         ({"jitter": 1.0}, "jitter"),
         ({"distractor_low": 0.5}, "distractor_low"),
         ({"noise": -1.0}, "noise"),
-        ({"n_backgrounds": 0}, "both be positive"),
+        ({"n_backgrounds": 0}, "both be positive, or 0"),
         ({"signal_patches": 0}, "signal_patches"),
     ],
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -59,11 +59,12 @@ class HierarchicalMultiView:
         Standard deviation, per coordinate, of the noise in every patch and of the one strong noise patch of a hard point.
     distractor_patches, distractor_low, distractor_high
         Patches with the other superclass's common feature in a hard point, s-dagger, and the range of their coefficients.
-    counts
-        ``"exact"``: precisely these numbers of patches, at random positions; ``"bernoulli"``: every patch by itself, as in
-        the paper's appendix, so that the numbers are right in the mean.
-    n_backgrounds, background_patches, background_strength
-        An extension: every point also shows one of these features, drawn independently of the label (none by default).
+    binomial
+        Every patch decides by itself, as in the paper's appendix, so that the numbers of patches are right in the mean;
+        by default they are precisely these, at random positions.
+    n_backgrounds, background_patches
+        An extension: every point also shows one of these features, 1.5 times as strong as the others and drawn independently
+        of the label (none by default).
     """
 
     n_subclasses: int
@@ -76,32 +77,26 @@ class HierarchicalMultiView:
     distractor_patches: int = 4
     distractor_low: float = 0.25
     distractor_high: float = 0.35
-    counts: Literal["exact", "bernoulli"] = "exact"
+    binomial: bool = False
     n_backgrounds: int = 0
     background_patches: int = 0
-    background_strength: float = 1.5
 
     def __post_init__(self):
-        if self.n_subclasses < 1:
-            raise ValueError(f"n_subclasses must be at least 1, got {self.n_subclasses}")
-        if self.dim < self.n_features:
-            raise ValueError(f"dim must be at least the number of features, {self.n_features}, got {self.dim}")
-        if self.counts not in ("exact", "bernoulli"):
-            raise ValueError(f"counts must be 'exact' or 'bernoulli', got {self.counts!r}")
-        if self.signal_patches < 1 or self.distractor_patches < 0 or self.background_patches < 0:
-            raise ValueError("signal_patches must be at least 1, and no number of patches negative")
-        if bool(self.n_backgrounds) != bool(self.background_patches) or self.n_backgrounds < 0:
-            raise ValueError("n_backgrounds and background_patches must both be positive, or both be 0")
-        hard = self.signal_patches + self.distractor_patches + 1
-        most = max(2 * self.signal_patches, hard) + self.background_patches
-        if self.n_patches < most:
-            raise ValueError(f"n_patches must be at least {most}, got {self.n_patches}")
-        if not 0 <= self.jitter < 1:
-            raise ValueError(f"jitter must lie in [0, 1), got {self.jitter}")
-        if not 0 <= self.distractor_low <= self.distractor_high:
-            raise ValueError(f"need 0 <= distractor_low <= distractor_high, got {self.distractor_low}, {self.distractor_high}")
-        if self.noise < 0 or self.strong_noise < 0:
-            raise ValueError("noise and strong_noise must not be negative")
+        low, high, backgrounds = self.distractor_low, self.distractor_high, (self.n_backgrounds, self.background_patches)
+        most = max(2 * self.signal_patches, self.signal_patches + self.distractor_patches + 1) + self.background_patches
+        for right, message in (
+            (self.n_subclasses >= 1, f"n_subclasses must be at least 1, got {self.n_subclasses}"),
+            (self.dim >= self.n_features, f"dim must be at least the number of features, {self.n_features}, got {self.dim}"),
+            (self.signal_patches >= 1, f"signal_patches must be at least 1, got {self.signal_patches}"),
+            (self.distractor_patches >= 0, f"distractor_patches must not be negative, got {self.distractor_patches}"),
+            (min(backgrounds) > 0 or backgrounds == (0, 0), "n_backgrounds and background_patches must both be positive, or 0"),
+            (self.n_patches >= most, f"n_patches must be at least {most}, got {self.n_patches}"),
+            (0 <= self.jitter < 1, f"jitter must lie in [0, 1), got {self.jitter}"),
+            (0 <= low <= high, f"need 0 <= distractor_low <= distractor_high, got {low}, {high}"),
+            (min(self.noise, self.strong_noise) >= 0, "noise and strong_noise must not be negative"),
+        ):
+            if not right:
+                raise ValueError(message)
 
     @property
     def n_features(self) -> int:
@@ -144,7 +139,7 @@ class HierarchicalMultiView:
         """How many patches of each kind every point has, ``(n,)`` each, in the order in which the paper assigns them."""
 
         def draw(mean: int, free: Tensor) -> Tensor:
-            if self.counts == "exact":
+            if not self.binomial:
                 return torch.full((n,), mean)
             share = (mean / free.clamp(min=1)).clamp(max=1)
             return torch.binomial(free.double(), share.double(), generator=generator).long()
@@ -154,7 +149,7 @@ class HierarchicalMultiView:
         fine = draw(self.signal_patches, free - common)
         if not hard:
             counts = {COMMON: common, FINE: fine}
-        else:  # the strong noise needs a patch: where a Bernoulli draw leaves none, it takes one
+        else:  # the strong noise needs a patch: where a binomial draw leaves none, it takes one
             fine = fine.clamp(max=self.n_patches - 1)
             weak = draw(self.distractor_patches, free - fine).minimum(free - fine - 1)
             counts = {FINE: fine, DISTRACTOR: weak, STRONG_NOISE: torch.ones_like(fine)}
@@ -168,5 +163,5 @@ class HierarchicalMultiView:
         uniform = torch.rand(kind.shape, generator=generator, dtype=torch.float64)
         signal = low + (high - low) * uniform
         weak = self.distractor_low + (self.distractor_high - self.distractor_low) * uniform
-        signal = torch.where(kind == BACKGROUND, self.background_strength * signal, signal)
+        signal = torch.where(kind == BACKGROUND, 1.5 * signal, signal)
         return torch.where(kind == DISTRACTOR, weak, signal)

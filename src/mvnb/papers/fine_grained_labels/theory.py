@@ -2,11 +2,11 @@
 
 Source: Hong, Cui, Fuxman, Chan and Luo 2024 (Transactions on Machine Learning Research), called "Hong et al. 2024" below.
 
-Everything is about the idealised network: every class has ``n_common`` detectors of each common and ``n_fine`` of each fine
-feature, and a detector that has moved by A responds to a patch with coefficient a by ``(a - bias_rate) A``. Symbols: k is
-``n_subclasses``, s* ``signal_patches``, lambda ``1 / bias_rate``, and ``step`` is the factor in front of the gradient of the
-mean cross-entropy (eta / P in the paper). Only the late form of the log law and the constants of Lemma G.2 are the paper's; the
-other closed forms are derived in chapter 02.
+Everything is about the idealised network: every class has one detector of each common and of each fine feature, and a
+detector that has moved by A responds to a patch with coefficient a by ``(a - bias_rate) A``. Symbols: k is ``n_subclasses``, s*
+``signal_patches``, lambda ``1 / bias_rate``, and ``step`` is the factor in front of the gradient of the mean cross-entropy
+(eta / P in the paper). Only the late form of the log law and the constants of Lemma G.2 are the paper's; the other closed forms
+are derived in chapter 02.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import math
 
 import numpy as np
 from scipy.integrate import solve_ivp
-from scipy.special import lambertw, ndtr, ndtri
+from scipy.special import ndtr, ndtri, wrightomega
+from scipy.stats import irwinhall
 
 # --- The first step ---
 
@@ -35,12 +36,8 @@ def grouped_label_probabilities(n_subclasses, groups):
     k, g = _positive(n_subclasses, "n_subclasses"), _positive(groups, "groups")
     if k % g:
         raise ValueError(f"groups must divide n_subclasses, got {g} and {k}")
-    out = np.zeros((2 * g, 2 + 2 * k))
-    for s in range(2):
-        out[s * g : (s + 1) * g, s] = 1 / g
-        for c in range(k):
-            out[s * g + c * g // k, 2 + s * k + c] = 1.0
-    return out
+    label = np.arange(2 * g)[:, None]
+    return np.concatenate([(label // g == [0, 1]) / g, label == np.arange(2 * k) * g // k], 1)
 
 
 def random_label_probabilities(n_subclasses, n_ids):
@@ -79,27 +76,22 @@ def mean_coefficient(jitter):
     return (math.sqrt(1 - jitter) + math.sqrt(1 + jitter)) / 2
 
 
-def coarse_clock(step, signal_patches, coefficient, bias_rate, n_subclasses, n_common=1.0, n_fine=1.0):
-    """The rate kappa of the coarse log law: ``step s* a / 2`` times ``s* (a - 1/lambda) (n_common + n_fine / k)``."""
+def coarse_clock(step, signal_patches, coefficient, bias_rate, n_subclasses):
+    """Return the rate kappa of the coarse log law: ``step s* a / 2`` times ``s* (a - 1/lambda) (1 + 1 / k)``."""
     drift = step * signal_patches * coefficient / 2
-    return drift * signal_patches * (coefficient - bias_rate) * (n_common + n_fine / n_subclasses)
+    return drift * signal_patches * (coefficient - bias_rate) * (1 + 1 / n_subclasses)
 
 
 def coarse_response(clock):
-    """Output F of the own superclass under coarse labels at ``clock = kappa t``: solves ``F + exp(F) = clock + 1``.
+    """Return the output F of the own superclass under coarse labels at ``clock = kappa t``: ``F + exp(F) = clock + 1``.
 
-    ``F = c - W(exp(c))`` with ``c = clock + 1`` and Lambert's W, continued beyond the range of ``exp`` by fixed-point
-    iteration of ``F = log(c - F)``. ``ValueError`` for a negative clock.
+    ``F = log(omega(clock + 1))`` with Wright's omega, which solves ``omega + log(omega) = clock + 1``. ``ValueError`` for a
+    negative clock.
     """
-    c = np.asarray(clock, dtype=float) + 1
-    if np.any(c < 1):
+    clock = np.asarray(clock, dtype=float)
+    if np.any(clock < 0):
         raise ValueError("clock must not be negative")
-    small = np.minimum(c, 600.0)
-    value = small - lambertw(np.exp(small)).real
-    large = np.log(np.maximum(c, 2.0))
-    for _ in range(60):
-        large = np.log(np.maximum(c, 600.0) - large)
-    return np.where(c > 600, large, value)
+    return np.log(wrightomega(clock + 1))
 
 
 def log_law_excess(growth, start, steps):
@@ -113,19 +105,19 @@ def log_law_excess(growth, start, steps):
     return np.log1p(np.where(np.asarray(steps) > 0, curvature, 0.0) / line)
 
 
-def fine_trajectory(times, step, signal_patches, coefficient, bias_rate, n_subclasses, n_common=1.0, n_fine=1.0):
-    """Movements ``(A_common, A_fine)``, shape ``(2, len(times))``, of a class's detectors under fine labels.
+def fine_trajectory(times, step, signal_patches, coefficient, bias_rate, n_subclasses):
+    """Return the movements ``(A_common, A_fine)``, shape ``(2, len(times))``, of a class's detectors under fine labels.
 
     Solves ``A_c' = v k / Z`` and ``A_f' = v ((k - 1) exp(F_s) + k) / Z`` with ``v = step s* a / (2k)``,
-    ``Z = exp(F_o) + (k - 1) exp(F_s) + k``, ``F_s = u n_common A_c``, ``F_o = F_s + u n_fine A_f`` and
-    ``u = s* (a - 1/lambda)``. With k = 1 it is the coarse trajectory.
+    ``Z = exp(F_o) + (k - 1) exp(F_s) + k``, ``F_s = u A_c``, ``F_o = F_s + u A_f`` and ``u = s* (a - 1/lambda)``. With k = 1 it
+    is the coarse trajectory.
     """
     k, times = n_subclasses, np.asarray(times, dtype=float)
     speed, u = step * signal_patches * coefficient / (2 * k), signal_patches * (coefficient - bias_rate)
 
     def velocity(_, a):
-        siblings = u * n_common * a[0]
-        own = siblings + u * n_fine * a[1]
+        siblings = u * a[0]
+        own = siblings + u * a[1]
         total = np.exp(own) + (k - 1) * np.exp(siblings) + k
         return speed / total * np.array([k, (k - 1) * np.exp(siblings) + k])
 
@@ -145,22 +137,15 @@ def common_residual_bounds(n_subclasses, p_own, p_sibling):
 # --- Hard samples ---
 
 
-def critical_subclasses(signal_patches, coefficient, distractor_patches, distractor, bias_rate, fine_over_common=1.0):
-    """The number of subclasses k* from which coarse labels fail on an average hard sample.
+def critical_subclasses(signal_patches, coefficient, distractor_patches, distractor, bias_rate):
+    """Return the number of subclasses k* from which coarse labels fail on an average hard sample.
 
-    ``s* (a - 1/lambda) / (s' (a' - 1/lambda))`` times the ratio of detector numbers; ``ValueError`` when distractors are too
-    weak to be seen (``a' <= 1/lambda``).
+    ``s* (a - 1/lambda) / (s' (a' - 1/lambda))``; ``ValueError`` when distractors are too weak to be seen
+    (``a' <= 1/lambda``).
     """
     if distractor <= bias_rate:
         raise ValueError(f"distractors below bias_rate={bias_rate} do not make any detector fire, got {distractor}")
-    return signal_patches * (coefficient - bias_rate) / (distractor_patches * (distractor - bias_rate)) * fine_over_common
-
-
-def uniform_sum_cdf(x, n):
-    """Distribution function of the sum of n independent uniform variables on [0, 1] (Irwin and Hall)."""
-    x = np.clip(np.asarray(x, dtype=float), 0, n)
-    terms = [(-1) ** j * math.comb(n, j) * np.maximum(x - j, 0) ** n for j in range(n + 1)]
-    return np.clip(sum(terms) / math.factorial(n), 0, 1)
+    return signal_patches * (coefficient - bias_rate) / (distractor_patches * (distractor - bias_rate))
 
 
 def hard_error(ratio, signal_patches, coefficient, distractor_patches, low, high, bias_rate):
@@ -173,7 +158,7 @@ def hard_error(ratio, signal_patches, coefficient, distractor_patches, low, high
     if low < bias_rate or high <= low:
         raise ValueError(f"need bias_rate <= low < high, got {bias_rate}, {low}, {high}")
     needed = signal_patches * (coefficient - bias_rate) / np.asarray(ratio, dtype=float)
-    return 1 - uniform_sum_cdf((needed - distractor_patches * (low - bias_rate)) / (high - low), distractor_patches)
+    return irwinhall.sf((needed - distractor_patches * (low - bias_rate)) / (high - low), distractor_patches)
 
 
 # --- The initial geometry ---
