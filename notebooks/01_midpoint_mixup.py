@@ -1374,7 +1374,7 @@ def mixture(classes, spurious):
     """The task of a prototype mixture, the same with and without a second view."""
     parts = []
     for g in training.generators(seed, standin_replicas):
-        world = PrototypeMixture.draw(classes, 3, 64, 1.5, g)
+        world = PrototypeMixture(classes, 3, 64, 1.5, g)
         (x, y), test = world.sample(40, g), world.sample(40, g)[0]
         companions = draw_companions(y, class_pairing(classes, g), g)
         parts.append((x, companions, y, ConcatenatedViews.test(test)))

@@ -641,7 +641,7 @@ def test_companions_need_a_partner_with_points():
 def test_concatenated_views(shape):
     x = torch.randn(6, *shape, generator=seeded(), dtype=torch.float64)
     companions = torch.tensor([3, 4, 5, 0, 1, 2])
-    views, control = (ConcatenatedViews(x, companions, spurious) for spurious in (True, False))
+    views, control = (ConcatenatedViews(x.expand(2, *x.shape), companions.expand(2, -1), one) for one in (True, False))
     index, weight = torch.tensor([[4, 0], [2, 2]]), torch.tensor([[0.0, 1.0], [0.25, 0.5]])
     out, without = views.train(index, weight), control.train(index, weight)
     assert out.shape == (2, 2, 2 * shape[0], *shape[1:])
@@ -660,27 +660,29 @@ def test_views_of_a_stack_are_those_of_its_members():
     x, index, weight = torch.randn(2, 6, 3), torch.tensor([[4, 0, 4], [2, 1, 5]]), torch.rand(2, 3)
     companions = torch.tensor([[3, 4, 5, 0, 1, 2], [1, 0, 3, 2, 5, 4]])
     out = ConcatenatedViews(x, companions).train(index, weight)
-    members = [ConcatenatedViews(x[r], companions[r]).train(index[r], weight[r]) for r in range(2)]
-    assert torch.equal(out, torch.stack(members))
+    rows = [slice(r, r + 1) for r in range(2)]
+    members = [ConcatenatedViews(x[r], companions[r]).train(index[r], weight[r]) for r in rows]
+    assert torch.equal(out, torch.cat(members))
 
 
 def test_training_views_take_the_precision_of_the_points():
-    views = ConcatenatedViews(torch.randn(3, 2), torch.tensor([1, 2, 0]))
-    assert views.train(torch.tensor([0]), torch.tensor([0.3], dtype=torch.float64)).dtype == torch.float32
+    views = ConcatenatedViews(torch.randn(1, 3, 2), torch.tensor([[1, 2, 0]]))
+    assert views.train(torch.tensor([[0]]), torch.tensor([[0.3]], dtype=torch.float64)).dtype == torch.float32
 
 
 def test_prototype_mixture():
     generator = seeded()
-    mixture = PrototypeMixture.draw(3, 2, 16, 0.8, generator)
+    mixture = PrototypeMixture(3, 2, 16, 0.8, generator)
     assert mixture.prototypes.shape == (3, 2, 16)
     assert torch.allclose(mixture.prototypes.norm(dim=-1), torch.ones(3, 2), atol=1e-6)
     x, y = mixture.sample(400, generator)
     assert x.shape == (1200, 16)
     assert y.tolist() == sorted([0, 1, 2] * 400)
-    exact, y = PrototypeMixture(mixture.prototypes, 0.0).sample(400, generator)
-    hit = (exact[:, None] == mixture.prototypes[y]).all(-1)  # (n, prototype)
+    exact = PrototypeMixture(3, 2, 16, 0.0, seeded())
+    points, y = exact.sample(400, generator)
+    hit = (points[:, None] == mixture.prototypes[y]).all(-1)  # (n, prototype)
     assert (hit.sum(1) == 1).all()
     assert abs(hit[:, 0].double().mean() - 0.5) < 0.05
-    single = PrototypeMixture(mixture.prototypes[:, :1], 0.8)
+    single = PrototypeMixture(3, 1, 16, 0.8, generator)
     x, y = single.sample(400, generator)
     assert fits(x - single.prototypes[y, 0], sp.norm(0, 0.8 / 4).cdf)

@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 
 from mvnb import kept_runs, training
 from mvnb.papers.midpoint_mixup.data import ConcatenatedViews, class_pairing, draw_companions
-from mvnb.papers.midpoint_mixup.images import LAWS, StridedConvNet, TwoViewTask, ViewBatches
+from mvnb.papers.midpoint_mixup.images import LAWS, StridedConvNet, TwoViewTask
 
 R, N, DIM, BATCH, EPOCHS = 2, 23, 4, 5, 3
 SCRIPT = kept_runs.declared("midpoint_mixup")["cifar10"].script
@@ -25,8 +25,8 @@ def points():
 
 def batches(points, law, seed=0, runs=R):
     views, y = points
-    views = ConcatenatedViews(views.x[:runs], views.companions[:runs])
-    return ViewBatches(views, y[:runs], law, BATCH, EPOCHS, training.generators(seed, runs))
+    task = TwoViewTask(ConcatenatedViews(views.x[:runs], views.companions[:runs]), y[:runs], views.x, y)
+    return task.prepare(lambda: torch.nn.Linear(1, 1), law, seed=seed, epochs=EPOCHS, batch=BATCH).batches
 
 
 @pytest.mark.parametrize("law", LAWS.values())

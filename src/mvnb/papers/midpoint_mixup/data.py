@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mvnb.training.stacking import pick, pick_own
+from mvnb.training.stacking import pick_own
 
 
 def class_pairing(n_classes: int, generator: torch.Generator) -> Tensor:
@@ -43,10 +43,9 @@ def draw_companions(y: Tensor, pairing: Tensor, generator: torch.Generator) -> T
 class ConcatenatedViews:
     """Chidambaram et al. 2024, section 5: inputs ``[g x, (1 - g) e(x)]`` in training and ``[x, 0]`` in test.
 
-    The concatenation is along the first axis of a point (the channels of an image). ``x`` ``(n, ...)`` are the points,
-    ``companions`` ``(n,)`` the index of each point's companion, frozen for the run; in a stack of runs both have the replica
-    axis first. ``spurious=False`` replaces companions by zeros, which leaves everything else as it is: the control that
-    isolates the spurious view.
+    The concatenation is along the first axis of a point (the channels of an image). ``x`` ``(R, n, ...)`` are the points of a
+    stack of R runs, ``companions`` ``(R, n)`` the index of each point's companion, frozen for the run. ``spurious=False``
+    replaces companions by zeros, which leaves everything else as it is: the control that isolates the spurious view.
     """
 
     x: Tensor
@@ -54,15 +53,10 @@ class ConcatenatedViews:
     spurious: bool = True
 
     def train(self, index: Tensor, weight: Tensor) -> Tensor:
-        """Training inputs of the points ``index``, with the weights g in [0, 1] of the same shape.
-
-        ``index`` has any shape, in a stack of R runs the shape ``(R, b)``.
-        """
-        stacked = self.companions.dim() == 2
-        other = self.companions.gather(1, index) if stacked else self.companions[index]
-        own, other = ((pick_own if stacked else pick)(self.x, one) for one in (index, other))
-        weight = weight.to(own.dtype).view(*index.shape, *[1] * (own.dim() - index.dim()))
-        return torch.cat([weight * own, (1 - weight) * self.spurious * other], index.dim())
+        """Return training inputs of the points ``index`` ``(R, b)``, with weights g in [0, 1] of the same shape."""
+        own, other = pick_own(self.x, index), pick_own(self.x, self.companions.gather(1, index))
+        weight = weight.to(own.dtype).view(*index.shape, *[1] * (own.dim() - 2))
+        return torch.cat([weight * own, (1 - weight) * self.spurious * other], 2)
 
     @staticmethod
     def test(x: Tensor) -> Tensor:
@@ -70,24 +64,18 @@ class ConcatenatedViews:
         return torch.cat([x, torch.zeros_like(x)], 1)
 
 
-@dataclass(frozen=True)
 class PrototypeMixture:
-    """Vectors around several unit prototypes a class: ``x = p + noise * N(0, I/dim)``, classes and prototypes uniform.
+    """Vectors around several prototypes a class: ``x = p + noise * N(0, I/dim)``, classes and prototypes equally likely.
 
-    ``prototypes`` has shape ``(n_classes, per_class, dim)``.
+    ``prototypes`` ``(n_classes, per_class, dim)`` are drawn uniformly on the unit sphere.
     """
 
-    prototypes: Tensor
-    noise: float
-
-    @classmethod
-    def draw(cls, n_classes: int, per_class: int, dim: int, noise: float, generator: torch.Generator):
-        """Prototypes uniform on the unit sphere."""
+    def __init__(self, n_classes: int, per_class: int, dim: int, noise: float, generator: torch.Generator):
         gaussian = torch.randn(n_classes, per_class, dim, generator=generator)
-        return cls(gaussian / gaussian.norm(dim=-1, keepdim=True), noise)
+        self.prototypes, self.noise = gaussian / gaussian.norm(dim=-1, keepdim=True), noise
 
     def sample(self, points_per_class: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """``(x, y)`` with ``points_per_class`` points of every class, in class order."""
+        """Return ``(x, y)`` with ``points_per_class`` points of every class, in class order."""
         n_classes, per_class, dim = self.prototypes.shape
         y = torch.arange(n_classes).repeat_interleave(points_per_class)
         which = torch.randint(per_class, y.shape, generator=generator)

@@ -50,7 +50,7 @@ class StridedConvNet(nn.Sequential):
         super().__init__(*layers, nn.Flatten(), nn.Linear(4 * width * side**2, n_classes))
 
 
-class ViewBatches:
+class _ViewBatches:
     """Batches ``(x, y)``, or ``(x, y, x2, y2, lam)`` under a mixing law, of a stack of R runs; a function of the step.
 
     An epoch goes through the points in a random order. Views have fresh weights at every access, the partner of a point is any
@@ -96,12 +96,12 @@ class ViewBatches:
 
 
 class Prepared(NamedTuple):
-    """What :func:`mvnb.training.fit` takes, and the network that parameters are put into."""
+    """The arguments of :func:`mvnb.training.fit`, and the network that parameters are put into."""
 
     net: torch.nn.Module
     objective: Callable
     params: Params
-    batches: ViewBatches
+    batches: _ViewBatches
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class TwoViewTask:
         for r in range(len(self.y)):
             torch.manual_seed(seed + r)
             modules.append(make().to(self.y.device))
-        batches = ViewBatches(self.views, self.y, law, batch, epochs, training.generators(seed + 10**6, len(self.y)))
+        batches = _ViewBatches(self.views, self.y, law, batch, epochs, training.generators(seed + 10**6, len(self.y)))
         loss = losses.cross_entropy if law is None else losses.mixup
         objective = training.stacked(modules[0], loss)
         return Prepared(modules[0], objective, training.stack_modules(modules), batches)

@@ -74,7 +74,7 @@ def error_by_epoch(whole: Mapping, control: Mapping, epochs: np.ndarray) -> Figu
         for name, arm in arms.items():
             look = {"color": figures.COLORS[name], "ls": style, "lw": 1.6, "marker": MARKERS[name], "markevery": 7, "ms": 4.5}
             axes[0].plot(epochs, arm["error"].mean(0), label=name if style == "-" else None, **look)
-        lead[title] = lead_by_tens(arms, epochs)
+        lead[title] = _lead_by_tens(arms, epochs)
     axes[0].set(xlabel="epoch", ylabel="test error, %")
     axes[0].legend(loc="upper right", title="dashed: zeros instead of\nthe second view")
     for shift, (title, (places, mean, half)), style in zip((-1, 1), lead.items(), ("s-", "o--")):
@@ -86,7 +86,7 @@ def error_by_epoch(whole: Mapping, control: Mapping, epochs: np.ndarray) -> Figu
     return fig
 
 
-def lead_by_tens(arms: Mapping, epochs: np.ndarray) -> np.ndarray:
+def _lead_by_tens(arms: Mapping, epochs: np.ndarray) -> np.ndarray:
     """ERM minus Midpoint Mixup over ten epochs each, paired by seed: middle epoch, mean and half-width, ``(3, ten epochs)``."""
     paired = midpoint_lead(arms)
     tens = (epochs - 1) // 10
@@ -98,7 +98,7 @@ def lead_by_width(widths: Mapping[int, Mapping], epochs: np.ndarray) -> Figure:
     """Midpoint Mixup's lead over ERM by epoch, a line a width of the network."""
     fig, ax = plt.subplots(figsize=(7.5, 3.3))
     for shift, (width, arms), marker, style in zip((-1.2, 0, 1.2), widths.items(), "v s ^".split(), (":", "-", "--")):
-        places, mean, half = lead_by_tens(arms, epochs)
+        places, mean, half = _lead_by_tens(arms, epochs)
         color = figures.HUES[{":": "grey", "-": "ink", "--": "brown"}[style]]
         look = {"ls": style, "marker": marker, "ms": 4, "capsize": 3, "color": color}
         ax.errorbar(places + shift, mean, yerr=half, label=f"{width} channels", **look)

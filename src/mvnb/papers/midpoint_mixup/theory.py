@@ -15,13 +15,10 @@ import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.linalg import eigh_tridiagonal
 from scipy.optimize import linprog, minimize_scalar
-from scipy.sparse import coo_array
 from scipy.special import digamma, expit
 
 BETA_RANGE = (0.1, 0.9)
 """Support of the coefficient of the first feature in the linear data (Chidambaram et al. 2024, Def. 3.1)."""
-
-_N_NODES = 200  # Gauss-Legendre nodes per coefficient: errors below 1e-12 for correlations up to 75, 1e-7 up to 150
 
 
 # --- Losses of a model that has learned both features equally (Lemma 3.2, Proposition 3.3) ---
@@ -63,7 +60,7 @@ def midpoint_infimum(p_cross):
     return _probability(p_cross, "p_cross") * np.log(2.0)
 
 
-def expected_entropy(beta_a):
+def _expected_entropy(beta_a):
     """Mean label entropy ``E[-l log l - (1-l) log(1-l)]`` in nats for a mixing weight ``l ~ Beta(beta_a, beta_a)``.
 
     Equals ``digamma(2a+1) - digamma(a+1)``: 0 at a -> 0, 1/2 for uniform mixing (a = 1), log 2 at the midpoint limit
@@ -74,7 +71,7 @@ def expected_entropy(beta_a):
     return digamma(2 * a + 1) - digamma(a + 1)
 
 
-def mixup_gap(n_classes, scale, beta_a):
+def _mixup_gap(n_classes, scale, beta_a):
     """Excess Mixup loss on one cross-class pair, over the best function, for equal correlations ``scale``.
 
     ``E[log(k-2 + e^{l C} + e^{(1-l) C}) - (l^2 + (1-l)^2) C] - E[entropy(l)]`` with ``C = scale`` and ``l ~
@@ -88,16 +85,16 @@ def mixup_gap(n_classes, scale, beta_a):
     mix, weights = _beta_rule(a)
     scale = np.asarray(scale, dtype=float)[..., None]  # (..., node)
     log_total = np.logaddexp(_log(k - 2), np.logaddexp(mix * scale, (1 - mix) * scale))
-    return (log_total - (mix**2 + (1 - mix) ** 2) * scale) @ weights - expected_entropy(a)
+    return (log_total - (mix**2 + (1 - mix) ** 2) * scale) @ weights - _expected_entropy(a)
 
 
 def minimal_mixup_gap(n_classes, beta_a):
-    """The scale that minimises :func:`mixup_gap`, and the minimum: ``(C*, gap)``.
+    """The scale that minimises :func:`_mixup_gap`, and the minimum: ``(C*, gap)``.
 
     ``n_classes >= 2``, ``beta_a > 0``, scalars. The gap is positive for every finite ``beta_a`` and tends to 0 in the
     midpoint limit, where ``C*`` runs off to infinity. Source: Chidambaram et al. 2024, Prop. 3.3 (its epsilon_0).
     """
-    best = minimize_scalar(lambda scale: mixup_gap(n_classes, scale, beta_a), bracket=(0.0, 1.0))
+    best = minimize_scalar(lambda scale: _mixup_gap(n_classes, scale, beta_a), bracket=(0.0, 1.0))
     return float(best.x), float(best.fun)
 
 
@@ -117,7 +114,7 @@ def _beta_rule(beta_a, n_nodes=128):
 # --- Population gradients of the linear model (Propositions 3.4 and 3.5) ---
 
 
-def gradient_correlations(own, other, n_classes, objective="midpoint"):
+def _gradient_correlations(own, other, n_classes, objective="midpoint"):
     """``n_classes`` times the population ``(<-grad_{w_y} J, v_{y,1}>, <-grad_{w_y} J, v_{y,2}>)`` of a linear model.
 
     ``own``: the two correlations of class y, shape (..., 2). ``other``: those shared by each of the other classes, same
@@ -126,8 +123,10 @@ def gradient_correlations(own, other, n_classes, objective="midpoint"):
     each coefficient. ``ValueError`` for an unknown objective or a wrong last axis.
     Source: Chidambaram et al. 2024, Def. 3.1 and Calculations (A.9), (A.10).
     """
-    k, own, other = _classes(n_classes)[..., None, None], _pairs(own, "own"), _pairs(other, "other")
-    beta, w = _legendre(*BETA_RANGE)
+    k, own, other = _classes(n_classes)[..., None, None], np.asarray(own, dtype=float), np.asarray(other, dtype=float)
+    if own.shape[-1:] != (2,) or other.shape[-1:] != (2,):
+        raise ValueError("own and other must have a last axis of length 2")
+    beta, w = _legendre(200)  # errors below 1e-12 for correlations up to 75, 1e-7 up to 150
     first, second = beta[:, None], beta[None, :]  # the pair of coefficients: (node, 1), (1, node)
     out_own = _class_output(own, first)  # g_y on a point of class y: (..., node, 1)
     if objective == "erm":
@@ -144,14 +143,13 @@ def gradient_correlations(own, other, n_classes, objective="midpoint"):
     return to_first, to_either - to_first
 
 
-def population_losses(c1, c2, n_classes, nodes=40):
-    """Population losses ``(ERM, Midpoint Mixup)`` of the linear model whose classes all have the correlations c1, c2.
+def population_losses(c1, c2, n_classes):
+    """Return the population losses ``(ERM, Midpoint Mixup)`` of the linear model with correlations c1, c2 in every class.
 
-    ``c1`` and ``c2`` broadcast; ``nodes`` are those of Gauss-Legendre in each coefficient. Source: Chidambaram et al. 2024,
-    Def. 3.1 and eqs. (2.1), (3.1).
+    ``c1`` and ``c2`` broadcast; Gauss-Legendre with 40 nodes in each coefficient. Source: Chidambaram et al. 2024, Def. 3.1 and
+    eqs. (2.1), (3.1).
     """
-    node, weight = np.polynomial.legendre.leggauss(nodes)
-    beta, weight = 0.5 + 0.4 * node, weight / 2
+    beta, weight = _legendre(40)
     own = np.asarray(c1)[..., None] * beta + np.asarray(c2)[..., None] * (1 - beta)  # a point's own logit
     erm = np.log1p((n_classes - 1) * np.exp(-own)) @ weight
     i, j = own[..., :, None] / 2, own[..., None, :] / 2  # what each end of a pair brings to the midpoint
@@ -169,13 +167,13 @@ def gradient_flow(objective, start, n_classes, time):
     """
 
     def push(_, c):
-        return gradient_correlations(c, c, n_classes, objective)
+        return _gradient_correlations(c, c, n_classes, objective)
 
     return solve_ivp(push, (0, time), start, method="LSODA", rtol=1e-6).y
 
 
 def linear_gradient_correlations(scale, n_classes, objective="midpoint", others="zero"):
-    """:func:`gradient_correlations` of a class that has learned one feature: ``w_y = scale log(k) v_{y,1}``.
+    """:func:`_gradient_correlations` of a class that has learned one feature: ``w_y = scale log(k) v_{y,1}``.
 
     ``scale`` (the paper's C) and ``n_classes >= 2`` broadcast. ``others`` says what the other classes have learned:
     ``"zero"`` nothing, ``"same-gap"`` the same as class y, ``"equal"`` both features with correlation
@@ -186,7 +184,7 @@ def linear_gradient_correlations(scale, n_classes, objective="midpoint", others=
     if others not in known:
         raise ValueError(f"others must be one of {sorted(known)}, not {others!r}")
     gap = (np.asarray(scale, dtype=float) * np.log(_classes(n_classes)))[..., None]
-    return gradient_correlations(gap * np.array([1.0, 0.0]), gap * np.array(known[others]), n_classes, objective)
+    return _gradient_correlations(gap * np.array([1.0, 0.0]), gap * np.array(known[others]), n_classes, objective)
 
 
 def erm_gradient_bound(scale, n_classes):
@@ -251,13 +249,13 @@ def separable(n_classes, signal, noise):
     k, signal = int(_classes(n_classes)), float(_positive(signal, "signal"))
     if not noise >= 0:
         raise ValueError("noise must be nonnegative")
-    u, v, s = (index.ravel() for index in np.meshgrid(*[np.arange(k)] * 3, indexing="ij"))
+    u, v, s = np.indices((k, k, k)).reshape(3, -1)
     keep = (v != u) & (s != u)
-    u, v, s, row = u[keep], v[keep], s[keep], np.arange(keep.sum())
-    columns = np.concatenate([u * k + u, u * k + v, s * k + u, s * k + v])  # M[u,u], M[u,v], M[s,u], M[s,v]
-    entries = np.repeat(np.array([signal, noise, -signal, -noise]) / max(signal, noise), len(row))
-    demands = coo_array((entries, (np.tile(row, 4), columns)), shape=(len(row), k * k)).tocsr()
-    result = linprog(np.zeros(k * k), A_ub=-demands, b_ub=-np.ones(len(row)), bounds=(None, None), method="highs")
+    u, v, s = u[keep], v[keep], s[keep]
+    row, demands = np.arange(len(u)), np.zeros((len(u), k, k))
+    for place, entry in (((u, u), signal), ((u, v), noise), ((s, u), -signal), ((s, v), -noise)):
+        demands[row, *place] += entry / max(signal, noise)
+    result = linprog(np.zeros(k * k), A_ub=-demands.reshape(-1, k * k), b_ub=-np.ones(len(row)), bounds=(None, None))
     if result.status not in (0, 2):
         raise RuntimeError(f"linear program undecided: {result.message}")
     return result.status == 0
@@ -292,11 +290,11 @@ def predicted_winner(strength, initial_correlation, act_power):
     return np.where(score.max(-1) > 0, score.argmax(-1), -1)[()]
 
 
-def escape_time(initial_correlation, strength, n_classes, act_power, threshold, level, step_size=1.0):
+def escape_time(initial_correlation, strength, n_classes, act_power, threshold, level):
     """Steps until a correlation has grown from its initial value to ``level`` in the polynomial part of the activation.
 
-    Solves ``ds/dt = step_size c s^{alpha-1}``, ``c = (1 - 1/k) S / rho^{alpha-1}`` (the class is not yet fitted, so
-    ``1 - phi_y = 1 - 1/k``): ``(s0^{-(alpha-2)} - level^{-(alpha-2)}) / ((alpha-2) step_size c)``. Broadcasts over
+    Solves ``ds/dt = c s^{alpha-1}``, ``c = (1 - 1/k) S / rho^{alpha-1}`` (the class is not yet fitted, so
+    ``1 - phi_y = 1 - 1/k``): ``(s0^{-(alpha-2)} - level^{-(alpha-2)}) / ((alpha-2) c)``. Broadcasts over
     ``initial_correlation`` and ``strength``; 0 from ``level`` on, infinity for a correlation or strength that is not
     positive. ``act_power > 2``, the rest positive (``ValueError`` otherwise). Valid up to
     ``level = threshold / (largest coefficient)``. Source: Chidambaram et al. 2024, Claims B.10-B.12, Eq. (B.13).
@@ -304,11 +302,11 @@ def escape_time(initial_correlation, strength, n_classes, act_power, threshold, 
     _check_power(act_power)
     threshold, level = float(_positive(threshold, "threshold")), float(_positive(level, "level"))
     start, strength = np.asarray(initial_correlation, dtype=float), np.asarray(strength, dtype=float)
-    power, step_size = act_power - 2, float(_positive(step_size, "step_size"))
+    power = act_power - 2
     with np.errstate(divide="ignore", invalid="ignore"):
         # in units of rho, so that large powers of small numbers cancel
         way = (np.maximum(start, 0.0) / threshold) ** -power - (level / threshold) ** -power
-        time = way * threshold / (power * step_size * (1 - 1 / _classes(n_classes)) * strength)
+        time = way * threshold / (power * (1 - 1 / _classes(n_classes)) * strength)
     return np.where(start >= level, 0.0, np.where((start > 0) & (strength > 0), time, np.inf))[()]
 
 
@@ -353,13 +351,6 @@ def _check_power(power):
         raise ValueError("the exponent must exceed 2: at 2 the growth is exponential and nobody takes all")
 
 
-def _pairs(correlations, name):
-    correlations = np.asarray(correlations, dtype=float)
-    if correlations.shape[-1:] != (2,):
-        raise ValueError(f"{name} must have a last axis of length 2")
-    return correlations
-
-
 def _log(x):
     """Logarithm with ``log 0 = -inf`` and no warning (two classes leave no third one)."""
     with np.errstate(divide="ignore"):
@@ -367,9 +358,9 @@ def _log(x):
 
 
 @lru_cache
-def _legendre(low, high):
-    """Gauss-Legendre nodes on [low, high] and weights of the uniform law there (they sum to 1)."""
-    x, w = np.polynomial.legendre.leggauss(_N_NODES)
+def _legendre(n_nodes):
+    """Gauss-Legendre nodes on the support of the coefficients and weights of the uniform law there (they sum to 1)."""
+    (low, high), (x, w) = BETA_RANGE, np.polynomial.legendre.leggauss(n_nodes)
     return low + (high - low) * (x + 1) / 2, w / 2
 
 
