@@ -90,7 +90,6 @@ from mvnb.papers.fine_grained_labels.label_functions import (
 from mvnb.papers.fine_grained_labels.model import (
     ReluPatchObjective,
     compressed_detectors,
-    dense_detectors,
     detector_masks,
     max_read_out,
     relu_logits,
@@ -419,10 +418,8 @@ for name, on, y in (
 # Dense against compressed: the outputs on easy points agree.
 small = HierarchicalMultiView(2, 12, 10, noise=0.005)
 g = torch.Generator().manual_seed(seed)
-dense = {
-    name: part[None]
-    for name, part in dense_detectors(2, 400, 12, 1e-5, 2.2, g, torch.float64).items()
-}
+dense = compressed_detectors(2, 400, 6, 12, 1e-5, 2.2, [g], np.inf)
+dense = {name: part.double() for name, part in dense.items()}
 fires = dense["weight"][..., :6].amax(-1) >= 1e-5 * (2.2 - 0.3)
 without = {"weight": dense["weight"] * fires[..., None], "bias": dense["bias"]}
 sample = small.sample(24, g, dtype=torch.float64)
@@ -498,7 +495,7 @@ still = replace(world, noise=0.0, jitter=0.0)
 # Balanced random IDs, without fluctuations
 turns = lambda s, n: torch.arange(len(s.subclass)) // (2 * k) % n
 cases = {
-    "unrelated": (lambda s: turns(s, 4), theory.unrelated_label_probabilities(k, 4))
+    "unrelated": (lambda s: turns(s, 4), theory.random_label_probabilities(k, 4, 1))
 }
 for g in (1, 2, k // 2, k):
     table = theory.grouped_label_probabilities(k, g)
@@ -509,8 +506,7 @@ for n in (2, 8):
     cases[f"{n} random IDs"] = (label, table)
 drift_errors = {}
 for name, (label, table) in cases.items():
-    frequency = theory.feature_probabilities(k)
-    expected = theory.first_drift(table, frequency, 1.0, signal, 1.0)
+    expected = theory.first_drift(table, 1.0, signal, 1.0)
     moved = one_step(still, len(table), label, 16 * k)
     drift_errors[name] = np.abs(moved - expected).max()
     ratio = "0 / 0" if name == "unrelated" else f"{moved[0, 0] / moved[0, 2]:.3f}"
@@ -1262,7 +1258,7 @@ ids = lambda n: lambda x, s, kind, b: s // k * n + turn(s, n)
 split = lambda x, s, kind, b: 2 * s + turn(s, 2)
 manual = {g: theory.grouped_label_probabilities(k, g) for g in (1, 2, k // 2, k)}
 nested = {n: theory.random_label_probabilities(k, n) for n in (2, 8)}
-unrelated = theory.unrelated_label_probabilities(k, behind.n_backgrounds)
+unrelated = theory.random_label_probabilities(k, behind.n_backgrounds, 1)
 label_kinds = {  # the label function, and Pr[label | feature]
     **{f"manual {g}": (group(g), table) for g, table in manual.items()},
     "split": (split, manual[k].repeat(2, 0) / 2),

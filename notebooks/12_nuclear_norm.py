@@ -70,8 +70,8 @@ from torch.nn.functional import softplus
 from mvnb import claims, figures, kept_runs, losses, stats, training
 from mvnb import data as mvdata
 from mvnb.papers.nuclear_norm import comparison, theory
+from mvnb.papers.nuclear_norm.comparison import stable_rank
 from mvnb.papers.nuclear_norm.data import EnvironmentFeatures, domain_folder
-from mvnb.papers.nuclear_norm.training import stable_rank
 
 # %% tags=["hide-input", "check"]
 figures.use_style()
@@ -698,7 +698,7 @@ print(
 size, weight, decay_head = 2.0, 0.1, 0.05
 lengths = np.geomspace(0.01, 100, 200001)
 searched = (weight * size / lengths + decay_head / 2 * lengths**2).min()
-closed = theory.head_penalty(size, weight, decay_head)
+closed = 1.5 * decay_head ** (1 / 3) * (weight * size) ** (2 / 3)
 print(
     "least penalty of a free head with decay, to 1e-8:",
     abs(searched / closed - 1) < 1e-8,

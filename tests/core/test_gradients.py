@@ -23,7 +23,7 @@ from mvnb.papers.fine_grained_labels.model import max_read_out, relu_logits, rel
 from mvnb.papers.fourier_features.polynomial import group_norm, neuron_norms, polynomial_logits
 from mvnb.papers.local_signal_adaptivity.soft_threshold import SoftThresholdFilter
 from mvnb.papers.mask_reconstruction.model import FineTuneObjective, TeacherStudentObjective
-from mvnb.papers.nuclear_norm.training import stable_rank
+from mvnb.papers.nuclear_norm.comparison import stable_rank
 
 Y = torch.tensor([0, 2, 1, 2])
 

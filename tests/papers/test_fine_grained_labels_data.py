@@ -21,7 +21,6 @@ from mvnb.papers.fine_grained_labels.label_functions import (
 from mvnb.papers.fine_grained_labels.model import (
     ReluPatchObjective,
     compressed_detectors,
-    dense_detectors,
     detector_masks,
     max_read_out,
     stratified_detectors,
@@ -80,11 +79,10 @@ def test_hard_points_lack_the_common_feature_and_point_to_the_other_superclass()
     assert (sample.x[sample.kind == hierarchical.NOISE] == 0).all()
 
 
-def test_subclasses_take_turns_and_split_keeps_them_together():
+def test_subclasses_take_turns():
     sample = draw(n=24)
-    for part in sample.split(6):
-        assert sorted(part.subclass.tolist()) == list(range(6))
-        assert part.x.shape == (6, 14, 16) and part.kind.shape == (6, 14)
+    for part in sample.subclass.split(6):
+        assert sorted(part.tolist()) == list(range(6))
 
 
 def test_noise_has_its_size_everywhere():
@@ -196,8 +194,9 @@ def test_compressed_network_is_the_dense_one():
     world = HierarchicalMultiView(2, 12, 10, noise=0.005)
     scale, threshold, slack = 1e-5, 2.2, 0.3
     g = torch.Generator().manual_seed(0)
-    dense = dense_detectors(2, 400, 12, scale, threshold, g, torch.float64)
-    dense = {k: v[None] for k, v in dense.items()}
+    dense = compressed_detectors(2, 400, world.n_features, 12, scale, threshold, [g], math.inf)
+    assert dense["weight"].shape == (1, 2, 400, 12)
+    dense = {k: v.double() for k, v in dense.items()}
     keep = dense["weight"][0, :, :, : world.n_features].amax(-1) >= scale * (threshold - slack)  # (class, neuron)
     width = int(keep.sum(1).max())
     order = keep.double().argsort(dim=1, descending=True, stable=True)[:, :width]
@@ -240,7 +239,7 @@ def test_singleton_detectors_detect_one_feature():
 def test_singletons_of_one_feature_move_alike():
     """Theorem D.1: every singleton detector of one class and feature gets the same updates."""
     world = HierarchicalMultiView(2, 12, 10, noise=0.005, jitter=0.05)
-    start = compressed_detectors(2, 4000, 6, 12, 1e-5, 2.5, training.generators(0, 1), dtype=torch.float64)
+    start = {k: v.double() for k, v in compressed_detectors(2, 4000, 6, 12, 1e-5, 2.5, training.generators(0, 1)).items()}
     single, _ = detector_masks(start["weight"], 6, 1e-5, 2.5)
     fresh = training.Fresh(lambda n, g: world.sample(n, g, dtype=torch.float64), 16, training.generators(1, 1))
 

@@ -35,7 +35,7 @@ def test_first_drift_of_grouped_labels_is_one_step(groups):
 
     moved = one_step(label, 2 * groups).numpy()
     table = theory.grouped_label_probabilities(K, groups)
-    expected = theory.first_drift(table, theory.feature_probabilities(K), STEP, 4, 1.0)
+    expected = theory.first_drift(table, STEP, 4, 1.0)
     assert np.allclose(moved, expected, rtol=1e-9, atol=1e-15)
     assert np.isclose(expected[0, 0] / expected[0, 2], theory.growth_ratio(K, groups))
 
@@ -44,20 +44,21 @@ def test_first_drift_of_random_and_unrelated_labels():
     def balanced(s, g):  # IDs taken in turn within every subclass: a random assignment without its fluctuations
         return 2 * (s.subclass // K) + torch.arange(len(s.subclass)) // (2 * K) % 2
 
-    expected = theory.first_drift(theory.random_label_probabilities(K, 2), theory.feature_probabilities(K), STEP, 4, 1.0)
+    expected = theory.first_drift(theory.random_label_probabilities(K, 2), STEP, 4, 1.0)
     assert np.allclose(one_step(balanced, 4).numpy(), expected, rtol=1e-9, atol=1e-15)
 
     def unrelated(s, g):
         return torch.arange(len(s.subclass)) // (2 * K) % 4
 
     assert np.abs(one_step(unrelated, 4).numpy()).max() < 1e-12 * np.abs(expected).max()
-    assert np.all(theory.first_drift(theory.unrelated_label_probabilities(K, 4), theory.feature_probabilities(K), 1, 4, 1) == 0)
+    assert np.all(theory.first_drift(theory.random_label_probabilities(K, 4, 1), 1, 4, 1) == 0)
 
 
 def test_first_drift_with_random_ids_within_monte_carlo_error():
     moved = one_step(lambda s, g: random_ids(s.subclass // K, 2, g), 4, n=800 * K)
-    expected = theory.first_drift(theory.random_label_probabilities(K, 2), theory.feature_probabilities(K), STEP, 4, 1.0)
-    error = STEP * 4 * np.sqrt(theory.feature_probabilities(K) * 0.25 / (800 * K))
+    expected = theory.first_drift(theory.random_label_probabilities(K, 2), STEP, 4, 1.0)
+    shown = np.repeat([0.5, 0.5 / K], [2, 2 * K])
+    error = STEP * 4 * np.sqrt(shown * 0.25 / (800 * K))
     assert np.all(np.abs(moved.numpy() - expected) < 5 * error)
 
 
@@ -65,7 +66,7 @@ def test_first_drift_with_random_ids_within_monte_carlo_error():
 def test_label_tables_are_distributions(k):
     for table in (theory.grouped_label_probabilities(k, k), theory.random_label_probabilities(k, 5)):
         assert np.allclose(table.sum(0), 1)
-        weight = theory.feature_probabilities(k)
+        weight = np.repeat([0.5, 0.5 / k], [2, 2 * k])
         assert np.allclose(table[:, :2] @ weight[:2], 1 / len(table))  # equally frequent labels
         assert np.allclose(table[:, 2:] @ weight[2:], 1 / len(table))
 
@@ -197,6 +198,6 @@ def test_arguments_are_checked():
     with pytest.raises(ValueError, match="divide"):
         theory.grouped_label_probabilities(8, 3)
     with pytest.raises(ValueError, match="positive integer"):
-        theory.feature_probabilities(0)
+        theory.random_label_probabilities(0, 2)
     with pytest.raises(ValueError, match="n_detectors"):
         theory.detector_threshold(10, 10)

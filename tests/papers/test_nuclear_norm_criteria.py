@@ -14,9 +14,8 @@ from torch.nn.functional import softplus
 from mvnb import losses, training
 from mvnb.data import load_images
 from mvnb.papers.nuclear_norm import theory
-from mvnb.papers.nuclear_norm.comparison import Comparison
+from mvnb.papers.nuclear_norm.comparison import Comparison, stable_rank
 from mvnb.papers.nuclear_norm.data import EnvironmentFeatures, FramedDomains
-from mvnb.papers.nuclear_norm.training import stable_rank
 
 verdict = partial(judged.verdict, "nuclear_norm")
 

@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 from mvnb import training
 from mvnb.models import MLP
+from mvnb.papers.nuclear_norm.comparison import DomainObjective, _domain_batches, _loss_valley, _SegmentMeans
 from mvnb.papers.nuclear_norm.data import FramedDomains, domain_folder, split_domains
-from mvnb.papers.nuclear_norm.training import DomainObjective, SegmentMeans, domain_batches, loss_valley
 
 D64 = torch.float64
 SETTINGS = [
@@ -120,7 +120,7 @@ def test_segment_means_are_means_of_the_snapshots():
         return (params["w"] - target).square().sum(1), {"w": 2 * (params["w"] - target)}
 
     batch = (torch.arange(6.0).view(2, 3),)
-    means = SegmentMeans(inner, 2, 3)
+    means = _SegmentMeans(0.1, every=2, segments=3)
     run = training.fit(objective, start, batch, steps=6, optimizer=means)
     plain = training.fit(objective, start, batch, steps=6, optimizer=inner)
     assert torch.equal(run.params["w"], plain.params["w"])  # watching changes nothing
@@ -142,7 +142,7 @@ def test_segment_means_are_means_of_the_snapshots():
     ],
 )
 def test_loss_valleys(losses, window):
-    assert loss_valley(torch.tensor(losses, dtype=D64)) == window
+    assert _loss_valley(torch.tensor(losses, dtype=D64)) == window
 
 
 # --- Batches and data ---
@@ -151,7 +151,7 @@ def test_loss_valleys(losses, window):
 def test_batches_are_of_the_right_points_and_shared_by_the_copies():
     x, y = torch.arange(40.0)[:, None], torch.arange(40)
     tables = torch.stack([torch.arange(12).view(3, 4), 20 + torch.arange(12).view(3, 4)])
-    make = lambda seed, b: domain_batches(x, y, tables[b], 5, 2, training.generators(seed, len(b)))  # noqa: E731
+    make = lambda seed, b: _domain_batches(x, y, tables[b], 5, 2, training.generators(seed, len(b)))  # noqa: E731
     batches = make(0, [0, 1])
     for step in (0, 1, 30, 31):
         own_x, own_y, partner, lam, when = batches(step)

@@ -31,11 +31,6 @@ class HierarchicalPatches(NamedTuple):
     kind: Tensor
     background: Tensor
 
-    def split(self, n: int) -> list[HierarchicalPatches]:
-        """The sample in parts of ``n`` points."""
-        parts = (self.x.split(n, -3), self.subclass.split(n, -1), self.kind.split(n, -2), self.background.split(n, -1))
-        return [HierarchicalPatches(*part) for part in zip(*parts)]
-
 
 @dataclass(frozen=True)
 class HierarchicalMultiView:
@@ -128,7 +123,11 @@ class HierarchicalMultiView:
             axes = torch.where(mine, axis[what][:, None], axes)
             taken = taken + count[:, None]
         x = torch.zeros(n, self.n_patches, self.dim, dtype=dtype)
-        place(x, axes, self._coefficients(kind, generator), position)
+        low, high = math.sqrt(1 - self.jitter), math.sqrt(1 + self.jitter)
+        uniform = torch.rand(kind.shape, generator=generator, dtype=torch.float64)
+        signal = torch.where(kind == BACKGROUND, 1.5, 1.0) * (low + (high - low) * uniform)
+        weak = self.distractor_low + (self.distractor_high - self.distractor_low) * uniform
+        place(x, axes, torch.where(kind == DISTRACTOR, weak, signal), position)
         kind = torch.empty_like(kind).scatter_(1, position, kind)
         scale = torch.where(kind == STRONG_NOISE, self.strong_noise, self.noise).to(dtype)
         if self.noise or (hard and self.strong_noise):
@@ -157,11 +156,3 @@ class HierarchicalMultiView:
             left = free - sum(counts.values())
             counts[BACKGROUND] = draw(self.background_patches, left).minimum(left)
         return counts
-
-    def _coefficients(self, kind: Tensor, generator: torch.Generator) -> Tensor:
-        low, high = math.sqrt(1 - self.jitter), math.sqrt(1 + self.jitter)
-        uniform = torch.rand(kind.shape, generator=generator, dtype=torch.float64)
-        signal = low + (high - low) * uniform
-        weak = self.distractor_low + (self.distractor_high - self.distractor_low) * uniform
-        signal = torch.where(kind == BACKGROUND, 1.5 * signal, signal)
-        return torch.where(kind == DISTRACTOR, weak, signal)

@@ -77,41 +77,25 @@ def max_read_out(logits: Tensor) -> Tensor:
     return logits.unflatten(-1, (2, -1)).amax(-1)
 
 
-def dense_detectors(
-    n_classes: int, n_neurons: int, dim: int, scale: float, threshold: float, generator: torch.Generator, dtype=torch.float32
-) -> dict[str, Tensor]:
-    """All neurons of one network: weights ``N(0, scale^2)``, biases ``-scale * threshold``. Without a replica axis."""
-    weight = scale * torch.randn(n_classes, n_neurons, dim, generator=generator, dtype=dtype)
-    return {"weight": weight, "bias": torch.full((n_classes, n_neurons), -scale * threshold, dtype=dtype)}
-
-
 def compressed_detectors(
-    n_classes: int,
-    n_neurons: int,
-    n_features: int,
-    dim: int,
-    scale: float,
-    threshold: float,
-    generators: Sequence[torch.Generator],
-    slack: float = 0.3,
-    dtype=torch.float32,
+    n_classes: int, n_neurons: int, n_features: int, dim: int, scale: float, threshold: float, generators: Sequence, slack=0.3
 ) -> dict[str, Tensor]:
-    """The dense network without the neurons that never fire: ``weight`` ``(R, n_classes, kept, dim)`` and ``bias``.
+    """Return networks without the neurons that never fire: ``weight`` ``(R, n_classes, kept, dim)`` and ``bias``.
 
-    Of ``n_neurons`` drawn for every class, those remain whose inner product with some of the first ``n_features`` axes is at
-    least ``scale * (threshold - slack)``. A neuron below fires on no feature patch, hence never moves (Hong et al. 2024,
-    Theorem F.1). Classes and replicas with fewer neurons are filled up with ones that cannot fire (weight 0, bias
-    ``-scale * threshold``).
+    Of ``n_neurons`` drawn for every class, with weights ``N(0, scale^2)`` and biases ``-scale * threshold``, those remain whose
+    inner product with some of the first ``n_features`` axes is at least ``scale * (threshold - slack)``. A neuron below fires
+    on no feature patch, hence never moves (Hong et al. 2024, Theorem F.1). Classes and replicas with fewer neurons are filled
+    up with ones that cannot fire (weight 0, bias ``-scale * threshold``). With an infinite slack all neurons remain.
     """
     rows = []
     for g in generators:
         for _ in range(n_classes):
-            features = torch.randn(n_neurons, n_features, generator=g, dtype=dtype)
+            features = torch.randn(n_neurons, n_features, generator=g)
             features = features[features.amax(1) >= threshold - slack]
-            rest = torch.randn(len(features), dim - n_features, generator=g, dtype=dtype)
+            rest = torch.randn(len(features), dim - n_features, generator=g)
             rows.append(scale * torch.cat([features, rest], 1))
     weight = pad_sequence(rows, batch_first=True).unflatten(0, (len(generators), n_classes))
-    return {"weight": weight, "bias": torch.full(weight.shape[:-1], -scale * threshold, dtype=dtype)}
+    return {"weight": weight, "bias": torch.full(weight.shape[:-1], -scale * threshold)}
 
 
 def stratified_detectors(

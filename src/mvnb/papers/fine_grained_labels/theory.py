@@ -21,12 +21,6 @@ from scipy.stats import irwinhall
 # --- The first step ---
 
 
-def feature_probabilities(n_subclasses):
-    """How likely a point shows each feature, shape ``(2 + 2k,)``: 1/2 for the common ones, 1/(2k) for the fine ones."""
-    k = _positive(n_subclasses, "n_subclasses")
-    return np.concatenate([np.full(2, 0.5), np.full(2 * k, 0.5 / k)])
-
-
 def grouped_label_probabilities(n_subclasses, groups):
     """``Pr[label | feature]`` when every superclass's k subclasses fall into ``groups`` equal groups, the labels.
 
@@ -40,27 +34,26 @@ def grouped_label_probabilities(n_subclasses, groups):
     return np.concatenate([(label // g == [0, 1]) / g, label == np.arange(2 * k) * g // k], 1)
 
 
-def random_label_probabilities(n_subclasses, n_ids):
-    """``Pr[label | feature]`` for uniform random IDs inside superclasses, shape ``(2 n_ids, 2 + 2k)``."""
+def random_label_probabilities(n_subclasses, n_ids, superclasses=2):
+    """Return ``Pr[label | feature]`` for uniform random IDs inside superclasses, shape ``(superclasses n_ids, 2 + 2k)``.
+
+    With ``superclasses=1`` the IDs are independent of the class.
+    """
     k, ids = _positive(n_subclasses, "n_subclasses"), _positive(n_ids, "n_ids")
-    superclass = np.concatenate([[0, 1], np.repeat([0, 1], k)])
-    return np.where(np.repeat([0, 1], ids)[:, None] == superclass, 1.0 / ids, 0.0)
+    superclass = np.concatenate([[0, 1], np.repeat([0, 1], k)]) % superclasses
+    return np.where(np.repeat(np.arange(superclasses), ids)[:, None] == superclass, 1.0 / ids, 0.0)
 
 
-def unrelated_label_probabilities(n_subclasses, n_labels):
-    """``Pr[label | feature]`` for labels that are independent of the class, shape ``(n_labels, 2 + 2k)``."""
-    k, n = _positive(n_subclasses, "n_subclasses"), _positive(n_labels, "n_labels")
-    return np.full((n, 2 + 2 * k), 1.0 / n)
+def first_drift(label_given_feature, step, signal_patches, mean_coefficient):
+    """Return how far one step moves each class's detector of each feature along it, from outputs near 0.
 
-
-def first_drift(label_given_feature, feature_probability, step, signal_patches, mean_coefficient):
-    """How far one step moves each class's detector of each feature along it, from outputs near 0.
-
-    ``step s* a Pr[u] (Pr[q | u] - 1 / G)`` for a label function whose G labels are equally frequent: shape ``(G, features)``.
+    ``step s* a Pr[u] (Pr[q | u] - 1 / G)`` for a label function whose G labels are equally frequent: shape ``(G, 2 + 2k)``. A
+    point shows each common feature with probability 1/2, each fine one with 1/(2k).
     """
     conditional = np.asarray(label_given_feature, dtype=float)
-    excess = conditional - 1 / len(conditional)
-    return step * signal_patches * mean_coefficient * np.asarray(feature_probability) * excess
+    shown = np.full(conditional.shape[1], 1 / (conditional.shape[1] - 2))
+    shown[:2] = 0.5
+    return step * signal_patches * mean_coefficient * shown * (conditional - 1 / len(conditional))
 
 
 def growth_ratio(n_subclasses, groups=1):

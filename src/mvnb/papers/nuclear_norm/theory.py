@@ -83,14 +83,6 @@ def plane_optimum(penalty: str, weight: float, gamma: float = 0.2) -> np.ndarray
     return optimize.minimize(objective, [1.0, 0.2], jac=True, bounds=[(0, None)] * 2, method="L-BFGS-B", options=precise).x
 
 
-def head_penalty(size: float, weight: float, decay: float) -> float:
-    """Return the least ``weight size / t + decay t^2 / 2`` over the length t of a free head.
-
-    ``size`` is ``|X beta|``, ``decay`` that of the head (positive; without it the least value is 0, at infinity). Chapter 12.
-    """
-    return 1.5 * decay ** (1 / 3) * (weight * size) ** (2 / 3)
-
-
 # --- Many features: the population of section 6.4, exactly ---
 
 
@@ -210,22 +202,13 @@ class GroupPopulation(NamedTuple):
 
     # What the nuclear norm does to the same model.
 
-    def nuclear_norm(self, alpha: float, beta: float) -> float:
-        """``|X diag(w)|_* / sqrt(N)`` for infinitely many points, at the weights alpha and beta. Chapter 12."""
-        r, n, g, v = self.r, self.n, self.gamma, self._variance
-        trace = alpha**2 * (1 / 12 + r / 4) + beta**2 * (v + n * g**2)
-        root = abs(alpha * beta) * self._root()
-        return abs(alpha) * (r - 1) / math.sqrt(12) + abs(beta) * (n - 1) * math.sqrt(v) + math.sqrt(trace + 2 * root)
-
-    def _root(self) -> float:
-        """Root of the determinant of the two-by-two block of means, at alpha = beta = 1."""
-        r, n, g, v = self.r, self.n, self.gamma, self._variance
-        return math.sqrt((1 / 12 + r / 4) * (v + n * g**2) - r * n * g**2 / 4)
-
     def _nuclear_prices(self) -> tuple[float, float]:
-        """Slopes of :meth:`nuclear_norm` at beta = 0 in alpha and, upwards, in beta: what a unit of either costs."""
-        size = math.sqrt(1 / 12 + self.r / 4)
-        return (self.r - 1) / math.sqrt(12) + size, (self.n - 1) * math.sqrt(self._variance) + self._root() / size
+        """Slopes of the nuclear norm of ``X diag(w) / sqrt(N)`` at beta = 0: in alpha and, upwards, in beta."""
+        r, n, g, v = self.r, self.n, self.gamma, self._variance
+        square = 1 / 12 + r / 4
+        root = math.sqrt(square * (v + n * g**2) - r * n * g**2 / 4)  # of the determinant of the block of means
+        size = math.sqrt(square)
+        return (r - 1) / math.sqrt(12) + size, (n - 1) * math.sqrt(v) + root / size
 
     def _nuclear_alpha(self, weight: float) -> float:
         """The optimum in alpha at beta = 0 under ``weight`` times the nuclear norm; 0 where the weight leaves nothing."""
