@@ -72,13 +72,13 @@ def test_cross_pair_fraction_counts_pairs():
 def test_no_model_beats_the_midpoint_infimum(scale, seed):
     sample = linear_sample((3, 2, 4), dim=6, seed=seed)
     weights = torch.tensor(scale * sample.rng.normal(size=(3, 6)))
-    floor = theory.midpoint_infimum(theory.cross_pair_fraction((3, 2, 4)))
+    floor = theory.cross_pair_fraction((3, 2, 4)) * np.log(2)
     assert full_midpoint_loss(weights, sample).item() >= floor - 1e-12
 
 
 def test_equal_model_reaches_the_infimum_and_an_unequal_one_does_not():
     p_cross = theory.cross_pair_fraction((4, 4, 4))
-    floor = theory.midpoint_infimum(p_cross)
+    floor = p_cross * np.log(2)
     assert np.isclose(theory.midpoint_loss(80.0, 3, p_cross), floor, atol=1e-12)
     assert np.isclose(theory.midpoint_loss(0.0, 3, p_cross), np.log(3))
     sample = linear_sample((4, 4, 4), dim=6, seed=1)
@@ -522,7 +522,6 @@ def test_tensor_power_race_without_the_head_start():
     [
         lambda: theory.midpoint_loss(1.0, 1, 0.5),
         lambda: theory.midpoint_loss(1.0, 3, 1.5),
-        lambda: theory.midpoint_infimum(-0.1),
         lambda: theory.cross_pair_fraction([0, 0]),
         lambda: theory.cross_pair_fraction([-1, 2]),
         lambda: theory._expected_entropy(0.0),

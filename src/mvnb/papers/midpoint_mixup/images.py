@@ -120,6 +120,5 @@ class TwoViewTask:
             torch.manual_seed(seed + r)
             modules.append(make().to(self.y.device))
         batches = _ViewBatches(self.views, self.y, law, batch, epochs, training.generators(seed + 10**6, len(self.y)))
-        loss = losses.cross_entropy if law is None else losses.mixup
-        objective = training.stacked(modules[0], loss)
+        objective = training.stacked(modules[0], losses.cross_entropy if law is None else losses.mixup)
         return Prepared(modules[0], objective, training.stack_modules(modules), batches)

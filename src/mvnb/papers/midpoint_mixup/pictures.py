@@ -69,43 +69,38 @@ MARKERS = {"ERM": "o", "Midpoint Mixup": "s", "Uniform Mixup": "^"}
 def error_by_epoch(whole: Mapping, control: Mapping, epochs: np.ndarray) -> Figure:
     """Test errors by epoch, mean over seeds, with the second view and without; and Midpoint Mixup's lead over ERM, paired."""
     fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.6))
-    lead = {}
-    for arms, style, title in ((whole, "-", "with the second view"), (control, "--", "zeros instead")):
+    for arms, style in ((whole, "-"), (control, "--")):
         for name, arm in arms.items():
             look = {"color": figures.COLORS[name], "ls": style, "lw": 1.6, "marker": MARKERS[name], "markevery": 7, "ms": 4.5}
             axes[0].plot(epochs, arm["error"].mean(0), label=name if style == "-" else None, **look)
-        lead[title] = _lead_by_tens(arms, epochs)
     axes[0].set(xlabel="epoch", ylabel="test error, %")
     axes[0].legend(loc="upper right", title="dashed: zeros instead of\nthe second view")
-    for shift, (title, (places, mean, half)), style in zip((-1, 1), lead.items(), ("s-", "o--")):
-        look = {"ms": 4, "capsize": 3, "lw": 1.4, "color": figures.HUES["ink" if style == "s-" else "grey"]}
-        axes[1].errorbar(places + shift, mean, yerr=half, fmt=style, label=title, **look)
-    axes[1].axhline(0, **figures.LINES["chance"])
-    axes[1].set(xlabel="epoch", ylabel="ERM minus Midpoint,\npercentage points")
-    axes[1].legend(loc="lower right", title="ten epochs each, 95 % intervals")
+    groups = {"with the second view": whole, "zeros instead": control}
+    _draw_leads(axes[1], groups, epochs, (("s", "-", "ink"), ("o", "--", "grey")), 1, lw=1.4)
     return fig
-
-
-def _lead_by_tens(arms: Mapping, epochs: np.ndarray) -> np.ndarray:
-    """ERM minus Midpoint Mixup over ten epochs each, paired by seed: middle epoch, mean and half-width, ``(3, ten epochs)``."""
-    paired = midpoint_lead(arms)
-    tens = (epochs - 1) // 10
-    rows = [(epochs[tens == ten].mean(), *stats.mean_interval(paired[:, tens == ten].mean(1))) for ten in np.unique(tens)]
-    return np.transpose(rows)
 
 
 def lead_by_width(widths: Mapping[int, Mapping], epochs: np.ndarray) -> Figure:
     """Midpoint Mixup's lead over ERM by epoch, a line a width of the network."""
     fig, ax = plt.subplots(figsize=(7.5, 3.3))
-    for shift, (width, arms), marker, style in zip((-1.2, 0, 1.2), widths.items(), "v s ^".split(), (":", "-", "--")):
-        places, mean, half = _lead_by_tens(arms, epochs)
-        color = figures.HUES[{":": "grey", "-": "ink", "--": "brown"}[style]]
-        look = {"ls": style, "marker": marker, "ms": 4, "capsize": 3, "color": color}
-        ax.errorbar(places + shift, mean, yerr=half, label=f"{width} channels", **look)
+    groups = {f"{width} channels": arms for width, arms in widths.items()}
+    _draw_leads(ax, groups, epochs, (("v", ":", "grey"), ("s", "-", "ink"), ("^", "--", "brown")), 1.2)
+    return fig
+
+
+def _draw_leads(ax, groups: Mapping[str, Mapping], epochs: np.ndarray, looks: Sequence, apart: float, lw=None) -> None:
+    """ERM minus Midpoint Mixup over ten epochs each, paired by seed, a line a group."""
+    tens = (epochs - 1) // 10
+    shifts = np.linspace(-apart, apart, len(groups))
+    for shift, (label, arms), (marker, style, hue) in zip(shifts, groups.items(), looks):
+        lead = midpoint_lead(arms)
+        rows = [(epochs[tens == ten].mean(), *stats.mean_interval(lead[:, tens == ten].mean(1))) for ten in np.unique(tens)]
+        places, mean, half = np.transpose(rows)
+        look = {"ls": style, "marker": marker, "ms": 4, "lw": lw, "capsize": 3, "color": figures.HUES[hue]}
+        ax.errorbar(places + shift, mean, yerr=half, label=label, **look)
     ax.axhline(0, **figures.LINES["chance"])
     ax.set(xlabel="epoch", ylabel="ERM minus Midpoint,\npercentage points")
     ax.legend(loc="lower right", title="ten epochs each, 95 % intervals")
-    return fig
 
 
 def risk_by_epoch(groups: Mapping[str, Mapping], epochs: np.ndarray) -> Figure:

@@ -46,18 +46,10 @@ def midpoint_loss(c, n_classes, p_cross):
     Chidambaram et al. 2024, Lemma 3.2.
     """
     c, k = np.asarray(c, dtype=float), _classes(n_classes)
-    p_cross = _probability(p_cross, "p_cross")
+    p_cross = _checked(p_cross, lambda p: (p >= 0) & (p <= 1), "p_cross must lie in [0, 1]")
     cross = np.logaddexp(np.log(2.0), _log(k - 2) - c / 2)
     same = np.logaddexp(0.0, np.log(k - 1) - c)
     return p_cross * cross + (1 - p_cross) * same
-
-
-def midpoint_infimum(p_cross):
-    """Infimum of the Midpoint Mixup loss over *all* functions, ``p_cross log 2``, for ``p_cross`` in [0, 1].
-
-    The equal-correlation linear model reaches it as its scale grows. Source: Chidambaram et al. 2024, Lemma 3.2.
-    """
-    return _probability(p_cross, "p_cross") * np.log(2.0)
 
 
 def _expected_entropy(beta_a):
@@ -195,9 +187,7 @@ def erm_gradient_bound(scale, n_classes):
     smallest value ``a log(k)``, ``a = 0.1 scale``: ``(k-1) / (k^a + k-1) * E[1 - beta] / k``. ``scale >= 0`` and
     ``n_classes >= 2`` broadcast (``ValueError`` otherwise). Source: Chidambaram et al. 2024, Prop. 3.5.
     """
-    k, scale = _classes(n_classes), np.asarray(scale, dtype=float)
-    if np.any(scale < 0):
-        raise ValueError("scale must be nonnegative")
+    k, scale = _classes(n_classes), _checked(scale, lambda s: s >= 0, "scale must be nonnegative")
     exact = linear_gradient_correlations(scale, k, "erm")[1] / k
     return exact, expit(np.log(k - 1) - BETA_RANGE[0] * scale * np.log(k)) / (2 * k)
 
@@ -325,25 +315,20 @@ def race_bound(margin, power):
 # --- Checks and quadrature ---
 
 
+def _checked(value, right, rule):
+    """A number or an array in float64; ``ValueError`` with the rule where it is not right."""
+    value = np.asarray(value, dtype=float)
+    if not np.all(right(value)):
+        raise ValueError(rule)
+    return value
+
+
 def _classes(n_classes):
-    k = np.asarray(n_classes, dtype=float)
-    if np.any(k < 2):
-        raise ValueError("n_classes must be at least 2")
-    return k
+    return _checked(n_classes, lambda k: k >= 2, "n_classes must be at least 2")
 
 
 def _positive(value, name):
-    value = np.asarray(value, dtype=float)
-    if not np.all(value > 0):
-        raise ValueError(f"{name} must be positive")
-    return value
-
-
-def _probability(value, name):
-    value = np.asarray(value, dtype=float)
-    if not np.all((value >= 0) & (value <= 1)):
-        raise ValueError(f"{name} must lie in [0, 1]")
-    return value
+    return _checked(value, lambda v: v > 0, f"{name} must be positive")
 
 
 def _check_power(power):
