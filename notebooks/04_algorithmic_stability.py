@@ -593,7 +593,7 @@ def train(config, swaps, n_sizes, marks):
 few = draw(raw, sizes[:1], 2)
 null = [s._replace(members=s.members[:1].expand(2, -1, -1)) for s in few]
 short, null_distance, curves = min(steps, 40), 0.0, []
-grid = measures.interpolation_grid()
+grid = torch.arange(-25, 51, dtype=torch.float64) / 25  # -1 to 2 (section 2.4.2)
 for config in CONFIGS:
     ((_, params),) = train(config, null, 1, [short])
     halves = [{k: v.chunk(2)[h] for k, v in params.items()} for h in (0, 1)]

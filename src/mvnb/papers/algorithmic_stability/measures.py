@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from mvnb.probes import parameter_norm
 from mvnb.stats import power_law_fit
 
 
-def parameter_distance(first: Mapping[str, Tensor], second: Mapping[str, Tensor], names: Iterable[str] | None = None) -> Tensor:
+def parameter_distance(first: Mapping[str, Tensor], second: Mapping[str, Tensor], names: Sequence[str] | None = None) -> Tensor:
     """Return the Euclidean distance ``(R,)`` of two stacks, all parameters (or those in ``names``) as one vector.
 
     Differentiable. Source: Karp 2024, section 2.4.1.
@@ -22,17 +22,11 @@ def parameter_distance(first: Mapping[str, Tensor], second: Mapping[str, Tensor]
 
 
 def normalised_distance(
-    first: Mapping[str, Tensor], second: Mapping[str, Tensor], names: Iterable[str] | None = None
+    first: Mapping[str, Tensor], second: Mapping[str, Tensor], names: Sequence[str] | None = None
 ) -> Tensor:
     """Return the distance over the mean of both norms, ``(R,)``, in [0, 2]. Differentiable. Source: Karp 2024, Figure A.13."""
-    chosen = list(names or first)
-    mean = (parameter_norm(first, chosen) + parameter_norm(second, chosen)) / 2
-    return parameter_distance(first, second, chosen) / mean
-
-
-def interpolation_grid() -> Tensor:
-    """Return 76 equally spaced weights from -1 to 2, 0 and 1 exactly among them. Source: Karp 2024, section 2.4.2."""
-    return torch.arange(-25, 51, dtype=torch.float64) / 25
+    mean = (parameter_norm(first, names) + parameter_norm(second, names)) / 2
+    return parameter_distance(first, second, names) / mean
 
 
 def interpolate(first: Mapping[str, Tensor], second: Mapping[str, Tensor], weights: Tensor) -> dict[str, Tensor]:
@@ -56,13 +50,12 @@ def barrier(curves: Tensor, weights: Tensor) -> Tensor:
     """Return how far an accuracy falls between two solutions, ``(A, ...)`` to ``(...)``, at least 0. Differentiable.
 
     ``min(acc(0), acc(1)) - min over weights in [0, 1] of acc``; Frankle et al. 2020 call solutions connected when it is
-    at most about 0.02. ``ValueError`` when 0 or 1 is not among the weights.
+    at most about 0.02. Weights ascend; ``ValueError`` when 0 or 1 is not among them.
     """
-    ends = [(weights == w).nonzero().flatten() for w in (0, 1)]
-    if not all(len(e) for e in ends):
+    if not {0.0, 1.0} <= set(weights.tolist()):
         raise ValueError("weights must contain 0 and 1")
-    inside = curves[(weights >= 0) & (weights <= 1)].amin(0)
-    return torch.minimum(curves[ends[0][0]], curves[ends[1][0]]) - inside
+    inside = curves[(weights >= 0) & (weights <= 1)]
+    return torch.minimum(inside[0], inside[-1]) - inside.amin(0)
 
 
 class PowerCurve(NamedTuple):
