@@ -75,8 +75,7 @@ from mvnb.data import load_images, resize
 from mvnb.models import ResNet18, SmallConvNet
 from mvnb.papers.contrastive_tradeoff import theory
 from mvnb.papers.contrastive_tradeoff import training as contrastive
-from mvnb.papers.contrastive_tradeoff.augmentations import Augmentation
-from mvnb.papers.contrastive_tradeoff.picture_sets import PICTURE_SETS
+from mvnb.papers.contrastive_tradeoff.pictures import PICTURE_SETS, Augmentation
 
 # %% tags=["hide-input", "check"]
 figures.use_style()
@@ -766,7 +765,7 @@ def draw_errors(axes):
     axes[0].axvline(S, color=LINE, lw=0.6)
     axes[0].annotate("$s$", (S + 0.2, 2.4))
     axes[0].legend(fontsize=8, ncols=2, loc="upper right")
-    axes[1].plot(many, theory.bound_ratio(many), color=LINE, lw=1.2)
+    axes[1].plot(many, (many + 1) / (2 * many**0.5), color=LINE, lw=1.2)
 
 
 # %% tags=["hide-input"]
@@ -874,7 +873,7 @@ tuned = {m: noisy[50, m].min(0) / noisy[1, m].min(0) for m in tests}
 fixed = noisy[50, 160][0] / noisy[1, 160][0]
 
 # %% tags=["remove-cell"]
-blind = unseen_error(160) / theory.blind_error(0.5)
+blind = unseen_error(160) / math.sqrt(2 * 0.5 / math.pi)
 enough = absolute * np.sqrt(errors[:, counts > S + Q]).max((0, 1))
 ledger.mean("specific-has-a-floor", blind=blind, universal=enough)
 steps = [np.diff(eighths(one), axis=1) for one in (average, inside)]  # (run, T)

@@ -115,12 +115,6 @@ def rademacher_bound(m, s, q, v1, v2, alpha, private):
     return predictor_norm(v1, v2, alpha, private) * np.sqrt((s * alpha + q * np.asarray(private, float)) / m)
 
 
-def bound_ratio(n_tasks):
-    """Universal over specific bound for r = 2 s and v1 = v2: ``(T + 1) / (2 sqrt(T))``."""
-    n_tasks = np.asarray(n_tasks, dtype=float)
-    return (n_tasks + 1) / (2 * np.sqrt(n_tasks))
-
-
 def interpolation_error(m: float, s: int, q: int, v1: float, v2: float, private: float) -> float:
     """Squared error of the shortest interpolation of m noiseless labels, on average over inputs, in the limit of many features.
 
@@ -147,11 +141,6 @@ def endless_error(m, s, q, v1, v2):
         return np.where(m < s, few, v2 * (1 - (m - s) / q) * m / (m - s))
 
 
-def blind_error(v2):
-    """Least mean absolute error of a predictor that sees the shared features only: ``sqrt(2 v2 / pi)`` (Shi, Prop. 7.4)."""
-    return np.sqrt(2 * np.asarray(v2, dtype=float) / np.pi)
-
-
 def regularised_private(n_tasks, s, gamma):
     """``sqrt(beta)`` after contrastive regularisation within a distance of gamma: Shi, Proposition F.9 (r = 2 s)."""
     return np.minimum(1.0, 1 / np.sqrt(n_tasks) + np.asarray(gamma, dtype=float) / np.sqrt(s))
@@ -162,5 +151,4 @@ def weight_cosine(first, second, s: int, q: int):
 
     ``first`` and ``second`` are private weights of the task, broadcast.
     """
-    a, b = np.asarray(first, float), np.asarray(second, float)
-    return (s + q * a * b) / np.sqrt((s + q * a**2) * (s + q * b**2))
+    return (s + q * first * second) / np.sqrt((s + q * first**2) * (s + q * second**2))

@@ -150,8 +150,7 @@ class ContrastiveObjective:
 
     def _embed(self, params: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Embeddings and predictions ``(R, n, D)`` of ``x`` ``(R, n, ...)``, of length 1."""
-        out = _apply_stack(self.net, params, x)
-        return tuple(F.normalize(v, dim=-1) for v in out)
+        return tuple(F.normalize(v, dim=-1) for v in _apply_stack(self.net, params, x))
 
     def _enqueue(self, params: Params, new: Tensor) -> None:
         """First in, first out: the newest come first, the oldest leave."""
