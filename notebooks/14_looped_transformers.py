@@ -683,7 +683,7 @@ for d in (2, 8, 32):
     one_loop[f"d{d}"] = ((s - 1).square() * (32 + 2) / 2).cpu()
 print("n that the earlier bound needs at d = 4:")
 for T in (1, 2, 5, 10):
-    print(f"  T = {T}: {theory.earlier_examples(T, 4):.1e}")
+    print(f"  T = {T}: {theory.earlier_bound(T, 4, 1) ** 2:.1e}")
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(7.0, 3.6))

@@ -84,7 +84,7 @@ def schedules(loops, ratio, dim, seen):
         "kappa": kappa,
         "worst": worst,
         "along": along,
-        "asked": looped.earlier_examples(loops, dim),
+        "asked": looped.earlier_bound(loops, dim, 1) ** 2,
     }
 
 

@@ -168,10 +168,8 @@ def least_mean_square(ratio, loops):
 
 
 def earlier_bound(loops, dim, n):
-    """``8 T d^2 2^(2T) / sqrt(n)``. Source: Gatmiry et al. 2024, Theorem 4.1, as Shi, Theorem 8.17, quotes it."""
+    """Return ``8 T d^2 2^(2T) / sqrt(n)``, which is claimed from the n on where it is 1: its square at n = 1.
+
+    Source: Gatmiry et al. 2024, Theorem 4.1, as Shi, Theorem 8.17, quotes it.
+    """
     return 8 * loops * dim**2 * 4.0**loops / n**0.5
-
-
-def earlier_examples(loops, dim):
-    """The least n for which that bound is claimed: ``(8 T d^2 2^(2T))^2``; there it is at most 1."""
-    return (8 * loops * dim**2 * 4.0**loops) ** 2
