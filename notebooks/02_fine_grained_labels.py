@@ -138,7 +138,7 @@ world = HierarchicalMultiView(
     distractor_high=distractor_high,
 )
 k, signal = n_subclasses, world.signal_patches
-alpha = theory.mean_coefficient(world.jitter)
+alpha = np.sqrt([1 - world.jitter, 1 + world.jitter]).mean()
 weak_mean = (distractor_low + distractor_high) / 2
 k_star = theory.critical_subclasses(
     signal, alpha, world.distractor_patches, weak_mean, rate

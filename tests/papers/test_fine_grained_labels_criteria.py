@@ -34,7 +34,7 @@ from mvnb.papers.fine_grained_labels.model import (
 
 K, RUNS, STEP, RATE, SIGNAL = 8, 3, 0.064, 0.05, 4
 WORLD = HierarchicalMultiView(K, 2 + 2 * K, 16, jitter=0.05, noise=0.005, strong_noise=0.2)
-ALPHA = theory.mean_coefficient(WORLD.jitter)
+ALPHA = np.sqrt([1 - WORLD.jitter, 1 + WORLD.jitter]).mean()
 MARKS = [1, 5, 10, 20, 40, 80]
 COARSE, FINE = (lambda s: s // K), (lambda s: s)
 

@@ -11,8 +11,6 @@ are derived in chapter 02.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.special import ndtr, ndtri, wrightomega
@@ -62,11 +60,6 @@ def growth_ratio(n_subclasses, groups=1):
 
 
 # --- Trajectories ---
-
-
-def mean_coefficient(jitter):
-    """Mean of a coefficient that is uniform on ``[sqrt(1 - jitter), sqrt(1 + jitter)]``."""
-    return (math.sqrt(1 - jitter) + math.sqrt(1 + jitter)) / 2
 
 
 def coarse_clock(step, signal_patches, coefficient, bias_rate, n_subclasses):
