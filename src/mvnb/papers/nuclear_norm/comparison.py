@@ -61,7 +61,11 @@ class DomainObjective:
         leaves = {k: v.detach().requires_grad_() for k, v in params.items() if k != "q"}
         names = [k.removesuffix(".weight") for k in leaves if k.endswith(".weight")]
         target = one_hot(y, leaves[f"{names[-1]}.bias"].shape[-1]).to(x.dtype)
-        x, target = self._mix(x, target, partner, lam)
+        rows = self._rows["mixup"]
+        if len(rows):
+            row, weight = torch.arange(len(rows), device=x.device)[:, None], lam[rows][..., None, None]
+            others = ((v, v[rows]) for v in (x, target))
+            x, target = (v.index_copy(0, rows, torch.lerp(own[row, partner[rows]], own, weight)) for v, own in others)
 
         def layer(name: str, z: Tensor) -> Tensor:
             return torch.baddbmm(leaves[f"{name}.bias"][:, None], z, leaves[f"{name}.weight"].mT)
@@ -96,16 +100,6 @@ class DomainObjective:
                 annealed = torch.ones_like(weight) if early and name in ("irm", "vrex") else weight
                 loss = loss.index_add(0, rows, penalty(rows, annealed))
         return loss.detach(), dict(zip(leaves, torch.autograd.grad(loss.sum(), list(leaves.values()))))
-
-    def _mix(self, x: Tensor, target: Tensor, partner: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
-        rows = self._rows["mixup"]
-        row, weight = torch.arange(len(rows), device=x.device)[:, None], lam[rows][..., None, None]
-
-        def mixed(v: Tensor) -> Tensor:
-            own = v[rows]
-            return v.index_copy(0, rows, torch.lerp(own[row, partner[rows]], own, weight))
-
-        return (mixed(x), mixed(target)) if len(rows) else (x, target)
 
 
 def _coral(features: Tensor) -> Tensor:
@@ -248,12 +242,12 @@ class Comparison:
 
     def domains(self, world: FramedDomains, seeds: Sequence[int], device="cpu") -> Domains:
         """Return the worlds of several seeds as one table of points; a row of indices for each seed and domain left out."""
-        inputs, splits, n = [], [], len(self.labels)
+        inputs, splits, n, n_classes = [], [], len(self.labels), int(self.labels.max()) + 1
         for seed in seeds:
             g, x, domain = torch.Generator().manual_seed(seed), self.images, self.domain
             if domain is None:
                 domain = torch.randint(N_DOMAINS, (n,), generator=g)
-                x = world.frame(x, self.labels, domain, self._classes, g)
+                x = world.frame(x, self.labels, domain, n_classes, g)
             inputs.append(x.flatten(1))
             splits.append(split_domains(domain, g))
         tables = []
@@ -262,17 +256,13 @@ class Comparison:
             tables.append(torch.cat([part[..., :least] + i * n for i, part in enumerate(parts)]))
         return to_device(Domains(torch.cat(inputs), self.labels.repeat(len(inputs)), *tables), device)
 
-    @property
-    def _classes(self) -> int:
-        return int(self.labels.max()) + 1
-
     def _stack(self, settings: Sequence[dict[str, float]], points: Domains, seeds: Sequence[int]):
         """A network, and the objective, the parameters and the batches of all settings on all runs."""
         (runs, n_domains, _), copies, streams, nets = points.train.shape, len(settings), [], []
         for seed in seeds:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
-                nets += [MLP((points.x.shape[1], self.hidden, self.features, self._classes))] * (runs // len(seeds))
+                nets += [MLP((points.x.shape[1], self.hidden, self.features, int(points.y.max()) + 1))] * (runs // len(seeds))
             streams += generators(1000 * seed + 7, runs // len(seeds))
         params = {k: v.repeat(copies, *[1] * (v.dim() - 1)).to(points.x.device) for k, v in stack_modules(nets).items()}
         params["q"] = points.x.new_full((copies * runs, n_domains), 1 / n_domains)

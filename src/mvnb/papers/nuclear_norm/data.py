@@ -139,7 +139,5 @@ def split_domains(domain: Tensor, generator: torch.Generator) -> tuple[Tensor, T
         raise ValueError(f"need two domains or more, and points to train and validate, got {n_domains} of {least}")
     order = torch.randperm(len(domain), generator=generator)
     rows = torch.stack([order[domain[order] == e][:least] for e in range(n_domains)])  # (domain, point)
-    others = [[e for e in range(n_domains) if e != out] for out in range(n_domains)]
-    train = torch.stack([rows[one, n_valid:] for one in others])
-    valid = torch.stack([rows[one, :n_valid].flatten() for one in others])
-    return train, valid, rows
+    others = torch.stack([torch.cat([rows[:out], rows[out + 1 :]]) for out in range(n_domains)])
+    return others[..., n_valid:], others[..., :n_valid].flatten(1), rows
