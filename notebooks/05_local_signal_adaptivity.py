@@ -71,7 +71,7 @@ import math
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from torch.func import functional_call, vmap
+from torch.func import functional_call
 
 from mvnb import claims, figures, probes, training
 from mvnb import data as mvdata
@@ -79,8 +79,6 @@ from mvnb.papers.local_signal_adaptivity import theory
 from mvnb.papers.local_signal_adaptivity.backgrounds import (
     PLACEMENTS,
     distractor_background,
-    draw_corners,
-    gaussian_background,
     paste,
     texture_background,
 )
@@ -94,6 +92,7 @@ from mvnb.papers.local_signal_adaptivity.soft_threshold import (
 from mvnb.papers.local_signal_adaptivity.window_net import (
     WindowNet,
     WindowObjective,
+    active_shares,
     window_jacobian,
 )
 
@@ -275,8 +274,8 @@ spot = {
 big = 400
 points = world.sample(100 * big, torch.Generator().manual_seed(seed), torch.float64)
 dense = [
-    SoftThresholdObjective()(spot, part.x[None], part.y[None])
-    for part in points.split(big)
+    SoftThresholdObjective()(spot, x[None], y[None])
+    for x, y in zip(points.x.split(big), points.y.split(big))
 ]
 cheap = [
     SurvivorObjective(100, 0.25, big)(spot, *step_keys(seed, 1)(t)) for t in range(400)
@@ -524,7 +523,7 @@ cs, rs = np.geomspace(0.02, 1.2, 41), np.linspace(0, 0.95, 39)
 force = np.array(
     [[theory.population_gradient(c, -r * c, k, sigma) for c in cs] for r in rs]
 )
-d_c, d_b = force[..., 0] + force[..., 1], force[..., 3] + force[..., 4]
+d_c, d_b = force[..., 0], force[..., 2]
 
 # %% [markdown]
 # The map of $\partial_b$, with the path of training in green and the two lines on which the forces on $b$ (solid) and on $c$ (dashed) balance:
@@ -535,8 +534,8 @@ level = np.clip(d_b, -1, 3)
 shade = ax.contourf(cs, rs, level, np.linspace(-3, 3, 13), cmap="RdBu_r")
 ax.contour(cs, rs, d_b, [0], colors=LINE, linewidths=1.8)
 ax.contour(cs, rs, d_c, [0], colors=LINE, linewidths=1.2, linestyles="--")
-ax.plot(flow[0][1:], -flow[2][1:] / flow[0][1:], color=PATH, lw=2.5)
-ax.plot(flow[0][-1], -flow[2][-1] / flow[0][-1], "o", color=PATH)
+ax.plot(flow[0][1:], -flow[1][1:] / flow[0][1:], color=PATH, lw=2.5)
+ax.plot(flow[0][-1], -flow[1][-1] / flow[0][-1], "o", color=PATH)
 ax.set(xscale="log", xlabel="$c$", ylabel="ratio $|b|/c$", xlim=(0.02, 1.2))
 ax.set_xticks(
     [0.02, 0.05, 0.1, 0.2, 0.5, 1], ["0.02", "0.05", "0.1", "0.2", "0.5", "1"]
@@ -651,7 +650,7 @@ bars = np.array([0.4, 0.8, 1.3])
 feature = (np.abs(draws @ factor[1:].T) >= bars)[:, :, None] * draws[:, None, :]
 feature = feature.reshape(len(draws), -1)
 found = feature.T @ feature / len(draws)
-want = theory.frozen_statistics(gram, bars, 1)[1].reshape(12, 12)
+want = theory.frozen_statistics(gram, bars, 1, 1.0)[1]
 print("covariance of 3 filters within 0.02:", np.abs(found - want).max() < 0.02)
 
 # %% [markdown]
@@ -718,7 +717,7 @@ accurate = np.array(
     ]
 )
 flow_steps = np.arange(flow.shape[1]) * (steps // 40)
-linear = theory.linear_accuracy(k)
+linear = theory.linear_accuracy(k, sigma)
 
 # %% [markdown]
 # Figure 3.3, then, with its three panels, the runs as thin lines, and the population's path dotted:
@@ -728,15 +727,15 @@ fig, axes = plt.subplots(1, 3, figsize=(7.5, 3.0))
 axes[0].plot(marks, c, color=NET, lw=1)
 axes[0].plot(marks, b, color=BIAS, lw=1)
 axes[0].plot(flow_steps, flow[0], ":", color=LINE)
-axes[0].plot(flow_steps, flow[2], ":", color=LINE)
+axes[0].plot(flow_steps, flow[1], ":", color=LINE)
 note(
     axes[0], r"$c=\langle w,w_*\rangle$", (marks[24], c[24].mean()), (-62, 6), color=NET
 )
 note(axes[0], "$b$", (marks[24], b[24].mean()), (4, 4), color=BIAS)
 axes[1].plot(marks[2:], ratio, color=NET, lw=1)
-axes[1].plot(flow_steps[2:], -flow[2][2:] / flow[0][2:], ":", color=LINE)
+axes[1].plot(flow_steps[2:], -flow[1][2:] / flow[0][2:], ":", color=LINE)
 axes[2].plot(marks, accurate, color=NET, lw=1)
-exact = [theory.accuracy(p, q, k, sigma) for p, _, q in flow.T]
+exact = [theory.accuracy(p, q, k, sigma) for p, q in flow.T]
 axes[2].plot(flow_steps, exact, ":", color=LINE)
 axes[2].axhline(linear, color=GREY, ls="--")
 note(axes[2], "linear", (0, linear), (60, 4), color=GREY)
@@ -777,7 +776,7 @@ ledger.mean("one-filter-beats-linear", accuracy=final, rise=least_rise(accurate)
 # How closely the runs keep to the path of the population is recorded as a claim of its own.
 
 # %% tags=["remove-cell"]
-deviation = np.abs(np.stack([c[-1] / flow[0][-1], b[-1] / flow[2][-1]]) - 1)
+deviation = np.abs(np.stack([c[-1] / flow[0][-1], b[-1] / flow[1][-1]]) - 1)
 ledger.mean("population-path", deviation.max(0))
 
 # %% [markdown]
@@ -786,13 +785,13 @@ ledger.mean("population-path", deviation.max(0))
 # %%
 # NBVAL_CHECK_OUTPUT
 first = theory.population_path(40, k, sigma, step_size, 1 / k, c0=1e-6)
-up = first[2] > 0
-share = (first[2] / first[0])[up].max() * k
+up = first[1] > 0
+share = (first[1] / first[0])[up].max() * k
 print("b is positive first and negative later:", up[1], not up[-1])
 print(f"meanwhile b / c is at most {share:.2f} / k")
 
 # %% tags=["remove-cell"]
-ledger.exact("bias-rises-first", first=first[2][1], last=first[2][-1], share=share)
+ledger.exact("bias-rises-first", first=first[1][1], last=first[1][-1], share=share)
 
 # %% [markdown]
 # ### Small and fast
@@ -950,11 +949,8 @@ for m in counts:
     rows = []
     for r, gram in enumerate(grams):
         part = gram[: m + 1, : m + 1]
-        mean, covariance = theory.frozen_statistics(part, [t_test] * m, k)
-        fires = np.abs(part[0, 1:]) >= t_test * sigma
-        size = m * (m + 1)
-        target = (mean * fires[:, None]).ravel()
-        weight = np.linalg.lstsq(covariance.reshape(size, size), target, rcond=1e-10)[0]
+        mean, covariance = theory.frozen_statistics(part, [t_test] * m, k, sigma)
+        weight = np.linalg.lstsq(covariance, mean, rcond=1e-10)[0]
         weight = torch.as_tensor(weight.reshape(m, m + 1)).float()
         said = torch.einsum("njd,jd->n", features[r, :, :m, : m + 1], weight)
         measured = (said * labels[r] <= 0).float().mean().item()
@@ -1124,10 +1120,9 @@ def scene(task, background, level, part, n, g):
     elif background == "texture":
         behind = texture_background(n, channels, canvas_side, g)
     else:
-        behind = gaussian_background(n, channels, canvas_side, g)
+        behind = torch.randn(n, channels, canvas_side, canvas_side, generator=g)
     how = "corner" if background == "distractors" else placement
-    corner = draw_corners(n, canvas_side - image_side, how, g)
-    return paste(x[pick], behind * level, corner), label[pick]
+    return paste(x[pick], behind * level, how, g), label[pick]
 
 
 # %% [markdown]
@@ -1237,14 +1232,6 @@ def image_batches(step):
     return training.pick_own(x, index), training.pick_own(y, index)
 
 
-def layer_activity(params):
-    """Shares of positive outputs, (network, layer)."""
-    call = lambda p, z: functional_call(modules[0], p, (z,), {"hidden": True})
-    with torch.no_grad():
-        layers = vmap(call)(params, x_test[:, :100])
-    return torch.stack([probes.active_fraction(part) for part in layers], 1)
-
-
 # %% [markdown]
 # One program then trains them all, with Adam:
 
@@ -1255,7 +1242,7 @@ run = training.fit(
     image_batches,
     steps=image_steps,
     optimizer=training.Adam(learning_rate, beta2=0.99),
-    probes={"active": layer_activity},
+    probes={"active": lambda p: active_shares(p, x_test[:, :100])},
     log_at=range(0, image_steps + 1, per_epoch),
 )
 logits = training.predict(modules[0], run.params, x_test)

@@ -169,8 +169,3 @@ def linear_probe(
     batch = (features / scale, y)
     params = training.fit(objective, start, batch, steps=steps, optimizer=optimizer, log_at=[steps]).params
     return lambda other: logits(params, other / scale)
-
-
-def active_fraction(activations: Tensor) -> Tensor:
-    """Return the share of positive entries after a ReLU, ``(R, ...)`` to ``(R,)``. Piecewise constant, without a gradient."""
-    return (activations > 0).double().flatten(1).mean(1)

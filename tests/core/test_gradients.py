@@ -98,7 +98,6 @@ CONSTANT = {
     probes.accuracy: lambda z: probes.accuracy(z, Y),
     probes.class_accuracy: lambda z: probes.class_accuracy(z, Y),
     probes.learned_counts: probes.learned_counts,
-    probes.active_fraction: probes.active_fraction,
     probes.feature_accuracy: lambda z: probes.feature_accuracy(
         lambda x, m: z[None], Patches(torch.ones(4, 1, 6).double(), Y, torch.ones(1))
     ),

@@ -8,34 +8,30 @@ from mvnb import losses, probes, training
 from mvnb.data import resize
 from mvnb.papers.local_signal_adaptivity.backgrounds import (
     distractor_background,
-    draw_corners,
-    gaussian_background,
     paste,
     texture_background,
 )
-from mvnb.papers.local_signal_adaptivity.window_net import WindowNet, WindowObjective, window_jacobian
+from mvnb.papers.local_signal_adaptivity.window_net import WindowNet, WindowObjective, active_shares, window_jacobian
 
 
 def test_pasting():
     g = torch.Generator().manual_seed(0)
-    images, behind = torch.rand(7, 2, 8, 8, generator=g), gaussian_background(7, 2, 16, g)
+    images, behind = torch.rand(7, 2, 8, 8, generator=g), torch.randn(7, 2, 16, 16, generator=g)
     for placement, allowed in (("anywhere", range(9)), ("corner", (0, 8)), ("fixed", (8,))):
-        corner = draw_corners(7, 8, placement, g)
-        assert set(corner.flatten().tolist()) <= set(allowed)
-        out = paste(images, behind, corner)
-        for i, (top, left) in enumerate(corner.tolist()):
+        out = paste(images, behind, placement, g)
+        for i, changed in enumerate((out != behind).all(1)):
+            top, left = changed.nonzero()[0].tolist()
+            assert {top, left} <= set(allowed)
             block = out[i, :, top : top + 8, left : left + 8]
             assert torch.equal(block, images[i])
             rest = torch.ones(16, 16, dtype=torch.bool)
             rest[top : top + 8, left : left + 8] = False
             assert torch.equal(out[i, :, rest], behind[i, :, rest])
-    assert paste(images, 0 * behind, corner).sum() == pytest.approx(images.sum().item(), rel=1e-5)
-    with pytest.raises(ValueError, match="offsets"):
-        paste(images, behind, torch.full((7, 2), 9))
+    assert paste(images, 0 * behind, "fixed", g).sum() == pytest.approx(images.sum().item(), rel=1e-5)
     with pytest.raises(ValueError, match="placement"):
-        draw_corners(3, 8, "middle", g)
-    with pytest.raises(ValueError, match="larger"):
-        draw_corners(3, -1, "corner", g)
+        paste(images, behind, "middle", g)
+    with pytest.raises(ValueError, match="images fit"):
+        paste(behind, images, "corner", g)
 
 
 def test_backgrounds():
@@ -83,9 +79,9 @@ def test_window_net_is_a_convolution():
     second = net.second.weight.view(5, 3, 3, 4).permute(0, 3, 1, 2)
     h = torch.relu(torch.nn.functional.conv2d(x, first, net.first.bias, 2))
     h2 = torch.relu(torch.nn.functional.conv2d(h, second, net.second.bias))
-    assert torch.allclose(net.hidden(x)[0].permute(0, 3, 1, 2), h, atol=1e-5)
-    assert torch.allclose(net.hidden(x)[1].permute(0, 3, 1, 2), h2, atol=1e-5)
-    assert net(x).shape == (6, 3)
+    assert torch.allclose(net(x), net.head(0.3 * h2.sum((2, 3))), atol=1e-5)
+    shares = active_shares(training.stack_modules([net]), x[None])[0]
+    assert torch.allclose(shares, torch.stack([(part > 0).double().mean() for part in (h, h2)]), atol=1e-3)
 
 
 def test_linearised_network_and_ridge():
@@ -115,7 +111,3 @@ def test_ridge_forms_agree():
         assert torch.allclose(x.T @ (x @ weight - y) + strength * weight, torch.zeros_like(weight), atol=1e-9)
     with pytest.raises(ValueError, match="positive"):
         probes.ridge_fit(x, y, 0.0)
-
-
-def test_active_fraction():
-    assert probes.active_fraction(torch.tensor([[[1.0, 0.0], [0.0, 2.0]], [[0.0, 0.0], [0.0, 1.0]]])).tolist() == [0.5, 0.25]

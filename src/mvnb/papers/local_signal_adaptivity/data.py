@@ -11,15 +11,11 @@ from torch import Tensor
 
 
 class SignalPoints(NamedTuple):
-    """Points ``x`` ``(..., n, patches, dim)``, labels ``y`` ``(..., n)`` of -1 and 1, and the ``position`` of the signal."""
+    """Points ``x`` ``(n, patches, dim)``, labels ``y`` ``(n,)`` of -1 and 1, and the ``position`` of the signal."""
 
     x: Tensor
     y: Tensor
     position: Tensor
-
-    def split(self, n: int) -> list[SignalPoints]:
-        """The sample in parts of ``n`` points."""
-        return [SignalPoints(*parts) for parts in zip(self.x.split(n, -3), self.y.split(n, -1), self.position.split(n, -1))]
 
 
 @dataclass(frozen=True)

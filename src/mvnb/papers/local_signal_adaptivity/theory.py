@@ -29,20 +29,17 @@ def noise_scale(n_noise):
     return math.log(n_noise) / math.sqrt(n_noise)
 
 
-def soft_threshold(x, b):
-    """``phi_b(x)`` piece by piece: for b < 0 shrink by ``|b|``; for b >= 0 double up to b, then add b. Karp 2024, sec. 3.3."""
-    x, size = np.asarray(x, dtype=float), np.abs(x)
-    above = size + b if b >= 0 else np.maximum(size + b, 0.0)
-    return np.where((b >= 0) & (size <= b), 2 * x, np.sign(x) * above)
+def _soft_threshold(x: float, b: float) -> float:
+    """Return ``phi_b(x)``: for b < 0 shrink by ``|b|``; for b >= 0 double up to b, then add b. Karp 2024, sec. 3.3."""
+    return max(x + b, 0.0) - max(b - x, 0.0)
 
 
-def linear_accuracy(n_noise, sigma=None):
-    """Accuracy ``Phi(1 / (sigma sqrt(k)))`` of the sum of all patches along ``w_star``: the network with b = 0."""
-    sigma = noise_scale(n_noise) if sigma is None else sigma
+def linear_accuracy(n_noise, sigma):
+    """Return the accuracy ``Phi(1 / (sigma sqrt(k)))`` of the sum of all patches along ``w_star``: the network with b = 0."""
     return ndtr(1 / (sigma * math.sqrt(n_noise)))
 
 
-def response_variance(scale, b):
+def _response_variance(scale, b):
     """``Var S_i = 2 ((s^2 + b^2) Phi(b / s) + b s phi(b / s))`` for ``b <= 0``; ``ValueError`` otherwise."""
     if np.any(np.asarray(b) > 0):
         raise ValueError(f"b must not be positive, got {b}")
@@ -51,7 +48,7 @@ def response_variance(scale, b):
 
 def normal_accuracy(ratio, n_noise, sigma):
     """Accuracy at ``w = w_star, b = -ratio`` if the noise responses added up to a Gaussian; for ``0 <= ratio < 1``."""
-    variance = n_noise * response_variance(sigma, -np.asarray(ratio, dtype=float))
+    variance = n_noise * _response_variance(sigma, -np.asarray(ratio, dtype=float))
     return ndtr((1 - np.asarray(ratio)) / np.sqrt(np.maximum(variance, 1e-300)))
 
 
@@ -79,11 +76,6 @@ def _response(u, scale, b):
     return 2 * (inner + tail.real), scale**2 * (u * tail.real + 4 * u * inner - edge), tail.imag
 
 
-def characteristic_function(u, scale, b):
-    """``E exp(i u S_1)`` of one noise response, real and even; ``u`` of any shape, ``scale > 0``."""
-    return _response(u, scale, b)[0]
-
-
 _legendre = cache(np.polynomial.legendre.leggauss)  # nodes and weights on (-1, 1)
 
 
@@ -105,38 +97,29 @@ _U, _W = _rule(12.0, 8)  # 1 / sinh(pi u) leaves less than 1e-15 beyond 12
 _KERNEL = 2 * _W / np.sinh(np.pi * _U)
 
 
-def accuracy(c, b, n_noise, sigma, v=0.0, panels=60):
+def accuracy(c, b, n_noise, sigma, v=0.0):
     """``Pr[y f(X) > 0]`` of the network, exactly, by inversion of the characteristic function.
 
     Ties (all units dead, or an output of 0) count as errors. Numbers ``c``, ``b``, ``v``; absolute error below 1e-4 where
     ``|b|`` is below 4 ``scale``.
     """
     scale = sigma * math.hypot(c, v)
-    own = float(soft_threshold(c, b))
+    own = _soft_threshold(c, b)
     silent = max(1 - 2 * ndtr(b / scale), 0.0) ** n_noise if b < 0 else 0.0
-    spread = math.sqrt(n_noise * max(response_variance(scale, min(b, 0.0)), 1e-300))
-    u, weight = _rule(200 / max(min(spread, scale), 1e-3 * scale), panels)
-    loud = characteristic_function(u, scale, b) ** n_noise - silent
+    spread = math.sqrt(n_noise * max(_response_variance(scale, min(b, 0.0)), 1e-300))
+    u, weight = _rule(200 / max(min(spread, scale), 1e-3 * scale), 60)
+    loud = _response(u, scale, b)[0] ** n_noise - silent
     below = silent * (own > 0) + (1 - silent) / 2 + np.sum(weight * np.sin(u * own) * loud / u) / np.pi
     return float(np.clip(below, 0, 1))
 
 
 class Gradient(NamedTuple):
-    """Population gradient of the logistic loss: along ``w_star``, along the rest of w, and in b; noise and signal apart."""
+    """The population gradient of the logistic loss along ``w_star``, the rest of w and b; and the noise's part of the first."""
 
-    c_noise: float
-    c_signal: float
+    c: float
     v: float
-    b_noise: float
-    b_signal: float
-
-    @property
-    def c(self):
-        return self.c_noise + self.c_signal
-
-    @property
-    def b(self):
-        return self.b_noise + self.b_signal
+    b: float
+    c_noise: float
 
 
 def population_gradient(c, b, n_noise, sigma, v=0.0):
@@ -147,7 +130,7 @@ def population_gradient(c, b, n_noise, sigma, v=0.0):
     """
     size = math.hypot(c, v)
     scale = sigma * size
-    own = float(soft_threshold(c, b))
+    own = _soft_threshold(c, b)
     one, weighted, sine = _response(_U, scale, b)
     others = _KERNEL * one ** (n_noise - 1)
     both = others * np.cos(_U * own)
@@ -155,21 +138,21 @@ def population_gradient(c, b, n_noise, sigma, v=0.0):
     push = n_noise * (both @ sine)
     wrong = 0.5 - 0.5 * ((others * one) @ np.sin(_U * own))  # E sigmoid(-y f)
     up, down = float(c >= -b), float(c <= b)
-    return Gradient(c * pull, -wrong * (up + down), v * pull, push, -wrong * (up - down))
+    return Gradient(c * pull - wrong * (up + down), v * pull, push - wrong * (up - down), c * pull)
 
 
-def population_path(steps, n_noise, sigma, step_size, b_rate, c0=1e-6, v0=0.0, log_every=1):
-    """Gradient descent on the population loss, from ``(c0, v0, 0)``: arrays ``(c, v, b)`` of shape ``(3, logged)``.
+def population_path(steps, n_noise, sigma, step_size, b_rate, c0=1e-6, log_every=1):
+    """Return gradient descent on the population loss from ``(c0, 0)``, with v = 0: arrays ``(c, b)`` of shape ``(2, logged)``.
 
     ``b_rate`` is the step of b over that of w. The state after every ``log_every`` steps is kept, the start included.
     """
-    c, v, b = c0, v0, 0.0
-    kept = [(c, v, b)]
+    c, b = c0, 0.0
+    kept = [(c, b)]
     for step in range(1, steps + 1):
-        g = population_gradient(c, b, n_noise, sigma, v)
-        c, v, b = c - step_size * g.c, v - step_size * g.v, b - step_size * b_rate * g.b
+        g = population_gradient(c, b, n_noise, sigma)
+        c, b = c - step_size * g.c, b - step_size * b_rate * g.b
         if step % log_every == 0:
-            kept.append((c, v, b))
+            kept.append((c, b))
     return np.array(kept).T
 
 
@@ -215,13 +198,13 @@ def random_gram(n_filters, dim, generator):
     return factor @ factor.T
 
 
-def pair_moments(correlation, t, t2, nodes=100):
+def _pair_moments(correlation, t, t2):
     """``(P, E[U^2], E[UV], E[V^2])`` restricted to ``|U| >= t, |V| >= t2``, for unit Gaussians with this correlation.
 
     Arrays of one shape, ``|correlation| < 1``; the result has a leading axis of 4.
     """
     rho, t, t2 = (np.asarray(z, dtype=float)[..., None] for z in (correlation, t, t2))
-    x, weight = _legendre(nodes)
+    x, weight = _legendre(100)
     u = t + (x + 1) / 2 * 9.0  # the half-line from t; the other half follows by symmetry
     density = 2 * weight * 4.5 * _density(u)
     mean, sd = rho * u, np.sqrt(1 - rho**2)
@@ -232,21 +215,20 @@ def pair_moments(correlation, t, t2, nodes=100):
     return np.stack([np.sum(density * part, -1) for part in (p, u**2 * p, u * first, second)])
 
 
-def frozen_statistics(gram, thresholds, n_noise):
-    r"""Mean and covariance of the features of frozen filters, in the span of the filters and ``w_star``.
+def frozen_statistics(gram, thresholds, n_noise, sigma):
+    r"""Return mean and covariance of the features of m frozen filters, in the span of the filters and ``w_star``.
 
     The features are ``Phi_j(X) = sum_i X_i 1{|<w_hat_j, X_i>| >= t_j sigma}``; ``gram`` is that of :func:`random_gram`,
     ``thresholds`` ``(m,)`` the t_j. Coordinates: rows of the Cholesky factor of ``gram``, so that ``w_star`` is the first axis.
-    Returns the mean given y = 1, ``(m, m + 1)``, without the factor ``1{|a_j| >= t_j sigma}``, and the covariance over
-    ``sigma^2``, ``(m, m + 1, m, m + 1)``. Directions outside the span carry no signal and are independent of the rest.
+    The mean given y = 1, ``(m * (m + 1),)``, is that axis for filters with ``|a_j| >= t_j sigma`` and 0 for others; the
+    covariance, a square matrix, is over ``sigma^2``. Directions outside the span carry no signal and are independent of the
+    rest.
     """
-    gram = np.asarray(gram, dtype=float)
-    m, factor = len(gram) - 1, np.linalg.cholesky(gram)
-    t = np.broadcast_to(np.asarray(thresholds, dtype=float), (m,))
-    w = factor[1:]  # (m, m + 1), unit rows
+    gram, t = np.asarray(gram, dtype=float), np.asarray(thresholds, dtype=float)
+    m, w = len(t), np.linalg.cholesky(gram)[1:]  # (m, m + 1), unit rows
     j, l = np.triu_indices(m, 1)
     rho = gram[1:, 1:][j, l]
-    p, uu, uv, vv = pair_moments(rho, t[j], t[l])
+    p, uu, uv, vv = _pair_moments(rho, t[j], t[l])
     eye, outer = np.eye(m + 1), lambda a, b: a[:, :, None] * b[:, None, :]
     # In the plane of w_j and w_l: E[e e^T 1 1] = p (I - Pi) + B M B^T, with B the basis dual to (w_j, w_l).
     det = 1 - rho**2
@@ -260,20 +242,13 @@ def frozen_statistics(gram, thresholds, n_noise):
     active, extra = 2 * ndtr(-t), 2 * t * _density(t)
     diagonal = np.arange(m)
     covariance[diagonal, :, diagonal] = active[:, None, None] * eye + extra[:, None, None] * outer(w, w)
-    return np.tile(eye[0], (m, 1)), n_noise * covariance
+    fires = np.abs(gram[0, 1:]) >= t * sigma
+    return np.outer(fires, eye[0]).ravel(), n_noise * covariance.reshape(m * (m + 1), -1)
 
 
 def frozen_error(gram, thresholds, n_noise, sigma):
     """Error ``Phi(-SNR)`` of the best weights on m frozen filters, ``SNR^2 = mu^T Sigma^-1 mu``, if sums are Gaussian."""
-    gram = np.asarray(gram, dtype=float)
-    m = len(gram) - 1
-    fires = np.abs(gram[0, 1:]) >= np.broadcast_to(thresholds, (m,)) * sigma
-    if not fires.any():
-        return 0.5
-    mean, covariance = frozen_statistics(gram, thresholds, n_noise)
-    mu = (mean * fires[:, None]).ravel()
-    size = m * (m + 1)
-    matrix = covariance.reshape(size, size)  # filters with threshold 0 are all the same one: hence the diagonal
-    matrix = matrix + 1e-11 * np.trace(matrix) / size * np.eye(size)
-    weights = solve(matrix, mu, assume_a="pos")
-    return float(ndtr(-math.sqrt(mu @ weights) / sigma))
+    mean, matrix = frozen_statistics(gram, thresholds, n_noise, sigma)
+    # filters with threshold 0 are all the same one: hence the diagonal
+    matrix = matrix + 1e-11 * np.trace(matrix) / len(mean) * np.eye(len(mean))
+    return float(ndtr(-math.sqrt(mean @ solve(matrix, mean, assume_a="pos")) / sigma))

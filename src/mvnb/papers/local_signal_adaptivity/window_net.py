@@ -12,8 +12,8 @@ Params = dict[str, Tensor]
 _POOL = 0.3  # the sum over places is scaled, to start well
 
 
-def windows(x: Tensor, side: int, stride: int = 1) -> Tensor:
-    """All square windows of ``x`` ``(..., height, width, channels)``: vectors ``(..., rows, columns, side**2 * channels)``."""
+def _windows(x: Tensor, side: int, stride: int = 1) -> Tensor:
+    """Return all square windows of ``x`` ``(..., height, width, channels)``, ``(..., rows, columns, side**2 * channels)``."""
     high, wide = (x.shape[axis] - side + 1 for axis in (-3, -2))
     parts = [x[..., i : i + high : stride, j : j + wide : stride, :] for i in range(side) for j in range(side)]
     return torch.cat(parts, -1)
@@ -35,15 +35,11 @@ class WindowNet(nn.Module):
             nn.init.kaiming_normal_(layer.weight)
             nn.init.zeros_(layer.bias)
 
-    def hidden(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Activations of the two layers, ``(n, rows, columns, width)`` each."""
-        first = torch.relu(self.first(windows(x.movedim(1, -1), 4, 2)))
-        return first, torch.relu(self.second(windows(first, 3)))
-
-    def forward(self, x: Tensor, hidden: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-        """Logits ``(n, n_classes)``, or what :meth:`hidden` returns. The sum over places is scaled by 0.3, to start well."""
-        layers = self.hidden(x)
-        return layers if hidden else self.head(_POOL * layers[1].sum((1, 2)))
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits ``(n, n_classes)``. The sum over places is scaled by 0.3, to start well."""
+        first = torch.relu(self.first(_windows(x.movedim(1, -1), 4, 2)))
+        second = torch.relu(self.second(_windows(first, 3)))
+        return self.head(_POOL * second.sum((1, 2)))
 
 
 class WindowObjective:
@@ -80,11 +76,17 @@ def window_jacobian(params: Params, x: Tensor, chunk: int = 500) -> Tensor:
     return torch.cat(parts)
 
 
+def active_shares(params: Params, x: Tensor) -> Tensor:
+    """Return the shares of positive activations ``(R, 2)`` in the two layers of a stack of :class:`WindowNet` on ``x``."""
+    _, first, _, second, *_ = _forward(params, x)
+    return torch.stack([(part > 0).double().flatten(1).mean(1) for part in (first, second)], 1)
+
+
 def _forward(params: Params, x: Tensor) -> tuple[Tensor, ...]:
     """Windows and activations of both layers, their pooled sum and the logits; axes (replica, image, row, column, channel)."""
-    seen = windows(x.movedim(2, -1), 4, 2)
+    seen = _windows(x.movedim(2, -1), 4, 2)
     first = _affine(params, "first", seen).relu_()
-    near = windows(first, 3)
+    near = _windows(first, 3)
     second = _affine(params, "second", near).relu_()
     pooled = _POOL * second.sum((2, 3))
     return seen, first, near, second, pooled, _affine(params, "head", pooled)
