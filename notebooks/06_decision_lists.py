@@ -67,7 +67,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from mvnb import claims, figures, training
+from mvnb import claims, figures, losses, training
 from mvnb.papers.decision_lists import column, pictures, populations, theory
 from mvnb.papers.decision_lists.data import DecisionLists, every_sequence
 
@@ -723,7 +723,7 @@ _, full = theory.objective({"w": w[turns][None], "v": full_v[None]}, tokens, lab
 holds_0 = tokens[0, :, 0] == 0  # sets are sorted: token 0 stands first
 ring_column = column.Column(9).double()
 ring_column.load_state_dict({"w": w, "v": v})
-column.loss(ring_column, tokens[0, holds_0], decides[0, holds_0, 0]).backward()
+losses.cross_entropy(ring_column, tokens[0, holds_0], decides[0, holds_0, 0]).backward()
 error = (ring_column.w.grad - 9 * full["w"][0][:, 0]).abs().max().item()
 print("W: one column is enough, to 1e-12:", error < 1e-12)
 shifted_entries = full["v"][0][(torch.arange(9) + ring.permutation[0]) % 9, 0]
@@ -746,14 +746,15 @@ def run_theorem(size):
     c = theory.needed_scale(size[0], size[1], delta)
     share = theory.token_share(size[0], some.tokens, some.probability)
     curvature = theory.smoothness(c, share)
-    wrong = populations.mistakes(*some.batch)
+    wrong = populations.mistakes(*some[:3])
+    slope = lambda p: theory.objective(p, *some[:3])[1]["w"].square().sum((1, 2))
     run = training.fit(
         theory.objective,
         {"w": torch.zeros_like(some.values), "v": c[:, None, None] * some.values},
-        some.batch,
+        some[:3],
         steps=exact_steps,
         optimizer=training.GD(1 / curvature, rates={"v": 0.0}),
-        probes={"wrong": wrong, "slope": populations.squared_gradient(*some.batch)},
+        probes={"wrong": wrong, "slope": slope},
         log_at=range(exact_steps + 1),
         until=lambda p, loss: wrong(p) == 0,
     )
@@ -989,11 +990,11 @@ def joint_run(size, c):
     noise = [torch.rand(values[0].shape, generator=g).double() for g in streams]
     noise = epsilon * (torch.stack(noise) - 0.5)
     curvature = theory.joint_smoothness(c, epsilon, *size[:2])
-    wrong = populations.mistakes(*some.batch)
+    wrong = populations.mistakes(*some[:3])
     run = training.fit(
         theory.objective,
         {"w": torch.zeros_like(values), "v": values + noise},
-        some.batch,
+        some[:3],
         steps=min(exact_steps, 2000),
         optimizer=training.GD(1 / curvature),
         probes={"wrong": wrong, "far": lambda p: (p["v"] - values).abs().amax((1, 2))},
@@ -1154,7 +1155,7 @@ def accuracy_of(some, start, fixed, step_size):
     run = training.fit(
         theory.objective,
         start,
-        some.batch,
+        some[:3],
         steps=uniform_steps,
         optimizer=training.GD(step_size, rates={fixed: 0.0}),
     )

@@ -16,7 +16,6 @@ from mvnb.gradients import with_slope
 from mvnb.papers.algorithmic_stability import measures
 from mvnb.papers.contrastive_tradeoff import theory as contrastive_theory
 from mvnb.papers.contrastive_tradeoff import training as contrastive
-from mvnb.papers.decision_lists import column
 from mvnb.papers.decision_lists.theory import ColumnPopulation, forward_backward, objective
 from mvnb.papers.feature_emergence.tangent import tangent_features, tangent_objective, tangent_outputs
 from mvnb.papers.fine_grained_labels.model import max_read_out, relu_logits, relu_responses
@@ -128,7 +127,6 @@ OF_PAPERS = {
     "relu_logits": of_dict(lambda p: relu_logits(p, numbers(1, 4, 2, 3).detach()), weight=(1, 2, 3, 3), bias=(1, 2, 3)),
     "relu_responses": (relu_responses, (numbers(1, 2, 3, 3), numbers(1, 2, 3), numbers(1, 4, 2, 3))),
     "max_read_out": (max_read_out, (numbers(4, 6),)),
-    "column.loss": (lambda z: column.loss(lambda tokens: z, torch.zeros(4, 2), Y), (numbers(4, 3),)),
     "forward_backward": (
         lambda w, v: forward_backward(w, v, torch.tensor([[[0, 1]]]), torch.tensor([[[1, 0]]])).loss,
         (numbers(1, 3, 3), numbers(1, 3, 3, seed=1)),

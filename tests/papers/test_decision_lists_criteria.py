@@ -29,7 +29,7 @@ def worlds():
 def population(worlds):
     sets = torch.combinations(torch.arange(SIZE[0]), SIZE[1])
     decides = torch.stack([one.deciding(sets) for one in worlds])
-    labels = torch.stack([one.labels(sets) for one in worlds])
+    labels = torch.stack([one.permutation[one.deciding(sets)] for one in worlds])
     return sets.expand_as(decides), labels, decides
 
 

@@ -24,7 +24,7 @@ def worlds(size, replicas=3, seed=0):
 def every_sequence(some):
     sets = torch.combinations(torch.arange(some[0].n_tokens), some[0].length)
     decides = torch.stack([one.deciding(sets) for one in some])
-    labels = torch.stack([one.labels(sets) for one in some])
+    labels = torch.stack([one.permutation[one.deciding(sets)] for one in some])
     return sets.expand_as(decides), labels, decides
 
 
@@ -65,7 +65,7 @@ def test_random_lists_hold_different_tokens_and_end_with_their_own():
 def test_label_is_the_own_token_when_no_other_entry_is_present_and_ignores_what_comes_later():
     world = DecisionLists.shifted(12, 3, (1, 2), shift=5)
     tokens = torch.tensor([[0, 6, 9], [0, 1, 9], [0, 1, 2]])  # 1 decides for 0 whether or not 2 is there
-    assert world.labels(tokens)[:, 0].tolist() == [5, 6, 6]
+    assert world.permutation[world.deciding(tokens)][:, 0].tolist() == [5, 6, 6]
     assert world.deciding(tokens)[1].tolist() == [1, 1, 9]
 
 
@@ -86,7 +86,7 @@ def test_sequences_are_uniform_and_may_be_made_to_hold_a_token():
     first = torch.bincount(sample.tokens[:, 0], minlength=6).double()
     assert (first / 20000 - 1 / 6).abs().max() < 0.015
     held = world.sample(1000, torch.Generator().manual_seed(0), containing=4)
-    assert (held.tokens[:, 0] == 4).all() and len(held.split(500)) == 2
+    assert (held.tokens[:, 0] == 4).all()
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_hessian_is_autograds_and_below_the_bound():
         assert (torch.linalg.eigvalsh(blocks).abs().amax((1, 2)) <= theory.smoothness(9.0, share)).all()
 
 
-def test_power_iteration_finds_the_joint_curvature_and_the_bound_holds():
+def test_the_joint_curvature_is_below_its_bound():
     some = worlds((6, 3, 2), 1)
     tokens, labels, _ = every_sequence(some)
     for scale, epsilon in ((3.0, 0.5), (40.0, 2.0)):
@@ -275,8 +275,6 @@ def test_power_iteration_finds_the_joint_curvature_and_the_bound_holds():
 
         full = torch.func.hessian(loss)(torch.cat([w.flatten(), v.flatten()]))
         largest = torch.linalg.eigvalsh(full).abs().max()
-        found = theory.curvature({"w": w, "v": v}, tokens, labels, 200)
-        assert math.isclose(found.item(), largest.item(), rel_tol=1e-3)
         assert largest <= theory.joint_smoothness(scale, epsilon, 6, 3)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from mvnb import training
+from mvnb import losses, training
 from mvnb.papers.decision_lists import theory
 from mvnb.papers.decision_lists.data import DecisionLists
 
@@ -29,11 +29,6 @@ class Column(nn.Module):
         dense = attention.new_zeros(len(tokens), len(self.v)).scatter(1, tokens, attention)
         spectrum = torch.fft.rfft(dense) * torch.fft.rfft(self.v)
         return torch.fft.irfft(spectrum, n=len(self.v))
-
-
-def loss(logits, tokens: Tensor, decides: Tensor) -> Tensor:
-    """Mean cross-entropy of the position; ``decides`` ``(n,)`` is the token that decides the label."""
-    return nn.functional.cross_entropy(logits(tokens), decides)
 
 
 def train(
@@ -56,7 +51,7 @@ def train(
     ``drift``, the largest change of an entry of v. ``rates`` as for :class:`mvnb.training.GD`.
     """
     module = Column(world.n_tokens)
-    tokens, target = (part.to(device) for part in draw(world, n_test, torch.Generator().manual_seed(seed + 10**6)))
+    tokens, target = (part.to(device) for part in _draw(world, n_test, torch.Generator().manual_seed(seed + 10**6)))
     own_list = world.lists[:1].to(device)
 
     def error(params):
@@ -69,9 +64,9 @@ def train(
 
     start = {"w": torch.zeros(replicas, world.n_tokens), "v": values.float().expand(replicas, -1)}
     return training.fit(
-        training.stacked(module, loss),
+        training.stacked(module, losses.cross_entropy),
         {name: part.contiguous().to(device) for name, part in start.items()},
-        training.Fresh(lambda n, g: draw(world, n, g), batch, training.generators(seed, replicas), device=device),
+        training.Fresh(lambda n, g: _draw(world, n, g), batch, training.generators(seed, replicas), device=device),
         steps=steps,
         optimizer=training.GD(step_size, rates=rates or {}),
         probes={
@@ -84,7 +79,7 @@ def train(
     )
 
 
-def draw(world: DecisionLists, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """``n`` sequences that hold token 0 ``(n, length)``, and the token that decides its label ``(n,)``."""
+def _draw(world: DecisionLists, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return ``n`` sequences that hold token 0 ``(n, length)``, and the token that decides its label ``(n,)``."""
     sample = world.sample(n, generator, containing=0)
     return sample.tokens, sample.decides[:, 0]

@@ -16,10 +16,6 @@ class Sequences(NamedTuple):
     tokens: Tensor
     decides: Tensor
 
-    def split(self, n: int) -> list[Sequences]:
-        """The sample in parts of ``n`` sequences."""
-        return [Sequences(*parts) for parts in zip(self.tokens.split(n, -2), self.decides.split(n, -2))]
-
 
 @dataclass(frozen=True, eq=False)
 class DecisionLists:
@@ -95,15 +91,9 @@ class DecisionLists:
         first = hit.byte().argmax(-1, keepdim=True)  # the first of equal maxima
         return entries.gather(-1, first)[..., 0]
 
-    def labels(self, tokens: Tensor) -> Tensor:
-        """The label of each position, the shape of ``tokens`` ``(n, length)``."""
-        return self.permutation[self.deciding(tokens)]
-
-    def value_matrix(self, scale: float = 1.0, dtype=torch.float64) -> Tensor:
-        """The matrix ``c P`` ``(n_tokens, n_tokens)``: entry ``(permutation[b], b)`` is ``scale``, all others 0."""
-        out = torch.zeros(self.n_tokens, self.n_tokens, dtype=dtype)
-        out[self.permutation, torch.arange(self.n_tokens)] = scale
-        return out
+    def value_matrix(self, scale: float = 1.0) -> Tensor:
+        """Return the matrix ``c P`` ``(n_tokens, n_tokens)``: entry ``(permutation[b], b)`` is ``scale``, all others 0."""
+        return scale * torch.nn.functional.one_hot(self.permutation).T.double()
 
     def sample(self, n: int, generator: torch.Generator, containing: int | None = None) -> Sequences:
         """``n`` sequences of ``length`` different tokens, uniform over all such sequences.

@@ -14,18 +14,17 @@ from mvnb.papers.decision_lists.data import DecisionLists, every_sequence
 
 
 class Populations(NamedTuple):
-    """``tokens``, ``labels``, ``decides`` ``(R, S, n)``, ``probability`` ``(R, S)`` and the value matrices P ``(R, L, L)``."""
+    """Sequences of several worlds, the distribution over them, and the value matrices P ``(R, L, L)``.
+
+    ``tokens``, ``labels`` and ``decides`` are ``(R, S, n)``, ``probability`` is ``(R, S)``. The first three are the batch of
+    :func:`~mvnb.papers.decision_lists.theory.objective`.
+    """
 
     tokens: Tensor
     labels: Tensor
-    decides: Tensor
     probability: Tensor
+    decides: Tensor
     values: Tensor
-
-    @property
-    def batch(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What :func:`~mvnb.papers.decision_lists.theory.objective` takes."""
-        return self.tokens, self.labels, self.probability
 
 
 def listed(size: tuple[int, int, int], seed: int, replicas: int, uniform: bool = False) -> Populations:
@@ -39,10 +38,10 @@ def listed(size: tuple[int, int, int], seed: int, replicas: int, uniform: bool =
     tokens, labels, decides = every_sequence(worlds)
     values = torch.stack([one.value_matrix() for one in worlds])
     if uniform:
-        return Populations(tokens, labels, decides, torch.full(tokens.shape[:2], 1 / tokens.shape[1]).double(), values)
+        return Populations(tokens, labels, torch.full(tokens.shape[:2], 1 / tokens.shape[1]).double(), decides, values)
     chance = torch.stack([torch.rand(tokens.shape[1], generator=g).double() for g in streams])
     weight = torch.where(chance < 0.3, 0.0, (chance - 0.3) / 0.7 * 0.9 + 0.1)
-    return Populations(tokens, labels, decides, weight / weight.sum(1, keepdim=True), values)
+    return Populations(tokens, labels, weight / weight.sum(1, keepdim=True), decides, values)
 
 
 def mistakes(tokens: Tensor, labels: Tensor, probability: Tensor) -> Callable[[dict[str, Tensor]], Tensor]:
@@ -54,11 +53,6 @@ def mistakes(tokens: Tensor, labels: Tensor, probability: Tensor) -> Callable[[d
         return (wrong * probability).sum(1)
 
     return probe
-
-
-def squared_gradient(tokens: Tensor, labels: Tensor, probability: Tensor) -> Callable[[dict[str, Tensor]], Tensor]:
-    """A probe: the squared norm of the population gradient in W, ``(R,)``."""
-    return lambda params: theory.objective(params, tokens, labels, probability)[1]["w"].square().sum((1, 2))
 
 
 def mistakes_by_argmax(some: Populations, params: dict[str, Tensor]) -> Tensor:

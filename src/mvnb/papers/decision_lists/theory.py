@@ -178,20 +178,6 @@ def hessian_blocks(w: Tensor, v: Tensor, tokens: Tensor, labels: Tensor, probabi
     return out.scatter_add(1, place.flatten(1), block.flatten(1)).view(-1, size, size, size)
 
 
-def curvature(params: dict[str, Tensor], tokens: Tensor, labels: Tensor, iterations: int = 60, seed: int = 0) -> Tensor:
-    """Largest absolute eigenvalue ``(R,)`` of the Hessian in W and V together, by power iteration from a random start.
-
-    Every iteration costs one Hessian-vector product; the estimate approaches the eigenvalue from below.
-    """
-    g = torch.Generator().manual_seed(seed)
-    direction = {k: torch.randn(x.shape, generator=g, dtype=x.dtype) for k, x in params.items()}
-    for _ in range(iterations):
-        length = sum(x.square().sum((1, 2), keepdim=True) for x in direction.values()).sqrt()
-        direction = {k: x / length for k, x in direction.items()}
-        _, direction = torch.func.jvp(lambda q: objective(q, tokens, labels)[1], (params,), (direction,))
-    return sum(x.square().sum((1, 2)) for x in direction.values()).sqrt()
-
-
 def token_share(n_tokens: int, tokens: Tensor, probability: Tensor) -> Tensor:
     """``max_a Pr[a in s] / n``, ``(R,)``, of the distribution that gives ``tokens`` ``(R, S, n)`` their ``probability``."""
     n = tokens.shape[-1]
