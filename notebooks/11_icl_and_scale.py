@@ -64,7 +64,6 @@ import torch
 
 from mvnb import claims, figures, kept_runs, stats, training
 from mvnb.data import SENTIMENT_SETS, load_sentiment
-from mvnb.models import LinearSelfAttention, prompt_moments
 from mvnb.models.language import (
     SMOLLM2,
     LanguageModelMissing,
@@ -207,7 +206,7 @@ figures.show(
 # f(E)=E+W^{PV}E\,\frac{E^\top W^{KQ}E}{\rho},
 # $$ (eq-11-lsa)
 #
-# $\rho$ the number of examples, and the prediction is the entry at the bottom right. Only the last row of $W^{PV}$ and the first $d$ columns of $W^{KQ}$ reach it; the package's {py:obj}`~mvnb.models.LinearSelfAttention` keeps these alone. If moreover $W^{PV}$ has no weight but its last, $u$, and $W^{KQ}$ none but its upper left block $U$ (which gradient descent keeps so if it starts so, {cite:t}`zhang2024trained`), then
+# $\rho$ the number of examples, and the prediction is the entry at the bottom right. Only the last row of $W^{PV}$ and the first $d$ columns of $W^{KQ}$ reach it; the package's {py:func}`~mvnb.papers.icl_and_scale.icl.self_attention` keeps these alone. If moreover $W^{PV}$ has no weight but its last, $u$, and $W^{KQ}$ none but its upper left block $U$ (which gradient descent keeps so if it starts so, {cite:t}`zhang2024trained`), then
 #
 # $$
 # \hat y_q=u\,\mathbf h^\top U\mathbf x_q,\qquad\mathbf h=\tfrac1\rho\sum_iy_i\mathbf x_i .
@@ -239,13 +238,13 @@ covariance = torch.diag(torch.tensor(spectrum, dtype=torch.float64))
 U = torch.randn(d, d, generator=g, dtype=torch.float64) / 3
 prompts = world.sample(50, g, noise=noise, dtype=torch.float64)
 v = torch.eye(d + 1, dtype=torch.float64)[-1]
-full = LinearSelfAttention(v, torch.nn.functional.pad(U, (0, 0, 0, 1)))
+W = torch.nn.functional.pad(U, (0, 0, 0, 1))
 h = (prompts.y[..., None] * prompts.x).mean(1)
 reduced = ((h @ U) * prompts.query).sum(-1)
-moments = prompt_moments(*prompts[:3])
+full = icl.self_attention(*prompts[:3], v, W)
 print(
     "full attention is the reduced form:",
-    bool((full(moments, prompts.query) - reduced).abs().max() < 1e-12),
+    bool((full - reduced).abs().max() < 1e-12),
 )
 params = {k: torch.randn(2, d, 2, generator=g).double() for k in "ab"}
 batch = [one.expand(2, *one.shape) for one in (h, prompts.query, prompts.target)]
@@ -832,14 +831,12 @@ grid = {setting: right.mean() for setting, right in answers.items()}
 kappas = np.linspace(0.01, 6.5, 18)
 law = {used: [] for used in (1, 4, 6)}
 for used in (4, 6):
-    law[used] = [parity.gaussian_accuracy(k, used, 1) for k in kappas]
+    law[used] = [parity.gaussian_accuracy(k, used) for k in kappas]
 law[1] = parity.small_accuracy(kappas)
 law_error = {}
 for (bits, used, m, p), seen in grid.items():
     k = parity.signal_to_noise(2**bits, m, gamma, p)
-    exact = (
-        parity.small_accuracy(k) if used == 1 else parity.gaussian_accuracy(k, used, 1)
-    )
+    exact = parity.small_accuracy(k) if used == 1 else parity.gaussian_accuracy(k, used)
     if m >= 256:
         law_error[bits, used, m, p] = abs(seen - exact)
 

@@ -4,7 +4,6 @@ import math
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,7 +16,6 @@ from mvnb import losses, training
 from mvnb.data import MultiView, Patches, embed, orthonormal_features
 from mvnb.models import (
     MLP,
-    LinearSelfAttention,
     PatchObjective,
     ResNet18,
     SmallConvNet,
@@ -25,7 +23,6 @@ from mvnb.models import (
     TwoLayerObjective,
     patch_cnn,
     patch_logits,
-    prompt_moments,
     smoothed_relu,
     two_layer_outputs,
 )
@@ -545,29 +542,6 @@ def test_at_the_kinks_both_slopes_are_0():
 def test_other_losses_of_the_two_layer_network_are_refused(loss):
     with pytest.raises(ValueError, match="'logistic' or 'hinge'"):
         TwoLayerObjective(loss)
-
-
-# --- linear self-attention ---
-
-
-def prompts(replicas=3, n=6, dim=4, examples=9):
-    x, y, query = normal(replicas, n, examples, dim), normal(replicas, n, examples, seed=1), normal(replicas, n, dim, seed=2)
-    return x, y, query
-
-
-def test_linear_attention_is_the_whole_layer():
-    x, y, query = prompts()
-    dim, examples = x.shape[-1], x.shape[-2]
-    value, key_query = normal(dim + 1, dim + 1, seed=3), normal(dim + 1, dim + 1, seed=4)
-    module = LinearSelfAttention(value[-1].clone(), key_query[:, :dim].clone())
-    with torch.no_grad():
-        predictions = module(prompt_moments(x, y, query), query)
-    for r in range(x.shape[0]):
-        for i in range(x.shape[1]):
-            prompt = np.zeros((dim + 1, examples + 1))
-            prompt[:dim, :-1], prompt[-1, :-1], prompt[:dim, -1] = x[r, i].T, y[r, i], query[r, i]
-            out = prompt + value.numpy() @ prompt @ prompt.T @ key_query.numpy() @ prompt / examples
-            assert predictions[r, i].item() == pytest.approx(out[-1, -1], abs=1e-12)
 
 
 def test_outputs_of_a_stack_are_those_of_its_networks():

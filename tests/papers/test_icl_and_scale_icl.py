@@ -116,6 +116,17 @@ def test_a_spectrum_that_is_none_is_refused(spectrum):
         icl.pass_through(spectrum, N, 1)
 
 
+def test_self_attention_is_the_whole_layer():
+    g = generator()
+    x, y, query, value, keys = (torch.randn(*s, generator=g, dtype=D64) for s in ((6, 9, 4), (6, 9), (6, 4), (5, 5), (5, 5)))
+    said = icl.self_attention(x, y, query, value[-1], keys[:, :4])
+    for i in range(6):
+        prompt = torch.zeros(5, 10, dtype=D64)
+        prompt[:4, :-1], prompt[-1, :-1], prompt[:4, -1] = x[i].T, y[i], query[i]
+        out = prompt + value @ prompt @ prompt.T @ keys @ prompt / 9
+        assert said[i].item() == pytest.approx(out[-1, -1].item(), abs=1e-12)
+
+
 # --- The sampler ---
 
 

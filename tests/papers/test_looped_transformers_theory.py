@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from mvnb.models import LinearSelfAttention, linear_attention, prompt_moments
+from mvnb.models import linear_attention
+from mvnb.papers.icl_and_scale.icl import self_attention
 from mvnb.papers.looped_transformers import theory
 
 D64 = torch.float64
@@ -57,8 +58,7 @@ def test_linear_attention_is_its_definition_by_sums_and_the_layer_of_chapter_11(
     x, y, query, value, keys = normal(7, 2), normal(7, seed=1), normal(2, seed=2), normal(3, 3, seed=3), normal(3, 3, seed=4)
     rows = torch.cat([torch.cat([x, y[:, None]], 1), torch.nn.functional.pad(query, (0, 1))[None]])
     layer = rows + linear_attention(rows, keys.T, value.T / 7)
-    module = LinearSelfAttention(value[-1].clone(), keys[:, :2].clone())
-    assert layer[-1, -1].item() == pytest.approx(module(prompt_moments(x, y, query), query).item(), abs=1e-12)
+    assert layer[-1, -1].item() == pytest.approx(self_attention(x, y, query, value[-1], keys[:, :2]).item(), abs=1e-12)
 
 
 def test_one_layer_is_lemma_8_13(page):

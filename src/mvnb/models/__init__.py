@@ -1,7 +1,7 @@
 """Modules that two or more chapters use."""
 
 from mvnb.models.activations import smoothed_relu
-from mvnb.models.linear_attention import LinearSelfAttention, linear_attention, prompt_moments
+from mvnb.models.linear_attention import linear_attention
 from mvnb.models.networks import MLP, ResNet18, SmallConvNet
 from mvnb.models.patch_cnn import PatchObjective, patch_features, patch_logits
 from mvnb.models.transformer import (
@@ -20,7 +20,6 @@ from mvnb.models.two_layer import (
 __all__ = [
     "MLP",
     "AnswerObjective",
-    "LinearSelfAttention",
     "PatchObjective",
     "ResNet18",
     "SmallConvNet",
@@ -31,7 +30,6 @@ __all__ = [
     "linear_attention",
     "patch_features",
     "patch_logits",
-    "prompt_moments",
     "residual_stream",
     "smoothed_relu",
     "transformer_logits",

@@ -33,11 +33,6 @@ class InContextRegression:
         if not self.spectrum or min(self.spectrum) < 0 or self.n_examples < 1:
             raise ValueError(f"variances must not be negative and n_examples be 1 or more, got {self.n_examples}")
 
-    @property
-    def scale(self) -> Tensor:
-        """Standard deviations ``(dim,)``, float64."""
-        return torch.tensor(self.spectrum, dtype=torch.float64).sqrt()
-
     def sample(
         self,
         n: int,
@@ -51,7 +46,7 @@ class InContextRegression:
 
         Each label, its noise included, changes its sign with probability ``flip``.
         """
-        scale, shape = self.scale.to(dtype), (n, self.n_examples)
+        scale, shape = torch.tensor(self.spectrum, dtype=torch.float64).sqrt().to(dtype), (n, self.n_examples)
         x = torch.randn(*shape, len(scale), generator=generator, dtype=dtype) * scale
         query = torch.randn(n, len(scale), generator=generator, dtype=dtype) * scale
         if weights is None:
@@ -72,7 +67,7 @@ class InContextRegression:
         ``G^T G u = |u| (c e + sqrt(c) t)``, where c is chi-squared with M degrees of freedom, e the direction of u, and t
         standard normal at right angles to it.
         """
-        scale = self.scale.float()
+        scale = torch.tensor(self.spectrum, dtype=torch.float64).sqrt().float()
         w, query, t = (torch.randn(n, len(scale), generator=generator) for _ in range(3))
         u = scale * w
         length = u.norm(dim=1, keepdim=True)

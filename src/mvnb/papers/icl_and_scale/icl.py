@@ -22,6 +22,18 @@ def _spectrum(spectrum) -> np.ndarray:
     return spectrum
 
 
+def self_attention(x: Tensor, y: Tensor, query: Tensor, v: Tensor, w: Tensor) -> Tensor:
+    r"""Return the predictions ``(...)`` for queries of one layer of linear self-attention, ``v^T (E E^T / N) W x_q``.
+
+    ``x`` ``(..., N, d)`` and ``y`` ``(..., N)`` are the examples of a prompt E, whose last column holds ``query`` ``(..., d)``
+    with a 0 in place of its label. ``v`` ``(d + 1,)`` is the last row of the projection-value matrix and ``w`` ``(d + 1, d)``
+    the first columns of the key-query matrix; the other entries never reach the prediction. Source: Shi, eq. (5.2).
+    """
+    examples, last = torch.cat([x, y[..., None]], -1), torch.nn.functional.pad(query, (0, 1))
+    moments = (examples.mT @ examples + last[..., :, None] * last[..., None, :]) / x.shape[-2]
+    return ((moments @ v) * (query @ w.mT)).sum(-1)
+
+
 def loaded_spectrum(spectrum, n_train):
     """Eigenvalues ``(1 + 1/N) lambda_i + tr / N`` of Gamma, ``(d,)``. Source: Shi, Lemma 5.1."""
     spectrum = _spectrum(spectrum)
@@ -52,14 +64,10 @@ def population_loss(weight: Tensor, covariance: Tensor, n_train: int) -> Tensor:
     Source: Shi, Lemma 5.1, with the constant that it leaves out.
     """
     moved = covariance @ weight @ covariance
-    loaded = _loaded(covariance, n_train)
+    identity = torch.eye(len(covariance), dtype=covariance.dtype)
+    loaded = (1 + 1 / n_train) * covariance + covariance.trace() / n_train * identity
     square = ((loaded @ moved) * weight).sum((-2, -1))
     return square / 2 - ((covariance @ covariance) * weight).sum((-2, -1)) + covariance.trace() / 2
-
-
-def _loaded(covariance: Tensor, n_train: int) -> Tensor:
-    identity = torch.eye(len(covariance), dtype=covariance.dtype)
-    return (1 + 1 / n_train) * covariance + covariance.trace() / n_train * identity
 
 
 def pretrained_loss(spectrum, n_train, rank):

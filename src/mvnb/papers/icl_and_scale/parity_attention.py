@@ -160,30 +160,22 @@ def small_accuracy(kappa):
     return 1 - 2 * q * (1 - q)
 
 
-def gaussian_accuracy(kappa, n_used, distance, draws=20000, seed=0):
-    """The same for ``n_used`` digits and pairs that differ in ``distance`` of them, by simulating ``n_used + 1`` normals.
+def gaussian_accuracy(kappa, n_used, draws=20000):
+    """Return the same for ``n_used`` digits and pairs that differ in one of them, by simulating ``n_used + 1`` normals.
 
     Inputs of the heads are independent normals of variance 1; their means are kappa for the sum and for digits that agree when
     the query's label is 1, and kappa for digits that differ when it is -1.
     """
-    if not 1 <= distance <= n_used:
-        raise ValueError(f"distance must lie in 1 .. {n_used}, got {distance}")
-    normal = np.random.default_rng(seed).standard_normal((draws, n_used + 1))
-    differ = np.arange(1, n_used + 1) <= distance
+    normal = np.random.default_rng(0).standard_normal((draws, n_used + 1))
+    agree = np.append([1.0, 0.0], np.ones(n_used - 1))
     right = []
-    for label in (1, -1):
-        mean = kappa * np.append(label == 1, ~differ if label == 1 else differ)
+    for label, mean in ((1, kappa * agree), (-1, kappa * (1 - agree))):
         size = np.abs(normal + mean)
         right.append(np.mean(label * (n_used * size[:, 0] - size[:, 1:].sum(1)) > 0))
     return float(np.mean(right))
 
 
-def column_space_dimension(heads):
-    """Rank of the span of the heads' diagonals, nu + 1 for the bit code."""
-    return int(np.linalg.matrix_rank(heads.values))
-
-
 def projected_noise(heads, noise):
-    """Squared norms ``(n,)`` of ``noise`` ``(n, d)`` projected onto the span of the heads, with a pseudo-inverse."""
-    basis = np.linalg.svd(heads.values, full_matrices=False)[2][: column_space_dimension(heads)]
+    """Return squared norms ``(n,)`` of ``noise`` ``(n, d)`` projected onto the span of the heads, with a pseudo-inverse."""
+    basis = np.linalg.svd(heads.values, full_matrices=False)[2][: np.linalg.matrix_rank(heads.values)]
     return ((np.asarray(noise) @ basis.T) ** 2).sum(-1)
