@@ -717,7 +717,7 @@ accurate = np.array(
     ]
 )
 flow_steps = np.arange(flow.shape[1]) * (steps // 40)
-linear = theory.linear_accuracy(k, sigma)
+linear = theory.normal_accuracy(0.0, k, sigma)
 
 # %% [markdown]
 # Figure 3.3, then, with its three panels, the runs as thin lines, and the population's path dotted:
@@ -824,7 +824,7 @@ fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.0), sharey=True)
 for ax, (_, _, score) in zip(axes, tasks.values()):
     ax.plot(fast_marks, score, color=NET, lw=0.9, alpha=0.7)
     ax.set(xlabel="step", ylim=(-0.03, 1.03))
-fast_linear = theory.linear_accuracy(fast_noise, fast_sigma)
+fast_linear = theory.normal_accuracy(0.0, fast_noise, fast_sigma)
 axes[0].axhline(fast_linear, color=GREY, ls="--")
 note(axes[0], "linear", (fast_steps, fast_linear), (-40, -14), color=GREY)
 axes[0].set_ylabel("test accuracy")
@@ -921,7 +921,7 @@ ledger.mean("linear-at-chance", simulated[:, 0] - linear)
 # **Prediction.** {prf:ref}`prop-05-snr` gives the error for any draw of the filters and any thresholds. With one common threshold $t\sigma$ a low $t$ lets all noise in, a high one shuts the signal out of most filters. First the formula against points: $k$ as above, $d=1/\sigma^2$ (rounded), $m=1$, 4 and 16 frozen filters, and the weights $\Sigma^{-1}\mu$, on fresh points.
 
 # %%
-kernel_d, counts, t_test = max(17, round(theory.kernel_dim(k))), (1, 4, 16), 0.5
+kernel_d, counts, t_test = max(17, round(theory.noise_scale(k) ** -2)), (1, 4, 16), 0.5
 sets = 4
 grams = [
     theory.random_gram(16, kernel_d, np.random.default_rng([seed, r]))
@@ -1032,7 +1032,7 @@ sizes = [10.0**e for e in exponents]
 scan = {
     m: np.array(
         [
-            frozen_errors(m, min(kernel_draws, 12), q, theory.kernel_dim(q))
+            frozen_errors(m, min(kernel_draws, 12), q, theory.noise_scale(q) ** -2)
             for q in sizes
         ]
     )
@@ -1059,7 +1059,8 @@ figures.show(
 
 # %% tags=["remove-cell"]
 top = [
-    frozen_errors(m, 3 * kernel_draws, 1e24, theory.kernel_dim(1e24), True) >= 0.1
+    frozen_errors(m, 3 * kernel_draws, 1e24, theory.noise_scale(1e24) ** -2, True)
+    >= 0.1
     for m in (1, 4)
 ]
 ledger.each("lower-bound-at-large-k", one=top[0], four=top[1])

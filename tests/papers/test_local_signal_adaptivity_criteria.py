@@ -70,7 +70,7 @@ def test_two_stages_need_the_bias_and_the_signal(trained):
 
     linear, lost = train(b_rate=0.0, steps=400), train(signal=0.0, steps=400)
     assert [found(*run) for run in (trained, linear)] == ["holds", "fails"] and found(*lost) != "holds"
-    assert np.allclose(linear[2][-1], theory.linear_accuracy(K, SIGMA), atol=1e-3)  # without a bias it is linear
+    assert np.allclose(linear[2][-1], theory.normal_accuracy(0.0, K, SIGMA), atol=1e-3)  # without a bias it is linear
 
     def beats(score):
         one = verdict("one-filter-beats-linear", "mean", accuracy=score[-1], rise=rise(score))
@@ -169,7 +169,7 @@ def test_accuracy_map_needs_its_own_noise_level():
     def found(sigma):
         off = simulated - [theory.accuracy(1.0, -r, 1000, sigma) for r in ratios]
         map_ = verdict("accuracy-is-a-function-of-the-ratio", "mean", np.abs(off).max(1))
-        return [map_, verdict("linear-at-chance", "mean", simulated[:, 0] - theory.linear_accuracy(1000, sigma))]
+        return [map_, verdict("linear-at-chance", "mean", simulated[:, 0] - theory.normal_accuracy(0.0, 1000, sigma))]
 
     assert found(0.2184) == ["holds"] * 2 and found(0.45) == ["fails"] * 2
 
@@ -214,11 +214,11 @@ def test_few_filters_fail_unless_they_know_the_signal(trained):
 
 def test_the_lower_bound_fails_for_a_filter_that_knows_the_signal():
     def found(**settings):
-        at_least = np.resize(errors(4, 1e24, theory.kernel_dim(1e24), **settings) >= 0.1, 96)
+        at_least = np.resize(errors(4, 1e24, theory.noise_scale(1e24) ** -2, **settings) >= 0.1, 96)
         return verdict("lower-bound-at-large-k", "each", one=at_least, four=at_least)
 
     assert [found(), found(aligned=0.95)] == ["holds", "fails"]
-    rise = errors(4, 1e24, theory.kernel_dim(1e24)) - errors(4, 1e3, 21)
+    rise = errors(4, 1e24, theory.noise_scale(1e24) ** -2) - errors(4, 1e3, 21)
     assert [verdict("frozen-error-rises-with-k", "mean", one=x, four=x) for x in (rise, -rise)] == ["holds", "fails"]
 
 

@@ -128,7 +128,7 @@ def test_one_lucky_filter_ends_near_five_times_ten_to_the_tenth():
     k = math.exp(math.sqrt(1000 / norm.ppf(0.9) ** 2))  # P < 1 / (1.28 log k)^2 has probability P
     assert 4.5e10 < k < 6e10
     t = norm.isf(0.5 / (norm.ppf(0.9) ** 2 * math.log(k) ** 2))
-    dim = theory.kernel_dim(k)
+    dim = theory.noise_scale(k) ** -2
     assert np.isclose(theory.one_filter_error(1.0001 * t / math.sqrt(dim), t, k, dim**-0.5), 0.1, atol=2e-3)
 
 
@@ -164,7 +164,7 @@ def test_gradient_at_zero_and_linear_accuracy():
     start = theory.population_gradient(1e-9, 0.0, 1000, theory.noise_scale(1000))
     assert np.allclose([start.c, start.b], -0.5, atol=1e-5)
     assert np.isclose(theory.accuracy(1.0, 0.0, 1000, theory.noise_scale(1000)), norm.cdf(1 / math.log(1000)), atol=1e-6)
-    assert np.isclose(theory.linear_accuracy(1000, theory.noise_scale(1000)), norm.cdf(1 / math.log(1000)))
+    assert np.isclose(theory.normal_accuracy(0.0, 1000, theory.noise_scale(1000)), norm.cdf(1 / math.log(1000)))
 
 
 def test_population_path_is_gradient_descent():
@@ -298,7 +298,7 @@ def test_one_filter_is_the_special_case_and_blind_filters_guess():
         assert np.isclose(general, theory.one_filter_error(overlap, t, 1000, 0.2), atol=1e-9)
     assert theory.frozen_error([[1, 0.1], [0.1, 1]], [2.0], 1000, 0.2) == 0.5
     assert theory.one_filter_error(0.1, 2.0, 1000, 0.2) == 0.5
-    assert np.isclose(theory.one_filter_error(0.3, 0.0, 1000, 0.2), 1 - theory.linear_accuracy(1000, 0.2))
+    assert np.isclose(theory.one_filter_error(0.3, 0.0, 1000, 0.2), 1 - theory.normal_accuracy(0.0, 1000, 0.2))
 
 
 def test_random_gram_has_the_right_overlaps_in_any_dimension():

@@ -98,7 +98,7 @@ def threshold(ratio, tilt, k, level, seen):
         "exact": [accuracy(r, k) for r in seen["ratios"]],
         "gaussian": local.normal_accuracy(np.array(seen["ratios"]), k, scale),
         "across": [accuracy(ratio, n) for n in seen["sizes"]],
-        "linear": [local.linear_accuracy(n, level * local.noise_scale(n) * np.hypot(1, tilt)) for n in sizes],
+        "linear": [local.normal_accuracy(0.0, n, level * local.noise_scale(n) * np.hypot(1, tilt)) for n in sizes],
         "survivors": 2 * k * special.ndtr(-ratio / scale),
     }
 

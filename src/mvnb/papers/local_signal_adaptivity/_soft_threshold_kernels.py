@@ -64,12 +64,8 @@ def _binomial_cdf(n, p, cdf):
     while first > 0 and cdf[first] > 1e-18:
         cdf[first - 1] = cdf[first] * first / ((n - first + 1) * odds)
         first -= 1
-    total = 0.0
-    for i in range(first, last + 1):
-        total += cdf[i]
-        cdf[i] = total
-    for i in range(first, last + 1):
-        cdf[i] /= total
+    cdf[first : last + 1] = np.cumsum(cdf[first : last + 1])
+    cdf[first : last + 1] /= cdf[last]
     return first, last
 
 

@@ -25,18 +25,13 @@ def _density(x):
 
 
 def noise_scale(n_noise):
-    """The paper's noise level, ``sigma = log(k) / sqrt(k)``."""
+    """Return the paper's noise level, ``sigma = log(k) / sqrt(k)``; the dimension of Theorem 3.2 is ``1 / sigma^2``."""
     return math.log(n_noise) / math.sqrt(n_noise)
 
 
 def _soft_threshold(x: float, b: float) -> float:
     """Return ``phi_b(x)``: for b < 0 shrink by ``|b|``; for b >= 0 double up to b, then add b. Karp 2024, sec. 3.3."""
     return max(x + b, 0.0) - max(b - x, 0.0)
-
-
-def linear_accuracy(n_noise, sigma):
-    """Return the accuracy ``Phi(1 / (sigma sqrt(k)))`` of the sum of all patches along ``w_star``: the network with b = 0."""
-    return ndtr(1 / (sigma * math.sqrt(n_noise)))
 
 
 def _response_variance(scale, b):
@@ -47,7 +42,10 @@ def _response_variance(scale, b):
 
 
 def normal_accuracy(ratio, n_noise, sigma):
-    """Accuracy at ``w = w_star, b = -ratio`` if the noise responses added up to a Gaussian; for ``0 <= ratio < 1``."""
+    """Return the accuracy at ``w = w_star, b = -ratio`` if the noise responses added up to a Gaussian; for ``0 <= ratio < 1``.
+
+    It is exact at ratio 0, the sum of all patches along ``w_star``: ``Phi(1 / (sigma sqrt(k)))``.
+    """
     variance = n_noise * _response_variance(sigma, -np.asarray(ratio, dtype=float))
     return ndtr((1 - np.asarray(ratio)) / np.sqrt(np.maximum(variance, 1e-300)))
 
@@ -79,18 +77,11 @@ def _response(u, scale, b):
 _legendre = cache(np.polynomial.legendre.leggauss)  # nodes and weights on (-1, 1)
 
 
-@cache
-def _unit_rule(panels):
-    """Gauss-Legendre with 20 nodes on each of ``panels`` equal parts of (0, 1)."""
-    x, weight = _legendre(20)
-    nodes = (np.arange(panels)[:, None] + (x + 1) / 2) / panels
-    return nodes.ravel(), np.tile(weight / (2 * panels), panels)
-
-
 def _rule(upper, panels):
-    """The same on (0, upper), denser towards 0."""
-    t, weight = _unit_rule(panels)
-    return upper * t**3, 3 * upper * t**2 * weight
+    """Return nodes and weights on (0, upper), denser towards 0: Gauss-Legendre with 20 nodes on each of ``panels`` parts."""
+    x, weight = _legendre(20)
+    t = ((np.arange(panels)[:, None] + (x + 1) / 2) / panels).ravel()
+    return upper * t**3, 3 * upper * t**2 * np.tile(weight / (2 * panels), panels)
 
 
 _U, _W = _rule(12.0, 8)  # 1 / sinh(pi u) leaves less than 1e-15 beyond 12
@@ -164,11 +155,6 @@ def noise_pull_bound(c, b, n_noise, sigma):
 # --- Frozen filters ---
 
 
-def kernel_dim(n_noise):
-    """The dimension of Theorem 3.2, ``d = 1 / sigma^2 = k / log(k)^2``, not rounded."""
-    return n_noise / math.log(n_noise) ** 2
-
-
 def one_filter_error(overlap, threshold, n_noise, sigma):
     r"""Error ``Phi(-SNR)`` of the best weights on one frozen filter, if sums over patches are Gaussian.
 
@@ -229,19 +215,15 @@ def frozen_statistics(gram, thresholds, n_noise, sigma):
     j, l = np.triu_indices(m, 1)
     rho = gram[1:, 1:][j, l]
     p, uu, uv, vv = _pair_moments(rho, t[j], t[l])
-    eye, outer = np.eye(m + 1), lambda a, b: a[:, :, None] * b[:, None, :]
     # In the plane of w_j and w_l: E[e e^T 1 1] = p (I - Pi) + B M B^T, with B the basis dual to (w_j, w_l).
-    det = 1 - rho**2
-    dual_j, dual_l = (w[j] - rho[:, None] * w[l]) / det[:, None], (w[l] - rho[:, None] * w[j]) / det[:, None]
-    plane = outer(w[j], dual_j) + outer(w[l], dual_l)
-    cross = uv[:, None, None] * (outer(dual_j, dual_l) + outer(dual_l, dual_j))
-    block = p[:, None, None] * (eye - plane) + uu[:, None, None] * outer(dual_j, dual_j) + cross
-    block += vv[:, None, None] * outer(dual_l, dual_l)
+    eye, pair = np.eye(m + 1), np.stack([w[j], w[l]], 1)  # (P, 2, m + 1)
+    dual, moments = np.linalg.solve(pair @ pair.mT, pair), np.stack([uu, uv, uv, vv], -1).reshape(-1, 2, 2)
+    block = p[:, None, None] * (eye - pair.mT @ dual) + dual.mT @ moments @ dual
     covariance = np.zeros((m, m + 1, m, m + 1))
     covariance[j, :, l] = covariance[l, :, j] = block
     active, extra = 2 * ndtr(-t), 2 * t * _density(t)
     diagonal = np.arange(m)
-    covariance[diagonal, :, diagonal] = active[:, None, None] * eye + extra[:, None, None] * outer(w, w)
+    covariance[diagonal, :, diagonal] = active[:, None, None] * eye + extra[:, None, None] * w[:, :, None] * w[:, None]
     fires = np.abs(gram[0, 1:]) >= t * sigma
     return np.outer(fires, eye[0]).ravel(), n_noise * covariance.reshape(m * (m + 1), -1)
 
