@@ -43,7 +43,7 @@ def test_the_exact_answer_scores_eleven_twelfths_and_nothing_scores_more():
 @pytest.mark.parametrize("depth", [0.0, 0.37, 1.0])
 @pytest.mark.parametrize("start", ["", "<|im_start|> "])
 def test_the_needle_is_whole_and_after_the_sentence_before_its_depth(depth, start):
-    prompt = nd.needle_prompt(encode, SENTENCES, 900, depth, start)
+    prompt = nd._needle_prompt(encode, SENTENCES, 900, depth, start)
     text = decode(prompt.tokens)
     assert len(text) == 900 and text.startswith(start + "This is") and text.endswith(f"{nd.QUESTION}\nAnswer:")
     assert decode(prompt.tokens[prompt.start : prompt.stop]) == " " + nd.NEEDLE
@@ -63,24 +63,24 @@ def test_what_does_not_fit_is_refused():
         ({"length": 9000, "depth": 0.5}, "are needed"),
     ):
         with pytest.raises(ValueError, match=message):
-            nd.needle_prompt(encode, SENTENCES, **options)
-    chat = nd.needle_prompt(encode, SENTENCES, 900, 0.5, "<user>", "<assistant>")
+            nd._needle_prompt(encode, SENTENCES, **options)
+    chat = nd._needle_prompt(encode, SENTENCES, 900, 0.5, "<user>", "<assistant>")
     assert decode(chat.tokens).startswith("<user>This") and decode(chat.tokens).endswith("Francisco?<assistant>")
     frame = len("\nAnswer:") + len(nd._BEFORE) + len(nd._AFTER) + len(" " + nd.NEEDLE)
-    assert len(nd.needle_prompt(encode, [], frame, 0.5).tokens) == frame
+    assert len(nd._needle_prompt(encode, [], frame, 0.5).tokens) == frame
 
 
 def test_a_share_of_the_needle_is_what_is_selected_of_it():
     prompt = nd.NeedlePrompt(torch.zeros(30), 10, 14, 5)
     places = torch.tensor([[[8, 9, 20]], [[10, 13, 20]], [[16, 17, 18]]])  # (layer, prompt, k)
-    assert nd.selected_share(places, [prompt])[:, 0].tolist() == [0, 0.5, 0]
+    assert nd._selected_share(places, [prompt])[:, 0].tolist() == [0, 0.5, 0]
 
 
 def test_answers_end_at_their_mark():
     config = SimpleNamespace(eos_token_id=0)
     lm = SimpleNamespace(model=SimpleNamespace(config=config), decode=lambda tokens: "".join(map(chr, tokens)))
     rows = [[ord(c) for c in "eat a sandwich"] + [0] + [ord(c) for c in " and sit in"]]
-    assert nd.answer_scores(lm, torch.tensor(rows)) == [pytest.approx(3 / 12)]
+    assert nd._answer_scores(lm, torch.tensor(rows)) == [pytest.approx(3 / 12)]
 
 
 def test_prompts_are_drawn_by_depth_each_from_its_own_place(reader):
@@ -96,7 +96,7 @@ def test_a_reading_is_what_each_method_gives_alone(reader, monkeypatch):
     test = nd.NeedleTest(k=150, filter_layer=1, depths=[0.0, 0.5], n_new=6, methods=methods, layers=[0, 2])
     prompts = test.draw(encode, SENTENCES * 9, 500, 2, torch.Generator().manual_seed(0))
     seen = []
-    monkeypatch.setattr(nd, "answer_scores", lambda lm, tokens: seen.append(tokens) or tokens.tolist())
+    monkeypatch.setattr(nd, "_answer_scores", lambda lm, tokens: seen.append(tokens) or tokens.tolist())
     found = test.read(reader, prompts)
     tokens, tail = torch.stack([one.tokens for one in prompts]), prompts[0].tail
     given = reader.model, tokens, 6

@@ -91,7 +91,7 @@ def test_the_selection_stops_where_its_work_is_counted(model, monkeypatch):
         handle.remove()
     assert ran == {"mlp": 2, "keys": 3}
     only = 2 * 30 * 32 * 8 * (4 + 2 * 2) + 2 * 30 * 4 * 8
-    assert theory.selection_flops(SHAPE, 30, 2) - theory.prefill_flops(SHAPE, 30, 2) == only
+    assert theory._selection_flops(SHAPE, 30, 2) - theory.prefill_flops(SHAPE, 30, 2) == only
 
 
 def test_a_generated_token_costs_what_is_counted(model):
@@ -109,9 +109,9 @@ def test_a_generated_token_costs_what_is_counted(model):
 
 def test_the_first_pass_through_all_layers_is_a_prefill_and_a_filter_layer():
     projections_and_row = 2 * 64 * 32 * 8 * (4 + 2 * 2) + 2 * 64 * 4 * 8
-    assert theory.selection_flops(SHAPE, 64, SHAPE.n_layers) == theory.prefill_flops(SHAPE, 64) + projections_and_row
+    assert theory._selection_flops(SHAPE, 64, SHAPE.n_layers) == theory.prefill_flops(SHAPE, 64) + projections_and_row
     for k in (64, 100):  # all is kept: the second pass is a whole prefill
-        passes = theory.selection_flops(SHAPE, 64, 2) + theory.prefill_flops(SHAPE, 64)
+        passes = theory._selection_flops(SHAPE, 64, 2) + theory.prefill_flops(SHAPE, 64)
         assert theory.speed_up(SHAPE, 64, k, 2) == theory.prefill_flops(SHAPE, 64) / passes
 
 

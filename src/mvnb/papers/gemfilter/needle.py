@@ -54,7 +54,7 @@ def needle_score(response: str) -> float:
     return len(set(expected) & set(response.lower().split())) / len(expected)
 
 
-def needle_prompt(
+def _needle_prompt(
     encode: Callable[[str], list[int]],
     sentences: Sequence[str],
     length: int,
@@ -128,7 +128,7 @@ class NeedleTest:
         """``size`` prompts a depth, each from another place of the prose."""
         starts = torch.randint(len(sentences) - length // 8, (len(self.depths), size), generator=generator).tolist()
         return [
-            needle_prompt(encode, sentences[start:], length, depth, *self.frame)
+            _needle_prompt(encode, sentences[start:], length, depth, *self.frame)
             for depth, some in zip(self.depths, starts)
             for start in some
         ]
@@ -158,18 +158,18 @@ class NeedleTest:
         }
         for name in [name for name in self.methods if name in from_cache]:
             answers[name] = from_cache[name](model, tokens, self.n_new).tokens
-        judged = {name: answer_scores(lm, one) for name, one in answers.items()}
-        return Reading(places.cpu(), selected_share(places.cpu(), prompts), judged)
+        judged = {name: _answer_scores(lm, one) for name, one in answers.items()}
+        return Reading(places.cpu(), _selected_share(places.cpu(), prompts), judged)
 
 
-def answer_scores(lm: LanguageModel, tokens: Tensor) -> list[float]:
+def _answer_scores(lm: LanguageModel, tokens: Tensor) -> list[float]:
     """The score of every answer ``(prompt, token)``, up to its end mark."""
     end = lm.model.config.eos_token_id
     rows = [row[: row.index(end)] if end in row else row for row in tokens.tolist()]
     return [needle_score(lm.decode(row)) for row in rows]
 
 
-def selected_share(places: Tensor, prompts: Sequence[NeedlePrompt]) -> Tensor:
+def _selected_share(places: Tensor, prompts: Sequence[NeedlePrompt]) -> Tensor:
     """Share ``(..., prompt)`` of each prompt's needle that is among ``places`` ``(..., prompt, k)``."""
     start, stop = (torch.tensor([getattr(one, end) for one in prompts])[:, None] for end in ("start", "stop"))
     return ((places >= start) & (places < stop)).sum(-1) / (stop - start)[:, 0]

@@ -101,7 +101,7 @@ def step_flops(shape: Shape, cached):
     return shape.n_layers * (2 * shape.layer_weights + 4 * (cached + 1) * shape.n_heads * shape.head_dim)
 
 
-def selection_flops(shape: Shape, n, layer):
+def _selection_flops(shape: Shape, n, layer):
     """The same for GemFilter's first pass: ``layer`` whole layers, then queries, keys and values of the next, and one row.
 
     Only the last query meets the keys of the filter layer.
@@ -112,7 +112,7 @@ def selection_flops(shape: Shape, n, layer):
 
 def speed_up(shape: Shape, n, k, layer):
     """Operations of a whole prefill over those of GemFilter's, second pass included; about ``m / layer`` for n >> k."""
-    return prefill_flops(shape, n) / (selection_flops(shape, n, layer) + prefill_flops(shape, np.minimum(k, n)))
+    return prefill_flops(shape, n) / (_selection_flops(shape, n, layer) + prefill_flops(shape, np.minimum(k, n)))
 
 
 def cached_numbers(shape: Shape, n):

@@ -8,8 +8,8 @@ chapter 9 (Shi et al. 2024, GemFilter); SnapKV, Li et al. 2024; H2O, Zhang et al
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,7 +17,6 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 Visit = Callable[[int, Tensor, Tensor, float], None]  # layer, queries (B, h, T, d), keys (B, h_kv, T_all, d), scaling
-Row = Literal["last", "middle", "largest"]
 
 
 class Answer(NamedTuple):
@@ -73,18 +72,13 @@ def watch_attention(model: Any, visit: Visit) -> Iterator[None]:
         model.set_attn_implementation(usual)
 
 
-def _per_head(keys: Tensor, n_heads: int) -> Tensor:
-    """Keys repeated for the query heads that share them: ``(B, h_kv, T, d)`` to ``(B, h, T, d)``."""
-    return keys.repeat_interleave(n_heads // keys.shape[1], 1)
-
-
-def row_scores(queries: Tensor, keys: Tensor, row: Row = "last", scaling: float | None = None) -> Tensor:
+def row_scores(queries: Tensor, keys: Tensor, row: str = "last", scaling: float | None = None) -> Tensor:
     """Head-summed scores ``(B, n)`` of one query with all keys: ``(B, h, n, d)``, ``(B, h_kv, n, d)``.
 
     Raw inner products, as GemFilter takes them; with ``scaling`` the softmax of the scaled ones over what that query sees (keys
     after it get 0). ``row``: the last query, the one in the middle, or the one whose row of head-summed products is longest.
     """
-    keys, n = _per_head(keys, queries.shape[1]).float(), queries.shape[2]
+    keys, n = keys.repeat_interleave(queries.shape[1] // keys.shape[1], 1).float(), queries.shape[2]
     places = {"last": n - 1, "middle": n // 2}
     if row == "largest":
         products = torch.einsum("bhid,bhjd->bij", queries.float(), keys)
@@ -102,7 +96,7 @@ def row_scores(queries: Tensor, keys: Tensor, row: Row = "last", scaling: float 
 
 
 @torch.inference_mode()
-def filter_scores(model: Any, tokens: Tensor, layers: Sequence[int], row: Row = "last", softmax: bool = False) -> Tensor:
+def filter_scores(model: Any, tokens: Tensor, layers: Sequence[int], row: str = "last", softmax: bool = False) -> Tensor:
     """:func:`row_scores` of the named layers (from 0) on ``tokens`` ``(B, n)``: ``(len(layers), B, n)``.
 
     Layers after the last one that is named are not run. Source: Shi thesis 2024, Algorithm 2.
@@ -115,25 +109,21 @@ def filter_scores(model: Any, tokens: Tensor, layers: Sequence[int], row: Row = 
         if layer == max(layers):
             raise _Enough
 
-    with watch_attention(model, visit):
-        try:
-            model(tokens, use_cache=False, logits_to_keep=1)
-        except _Enough:
-            pass
+    with watch_attention(model, visit), suppress(_Enough):
+        model(tokens, use_cache=False, logits_to_keep=1)
     return torch.stack([found[layer] for layer in layers])
 
 
-def select_tokens(scores: Tensor, k: int, pool: int = 5, keep_first: int = 0, keep_last: int = 0) -> Tensor:
-    """Places of the ``k`` largest scores, ascending: ``(..., n)`` to ``(..., min(k, n))``.
+def select_tokens(scores: Tensor, k: int, pool: int = 5, keep_last: int = 0) -> Tensor:
+    """Return the places of the ``k`` largest scores, ascending: ``(..., n)`` to ``(..., min(k, n))``.
 
-    Scores are averaged over ``pool`` neighbours first (odd; zeros beyond the ends, as published); the first and last few places
-    may be kept whatever their score. ``ValueError`` for an even ``pool`` or more forced places than ``k``.
+    Scores are averaged over ``pool`` neighbours first (odd; zeros beyond the ends, as published); the ``keep_last`` last places
+    are kept whatever their score. ``ValueError`` for an even ``pool`` or more forced places than ``k``.
     """
     n = scores.shape[-1]
-    if pool % 2 == 0 or keep_first + keep_last > k:
-        raise ValueError(f"pool must be odd and at most k places be forced, got {pool} and {keep_first + keep_last} of {k}")
+    if pool % 2 == 0 or keep_last > k:
+        raise ValueError(f"pool must be odd and at most k places be forced, got {pool} and {keep_last} of {k}")
     smooth = functional.avg_pool1d(scores.reshape(-1, 1, n), pool, 1, pool // 2).view(scores.shape).clone()
-    smooth[..., :keep_first] = torch.inf
     smooth[..., n - min(keep_last, n) :] = torch.inf
     return smooth.topk(min(k, n), -1).indices.sort(-1).values
 
@@ -143,12 +133,9 @@ def select_tokens(scores: Tensor, k: int, pool: int = 5, keep_first: int = 0, ke
 
 @torch.inference_mode()
 def _read(model: Any, tokens: Tensor, visit: Visit | None = None) -> tuple[Any, Tensor]:
-    """The cache after a prompt, and the next token ``(B, 1)``."""
-    if visit is None:
+    """Return the cache after a prompt, and the next token ``(B, 1)``."""
+    with watch_attention(model, visit) if visit else nullcontext():
         out = model(tokens, use_cache=True, logits_to_keep=1)
-    else:
-        with watch_attention(model, visit):
-            out = model(tokens, use_cache=True, logits_to_keep=1)
     return out.past_key_values, out.logits[:, -1].argmax(-1, keepdim=True)
 
 
@@ -198,7 +185,7 @@ def gem_filter_one_run(model: Any, tokens: Tensor, n_new: int, k: int, layer: in
     return Answer(_go_on(model, cache, token, tokens.shape[1], n_new), kept)
 
 
-def _gems(model: Any, tokens: Tensor, k: int, layer: int, row: Row = "last", softmax: bool = False, **selection: int) -> Tensor:
+def _gems(model: Any, tokens: Tensor, k: int, layer: int, row: str = "last", softmax: bool = False, **selection: int) -> Tensor:
     return select_tokens(filter_scores(model, tokens, [layer], row, softmax)[0], k, **selection)
 
 
@@ -212,9 +199,9 @@ def snap_kv(model: Any, tokens: Tensor, n_new: int, k: int, window: int = 32, po
     kept: list[Tensor] = []
 
     def visit(layer: int, queries: Tensor, keys: Tensor, scaling: float) -> None:
-        maps = _attention(queries[:, :, n - window :], keys, scaling)
-        scores = _by_key_head(maps.sum(2), keys.shape[1])
-        kept.append(_with_window(scores, k, window, pool))
+        scores = _attention_sums(queries[:, :, n - window :], keys, scaling, n - window)
+        scores[..., n - window :] = 0  # the window is kept whatever it attends to, and is no neighbour
+        kept.append(select_tokens(scores, k, pool, keep_last=window))
 
     cache, token = _read(model, tokens, visit)
     _evict(cache, torch.stack(kept))
@@ -231,15 +218,14 @@ def h2o(model: Any, tokens: Tensor, n_new: int, k: int, recent: int = 32, chunk:
     sums: dict[int, Tensor] = {}
 
     def visit(layer: int, queries: Tensor, keys: Tensor, scaling: float) -> None:
-        ends = range(keys.shape[2] - queries.shape[2], keys.shape[2], chunk)
-        parts = [_attention(q, keys, scaling, start).sum(2) for q, start in zip(queries.split(chunk, 2), ends)]
-        new = _by_key_head(torch.stack(parts).sum(0), keys.shape[1])
+        starts = range(keys.shape[2] - queries.shape[2], keys.shape[2], chunk)
+        new = sum(_attention_sums(q, keys, scaling, start) for q, start in zip(queries.split(chunk, 2), starts))
         if layer in sums:
             new[..., : sums[layer].shape[-1]] += sums[layer]
         sums[layer] = new
 
     def shrink() -> Tensor:
-        kept = torch.stack([_with_window(sums[layer], k, recent, 1) for layer in range(len(cache.layers))])
+        kept = torch.stack([select_tokens(sums[layer], k, 1, keep_last=recent) for layer in range(len(cache.layers))])
         _evict(cache, kept)
         for layer, places in enumerate(kept):
             sums[layer] = sums[layer].gather(-1, places)
@@ -251,26 +237,11 @@ def h2o(model: Any, tokens: Tensor, n_new: int, k: int, recent: int = 32, chunk:
         return Answer(_go_on(model, cache, token, n, n_new, shrink), kept)
 
 
-def _attention(queries: Tensor, keys: Tensor, scaling: float, start: int | None = None) -> Tensor:
-    """Attention ``(B, h, T, n)`` of queries at places ``start`` and after (the last ones unless told)."""
-    n, length = keys.shape[2], queries.shape[2]
-    start = n - length if start is None else start
-    scores = (queries @ _per_head(keys, queries.shape[1]).mT).float() * scaling
-    places = torch.arange(n, device=keys.device)
-    later = places > places[start : start + length, None]
-    return scores.masked_fill(later, -torch.inf).softmax(-1)
-
-
-def _by_key_head(scores: Tensor, n_key_heads: int) -> Tensor:
-    """Sums over the query heads that share a key head: ``(B, h, n)`` to ``(B, h_kv, n)``."""
-    return scores.unflatten(1, (n_key_heads, -1)).sum(2)
-
-
-def _with_window(scores: Tensor, k: int, window: int, pool: int) -> Tensor:
-    """Places of the window at the end and of the largest scores before it, ascending."""
-    n = scores.shape[-1]
-    last = torch.arange(n - window, n, device=scores.device).expand(*scores.shape[:-1], -1)
-    if window == min(k, n):
-        return last
-    before = select_tokens(scores[..., : n - window], min(k, n) - window, pool)
-    return torch.cat([before, last], -1)
+def _attention_sums(queries: Tensor, keys: Tensor, scaling: float, start: int) -> Tensor:
+    """Return the attention ``(B, h_kv, n)`` of queries at places ``start`` and after, summed over them and by key head."""
+    per_head = keys.repeat_interleave(queries.shape[1] // keys.shape[1], 1)
+    scores = (queries @ per_head.mT).float() * scaling
+    places = torch.arange(keys.shape[2], device=keys.device)
+    later = places > places[start : start + queries.shape[2], None]
+    maps = scores.masked_fill(later, -torch.inf).softmax(-1)  # (B, h, T, n)
+    return maps.sum(2).unflatten(1, (keys.shape[1], -1)).sum(2)
