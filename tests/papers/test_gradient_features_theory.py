@@ -229,10 +229,10 @@ def test_fixed_features_share_what_parities_there_are():
 
 
 def test_xor_gradient_is_the_mixture_gradient():
-    world = GaussianMixture.xor(7, 3.0, std=1.3)
+    world = GaussianMixture.xor(7, 3.0)
     w, _ = neurons(20, 7, scale=0.4)
     full, _ = theory.mixture_gradient(w, torch.full((20,), 0.7, dtype=D64), *parts(world))
-    plane, length = theory.xor_gradient(w[:, :2], w.norm(dim=1), 0.7, 3.0, 1.3)
+    plane, length = theory.xor_gradient(w[:, :2], w.norm(dim=1), 0.7, 3.0)
     assert torch.allclose(plane, full[:, :2], atol=1e-12) and torch.allclose(length, full.norm(dim=1), atol=1e-12)
 
 

@@ -101,12 +101,7 @@ class BlockParity:
             alone = torch.arange(self.blocks) == part[:, None]  # (n, blocks)
             single = bits[:, 0, :1, None] * alone[..., None]
             x[:, :relevant] = torch.where(part[:, None, None] < self.blocks, single, bits).flatten(1)
-        return Points(x, self.labels(x))
-
-    def labels(self, x: Tensor) -> Tensor:
-        """Labels ``(...)`` of points ``(..., dim)``."""
-        bits = x[..., : self.block * self.blocks].unflatten(-1, (self.blocks, self.block))
-        return bits.prod(-1).sum(-1).sign()
+        return Points(x, x[:, :relevant].view(n, self.blocks, self.block).prod(2).sum(1).sign())
 
 
 @dataclass(frozen=True)
@@ -125,14 +120,10 @@ class MultiIndex:
         if self.kind not in ("quadratic", "cubic") or self.dim < 3:
             raise ValueError(f"kind must be 'quadratic' or 'cubic' and dim at least 3, got {self.kind!r} and {self.dim}")
 
-    def target(self, x: Tensor) -> Tensor:
-        """Targets ``(...)`` of inputs ``(..., dim)``."""
-        u, v = x[..., 0], x[..., 1]
-        if self.kind == "quadratic":
-            return (u**2 - v**2) / 2
-        return ((u**2 + v**2 - 2) / math.sqrt(2) + (u**3 - 3 * u) / math.sqrt(6)) / math.sqrt(3)
-
     def sample(self, n: int, generator: torch.Generator, dtype=torch.float32) -> Points:
-        """Return ``n`` points, ``x`` ``(n, dim)``."""
+        """Return ``n`` points, ``x`` ``(n, dim)``, ``y`` the targets."""
         x = torch.randn(n, self.dim, generator=generator, dtype=dtype)
-        return Points(x, self.target(x))
+        u, v = x[:, 0], x[:, 1]
+        if self.kind == "quadratic":
+            return Points(x, (u**2 - v**2) / 2)
+        return Points(x, ((u**2 + v**2 - 2) / math.sqrt(2) + (u**3 - 3 * u) / math.sqrt(6)) / math.sqrt(3))

@@ -46,9 +46,9 @@ def mixture_gradient(
     return g, (weight * stds * length * (z * cdf + pdf)).sum(-1)
 
 
-def linear_gradient(w: Tensor, b: Tensor, margin: float, nodes: int = 32) -> Tensor:
+def linear_gradient(w: Tensor, b: Tensor, margin: float) -> Tensor:
     """G ``(..., m, d)`` for a ``LinearMargin``: normal outside the first axis, a quadrature along it."""
-    at, weight = (torch.tensor(v) for v in np.polynomial.legendre.leggauss(nodes))
+    at, weight = (torch.tensor(v) for v in np.polynomial.legendre.leggauss(32))
     signal = margin + (at + 1) / 2  # (node,)
     rest = w[..., 1:]
     length = rest.norm(dim=-1, keepdim=True)  # (..., m, 1)
@@ -171,17 +171,17 @@ def _pdf(z):
     return np.exp(-np.square(z) / 2) / math.sqrt(2 * math.pi)
 
 
-def xor_gradient(s: Tensor, length: Tensor, b: float, mean_norm: float, std: float = 1.0) -> tuple[Tensor, Tensor]:
+def xor_gradient(s: Tensor, length: Tensor, b: float, mean_norm: float) -> tuple[Tensor, Tensor]:
     """G of an exclusive-or in its plane, and its norm, at any dimension: ``(..., 2)`` and ``(...)``.
 
     ``s`` ``(..., 2)`` holds ``<w, D_1>`` and ``<w, D_3>``, ``length`` ``(...)`` is ``|w|``. What lies outside the plane is a
     multiple of w, so these three numbers are all that matters.
     """
-    z = (torch.stack([s, -s], -1) * mean_norm - b) / (std * length[..., None, None])  # (..., axis, side)
+    z = (torch.stack([s, -s], -1) * mean_norm - b) / length[..., None, None]  # (..., axis, side)
     cdf, pdf = torch.special.ndtr(z), torch.exp(-z.square() / 2) / math.sqrt(2 * math.pi)
     sign = torch.tensor([1.0, -1.0], dtype=s.dtype)
     along = mean_norm / 4 * sign * (cdf[..., 0] - cdf[..., 1])
-    own = std / 4 * (sign * pdf.sum(-1)).sum(-1) / length  # times w
+    own = (sign * pdf.sum(-1)).sum(-1) / (4 * length)  # times w
     total = along.square().sum(-1) + 2 * own * (along * s).sum(-1) + (own * length).square()
     return along + own[..., None] * s, total.clamp(min=0).sqrt()
 
@@ -201,24 +201,22 @@ def xor_hit_probability(gamma: float, kappa: float, ratio: float) -> float:
     return float(2 * np.trapezoid(_pdf(g) * (2 * ndtr(reach) - 1), g))
 
 
-def xor_alignment(n, d, snr, threshold: float = 0.0):
+def xor_alignment(n, d, snr, threshold):
     """Share of the squared norm of first-step gradients of n samples that lies in the plane of the features.
 
     With ``R = snr = |mu| / sigma`` fixed and d large, in units of sigma: the signal is ``R^4 phi(c)^2 / (2 d)``, the sampling
     noise ``(R^2 + 2) / (2 n)`` in the plane and ``(d - 2) / (2 n)`` outside, for biases ``+-c sigma |w|`` (c is ``threshold``).
     """
-    n, d = np.asarray(n, dtype=float), np.asarray(d, dtype=float)
     inside = snr**4 * _pdf(threshold) ** 2 / (2 * d) + (snr**2 + 2) / (2 * n)
     return inside / (inside + (d - 2) / (2 * n))
 
 
-def xor_sure_probability(d, std: float = 1.0, tau: float = 1.0):
-    """Probability that a neuron is in the sure set of ``D_1`` (its norm aside), with Shi's thresholds of section B.5.3.
+def xor_sure_probability(d):
+    """Return the probability that a neuron is in the sure set of ``D_1`` (its norm aside), with Shi's thresholds of B.5.3.
 
-    ``Q(1.2 sigma sqrt(tau log log d)) (1 - 2 Q(sqrt(2) sigma))`` with Q the normal tail.
+    ``Q(1.2 sqrt(log log d)) (1 - 2 Q(sqrt(2)))`` with Q the normal tail.
     """
-    high = 1.2 * std * np.sqrt(tau * np.log(np.log(d)))
-    return ndtr(-high) * (1 - 2 * ndtr(-math.sqrt(2) * std))
+    return ndtr(-1.2 * np.sqrt(np.log(np.log(d)))) * (1 - 2 * ndtr(-math.sqrt(2)))
 
 
 def xor_bayes_error(snr):
