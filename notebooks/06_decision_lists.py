@@ -746,7 +746,7 @@ def run_theorem(size):
     c = theory.needed_scale(size[0], size[1], delta)
     share = theory.token_share(size[0], some.tokens, some.probability)
     curvature = theory.smoothness(c, share)
-    wrong = populations.mistakes(*some[:3])
+    wrong = lambda p: populations.mistakes(some, p)
     slope = lambda p: theory.objective(p, *some[:3])[1]["w"].square().sum((1, 2))
     run = training.fit(
         theory.objective,
@@ -990,7 +990,7 @@ def joint_run(size, c):
     noise = [torch.rand(values[0].shape, generator=g).double() for g in streams]
     noise = epsilon * (torch.stack(noise) - 0.5)
     curvature = theory.joint_smoothness(c, epsilon, *size[:2])
-    wrong = populations.mistakes(*some[:3])
+    wrong = lambda p: populations.mistakes(some, p)
     run = training.fit(
         theory.objective,
         {"w": torch.zeros_like(values), "v": values + noise},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -44,15 +43,10 @@ def listed(size: tuple[int, int, int], seed: int, replicas: int, uniform: bool =
     return Populations(tokens, labels, weight / weight.sum(1, keepdim=True), decides, values)
 
 
-def mistakes(tokens: Tensor, labels: Tensor, probability: Tensor) -> Callable[[dict[str, Tensor]], Tensor]:
-    """A probe: the probability of misclassified positions, ``(R,)``."""
-
-    def probe(params):
-        logits = theory.forward_backward(params["w"], params["v"], tokens, labels).logits
-        wrong = theory.misclassified(logits, labels).double().mean(-1)
-        return (wrong * probability).sum(1)
-
-    return probe
+def mistakes(some: Populations, params: dict[str, Tensor]) -> Tensor:
+    """Return the probability ``(R,)`` of misclassified positions."""
+    logits = theory.forward_backward(params["w"], params["v"], some.tokens, some.labels).logits
+    return (theory.misclassified(logits, some.labels).double().mean(-1) * some.probability).sum(1)
 
 
 def mistakes_by_argmax(some: Populations, params: dict[str, Tensor]) -> Tensor:
