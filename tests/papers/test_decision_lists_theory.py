@@ -197,7 +197,7 @@ def test_margin_is_perfect_classification():
     w = target + 0.45 * normal(target.shape)
     wrong = theory.misclassified(theory.forward_backward(w, values(some, 5.0), tokens, labels).logits, labels)
     per_token = torch.zeros(40, 8).scatter_add(1, tokens.flatten(1), wrong.flatten(1).float())
-    ordered = theory.list_margin(w, lists) > 0
+    ordered = theory.list_margin(w.mT, lists) > 0
     assert torch.equal(per_token == 0, ordered) and ordered.any() and not ordered.all()
 
 
@@ -299,7 +299,7 @@ def test_descent_with_the_proven_step_never_raises_the_loss_and_is_perfect_in_ti
     )
     assert run.log["loss"].diff(dim=0).max() <= 1e-12
     assert run.params["w"].sum(1).abs().max() < 1e-12
-    assert (theory.list_margin(run.params["w"], torch.stack([one.lists for one in some])) > 0).all()
+    assert (theory.list_margin(run.params["w"].mT, torch.stack([one.lists for one in some])) > 0).all()
     assert theory.step_bound(3, curvature, 8) > 50
 
 
@@ -341,7 +341,7 @@ def test_five_numbers_are_the_whole_descent(size):
     assert torch.allclose(columns.gather(2, lists), few.params["entries"][:, None].expand_as(lists), atol=1e-11)
     rest = torch.ones_like(columns, dtype=torch.bool).scatter(2, lists, False)
     assert (columns[rest] - few.params["outside"][0]).abs().max() < 1e-11
-    assert torch.allclose(theory.list_margin(full.params["w"], lists)[:, 0], column.margin(few.params), atol=1e-11)
+    assert torch.allclose(theory.list_margin(full.params["w"].mT, lists)[:, 0], column.margin(few.params), atol=1e-11)
     wrong = theory.misclassified(theory.forward_backward(**full.params, tokens=tokens, labels=labels).logits, labels)
     assert torch.allclose(wrong.double().mean((1, 2)), column.error(few.params), atol=1e-12)
 

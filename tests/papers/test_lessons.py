@@ -72,7 +72,7 @@ def test_what_is_counted():
 def test_the_recipe_of_chapter_06_sorts_the_lists():
     torch.manual_seed(0)
     scores = recipe.train_attention(steps=60)
-    margin = theory.list_margin(scores[None], DecisionLists.shifted().lists[None])
+    margin = theory.list_margin(scores.T[None], DecisionLists.shifted().lists[None])
     assert (margin > 0).double().mean() > 0.95
 
 

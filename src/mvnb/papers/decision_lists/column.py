@@ -47,20 +47,16 @@ def train(
 ) -> training.Run:
     """Train copies of the column from w = 0 and v = ``values``, ``(n_tokens,)`` or one row a run, on fresh sequences.
 
-    Probes: ``error`` on ``n_test`` fresh sequences, ``margin`` by which the column is ordered like its list, ``w``, and
-    ``drift``, the largest change of an entry of v. ``rates`` as for :class:`mvnb.training.GD`.
+    Probes: ``error`` on ``n_test`` fresh sequences, ``margin`` by which the column is ordered like its list, and ``w``.
+    ``rates`` as for :class:`mvnb.training.GD`.
     """
     module = Column(world.n_tokens)
     tokens, target = (part.to(device) for part in _draw(world, n_test, torch.Generator().manual_seed(seed + 10**6)))
-    own_list = world.lists[:1].to(device)
+    own_list = world.lists[:1].to(device).expand(replicas, -1)
 
     def error(params):
         logits = training.predict(module, params, tokens.expand(len(params["w"]), -1, -1), chunk=n_test)
         return theory.misclassified(logits, target.expand(len(logits), -1)).double().mean(1)
-
-    def margin(params):
-        columns = params["w"][..., None].expand(-1, -1, 1)
-        return theory.list_margin(columns, own_list.expand(len(columns), 1, -1))[:, 0]
 
     start = {"w": torch.zeros(replicas, world.n_tokens), "v": values.float().expand(replicas, -1)}
     return training.fit(
@@ -71,9 +67,8 @@ def train(
         optimizer=training.GD(step_size, rates=rates or {}),
         probes={
             "error": error,
-            "margin": margin,
+            "margin": lambda params: theory.list_margin(params["w"], own_list),
             "w": lambda params: params["w"],
-            "drift": lambda params: (params["v"] - values.to(params["v"])).abs().amax(1),
         },
         log_at=sorted({*range(0, steps, log_every), steps}),
     )

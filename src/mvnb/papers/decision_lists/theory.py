@@ -82,14 +82,12 @@ def misclassified(logits: Tensor, labels: Tensor) -> Tensor:
     return own[..., 0] <= others.amax(-1)
 
 
-def list_margin(w: Tensor, lists: Tensor) -> Tensor:
-    """By how much each column of W is ordered like its list, ``(R, L)``: the least gap in
-    ``w[a_1] > ... > w[a_M] > w[b]`` for all b outside the list.
+def list_margin(columns: Tensor, lists: Tensor) -> Tensor:
+    """Return by how much columns of W ``(..., L)`` are ordered like their ``lists`` ``(..., M)``, without repetitions.
 
-    With V = c P and c > 0 a positive margin is the same as perfect classification of every sequence in which any pair can
-    meet. ``lists`` ``(R, L, M)`` without repetitions.
+    It is the least gap in ``w[a_1] > ... > w[a_M] > w[b]`` for all b outside the list. With V = c P and c > 0 a positive margin
+    is the same as perfect classification of every sequence in which any pair can meet.
     """
-    columns = w.mT
     entries = columns.gather(-1, lists)
     outside = columns.scatter(-1, lists, -math.inf).amax(-1, keepdim=True)
     return -torch.cat([entries, outside], -1).diff(dim=-1).amax(-1)
