@@ -26,8 +26,8 @@ def test_mixture_has_its_masses_means_and_deviations():
 
 
 def test_xor_planes():
-    world = GaussianMixture.xor(8, 6.0, (0.6, 0.4), 1.5)
-    assert world.means.shape == (8, 8) and world.dim == 8
+    world = GaussianMixture.xor(8, 6.0, (0.6, 0.4))
+    assert world.means.shape == (8, 8)
     assert (world.masses @ world.labels).abs() < 1e-12
     assert torch.allclose((world.masses * world.labels) @ world.means, torch.zeros(8).double())
     plane = world.means.abs().argmax(1) // 2

@@ -42,7 +42,7 @@ class GaussianMixture:
             raise ValueError("masses must be positive with sum 1, and stds positive")
 
     @classmethod
-    def xor(cls, dim: int, norm: float, masses=(1.0,), std: float = 1.0) -> GaussianMixture:
+    def xor(cls, dim: int, norm: float, masses=(1.0,)) -> GaussianMixture:
         """Exclusive-or in one plane, or in several orthogonal ones whose total ``masses`` sum to 1.
 
         Plane l has the means ``+- norm e_{2l}`` with label 1 and ``+- norm e_{2l+1}`` with label -1. Source: Shi, section
@@ -55,21 +55,16 @@ class GaussianMixture:
         means[1::2] *= -1
         each = torch.tensor(masses, dtype=torch.float64).repeat_interleave(4) / 4
         labels = torch.tensor([1.0, 1.0, -1.0, -1.0]).repeat(len(masses))
-        return cls(means, labels, each, torch.full((2 * axes,), std))
+        return cls(means, labels, each)
 
     @classmethod
-    def orthogonal(cls, dim: int, norm: float, labels, std: float = 1.0) -> GaussianMixture:
+    def orthogonal(cls, dim: int, norm: float, labels) -> GaussianMixture:
         """One cluster an axis: means ``norm e_j`` with the given labels, of equal mass. Linearly separable by means."""
         labels = torch.as_tensor(labels).double()
         if dim < len(labels):
             raise ValueError(f"{len(labels)} orthogonal means need dim >= {len(labels)}, got {dim}")
         means = norm * torch.eye(len(labels), dim, dtype=torch.float64)
-        return cls(means, labels, stds=torch.full((len(labels),), std))
-
-    @property
-    def dim(self) -> int:
-        """Dimension of a point."""
-        return self.means.shape[1]
+        return cls(means, labels)
 
     @property
     def features(self) -> Tensor:
@@ -79,6 +74,6 @@ class GaussianMixture:
     def sample(self, n: int, generator: torch.Generator, dtype=torch.float32) -> Points:
         """``n`` points, ``x`` ``(n, dim)``."""
         one = torch.multinomial(self.masses, n, replacement=True, generator=generator)
-        x = torch.randn(n, self.dim, generator=generator, dtype=dtype)
+        x = torch.randn(n, self.means.shape[1], generator=generator, dtype=dtype)
         x = x.mul_(self.stds.to(dtype)[one, None]).add_(self.means.to(dtype)[one])
         return Points(x, self.labels.to(dtype)[one])
