@@ -49,10 +49,7 @@ class InContextRegression:
         scale, shape = torch.tensor(self.spectrum, dtype=torch.float64).sqrt().to(dtype), (n, self.n_examples)
         x = torch.randn(*shape, len(scale), generator=generator, dtype=dtype) * scale
         query = torch.randn(n, len(scale), generator=generator, dtype=dtype) * scale
-        if weights is None:
-            w = torch.randn(n, len(scale), generator=generator, dtype=dtype)
-        else:
-            w = weights.to(dtype).expand(n, -1)
+        w = torch.randn(n, len(scale), generator=generator, dtype=dtype) if weights is None else weights.to(dtype).expand(n, -1)
         y = (x @ w[..., None])[..., 0]
         if noise:
             y = y + noise * torch.randn(shape, generator=generator, dtype=dtype)

@@ -15,6 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
+_SIGNS = np.array([(1, 1), (1, -1), (-1, 1), (-1, -1)])  # of a pair of features
+
 
 class Heads(NamedTuple):
     """Read-out ``signs`` ``(m,)`` and diagonals ``values`` ``(m, d)`` of a network ``sum_i a_i relu(v_i . zeta)``."""
@@ -60,11 +62,10 @@ def bit_code_output(zeta, n_used, gamma):
 def patterns(d, gamma):
     """All noiseless inputs: ``zeta`` ``(P, 4, d)``, labels ``(4,)`` and pairs ``(P, 2)``, for the P pairs and four signs."""
     pairs = np.array(list(combinations(range(d), 2)))
-    signs = np.array([(1, 1), (1, -1), (-1, 1), (-1, -1)])
     zeta = np.zeros((len(pairs), 4, d))
     for column in (0, 1):
-        zeta[np.arange(len(pairs)), :, pairs[:, column]] = 2 * gamma * signs[:, column]
-    return zeta, signs.prod(1), pairs
+        zeta[np.arange(len(pairs)), :, pairs[:, column]] = 2 * gamma * _SIGNS[:, column]
+    return zeta, _SIGNS.prod(1), pairs
 
 
 def margins(heads, gamma):
@@ -134,17 +135,16 @@ def context_signal(pairs, d, n_context, gamma, generator: np.random.Generator, f
     fair coin, and on it the counts of the four sign patterns tell all. ``flip`` is the probability of a flipped label.
     """
     pairs, n = np.asarray(pairs), len(pairs)
-    signs = np.array([(1, 1), (1, -1), (-1, 1), (-1, -1)])
     chance = np.array([0.25 + gamma, 0.25, 0.25, 0.25 - gamma])
     z = 2 * generator.binomial(n_context, 0.5, (n, d)) / n_context - 1
     chances = np.concatenate([(1 - flip) * chance, flip * chance])
     counts = generator.multinomial(n_context, chances, n)
     counts = counts[:, :4] - counts[:, 4:]  # (n, pattern), flipped ones negative
     query = 2.0 * generator.integers(0, 2, (n, d)) - 1
-    drawn = signs[generator.choice(4, n, p=chance)]
+    drawn = _SIGNS[generator.choice(4, n, p=chance)]
     rows = np.arange(n)
     for own, other in ((0, 1), (1, 0)):
-        z[rows, pairs[:, own]] = counts @ signs[:, other] / n_context  # y phi_i = phi_j
+        z[rows, pairs[:, own]] = counts @ _SIGNS[:, other] / n_context  # y phi_i = phi_j
         query[rows, pairs[:, own]] = drawn[:, own]
     return z * query, drawn.prod(1)
 
