@@ -180,8 +180,7 @@ def gem_filter_one_run(model: Any, tokens: Tensor, n_new: int, k: int, layer: in
     """GemFilter's selection, used to evict the cache of a whole run: places stay as they were. Source: Shi 2024, G.4."""
     kept = _gems(model, tokens, k, layer, **options)
     cache, token = _read(model, tokens)
-    heads = cache.layers[0].keys.shape[1]
-    _evict(cache, kept[None, :, None].expand(len(cache.layers), -1, heads, -1))
+    _evict(cache, kept[None, :, None].expand(len(cache.layers), -1, cache.layers[0].keys.shape[1], -1))
     return Answer(_go_on(model, cache, token, tokens.shape[1], n_new), kept)
 
 
