@@ -179,15 +179,15 @@ figures.show(
 
 # %% tags=["hide-input"]
 toy = SignalInNoise(40, 8, sigma)
-sample = toy.sample(1, torch.Generator().manual_seed(seed))
+(x,), _ = toy.sample(1, torch.Generator().manual_seed(seed))  # (patch, coordinate)
 fig, axes = plt.subplots(2, 1, figsize=(7.5, 3.0), sharex=True, height_ratios=(2, 1))
-axes[0].imshow(sample.x[0].T, cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto")
+axes[0].imshow(x.T, cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto")
 axes[0].set_yticks([0, 7], [r"1 ($\mathbf{w}_*$)", "8"])
 axes[0].set_ylabel("coordinate")
 axes[0].grid(False)
-axes[1].bar(range(41), sample.x[0, :, 0], color=GREY)
-spot = sample.position.item()
-axes[1].bar(spot, sample.x[0, spot, 0], color=NET)
+axes[1].bar(range(41), x[:, 0], color=GREY)
+spot = (x[:, 1] == 0).nonzero().item()
+axes[1].bar(spot, x[spot, 0], color=NET)
 note(axes[1], "signal", (spot, 0.0), (6, 14), color=NET)
 axes[1].set(xlabel="patch", ylabel="along $w_*$", ylim=(-1.1, 1.1))
 figures.show(
@@ -233,16 +233,16 @@ figures.show(
 # %%
 # NBVAL_CHECK_OUTPUT
 g = torch.Generator().manual_seed(seed)
-few = SignalInNoise(30, 4).sample(50, g, torch.float64)
+x, y = SignalInNoise(30, 4).sample(50, g, torch.float64)
 for b in (-0.3, 0.0, 0.2):
     net = SoftThresholdFilter(torch.randn(4, generator=g, dtype=torch.float64), b)
-    torch.nn.functional.softplus(-few.y * net(few.x)).mean().backward()
+    torch.nn.functional.softplus(-y * net(x)).mean().backward()
     stack = {"w": net.w.detach()[None], "b": net.b.detach()[None]}
-    _, by_hand = SoftThresholdObjective()(stack, few.x[None], few.y[None])
+    _, by_hand = SoftThresholdObjective()(stack, x[None], y[None])
     gap = max(
         (net.w.grad - by_hand["w"][0]).abs().max(), abs(net.b.grad - by_hand["b"])
     )
-    odd = (net(-few.x) + net(few.x)).abs().max().item() < 1e-12
+    odd = (net(-x) + net(x)).abs().max().item() < 1e-12
     print(f"b = {b:4.1f}: gradient to 1e-10: {gap.item() < 1e-10}   f is odd: {odd}")
 
 # %% [markdown]
@@ -272,10 +272,10 @@ spot = {
     "b": torch.tensor([-0.12]).double(),
 }
 big = 400
-points = world.sample(100 * big, torch.Generator().manual_seed(seed), torch.float64)
+x, y = world.sample(100 * big, torch.Generator().manual_seed(seed), torch.float64)
 dense = [
-    SoftThresholdObjective()(spot, x[None], y[None])
-    for x, y in zip(points.x.split(big), points.y.split(big))
+    SoftThresholdObjective()(spot, points[None], labels[None])
+    for points, labels in zip(x.split(big), y.split(big))
 ]
 cheap = [
     SurvivorObjective(100, 0.25, big)(spot, *step_keys(seed, 1)(t)) for t in range(400)
@@ -701,9 +701,9 @@ if sampler == "survivors":
 else:
     objective = SoftThresholdObjective()
     draw = SignalInNoise(k, dim, sigma)
-    take_two = lambda n, g: draw.sample(n, g, torch.float64)[:2]
+    draw_double = lambda n, g: draw.sample(n, g, torch.float64)
     streams = training.generators(seed + 5000, replicas)
-    batches = training.Fresh(take_two, batch, streams, block=1)
+    batches = training.Fresh(draw_double, batch, streams, block=1)
 run = train(
     objective, batches, tiny_start(replicas, dim), steps, step_size, 1 / k, marks
 )
@@ -933,10 +933,10 @@ for g, gram in zip(training.generators(seed + 977, sets), grams):
     filters = torch.zeros(16, kernel_d)
     filters[:, :17] = torch.as_tensor(np.linalg.cholesky(gram)[1:])
     for _ in range(20):  # in parts, to save memory
-        points = draw.sample(kernel_points // 20, g)
-        on = (points.x @ filters.T).abs() >= t_test * sigma
-        features.append(on.mT.float() @ points.x)  # (point, filter, coordinate)
-        labels.append(points.y)
+        x, y = draw.sample(kernel_points // 20, g)
+        on = (x @ filters.T).abs() >= t_test * sigma
+        features.append(on.mT.float() @ x)  # (point, filter, coordinate)
+        labels.append(y)
 features = torch.cat(features).view(sets, -1, 16, kernel_d)
 labels = torch.cat(labels).view(sets, -1)
 

@@ -12,6 +12,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from mvnb import training
+from mvnb.data import Points
 from mvnb.papers.local_signal_adaptivity import theory
 from mvnb.papers.local_signal_adaptivity.data import SignalInNoise
 from mvnb.papers.local_signal_adaptivity.soft_threshold import (
@@ -79,7 +80,7 @@ def test_balance_of_bias_and_filter_near_zero():
 
 @pytest.mark.parametrize("c, b, v", [(0.5, -0.2, 0.1), (0.5, 0.1, 0.0), (0.5, 0.0, 0.3), (0.8, -0.6, 0.0)])
 def test_accuracy_is_that_of_drawn_points(c, b, v):
-    sample = SignalInNoise(60, 2, 0.25).sample(60_000, torch.Generator().manual_seed(4), torch.float64)
+    sample = Points(*SignalInNoise(60, 2, 0.25).sample(60_000, torch.Generator().manual_seed(4), torch.float64))
     z = sample.x @ torch.tensor([c, v]).double()
     right = sample.y * (torch.relu(z + b) - torch.relu(b - z)).sum(-1) > 0
     exact = theory.accuracy(c, b, 60, 0.25, v)
@@ -116,7 +117,7 @@ def test_one_filter_error_is_that_of_the_best_weights_on_points(overlap, t):
     w = torch.tensor([overlap, math.sqrt(1 - overlap**2), 0.0, 0.0]).double()
     error = []
     for _ in range(4):
-        sample = SignalInNoise(k, dim, sigma).sample(n, g, torch.float64)
+        sample = Points(*SignalInNoise(k, dim, sigma).sample(n, g, torch.float64))
         features = (((sample.x @ w).abs() >= t * sigma)[..., None] * sample.x).sum(1)
         signed = features * sample.y[:, None]
         best = torch.linalg.solve(torch.cov(signed.T), signed.mean(0))  # Fisher's direction
@@ -148,7 +149,7 @@ def test_frozen_features_are_odd_and_blind_to_order():
 def test_population_gradient_is_the_mean_of_the_dense_one(c, v, b):
     world = SignalInNoise(40, 3, 0.3)
     params = {"w": torch.tensor([[c, v, 0.0]]).double(), "b": torch.tensor([b]).double()}
-    x, y, _ = world.sample(40_000, torch.Generator().manual_seed(0), torch.float64)
+    x, y = world.sample(40_000, torch.Generator().manual_seed(0), torch.float64)
     found = [SoftThresholdObjective()(params, *part)[1] for part in zip(x.view(100, 1, 400, 41, 3), y.view(100, 1, 400))]
     found = torch.stack([torch.cat([g["w"][0], g["b"]]) for g in found])
     exact = theory.population_gradient(c, b, 40, 0.3, v)
@@ -185,7 +186,7 @@ def test_accuracy_is_homogeneous_and_strict():
 def test_survivors_have_the_law_of_the_dense_network(b):
     world = SignalInNoise(30, 4, 0.3)
     params = {"w": torch.tensor([[0.5, 0.2, -0.1, 0.0]]).double(), "b": torch.tensor([b]).double()}
-    points, y, _ = world.sample(60_000, torch.Generator().manual_seed(0), torch.float64)
+    points, y = world.sample(60_000, torch.Generator().manual_seed(0), torch.float64)
     dense = [SoftThresholdObjective()(params, *part) for part in zip(points.view(600, 1, 100, 31, 4), y.view(600, 1, 100))]
     cheap = [SurvivorObjective(30, 0.3, 100)(params, *step_keys(3, 1)(t)) for t in range(600)]
 
@@ -225,7 +226,7 @@ def test_dead_units_have_no_gradient_and_a_loss_of_log_2():
     loss, grads = SurvivorObjective(30, 0.3, 10)(params, step_keys(0, 1)(0)[0])
     assert loss.item() == pytest.approx(math.log(2)) and grads["w"].abs().max() == 0 == grads["b"].abs().max()
     start = {"w": torch.zeros(1, 2).double(), "b": torch.zeros(1).double()}
-    sample = SignalInNoise(5, 2).sample(9, torch.Generator().manual_seed(0), torch.float64)
+    sample = Points(*SignalInNoise(5, 2).sample(9, torch.Generator().manual_seed(0), torch.float64))
     assert SoftThresholdObjective()(start, sample.x[None], sample.y[None])[0].item() == pytest.approx(math.log(2))
 
 
@@ -237,7 +238,7 @@ def test_survivors_refuse_nonsense():
 @pytest.mark.parametrize("b", BIASES)
 def test_gradient_by_hand_is_autograd_and_symmetries_hold(b):
     g = torch.Generator().manual_seed(1)
-    sample = SignalInNoise(12, 5).sample(20, g, torch.float64)
+    sample = Points(*SignalInNoise(12, 5).sample(20, g, torch.float64))
     net = SoftThresholdFilter(torch.randn(5, generator=g, dtype=torch.float64), b)
     torch.nn.functional.softplus(-sample.y * net(sample.x)).mean().backward()
     params = {"w": net.w.detach()[None], "b": net.b.detach()[None]}
@@ -267,15 +268,12 @@ def test_kernel_features_are_the_gradient_in_the_filter_only_for_a_threshold():
 
 def test_signal_in_noise():
     world = SignalInNoise(400, 3)
-    sample = world.sample(50, torch.Generator().manual_seed(0))
+    x, y = world.sample(50, torch.Generator().manual_seed(0))
     assert world.sigma == pytest.approx(math.log(400) / 20)
-    rows = torch.arange(50)
-    assert torch.equal(sample.x[rows, sample.position, 0], sample.y)
-    assert sample.x[rows, sample.position, 1:].abs().max() == 0
-    noise = sample.x.clone()
-    noise[rows, sample.position] = float("nan")
-    assert noise[~noise.isnan()].std().item() == pytest.approx(world.sigma, rel=0.02)
-    assert torch.equal(sample.x, world.sample(50, torch.Generator().manual_seed(0)).x)
+    signal = (x[..., 1:] == 0).all(-1)
+    assert (signal.sum(1) == 1).all() and torch.equal(x[..., 0][signal], y)
+    assert x[~signal].std().item() == pytest.approx(world.sigma, rel=0.02)
+    assert torch.equal(x, world.sample(50, torch.Generator().manual_seed(0))[0])
     for wrong in ({"n_noise": 0}, {"n_noise": 5, "dim": 0}, {"n_noise": 5, "sigma": -1.0}):
         with pytest.raises(ValueError):
             SignalInNoise(**wrong)

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-
-class SignalPoints(NamedTuple):
-    """Points ``x`` ``(n, patches, dim)``, labels ``y`` ``(n,)`` of -1 and 1, and the ``position`` of the signal."""
-
-    x: Tensor
-    y: Tensor
-    position: Tensor
 
 
 @dataclass(frozen=True)
@@ -38,12 +29,12 @@ class SignalInNoise:
         if not 0 < self.sigma < math.inf:
             raise ValueError(f"sigma must be positive, got {self.sigma}")
 
-    def sample(self, n: int, generator: torch.Generator, dtype=torch.float32) -> SignalPoints:
-        """Return ``n`` points: ``x`` is ``(n, n_noise + 1, dim)``."""
+    def sample(self, n: int, generator: torch.Generator, dtype=torch.float32) -> tuple[Tensor, Tensor]:
+        """Return ``n`` points ``(n, n_noise + 1, dim)`` and their labels ``(n,)`` of -1 and 1."""
         x = torch.randn(n, self.n_noise + 1, self.dim, generator=generator, dtype=dtype).mul_(self.sigma)
         y = 2 * torch.randint(2, (n,), generator=generator).to(dtype) - 1
         position = torch.randint(self.n_noise + 1, (n,), generator=generator)
         rows = torch.arange(n)
         x[rows, position] = 0.0
         x[rows, position, 0] = y
-        return SignalPoints(x, y, position)
+        return x, y

@@ -137,14 +137,12 @@ def population_path(steps, n_noise, sigma, step_size, b_rate, c0=1e-6, log_every
 
     ``b_rate`` is the step of b over that of w. The state after every ``log_every`` steps is kept, the start included.
     """
-    c, b = c0, 0.0
-    kept = [(c, b)]
-    for step in range(1, steps + 1):
+    path = [(c0, 0.0)]
+    for _ in range(steps):
+        c, b = path[-1]
         g = population_gradient(c, b, n_noise, sigma)
-        c, b = c - step_size * g.c, b - step_size * b_rate * g.b
-        if step % log_every == 0:
-            kept.append((c, b))
-    return np.array(kept).T
+        path.append((c - step_size * g.c, b - step_size * b_rate * g.b))
+    return np.array(path[::log_every]).T
 
 
 def noise_pull_bound(c, b, n_noise, sigma):
