@@ -641,7 +641,7 @@ def answers_of(model, n, g, ablate):
     ways["All KV"] = (token_selection.all_kv,)
     ways["SnapKV"] = (token_selection.snap_kv, k, 4)
     ways["H2O"] = (token_selection.h2o, k, 4)
-    ways["One-Run"] = (token_selection.gem_filter_one_run, k, 1, options)
+    ways["One-Run"] = (gem, k, 1, options | {"one_run": True})
     if ablate:
         for name, change in ABLATIONS.items():
             ways[name] = (gem, k, 1, options | change)

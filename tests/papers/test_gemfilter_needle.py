@@ -104,7 +104,7 @@ def test_a_reading_is_what_each_method_gives_alone(reader, monkeypatch):
     expected |= {"nothing forced": ts.gem_filter(*given, 150, 1), "All KV": ts.all_kv(*given)}
     expected |= {f"{row} row": ts.gem_filter(*given, 150, 1, row=row, keep_last=tail) for row in ("middle", "largest")}
     expected |= {"SnapKV": ts.snap_kv(*given, 150), "H2O": ts.h2o(*given, 150)}
-    expected["One-Run"] = ts.gem_filter_one_run(*given, 150, 1, keep_last=tail)
+    expected["One-Run"] = ts.gem_filter(*given, 150, 1, one_run=True, keep_last=tail)
     assert found.scores == {name: expected[name].tokens.tolist() for name in found.scores} and len(found.scores) == 10
     assert all(torch.equal(found.places[r], expected[str(r)].kept) for r in (0, 1, 2))
     assert found.share.shape == (3, 4) and len({str(one) for one in found.scores.values()}) > 3

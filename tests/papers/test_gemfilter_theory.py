@@ -34,7 +34,7 @@ def test_reading_share_bounds_the_mean_share_and_is_close(margin, sigma, n):
     share = 1 / (1 + np.exp(noise(n, 4000, sigma) - margin).sum(1))
     stated = theory.reading_share(margin, sigma, n)
     assert stated - 3e-3 <= share.mean() <= stated + 0.02
-    assert theory.reading_share(theory.reading_margin(sigma, n, 0.3), sigma, n) == pytest.approx(0.3)
+    assert theory.reading_share(theory.reading_margin(sigma, n), sigma, n) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("sigma", "n", "k"), [(1.0, 20_000, 200), (0.5, 20_000, 2000)])

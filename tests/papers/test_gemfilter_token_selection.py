@@ -113,8 +113,8 @@ def test_cached_answers_are_those_without_a_cache(model, tokens):
 def test_with_room_for_everything_every_method_is_the_whole_model(model, tokens):
     whole = again(model, tokens, 6)
     for layer in range(3):
-        for method in (ts.gem_filter, ts.gem_filter_one_run):
-            assert torch.equal(method(model, tokens, 6, 40, layer).tokens, whole)
+        for one_run in (False, True):
+            assert torch.equal(ts.gem_filter(model, tokens, 6, 40, layer, one_run=one_run).tokens, whole)
     assert torch.equal(ts.snap_kv(model, tokens, 6, 60).tokens, whole)
     assert torch.equal(ts.h2o(model, tokens, 6, 60).tokens, whole)
 
@@ -148,7 +148,7 @@ def test_the_second_run_has_no_distance_of_k_and_t_or_more(model, tokens):
     largest = {}
     for name, call in (
         ("second run", lambda: ts.all_kv(model, tokens.gather(1, places), t)),
-        ("One-Run", lambda: ts.gem_filter_one_run(model, tokens, t, k, 1)),
+        ("One-Run", lambda: ts.gem_filter(model, tokens, t, k, 1, one_run=True)),
     ):
         seen.clear()
         call()
@@ -191,7 +191,7 @@ def masked(model, tokens, kept, n_new):
 
 
 def test_answers_from_an_evicted_cache_are_those_under_a_mask(model, tokens):
-    one = ts.gem_filter_one_run(model, tokens, 6, 10, 1)
+    one = ts.gem_filter(model, tokens, 6, 10, 1, one_run=True)
     assert torch.equal(one.tokens, masked(model, tokens, one.kept[None, :, None].expand(3, 2, 2, -1), 6))
     snap = ts.snap_kv(model, tokens, 6, 12, window=4)
     assert snap.kept.shape == (3, 2, 2, 12)
@@ -200,7 +200,7 @@ def test_answers_from_an_evicted_cache_are_those_under_a_mask(model, tokens):
 
 
 def test_snap_kv_keeps_its_window_and_what_the_window_attends_to(model, tokens):
-    kept = ts.snap_kv(model, tokens, 1, 12, window=4, pool=3).kept
+    kept = ts.snap_kv(model, tokens, 1, 12, window=4).kept
     assert (kept[..., -4:] == torch.arange(36, 40)).all()
     q, k, scaling = queries_and_keys(model, tokens)[2]
     maps = torch.zeros(2, 2, 36)
@@ -209,7 +209,7 @@ def test_snap_kv_keeps_its_window_and_what_the_window_attends_to(model, tokens):
             for i in range(36, 40):
                 scores = (k[b, head // 2, : i + 1] @ q[b, head, i]) * scaling
                 maps[b, head // 2] += scores.softmax(0)[:36]
-    assert torch.equal(kept[2, ..., :-4], ts.select_tokens(maps, 8, 3))
+    assert torch.equal(kept[2, ..., :-4], ts.select_tokens(maps, 8))
 
 
 def heavy_hitters(n, k, recent):

@@ -154,7 +154,7 @@ class NeedleTest:
             "All KV": token_selection.all_kv,
             "SnapKV": partial(token_selection.snap_kv, k=k),
             "H2O": partial(token_selection.h2o, k=k),
-            "One-Run": partial(token_selection.gem_filter_one_run, k=k, layer=filter_layer, keep_last=tail),
+            "One-Run": partial(token_selection.gem_filter, k=k, layer=filter_layer, one_run=True, keep_last=tail),
         }
         for name in [name for name in self.methods if name in from_cache]:
             answers[name] = from_cache[name](model, tokens, self.n_new).tokens

@@ -40,9 +40,9 @@ def reading_share(margin, sigma, n):
     return special.expit(margin - reading_margin(sigma, n))
 
 
-def reading_margin(sigma, n, share=0.5):
-    """The margin at which :func:`reading_share` is ``share`` in (0, 1): ``log n + sigma^2 / 2 + logit(share)``."""
-    return np.log(n) + np.square(sigma) / 2 + special.logit(share)
+def reading_margin(sigma, n):
+    """Return the margin at which :func:`reading_share` is one half: ``log n + sigma^2 / 2``."""
+    return np.log(n) + np.square(sigma) / 2
 
 
 def surviving_noise(sigma, n, k):

@@ -167,18 +167,15 @@ def all_kv(model: Any, tokens: Tensor, n_new: int) -> Answer:
     return Answer(_go_on(model, cache, token, tokens.shape[1], n_new), kept)
 
 
-def gem_filter(model: Any, tokens: Tensor, n_new: int, k: int, layer: int, **options: Any) -> Answer:
+def gem_filter(model: Any, tokens: Tensor, n_new: int, k: int, layer: int, one_run: bool = False, **options: Any) -> Answer:
     """Run ``layer + 1`` layers, select ``k`` tokens, and run the model on these alone. Source: Shi thesis 2024, Algorithm 2.
 
-    ``options`` are those of :func:`filter_scores` (``row``, ``softmax``) and of :func:`select_tokens`.
+    ``options`` are those of :func:`filter_scores` (``row``, ``softmax``) and of :func:`select_tokens`. With ``one_run`` the
+    selection evicts the cache of a whole run instead, and places stay as they were. Source: Shi 2024, G.4.
     """
     kept = _gems(model, tokens, k, layer, **options)
-    return Answer(all_kv(model, tokens.gather(1, kept), n_new).tokens, kept)
-
-
-def gem_filter_one_run(model: Any, tokens: Tensor, n_new: int, k: int, layer: int, **options: Any) -> Answer:
-    """GemFilter's selection, used to evict the cache of a whole run: places stay as they were. Source: Shi 2024, G.4."""
-    kept = _gems(model, tokens, k, layer, **options)
+    if not one_run:
+        return Answer(all_kv(model, tokens.gather(1, kept), n_new).tokens, kept)
     cache, token = _read(model, tokens)
     _evict(cache, kept[None, :, None].expand(len(cache.layers), -1, cache.layers[0].keys.shape[1], -1))
     return Answer(_go_on(model, cache, token, tokens.shape[1], n_new), kept)
@@ -188,11 +185,11 @@ def _gems(model: Any, tokens: Tensor, k: int, layer: int, row: str = "last", sof
     return select_tokens(filter_scores(model, tokens, [layer], row, softmax)[0], k, **selection)
 
 
-def snap_kv(model: Any, tokens: Tensor, n_new: int, k: int, window: int = 32, pool: int = 5) -> Answer:
-    """Per layer and key head, the window at the end and the places that it attends to most, ``k`` in all.
+def snap_kv(model: Any, tokens: Tensor, n_new: int, k: int, window: int = 32) -> Answer:
+    """Keep, per layer and key head, the window at the end and the places that it attends to most, ``k`` in all.
 
-    Attention is summed over the window's queries and over the query heads that share a key head, then averaged over ``pool``
-    neighbours. A cache of at most ``k`` places is kept. Source: Li et al. 2024, as in Shi thesis 2024.
+    Attention is summed over the window's queries and over the query heads that share a key head, and averaged over neighbours
+    by :func:`select_tokens`. A cache of at most ``k`` places is kept. Source: Li et al. 2024, as in Shi thesis 2024.
     """
     n, window = tokens.shape[1], min(window, k, tokens.shape[1])
     kept: list[Tensor] = []
@@ -200,7 +197,7 @@ def snap_kv(model: Any, tokens: Tensor, n_new: int, k: int, window: int = 32, po
     def visit(layer: int, queries: Tensor, keys: Tensor, scaling: float) -> None:
         scores = _attention_sums(queries[:, :, n - window :], keys, scaling, n - window)
         scores[..., n - window :] = 0  # the window is kept whatever it attends to, and is no neighbour
-        kept.append(select_tokens(scores, k, pool, keep_last=window))
+        kept.append(select_tokens(scores, k, keep_last=window))
 
     cache, token = _read(model, tokens, visit)
     _evict(cache, torch.stack(kept))
