@@ -242,23 +242,21 @@ def test_directional_derivative_is_a_derivative():
 def test_hessian_is_autograds_and_below_the_bound():
     some = worlds((6, 3, 2), 2)
     tokens, labels, _ = every_sequence(some)
-    probability = torch.rand(tokens.shape[:2], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    probability /= probability.sum(1, keepdim=True)
     v = values(some, 9.0)
     for spread in (0.0, 1.0, 4.0):
         w = normal((2, 6, 6), 1, spread)
-        blocks = theory.hessian_blocks(w, v, tokens, labels, probability)
+        blocks = theory.hessian_blocks(w, v, tokens, labels)
         for r in range(2):
 
             def loss(x, r=r):
                 one = slice(r, r + 1)
-                batch = (tokens[one], labels[one], probability[one])
-                return theory.objective({"w": x[None], "v": v[one]}, *batch)[0][0]
+                return theory.objective({"w": x[None], "v": v[one]}, tokens[one], labels[one])[0][0]
 
             full = torch.func.hessian(loss)(w[r]).permute(1, 3, 0, 2)  # (query, query, key, key)
             assert torch.allclose(full[range(6), range(6)], blocks[r], atol=1e-12)
             assert full[~torch.eye(6, dtype=torch.bool)].abs().max() < 1e-12
-        share = theory.token_share(6, tokens, probability)
+        share = theory.token_share(6, tokens, torch.full(tokens.shape[:2], 1 / tokens.shape[1]).double())
+        assert torch.allclose(share, torch.tensor(1 / 6).double())
         assert (torch.linalg.eigvalsh(blocks).abs().amax((1, 2)) <= theory.smoothness(9.0, share)).all()
 
 

@@ -59,20 +59,15 @@ def objective(
     ``params`` holds ``w`` and ``v`` ``(R, L, L)``; ``probability`` ``(R, S)`` weighs the sequences, equally by default. Over
     all sequences it is the population loss. The losses are differentiable. Source: Karp, section 4.3.
     """
-    w, v = params["w"], params["v"]
-    one, weight = forward_backward(w, v, tokens, labels), _weight(tokens, probability, w)
+    w, v, (n_sequences, length) = params["w"], params["v"], tokens.shape[-2:]
+    one = forward_backward(w, v, tokens, labels)
+    weight = w.new_full((1, 1, 1), 1 / (n_sequences * length)) if probability is None else probability[..., None] / length
     pair = tokens[..., :, None] * w.shape[-1] + tokens[..., None, :]  # where W[key, query] lies in the flat matrix
     slope = (weight[..., None] * one.slope).flatten(1)
     d_w = torch.zeros_like(w).flatten(1).scatter_add(1, pair.flatten(1), slope).view_as(w)
     push = (one.attention @ (weight[..., None] * one.residual)).flatten(1, 2)  # (R, S * key, class)
     d_v = torch.zeros_like(v).scatter_add(1, tokens.flatten(1)[..., None].expand_as(push), push).mT
     return (weight * one.loss).sum((1, 2)), {"w": d_w, "v": d_v}
-
-
-def _weight(tokens: Tensor, probability: Tensor | None, like: Tensor) -> Tensor:
-    """Weight of one position of every sequence, ``(R, S, 1)``, or ``(1, 1, 1)`` when all have the same."""
-    n_sequences, length = tokens.shape[-2:]
-    return like.new_full((1, 1, 1), 1 / (n_sequences * length)) if probability is None else probability[..., None] / length
 
 
 def misclassified(logits: Tensor, labels: Tensor) -> Tensor:
@@ -112,12 +107,10 @@ class Directional(NamedTuple):
 
 
 def list_ranks(lists: Tensor) -> Tensor:
-    """Place of every token in every list, ``(R, a, token)``, counted from 0; M for tokens that are not in it."""
+    """Return the place of every token in every list, ``(R, a, token)``, counted from 0; M for tokens that are not in it."""
     replicas, n_tokens, length = lists.shape
     ranks = torch.full((replicas, n_tokens, n_tokens), length)
-    for place in reversed(range(length)):
-        ranks.scatter_(2, lists[..., place : place + 1], place)
-    return ranks
+    return ranks.scatter_reduce(2, lists, torch.arange(length).expand_as(lists), "amin")
 
 
 def directional_derivatives(
@@ -133,9 +126,8 @@ def directional_derivatives(
     ranks, n_none = list_ranks(lists), lists.shape[-1]
     r = torch.arange(len(w))[:, None, None]
     rank = ranks[r, tokens, deciding]
-    earliest = torch.full(w.shape[:2], n_none)
     where = torch.where(wrong, rank, n_none).flatten(1)
-    earliest = earliest.scatter_reduce(1, tokens.flatten(1), where, "amin")  # (R, L): the rank of k*
+    earliest = torch.full(w.shape[:2], n_none).scatter_reduce(1, tokens.flatten(1), where, "amin")  # (R, L): the rank of k*
     star = earliest[r, tokens]
     place = ranks[r[..., None], tokens[..., None, :], tokens[..., :, None]]  # (R, S, key, query)
     star_key = (place == star[..., None, :]) & (star < n_none)[..., None, :]
@@ -153,8 +145,8 @@ def directional_derivatives(
 # --- Curvature ---
 
 
-def hessian_blocks(w: Tensor, v: Tensor, tokens: Tensor, labels: Tensor, probability: Tensor | None = None) -> Tensor:
-    """Hessian of the mean loss in W: its blocks ``(R, L, L, L)``, one for every column of W. Other blocks are zero.
+def hessian_blocks(w: Tensor, v: Tensor, tokens: Tensor, labels: Tensor) -> Tensor:
+    """Return the Hessian of the mean loss in W: its blocks ``(R, L, L, L)``, one for every column of W. Other blocks are zero.
 
     For one position it is ``J V^T (diag(sigma) - sigma sigma^T) V J + diag(h) - h p^T - p h^T`` with
     ``J = diag(p) - p p^T`` and h the derivative of the position's loss by its scores.
@@ -169,7 +161,7 @@ def hessian_blocks(w: Tensor, v: Tensor, tokens: Tensor, labels: Tensor, probabi
     mean = moved @ sigma
     block = (moved * sigma.mT) @ moved.mT - mean @ mean.mT
     cross = h[..., :, None] * p[..., None, :]
-    block = (block + torch.diag_embed(h) - cross - cross.mT) * _weight(tokens, probability, w)[..., None, None]
+    block = (block + torch.diag_embed(h) - cross - cross.mT) / tokens[0].numel()
     pair = tokens[..., :, None] * size + tokens[..., None, :]
     place = tokens[..., :, None, None] * size**2 + pair[:, :, None]  # (R, S, query, key, key)
     out = torch.zeros(len(w), size**3, dtype=w.dtype)
