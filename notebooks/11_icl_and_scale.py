@@ -733,7 +733,7 @@ for small, large in ((1, 2), (1, 3), (2, 4), (2, 5)):
                 bool(solved[important].all()),
                 f"| others failed: {(~solved).sum()} of {(~important).sum()},",
                 "as counted:",
-                (~solved).sum() == parity.unsolved_pairs(small, large),
+                (~solved).sum() == 2 ** (large - 1) * (2 ** (large - small) - 1),
             )
 print("margins are Hamming distances to 1e-12:", margin_error < 1e-12)
 print("norms are d nu (nu + 1) / (8 gamma^2) to 1e-12:", norm_error < 1e-12)

@@ -69,8 +69,7 @@ class InContextRegression:
         u = scale * w
         length = u.norm(dim=1, keepdim=True)
         e = u / length
-        shape = torch.full((n, 1), self.n_examples / 2)
-        c = 2 * torch._standard_gamma(shape, generator=generator)
+        c = 2 * torch._standard_gamma(torch.full((n, 1), self.n_examples / 2), generator=generator)
         t = t - (t * e).sum(1, keepdim=True) * e
         query = query * scale
         return scale * length * (c * e + c.sqrt() * t) / self.n_examples, query, (query * w).sum(1)

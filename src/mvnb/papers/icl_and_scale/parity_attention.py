@@ -9,7 +9,6 @@ counter-examples, the law of the accuracy and the counts are derived in chapter 
 from __future__ import annotations
 
 from itertools import combinations
-from math import comb
 from typing import NamedTuple
 
 import numpy as np
@@ -63,8 +62,7 @@ def patterns(d, gamma):
     """All noiseless inputs: ``zeta`` ``(P, 4, d)``, labels ``(4,)`` and pairs ``(P, 2)``, for the P pairs and four signs."""
     pairs = np.array(list(combinations(range(d), 2)))
     zeta = np.zeros((len(pairs), 4, d))
-    for column in (0, 1):
-        zeta[np.arange(len(pairs)), :, pairs[:, column]] = 2 * gamma * _SIGNS[:, column]
+    np.put_along_axis(zeta, pairs[:, None], 2 * gamma * _SIGNS, 2)
     return zeta, _SIGNS.prod(1), pairs
 
 
@@ -75,14 +73,9 @@ def margins(heads, gamma):
 
 
 def hamming(pairs, n_used):
-    """In how many of their first ``n_used`` digits the members of pairs ``(P, 2)`` (from 0) differ: ``(P,)``."""
+    """Return in how many of their first ``n_used`` digits the members of pairs ``(P, 2)`` (from 0) differ: ``(P,)``."""
     differ = np.bitwise_xor(*np.asarray(pairs).T)[:, None] >> np.arange(n_used) & 1
     return differ.sum(1)
-
-
-def unsolved_pairs(nu_small, nu_large):
-    """How many unordered pairs outside the important ones the small bit code fails: those with equal first digits."""
-    return 2**nu_small * comb(2 ** (nu_large - nu_small), 2)
 
 
 def bit_code_norm(n_bits, n_used, gamma):
@@ -107,11 +100,10 @@ def subset_code(n_negative, size, d, gamma):
     names = list(combinations(range(n_negative), size))[:d]
     if len(names) < d:
         raise ValueError(f"{n_negative} heads have {len(names)} subsets of size {size}, fewer than {d}")
-    negative = np.array([[1.0 if head in name else -1.0 for name in names] for head in range(n_negative)])
-    both = np.array([sum(head in a and head in b for head in range(n_negative)) for a, b in combinations(names, 2)])
-    neither = n_negative - 2 * size + both
-    scale = [(1 + both.max()), -(1 + neither.max())]  # as many negative heads fire on a positive pattern
-    values = np.vstack([np.outer(scale, np.ones(d)), negative]) / (4 * gamma)
+    member = np.array([[head in name for name in names] for head in range(n_negative)], dtype=float)
+    both = (member.T @ member)[np.triu_indices(d, 1)].max()  # most heads that two features share
+    scale = [1 + both, -(1 + n_negative - 2 * size + both)]  # as many negative heads fire on a positive pattern
+    values = np.vstack([np.outer(scale, np.ones(d)), 2 * member - 1]) / (4 * gamma)
     return Heads(np.append([1.0, 1.0], -np.ones(n_negative)), values)
 
 
