@@ -91,9 +91,9 @@ from mvnb.papers.local_signal_adaptivity.soft_threshold import (
 )
 from mvnb.papers.local_signal_adaptivity.window_net import (
     WindowNet,
-    WindowObjective,
     active_shares,
     window_jacobian,
+    window_objective,
 )
 
 # %% [markdown]
@@ -233,7 +233,7 @@ figures.show(
 # %%
 # NBVAL_CHECK_OUTPUT
 g = torch.Generator().manual_seed(seed)
-x, y = SignalInNoise(30, 4).sample(50, g, torch.float64)
+x, y = SignalInNoise(30, 4, theory.noise_scale(30)).sample(50, g, torch.float64)
 for b in (-0.3, 0.0, 0.2):
     net = SoftThresholdFilter(torch.randn(4, generator=g, dtype=torch.float64), b)
     torch.nn.functional.softplus(-y * net(x)).mean().backward()
@@ -1238,7 +1238,7 @@ def image_batches(step):
 
 # %%
 run = training.fit(
-    WindowObjective(),
+    window_objective,
     training.to_device(training.stack_modules(modules), device),
     image_batches,
     steps=image_steps,

@@ -17,7 +17,7 @@ from mvnb.data import load_images
 from mvnb.papers.local_signal_adaptivity import theory
 from mvnb.papers.local_signal_adaptivity.backgrounds import paste
 from mvnb.papers.local_signal_adaptivity.soft_threshold import SurvivorObjective, step_keys
-from mvnb.papers.local_signal_adaptivity.window_net import WindowNet, WindowObjective, active_shares, window_jacobian
+from mvnb.papers.local_signal_adaptivity.window_net import WindowNet, active_shares, window_jacobian, window_objective
 
 K, SIGMA, RUNS = 200, 0.2, 3
 verdict = partial(judged.verdict, "local_signal_adaptivity")
@@ -259,7 +259,7 @@ def images():
     moves = torch.tensor([variant != "frozen filters" for variant in VARIANTS]).float().repeat_interleave(REPLICAS).repeat(2)
 
     def objective(params, x, y):
-        losses, grads = WindowObjective()(params, x, y)
+        losses, grads = window_objective(params, x, y)
         return losses, {k: d if "head" in k else d * moves.view(-1, *[1] * (d.dim() - 1)) for k, d in grads.items()}
 
     def batches(step):

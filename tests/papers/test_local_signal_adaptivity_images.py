@@ -11,7 +11,7 @@ from mvnb.papers.local_signal_adaptivity.backgrounds import (
     paste,
     texture_background,
 )
-from mvnb.papers.local_signal_adaptivity.window_net import WindowNet, WindowObjective, active_shares, window_jacobian
+from mvnb.papers.local_signal_adaptivity.window_net import WindowNet, active_shares, window_jacobian, window_objective
 
 
 def test_pasting():
@@ -54,7 +54,7 @@ def test_window_objective_is_autograd(channels, side):
     modules = [WindowNet(channels, 4, (3, 5)).double() for _ in range(3)]
     params = {k: v + 0.1 for k, v in training.stack_modules(modules).items()}
     x, y = torch.randn(3, 6, channels, side, side).double(), torch.randint(4, (3, 6))
-    value, gradient = WindowObjective()(params, x, y)
+    value, gradient = window_objective(params, x, y)
     want, by_autograd = training.stacked(modules[0], losses.cross_entropy)(params, x, y)
     assert torch.allclose(value, want, atol=1e-12)
     assert set(gradient) == set(by_autograd)

@@ -226,7 +226,7 @@ def test_dead_units_have_no_gradient_and_a_loss_of_log_2():
     loss, grads = SurvivorObjective(30, 0.3, 10)(params, step_keys(0, 1)(0)[0])
     assert loss.item() == pytest.approx(math.log(2)) and grads["w"].abs().max() == 0 == grads["b"].abs().max()
     start = {"w": torch.zeros(1, 2).double(), "b": torch.zeros(1).double()}
-    sample = Points(*SignalInNoise(5, 2).sample(9, torch.Generator().manual_seed(0), torch.float64))
+    sample = Points(*SignalInNoise(5, 2, 0.7).sample(9, torch.Generator().manual_seed(0), torch.float64))
     assert SoftThresholdObjective()(start, sample.x[None], sample.y[None])[0].item() == pytest.approx(math.log(2))
 
 
@@ -238,7 +238,7 @@ def test_survivors_refuse_nonsense():
 @pytest.mark.parametrize("b", BIASES)
 def test_gradient_by_hand_is_autograd_and_symmetries_hold(b):
     g = torch.Generator().manual_seed(1)
-    sample = Points(*SignalInNoise(12, 5).sample(20, g, torch.float64))
+    sample = Points(*SignalInNoise(12, 5, 0.7).sample(20, g, torch.float64))
     net = SoftThresholdFilter(torch.randn(5, generator=g, dtype=torch.float64), b)
     torch.nn.functional.softplus(-sample.y * net(sample.x)).mean().backward()
     params = {"w": net.w.detach()[None], "b": net.b.detach()[None]}
@@ -267,16 +267,16 @@ def test_kernel_features_are_the_gradient_in_the_filter_only_for_a_threshold():
 
 
 def test_signal_in_noise():
-    world = SignalInNoise(400, 3)
+    world = SignalInNoise(400, 3, theory.noise_scale(400))
     x, y = world.sample(50, torch.Generator().manual_seed(0))
     assert world.sigma == pytest.approx(math.log(400) / 20)
     signal = (x[..., 1:] == 0).all(-1)
     assert (signal.sum(1) == 1).all() and torch.equal(x[..., 0][signal], y)
     assert x[~signal].std().item() == pytest.approx(world.sigma, rel=0.02)
     assert torch.equal(x, world.sample(50, torch.Generator().manual_seed(0))[0])
-    for wrong in ({"n_noise": 0}, {"n_noise": 5, "dim": 0}, {"n_noise": 5, "sigma": -1.0}):
-        with pytest.raises(ValueError):
-            SignalInNoise(**wrong)
+    for wrong in ((0, 2, 1.0), (5, 0, 1.0), (5, 2, -1.0), (5, 2, math.inf)):
+        with pytest.raises(ValueError, match="at least 1"):
+            SignalInNoise(*wrong)
 
 
 def test_frozen_filters_closed_form_against_simulation():

@@ -70,11 +70,10 @@ def _binomial_cdf(n, p, cdf):
 
 
 @compiled(fastmath=True)
-def _sums(count, state, start, slope, live, double):
+def _sums(count, state, start, slope, double):
     """Return of ``count`` patches the signed sum, the sums of signs and squared weights, and how many are not in the tail.
 
-    What is below ``double`` counts twice. Without a branch, so that it is vectorised: ``start``, ``slope`` and ``live`` are 0
-    in the cells of the tail.
+    What is below ``double`` counts twice. Without a branch, and so vectorised: ``start`` and ``slope`` are 0 in the tail.
     """
     total, signs, square, inside = 0.0, 0.0, 0.0, 0.0
     for _ in range(count):
@@ -85,9 +84,10 @@ def _sums(count, state, start, slope, live, double):
         sign = 1.0 - 2.0 * np.float64(np.int64(bits & np.uint64(1)))
         twice = np.float64(np.int64(z <= double))
         total += (1.0 + twice) * sign * z
-        signs += (1.0 - twice) * sign * live[j]
-        square += (1.0 + 3.0 * twice) * live[j]
-        inside += live[j]
+        live = np.float64(np.int64(j < _BINS - _TAIL))
+        signs += (1.0 - twice) * sign * live
+        square += (1.0 + 3.0 * twice) * live
+        inside += live
     return total, signs, square, inside
 
 
@@ -98,8 +98,7 @@ def survivors(keys, b, scale, n_noise, table, pull, tilt, square):
     With ``Z ~ N(0, scale^2)`` a patch's pre-activation, p and q the slopes of its two ReLUs: ``pull`` is the sum of
     ``(p + q) Z``, ``tilt`` that of ``p - q`` and ``square`` that of ``(p + q)^2``. ``keys`` ``(R,)`` uint64.
     """
-    cdf, start, slope, live = np.empty(n_noise + 1), np.zeros(_BINS), np.zeros(_BINS), np.zeros(_BINS)
-    live[: _BINS - _TAIL] = 1.0
+    cdf, start, slope = np.empty(n_noise + 1), np.zeros(_BINS), np.zeros(_BINS)
     for r in range(len(keys)):
         state = mix(keys[r])
         bar, double = max(-b[r], 0.0) / scale[r], max(b[r], 0.0) / scale[r]  # in units of the scale
@@ -121,7 +120,7 @@ def survivors(keys, b, scale, n_noise, table, pull, tilt, square):
             if p < 1:
                 state += GOLDEN
                 count = first + np.searchsorted(cdf[first:last], _uniform(mix(state)))
-            a, t, w, inside = _sums(count, state, start, slope, live, double)
+            a, t, w, inside = _sums(count, state, start, slope, double)
             state += np.uint64(count) * GOLDEN
             for _ in range(count - int(inside)):
                 state += GOLDEN

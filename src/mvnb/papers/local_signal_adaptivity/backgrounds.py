@@ -46,7 +46,5 @@ def texture_background(n: int, channels: int, side: int, generator: torch.Genera
 
 def distractor_background(n: int, pool: Tensor, generator: torch.Generator) -> Tensor:
     """A two-by-two grid of random images of ``pool`` ``(m, channels, s, s)``: ``(n, channels, 2 s, 2 s)``."""
-    pick = torch.randint(len(pool), (n, 2, 2), generator=generator)
-    grid = pool[pick]  # (n, 2, 2, channels, s, s)
-    side = pool.shape[-1]
-    return grid.permute(0, 3, 1, 4, 2, 5).reshape(n, pool.shape[1], 2 * side, 2 * side)
+    grid = pool[torch.randint(len(pool), (n, 2, 2), generator=generator)]  # (n, 2, 2, channels, s, s)
+    return grid.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)

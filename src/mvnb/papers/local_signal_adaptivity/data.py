@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -13,21 +12,17 @@ from torch import Tensor
 class SignalInNoise:
     """Of ``n_noise + 1`` patches one, at a random place, is ``y w_star``; the others are ``N(0, sigma^2 I)``.
 
-    ``w_star`` is the first axis, ``y`` uniform on -1 and 1. ``sigma`` defaults to the paper's ``log(k) / sqrt(k)`` with
-    k = ``n_noise``. Source: Karp thesis 2024, section 3.3. ``ValueError`` for sizes below 1 or a sigma that is not positive.
+    ``w_star`` is the first axis, ``y`` uniform on -1 and 1. Source: Karp thesis 2024, section 3.3. ``ValueError`` for sizes
+    below 1 or a sigma that is not positive and finite.
     """
 
     n_noise: int
-    dim: int = 10
-    sigma: float | None = None
+    dim: int
+    sigma: float
 
     def __post_init__(self):
-        if self.n_noise < 1 or self.dim < 1:
-            raise ValueError(f"n_noise and dim must be at least 1, got {self.n_noise} and {self.dim}")
-        if self.sigma is None:
-            object.__setattr__(self, "sigma", math.log(self.n_noise) / math.sqrt(self.n_noise))
-        if not 0 < self.sigma < math.inf:
-            raise ValueError(f"sigma must be positive, got {self.sigma}")
+        if self.n_noise < 1 or self.dim < 1 or not 0 < self.sigma < float("inf"):
+            raise ValueError(f"n_noise and dim must be at least 1 and sigma be positive and finite, got {self}")
 
     def sample(self, n: int, generator: torch.Generator, dtype=torch.float32) -> tuple[Tensor, Tensor]:
         """Return ``n`` points ``(n, n_noise + 1, dim)`` and their labels ``(n,)`` of -1 and 1."""
