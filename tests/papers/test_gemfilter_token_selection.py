@@ -33,7 +33,7 @@ def again(model, tokens, n_new):
 
 def queries_and_keys(model, tokens):
     seen = {}
-    with torch.inference_mode(), ts.watch_attention(model, lambda i, q, k, s: seen.update({i: (q, k, s)})):
+    with torch.inference_mode(), ts._watch_attention(model, lambda i, q, k, s: seen.update({i: (q, k, s)})):
         model(tokens)
     return seen
 
@@ -43,7 +43,7 @@ def test_watching_changes_nothing_and_sees_every_layer(model, tokens):
     with torch.inference_mode():
         plain = model(tokens).logits
         seen = {}
-        with ts.watch_attention(model, lambda layer, q, k, s: seen.update({layer: (q, k, s)})):
+        with ts._watch_attention(model, lambda layer, q, k, s: seen.update({layer: (q, k, s)})):
             watched = model(tokens).logits
     assert torch.allclose(plain, watched, atol=1e-3) and list(seen) == [0, 1, 2]
     assert model.config._attn_implementation == usual

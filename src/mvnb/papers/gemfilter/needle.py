@@ -147,8 +147,7 @@ class NeedleTest:
             other = token_selection.filter_scores(model, tokens, [filter_layer], row)[0]
             chosen[f"{row} row"] = token_selection.select_tokens(other, k, keep_last=tail)
         read_again = torch.cat([tokens.gather(1, one) for one in chosen.values()])
-        written = token_selection.all_kv(model, read_again, self.n_new).tokens.split(len(prompts))
-        answers = dict(zip(chosen, written))
+        answers = dict(zip(chosen, token_selection.all_kv(model, read_again, self.n_new).tokens.split(len(prompts))))
 
         from_cache = {
             "All KV": token_selection.all_kv,
@@ -156,8 +155,7 @@ class NeedleTest:
             "H2O": partial(token_selection.h2o, k=k),
             "One-Run": partial(token_selection.gem_filter, k=k, layer=filter_layer, one_run=True, keep_last=tail),
         }
-        for name in [name for name in self.methods if name in from_cache]:
-            answers[name] = from_cache[name](model, tokens, self.n_new).tokens
+        answers |= {name: from_cache[name](model, tokens, self.n_new).tokens for name in self.methods if name in from_cache}
         judged = {name: _answer_scores(lm, one) for name, one in answers.items()}
         return Reading(places.cpu(), _selected_share(places.cpu(), prompts), judged)
 

@@ -43,8 +43,8 @@ def counted_flops(call: Callable[[], Any]) -> int:
     mapping = {fused: lambda query, key, value, *_, **__: sdpa_flop_count(query, key, value)}
     with FlopCounterMode(display=False, custom_mapping=mapping) as counter, torch.inference_mode():
         call()
-    by_module = counter.get_flop_counts()
-    angles = [sum(counts.values()) for name, counts in by_module.items() if name.endswith(".rotary_emb")]
+    by_name = counter.get_flop_counts().items()
+    angles = [sum(counts.values()) for name, counts in by_name if name.endswith(".rotary_emb")]
     return counter.get_total_flops() - sum(angles)
 
 
@@ -52,7 +52,7 @@ def counted_flops(call: Callable[[], Any]) -> int:
 
 
 @contextmanager
-def watch_attention(model: Any, visit: Visit) -> Iterator[None]:
+def _watch_attention(model: Any, visit: Visit) -> Iterator[None]:
     """Within it ``visit`` is called with the queries and keys of every layer, after positions have turned them."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -109,7 +109,7 @@ def filter_scores(model: Any, tokens: Tensor, layers: Sequence[int], row: str = 
         if layer == max(layers):
             raise _Enough
 
-    with watch_attention(model, visit), suppress(_Enough):
+    with _watch_attention(model, visit), suppress(_Enough):
         model(tokens, use_cache=False, logits_to_keep=1)
     return torch.stack([found[layer] for layer in layers])
 
@@ -134,7 +134,7 @@ def select_tokens(scores: Tensor, k: int, pool: int = 5, keep_last: int = 0) -> 
 @torch.inference_mode()
 def _read(model: Any, tokens: Tensor, visit: Visit | None = None) -> tuple[Any, Tensor]:
     """Return the cache after a prompt, and the next token ``(B, 1)``."""
-    with watch_attention(model, visit) if visit else nullcontext():
+    with _watch_attention(model, visit) if visit else nullcontext():
         out = model(tokens, use_cache=True, logits_to_keep=1)
     return out.past_key_values, out.logits[:, -1].argmax(-1, keepdim=True)
 
@@ -229,7 +229,7 @@ def h2o(model: Any, tokens: Tensor, n_new: int, k: int, recent: int = 32, chunk:
 
     cache, token = _read(model, tokens, visit)
     kept = shrink()
-    with watch_attention(model, visit):
+    with _watch_attention(model, visit):
         return Answer(_go_on(model, cache, token, n, n_new, shrink), kept)
 
 
