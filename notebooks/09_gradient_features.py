@@ -115,12 +115,8 @@ angles = torch.linspace(0, 2 * math.pi, 49, dtype=torch.float64)[:-1]
 ring = torch.stack([angles.cos(), angles.sin()], 1)
 
 
-def parts(world):
-    return world.means, world.labels, world.masses, world.stds
-
-
 cut = 2.5  # the threshold, in standard deviations
-field, _ = theory.mixture_gradient(ring, torch.full((48,), cut).double(), *parts(tiny))
+field, _ = theory.mixture_gradient(ring, torch.full((48,), cut).double(), tiny)
 one = ring[4]
 sample = tiny.sample(300, stream(777))
 on = (sample.x.double() @ one) > cut
@@ -344,13 +340,13 @@ first_error = max(first_error, (stepped["a"][0] + eta * net.a.grad).abs().max().
 print("the first step is autograd's, to 1e-12:", first_error < 1e-12)
 mirrored = (stepped["w"][0, :32] + stepped["w"][0, 32:]).abs().max().item()
 print("blocks are mirrored to 1e-12:", mirrored < 1e-12)
-g, response = theory.mixture_gradient(w, b, *parts(mixture))
+g, response = theory.mixture_gradient(w, b, mixture)
 mean = (mixture.masses * mixture.labels) @ mixture.means
 print(
     "G(-w, -b) + G(w, b) = E[yx]:", bool((g[:16] + g[16:32] - mean).abs().max() < 1e-12)
 )
 leaf = w.clone().requires_grad_()
-theory.mixture_gradient(leaf, b, *parts(mixture))[1].sum().backward()
+theory.mixture_gradient(leaf, b, mixture)[1].sum().backward()
 print(
     "G is the gradient of E[y s(w.x - b)]:", bool((leaf.grad - g).abs().max() < 1e-12)
 )
@@ -358,7 +354,7 @@ print(
 # %% tags=["hide-input"]
 h = torch.diag(torch.tensor([1.0, -1.0, 0, 0, 0, 0]).double())
 cases = (
-    (mixture, b[:4], theory.mixture_gradient(w[:4], b[:4], *parts(mixture))[0]),
+    (mixture, b[:4], theory.mixture_gradient(w[:4], b[:4], mixture)[0]),
     (MultiIndex(6), torch.zeros(4).double(), theory.quadratic_gradient(w[:4], h)),
     (LinearMargin(6), b[:4], theory.linear_gradient(w[:4], b[:4], 0.5)),
 )
@@ -518,7 +514,7 @@ def drawn_gradients(m, g):
     """Exact gradients of m neurons with threshold 1, their norms and signed cosines."""
     w = sigma_w * torch.randn(m, cluster_dim, generator=g).double()
     a = torch.randn(m, generator=g).double()
-    vectors, _ = theory.mixture_gradient(w, torch.ones(m).double(), *parts(clusters))
+    vectors, _ = theory.mixture_gradient(w, torch.ones(m).double(), clusters)
     length = vectors.norm(dim=1)
     return (
         a,
@@ -790,7 +786,7 @@ deviation = np.zeros((len(sizes), 4 * replicas))
 for r, g in enumerate(training.generators(seed, 4 * replicas)):
     w = sigma_w * torch.randn(50, cluster_dim, generator=g).double()
     b = torch.ones(50).double()
-    exact, _ = theory.mixture_gradient(w, b, *parts(clusters))
+    exact, _ = theory.mixture_gradient(w, b, clusters)
     for i, n in enumerate(sizes):
         sampled, _ = theory.sample_gradient(w, b, *clusters.sample(n, g, torch.float64))
         deviation[i, r] = (sampled - exact).norm(dim=1).max()
@@ -1013,7 +1009,7 @@ figures.show(
 first_draw = symmetric_start(150, 32, training.generators(seed, 1), 1.0, 1 / 15)
 shown = GaussianMixture.xor(32, 6.0)
 exact, _ = theory.mixture_gradient(
-    first_draw["w"][0].double(), -first_draw["b"][0].double(), *parts(shown)
+    first_draw["w"][0].double(), -first_draw["b"][0].double(), shown
 )
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.3))
 for w, color, marker, name in (
@@ -1443,7 +1439,7 @@ def pick(params, index):
 ticket_world = GaussianMixture.xor(64, 6.0)
 start = symmetric_start(100, 64, training.generators(seed, ticket_runs), 1.0, 1 / 9)
 g, response = theory.mixture_gradient(
-    start["w"].double(), -start["b"].double(), *parts(ticket_world)
+    start["w"].double(), -start["b"].double(), ticket_world
 )
 D = ticket_world.features
 cosine = start["a"].sign()[..., None] * probes.cosines(g, D)
@@ -1540,9 +1536,7 @@ masses = (0.6, 0.28, 0.12)
 three = GaussianMixture.xor(32, 6.0, masses)
 streams = training.generators(seed, 3)
 start = symmetric_start(bias_neurons, 32, streams, 1.0, 1 / 9)
-g, response = theory.mixture_gradient(
-    start["w"].double(), -start["b"].double(), *parts(three)
-)
+g, response = theory.mixture_gradient(start["w"].double(), -start["b"].double(), three)
 eta = (2 / 6.0 / g.norm(dim=-1).quantile(0.9)).item()
 w1 = first_step(start, g, 0 * response, eta)
 alone = [

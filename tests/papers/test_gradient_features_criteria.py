@@ -35,10 +35,6 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def parts(world):
-    return world.means, world.labels, world.masses, world.stds
-
-
 def test_a_start_that_is_not_mirrored_has_another_first_step(page):
     x, y = GaussianMixture.orthogonal(6, 2.0, [1, -1, -1, 1]).sample(200, generator(), torch.float64)
     start = {k: v.double() for k, v in page["symmetric_start"](8, 6, [generator()], 1.0, 0.5).items()}
@@ -110,7 +106,7 @@ def test_nice_neurons_and_good_networks(page):
 def test_concentration_needs_fresh_points():
     world, sizes = GaussianMixture.orthogonal(32, 5.0, [1, -1]), np.array([100, 400, 1600])
     w, b = torch.randn(20, 32, generator=generator()).double() / 8, torch.ones(20).double()
-    exact, _ = theory.mixture_gradient(w, b, *parts(world))
+    exact, _ = theory.mixture_gradient(w, b, world)
 
     def found(draw):
         error = np.array([[(draw(n, g) - exact).norm(dim=1).max() for n in sizes] for g in training.generators(0, 32)])
@@ -283,7 +279,7 @@ def test_planes_of_equal_mass_have_no_order(page):
     def order(masses):
         world, streams = GaussianMixture.xor(12, 6.0, masses), training.generators(0, runs)
         start = page["symmetric_start"](200, 12, streams, 1.0, 1 / 9)
-        g, response = theory.mixture_gradient(start["w"].double(), -start["b"].double(), *parts(world))
+        g, response = theory.mixture_gradient(start["w"].double(), -start["b"].double(), world)
         w1 = page["first_step"](start, g, 0 * response, (2 / 6.0 / g.norm(dim=-1).quantile(0.9)).item())
         alone = [GaussianMixture(world.means[4 * j : 4 * j + 4], world.labels[:4]).sample(300, generator(3)) for j in range(3)]
         x, y = (torch.cat(v).expand(runs, *torch.cat(v).shape) for v in zip(*alone))
@@ -311,7 +307,7 @@ def test_planes_of_equal_mass_have_no_order(page):
 def test_tickets_are_the_aligned_neurons_after_the_step(page):
     world, streams = GaussianMixture.xor(64, 6.0), training.generators(0, 16)
     start = page["symmetric_start"](100, 64, streams, 1.0, 1 / 9)
-    g, response = theory.mixture_gradient(start["w"].double(), -start["b"].double(), *parts(world))
+    g, response = theory.mixture_gradient(start["w"].double(), -start["b"].double(), world)
     cosine = start["a"].sign()[..., None] * (g @ world.features.T) / g.norm(dim=-1, keepdim=True)
     eta = (2 / 6.0 / g.norm(dim=-1)[cosine.amax(-1) > 0.95].median()).item()
     w1 = page["first_step"](start, g, 0 * response, eta)

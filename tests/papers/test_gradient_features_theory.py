@@ -33,10 +33,6 @@ def mixture():
     return GaussianMixture(2 * torch.randn(4, 6, generator=generator(5)), [1, -1, -1, 1], [0.4, 0.1, 0.4, 0.1], [1, 2, 0.5, 1])
 
 
-def parts(world):
-    return world.means, world.labels, world.masses, world.stds
-
-
 # --- Simplified gradients ---
 
 
@@ -65,25 +61,25 @@ def within_errors(exact, w, b, x, y, level=5.0):
 def test_mixture_gradient():
     world = mixture()
     w, b = neurons(5, 6)
-    g, response = theory.mixture_gradient(w, b, *parts(world))
+    g, response = theory.mixture_gradient(w, b, world)
     x, y = world.sample(200_000, generator(), D64)
     within_errors(g, w, b, x, y)
     sampled = theory.sample_gradient(w, b, x, y)[1]
     assert torch.allclose(sampled, response, atol=0.03)
     # G is the gradient of the response
     leaf = w.clone().requires_grad_()
-    theory.mixture_gradient(leaf, b, *parts(world))[1].sum().backward()
+    theory.mixture_gradient(leaf, b, world)[1].sum().backward()
     assert torch.allclose(leaf.grad, g, atol=1e-12)
 
 
 def test_identities_of_the_simplified_gradient():
     world = mixture()
     w, b = neurons(9, 6)
-    g, _ = theory.mixture_gradient(w, b, *parts(world))
+    g, _ = theory.mixture_gradient(w, b, world)
     mean = (world.masses * world.labels) @ world.means
-    assert torch.allclose(theory.mixture_gradient(-w, -b, *parts(world))[0] + g, mean.expand_as(g), atol=1e-12)
-    assert torch.allclose(theory.mixture_gradient(3 * w, 3 * b, *parts(world))[0], g, atol=1e-12)
-    always = theory.mixture_gradient(w, torch.full_like(b, -1e3), *parts(world))[0]
+    assert torch.allclose(theory.mixture_gradient(-w, -b, world)[0] + g, mean.expand_as(g), atol=1e-12)
+    assert torch.allclose(theory.mixture_gradient(3 * w, 3 * b, world)[0], g, atol=1e-12)
+    always = theory.mixture_gradient(w, torch.full_like(b, -1e3), world)[0]
     assert torch.allclose(always, mean.expand_as(g), atol=1e-9)
     x, _ = world.sample(20_000, generator(), D64)
     assert g.norm(dim=1).max() <= x.norm(dim=1).mean()
@@ -231,7 +227,7 @@ def test_fixed_features_share_what_parities_there_are():
 def test_xor_gradient_is_the_mixture_gradient():
     world = GaussianMixture.xor(7, 3.0)
     w, _ = neurons(20, 7, scale=0.4)
-    full, _ = theory.mixture_gradient(w, torch.full((20,), 0.7, dtype=D64), *parts(world))
+    full, _ = theory.mixture_gradient(w, torch.full((20,), 0.7, dtype=D64), world)
     plane, length = theory.xor_gradient(w[:, :2], w.norm(dim=1), 0.7, 3.0)
     assert torch.allclose(plane, full[:, :2], atol=1e-12) and torch.allclose(length, full.norm(dim=1), atol=1e-12)
 

@@ -17,6 +17,8 @@ import torch
 from scipy.special import ndtr
 from torch import Tensor
 
+from mvnb.data import GaussianMixture
+
 # --- Simplified gradients ---
 
 
@@ -31,19 +33,17 @@ def sample_gradient(w: Tensor, b: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor,
     return g, (push @ z.clamp_(min=0))[..., 0, :]
 
 
-def mixture_gradient(
-    w: Tensor, b: Tensor, means: Tensor, labels: Tensor, masses: Tensor, stds: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The same two for a mixture of Gaussians (:class:`mvnb.data.GaussianMixture`), without any sample.
+def mixture_gradient(w: Tensor, b: Tensor, world: GaussianMixture) -> tuple[Tensor, Tensor]:
+    """Return the same two for a mixture of Gaussians, without any sample.
 
     With ``z_l = (<w, mu_l> - b) / (sigma_l |w|)`` they are the sums over clusters, weighted by ``p_l y_l``, of
     ``mu_l Phi(z_l) + sigma_l phi(z_l) w / |w|`` and of ``sigma_l |w| (z_l Phi(z_l) + phi(z_l))``.
     """
     length = w.norm(dim=-1, keepdim=True)  # (..., m, 1)
-    z = (w @ means.T - b[..., None]) / (stds * length)  # (..., m, r)
-    weight, cdf, pdf = masses * labels, torch.special.ndtr(z), torch.exp(-z.square() / 2) / math.sqrt(2 * math.pi)
-    g = (weight * cdf) @ means + ((weight * stds) * pdf).sum(-1, keepdim=True) * w / length
-    return g, (weight * stds * length * (z * cdf + pdf)).sum(-1)
+    z = (w @ world.means.T - b[..., None]) / (world.stds * length)  # (..., m, r)
+    weight, cdf, pdf = world.masses * world.labels, torch.special.ndtr(z), torch.exp(-z.square() / 2) / math.sqrt(2 * math.pi)
+    g = (weight * cdf) @ world.means + ((weight * world.stds) * pdf).sum(-1, keepdim=True) * w / length
+    return g, (weight * world.stds * length * (z * cdf + pdf)).sum(-1)
 
 
 def linear_gradient(w: Tensor, b: Tensor, margin: float) -> Tensor:
