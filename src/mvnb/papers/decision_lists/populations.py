@@ -15,8 +15,8 @@ from mvnb.papers.decision_lists.data import DecisionLists, every_sequence
 class Populations(NamedTuple):
     """Sequences of several worlds, the distribution over them, and the value matrices P ``(R, L, L)``.
 
-    ``tokens``, ``labels`` and ``decides`` are ``(R, S, n)``, ``probability`` is ``(R, S)``. The first three are the batch of
-    :func:`~mvnb.papers.decision_lists.theory.objective`.
+    ``tokens``, ``labels`` and ``decides`` are ``(R, S, n)``, ``probability`` is ``(R, S)``. The first three fields are what
+    :func:`~mvnb.papers.decision_lists.theory.objective` takes.
     """
 
     tokens: Tensor
@@ -47,9 +47,3 @@ def mistakes(some: Populations, params: dict[str, Tensor]) -> Tensor:
     """Return the probability ``(R,)`` of misclassified positions."""
     logits = theory.forward_backward(params["w"], params["v"], some.tokens, some.labels).logits
     return (theory.misclassified(logits, some.labels).double().mean(-1) * some.probability).sum(1)
-
-
-def mistakes_by_argmax(some: Populations, params: dict[str, Tensor]) -> Tensor:
-    """Share ``(R,)`` of positions whose largest logit, the first of equal ones, is not the label."""
-    logits = theory.forward_backward(params["w"], params["v"], some.tokens, some.labels).logits
-    return (logits.argmax(-1) != some.labels).double().mean((1, 2))
