@@ -232,12 +232,12 @@ def test_xor_gradient_is_the_mixture_gradient():
     assert torch.allclose(plane, full[:, :2], atol=1e-12) and torch.allclose(length, full.norm(dim=1), atol=1e-12)
 
 
-@pytest.mark.parametrize("kappa, ratio", [(1.5, 1.0), (0.0, 0.5), (1.0, 0.0)])
+@pytest.mark.parametrize("kappa, ratio", [(1.5, 1.0), (0.0, 0.5), (1.0, 0.01)])
 def test_xor_hit_probability(kappa, ratio):
     d, m, gamma = 200_000, 40_000, 0.05
     g = generator()
     s = torch.randn(m, 2, generator=g, dtype=D64)
-    norm = (ratio or 0.01) * math.sqrt(d)
+    norm = ratio * math.sqrt(d)
     plane, length = theory.xor_gradient(s, torch.full((m,), math.sqrt(d), dtype=D64), kappa * norm, norm)
     seen = ((plane[:, 0].abs() / length) > 1 - gamma).double().mean().item()
     p = theory.xor_hit_probability(gamma, kappa, ratio)
@@ -245,7 +245,7 @@ def test_xor_hit_probability(kappa, ratio):
 
 
 def test_xor_hit_probability_tends_to_its_limit():
-    assert theory.xor_hit_probability(0.05, 1.0, 1e-3) == pytest.approx(theory.xor_hit_probability(0.05, 1.0, 0), rel=1e-3)
+    assert theory.xor_hit_probability(0.05, 1.0, 1e-3) == pytest.approx(2 / math.pi * math.acos(0.95), rel=1e-3)
 
 
 def test_xor_sure_probability():

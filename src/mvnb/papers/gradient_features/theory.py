@@ -187,13 +187,11 @@ def xor_gradient(s: Tensor, length: Tensor, b: float, mean_norm: float) -> tuple
 
 
 def xor_hit_probability(gamma: float, kappa: float, ratio: float) -> float:
-    """Probability that G of a random neuron lies within cosine ``1 - gamma`` of ``+-D_1``, as the dimension grows.
+    """Return the probability that G of a random neuron lies within cosine ``1 - gamma`` of ``+-D_1``, as the dimension grows.
 
-    ``kappa`` is the bias over ``sigma_w |mu|``, ``ratio`` is ``|mu| / (sigma sqrt(d))``, kept fixed; ``ratio = 0`` is a fixed
-    signal-to-noise ratio, where the answer is ``(2 / pi) arccos(1 - gamma)``. One-dimensional quadrature.
+    ``kappa`` is the bias over ``sigma_w |mu|``, ``ratio`` is ``|mu| / (sigma sqrt(d))``, fixed and positive; as it falls to
+    0, at a fixed signal-to-noise ratio, the answer tends to ``(2 / pi) arccos(1 - gamma)``. One-dimensional quadrature.
     """
-    if ratio == 0:
-        return 2 / math.pi * math.acos(1 - gamma)
     g = np.linspace(0, 12, 6001)
     delta = ndtr(ratio * (g - kappa)) - ndtr(ratio * (-g - kappa))
     tangent = math.sqrt(1 / (1 - gamma) ** 2 - 1)
