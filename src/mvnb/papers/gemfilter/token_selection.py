@@ -145,9 +145,8 @@ def _go_on(model: Any, cache: Any, token: Tensor, place: int, n_new: int, after:
     tokens = [token]
     for step in range(n_new - 1):
         at = torch.full_like(token, place + step)
-        out = model(token, past_key_values=cache, position_ids=at, use_cache=True)
-        token = out.logits[:, -1].argmax(-1, keepdim=True)
-        tokens.append(token)
+        out = model(tokens[-1], past_key_values=cache, position_ids=at, use_cache=True)
+        tokens.append(out.logits[:, -1].argmax(-1, keepdim=True))
         if after:
             after()
     return torch.cat(tokens, 1)

@@ -118,8 +118,4 @@ def step_keys(seed: int, replicas: int) -> Callable[[int], tuple[Tensor]]:
     Replica r has the keys of a single run with seed ``seed + r``.
     """
     base = np.array([(seed + r) * 0xD1342543DE82EF95 % 2**64 for r in range(replicas)], dtype=np.uint64)
-
-    def keys(step: int) -> tuple[Tensor]:
-        return (torch.from_numpy((base + np.uint64((step + 1) * 0x632BE59BD9B4E019 % 2**64)).view(np.int64)),)
-
-    return keys
+    return lambda step: (torch.from_numpy((base + np.uint64((step + 1) * 0x632BE59BD9B4E019 % 2**64)).view(np.int64)),)
