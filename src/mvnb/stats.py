@@ -3,16 +3,7 @@
 SciPy is imported where it is needed, since that takes most of a second.
 """
 
-from typing import NamedTuple
-
 import numpy as np
-
-
-class PowerLaw(NamedTuple):
-    """Least-squares line ``log y = intercept + slope log x``."""
-
-    slope: float
-    intercept: float
 
 
 def mean_interval(values, level=0.95):
@@ -21,7 +12,7 @@ def mean_interval(values, level=0.95):
     ``values``: any shape, flattened, at least two; ``level`` in (0, 1). ``ValueError`` otherwise or if a value is not
     finite. Equal values give half-width 0.
     """
-    values = _sample(values, 2)
+    values = _sample(values)
     return float(values.mean()), student_half_width(values.std(ddof=1), len(values), level)
 
 
@@ -29,39 +20,39 @@ def student_half_width(deviation, n, level=0.95):
     """Half-width of the Student-t interval of a mean of ``n >= 2`` measurements with this standard deviation."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(n - 1, (1 + _level(level)) / 2) * deviation / np.sqrt(n))
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie in (0, 1), not {level}")
+    return float(stdtrit(n - 1, (1 + level) / 2) * deviation / np.sqrt(n))
 
 
-def proportion_interval(successes, n, level=0.95):
-    """Share of successes and its Wilson score interval: ``(estimate, low, high)``, all in [0, 1].
+def proportion_interval(successes, n):
+    """Share of successes and its Wilson score interval of level 0.95: ``(estimate, low, high)``, all in [0, 1].
 
-    ``0 <= successes <= n`` and ``n >= 1``; ``level`` in (0, 1); ``ValueError`` otherwise. Unlike the normal interval it
-    keeps a positive width at 0 and at n successes. Source: Wilson 1927.
+    ``0 <= successes <= n`` and ``n >= 1``; ``ValueError`` otherwise. Unlike the normal interval it keeps a positive width at
+    0 and at n successes. Source: Wilson 1927.
     """
     from scipy.stats import binomtest
 
-    level = _level(level)
     if not (n >= 1 and 0 <= successes <= n):
         raise ValueError(f"need 0 <= successes <= n and n >= 1, not {successes} of {n}")
-    share, interval = successes / n, binomtest(int(successes), int(n)).proportion_ci(level, method="wilson")
+    share, interval = successes / n, binomtest(int(successes), int(n)).proportion_ci(0.95, method="wilson")
     # at 0 and n successes the end point is the estimate itself, up to rounding
     return float(share), float(min(interval.low, share)), float(max(interval.high, share))
 
 
 def power_law_fit(x, y):
-    """Exponent of ``y ~ x^slope`` by least squares on logarithms: a :class:`PowerLaw`.
+    """Least-squares line ``log y = intercept + slope log x``, as :func:`scipy.stats.linregress` returns it.
 
     ``x``, ``y``: one-dimensional, equally long, positive, at least two different ``x`` (``ValueError`` otherwise).
     """
     from scipy.stats import linregress
 
-    x, y = _paired(x, y, 2)
+    x, y = _paired(x, y)
     if np.any(x <= 0) or np.any(y <= 0):
         raise ValueError("a power law needs positive x and y")
     if np.ptp(x) == 0:
         raise ValueError("a power law needs at least two different x")
-    line = linregress(np.log(x), np.log(y))
-    return PowerLaw(float(line.slope), float(line.intercept))
+    return linregress(np.log(x), np.log(y))
 
 
 def first_crossing_time(curves, times, level, power):
@@ -87,28 +78,22 @@ def rank_correlation(x, y):
     """
     from scipy.stats import spearmanr
 
-    x, y = _paired(x, y, 2)
+    x, y = _paired(x, y)
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         raise ValueError("rank correlation of a constant is undefined")
     return float(spearmanr(x, y).statistic)
 
 
-def _level(level):
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie in (0, 1), not {level}")
-    return level
-
-
-def _sample(values, least):
+def _sample(values):
     values = np.asarray(values, dtype=float).ravel()
-    if len(values) < least:
-        raise ValueError(f"need at least {least} values, not {len(values)}")
+    if len(values) < 2:
+        raise ValueError(f"need at least 2 values, not {len(values)}")
     if not np.all(np.isfinite(values)):
         raise ValueError("values must be finite")
     return values
 
 
-def _paired(x, y, least):
+def _paired(x, y):
     if np.ndim(x) != 1 or np.shape(x) != np.shape(y):
         raise ValueError("x and y must be one-dimensional and equally long")
-    return _sample(x, least), _sample(y, least)
+    return _sample(x), _sample(y)

@@ -23,12 +23,12 @@ def test_mean_interval_covers():
     assert 0.92 < np.mean(hits) < 0.98
 
 
-@given(n=st.integers(1, 500), data=st.data(), level=st.floats(0.5, 0.999))
-def test_the_ends_of_wilsons_interval_are_a_quantile_away_from_what_was_seen(n, data, level):
+@given(n=st.integers(1, 500), data=st.data())
+def test_the_ends_of_wilsons_interval_are_a_quantile_away_from_what_was_seen(n, data):
     successes = data.draw(st.integers(0, n))
-    estimate, low, high = stats.proportion_interval(successes, n, level)
+    estimate, low, high = stats.proportion_interval(successes, n)
     for end in {low, high} - {0.0, 1.0}:
-        assert np.isclose(abs(end - estimate), sp.norm.ppf((1 + level) / 2) * np.sqrt(end * (1 - end) / n), atol=1e-9)
+        assert np.isclose(abs(end - estimate), sp.norm.ppf(0.975) * np.sqrt(end * (1 - end) / n), atol=1e-9)
     assert 0 <= low <= estimate <= high <= 1
     assert high > low
 
@@ -37,7 +37,7 @@ def test_the_ends_of_wilsons_interval_are_a_quantile_away_from_what_was_seen(n, 
 def test_power_law_fit_recovers_an_exact_law(slope, intercept):
     x = np.array([1.0, 3.0, 10.0, 40.0])
     fit = stats.power_law_fit(x, np.exp(intercept) * x**slope)
-    assert np.allclose(fit, [slope, intercept], atol=1e-6)
+    assert np.allclose([fit.slope, fit.intercept], [slope, intercept], atol=1e-6)
 
 
 @given(power=st.sampled_from([-3.0, -1.0, 0.5, 1.0, 2.0]), level=st.floats(0.4, 0.9))
