@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mvnb import training
-from mvnb.data.multi_view import Patches, keep_feature
+from mvnb.data.multi_view import Patches
 from mvnb.gradients import returns_gradients
 from mvnb.models.patch_cnn import label_cross_entropy
 
@@ -42,33 +42,30 @@ def class_accuracy(logits: Tensor, y: Tensor) -> Tensor:
     return (_hits(logits, y)[..., None] * member).sum(-2) / member.sum(-2)
 
 
-def own_correlations(weight: Tensor, n_views: int = 2) -> Tensor:
+def own_correlations(weight: Tensor) -> Tensor:
     """Return the inner products of each class's filters with the class's own features. Differentiable.
 
     ``weight`` ``(..., n_classes, n_filters, n_classes * n_views)`` in feature coordinates; returns
     ``(..., n_classes, n_filters, n_views)``.
     """
-    n_classes, n_filters = weight.shape[-3:-1]
-    views = weight.view(*weight.shape[:-1], n_classes, n_views)
-    index = torch.arange(n_classes, device=weight.device).view(-1, 1, 1, 1)
-    index = index.expand(*weight.shape[:-3], n_classes, n_filters, 1, n_views)
-    return views.gather(-2, index).squeeze(-2)
+    views = weight.unflatten(-1, (weight.shape[-3], -1))  # (..., class of the filter, filter, class of the feature, view)
+    return views.diagonal(dim1=-4, dim2=-2).movedim(-1, -3).contiguous()
 
 
-def max_correlation(weight: Tensor, n_views: int = 2) -> Tensor:
+def max_correlation(weight: Tensor) -> Tensor:
     """Return the best filter's correlation with each own feature, ``Lambda_{y,l} = max_r <w_{y,r}, v_{y,l}>``. Differentiable.
 
     Shapes ``(..., n_classes, n_filters, dim)`` to ``(..., n_classes, n_views)``. Source: Chidambaram et al. 2024, App. B.
     """
-    return own_correlations(weight, n_views).amax(-2)
+    return own_correlations(weight).amax(-2)
 
 
-def total_correlation(weight: Tensor, level: float, n_views: int = 2) -> Tensor:
+def total_correlation(weight: Tensor, level: float) -> Tensor:
     """Return the summed correlation of the filters past ``level``, ``C_{y,l}`` ``(..., n_classes, n_views)``. Differentiable.
 
     Source: Chidambaram et al. 2024, App. B; ``level`` is ``threshold / delta_1``, for mixed points twice that.
     """
-    own = own_correlations(weight, n_views)
+    own = own_correlations(weight)
     return (own * (own >= level)).sum(-2)
 
 
@@ -82,16 +79,22 @@ def balance(correlation: Tensor) -> Tensor:
     return torch.where(high > 0, correlation.amin(-1).clamp(min=0) / positive, 0.0)
 
 
-def feature_accuracy(logits_of: Callable[[Tensor, Tensor], Tensor], sample: Patches, n_views: int = 2) -> Tensor:
-    """Return the accuracy on each class when only one of its features is left, ``(R, n_classes, n_views)``.
+def feature_accuracy(logits_of: Callable[[Tensor, Tensor], Tensor], sample: Patches) -> Tensor:
+    """Return the accuracy on each class when only one of its two features is left, ``(R, n_classes, 2)``.
 
     ``logits_of(x, multiplicity)`` maps patches in feature coordinates to logits ``(R, n, n_classes)``; ``sample`` is one set of
     fresh points, without a replica axis. A feature counts as *learned* when this is near 1. Piecewise constant, without a
     gradient. Source: Chidambaram et al. 2024, Def. 4.5.
     """
-    kept = [keep_feature(sample, view, n_views) for view in range(n_views)]
-    logits = [logits_of(s.x, s.multiplicity) for s in kept]
+    logits = [logits_of(_keep_feature(sample, view).x, sample.multiplicity) for view in range(2)]
     return torch.stack([class_accuracy(z, sample.y) for z in logits], -1)
+
+
+def _keep_feature(sample: Patches, view: int) -> Patches:
+    """Return the points with every feature of their own class except ``view`` set to zero, and those of others as they are."""
+    axes = torch.arange(sample.x.shape[-1], device=sample.x.device)
+    drop = (axes // 2 == sample.y[..., None]) & (axes % 2 != view)  # (..., n, dim)
+    return sample._replace(x=sample.x.masked_fill(drop[..., None, :], 0.0))
 
 
 def learned_counts(feature_accuracies: Tensor, threshold: float = 0.9) -> Tensor:

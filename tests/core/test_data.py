@@ -20,6 +20,7 @@ from mvnb import data
 from mvnb.data import images
 from mvnb.models import PatchObjective, patch_logits
 from mvnb.papers.midpoint_mixup.data import ConcatenatedViews, PrototypeMixture, class_pairing, draw_companions
+from mvnb.probes import _keep_feature
 
 few = settings(max_examples=20, deadline=None)
 some = settings(max_examples=50, deadline=None)
@@ -41,7 +42,6 @@ def worlds(draw, **fixed):
         "noise_low": 0.01,
         "noise_high": 0.02,
         "placement": draw(st.sampled_from(["jittered", "fixed"])),
-        "shared_noise": draw(st.booleans()),
         "balanced": draw(st.booleans()),
         "slots": draw(st.none() | st.integers(2 * signal_patches, n_patches)),
     }
@@ -137,8 +137,7 @@ def test_noise_patches_are_made_of_other_classes(world, seed):
     assert (present.any(-1).sum(-1) == world.noise_classes).all()  # both views of each class
     assert (present == present[:, :1]).all()  # the same classes in all patches of a point
     assert ((noise[present] >= world.noise_low) & (noise[present] <= world.noise_high)).all()
-    if noise.shape[1] > 1:
-        assert torch.equal(noise, noise[:, :1].expand_as(noise)) == world.shared_noise
+    assert torch.equal(noise, noise[:, :1].expand_as(noise))
 
 
 @some
@@ -146,9 +145,8 @@ def test_noise_patches_are_made_of_other_classes(world, seed):
 def test_multiplicity_counts_every_patch(world, seed):
     sample = world.sample(3, seeded(seed))
     assert sample.multiplicity.sum() == world.n_patches
-    compressed = world.shared_noise and world.n_patches > world.n_slots
-    assert sample.x.shape[1] == (world.n_slots + 1 if compressed else world.n_patches)
-    assert (sample.multiplicity[: world.n_slots] == 1).all()
+    assert sample.x.shape[1] == min(world._n_slots + 1, world.n_patches)
+    assert (sample.multiplicity[: world._n_slots] == 1).all()
 
 
 @pytest.mark.parametrize("lam", [None, 0.5])
@@ -176,7 +174,7 @@ def test_multiplicity_trick_equals_written_out_patches(lam):
 def test_fixed_placement():
     world = data.MultiView(4, 9, signal_patches=2, placement="fixed", noise_low=0.01, noise_high=0.02)
     own = own_coordinates(world.sample(20, seeded()))
-    assert world.n_slots == 4
+    assert world._n_slots == 4
     assert (own[:, :2, 0] > 0).all() and (own[:, 2:4, 1] > 0).all()
     assert (own[:, :2, 1] == 0).all() and (own[:, 2:4, 0] == 0).all() and (own[:, 4:] == 0).all()
 
@@ -193,46 +191,29 @@ def test_jittered_placement_is_uniform_over_the_slots():
 
 
 def test_default_slots():
-    assert data.MultiView(3, 100).n_slots == 4
-    assert data.MultiView(3, 3).n_slots == 3
-    assert data.MultiView(3, 100, signal_patches=3).n_slots == 12
+    assert data.MultiView(3, 100)._n_slots == 4
+    assert data.MultiView(3, 3)._n_slots == 3
+    assert data.MultiView(3, 100, signal_patches=3)._n_slots == 12
     assert data.MultiView(3, 100).dim == 6
 
 
-def test_coefficients_are_uniform_unless_a_quantile_says_otherwise():
-    def coefficients(**kwargs):
-        world = data.MultiView(2, 2, coefficient_sum=2.0, low=0.4, **kwargs)
-        return own_coordinates(world.sample(2000, seeded(3)))[..., 0].amax(1)
-
-    uniform = sp.uniform(0.4, 1.2).cdf
-    arcsine = sp.beta(0.5, 0.5, loc=0.4, scale=1.2).cdf
-    bent = coefficients(beta_quantile=lambda u: torch.sin(torch.pi * u / 2) ** 2)
-    assert fits(coefficients(), uniform) and not fits(coefficients(), arcsine)
-    assert fits(bent, arcsine) and not fits(bent, uniform)
-    two_point = coefficients(beta_quantile=lambda u: (u > 0.5).double())
-    assert set(two_point.mul(10).round().int().tolist()) == {4, 16}
+def test_coefficients_are_uniform():
+    world = data.MultiView(2, 2, coefficient_sum=2.0, low=0.4)
+    coefficients = own_coordinates(world.sample(2000, seeded(3)))[..., 0].amax(1)
+    assert fits(coefficients, sp.uniform(0.4, 1.2).cdf)
+    assert not fits(coefficients, sp.beta(0.5, 0.5, loc=0.4, scale=1.2).cdf)
 
 
 def test_noise_coefficients_and_classes_are_uniform():
-    world = data.MultiView(4, 5, noise_low=0.2, noise_high=0.5, noise_classes=1, shared_noise=False)
+    world = data.MultiView(4, 5, noise_low=0.2, noise_high=0.5, noise_classes=1)
     sample = world.sample(600, seeded(4))
     own = own_coordinates(sample)
-    noise = sample.x[(own == 0).all(-1)].view(600, 3, 4, 2)
-    assert fits(noise[noise > 0][:3000], sp.uniform(0.2, 0.3).cdf)
+    noise = sample.x[(own == 0).all(-1)].view(600, 3, 4, 2)[:, :1]
+    assert fits(noise[noise > 0], sp.uniform(0.2, 0.3).cdf)
     which = noise[:, 0, :, 0].argmax(-1)
     table = np.bincount(4 * sample.y.numpy() + which.numpy(), minlength=16).reshape(4, 4)
     assert (table.diagonal() == 0).all()
     assert sp.chisquare(table[~np.eye(4, dtype=bool)]).pvalue > 0.01
-
-
-def test_dense_noise_is_gaussian_on_every_stored_patch():
-    arguments = dict(n_classes=3, n_patches=50, noise_low=0.01, noise_high=0.01)
-    clean = data.MultiView(**arguments).sample(400, seeded(5))
-    noisy = data.MultiView(**arguments, dense_noise=0.3).sample(400, seeded(5))
-    assert torch.equal(clean.y, noisy.y) and torch.equal(clean.multiplicity, noisy.multiplicity)
-    difference = (noisy.x - clean.x)[:40]
-    assert difference.abs().min() > 0
-    assert fits(difference, sp.norm(0, 0.3).cdf)
 
 
 @few
@@ -274,7 +255,7 @@ def test_labels_can_be_given_and_samples_repeat():
 @given(world=worlds(), view=st.integers(0, 1), seed=st.integers(0, 10_000))
 def test_keep_feature_removes_only_the_other_feature(world, view, seed):
     sample = world.sample(5, seeded(seed))
-    kept = data.keep_feature(sample, view)
+    kept = _keep_feature(sample, view)
     difference = data.Patches(sample.x - kept.x, sample.y, sample.multiplicity)
     removed = own_coordinates(difference)
     assert torch.equal(removed[..., 1 - view], own_coordinates(sample)[..., 1 - view])
@@ -283,16 +264,7 @@ def test_keep_feature_removes_only_the_other_feature(world, view, seed):
     assert (difference.x != 0).sum() == 5 * world.signal_patches  # nothing of other classes, nothing of the view
     assert torch.equal(kept.y, sample.y) and torch.equal(kept.multiplicity, sample.multiplicity)
     both = [part.expand(2, *part.shape) for part in sample]
-    assert torch.equal(data.keep_feature(data.Patches(*both), view).x, kept.x.expand(2, *kept.x.shape))
-
-
-def test_keep_feature_of_points_and_of_three_views():
-    points = data.SimpleMultiView(3).sample(6, seeded())
-    kept = data.keep_feature(points, 1)
-    assert ((kept.x != 0).sum(-1) == 1).all()
-    assert (kept.x.argmax(-1) == 2 * points.y + 1).all()
-    three = data.Points(torch.ones(2, 6), torch.tensor([0, 1]))
-    assert data.keep_feature(three, 2, n_views=3).x.tolist() == [[0, 0, 1, 1, 1, 1], [1, 1, 1, 0, 0, 1]]
+    assert torch.equal(_keep_feature(data.Patches(*both), view).x, kept.x.expand(2, *kept.x.shape))
 
 
 @pytest.mark.parametrize(
@@ -309,7 +281,6 @@ def test_keep_feature_of_points_and_of_three_views():
         ({"noise_low": 0.2, "noise_high": 0.1}, "noise_low"),
         ({"placement": "anywhere"}, "placement"),
         ({"placement": "fixed", "slots": 7}, "slots"),
-        ({"dense_noise": -0.1}, "dense_noise"),
         ({"slots": 1}, "slots"),
         ({"slots": 11}, "slots"),
     ],
@@ -328,26 +299,25 @@ def test_the_edges_of_multi_view_are_allowed():
 
 
 @few
-@given(n_classes=st.integers(2, 5), low=st.floats(0.0, 0.49), seed=st.integers(0, 10_000))
-def test_simple_multi_view(n_classes, low, seed):
-    sample = data.SimpleMultiView(n_classes, low).sample(9, seeded(seed))
+@given(n_classes=st.integers(2, 5), seed=st.integers(0, 10_000))
+def test_simple_multi_view(n_classes, seed):
+    sample = data.SimpleMultiView(n_classes).sample(9, seeded(seed))
     views = sample.x.view(9, n_classes, 2)
     own = views[torch.arange(9), sample.y]
     assert torch.allclose(own.sum(1), torch.ones(9, dtype=torch.float64), atol=1e-15, rtol=0)
-    assert own.min() >= low - 1e-12 and own.max() <= 1 - low + 1e-12
+    assert own.min() >= 0.1 - 1e-12 and own.max() <= 0.9 + 1e-12
     assert torch.allclose(sample.x.sum(1), own.sum(1))  # nothing outside the own class
     assert ((sample.x != 0).sum(1) <= 2).all()
 
 
 def test_simple_multi_view_is_uniform():
-    sample = data.SimpleMultiView(2, 0.1).sample(2000, seeded(7))
+    sample = data.SimpleMultiView(2).sample(2000, seeded(7))
     assert fits(sample.x[torch.arange(2000), 2 * sample.y], sp.uniform(0.1, 0.8).cdf)
 
 
-@pytest.mark.parametrize(("n_classes", "low"), [(1, 0.1), (3, -0.1), (3, 0.5)])
-def test_simple_multi_view_refuses(n_classes, low):
-    with pytest.raises(ValueError, match="n_classes" if n_classes == 1 else "low"):
-        data.SimpleMultiView(n_classes, low)
+def test_simple_multi_view_refuses_a_single_class():
+    with pytest.raises(ValueError, match="n_classes"):
+        data.SimpleMultiView(1)
 
 
 # --- images ---

@@ -29,15 +29,15 @@ def normal(*shape, seed=0):
 @given(n_classes=st.integers(1, 4), n_filters=st.integers(1, 3), n_views=st.integers(1, 3), replicas=st.integers(1, 3))
 def test_correlations_are_inner_products_with_the_own_features(n_classes, n_filters, n_views, replicas):
     weight = normal(2, replicas, n_classes, n_filters, n_classes * n_views)
-    own = probes.own_correlations(weight, n_views)
+    own = probes.own_correlations(weight)
     assert own.shape == (2, replicas, n_classes, n_filters, n_views)
     features = torch.eye(n_classes * n_views, dtype=torch.float64).view(n_classes, n_views, -1)
     for y in range(n_classes):
         torch.testing.assert_close(own[..., y, :, :], weight[..., y, :, :] @ features[y].T)
-    assert torch.equal(probes.max_correlation(weight, n_views), own.max(-2).values)
+    assert torch.equal(probes.max_correlation(weight), own.max(-2).values)
     level = 0.4
     expected = torch.where(own >= level, own, 0.0).sum(-2)
-    assert torch.allclose(probes.total_correlation(weight, level, n_views), expected, atol=1e-12)
+    assert torch.allclose(probes.total_correlation(weight, level), expected, atol=1e-12)
 
 
 def test_correlations_by_hand():

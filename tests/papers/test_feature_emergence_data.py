@@ -70,12 +70,10 @@ def test_samples_have_the_moments(world):
     assert torch.equal(sample.y, torch.from_numpy(y)[code].double())
 
 
-def test_samples_repeat_split_and_stack():
+def test_samples_repeat_and_stack():
     world = DictionaryData.parity(20, 5)
     one, again = (world.sample(50, torch.Generator().manual_seed(3)) for _ in range(2))
     assert torch.equal(one.x, again.x) and one.x.dtype == one.y.dtype == torch.float32
-    parts = one.split(20)
-    assert [len(p.y) for p in parts] == [20, 20, 10] and torch.equal(parts[1].x, one.x[20:40])
     batch = training.stack([world.sample(7, g) for g in training.generators(3, 2)])
     assert batch.x.shape == (2, 7, 20) and batch.y.shape == (2, 7)
     raw = world.sample(50, torch.Generator().manual_seed(3), normalised=False)

@@ -10,7 +10,6 @@ from mvnb.data.multi_view import (
     SimpleMultiView,
     draw_labels,
     embed,
-    keep_feature,
     place,
     random_positions,
 )
@@ -28,7 +27,6 @@ __all__ = [
     "SimpleMultiView",
     "draw_labels",
     "embed",
-    "keep_feature",
     "load_images",
     "load_sentiment",
     "orthonormal_features",

@@ -6,7 +6,6 @@ Samples are drawn in *feature coordinates*: axis ``2y + l`` is the feature ``v_{
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -36,27 +35,10 @@ class Points(NamedTuple):
     x: Tensor
     y: Tensor
 
-    def split(self, n: int) -> list[Points]:
-        """The sample in parts of ``n`` points."""
-        return [Points(x, y) for x, y in zip(self.x.split(n, -2), self.y.split(n, -1))]
-
 
 def embed(sample: Patches | Points, features: Tensor):
     """The same sample in the ambient space of ``features`` (rows, shape ``(n_features, dim)``)."""
     return sample._replace(x=sample.x @ features)
-
-
-def keep_feature(sample: Patches | Points, view: int, n_views: int = 2):
-    """The test points of Def. 4.5: every feature of a point's own class except ``view`` is set to zero.
-
-    Works in feature coordinates, for any leading axes. Features of other classes are left as they are.
-    """
-    axes = torch.arange(sample.x.shape[-1], device=sample.x.device)
-    own = axes // n_views == sample.y[..., None]
-    drop = own & (axes % n_views != view)  # (..., n, dim)
-    if sample.x.dim() > drop.dim():
-        drop = drop[..., None, :]
-    return sample._replace(x=sample.x.masked_fill(drop, 0.0))
 
 
 def draw_labels(n: int, n_classes: int, generator: torch.Generator, balanced: bool) -> Tensor:
@@ -92,23 +74,20 @@ def random_positions(n: int, slots: int, count: int, generator: torch.Generator)
 class SimpleMultiView:
     """Two mirrored views in a vector: ``x = b v_{y,1} + (1 - b) v_{y,2}`` with ``b`` uniform.
 
-    Source: Chidambaram et al. 2024, Def. 3.1. ``low`` is the smallest coefficient; the largest is ``1 - low``.
+    Source: Chidambaram et al. 2024, Def. 3.1, with the smallest coefficient 0.1 and the largest 0.9.
     """
 
     n_classes: int
-    low: float = 0.1
     balanced: bool = False
 
     def __post_init__(self):
         if self.n_classes < 2:
             raise ValueError(f"n_classes must be at least 2, got {self.n_classes}")
-        if not 0 <= self.low < 0.5:
-            raise ValueError(f"low must lie in [0, 0.5), got {self.low}")
 
     def sample(self, n: int, generator: torch.Generator, dtype=torch.float64) -> Points:
         """``n`` points in feature coordinates: ``x`` of shape ``(n, 2 n_classes)``."""
         y = draw_labels(n, self.n_classes, generator, self.balanced)
-        beta = self.low + (1 - 2 * self.low) * torch.rand(n, generator=generator, dtype=torch.float64)
+        beta = 0.1 + 0.8 * torch.rand(n, generator=generator, dtype=torch.float64)
         x = torch.zeros(n, 2 * self.n_classes, dtype=torch.float64)
         x.scatter_(1, torch.stack([2 * y, 2 * y + 1], 1), torch.stack([beta, 1 - beta], 1))
         return Points(x.to(dtype), y)
@@ -120,7 +99,8 @@ class MultiView:
 
     Source: Chidambaram et al. 2024, Def. 4.1. A point of class ``y`` has ``signal_patches`` patches
     ``b v_{y,1}``, as many partners ``(coefficient_sum - b) v_{y,2}``, and every other patch is feature noise
-    ``sum_j sum_l g_{j,l} v_{s_j,l}`` over ``noise_classes`` other classes.
+    ``sum_j sum_l g_{j,l} v_{s_j,l}`` over ``noise_classes`` other classes. All noise patches of a point are equal, so that
+    all but those in the slots are stored once, with a multiplicity.
 
     Parameters
     ----------
@@ -133,9 +113,7 @@ class MultiView:
     coefficient_sum
         What mirrored coefficients add up to, delta_2.
     low
-        Smallest signal coefficient, delta_1; the largest is ``coefficient_sum - low``.
-    beta_quantile
-        Quantile function of the rescaled coefficient on [0, 1]: any law symmetric about 1/2. ``None`` is uniform.
+        Smallest signal coefficient, delta_1; the largest is ``coefficient_sum - low``; uniform in between.
     noise_classes
         Number Q of other classes that feature noise is made of.
     noise_low, noise_high
@@ -145,11 +123,6 @@ class MultiView:
         ``"fixed"``: view 1 on the first ``signal_patches`` positions, view 2 on the next.
     slots
         Positions among which signal patches are jittered; by default twice the number of signal patches.
-    shared_noise
-        All noise patches of a point are equal, so that all but those in the slots are stored once, with a multiplicity.
-        Otherwise every patch has its own coefficients.
-    dense_noise
-        Standard deviation of Gaussian noise added to every stored patch (Allen-Zhu & Li 2023; 0 in Def. 4.1).
     balanced
         Equal class counts instead of independent uniform labels.
     """
@@ -159,14 +132,11 @@ class MultiView:
     signal_patches: int = 1
     coefficient_sum: float = 2.0
     low: float = 0.6
-    beta_quantile: Callable[[Tensor], Tensor] | None = None
     noise_classes: int = 1
     noise_low: float = 0.0
     noise_high: float = 0.0
     placement: Literal["jittered", "fixed"] = "jittered"
     slots: int | None = None
-    shared_noise: bool = True
-    dense_noise: float = 0.0
     balanced: bool = False
 
     def __post_init__(self):
@@ -185,13 +155,11 @@ class MultiView:
             raise ValueError(f"placement must be 'jittered' or 'fixed', got {self.placement!r}")
         if self.placement == "fixed" and self.slots not in (None, signal):
             raise ValueError(f"slots are for jittered patches; fixed ones take {signal} positions, got slots={self.slots}")
-        if self.dense_noise < 0:
-            raise ValueError(f"dense_noise must not be negative, got {self.dense_noise}")
-        if not signal <= self.n_slots <= self.n_patches:
-            raise ValueError(f"slots must lie in [{signal}, {self.n_patches}], got {self.n_slots}")
+        if not signal <= self._n_slots <= self.n_patches:
+            raise ValueError(f"slots must lie in [{signal}, {self.n_patches}], got {self._n_slots}")
 
     @property
-    def n_slots(self) -> int:
+    def _n_slots(self) -> int:
         """Number of leading positions that signal patches can fall on."""
         if self.placement == "fixed":
             return 2 * self.signal_patches
@@ -208,39 +176,31 @@ class MultiView:
             y = draw_labels(n, self.n_classes, generator, self.balanced)
         elif y.shape != (n,):
             raise ValueError(f"y must have shape ({n},), got {tuple(y.shape)}")
-        stored = self.n_patches
+        stored = min(self._n_slots + 1, self.n_patches)
         multiplicity = torch.ones(stored, dtype=dtype)
-        if self.shared_noise and self.n_patches > self.n_slots:
-            stored = self.n_slots + 1
-            multiplicity = torch.ones(stored, dtype=dtype)
-            multiplicity[-1] = self.n_patches - self.n_slots
-        x = self._noise(n, y, 1 if self.shared_noise else stored, generator).expand(n, stored, self.dim).clone()
+        multiplicity[-1] = self.n_patches - stored + 1
+        x = self._noise(n, y, generator)[:, None].repeat(1, stored, 1)
         self._place_signal(x, y, generator)
-        if self.dense_noise:
-            x += self.dense_noise * torch.randn(x.shape, generator=generator, dtype=x.dtype)
         return Patches(x.to(dtype), y, multiplicity)
 
-    def _noise(self, n: int, y: Tensor, patches: int, generator: torch.Generator) -> Tensor:
+    def _noise(self, n: int, y: Tensor, generator: torch.Generator) -> Tensor:
         # The first Q of a random order of the other classes; skipping y keeps the order uniform.
         order = torch.rand(n, self.n_classes - 1, generator=generator).argsort(1)[:, : self.noise_classes]
         others = order + (order >= y[:, None])  # (n, Q)
-        shape = (n, patches, self.noise_classes, 2)
-        uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
-        gamma = self.noise_low + (self.noise_high - self.noise_low) * uniform
         axes = torch.stack([2 * others, 2 * others + 1], -1)  # (n, Q, view)
-        noise = torch.zeros(n, patches, self.dim, dtype=torch.float64)
-        return noise.scatter_(2, axes[:, None].expand(shape).flatten(2), gamma.flatten(2))
+        uniform = torch.rand(axes.shape, generator=generator, dtype=torch.float64)
+        gamma = self.noise_low + (self.noise_high - self.noise_low) * uniform
+        noise = torch.zeros(n, self.dim, dtype=torch.float64)
+        return noise.scatter_(1, axes.flatten(1), gamma.flatten(1))
 
     def _place_signal(self, x: Tensor, y: Tensor, generator: torch.Generator) -> None:
         n, count = len(y), self.signal_patches
         uniform = torch.rand(n, count, generator=generator, dtype=torch.float64)
-        if self.beta_quantile is not None:
-            uniform = self.beta_quantile(uniform)
         beta = self.low + (self.coefficient_sum - 2 * self.low) * uniform
         if self.placement == "fixed":
             position = torch.arange(2 * count).expand(n, -1)
         else:
-            position = random_positions(n, self.n_slots, 2 * count, generator)
+            position = random_positions(n, self._n_slots, 2 * count, generator)
         coefficient = torch.cat([beta, self.coefficient_sum - beta], 1)  # (n, 2 C_P)
-        axis = torch.cat([(2 * y)[:, None].expand(n, count), (2 * y + 1)[:, None].expand(n, count)], 1)
+        axis = torch.stack([2 * y, 2 * y + 1], 1).repeat_interleave(count, 1)
         place(x, axis, coefficient, position)

@@ -75,12 +75,11 @@ def stack(samples: Sequence):
 class Fresh:
     """Fresh samples at every step, as the ``batches`` of :func:`mvnb.training.fit`.
 
-    ``draw(n, generator)`` returns ``n`` points, as a sample with a method ``split`` (:class:`mvnb.data.Patches`,
-    :class:`mvnb.data.Points`) or a tuple of tensors with leading axis n. The
-    points of ``block`` steps are drawn at once, since structured samplers cost as much for one point as for hundreds;
-    ``block`` is part of what the seed decides. ``generators`` has one generator a replica, used by nobody else. Steps are asked
-    for in order, repetitions allowed; skipped blocks are drawn and thrown away, so that a resumed run meets the samples it
-    would have met. ``ValueError`` on a way back.
+    ``draw(n, generator)`` returns ``n`` points, as a sample with a method ``split`` (:class:`mvnb.data.Patches`) or a tuple of
+    tensors with leading axis n (:class:`mvnb.data.Points`). The points of ``block`` steps are drawn at once, since structured
+    samplers cost as much for one point as for hundreds; ``block`` is part of what the seed decides. ``generators`` has one
+    generator a replica, used by no other. Steps are asked for in order, repetitions allowed; skipped blocks are drawn and
+    thrown away, so that a resumed run meets the samples it would have met. ``ValueError`` on a way back.
     """
 
     def __init__(self, draw, n: int, generators: Sequence[torch.Generator], block: int = 16, device="cpu"):
