@@ -8,7 +8,6 @@ has no parameters of its own (as in PaLM, Chowdhery et al. 2022, and OLMo, Groen
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -37,7 +36,7 @@ def normalise(x: Tensor) -> Tensor:
     return F.layer_norm(x, x.shape[-1:], eps=1e-5)
 
 
-def attention(
+def _attention(
     x: Tensor,
     w_in: Tensor,
     w_out: Tensor,
@@ -71,7 +70,7 @@ def residual_stream(
     params: Params, tokens: Tensor, prefix: Tensor | int = 0, *, n_heads: int, norm: Norm = "pre", last: bool = False
 ) -> Tensor:
     """Return the residual stream ``(R, n * length, dim)``, as :func:`transformer_logits` reads it. Differentiable."""
-    x = embed_tokens(params, tokens)
+    x = _embed_tokens(params, tokens)
     replicas, n, length = tokens.shape
     mask, causal = None, False
     if torch.is_tensor(prefix):
@@ -84,7 +83,7 @@ def residual_stream(
     layers = list(zip(*(params[k].unbind(1) for k in names)))
     for i, (down, out, qkv, up) in enumerate(layers):
         only = last and i == len(layers) - 1  # nobody reads what the other tokens would write here
-        read = attention(before(x), qkv, out, n_heads, length, mask, causal, only)
+        read = _attention(before(x), qkv, out, n_heads, length, mask, causal, only)
         x = after((x[:, length - 1 :: length] if only else x) + read)
         x = after(x + torch.bmm(F.relu(torch.bmm(before(x), up)), down))
     return x
@@ -106,8 +105,8 @@ def transformer_logits(
     return torch.bmm(x, params["head"]).view(*tokens.shape[:2], 1 if last else tokens.shape[2], -1)
 
 
-def embed_tokens(params: Params, tokens: Tensor) -> Tensor:
-    """Start of the residual stream, ``(R, n * length, dim)``: the embedding of each token plus that of its place."""
+def _embed_tokens(params: Params, tokens: Tensor) -> Tensor:
+    """Return the start of the residual stream, ``(R, n * length, dim)``: the embedding of each token plus that of its place."""
     replicas, n, length = tokens.shape
     table, places = params["embedding"], params["positions"][:, None, :length]
     if length > params["positions"].shape[1]:
@@ -137,16 +136,28 @@ def initial_parameters(
     hidden = 4 * dim if hidden is None else hidden
     scale = dict.fromkeys(("embedding", "positions"), std if embedding_std is None else embedding_std)
     shapes = {"embedding": (n_tokens, dim), "positions": (length, dim), "head": (dim, n_tokens)}
-    shapes |= {f"{LAYER}{k}": (n_layers, *s) for k, s in layer_shapes(dim, hidden).items()}
+    layer = {"qkv": (dim, 3 * dim), "out": (dim, dim), "up": (dim, hidden), "down": (hidden, dim)}  # what is read comes first
+    shapes |= {f"{LAYER}{k}": (n_layers, *s) for k, s in layer.items()}
     return {k: scale.get(k, std) * torch.randn(*s, generator=generator, dtype=dtype) for k, s in shapes.items()}
 
 
-def layer_shapes(dim: int, hidden: int) -> dict[str, tuple[int, int]]:
-    """The matrices of a layer: what they read comes first, what they write last."""
-    return {"qkv": (dim, 3 * dim), "out": (dim, dim), "up": (dim, hidden), "down": (hidden, dim)}
+class _Objective:
+    """A stack's losses and their gradients: those of ``losses(params, *batch)``, which a subclass writes down."""
+
+    def __init__(self, n_heads: int, norm: Norm = "pre"):
+        if norm not in ("pre", "post", "none"):
+            raise ValueError(f"norm must be 'pre', 'post' or 'none', got {norm!r}")
+        self.n_heads, self.norm = n_heads, norm
+
+    @returns_gradients
+    def __call__(self, params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
+        leaves = {k: v.detach().requires_grad_() for k, v in params.items()}
+        losses = self.losses(leaves, *batch)
+        # The gradient of the sum is the stack of the gradients: replicas share nothing.
+        return losses.detach(), dict(zip(leaves, torch.autograd.grad(losses.sum(), list(leaves.values()))))
 
 
-class TransformerObjective:
+class TransformerObjective(_Objective):
     """Weighted cross-entropy of a stack of Transformers and its gradient, an objective for :func:`mvnb.training.fit`.
 
     Called with ``params`` (of :func:`initial_parameters`, replica axis first) and the fields of a batch of texts:
@@ -156,7 +167,8 @@ class TransformerObjective:
     """
 
     def __init__(self, n_heads: int, norm: Norm = "pre", causal: bool = False):
-        self.n_heads, self.norm, self.causal = n_heads, _check_norm(norm), causal
+        super().__init__(n_heads, norm)
+        self.causal = causal
 
     def losses(self, params: Params, inputs: Tensor, targets: Tensor, weights: Tensor, prefix: Tensor) -> Tensor:
         """Return the losses ``(R,)``. Differentiable."""
@@ -165,12 +177,8 @@ class TransformerObjective:
         weights = weights.flatten(1)
         return (each * weights).sum(1) / weights.sum(1)
 
-    @returns_gradients
-    def __call__(self, params: Params, inputs: Tensor, targets: Tensor, weights: Tensor, prefix: Tensor):
-        return _with_gradients(self.losses, params, inputs, targets, weights, prefix)
 
-
-class AnswerObjective:
+class AnswerObjective(_Objective):
     """Cross-entropy of a stack of Transformers that answer with the last token, and its gradient.
 
     An objective for :func:`mvnb.training.fit`. Called with ``params`` (of :func:`initial_parameters`, replica axis first),
@@ -178,28 +186,8 @@ class AnswerObjective:
     tensors that require a gradient; :meth:`losses` is differentiable.
     """
 
-    def __init__(self, n_heads: int, norm: Norm = "pre"):
-        self.n_heads, self.norm = n_heads, _check_norm(norm)
-
     def losses(self, params: Params, tokens: Tensor, answers: Tensor) -> Tensor:
         """Return the losses ``(R,)``. Differentiable."""
         logits = transformer_logits(params, tokens, tokens.shape[-1], n_heads=self.n_heads, norm=self.norm, last=True)
         each = F.cross_entropy(logits.flatten(0, 2), answers.flatten(), reduction="none")
         return each.view(len(tokens), -1).mean(1)
-
-    @returns_gradients
-    def __call__(self, params: Params, tokens: Tensor, answers: Tensor) -> tuple[Tensor, Params]:
-        return _with_gradients(self.losses, params, tokens, answers)
-
-
-def _with_gradients(losses_of: Callable[..., Tensor], params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
-    leaves = {k: v.detach().requires_grad_() for k, v in params.items()}
-    losses = losses_of(leaves, *batch)
-    # The gradient of the sum is the stack of the gradients: replicas share nothing.
-    return losses.detach(), dict(zip(leaves, torch.autograd.grad(losses.sum(), list(leaves.values()))))
-
-
-def _check_norm(norm: str) -> str:
-    if norm not in ("pre", "post", "none"):
-        raise ValueError(f"norm must be 'pre', 'post' or 'none', got {norm!r}")
-    return norm
