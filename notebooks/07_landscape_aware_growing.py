@@ -527,7 +527,7 @@ for name, rows in (("BERT, Table 5.1", theory.BERT), ("UL2, Table 5.2", theory.U
     print(f"{name}: spread between {low:.4f} and {high:.4f}")
 stage_indices = ([0], range(5), range(9), range(0, 13, 2), range(0, 17, 2))
 stage_spaces = [len(search_space(4, i, (1, 2, 4), (False,))) for i in stage_indices]
-extra = theory.selection_cost(stage_spaces, 200)
+extra = 200 * sum(stage_spaces)
 print("operators per stage:", stage_spaces, "| extra steps of LAG@200:", extra)
 print(f"share of a million steps: {extra / 1e6:.1%}")
 
@@ -1087,7 +1087,7 @@ for arm in ("last", "adaptive"):
         choices[arm].append(chosen)
         tried += [len(operators)] if arm == "adaptive" else []
     arms[arm] = stage_loss(run.params).numpy()
-stage_extra = theory.selection_cost([s - 1 for s in tried], stage_lag)
+stage_extra = stage_lag * sum(s - 1 for s in tried)
 for arm, values in arms.items():
     print(f"{arm:9} stacking: {values.mean():.4f} nats, mean of {len(values)} replicas")
 for chosen in choices["adaptive"]:

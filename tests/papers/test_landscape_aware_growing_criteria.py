@@ -9,7 +9,7 @@ from mvnb import training
 from mvnb.models import TransformerObjective, initial_parameters, transformer_logits
 from mvnb.papers.landscape_aware_growing import theory
 from mvnb.papers.landscape_aware_growing.growth import grow, search_space
-from mvnb.papers.landscape_aware_growing.objectives import causal_lm
+from mvnb.papers.landscape_aware_growing.objectives import LANGUAGE_OBJECTIVES
 from mvnb.papers.landscape_aware_growing.text import load_text, structure_targets
 
 LENGTH, DIM, LAYERS, STEPS = 16, 8, 4, 600  # the text differs between Pythons: enough steps for a wide gap on any
@@ -31,7 +31,7 @@ def text():
 
 def batch(text, step, copies=1, n=8, valid=False):
     g = torch.Generator().manual_seed(step)
-    return tuple(f.expand(copies, *f.shape) for f in causal_lm(text.windows(n, LENGTH + 1, g, valid)))
+    return tuple(f.expand(copies, *f.shape) for f in LANGUAGE_OBJECTIVES["causal"](text.windows(n, LENGTH + 1, g, valid), g))
 
 
 def loss(text, params):
@@ -95,8 +95,8 @@ def test_copies_raise_the_loss_of_a_trained_network_and_not_of_an_empty_one(text
     assert raised(shaken) == "fails"
     silent = {k: v.clone() for k, v in grown(small).items()}
     for name in ("layers.out", "layers.down"):
-        for o, one in enumerate(SPACE):
-            silent[name][o, one.new(LAYERS)] = 0
+        for o, plan in enumerate(one.plan(LAYERS) for one in SPACE):
+            silent[name][o, [layer >= LAYERS or layer in plan[:place] for place, layer in enumerate(plan)]] = 0
     change = loss(text, silent) - loss(text, small.params)
     assert raised(change + 1e-9) == "fails"
 

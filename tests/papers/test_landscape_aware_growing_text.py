@@ -3,8 +3,10 @@
 import pytest
 import torch
 
-from mvnb.papers.landscape_aware_growing.objectives import causal_lm, masked_lm, prefix_lm, span_corruption, ul2_mixture
-from mvnb.papers.landscape_aware_growing.text import MASK, N_SPECIAL, OTHER, Text, encode, load_text, structure_targets
+from mvnb.papers.landscape_aware_growing.objectives import LANGUAGE_OBJECTIVES, _prefix_lm, _span_corruption
+from mvnb.papers.landscape_aware_growing.text import MASK, N_SPECIAL, OTHER, Text, _encode, load_text, structure_targets
+
+causal_lm, masked_lm, ul2_mixture = LANGUAGE_OBJECTIVES.values()
 
 
 def generator(seed=0):
@@ -17,7 +19,7 @@ def python():
 
 
 def test_characters_without_a_token_and_special_tokens():
-    text = Text("x", "ab", encode("abba", "ab"), encode("aé\x00b", "ab"))
+    text = Text("x", "ab", _encode("abba", "ab"), _encode("aé\x00b", "ab"))
     assert text.decode(text.train) == "abba" and text.valid.tolist() == [N_SPECIAL, OTHER, OTHER, N_SPECIAL + 1]
     assert text.decode(torch.tensor([OTHER, MASK, N_SPECIAL])) == "?_a"
 
@@ -27,25 +29,24 @@ def test_the_library_and_files(python, tmp_path):
     assert len(python.train) > 1_000_000 and "def " in python.decode(python.train[:100_000])
     path = tmp_path / "text.txt"
     path.write_text("hello world\n" * 200)
-    text = load_text(str(path), 0.5)
-    assert len(text.train) == len(text.valid) == 1200 and text.alphabet == "\n dehlorw"
+    text = load_text(str(path))
+    assert (len(text.train), len(text.valid)) == (2160, 240) and text.alphabet == "\n dehlorw"
 
 
 def test_wrong_sources_are_refused_in_one_line(tmp_path):
     short, binary = tmp_path / "short", tmp_path / "binary"
     short.write_text("abc")
     binary.write_bytes(b"\xff\xfe\xfa" * 1000)
-    for source, share, message in (
-        ("no-such-file", 0.9, "'python' or the path"),
-        (str(short), 0.9, "at least 1,000"),
-        (str(binary), 0.9, "not UTF-8"),
-        ("python", 1.0, "between 0 and 1"),
+    for source, message in (
+        ("no-such-file", "'python' or the path"),
+        (str(short), "at least 1,000"),
+        (str(binary), "not UTF-8"),
     ):
         with pytest.raises(ValueError, match=message) as error:
-            load_text(source, share)
+            load_text(source)
         assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match="a window needs"):
-        Text("x", "a", encode("a" * 900, "a"), encode("a" * 100, "a")).windows(1, 300, generator(), valid=True)
+        Text("x", "a", _encode("a" * 900, "a"), _encode("a" * 100, "a")).windows(1, 300, generator(), valid=True)
 
 
 def test_windows_are_windows_and_depend_on_the_generator_only(python):
@@ -55,7 +56,7 @@ def test_windows_are_windows_and_depend_on_the_generator_only(python):
     assert all(python.decode(w) in whole for w in one)
 
 
-@pytest.mark.parametrize("make", [causal_lm, masked_lm, prefix_lm, span_corruption, ul2_mixture])
+@pytest.mark.parametrize("make", [causal_lm, masked_lm, ul2_mixture, _prefix_lm, _span_corruption])
 def test_objectives_have_one_shape_and_ask_for_something(python, make):
     windows = python.windows(50, 33, generator())
     batch = make(windows, generator(1))
@@ -82,7 +83,7 @@ def test_masked_positions_follow_bert(python):
 
 def test_cut_spans_are_asked_for_and_put_the_text_together_again(python):
     windows = python.windows(20, 33, generator())
-    inputs, targets, weights, prefix = span_corruption(windows, generator(1))
+    inputs, targets, weights, prefix = _span_corruption(windows, generator(1))
     for row in range(20):
         whole = [*inputs[row].tolist(), targets[row, -1].item()]
         kept, answers = whole[: prefix[row]], whole[prefix[row] :]
@@ -93,7 +94,7 @@ def test_cut_spans_are_asked_for_and_put_the_text_together_again(python):
         assert text == windows[row, :29].tolist()
         assert weights[row].sum() == len(answers) - 1
     with pytest.raises(ValueError, match="at least 12"):
-        span_corruption(windows[:, :8], generator())
+        _span_corruption(windows[:, :8], generator())
 
 
 def test_the_mixture_has_its_shares(python):

@@ -45,11 +45,6 @@ class Growth:
             layers += old + (fresh if self.random else old)
         return layers + list(range(i + k, n_layers))
 
-    def new(self, n_layers: int) -> list[bool]:
-        """For each layer of the grown network whether it is new."""
-        plan = self.plan(n_layers)
-        return [layer >= n_layers or layer in plan[:place] for place, layer in enumerate(plan)]
-
     def __str__(self) -> str:
         return f"{self.index}/{self.block} {'random' if self.random else 'copy'}"
 

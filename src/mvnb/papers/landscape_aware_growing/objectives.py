@@ -26,30 +26,30 @@ class LanguageBatch(NamedTuple):
     prefix: Tensor
 
 
-def causal_lm(windows: Tensor, generator: torch.Generator | None = None) -> LanguageBatch:
-    """Every token from those before it. The generator is not used."""
+def _causal_lm(windows: Tensor, generator: torch.Generator) -> LanguageBatch:
+    """Ask for every token from those before it. The generator is not used."""
     n = len(windows)
     inputs = windows[:, :-1]
     return LanguageBatch(inputs, windows[:, 1:], torch.ones(inputs.shape), torch.zeros(n, dtype=torch.long))
 
 
-def prefix_lm(windows: Tensor, generator: torch.Generator) -> LanguageBatch:
-    """The rest of a window from its beginning, which is read in both directions and has a uniform length."""
+def _prefix_lm(windows: Tensor, generator: torch.Generator) -> LanguageBatch:
+    """Ask for the rest of a window from its beginning, which is read in both directions and has a uniform length."""
     n, length = windows.shape
     prefix = torch.randint(1, length - 1, (n,), generator=generator)
     weights = (torch.arange(length - 1) >= prefix[:, None] - 1).float()  # the prefix's last position predicts what follows
     return LanguageBatch(windows[:, :-1], windows[:, 1:], weights, prefix)
 
 
-def masked_lm(windows: Tensor, generator: torch.Generator, share: float = 0.15) -> LanguageBatch:
-    """BERT's objective: a random ``share`` of the tokens from all others.
+def _masked_lm(windows: Tensor, generator: torch.Generator) -> LanguageBatch:
+    """Ask for a random 15 % of the tokens from all others: BERT's objective.
 
     Of the chosen positions 80 % show the mask token, 10 % a random character of the batch, 10 % what they are. At least one
     position of a window is chosen. Source: Devlin et al. 2019.
     """
     targets = windows[:, :-1]
     draw = torch.rand(targets.shape, generator=generator)
-    chosen = (draw < share) | (draw == draw.amin(1, keepdim=True))
+    chosen = (draw < 0.15) | (draw == draw.amin(1, keepdim=True))
     fate = torch.rand(targets.shape, generator=generator)
     noise = windows.flatten()[torch.randint(windows.numel(), targets.shape, generator=generator)]
     inputs = torch.where(chosen & (fate < 0.9), noise, targets)
@@ -57,8 +57,8 @@ def masked_lm(windows: Tensor, generator: torch.Generator, share: float = 0.15) 
     return LanguageBatch(inputs, targets, chosen.float(), torch.full((len(windows),), targets.shape[1]))
 
 
-def span_corruption(windows: Tensor, generator: torch.Generator, share: float = 0.15) -> LanguageBatch:
-    """Two spans, together about ``share`` of a window, from what is left of it.
+def _span_corruption(windows: Tensor, generator: torch.Generator) -> LanguageBatch:
+    """Ask for two spans, together about 15 % of a window, from what is left of it.
 
     A sentinel stands for each span in the text, which is read in both directions; after it follow the first sentinel, the first
     span, the second sentinel and the second span, to be predicted (T5's objective, for one network; Raffel et al. 2020). Each
@@ -67,7 +67,7 @@ def span_corruption(windows: Tensor, generator: torch.Generator, share: float = 
     n, length = windows.shape
     if length < 12:
         raise ValueError(f"span corruption needs windows of at least 12 tokens, got {length}")
-    span = max(1, round(share * length / N_SENTINELS))
+    span = max(1, round(0.15 * length / N_SENTINELS))
     text = windows[:, : length - 2 * N_SENTINELS]  # each sentinel is written twice
     half = text.shape[1] // N_SENTINELS
     place = torch.arange(text.shape[1])
@@ -85,13 +85,13 @@ def span_corruption(windows: Tensor, generator: torch.Generator, share: float = 
     return LanguageBatch(whole[:, :-1], whole[:, 1:], weights, torch.full((n,), prefix))
 
 
-def ul2_mixture(windows: Tensor, generator: torch.Generator) -> LanguageBatch:
-    """60 % causal, 20 % prefix and 20 % span corruption, window by window (Karp et al. 2024, after UL2, Tay et al. 2023)."""
-    parts = [make(windows, generator) for make in (causal_lm, prefix_lm, span_corruption)]
+def _ul2_mixture(windows: Tensor, generator: torch.Generator) -> LanguageBatch:
+    """Mix 60 % causal, 20 % prefix and 20 % span corruption, a window each (Karp et al. 2024, after UL2, Tay et al. 2023)."""
+    parts = [make(windows, generator) for make in (_causal_lm, _prefix_lm, _span_corruption)]
     kind = torch.multinomial(torch.tensor([0.6, 0.2, 0.2]), len(windows), replacement=True, generator=generator)
     rows = torch.arange(len(windows))
     return LanguageBatch(*(torch.stack(field)[kind, rows] for field in zip(*parts)))
 
 
-LANGUAGE_OBJECTIVES = {"causal": causal_lm, "masked": masked_lm, "mixture": ul2_mixture}
+LANGUAGE_OBJECTIVES = {"causal": _causal_lm, "masked": _masked_lm, "mixture": _ul2_mixture}
 """The paper's objectives by name."""

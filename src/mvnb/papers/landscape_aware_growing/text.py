@@ -36,7 +36,7 @@ class Text:
 
     def encode(self, text: str) -> Tensor:
         """Tokens ``(len(text),)``, int64."""
-        return encode(text, self.alphabet)
+        return _encode(text, self.alphabet)
 
     def decode(self, tokens: Tensor) -> str:
         """The text of tokens ``(n,)``: ``?`` for a character without a token, ``_`` for the mask and the sentinels."""
@@ -52,8 +52,8 @@ class Text:
         return tokens[start + torch.arange(length)]
 
 
-def encode(text: str, alphabet: str) -> Tensor:
-    """Tokens ``(len(text),)`` of a text with this alphabet of ASCII characters."""
+def _encode(text: str, alphabet: str) -> Tensor:
+    """Return the tokens ``(len(text),)`` of a text with this alphabet of ASCII characters."""
     codes = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
     table = np.full(129, OTHER, dtype=np.int64)
     table[[ord(c) for c in alphabet]] = N_SPECIAL + np.arange(len(alphabet))
@@ -61,15 +61,13 @@ def encode(text: str, alphabet: str) -> Tensor:
 
 
 @lru_cache(maxsize=4)
-def load_text(source: str = "python", train_share: float = 0.9) -> Text:
-    """A text by name, its first ``train_share`` for training; the alphabet is the ASCII characters that occur there.
+def load_text(source: str = "python") -> Text:
+    """Return a text by name, its first nine tenths for training; the alphabet is the ASCII characters that occur there.
 
     ``"python"`` is the source of the standard library's top-level modules, sorted by name: text that people wrote, present
     wherever this runs, and a little different in every version of Python. Anything else is a file's path. ``ValueError`` for a
-    share outside (0, 1), and for a file that is absent, is not text, or has fewer than 1,000 characters.
+    file that is absent, is not text, or has fewer than 1,000 characters.
     """
-    if not 0 < train_share < 1:
-        raise ValueError(f"train_share must lie between 0 and 1, got {train_share}")
     if source == "python":
         files = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
         text = "".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
@@ -77,9 +75,9 @@ def load_text(source: str = "python", train_share: float = 0.9) -> Text:
         text = _read(source)
     if len(text) < 1000:
         raise ValueError(f"the text of {source!r} has {len(text)} characters, and at least 1,000 are needed")
-    cut = int(train_share * len(text))
+    cut = int(0.9 * len(text))
     alphabet = "".join(sorted(c for c in set(text[:cut]) if c.isascii()))
-    return Text(source, alphabet, encode(text[:cut], alphabet), encode(text[cut:], alphabet))
+    return Text(source, alphabet, _encode(text[:cut], alphabet), _encode(text[cut:], alphabet))
 
 
 def _read(source: str) -> str:

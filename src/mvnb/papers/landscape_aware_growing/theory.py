@@ -79,14 +79,6 @@ def smooth(losses, window=11) -> np.ndarray:
     return (total[high] - total[low]) / (high - low).reshape(-1, *[1] * (losses.ndim - 1))
 
 
-def selection_cost(strategies, k) -> int:
-    """Extra steps of LAG@k when stage j tries ``strategies[j]`` operators: ``k`` times their sum, n k s if all are s.
-
-    Source: Karp, section 5.4.2.
-    """
-    return int(k * sum(strategies))
-
-
 def _losses(losses) -> np.ndarray:
     losses = np.asarray(losses, dtype=float)
     if losses.ndim != 2 or losses.size == 0 or not np.isfinite(losses).all():
