@@ -304,7 +304,7 @@ start = theory.paired_start(6, 10, 3, 2.0, [g])
 x, y = (part[None] for part in tiny.sample(200, g, torch.float64))
 shifted = {**start, "a": start["a"] + 0.3}  # margins on both sides of 1
 leaves = {k: v.clone().requires_grad_() for k, v in shifted.items()}
-hidden = theory.smoothed_clip(x @ leaves["w"].mT + leaves["b"][:, None], 0.2)
+hidden, _ = theory.smoothed_clip(x @ leaves["w"].mT + leaves["b"][:, None], 0.2)
 margin = y * (hidden @ leaves["a"][..., None])[..., 0]
 (1 - margin).clamp(min=0).mean().backward()
 _, by_hand = theory.hinge_gradient(shifted, x, y, 0.2)
@@ -378,11 +378,11 @@ start = theory.paired_start(20, n_patterns, n_relevant, sigma_a, runs)
 x, y = training.stack([world.sample(2000, g, torch.float64) for g in runs])
 once, twice = theory.first_steps(start, x, y, eta, noise)
 hebb = (y[..., None] * x).mean(1)
-beta = theory.smoothed_gate(once["b"], noise)
+_, beta = theory.smoothed_clip(once["b"], noise)
 rest = twice["w"] / once["a"][..., None] - beta[..., None] * hebb[:, None]
 reach = (x @ once["w"].mT).abs().amax(1)
 bound = reach * x.norm(dim=-1).mean(1, keepdim=True) / (np.sqrt(2 * np.pi) * noise)
-inside = theory.smoothed_clip(x @ once["w"].mT + once["b"][:, None], noise)
+inside, _ = theory.smoothed_clip(x @ once["w"].mT + once["b"][:, None], noise)
 margin = y * (inside @ once["a"][..., None])[..., 0]
 print("all margins below 1 after the first step:", bool((margin < 1).all()))
 print("remainder within the bound:", bool((rest.norm(dim=-1) <= bound + 1e-15).all()))

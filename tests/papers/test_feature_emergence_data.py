@@ -35,13 +35,13 @@ def test_moments_are_those_of_the_enumeration(world):
     points, y, chance = enumerated(world)
     mean, k = chance @ points, world.n_relevant
     assert chance.sum() == pytest.approx(1)
-    assert mean[:k] == pytest.approx(world.means[0]) and mean[k:] == pytest.approx(world.means[1])
+    assert mean[:k] == pytest.approx(world._means[0]) and mean[k:] == pytest.approx(world._means[1])
     assert chance[y > 0].sum() == pytest.approx(world.positive_share)
     correlation = (chance * y) @ points - (chance @ y) * mean
     assert correlation[:k] == pytest.approx(world.correlations[0], abs=1e-12)
     assert correlation[k:] == pytest.approx(world.correlations[1], abs=1e-12)
     assert (chance @ (points - mean) ** 2).sum() == pytest.approx(world.scale**2)
-    x = world.normalise(torch.from_numpy(points).double()).numpy()
+    x = world._normalise(torch.from_numpy(points).double()).numpy()
     assert chance @ x == pytest.approx(0, abs=1e-12) and (chance @ x**2).sum() == pytest.approx(1)
     covariance = chance @ (points[:, -1] * points[:, -2]) - mean[-1] * mean[-2]
     assert covariance == pytest.approx(world.other_covariance, abs=1e-12)
@@ -50,7 +50,7 @@ def test_moments_are_those_of_the_enumeration(world):
 def test_the_numbers_of_the_thesis():
     parity, interval = DictionaryData.parity(), DictionaryData.interval()
     assert parity.correlations == pytest.approx((0.25, 0)) and parity.scale == pytest.approx(5)
-    assert parity.positive_share == pytest.approx(0.5) and parity.means == pytest.approx((0.5, 0.5))
+    assert parity.positive_share == pytest.approx(0.5) and parity._means == pytest.approx((0.5, 0.5))
     assert interval.positive_share == pytest.approx(0.584759598771)
     assert interval.correlations[0] == pytest.approx(0.0680067747522)
     assert interval.without_structure().positive_share == pytest.approx(0.0494, abs=1e-4)
@@ -77,7 +77,7 @@ def test_samples_repeat_and_stack():
     batch = training.stack([world.sample(7, g) for g in training.generators(3, 2)])
     assert batch.x.shape == (2, 7, 20) and batch.y.shape == (2, 7)
     raw = world.sample(50, torch.Generator().manual_seed(3), normalised=False)
-    torch.testing.assert_close(world.normalise(raw.x), one.x)
+    torch.testing.assert_close(world._normalise(raw.x), one.x)
     assert set(raw.x.unique().tolist()) == {0.0, 1.0}
 
 

@@ -33,18 +33,18 @@ def test_smoothed_clip_by_quadrature(z, noise, value):
         lambda u: np.clip(u, 0, 1) * stats.norm.pdf(u, z, noise), z - 9 * noise, z + 9 * noise, points=(0, 1)
     )
     one = torch.tensor(z, dtype=torch.float64, requires_grad=True)
-    smooth = theory.smoothed_clip(one, noise)
+    smooth = theory.smoothed_clip(one, noise)[0]
     assert smooth.item() == pytest.approx(exact, abs=1e-9) and exact == pytest.approx(value, abs=1e-6)
     smooth.backward()
-    assert theory.smoothed_gate(one.detach(), noise).item() == pytest.approx(one.grad.item(), abs=1e-12)
-    sharp = theory.smoothed_clip(one.detach(), 1e-4).item()
-    assert sharp == pytest.approx(theory.smoothed_clip(one.detach(), 0).item(), abs=1e-9)
+    assert theory.smoothed_clip(one.detach(), noise)[1].item() == pytest.approx(one.grad.item(), abs=1e-12)
+    sharp = theory.smoothed_clip(one.detach(), 1e-4)[0].item()
+    assert sharp == pytest.approx(theory.smoothed_clip(one.detach(), 0)[0].item(), abs=1e-9)
 
 
 def test_the_network_starts_at_zero():
     params, (x, y) = start(), points(50)
     z = torch.baddbmm(params["b"][:, None], x, params["w"].mT)
-    assert (theory.smoothed_clip(z, 0.1) @ params["a"][..., None]).abs().max() < 1e-12
+    assert (theory.smoothed_clip(z, 0.1)[0] @ params["a"][..., None]).abs().max() < 1e-12
     assert (theory.hinge_gradient(params, x, y)[0] - 1).abs().max() < 1e-12
 
 
@@ -56,7 +56,7 @@ def test_gradient_against_autograd(noise):
     weight = 1 + 0.5 * y
     leaves = {k: v.clone().requires_grad_() for k, v in params.items()}
     z = torch.baddbmm(leaves["b"][:, None], x, leaves["w"].mT)
-    margin = y * (theory.smoothed_clip(z, noise) @ leaves["a"][..., None])[..., 0]
+    margin = y * (theory.smoothed_clip(z, noise)[0] @ leaves["a"][..., None])[..., 0]
     loss = (weight * (1 - margin).clamp(min=0)).mean(1)
     by_autograd = torch.autograd.grad(loss.sum(), list(leaves.values()))
     losses, grads = theory.hinge_gradient(params, x, y, noise, weight, chunk=70)
@@ -83,7 +83,7 @@ def test_pairs_stay_mirrored_and_the_second_step_is_the_hebbian_mean():
     eta = theory.first_step_size(GAMMA, WORLD.scale, 5, 300)
     once, twice = theory.first_steps(params, x, y, eta, 0.09)
     hebbian = (y[..., None] * x).mean(1)  # (R, D)
-    scale = once["a"] * theory.smoothed_gate(once["b"], 0.09)
+    scale = once["a"] * theory.smoothed_clip(once["b"], 0.09)[1]
     expected = scale[..., None] * hebbian[:, None]
     torch.testing.assert_close(twice["w"], expected, rtol=1e-5, atol=1e-8)
     cosine = torch.cosine_similarity(twice["w"], hebbian[:, None], dim=-1).abs()
@@ -116,7 +116,7 @@ def test_moments_by_enumeration():
     q, w, subsets = world.p_other, world.weights, torch.tensor([1.0, 3.0, 3.0, 1.0], dtype=torch.float64)
     other = hidden[:, 3:].sum(1)
     chance = sum(torch.tensor(w[c])[count] / subsets[count] * q[c] ** other * (1 - q[c]) ** (5 - other) for c in range(2))
-    y, phi = torch.tensor(world.labels)[count].double(), world.normalise(hidden.clone())
+    y, phi = torch.tensor(world.labels)[count].double(), world._normalise(hidden.clone())
     hebbian = (chance * y) @ phi
     torch.testing.assert_close(hebbian[:3], torch.full((3,), world.correlations[0] / world.scale, dtype=torch.float64))
     assert hebbian[3:].abs().max() < 1e-14

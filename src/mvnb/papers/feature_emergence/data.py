@@ -59,11 +59,11 @@ class DictionaryData:
             raise ValueError(f"p_other must hold {len(weights)} probabilities, got {p_other.tolist()}")
         if not set(self.positive) <= set(range(k + 1)):
             raise ValueError(f"positive must hold counts from 0 to {k}, got {self.positive}")
-        if self._deviation(weights, p_other, self.n_patterns) < 1e-7:  # 0 up to the root of rounding
-            raise ValueError("all points are equal: no pattern varies")
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "p_other", p_other)
         object.__setattr__(self, "positive", tuple(sorted(self.positive)))
+        if self.scale < 1e-7:  # 0 up to the root of rounding
+            raise ValueError("all points are equal: no pattern varies")
 
     # --- The distributions of the thesis ---
 
@@ -127,31 +127,23 @@ class DictionaryData:
         """Probability of the label 1."""
         return float(self.weights[:, self.labels > 0].sum())
 
-    @staticmethod
-    def _means(weights: np.ndarray, p_other: np.ndarray) -> tuple[float, float]:
-        k = weights.shape[1] - 1
-        return float(weights.sum(0) @ np.arange(k + 1) / k), float(weights.sum(1) @ p_other)
-
-    @classmethod
-    def _deviation(cls, weights: np.ndarray, p_other: np.ndarray, n_patterns: int) -> float:
-        k = weights.shape[1] - 1
-        own, other = (m * (1 - m) for m in cls._means(weights, p_other))
-        return float(np.sqrt(max(k * own + (n_patterns - k) * other, 0.0)))
-
     @property
-    def means(self) -> tuple[float, float]:
+    def _means(self) -> tuple[float, float]:
         """Probability that a relevant pattern, and that another one, is present."""
-        return self._means(self.weights, self.p_other)
+        k = self.n_relevant
+        return float(self.weights.sum(0) @ np.arange(k + 1) / k), float(self.weights.sum(1) @ self.p_other)
 
     @property
     def scale(self) -> float:
         """Root of the total variance of the hidden patterns (the thesis's sigma with a tilde)."""
-        return self._deviation(self.weights, self.p_other, self.n_patterns)
+        own, other = (m * (1 - m) for m in self._means)
+        k = self.n_relevant
+        return float(np.sqrt(max(k * own + (self.n_patterns - k) * other, 0.0)))
 
     @property
     def correlations(self) -> tuple[float, float]:
         """Covariance of the label with a relevant pattern (gamma) and with another one (0 where the thesis's A2 holds)."""
-        y, (own, other) = self.labels, self.means
+        y, (own, other) = self.labels, self._means
         mean = float((self.weights @ y).sum())
         with_own = float(self.weights.sum(0) @ (y * np.arange(self.n_relevant + 1))) / self.n_relevant
         return with_own - mean * own, float((self.weights @ y) @ self.p_other) - mean * other
@@ -164,9 +156,9 @@ class DictionaryData:
 
     # --- Sampling ---
 
-    def normalise(self, hidden: Tensor) -> Tensor:
-        """Patterns of zeros and ones ``(..., n_patterns)`` as coordinates of inputs, of the same shape."""
-        own, other = self.means
+    def _normalise(self, hidden: Tensor) -> Tensor:
+        """Return patterns of zeros and ones ``(..., n_patterns)`` as coordinates of inputs, of the same shape."""
+        own, other = self._means
         x = hidden - other
         x[..., : self.n_relevant] += other - own
         return x.div_(self.scale)
@@ -183,7 +175,7 @@ class DictionaryData:
         uniform = torch.rand(n, self.n_patterns - k, generator=generator)
         hidden[:, k:] = uniform < torch.from_numpy(self.p_other).to(torch.float32)[component, None]
         y = torch.from_numpy(self.labels)[count].to(dtype)
-        return Points(self.normalise(hidden) if normalised else hidden, y)
+        return Points(self._normalise(hidden) if normalised else hidden, y)
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,20 +22,13 @@ Params = dict[str, Tensor]
 # --- The network with smoothed activation ---
 
 
-def smoothed_clip(z: Tensor, noise: float) -> Tensor:
-    """``E min(1, max(0, z + xi))`` for normal xi of standard deviation ``noise``; the clip itself for 0. The shape of ``z``.
+def smoothed_clip(z: Tensor, noise: float) -> tuple[Tensor, Tensor]:
+    """Return ``E min(1, max(0, z + xi))`` for normal xi of standard deviation ``noise``, and its derivative, the gate.
 
-    With ``G(u) = u Phi(u) + phi(u)`` it is ``noise (G(z / noise) - G((z - 1) / noise))``. Source: Shi, eq. (2.2) with noise.
+    Both have the shape of ``z``. With ``G(u) = u Phi(u) + phi(u)`` the first is ``noise (G(z / noise) - G((z - 1) / noise))``,
+    the second ``Phi(z / noise) - Phi((z - 1) / noise)``. Without noise they are the clip itself and its slope, 0 at the kinks.
+    Source: Shi, eq. (2.2) with noise.
     """
-    return _clip_and_gate(z, noise)[0]
-
-
-def smoothed_gate(z: Tensor, noise: float) -> Tensor:
-    """Derivative of :func:`smoothed_clip` in ``z``: ``Phi(z / noise) - Phi((z - 1) / noise)``, without noise 0 at the kinks."""
-    return _clip_and_gate(z, noise)[1]
-
-
-def _clip_and_gate(z: Tensor, noise: float) -> tuple[Tensor, Tensor]:
     if noise == 0:
         return z.clamp(0, 1), ((z > 0) & (z < 1)).to(z.dtype)
     low, high = z / noise, (z - 1) / noise
@@ -63,7 +56,7 @@ def hinge_gradient(
     weight = torch.ones_like(y) if weight is None else weight
     for part, label, mass in zip(x.split(chunk, 1), y.split(chunk, 1), weight.split(chunk, 1)):
         z = torch.baddbmm(b[:, None], part, w.mT)  # (R, n, width)
-        hidden, gate = _clip_and_gate(z, noise)
+        hidden, gate = smoothed_clip(z, noise)
         margin = label * (a[:, None] @ hidden.mT)[:, 0]
         losses += (mass * (1 - margin).clamp(min=0)).sum(1) / y.shape[1]
         push = mass * label * (margin < 1) / y.shape[1]  # (R, n)
