@@ -19,7 +19,7 @@ from mvnb.papers.contrastive_tradeoff import training as contrastive
 from mvnb.papers.decision_lists.theory import ColumnPopulation, forward_backward, objective
 from mvnb.papers.feature_emergence.tangent import tangent_features, tangent_objective, tangent_outputs
 from mvnb.papers.fine_grained_labels.model import max_read_out, relu_logits, relu_responses
-from mvnb.papers.fourier_features.polynomial import group_norm, neuron_norms, polynomial_logits
+from mvnb.papers.fourier_features.polynomial import _neuron_norms, group_norm, polynomial_logits
 from mvnb.papers.icl_and_scale.icl import self_attention
 from mvnb.papers.local_signal_adaptivity.soft_threshold import SoftThresholdFilter
 from mvnb.papers.mask_reconstruction.model import FineTuneObjective, TeacherStudentObjective
@@ -121,7 +121,7 @@ OF_PAPERS = {
     "in_batch_nce": (lambda a, b: contrastive._in_batch_nce(a, b, 0.5), (numbers(4, 3), numbers(4, 3, seed=1))),
     "nearest": (lambda support: contrastive._nearest(numbers(4, 3, seed=1).detach(), support), (numbers(5, 3),)),
     "pca_objective": (contrastive_theory.pca_objective, (numbers(4, 3, 2), numbers(4), numbers(3))),
-    "neuron_norms": of_dict(neuron_norms, u=(1, 2, 3, 4), w=(1, 4, 3)),
+    "neuron_norms": of_dict(_neuron_norms, u=(1, 2, 3, 4), w=(1, 4, 3)),
     "group_norm": of_dict(group_norm, u=(1, 2, 3, 4), w=(1, 4, 3)),
     "polynomial_logits": of_dict(lambda p: polynomial_logits(p, torch.tensor([[[0, 1], [2, 2]]])), u=(1, 2, 3, 4), w=(1, 4, 3)),
     "relu_logits": of_dict(lambda p: relu_logits(p, numbers(1, 4, 2, 3).detach()), weight=(1, 2, 3, 3), bias=(1, 2, 3)),

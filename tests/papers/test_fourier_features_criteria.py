@@ -16,7 +16,7 @@ from mvnb import training
 from mvnb.models import initial_parameters, transformer_logits
 from mvnb.papers.fourier_features import theory
 from mvnb.papers.fourier_features.data import ModularSum
-from mvnb.papers.fourier_features.polynomial import group_norm, neuron_norms
+from mvnb.papers.fourier_features.polynomial import _neuron_norms, group_norm
 
 K, P = 3, 11
 verdict = partial(judged.verdict, "fourier_features")
@@ -125,7 +125,7 @@ def test_margins_are_normalised(page):
     double = {n: 2 * v for n, v in params.items()}
     torch.testing.assert_close(page["margins"](double), page["margins"](params))
     torch.testing.assert_close(group_norm(params), torch.ones(2), rtol=1e-5, atol=1e-5)
-    assert neuron_norms(params).std() < 1e-6
+    assert _neuron_norms(params).std() < 1e-6
 
 
 def test_the_norm_and_weak_decay_train_to_different_things(page):

@@ -35,7 +35,7 @@ class ModularSum:
         return self.points.sum(1) % self.p
 
     @cached_property
-    def multisets(self) -> Tensor:
+    def _multisets(self) -> Tensor:
         """A number for each tuple, ``(p^k,)``, that permuted tuples share; they count from 0."""
         place = self.p ** torch.arange(self.k)
         return torch.unique(self.points.sort(1).values @ place, return_inverse=True)[1]
@@ -49,7 +49,7 @@ class ModularSum:
         """
         if by not in ("tuple", "multiset"):
             raise ValueError(f"by must be 'tuple' or 'multiset', got {by!r}")
-        group = self.multisets if by == "multiset" else torch.arange(len(self.points))
+        group = self._multisets if by == "multiset" else torch.arange(len(self.points))
         n_groups = int(group.max()) + 1
         n_train = int(fraction * n_groups)
         if not 0 < n_train < n_groups:
@@ -60,6 +60,6 @@ class ModularSum:
 
     def with_twin(self, train: Tensor) -> Tensor:
         """Which points have a permutation of themselves in the training set ``train`` ``(p^k,)``; the same shape."""
-        seen = torch.zeros(int(self.multisets.max()) + 1, dtype=torch.bool)
-        seen[self.multisets[train]] = True
-        return seen[self.multisets]
+        seen = torch.zeros(int(self._multisets.max()) + 1, dtype=torch.bool)
+        seen[self._multisets[train]] = True
+        return seen[self._multisets]

@@ -25,14 +25,14 @@ def _sums(u: Tensor, rows: Tensor) -> Tensor:
     return nn.functional.embedding_bag(rows.flatten(0, 1), u.flatten(0, 2), mode="sum").unflatten(0, rows.shape[:2])
 
 
-def neuron_norms(params: dict[str, Tensor]) -> Tensor:
+def _neuron_norms(params: dict[str, Tensor]) -> Tensor:
     """Euclidean norms ``(R, width)`` of the neurons, embeddings and output weights together."""
     return (params["u"].square().sum((1, 2)) + params["w"].square().sum(2)).sqrt()
 
 
 def group_norm(params: dict[str, Tensor]) -> Tensor:
     """``(sum_i |theta_i|^(k+1))^(1/(k+1))``, ``(R,)``: the norm ``L_{2,k+1}`` of Shi thesis 2024, section 4.3.1."""
-    return torch.linalg.vector_norm(neuron_norms(params), params["u"].shape[1] + 1, dim=1)
+    return torch.linalg.vector_norm(_neuron_norms(params), params["u"].shape[1] + 1, dim=1)
 
 
 class PolynomialObjective:
@@ -65,7 +65,7 @@ class PolynomialObjective:
     def _penalise(self, params: dict[str, Tensor], grads: dict[str, Tensor]) -> Tensor:
         """Adds the penalty's gradient, ``theta_i |theta_i|^(k-1) / norm^k`` times its coefficient; returns its value."""
         k = params["u"].shape[1]
-        size, norm = neuron_norms(params), group_norm(params)
+        size, norm = _neuron_norms(params), group_norm(params)
         scale = self.penalty * (size / norm[:, None]) ** (k - 1) / norm[:, None]  # (R, width); the powers stay below 1
         grads["u"].addcmul_(params["u"], scale[:, None, None])
         grads["w"].addcmul_(params["w"], scale[..., None])

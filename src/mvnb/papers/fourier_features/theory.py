@@ -166,7 +166,7 @@ def _avoids(basis, vectors):
 # --- Twins: the same numbers in another order ---
 
 
-def orderings(k, p):
+def _orderings(k, p):
     """Number of different orders of the numbers of each multiset of k numbers below p: integers ``(multisets,)``."""
     counts = (Counter(one).values() for one in itertools.combinations_with_replacement(range(p), k))
     return np.array([math.factorial(k) // math.prod(map(math.factorial, count)) for count in counts])
@@ -174,7 +174,7 @@ def orderings(k, p):
 
 def twin_share(k, p, n_train):
     """Expected share of the ``p^k - n_train`` test points of a random split that have a permutation in the training set."""
-    n = orderings(k, p)
+    n = _orderings(k, p)
     total, test = p**k, p**k - n_train
     lone = np.ones(n.max())  # lone[j]: none of j given other points is in the training set
     for j in range(1, n.max()):
@@ -184,6 +184,6 @@ def twin_share(k, p, n_train):
 
 def known_share(k, p, n_train):
     """Expected share of the multisets of which a random training set of ``n_train`` points has some ordering."""
-    n = orderings(k, p)
+    n = _orderings(k, p)
     absent = np.cumprod([1.0] + [max(p**k - n_train - j, 0) / (p**k - j) for j in range(n.max())])
     return 1 - float(absent[n].mean())
