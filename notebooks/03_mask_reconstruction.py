@@ -555,7 +555,7 @@ ledger.exact("lottery-times", max(abs(t - 1) for t in times.values()))
 # NBVAL_CHECK_OUTPUT
 rest = theory.autoencoder_fixed_point(q, threshold, 0.5, 1.0)
 print("MAE push vanishes at the fixed point:", abs(single_push("MAE", rest)) < 1e-8)
-predicted_drift = theory.teacher_student_drift(2.0, q, threshold, 0.5, 1.0)
+predicted_drift = theory.teacher_student_drift(q, threshold, 0.5, 1.0)
 drift_ratio = single_push("Teacher-student", 2.0) / predicted_drift
 print("teacher-student drift as predicted:", np.isclose(drift_ratio, 1))
 ts, h = TeacherStudentObjective(*activation), 0.002
@@ -1678,7 +1678,7 @@ target = teacher_student.features(few_ts["weight"], ts_data.x[:few], 2.0)
 student = training.fit(
     teacher_student,
     {"weight": ts_start[:few].roll(1, 1)},
-    (ts_data.x[:few], 0.5, None, target),
+    (ts_data.x[:few], 0.5, target),
     steps=ts_steps // 3,
     optimizer=training.FlowGD(
         relative=0.1, absolute=0.1, knee=2 * ts_threshold, max_step=2.0

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from mvnb.data.multi_view import draw_labels, place, random_positions
 
+_OWN, _FOREIGN = (1.0, 1.3), (0.2, 0.4)  # ranges of the strength of own and of foreign features
+
 
 class SparsePatches(NamedTuple):
     """Labelled points made of patches, and how each was made.
@@ -32,8 +34,9 @@ class SparsePatches(NamedTuple):
 class SparseMultiView:
     r"""Every class has two features; a point shows both (multi-view) or mainly one (single-view), beside a few foreign ones.
 
-    Source: Pan, Zhou and Yan 2023, Def. 3.1. The features are the first ``2 n_classes`` axes, ``2y + l`` is ``v_{y,l}``; by
-    rotation that is no restriction, and :func:`mvnb.data.embed` takes a sample to any other orthonormal basis.
+    Source: Pan, Zhou and Yan 2023, Def. 3.1, with one patch a feature (C_p) and no feature noise (gamma). Own features have a
+    strength uniform on [1, 1.3], foreign ones on [0.2, 0.4]. The features are the first ``2 n_classes`` axes, ``2y + l`` is
+    ``v_{y,l}``; by rotation that is no restriction, and :func:`mvnb.data.embed` takes a sample to any other orthonormal basis.
 
     Parameters
     ----------
@@ -49,12 +52,6 @@ class SparseMultiView:
         Probability of a single-view point, mu.
     weak
         Strength of a single-view point's weak view, as a fraction of a strong one; rho.
-    patches_per_feature
-        Patches over which a present feature is spread evenly, C_p.
-    own_low, own_high, foreign_low, foreign_high
-        Ranges of the total strength of own and of foreign features; uniform in between.
-    feature_noise
-        Every patch has every feature with a coefficient uniform on [0, ``feature_noise``]; gamma.
     patch_noise, background_noise
         Root mean square length of the Gaussian noise on patches with a feature, and on those without: sigma_p sqrt(d), and
         gamma k, which is here a parameter of its own.
@@ -68,12 +65,6 @@ class SparseMultiView:
     foreign: float = 2.0
     single_view: float = 0.0
     weak: float = 0.1
-    patches_per_feature: int = 1
-    own_low: float = 1.0
-    own_high: float = 1.3
-    foreign_low: float = 0.2
-    foreign_high: float = 0.4
-    feature_noise: float = 0.0
     patch_noise: float = 0.05
     background_noise: float = 1.0
     balanced: bool = False
@@ -83,19 +74,14 @@ class SparseMultiView:
             raise ValueError(f"n_classes must be at least 2, got {self.n_classes}")
         if self.dim < self.n_features:
             raise ValueError(f"dim must be at least 2 n_classes = {self.n_features}, got {self.dim}")
-        if self.patches_per_feature < 1 or self.n_patches < 2 * self.patches_per_feature:
-            raise ValueError(
-                f"need 1 <= patches_per_feature <= n_patches / 2, got {self.patches_per_feature} of {self.n_patches}"
-            )
+        if self.n_patches < 2:
+            raise ValueError(f"n_patches must be at least 2, got {self.n_patches}")
         for name in ("single_view", "weak"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
         if not 0 <= self.foreign <= self.n_classes:
             raise ValueError(f"foreign must lie in [0, n_classes], got {self.foreign}")
-        for low, high in ((self.own_low, self.own_high), (self.foreign_low, self.foreign_high)):
-            if not 0 < low <= high:
-                raise ValueError(f"strengths need 0 < low <= high, got {low}, {high}")
-        if min(self.feature_noise, self.patch_noise, self.background_noise) < 0:
+        if min(self.patch_noise, self.background_noise) < 0:
             raise ValueError("noise must not be negative")
 
     @property
@@ -115,19 +101,16 @@ class SparseMultiView:
 
         axes, strength = self._foreign(y, uniform)
         # Own features come first, and at full strength: (n, 2)
-        own = self.own_low + (self.own_high - self.own_low) * uniform(n, 2)
+        own = _OWN[0] + (_OWN[1] - _OWN[0]) * uniform(n, 2)
         single, view = uniform(n) < self.single_view, (uniform(n) < 0.5).long()
         strong = torch.where(single, view, -1)
         own[single] *= torch.where(torch.arange(2) == view[single, None], 1.0, self.weak)
-        axes = torch.cat([torch.stack([2 * y, 2 * y + 1], 1), axes], 1).repeat_interleave(self.patches_per_feature, 1)
-        strength = torch.cat([own, strength], 1).repeat_interleave(self.patches_per_feature, 1) / self.patches_per_feature
+        axes, strength = torch.cat([torch.stack([2 * y, 2 * y + 1], 1), axes], 1), torch.cat([own, strength], 1)
         x = torch.zeros(n, self.n_patches, self.dim, dtype=dtype)
         holds = place(x, axes, strength, random_positions(n, self.n_patches, axes.shape[1], generator))
         shown = x.sum(-1)  # before the noise, the only coordinate of a patch is its strength
         length = torch.where(holds >= 0, self.patch_noise, self.background_noise).to(dtype) / self.dim**0.5
         x += length[..., None] * torch.randn(x.shape, generator=generator, dtype=dtype)
-        if self.feature_noise:
-            x[..., : self.n_features] += self.feature_noise * uniform(n, self.n_patches, self.n_features).to(dtype)
         return SparsePatches(x, y, torch.ones(self.n_patches, dtype=dtype), strong, holds, shown)
 
     def _foreign(self, y: Tensor, uniform) -> tuple[Tensor, Tensor]:
@@ -136,6 +119,6 @@ class SparseMultiView:
         owner = torch.arange(self.n_features) // 2
         present = (uniform(*shape) < self.foreign / self.n_classes) & (owner != y[:, None])
         # Those that are present in random order, then the others.
-        order = (uniform(*shape) + 2.0 * ~present).argsort(1)[:, : self.n_patches // self.patches_per_feature - 2]
+        order = (uniform(*shape) + 2.0 * ~present).argsort(1)[:, : self.n_patches - 2]
         axes = torch.where(present.gather(1, order), order, -1)
-        return axes, self.foreign_low + (self.foreign_high - self.foreign_low) * uniform(*axes.shape)
+        return axes, _FOREIGN[0] + (_FOREIGN[1] - _FOREIGN[0]) * uniform(*axes.shape)

@@ -3,7 +3,7 @@
 The encoder is that of :func:`mvnb.models.patch_features`: kernels ``weight`` ``(R, kernels, dim)`` shared by all classes,
 ``h_r(X) = sum_p s(<w_r, x_p>)``. Each objective maps ``(params, *batch)`` to losses ``(R,)`` and gradients, as
 :func:`mvnb.training.fit` expects; losses are means over points. ``keep``, the probability that a patch is kept (theta), is a
-number or one a replica; ``mask`` ``(R, n, patches)`` holds 1 for a kept patch, and without it the loss is the exact
+number or one a replica; a ``mask`` ``(R, n, patches)`` holds 1 for a kept patch, and without it the loss is the exact
 expectation over masks. Source: Pan, Zhou and Yan 2023.
 """
 
@@ -68,17 +68,14 @@ def _per_replica(value: float | Tensor, like: Tensor) -> float | Tensor:
 class TeacherStudentObjective(_Encoder):
     """Half the squared distance between the features of a teacher, who sees all, and of a student, who sees a masked point.
 
-    Called as ``(params, x, keep, mask=None, target=None)`` with ``x`` ``(R, n, patches, dim)``. The student's features are
-    divided by ``keep``. The teacher is the student with kernels times ``tau = 1 + (1 - keep) / (C_p keep) + offset``, held
-    fixed in the gradient; with ``target`` ``(R, n, kernels)`` those features take the teacher's place (a frozen teacher).
+    Called as ``(params, x, keep, target=None)`` with ``x`` ``(R, n, patches, dim)``: the exact expectation over masks. The
+    student's features are divided by ``keep``. The teacher is the student with kernels times ``tau = 1 + (1 - keep) / keep``
+    (C_p = 1 and delta_t = 0), held fixed in the gradient; with ``target`` ``(R, n, kernels)`` those features take the teacher's
+    place (a frozen teacher).
     Source: Pan et al. 2023, eqs. (2) and (3), Fact 2.1. ``ValueError`` for a power that is no integer of at least 2.
     """
 
-    def __init__(self, power: int, threshold: float, patches_per_feature: int = 1, offset: float = 0.0):
-        super().__init__(power, threshold)
-        self.patches_per_feature, self.offset = patches_per_feature, offset
-
-    def _losses(self, params: dict[str, Tensor], x: Tensor, keep, mask: Tensor | None = None, target: Tensor | None = None):
+    def _losses(self, params: dict[str, Tensor], x: Tensor, keep, target: Tensor | None = None):
         flat, n = x.flatten(1, 2), x.shape[1]
         keep = _per_replica(keep, flat)
         pre = torch.bmm(flat, params["weight"].mT)  # (R, n * patches, kernels)
@@ -88,18 +85,11 @@ class TeacherStudentObjective(_Encoder):
             return t.unflatten(1, (n, -1))  # (R, n, patches, kernels)
 
         if target is None:
-            teacher = 1 + (1 - keep) / (self.patches_per_feature * keep) + self.offset
-            target = split(self._activation(pre, teacher)[0]).sum(2)
-        if mask is None:
-            bias = target - split(value).sum(2)  # (R, n, kernels)
-            extra = value * (1 / keep - 1)
-            loss = (bias.square().sum((1, 2)) + _dot(extra, value)) / 2
-            push = split(slope).mul_(bias[:, :, None] - split(extra))
-        else:
-            share = mask[..., None].to(value.dtype) / (keep[..., None] if torch.is_tensor(keep) else keep)
-            bias = target - (split(value) * share).sum(2)
-            loss = bias.square().sum((1, 2)) / 2
-            push = split(slope).mul_(share * bias[:, :, None])
+            target = split(self._activation(pre, 1 + (1 - keep) / keep)[0]).sum(2)
+        bias = target - split(value).sum(2)  # (R, n, kernels)
+        extra = value * (1 / keep - 1)
+        loss = (bias.square().sum((1, 2)) + _dot(extra, value)) / 2
+        push = split(slope).mul_(bias[:, :, None] - split(extra))
         return loss / n, {"weight": torch.bmm(push.flatten(1, 2).mT, flat) / -n}
 
 

@@ -4,28 +4,15 @@ Source: Pan, Zhou and Yan 2023 (arXiv 2206.03826), called "Pan et al. 2023" belo
 
 A kernel ``w`` meets a feature ``v`` with the *correlation* ``u = <w, v>``; a patch shows the feature with a strength ``z``,
 and the kernel answers ``s(u z)`` with the smoothed ReLU ``s`` of exponent ``power`` (q) and ``threshold`` (rho with a bar).
-``keep`` is the probability that a patch is kept (theta), ``patches`` the number of patches of a present feature (C_p). How
-often a feature is met, and how strongly, enters through *moments* ``E[sum_p z_p^n]``.
+``keep`` is the probability that a patch is kept (theta). A present feature has one patch (C_p = 1), and the teacher's kernels
+are ``tau = 1 / keep`` times as long as the student's (Assumption C.2 with delta_t = 0). How often a feature is met, and how
+strongly, enters through *moments* ``E[sum_p z_p^n]``.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
-
-# --- Masks ---
-
-
-def teacher_scale(keep, patches=1, offset=0.0):
-    """How much longer the teacher's kernels are than the student's, ``tau = 1 + (1 - keep) / (patches keep) + offset``.
-
-    Source: Pan et al. 2023, Assumption C.2.
-    """
-    return 1 + (1 / _keep(keep) - 1) / patches + offset
-
-
-# --- How often a feature is met ---
-
 
 # --- Growth below the threshold, and the lottery's clock ---
 
@@ -45,16 +32,15 @@ class GrowthLaw(NamedTuple):
         return (start**-n - end**-n) / (n * self.constant)
 
 
-def teacher_student_growth(power, threshold, keep, moment_2q, moment_qq, offset=0.0, patches=1):
-    """Growth law of the teacher-student loss, exponent ``2q - 1``.
+def teacher_student_growth(power, threshold, keep, moment_2q, moment_qq):
+    """Return the growth law of the teacher-student loss, exponent ``2q - 1``.
 
     ``moment_2q`` is ``E[sum_p z_p^2q]``, ``moment_qq`` is ``E[(sum_p z_p^q)^2]``; the teacher enters with ``tau^q - 1``,
-    the masks with ``1/keep - 1``. With one strength a on ``patches`` patches, met with probability f, the moments are ``f
-    patches a^2q`` and ``f patches^2 a^2q``. A constant of 0 or less means that nothing grows. Source: Pan et al. 2023,
-    Claim E.5.
+    the masks with ``1/keep - 1``. With one strength a, met with probability f, both moments are ``f a^2q``. A constant of 0
+    or less means that nothing grows. Source: Pan et al. 2023, Claim E.5.
     """
-    gain = teacher_scale(keep, patches, offset) ** power - 1
-    constant = (gain * moment_qq - (1 / _keep(keep) - 1) * moment_2q) / (power * threshold ** (2 * power - 2))
+    scale = 1 / _keep(keep)
+    constant = ((scale**power - 1) * moment_qq - (scale - 1) * moment_2q) / (power * threshold ** (2 * power - 2))
     return GrowthLaw(constant, 2 * power - 1)
 
 
@@ -78,21 +64,17 @@ def supervised_growth(power, threshold, moment, n_classes):
 # --- Beyond the threshold ---
 
 
-def teacher_student_drift(u, power, threshold, keep, frequency, strength=1.0, offset=0.0, patches=1):
-    """``du/dt`` of a kernel that holds one feature, in the linear part: positive for every ``u``, even with ``offset`` 0.
+def teacher_student_drift(power, threshold, keep, frequency, strength=1.0):
+    """Return ``du/dt`` of a kernel that holds one feature, constant in the linear part (``u strength >= threshold``).
 
-    ``u strength >= threshold`` is required (``ValueError``). The feature is met with probability ``frequency``.
+    The feature is met with probability ``frequency``.
     """
-    u = np.asarray(u, dtype=float)
-    if np.any(u * strength < threshold):
-        raise ValueError("the linear part begins at u * strength = threshold")
-    rest = (1 / _keep(keep) - 1) * (1 - 1 / power) * threshold
-    return frequency * patches * strength * (offset * patches * strength * u + rest)
+    return frequency * strength * ((1 / _keep(keep) - 1) * (1 - 1 / power) * threshold)
 
 
-def teacher_student_pair_rate(keep, frequency, strength=1.0, patches=1):
-    """Exponential rate at which a kernel that holds two features that always appear together grows, with ``offset`` 0."""
-    return frequency * patches * strength**2 * (1 / _keep(keep) - 1)
+def teacher_student_pair_rate(keep, frequency):
+    """Return the exponential rate of growth of a kernel that holds two features of strength 1 that always appear together."""
+    return frequency * (1 / _keep(keep) - 1)
 
 
 def autoencoder_fixed_point(power, threshold, keep, strengths, weights=None):
@@ -120,14 +102,14 @@ def autoencoder_fixed_point(power, threshold, keep, strengths, weights=None):
     return brentq(push, low, high, xtol=1e-12)
 
 
-def strength_rule(own, foreign, rate, n_classes, nodes=20):
-    """Gauss-Legendre rule ``(strengths, weights)`` for a feature's strength on a patch that holds it.
+def strength_rule(own, foreign, rate, n_classes):
+    """Return a Gauss-Legendre rule ``(strengths, weights)`` for a feature's strength on a patch that holds it.
 
     ``own`` and ``foreign`` are the ranges ``(low, high)`` of its strength, uniform, in a point of its own class (probability
     ``1 / n_classes``) and in another that has it (else with probability ``rate / n_classes``); one patch a feature. Source:
     Pan et al. 2023, Def. 3.1.
     """
-    node, weight = np.polynomial.legendre.leggauss(nodes)
+    node, weight = np.polynomial.legendre.leggauss(20)
     parts = ((own, 1 / n_classes), (foreign, (1 - 1 / n_classes) * rate / n_classes))
     strengths = [low + (high - low) * (1 + node) / 2 for (low, high), _ in parts]
     weights = np.concatenate([weight / 2 * p for _, p in parts])
