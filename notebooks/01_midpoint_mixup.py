@@ -820,14 +820,13 @@ own_pair = lambda p: probes.own_correlations(p["weight"][:, :, None]).squeeze(2)
 labels = torch.nn.functional.one_hot(points.y, gap_k).double()
 midpoints = lambda v: ((v[:, :, None] + v[:, None]) / 2).flatten(1, 2)
 linear = torch.nn.Linear(2 * gap_k, gap_k, bias=False)
-of_targets = lambda f, x, target: losses.soft_cross_entropy(f(x), target)
 batches = {
     "ERM": (points.x, labels),
     "Midpoint Mixup": (midpoints(points.x), midpoints(labels)),
 }
 gap_run = {
     name: training.fit(
-        training.stacked(linear, of_targets),
+        training.stacked(linear, losses.cross_entropy),
         {"weight": ahead.expand(gap_runs, -1, -1).clone()},
         batch,
         steps=linear_steps,

@@ -38,13 +38,11 @@ def sample_mixing(law: MixingLaw, shape: tuple[int, ...], generator: torch.Gener
     return (first / (first + second)).to(dtype)
 
 
-def soft_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Return the mean of ``-sum_y target_y log softmax(logits)_y``, both ``(n, n_classes)``. Differentiable."""
-    return -(target * logits.log_softmax(-1)).sum(-1).mean()
-
-
 def cross_entropy(f: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
-    """Return the empirical risk, J in Chidambaram et al. 2024, eq. (2.1). Differentiable."""
+    """Return the empirical risk, J in Chidambaram et al. 2024, eq. (2.1). Differentiable.
+
+    ``y`` may also hold a distribution over the labels for each point, ``(n, n_classes)``.
+    """
     return F.cross_entropy(f(x), y)
 
 
