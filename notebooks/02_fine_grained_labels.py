@@ -72,6 +72,7 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from scipy.stats import spearmanr
 from torch import nn
 
 from mvnb import claims, figures, losses, probes, stats, training
@@ -1842,7 +1843,7 @@ print(f"{'probe accuracy, %':35s} labels  ten-way      superclass   parity")
 for key, values in probed.items():
     row = "  ".join(pm(v) for v in values)
     print(f"{', '.join(key):35s} {granularity[key]:6d}  {row}")
-order = stats.rank_correlation(ten_way.mean(1), parity.mean(1))
+order = spearmanr(ten_way.mean(1), parity.mean(1)).statistic
 print(f"rank correlation of the ten-way and the parity column: {order:.2f}")
 print("\nerror after fine-tuning for the superclass, %")
 for key, error in {**tuned_error, ("no pretraining",): one_pass}.items():

@@ -72,6 +72,7 @@ from itertools import product
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from scipy.stats import spearmanr
 
 from mvnb import claims, figures, losses, probes, stats, training
 from mvnb.data import embed, load_images
@@ -886,7 +887,7 @@ if len(r):
     print(f"median deviation of the capture times: {np.median(late[r, f]):+.2f}")
 print(f"captured within 30 % of the time: {(error <= 0.3).mean():.0%}")
 same_order = (
-    stats.rank_correlation(predicted[r, f], captured[r, f]) if len(r) > 2 else -1.0
+    spearmanr(predicted[r, f], captured[r, f]).statistic if len(r) > 2 else -1.0
 )
 print(f"rank correlation of predicted and measured times: {same_order:.2f}")
 
@@ -1583,7 +1584,7 @@ print(f"single-view accuracy {at_paper_rho.mean():.3f}")
 
 # %% tags=["remove-cell"]
 seen_all, formula_all = (np.stack([row[i] for row in swept.values()]) for i in (1, 2))
-order_of = lambda a, b: stats.rank_correlation(a, b) if np.ptp(a) * np.ptp(b) else 0.0
+order_of = lambda a, b: spearmanr(a, b).statistic if np.ptp(a) * np.ptp(b) else 0.0
 follows = [order_of(*pair) for pair in zip(formula_all.T, seen_all.T)]
 off = np.abs(seen_all - formula_all).mean()
 print(f"deviation from the formula: {off:.3f} on average")

@@ -47,7 +47,9 @@ def power_law_fit(x, y):
     """
     from scipy.stats import linregress
 
-    x, y = _paired(x, y)
+    if np.ndim(x) != 1 or np.shape(x) != np.shape(y):
+        raise ValueError("x and y must be one-dimensional and equally long")
+    x, y = _sample(x), _sample(y)
     if np.any(x <= 0) or np.any(y <= 0):
         raise ValueError("a power law needs positive x and y")
     if np.ptp(x) == 0:
@@ -71,19 +73,6 @@ def first_crossing_time(curves, times, level, power):
     return np.where(after > 0, begin + share * (end - begin), np.nan)
 
 
-def rank_correlation(x, y):
-    """Spearman's rank correlation of two equally long one-dimensional arrays, in [-1, 1].
-
-    ``ValueError`` for fewer than two pairs, a value that is not finite, or a constant array, where it is undefined.
-    """
-    from scipy.stats import spearmanr
-
-    x, y = _paired(x, y)
-    if np.ptp(x) == 0 or np.ptp(y) == 0:
-        raise ValueError("rank correlation of a constant is undefined")
-    return float(spearmanr(x, y).statistic)
-
-
 def _sample(values):
     values = np.asarray(values, dtype=float).ravel()
     if len(values) < 2:
@@ -91,9 +80,3 @@ def _sample(values):
     if not np.all(np.isfinite(values)):
         raise ValueError("values must be finite")
     return values
-
-
-def _paired(x, y):
-    if np.ndim(x) != 1 or np.shape(x) != np.shape(y):
-        raise ValueError("x and y must be one-dimensional and equally long")
-    return _sample(x), _sample(y)
