@@ -9,6 +9,7 @@ NumPy, float64. Fourier coefficients are ``numpy.fft``'s: ``sum_a f(a) exp(-2 pi
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections import Counter
@@ -50,8 +51,8 @@ def neuron_margin_gradient(u, w):
 def enumerated_margin(u, w):
     """The same as :func:`neuron_margin`, for one neuron and by its definition, over all ``p^k`` points."""
     k, p = u.shape
-    total = sum(np.reshape(u[i], [p if axis == i else 1 for axis in range(k)]) for i in range(k)) ** k
-    label = sum(np.reshape(np.arange(p), [p if axis == i else 1 for axis in range(k)]) for i in range(k)) % p
+    total = functools.reduce(np.add.outer, u) ** k
+    label = functools.reduce(np.add.outer, [np.arange(p)] * k) % p
     by_label = np.bincount(label.ravel(), total.ravel(), p) / p**k
     right = by_label @ w
     return right - (by_label.sum() * w.sum() - right) / (p - 1)
@@ -144,12 +145,10 @@ def _lattices(k, index):
     for diagonal in itertools.product(range(1, index + 1), repeat=k):
         if math.prod(diagonal) != index:
             continue
-        free = [range(diagonal[column]) for row in range(k) for column in range(row)]
-        for entries in itertools.product(*free):
-            basis, values = np.diag(diagonal), iter(entries)
-            for row in range(k):
-                for column in range(row):
-                    basis[row, column] = next(values)
+        below = np.tril_indices(k, -1)
+        for entries in itertools.product(*(range(diagonal[column]) for column in below[1])):
+            basis = np.diag(diagonal)
+            basis[below] = entries
             yield basis
 
 
@@ -176,9 +175,8 @@ def twin_share(k, p, n_train):
     """Expected share of the ``p^k - n_train`` test points of a random split that have a permutation in the training set."""
     n = _orderings(k, p)
     total, test = p**k, p**k - n_train
-    lone = np.ones(n.max())  # lone[j]: none of j given other points is in the training set
-    for j in range(1, n.max()):
-        lone[j] = lone[j - 1] * max(test - j, 0) / (total - j)
+    # lone[j]: none of j given other points is in the training set
+    lone = np.cumprod([1.0, *(max(test - j, 0) / (total - j) for j in range(1, n.max()))])
     return 1 - float((n * lone[n - 1]).sum()) / total
 
 
