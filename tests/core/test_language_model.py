@@ -1,5 +1,7 @@
 """Language models: tiny ones of several architectures made here, and the one whose weights a package ships."""
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 import transformers
@@ -9,6 +11,7 @@ from mvnb.models import language
 TOKENS = [*"abcdefghij ", "ab", "<end>"]
 SIZE = {"vocab_size": len(TOKENS), "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
 SIZE |= {"num_attention_heads": 4, "num_key_value_heads": 2, "bos_token_id": 12, "eos_token_id": 12, "pad_token_id": 12}
+without_weights = pytest.mark.skipif(not all(map(find_spec, language._PACKAGES)), reason="the extra llm is not installed")
 KINDS = ("Llama", "Mistral", "Qwen2", "Phi3", "Gemma2")
 
 
@@ -114,7 +117,7 @@ def test_what_cannot_be_loaded_is_told_in_one_line(tmp_path, monkeypatch):
         language.load_language_model()
 
 
-@pytest.mark.skipif(bool(language.missing_packages()), reason="the extra llm is not installed")
+@without_weights
 def test_smollm2_gives_the_logits_of_the_file_that_the_package_ships():
     """Reference: transformers 5.23.0 reading that GGUF file itself, float32."""
     model = language.load_language_model()
@@ -129,7 +132,7 @@ def test_smollm2_gives_the_logits_of_the_file_that_the_package_ships():
     assert model.encode(text) == [int(token) for token in expected.split()]
 
 
-@pytest.mark.skipif(bool(language.missing_packages()), reason="the extra llm is not installed")
+@without_weights
 def test_the_unpacked_copy_is_made_once_and_whole(tmp_path, monkeypatch):
     made = []
 

