@@ -8,10 +8,8 @@ from mvnb.data.multi_view import (
     Patches,
     Points,
     SimpleMultiView,
-    draw_labels,
     embed,
     place,
-    random_positions,
 )
 from mvnb.data.sentiment import SENTIMENT_SETS, Rated, load_sentiment
 
@@ -25,12 +23,10 @@ __all__ = [
     "Points",
     "Rated",
     "SimpleMultiView",
-    "draw_labels",
     "embed",
     "load_images",
     "load_sentiment",
     "orthonormal_features",
     "place",
-    "random_positions",
     "resize",
 ]
