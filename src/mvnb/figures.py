@@ -65,7 +65,6 @@ def use_style() -> None:
         {
             "axes.prop_cycle": mpl.cycler(color=COLORS.values()),
             "figure.figsize": (7.5, 3.4),
-            "figure.dpi": 100,
             "figure.constrained_layout.use": True,
             "font.size": 12,
             "font.sans-serif": ["Arial", "DejaVu Sans"],

@@ -41,7 +41,7 @@ def proportion_interval(successes, n):
 
 
 def power_law_fit(x, y):
-    """Least-squares line ``log y = intercept + slope log x``, as :func:`scipy.stats.linregress` returns it.
+    """Least-squares line ``log y = intercept + slope log x``, as ``scipy.stats.linregress`` returns it.
 
     ``x``, ``y``: one-dimensional, equally long, positive, at least two different ``x`` (``ValueError`` otherwise).
     """

@@ -72,20 +72,16 @@ def load_text(source: str = "python") -> Text:
         files = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
         text = "".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
     else:
-        text = _read(source)
+        try:
+            text = Path(source).expanduser().read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+            raise ValueError(f"text must be 'python' or the path of a text file, got {source!r}: {reason}") from None
     if len(text) < 1000:
         raise ValueError(f"the text of {source!r} has {len(text)} characters, and at least 1,000 are needed")
     cut = int(0.9 * len(text))
     alphabet = "".join(sorted(c for c in set(text[:cut]) if c.isascii()))
     return Text(source, alphabet, _encode(text[:cut], alphabet), _encode(text[cut:], alphabet))
-
-
-def _read(source: str) -> str:
-    try:
-        return Path(source).expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ValueError(f"text must be 'python' or the path of a text file, got {source!r}: {reason}") from None
 
 
 def structure_targets(text: Text, windows: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
