@@ -1097,7 +1097,6 @@ for placement in ("fixed", "jittered"):
         low=beta_low,
         noise_low=noise_coefficient / 30,
         noise_high=noise_coefficient / 30,
-        placement=placement,
         slots=3 if placement == "jittered" else None,
         balanced=True,
     )

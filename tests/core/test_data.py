@@ -41,12 +41,9 @@ def worlds(draw, **fixed):
         "noise_classes": draw(st.integers(1, n_classes - 1)),
         "noise_low": 0.01,
         "noise_high": 0.02,
-        "placement": draw(st.sampled_from(["jittered", "fixed"])),
         "balanced": draw(st.booleans()),
         "slots": draw(st.none() | st.integers(2 * signal_patches, n_patches)),
     }
-    if switches["placement"] == "fixed":
-        switches["slots"] = None
     return data.MultiView(n_classes, n_patches, signal_patches, **(switches | fixed))
 
 
@@ -145,8 +142,9 @@ def test_noise_patches_are_made_of_other_classes(world, seed):
 def test_multiplicity_counts_every_patch(world, seed):
     sample = world.sample(3, seeded(seed))
     assert sample.multiplicity.sum() == world.n_patches
-    assert sample.x.shape[1] == min(world._n_slots + 1, world.n_patches)
-    assert (sample.multiplicity[: world._n_slots] == 1).all()
+    slots = world.slots or 2 * world.signal_patches
+    assert sample.x.shape[1] == min(slots + 1, world.n_patches)
+    assert (sample.multiplicity[:slots] == 1).all()
 
 
 @pytest.mark.parametrize("lam", [None, 0.5])
@@ -172,9 +170,8 @@ def test_multiplicity_trick_equals_written_out_patches(lam):
 
 
 def test_fixed_placement():
-    world = data.MultiView(4, 9, signal_patches=2, placement="fixed", noise_low=0.01, noise_high=0.02)
+    world = data.MultiView(4, 9, signal_patches=2, noise_low=0.01, noise_high=0.02)
     own = own_coordinates(world.sample(20, seeded()))
-    assert world._n_slots == 4
     assert (own[:, :2, 0] > 0).all() and (own[:, 2:4, 1] > 0).all()
     assert (own[:, :2, 1] == 0).all() and (own[:, 2:4, 0] == 0).all() and (own[:, 4:] == 0).all()
 
@@ -190,13 +187,6 @@ def test_jittered_placement_is_uniform_over_the_slots():
     assert sp.chisquare(off.numpy()).pvalue > 0.01
 
 
-def test_default_slots():
-    assert data.MultiView(3, 100)._n_slots == 4
-    assert data.MultiView(3, 3)._n_slots == 3
-    assert data.MultiView(3, 100, signal_patches=3)._n_slots == 12
-    assert data.MultiView(3, 100).dim == 6
-
-
 def test_coefficients_are_uniform():
     world = data.MultiView(2, 2, coefficient_sum=2.0, low=0.4)
     coefficients = own_coordinates(world.sample(2000, seeded(3)))[..., 0].amax(1)
@@ -208,7 +198,7 @@ def test_noise_coefficients_and_classes_are_uniform():
     world = data.MultiView(4, 5, noise_low=0.2, noise_high=0.5, noise_classes=1)
     sample = world.sample(600, seeded(4))
     own = own_coordinates(sample)
-    noise = sample.x[(own == 0).all(-1)].view(600, 3, 4, 2)[:, :1]
+    noise = sample.x[(own == 0).all(-1)].view(600, 1, 4, 2)
     assert fits(noise[noise > 0], sp.uniform(0.2, 0.3).cdf)
     which = noise[:, 0, :, 0].argmax(-1)
     table = np.bincount(4 * sample.y.numpy() + which.numpy(), minlength=16).reshape(4, 4)
@@ -279,8 +269,6 @@ def test_keep_feature_removes_only_the_other_feature(world, view, seed):
         ({"noise_classes": 3}, "noise_classes"),
         ({"noise_low": -0.1}, "noise_low"),
         ({"noise_low": 0.2, "noise_high": 0.1}, "noise_low"),
-        ({"placement": "anywhere"}, "placement"),
-        ({"placement": "fixed", "slots": 7}, "slots"),
         ({"slots": 1}, "slots"),
         ({"slots": 11}, "slots"),
     ],

@@ -7,7 +7,7 @@ Samples are drawn in *feature coordinates*: axis ``2y + l`` is the feature ``v_{
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -118,11 +118,9 @@ class MultiView:
         Number Q of other classes that feature noise is made of.
     noise_low, noise_high
         Range of the noise coefficients, delta_3 and delta_4; uniform in between.
-    placement
-        ``"jittered"``: the signal patches of each point fall on random distinct positions among the first ``slots``;
-        ``"fixed"``: view 1 on the first ``signal_patches`` positions, view 2 on the next.
     slots
-        Positions among which signal patches are jittered; by default twice the number of signal patches.
+        The signal patches of each point fall on random distinct positions among the first so many. ``None``: view 1 is on the
+        first ``signal_patches`` positions of every point, view 2 on the next.
     balanced
         Equal class counts instead of independent uniform labels.
     """
@@ -135,7 +133,6 @@ class MultiView:
     noise_classes: int = 1
     noise_low: float = 0.0
     noise_high: float = 0.0
-    placement: Literal["jittered", "fixed"] = "jittered"
     slots: int | None = None
     balanced: bool = False
 
@@ -151,19 +148,8 @@ class MultiView:
             raise ValueError(f"noise_classes must lie in [1, n_classes - 1], got {self.noise_classes}")
         if not 0 <= self.noise_low <= self.noise_high:
             raise ValueError(f"need 0 <= noise_low <= noise_high, got {self.noise_low}, {self.noise_high}")
-        if self.placement not in ("jittered", "fixed"):
-            raise ValueError(f"placement must be 'jittered' or 'fixed', got {self.placement!r}")
-        if self.placement == "fixed" and self.slots not in (None, signal):
-            raise ValueError(f"slots are for jittered patches; fixed ones take {signal} positions, got slots={self.slots}")
-        if not signal <= self._n_slots <= self.n_patches:
-            raise ValueError(f"slots must lie in [{signal}, {self.n_patches}], got {self._n_slots}")
-
-    @property
-    def _n_slots(self) -> int:
-        """Number of leading positions that signal patches can fall on."""
-        if self.placement == "fixed":
-            return 2 * self.signal_patches
-        return min(4 * self.signal_patches, self.n_patches) if self.slots is None else self.slots
+        if self.slots is not None and not signal <= self.slots <= self.n_patches:
+            raise ValueError(f"slots must lie in [{signal}, {self.n_patches}], got {self.slots}")
 
     @property
     def dim(self) -> int:
@@ -176,7 +162,7 @@ class MultiView:
             y = draw_labels(n, self.n_classes, generator, self.balanced)
         elif y.shape != (n,):
             raise ValueError(f"y must have shape ({n},), got {tuple(y.shape)}")
-        stored = min(self._n_slots + 1, self.n_patches)
+        stored = min((self.slots or 2 * self.signal_patches) + 1, self.n_patches)
         multiplicity = torch.ones(stored, dtype=dtype)
         multiplicity[-1] = self.n_patches - stored + 1
         x = self._noise(n, y, generator)[:, None].repeat(1, stored, 1)
@@ -197,10 +183,10 @@ class MultiView:
         n, count = len(y), self.signal_patches
         uniform = torch.rand(n, count, generator=generator, dtype=torch.float64)
         beta = self.low + (self.coefficient_sum - 2 * self.low) * uniform
-        if self.placement == "fixed":
+        if self.slots is None:
             position = torch.arange(2 * count).expand(n, -1)
         else:
-            position = random_positions(n, self._n_slots, 2 * count, generator)
+            position = random_positions(n, self.slots, 2 * count, generator)
         coefficient = torch.cat([beta, self.coefficient_sum - beta], 1)  # (n, 2 C_P)
         axis = torch.stack([2 * y, 2 * y + 1], 1).repeat_interleave(count, 1)
         place(x, axis, coefficient, position)
