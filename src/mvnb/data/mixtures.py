@@ -59,12 +59,11 @@ class GaussianMixture:
 
     @classmethod
     def orthogonal(cls, dim: int, norm: float, labels) -> GaussianMixture:
-        """One cluster an axis: means ``norm e_j`` with the given labels, of equal mass. Linearly separable by means."""
+        """Return one cluster per axis: means ``norm e_j`` with the given labels, of equal mass. Linearly separable by means."""
         labels = torch.as_tensor(labels).double()
         if dim < len(labels):
             raise ValueError(f"{len(labels)} orthogonal means need dim >= {len(labels)}, got {dim}")
-        means = norm * torch.eye(len(labels), dim, dtype=torch.float64)
-        return cls(means, labels)
+        return cls(norm * torch.eye(len(labels), dim, dtype=torch.float64), labels)
 
     @property
     def features(self) -> Tensor:

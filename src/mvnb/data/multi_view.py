@@ -41,8 +41,15 @@ def embed(sample: Patches | Points, features: Tensor):
     return sample._replace(x=sample.x @ features)
 
 
-def draw_labels(n: int, n_classes: int, generator: torch.Generator, balanced: bool) -> Tensor:
-    """``n`` class labels: uniform and independent, or as even as ``n`` allows, in random order."""
+def draw_labels(n: int, n_classes: int, generator: torch.Generator, balanced: bool, given: Tensor | None = None) -> Tensor:
+    """Return ``n`` class labels: uniform and independent, or as even as ``n`` allows, in random order, unless they are given.
+
+    ``ValueError`` when ``given`` has another shape than ``(n,)``.
+    """
+    if given is not None:
+        if given.shape != (n,):
+            raise ValueError(f"y must have shape ({n},), got {tuple(given.shape)}")
+        return given
     if not balanced:
         return torch.randint(n_classes, (n,), generator=generator)
     return (torch.arange(n) % n_classes)[torch.randperm(n, generator=generator)]
@@ -158,10 +165,7 @@ class MultiView:
 
     def sample(self, n: int, generator: torch.Generator, y: Tensor | None = None, dtype=torch.float64) -> Patches:
         """``n`` points in feature coordinates; labels are drawn unless ``y`` (shape ``(n,)``) gives them."""
-        if y is None:
-            y = draw_labels(n, self.n_classes, generator, self.balanced)
-        elif y.shape != (n,):
-            raise ValueError(f"y must have shape ({n},), got {tuple(y.shape)}")
+        y = draw_labels(n, self.n_classes, generator, self.balanced, y)
         stored = min((self.slots or 2 * self.signal_patches) + 1, self.n_patches)
         multiplicity = torch.ones(stored, dtype=dtype)
         multiplicity[-1] = self.n_patches - stored + 1

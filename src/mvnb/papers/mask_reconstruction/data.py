@@ -91,10 +91,7 @@ class SparseMultiView:
 
     def sample(self, n: int, generator: torch.Generator, y: Tensor | None = None, dtype=torch.float32) -> SparsePatches:
         """``n`` points; labels are drawn unless ``y`` (shape ``(n,)``) gives them."""
-        if y is None:
-            y = draw_labels(n, self.n_classes, generator, self.balanced)
-        elif y.shape != (n,):
-            raise ValueError(f"y must have shape ({n},), got {tuple(y.shape)}")
+        y = draw_labels(n, self.n_classes, generator, self.balanced, y)
 
         def uniform(*shape: int) -> Tensor:
             return torch.rand(shape, generator=generator, dtype=torch.float64)
