@@ -7,4 +7,4 @@ def verdict(slug: str, id: str, how: str, *measured, **named) -> str:
     """``how`` is ``mean``, ``each`` or ``exact``, as a ledger takes ``measured`` and ``named``."""
     ledger = claims.Ledger(slug)
     getattr(ledger, how)(id, *measured, **named)
-    return ledger.rows[0]["verdict"]
+    return ledger.rows[id]["verdict"]

@@ -10,15 +10,16 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mvnb import rules, verdicts
+from mvnb import verdicts
 from mvnb.rules import Interval, Rule, RuleError, Sample
 from mvnb.verdicts import KINDS, ORIGINS
 
@@ -104,11 +105,6 @@ def declared(where: str | Path) -> dict[str, Claim]:
     return found
 
 
-def declared_of(slug: str) -> dict[str, Claim]:
-    """As :func:`declared`, nothing where the package has no such paper: a book of one's own keeps its claims elsewhere."""
-    return declared(slug) if (PAPERS / slug / "claims.toml").is_file() else {}
-
-
 def _claim(id: str, table: Any) -> Claim:
     if not _ID.fullmatch(id):
         raise ClaimsError("an id is in kebab-case: small letters, digits and single hyphens")
@@ -128,23 +124,9 @@ def _claim(id: str, table: Any) -> Claim:
             raise ClaimsError(f"{key} {table[key]!r} is none of {', '.join(choices)}")
     rule, runs = Rule(table["holds"]), table.get("runs")
     if runs is not None and (runs < 1 or not rule.reachable(runs)):
-        raise ClaimsError(f"{runs} runs of the same kind would not meet {str(rule)!r}: declare more runs")
+        raise ClaimsError(f"{runs} runs of the same kind would not meet {rule.text!r}: declare more runs")
     rest = {key: value for key, value in table.items() if key not in ("holds", "runs")}
     return Claim(id=id, rule=rule, runs=runs or 0, **rest)
-
-
-class _Shown:
-    """What :meth:`Ledger.show` displays. The text, by which runs are compared, has nothing that is measured."""
-
-    def __init__(self, rows: Sequence[dict[str, Any]], headlines: bool):
-        self.rows, self.headlines = [dict(row) for row in rows], headlines
-
-    def __repr__(self) -> str:
-        return verdicts.aligned(("claim", "kind", "rule"), [(row["id"], row["kind"], row["criterion"]) for row in self.rows])
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
-        html = verdicts.html(self.rows, "headline" if self.headlines else "claim")
-        return {"text/plain": repr(self), "text/html": html, MIME: self.rows}
 
 
 class Ledger:
@@ -164,7 +146,7 @@ class Ledger:
     def __init__(self, where: str | Path):
         self.chapter = where if isinstance(where, str) else where.parent.name
         self.claims = declared(where)
-        self._rows: dict[str, dict[str, Any]] = {}
+        self.rows: dict[str, dict[str, Any]] = {}  # what was measured so far, by claim
 
     def mean(self, id: str, value=None, /, **named) -> None:
         """Measured: one number for each independent run; judged by the mean over runs and its Student interval.
@@ -172,7 +154,12 @@ class Ledger:
         ``value``, and any other names of the rule as keywords: one-dimensional, one number a run. :class:`ClaimsError` for a
         claim that is not declared or was measured before, names that are not the rule's, and numbers that are not finite.
         """
-        self._measure(id, {name: rules.sample(self._numbers(id, one)) for name, one in _named(value, named).items()})
+        samples = {}
+        for name, one in _named(value, named).items():
+            numbers = self._numbers(id, one)
+            deviation = statistics.stdev(numbers) if len(numbers) > 1 else math.nan
+            samples[name] = Sample(statistics.fmean(numbers), deviation, len(numbers))
+        self._measure(id, samples)
 
     def each(self, id: str, value=None, /, **named) -> None:
         """Measured: whether something is true of each independent run; judged by the share of runs and its Wilson interval.
@@ -192,22 +179,17 @@ class Ledger:
     def exact(self, id: str, value=None, /, **named) -> None:
         """Measured: numbers that no chance enters, the same for every seed up to rounding. Otherwise as :meth:`mean`."""
         points = {name: self._numbers(id, [one])[0] for name, one in _named(value, named).items()}
-        self._measure(id, {name: Interval.point(one) for name, one in points.items()})
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """What was measured so far."""
-        return list(self._rows.values())
+        self._measure(id, {name: Interval(one, one, one) for name, one in points.items()})
 
     def not_run(self, id: str, reason: str) -> None:
         """What the claim needs is missing: say why."""
         self._check(id)
-        self._rows[id] = self._row(id, "not run", {}, reason=reason)
+        self.rows[id] = self._row(id, "not run", {}, reason=reason)
 
     def _check(self, id: str) -> Claim:
         if id not in self.claims:
             raise ClaimsError(f"claim {id!r} is measured and not declared in {self.chapter}/claims.toml")
-        if id in self._rows:
+        if id in self.rows:
             raise ClaimsError(f"claim {id!r} is measured twice; make a new Ledger to measure it again")
         return self.claims[id]
 
@@ -225,16 +207,16 @@ class Ledger:
             raise ClaimsError(f"claim {id!r} was given {', '.join(samples)}; its rule has {', '.join(claim.rule.names)}")
         by_chance = {name: one for name, one in samples.items() if isinstance(one, Sample)}
         intervals = samples | {name: one.with_runs(one.runs) for name, one in by_chance.items()}
-        found = rules.verdict(claim.rule(intervals))
+        found = {True: "holds", False: "fails", None: "undecided"}[claim.rule(intervals)]
         needed = claim.rule.runs_to_decide(by_chance) if found == "undecided" else None
         runs = max((one.runs for one in by_chance.values()), default=None)
         measured = {name: [_rounded(end) for end in intervals[name]] for name in claim.rule.names}
-        self._rows[id] = self._row(id, found, measured, runs, needed, claim.reason)
+        self.rows[id] = self._row(id, found, measured, runs, needed, claim.reason)
 
     def _row(self, id: str, found: str, measured, runs=None, needed=None, reason="") -> dict[str, Any]:
         claim = self.claims[id]
         same = {key: getattr(claim, key) for key in ("source", "origin", "headline", "says", "kind", "unit", "paper", "kept")}
-        judged = {"criterion": str(claim.rule), "measured": measured, "runs": runs, "runs_to_decide": needed}
+        judged = {"criterion": claim.rule.text, "measured": measured, "runs": runs, "runs_to_decide": needed}
         return {"chapter": self.chapter, "id": id} | same | judged | {"verdict": found, "reason": reason}
 
     def show(self, headlines: bool = False) -> None:
@@ -245,9 +227,13 @@ class Ledger:
         from IPython.display import display
 
         chosen = [id for id, claim in self.claims.items() if claim.headline or not headlines]
-        if missing := [id for id in chosen if id not in self._rows]:
+        if missing := [id for id in chosen if id not in self.rows]:
             raise ClaimsError(f"claim {missing[0]!r} is declared in {self.chapter}/claims.toml and not measured")
-        display(_Shown([self._rows[id] for id in chosen], headlines))
+        rows = [self.rows[id] for id in chosen]
+        # The text, by which runs are compared, has nothing that is measured.
+        text = verdicts.aligned(("claim", "kind", "rule"), [(row["id"], row["kind"], row["criterion"]) for row in rows])
+        html = verdicts.html(rows, "headline" if headlines else "claim")
+        display({"text/plain": text, "text/html": html, MIME: rows}, raw=True)
 
 
 def _named(value, named: Mapping[str, Any]) -> dict[str, Any]:

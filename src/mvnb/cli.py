@@ -279,7 +279,8 @@ def show_claims(
     chosen = _chosen(chapter)
     rows = {found: _committed(found) for found in chosen}
     for found in chosen:
-        claims.declared_of(found.slug)
+        if (claims.PAPERS / found.slug / "claims.toml").is_file():  # a book of one's own keeps its claims elsewhere
+            claims.declared(found.slug)
     every = [row for some in rows.values() for row in some]
     print(json.dumps(every, indent=1) if format is Format.json else verdicts.table(every))
     if against is None:

@@ -70,7 +70,7 @@ class Declared:
 
     def rules(self) -> dict[str, str]:
         """The rules, as they stand, of the claims that the run decides."""
-        return {id: str(claim.rule) for id, claim in claims.declared(self.slug).items() if claim.kept == self.name}
+        return {id: claim.rule.text for id, claim in claims.declared(self.slug).items() if claim.kept == self.name}
 
 
 def without_seeds(parameters: dict[str, Any]) -> dict[str, Any]:

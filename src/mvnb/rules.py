@@ -11,7 +11,7 @@ import ast
 import itertools
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from mvnb import stats
@@ -30,29 +30,13 @@ class Interval(NamedTuple):
     low: float
     high: float
 
-    @classmethod
-    def point(cls, value: float) -> Interval:
-        """A number without chance."""
-        return cls(value, value, value)
-
-    @classmethod
-    def share(cls, true: float, runs: int) -> Interval:
-        """The share of runs of which something is true, with Wilson's interval."""
-        return cls(*stats.proportion_interval(true, runs))
-
-    @classmethod
-    def mean(cls, mean: float, deviation: float, runs: int) -> Interval:
-        """The mean over runs with Student's interval; a single run leaves everything open."""
-        half = stats.student_half_width(deviation, runs) if runs > 1 else math.inf
-        return cls(mean, mean - half, mean + half)
-
 
 _ARITHMETIC = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 _ORDER = {ast.Lt: ("<", False), ast.LtE: ("<=", False), ast.Gt: ("<", True), ast.GtE: ("<=", True)}  # sign, sides swapped
 
 
 class Rule:
-    """A rule as parsed; ``str`` gives the text back.
+    """A rule as parsed, with its ``text`` and the ``names`` that it has.
 
     Raises
     ------
@@ -72,10 +56,7 @@ class Rule:
         self.names = tuple(dict.fromkeys(node.id for node in sorted(named, key=lambda node: (node.lineno, node.col_offset))))
         if not self.names:
             raise RuleError(f"{text!r} names nothing that is measured")
-        self({name: Interval.point(1.0) for name in self.names})  # whatever is not allowed is met here
-
-    def __str__(self) -> str:
-        return self.text
+        self({name: Interval(1.0, 1.0, 1.0) for name in self.names})  # whatever is not allowed is met here
 
     def __call__(self, measured: Mapping[str, Interval]) -> bool | None:
         """True, false, or None where the intervals leave it undecided."""
@@ -111,7 +92,8 @@ class Rule:
         if isinstance(node, ast.Name):
             return measured[node.id]
         if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-            return Interval.point(float(node.value))
+            value = float(node.value)
+            return Interval(value, value, value)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             return _ends(operator.neg, self._value(node.operand, measured))
         if not isinstance(node, ast.BinOp) or type(node.op) not in _ARITHMETIC:
@@ -125,7 +107,7 @@ class Rule:
 
     def reachable(self, runs: int) -> bool:
         """Whether shares of so many runs can decide the rule in its favour, when each is none or all of them."""
-        extremes = [Interval.share(0, runs), Interval.share(runs, runs)]
+        extremes = [Sample(share, None, runs).with_runs(runs) for share in (0, 1)]
         return any(self(dict(zip(self.names, ends))) for ends in itertools.product(extremes, repeat=len(self.names)))
 
     def runs_to_decide(self, samples: Mapping[str, Sample]) -> int | None:
@@ -146,10 +128,14 @@ class Sample(NamedTuple):
     runs: int
 
     def with_runs(self, runs: int) -> Interval:
-        """The interval that so many runs of this kind would have."""
+        """Return the interval that so many runs of this kind would have: Wilson's of a share, Student's of a mean.
+
+        The mean of a single run leaves everything open.
+        """
         if self.deviation is None:
-            return Interval.share(round(self.mean * runs), runs)
-        return Interval.mean(self.mean, self.deviation, runs)
+            return Interval(*stats.proportion_interval(round(self.mean * runs), runs))
+        half = stats.student_half_width(self.deviation, runs) if runs > 1 else math.inf
+        return Interval(self.mean, self.mean - half, self.mean + half)
 
 
 def _ends(act, *parts: Interval) -> Interval:
@@ -164,16 +150,3 @@ def _measured(node: ast.AST) -> bool:
 
 def _condition(node: ast.AST) -> bool:
     return isinstance(node, ast.Compare | ast.BoolOp) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not))
-
-
-def verdict(truth: bool | None) -> str:
-    """The verdict of a rule in a word."""
-    return {True: "holds", False: "fails", None: "undecided"}[truth]
-
-
-def sample(values: Sequence[float]) -> Sample:
-    """The mean and standard deviation over independent runs, one number each."""
-    runs = len(values)
-    mean = math.fsum(values) / runs
-    deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (runs - 1)) if runs > 1 else math.nan
-    return Sample(mean, deviation, runs)

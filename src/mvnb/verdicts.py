@@ -43,7 +43,7 @@ def opposite(rows: Iterable[Row], others: Iterable[Row]) -> list[str]:
     return [row["id"] for row in rows if {row["verdict"], known.get(row["id"])} == {"holds", "fails"}]
 
 
-def number(value: float | None, digits: int = 3) -> str:
+def _number(value: float | None, digits: int = 3) -> str:
     """A value at a readable precision: ``digits`` significant digits."""
     return "not finite" if value is None else f"{value:.{digits}g}"
 
@@ -60,18 +60,18 @@ def measured(row: Row) -> str:
 def _with_interval(ends: Sequence[float | None]) -> str:
     estimate, low, high = ends
     if estimate is not None and low == high:
-        return number(estimate)
+        return _number(estimate)
     if None in ends:
-        return number(estimate)
+        return _number(estimate)
     if abs((high - estimate) - (estimate - low)) <= 2e-3 * (high - low):  # symmetric, up to rounding
-        return f"{number(estimate)} ± {number((high - low) / 2, 2)}"
-    return f"{number(estimate)} [{number(low)}, {number(high)}]"
+        return f"{_number(estimate)} ± {_number((high - low) / 2, 2)}"
+    return f"{_number(estimate)} [{_number(low)}, {_number(high)}]"
 
 
 def paper(row: Row) -> str:
     """What the paper printed, a dash where it printed nothing."""
     printed = row["paper"]
-    return "–" if printed is None else printed if isinstance(printed, str) else number(printed, 4)
+    return "–" if printed is None else printed if isinstance(printed, str) else _number(printed, 4)
 
 
 def note(row: Row) -> str:

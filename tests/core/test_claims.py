@@ -115,9 +115,9 @@ def test_one_run_leaves_everything_open(ledger):
 def bundle(one: Ledger, headlines=False) -> dict:
     shown = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("IPython.display.display", shown.append)
+        patch.setattr("IPython.display.display", lambda bundle, raw: shown.append(bundle))
         one.show(headlines)
-    return shown[0]._repr_mimebundle_()
+    return shown[0]
 
 
 def rows(one: Ledger) -> list[dict]:
