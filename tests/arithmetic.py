@@ -13,15 +13,16 @@ import os
 import re
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import elsewhere
 import nbformat
 
 from mvnb import claims, files, verdicts
-from mvnb.runner import addresses, catalogue, pairing, workers
+from mvnb.runner import addresses, catalogue, execution, workers
+from mvnb.runner.errors import CellFailed, ChapterError
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORT = ROOT / "results" / "arithmetic.json"
@@ -57,29 +58,33 @@ def run(chapter: catalogue.Chapter, profile: str) -> dict:
 
     The committed notebook is the plain run where it was made here and nothing has changed since.
     """
-    if profile == "plain" and pairing.up_to_date(chapter):
+    if profile == "plain" and execution.up_to_date(chapter):
         return found_in(chapter.notebook)
     folder = RUNS / profile.replace(" ", "-")
     kept = folder / f"{chapter.name}.json"
     key = [addresses.digests(chapter, [{}])[0], PROFILES[profile], instruction_set()]
     if kept.is_file() and (found := json.loads(kept.read_text(encoding="utf-8")))["key"] == key:
         return found
-    command = [sys.executable, "-m", "mvnb.cli", "run", str(chapter.source), "--no-html", "-o", str(folder)]
     marker = folder / f"{chapter.name}.begun"
     marker.unlink(missing_ok=True)
-    if profile in STARTUP:
-        command += ["--startup", elsewhere.startup(marker, *STARTUP[profile])]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | PROFILES[profile], capture_output=True, encoding="utf-8")
-    print(f"{chapter.name}, {profile}: exit status {done.returncode}", flush=True)
-    if done.returncode:
-        return {"failed": done.stderr.strip().splitlines()[-1], "rows": [], "compared": []}
-    if profile in STARTUP and not marker.is_file():
-        return {"failed": "the kernel did not begin with what the profile says", "rows": [], "compared": []}
+    startup = elsewhere.startup(marker, *STARTUP[profile]) if profile in STARTUP else ""
+    try:
+        with mock.patch.dict(os.environ, PROFILES[profile]):
+            result = execution.run(chapter, {}, folder, html=False, startup=startup)
+    except (CellFailed, ChapterError) as error:
+        return failed(str(error))
+    if startup and not marker.is_file():
+        return failed("the kernel did not begin with what the profile says")
     if addresses.digests(replace(chapter), [{}])[0] != key[0]:
-        return {"failed": "chapter or package was edited while it ran", "rows": [], "compared": []}
-    found = {"key": key} | found_in(folder / f"{chapter.name}.ipynb")
+        return failed("chapter or package was edited while it ran")
+    found = {"key": key} | found_in(result.notebook)
     kept.write_text(json.dumps(found), encoding="utf-8")
     return found
+
+
+def failed(why: str) -> dict:
+    """The result of a run that did not end well."""
+    return {"failed": why, "rows": [], "compared": []}
 
 
 def found_in(notebook: Path) -> dict:
@@ -121,8 +126,10 @@ def main(names: list[str]) -> int:
     chosen = [catalogue.resolve(name, ROOT) for name in names] or catalogue.discover(ROOT)
     RUNS.mkdir(parents=True, exist_ok=True)
     jobs = [(chapter, profile) for chapter in chosen for profile in PROFILES]
-    with ThreadPoolExecutor(int(os.environ.get("MVNB_JOBS", workers.cores()))) as pool:
-        results = dict(zip(jobs, pool.map(lambda job: run(*job), jobs)))
+    results = {}
+    for index, result, error in workers.each(run, jobs, int(os.environ.get("MVNB_JOBS", workers.cores()))):
+        results[jobs[index]] = result or failed(error)
+        print(f"{jobs[index][0].name}, {jobs[index][1]}: {results[jobs[index]].get('failed', 'done')}", flush=True)
     report = {one.name: summary({profile: results[one, profile] for profile in PROFILES}) for one in chosen}
     before = read() if names else {"instruction_set": instruction_set(), "chapters": {}}
     if before["instruction_set"] == instruction_set():

@@ -8,7 +8,7 @@ import nbformat
 
 from mvnb import claims, verdicts
 from mvnb.runner import catalogue, errors, pairing, sweeps
-from mvnb.runner.parameters import _numbers, fits
+from mvnb.runner.parameters import _fits, _numbers
 
 LESSON = (
     "question",
@@ -97,7 +97,7 @@ def ranges(chapter):
         for where, values in given.items()
         for name in values.keys() & read.keys()
         for number in _numbers(values[name])
-        if not fits(number, read[name].range)
+        if not _fits(number, read[name].range)
     ]
 
 

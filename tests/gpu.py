@@ -18,31 +18,50 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from mvnb import claims, files
-from mvnb.runner import addresses, catalogue
+from mvnb.runner import addresses, catalogue, execution, workers
+from mvnb.runner.errors import CellFailed, ChapterError
 
-KINDS = {"smoke": ["--preset", "smoke", "-p", "device=cuda"], "card": ["-p", "device=cuda"], "cpu": ["-p", "device=cpu"]}
-"""What is run of a chapter, with the arguments of ``mvnb run``."""
+KINDS = {"smoke": "cuda", "card": "cuda", "cpu": "cpu"}
+"""What is run of a chapter, and on which device; of the first the smoke preset, of the others the defaults."""
 
 
-def run(chapter: catalogue.Chapter, kind: str, folder: Path, digest: str) -> dict:
-    """One run: ``seconds`` and the ``verdicts`` by claim, or ``failed``, why; ``digest`` is of the code that is meant."""
-    command = [sys.executable, "-m", "mvnb.cli", "run", str(chapter.source), "--no-html", "-o", str(folder), *KINDS[kind]]
-    began = time.monotonic()
-    done = subprocess.run(command, cwd=chapter.root, capture_output=True, encoding="utf-8")
-    seconds = round(time.monotonic() - began, 1)
-    if done.returncode:
-        return {"seconds": seconds, "failed": done.stderr.strip().splitlines()[-1]}
-    if addresses.digests(replace(chapter), [{}])[0] != digest:
-        return {"seconds": seconds, "failed": "chapter or package was edited since the report was begun"}
-    return {"seconds": seconds, "verdicts": verdicts(folder / f"{chapter.name}.ipynb")}
+def run(chapter: catalogue.Chapter, kind: str, folder: Path, key: list[str], until: float, startup: str) -> dict | None:
+    """One run: ``seconds`` and the ``verdicts`` by claim, or ``failed``, why; from disk where it was run before.
+
+    None when the clock is past ``until``. ``key`` is a digest of the code that is meant, and the card.
+    """
+    kept = folder / f"{chapter.name}-{kind}.json"
+    if (before := read(kept, key)) is not None:
+        return before
+    began = time.time()
+    if began >= until:
+        return None
+    values = (catalogue.preset(chapter, "smoke") if kind == "smoke" else {}) | {"device": KINDS[kind]}
+    try:
+        found = {"verdicts": verdicts(execution.run(chapter, values, folder / kind, html=False, startup=startup).notebook)}
+    except (CellFailed, ChapterError) as error:
+        found = {"failed": str(error)}
+    if addresses.digests(replace(chapter), [{}])[0] != key[0]:
+        found = {"failed": "chapter or package was edited since the report was begun"}
+    return keep(kept, key, {"seconds": round(time.time() - began, 1)} | found)
+
+
+def read(path: Path, key: list[str]) -> dict | None:
+    """What was found before with the same code on the same card."""
+    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"key": None}
+    return before["found"] if before["key"] == key else None
+
+
+def keep(path: Path, key: list[str], found: dict) -> dict:
+    """Write what was found for the next call, and return it."""
+    path.write_text(json.dumps({"key": key, "found": found}), encoding="utf-8")
+    return found
 
 
 def verdicts(notebook: Path) -> dict[str, str]:
@@ -78,48 +97,38 @@ def objections(chapter: catalogue.Chapter, found: dict[str, dict]) -> list[str]:
     return said + [f"{chapter.name}, {id}: {there[id]} on the card, {committed.get(id)} in the notebook" for id in turned]
 
 
-def main(seconds: float = 600, at_once: int = 1, root: Path | None = None) -> int:
-    """Run what there is time for, ``at_once`` runs at a time, write the report, and say what turned."""
+def main(seconds: float = 600, at_once: int = 1, root: Path | None = None, startup: str = "") -> int:
+    """Run what there is time for, ``at_once`` runs at a time, write the report, and say what turned.
+
+    ``startup``: Python statements with which kernels begin.
+    """
     if not torch.cuda.is_available():
         print("make gpu needs a graphics card, and PyTorch finds none", file=sys.stderr)
         return 2
     root = root or catalogue.find_root()
-    card, began = torch.cuda.get_device_name(), time.monotonic()
+    card, until = torch.cuda.get_device_name(), time.time() + seconds
     kept = root / "runs" / "gpu"
     kept.mkdir(parents=True, exist_ok=True)
     book = catalogue.discover(root)
-    digests = {one.name: addresses.digests(one, [{}])[0] for one in book}
-
-    def job(one: catalogue.Chapter, kind: str) -> Callable[[], dict]:
-        return lambda: run(one, kind, kept / kind, digests[one.name])
-
-    jobs = {f"{one.name}-{kind}": job(one, kind) for kind in KINDS for one in book}
-    if (root / "benchmarks").is_dir():
-        jobs["benchmark"] = lambda: benchmark(root, kept)
-    keys = {f"{one}-{kind}": [digest, card] for one, digest in digests.items() for kind in KINDS}
-    keys["benchmark"] = [digests[book[0].name], card]
-
-    def found(name: str) -> dict | None:
-        """What a job finds or has found; nothing where its time is up."""
-        path = kept / f"{name}.json"
-        if path.is_file() and (before := json.loads(path.read_text(encoding="utf-8")))["key"] == keys[name]:
-            return before["found"]
-        if time.monotonic() - began >= seconds:
-            return None
-        told = jobs[name]()
-        path.write_text(json.dumps({"key": keys[name], "found": told}), encoding="utf-8")
-        print(f"{name}: {told.get('failed') or told.get('seconds', 'done')}", flush=True)
-        return told
-
-    runs = [name for name in jobs if name != "benchmark"]
-    with ThreadPoolExecutor(at_once) as pool:
-        by_job = dict(zip(runs, pool.map(found, runs)))
-    if "benchmark" in jobs:  # it is timed: nothing beside it
-        by_job["benchmark"] = found("benchmark")
-    return report(root, card, at_once, book, jobs, {name: told for name, told in by_job.items() if told is not None})
+    keys = {one.name: [addresses.digests(one, [{}])[0], card] for one in book}
+    jobs = [(one, kind, kept, keys[one.name], until, startup) for kind in KINDS for one in book]
+    found = {}
+    for index, result, error in workers.each(run, jobs, at_once):
+        name = f"{jobs[index][0].name}-{jobs[index][1]}"
+        found[name] = {"seconds": 0, "failed": error} if error else result
+        if found[name] is not None:
+            print(f"{name}: {found[name].get('failed') or found[name]['seconds']}", flush=True)
+    n_jobs = len(jobs) + (root / "benchmarks").is_dir()
+    if n_jobs > len(jobs):  # it is timed: nothing beside it
+        path, key = kept / "benchmark.json", keys[book[0].name]
+        found["benchmark"] = read(path, key)
+        if found["benchmark"] is None and time.time() < until:
+            found["benchmark"] = keep(path, key, benchmark(root, kept))
+    found = {name: told for name, told in found.items() if told is not None}
+    return report(root, card, at_once, book, n_jobs, found)
 
 
-def report(root: Path, card: str, at_once: int, book: list[catalogue.Chapter], jobs: dict, found: dict) -> int:
+def report(root: Path, card: str, at_once: int, book: list[catalogue.Chapter], n_jobs: int, found: dict) -> int:
     """Write what was found so far; the exit status."""
     by_chapter = {one.name: {k: found[f"{one.name}-{k}"] for k in KINDS if f"{one.name}-{k}" in found} for one in book}
     wrong = [line for one in book for line in objections(one, by_chapter[one.name])]
@@ -131,9 +140,9 @@ def report(root: Path, card: str, at_once: int, book: list[catalogue.Chapter], j
     path = root / "results" / "gpu.json"
     path.parent.mkdir(exist_ok=True)
     files.write_record(path, kept)
-    left = len(jobs) - len(found)
+    left = n_jobs - len(found)
     print("\n".join(wrong) or f"{card}: no verdict is the opposite of the committed one")
-    print(f"{left} of {len(jobs)} runs are left: run it again" if left else f"all {len(jobs)} runs are done")
+    print(f"{left} of {n_jobs} runs are left: run it again" if left else f"all {n_jobs} runs are done")
     return 1 if wrong else 3 if left else 0
 
 

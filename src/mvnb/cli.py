@@ -13,9 +13,9 @@ import shlex
 import shutil
 import subprocess
 import sys
-from enum import StrEnum
+import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 try:
     import typer
@@ -23,10 +23,9 @@ try:
 except ModuleNotFoundError:  # the package alone is for notebooks
     sys.exit("mvnb: the command needs more than the package alone: pip install 'mvnb[run]'")
 
-from mvnb import claims, kept_runs, verdicts
+from mvnb import claims, verdicts
 from mvnb.files import RecordError, write
 from mvnb.runner import catalogue, derived, errors, execution, keeping, new, pairing, plans, sweeps
-from mvnb.runner.workers import WorkersLost
 
 app = typer.Typer(
     name="mvnb",
@@ -49,21 +48,7 @@ Memory = Annotated[float | None, typer.Option(min=0.001, help="GB that a run may
 Anyway = Annotated[bool, typer.Option("--anyway", help="Run also what does not seem to fit the machine.")]
 
 
-class Half(StrEnum):
-    """The file of a chapter whose cells are kept where source and notebook were edited apart."""
-
-    notebook = "notebook"
-    source = "source"
-
-
-class Format(StrEnum):
-    """How claims are printed."""
-
-    table = "table"
-    json = "json"
-
-
-class Command(TyperCommand):
+class _Command(TyperCommand):
     """A command that refuses an option given twice, of which the last would win."""
 
     def parse_args(self, ctx, args):
@@ -82,9 +67,9 @@ def main(arguments: list[str] | None = None) -> int:
         status = app(args=arguments or ["--help"], prog_name="mvnb", standalone_mode=False) or 0
     except _UsageError as error:
         return _complain(error.format_message(), 2)
-    except (errors.ChapterError, claims.ClaimsError, kept_runs.KeptRunError, RecordError) as error:
+    except (errors.ChapterError, claims.ClaimsError, RecordError) as error:
         return _complain(str(error), 2)
-    except (errors.CellFailed, WorkersLost) as error:
+    except errors.CellFailed as error:
         return _complain(str(error), 1)
     except OSError as error:
         return _complain(f"{error.strerror}: {error.filename}" if error.filename else str(error), 1)
@@ -102,8 +87,8 @@ def _limits(timeout: float | None, memory: float | None) -> dict[str, Any]:
     return {"timeout": timeout, "memory": None if memory is None else int(memory * 1e9)}
 
 
-@app.command("list", cls=Command)
-def list_chapters() -> None:
+@app.command("list", cls=_Command)
+def _list() -> None:
     """List the chapters with their presets and how many of their claims hold."""
     root = catalogue.find_root()
     presets = catalogue.presets(root)
@@ -111,11 +96,11 @@ def list_chapters() -> None:
         (chapter.number, chapter.slug, chapter.title, " ".join(presets.get(chapter.name, {})) or "-", _held(chapter))
         for chapter in catalogue.discover(root)
     ]
-    _print_table(("no.", "chapter", "title", "presets", "claims held"), rows)
+    print(verdicts.aligned(("no.", "chapter", "title", "presets", "claims held"), rows))
 
 
-@app.command(cls=Command)
-def run(
+@app.command("run", cls=_Command)
+def _run(
     chapter: Annotated[str, typer.Argument(help="Number, slug or path of the chapter.")],
     parameter: Parameters = None,
     preset: Preset = None,
@@ -128,7 +113,6 @@ def run(
     html: Annotated[bool, typer.Option(help="Render the notebook as HTML, too.")] = True,
     output: Annotated[Path, typer.Option("-o", metavar="DIR", help="Where the results are written.")] = Path("runs"),
     anyway: Anyway = False,
-    startup: Annotated[str, typer.Option(hidden=True, help="Python statements for the kernel to begin with.")] = "",
 ) -> int:
     """Run a chapter, with other parameters if you like; the book itself is not touched.
 
@@ -137,15 +121,13 @@ def run(
     """
     found = _resolved(chapter)
     seeds = [] if seed is None else [f"seed={seed}"]
-    values = found.parse([*(parameter or []), *seeds])
-    if preset is not None:
-        values = catalogue.preset(found, preset) | values
+    values = _values(found, preset, [*(parameter or []), *seeds])
     if not anyway and (why := plans.refusal(found, values)):
         given = [f"--preset={preset}"] if preset else []
         given += [word for one in [*(parameter or []), *seeds] for word in ("-p", one)]
         asked = shlex.join(["mvnb", "plan", chapter, *given])
         raise errors.ChapterError(f"{why}; try other values with {asked}, or run it with --anyway")
-    options = {"html": html, "progress": True, "threads": threads, "startup": startup} | _limits(timeout, memory)
+    options = {"html": html, "progress": found.name, "threads": threads} | _limits(timeout, memory)
     result = execution.run(found, values, output, **options)
     for path in filter(None, (result.notebook, result.html, result.claims)):
         print(path)
@@ -167,17 +149,15 @@ def _opposites(chapter: str, ids: list[str]) -> int:
     return 1 if ids else 0
 
 
-@app.command(cls=Command)
-def plan(
+@app.command("plan", cls=_Command)
+def _plan(
     chapter: Annotated[str, typer.Argument(help="Number, slug or path of the chapter.")],
     parameter: Parameters = None,
     preset: Preset = None,
 ) -> None:
     """Say what memory a run would need, to a factor of two, and how long the default parameters took; nothing is started."""
     found = _resolved(chapter)
-    values = found.parse(parameter or [])
-    if preset is not None:
-        values = catalogue.preset(found, preset) | values
+    values = _values(found, preset, parameter or [])
     needed = plans.peak_bytes(found, values)
     if needed is None:
         raise errors.ChapterError(f"{found.name} has no formula for the memory that it needs")
@@ -191,8 +171,8 @@ def plan(
         print(f"does not fit: {why}")
 
 
-@app.command(cls=Command)
-def sweep(
+@app.command("sweep", cls=_Command)
+def _sweep(
     chapter: Annotated[str | None, typer.Argument(help="Number, slug or path of the chapter.")] = None,
     grid: Annotated[
         list[str] | None, typer.Option(metavar="NAME=A,B,C", help="Values, or FIRST:END for integers; repeatable.")
@@ -213,13 +193,11 @@ def sweep(
     if (resume or status) and (chapter or grid or parameter or preset or output):
         raise errors.ChapterError("--resume and --status take what they do from the folder; leave the rest out")
     if status:
-        return _tell(sweeps.load(status))
-    limits = _limits(timeout, memory)
-    checks = limits | {"anyway": anyway or dask is not None}  # the memory of a cluster's workers is not known
+        return _tell(sweeps.load(status), {})
     if resume:
         plan = sweeps.load(resume)
         pairing.refuse_edited([plan.chapter])
-        plan = sweeps.prepare(plan.chapter, plan.grid, plan.fixed, plan.folder, **checks)
+        asked = plan.chapter, plan.grid, plan.fixed, plan.folder
     else:
         if not chapter or not grid:
             raise errors.ChapterError("a sweep needs a chapter and at least one --grid")
@@ -227,31 +205,33 @@ def sweep(
         values = sweeps.grid(found, grid)
         named = catalogue.preset(found, preset) if preset else {}
         fixed = {name: value for name, value in named.items() if name not in values} | found.parse(parameter or [])
-        plan = sweeps.prepare(found, values, fixed, output or Path("runs") / f"sweep-{found.name}", **checks)
-    done = sweeps.run(plan, jobs=jobs, address=dask, progress=True, **limits)
-    print(f"{done.found} runs were there, {done.ran} ended well and {len(done.failed)} failed in {done.seconds:.0f} s")
+        asked = found, values, fixed, output or Path("runs") / f"sweep-{found.name}"
+    limits = _limits(timeout, memory)
+    plan = sweeps.prepare(*asked, limits, anyway or dask is not None)  # the memory of a cluster's workers is not known
+    missing, started = len(plan.missing()), time.monotonic()
+    failed = sweeps.run(plan, limits, jobs, dask)
+    found, ran, seconds = len(plan.cells) - missing, missing - len(failed), time.monotonic() - started
+    print(f"{found} runs were there, {ran} ended well and {len(failed)} failed in {seconds:.0f} s")
     if keep:
         print(sweeps.keep(plan))
-    return _tell(plan, done.failed)
+    return _tell(plan, failed)
 
 
-def _tell(plan: sweeps.Sweep, errors: dict[str, str] | None = None) -> int:
+def _tell(plan: sweeps.Sweep, errors: dict[str, str]) -> int:
     """Print how far a sweep is and what failed, also what left no record; status 1 when a run is missing or failed."""
-    known = {cell.address: record["error"] for cell in plan.cells if (record := plan.record(cell))} | (errors or {})
-    failed = [(cell, known[cell.address]) for cell in plan.cells if known.get(cell.address)]
+    known = {address: record["error"] for address in plan.cells if (record := plan.record(address))} | errors
+    failed = {address: error for address, error in known.items() if error}
     done = len(known) - len(failed)
     print(f"{plan.chapter.name}: {done} of {len(plan.cells)} runs done, {len(failed)} failed, in {plan.folder}")
-    _print_table(
-        ("claim", "held"),
-        [(row["id"], f"{row['holds']} of {sum(row[one] for one in verdicts.JUDGED)}") for row in sweeps.verdicts_of(plan)],
-    )
-    for cell, error in failed:
-        _complain(f"{cell}: {error}", 1)
+    judged = {id: [counts[one] for one in verdicts.JUDGED] for id, counts in sweeps.verdicts_of(plan).items()}
+    print(verdicts.aligned(("claim", "held"), [(id, f"{counts[0]} of {sum(counts)}") for id, counts in judged.items()]))
+    for address, error in failed.items():
+        _complain(f"{sweeps.named(plan.cells[address])}: {error}", 1)
     return 0 if done == len(plan.cells) else 1
 
 
-@app.command(cls=Command)
-def keep(
+@app.command("keep", cls=_Command)
+def _keep(
     chapter: Annotated[str | None, typer.Argument(help="Number, slug or path of the chapter.")] = None,
     name: Annotated[str | None, typer.Argument(help="Name of one of its kept runs.")] = None,
     parameter: Parameters = None,
@@ -262,17 +242,16 @@ def keep(
 ) -> None:
     """Make a kept run of a chapter, seed by seed; a second call does only what is missing."""
     if status:
-        return _print_table(("chapter", "name", "made", "state"), list(keeping.status(catalogue.discover())))
+        return print(verdicts.aligned(("chapter", "name", "made", "state"), list(keeping.status(catalogue.discover()))))
     if chapter is None or name is None:
         raise errors.ChapterError("keep needs a chapter and the name of a kept run; mvnb keep --status lists them")
-    kept = keeping.prepare(catalogue.resolve(chapter), name, parameter or [], output)
-    print(keeping.run(kept, jobs, device, say=lambda text: print(text, file=sys.stderr, flush=True)))
+    print(keeping.make(catalogue.resolve(chapter), name, parameter or [], output, jobs, device))
 
 
-@app.command("claims", cls=Command)
-def show_claims(
+@app.command("claims", cls=_Command)
+def _claims(
     chapter: SomeChapters = None,
-    format: Annotated[Format, typer.Option()] = Format.table,
+    format: Annotated[Literal["table", "json"], typer.Option(help="How the claims are printed.")] = "table",
     against: Annotated[str | None, typer.Option(metavar="REF", help="A commit, whose verdicts are compared.")] = None,
 ) -> int:
     """Print the claims of the committed notebooks; with --against, exit status 1 when a verdict turned to its opposite."""
@@ -282,15 +261,15 @@ def show_claims(
         if (claims.PAPERS / found.slug / "claims.toml").is_file():  # a book of one's own keeps its claims elsewhere
             claims.declared(found.slug)
     every = [row for some in rows.values() for row in some]
-    print(json.dumps(every, indent=1) if format is Format.json else verdicts.table(every))
+    print(json.dumps(every, indent=1) if format == "json" else verdicts.table(every))
     if against is None:
         return 0
     turned = {found.name: verdicts.opposite(some, pairing.rows_at(found, against)) for found, some in rows.items()}
     return max([_opposites(name, ids) for name, ids in turned.items()], default=0)
 
 
-@app.command("new", cls=Command)
-def new_chapter(
+@app.command("new", cls=_Command)
+def _new(
     number: Annotated[str, typer.Argument(metavar="NN", help="Two digits that no chapter has.")],
     slug: Annotated[str, typer.Argument(help="Its name: lower-case words joined by underscores.")],
     part: Annotated[str | None, typer.Option(help="Caption in _toc.yml; the last that has chapters by default.")] = None,
@@ -298,16 +277,19 @@ def new_chapter(
     """Begin a chapter: sources, room, test and entries, as a small example that is run at once."""
     chapter = new.create(catalogue.find_root(), number, slug, part)
     print(f"{chapter.source}\nto be replaced piece by piece; CONTRIBUTING.md says how")
-    return book([number], site=False)
+    return _book([number], site=False)
 
 
-@app.command(cls=Command)
-def book(
+@app.command("book", cls=_Command)
+def _book(
     chapter: SomeChapters = None,
     jobs: Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Chapters at once; one per core.")] = None,
     site: Annotated[bool, typer.Option(help="Build the site, too.")] = True,
     again: Annotated[bool, typer.Option("--again", help="Run also what has not changed since it was run here.")] = False,
-    take: Annotated[Half | None, typer.Option(help="Where both files of a chapter were edited: whose cells are kept.")] = None,
+    take: Annotated[
+        Literal["notebook", "source"] | None,
+        typer.Option(help="Where both files of a chapter were edited: whose cells are kept."),
+    ] = None,
 ) -> int:
     """Run the chapters that have changed, with their default parameters and in place, then build the site."""
     root = catalogue.find_root()
@@ -319,13 +301,13 @@ def book(
             raise errors.ChapterError(f"{folder} cannot be written to")
     if take is None:
         pairing.refuse_edited(found)
-    for one in (one for one in found if take is Half.notebook and pairing.edited(one)):
+    for one in (one for one in found if take == "notebook" and pairing.edited(one)):
         pairing.take_notebook(one)
     found = _chosen(chapter)  # read anew
-    kept = [] if again else [one for one in found if pairing.up_to_date(one)]
+    kept = [] if again else [one for one in found if execution.up_to_date(one)]
     if len(kept) < len(found):
         print(f"running {len(found) - len(kept)} of {len(found)} chapters", file=sys.stderr)
-    done = execution.execute_all([one for one in found if one not in kept], jobs, progress=True)
+    done = execution.execute_all([one for one in found if one not in kept], jobs)
     for result in done:
         if result.stderr:
             print(f"{result.chapter} wrote to stderr (left out of the notebook):\n{result.stderr}", file=sys.stderr)
@@ -335,9 +317,9 @@ def book(
     if (root / "_toc.yml").is_file() and (root / "README.md").is_file():
         write(root / "README.md", derived.readme_with_chapters(root))
     built = _build_site(root) if site else True
-    rows = [(result.chapter, f"{result.seconds:.0f}", _outcome(result)) for result in done]
+    rows = [(result.chapter, f"{result.seconds:.0f}", "failed" if result.error else _fraction(result.rows)) for result in done]
     rows = sorted(rows + [(one.name, "unchanged", _held(one)) for one in kept])
-    _print_table(("chapter", "seconds", "claims held"), rows)
+    print(verdicts.aligned(("chapter", "seconds", "claims held"), rows))
     for result in filter(lambda result: result.error, done):
         _complain(f"{result.chapter}: {result.error}", 1)
     turned = sum(_opposites(result.chapter, result.opposite) for result in done)
@@ -367,6 +349,12 @@ def _resolved(text: str) -> catalogue.Chapter:
     return found
 
 
+def _values(chapter: catalogue.Chapter, preset: str | None, assignments: list[str]) -> dict[str, Any]:
+    """The parameters that are asked for, those of a preset replaced by those that are given one by one."""
+    values = chapter.parse(assignments)
+    return values if preset is None else catalogue.preset(chapter, preset) | values
+
+
 def _chosen(names: list[str] | None) -> list[catalogue.Chapter]:
     """The chapters named, each once, or all of them."""
     if names:
@@ -387,16 +375,8 @@ def _held(chapter: catalogue.Chapter) -> str:
     return _fraction(_committed(chapter)) if chapter.notebook.is_file() else "not executed"
 
 
-def _outcome(result: execution.Execution) -> str:
-    return "failed" if result.error else _fraction(result.rows)
-
-
 def _fraction(rows) -> str:
     return f"{verdicts.counts(rows)['holds']}/{len(rows)}"
-
-
-def _print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    print(verdicts.aligned(columns, rows))
 
 
 if __name__ == "__main__":

@@ -30,8 +30,16 @@ def write(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8", newline="\n")
 
 
+def read_json(path: Path) -> Any:
+    """Return what is in a JSON file; None where there is none, or none that is whole."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
 class RecordError(ValueError):
-    """A record that is not what a program wrote; one line."""
+    """A record that is not what a program wrote, or is not declared as it should be; one line."""
 
 
 def write_record(path: Path, record: dict[str, Any], indent: int | None = 1) -> None:

@@ -24,15 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from mvnb import claims
-from mvnb.files import read_record, write_record
+from mvnb.files import RecordError, read_record, write_record
 
 PAPERS = Path(__file__).parent / "papers"
 COLUMNS = ("what", "paper", "ours", "why")
 _KEYS = {"script": str, "says": str, "not_run": list, "parameters": dict, "setup": list}
-
-
-class KeptRunError(ValueError):
-    """A kept run that is not declared as it should be; one line."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +44,17 @@ class Declared:
     parameters: dict[str, Any]
     setup: list[dict[str, str]]
 
-    def digest(self, parameters: dict[str, Any]) -> str:
-        """Of the script and what it is given, in 16 letters."""
-        given = json.dumps(without_seeds(parameters), sort_keys=True)
+    def _given(self) -> dict[str, Any]:
+        """The parameters that every seed is given."""
+        return {key: value for key, value in self.parameters.items() if key not in ("seed", "seeds")}
+
+    def digest(self) -> str:
+        """Return a digest of the script and what it is given, in 16 letters."""
+        given = json.dumps(self._given(), sort_keys=True)
         return hashlib.sha256((self.code + given).encode()).hexdigest()[:16]
 
-    def call(self, function: str, seed: int, device, parameters: dict[str, Any], scratch: Path | None = None) -> Any:
-        """What the script's function ``run`` or ``beginning`` gives for one seed on a PyTorch device.
+    def call(self, function: str, seed: int, device, scratch: Path | None = None) -> Any:
+        """Return what the script's function ``run`` or ``beginning`` gives for one seed on a PyTorch device.
 
         ``scratch`` is a folder for the state of ``run``, made here if ``run`` takes one.
         """
@@ -62,38 +62,28 @@ class Declared:
 
         script = {"__name__": self.script.stem, "__file__": str(self.script)}
         exec(compile(self.code, str(self.script), "exec"), script)
-        called, given, seed = script[function], without_seeds(parameters), fold_seed(seed)
+        called, given, seed = script[function], self._given(), fold_seed(seed)
         if scratch is None or "scratch" not in inspect.signature(called).parameters:
             return called(seed, device, **given)
         scratch.mkdir(parents=True, exist_ok=True)
         return called(seed, device, scratch=scratch, **given)
 
     def rules(self) -> dict[str, str]:
-        """The rules, as they stand, of the claims that the run decides."""
+        """Return the rules, as they stand, of the claims that the run decides."""
         return {id: claim.rule.text for id, claim in claims.declared(self.slug).items() if claim.kept == self.name}
 
 
-def without_seeds(parameters: dict[str, Any]) -> dict[str, Any]:
-    """What every seed is given."""
-    return {key: value for key, value in parameters.items() if key not in ("seed", "seeds")}
-
-
 def folder(slug: str) -> Path:
-    """Where a paper's kept runs lie."""
+    """Return the folder in which a paper's kept runs lie."""
     return PAPERS / slug / "kept"
 
 
-def paths(slug: str) -> list[Path]:
-    """The results of the kept runs of one paper, in the order of their names."""
-    return sorted(folder(slug).glob("*.json"))
-
-
 def declared(slug: str) -> dict[str, Declared]:
-    """The kept runs that a paper declares, by name.
+    """Return the kept runs that a paper declares, by name.
 
     Raises
     ------
-    KeptRunError
+    RecordError
         For a file that is not TOML, keys that are missing, unknown or of the wrong type, and one without a script.
     """
     return {path.stem: _read(slug, path) for path in sorted(folder(slug).glob("*.toml"))}
@@ -104,19 +94,19 @@ def _read(slug: str, path: Path) -> Declared:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise KeptRunError(f"{name}: {error}") from None
+        raise RecordError(f"{name}: {error}") from None
     for key, kind in _KEYS.items():
         if not isinstance(table.get(key), kind):
-            raise KeptRunError(f"{name}: {key} is missing or of the wrong type")
+            raise RecordError(f"{name}: {key} is missing or of the wrong type")
     if unknown := table.keys() - _KEYS:
-        raise KeptRunError(f"{name}: there is no key {min(unknown)!r}")
+        raise RecordError(f"{name}: there is no key {min(unknown)!r}")
     if not {"seed", "seeds"} <= table["parameters"].keys():
-        raise KeptRunError(f"{name}: the parameters must have seed and seeds")
+        raise RecordError(f"{name}: the parameters must have seed and seeds")
     if any(not isinstance(line, dict) or line.keys() != set(COLUMNS) for line in table["setup"]):
-        raise KeptRunError(f"{name}: a line of the set-up has {', '.join(COLUMNS)}")
+        raise RecordError(f"{name}: a line of the set-up has {', '.join(COLUMNS)}")
     script = path.with_name(table["script"])
     if not script.is_file():
-        raise KeptRunError(f"{name}: there is no script {table['script']} beside it")
+        raise RecordError(f"{name}: there is no script {table['script']} beside it")
     return Declared(slug, path.stem, code=script.read_text(encoding="utf-8"), **table | {"script": script})
 
 
@@ -170,7 +160,7 @@ def _setup(one: Declared, record: dict[str, Any]) -> str:
 
 
 def check_name(name: str) -> None:
-    """``ValueError`` unless ``name``, a chapter's parameter ``keep``, is a name of a kept run, or empty for keeping nothing."""
+    """Raise ``ValueError`` unless ``name``, a chapter's parameter ``keep``, can name a kept run, or is empty: keep nothing."""
     if not set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-"):
         raise ValueError(f"keep must be small letters, digits and hyphens, got {name!r}")
 

@@ -20,11 +20,11 @@ def test_a_kept_run_is_what_would_be_made_today(slug, name):
 def test_its_first_steps_are_those_that_were_kept(slug, name):
     record = kept_runs.load(slug, name)
     first = record["runs"][0]
-    now = kept_runs.declared(slug)[name].call("beginning", first["seed"], torch.device("cpu"), record["parameters"])
+    now = kept_runs.declared(slug)[name].call("beginning", first["seed"], torch.device("cpu"))
     assert len(now) == 50 and now == pytest.approx(first["beginning"], rel=0.01)
 
 
 @pytest.mark.parametrize("slug", CHAPTERS)
 def test_a_claim_names_a_kept_run_that_is_there(slug):
-    there = {path.stem for path in kept_runs.paths(slug)}
+    there = {path.stem for path in kept_runs.folder(slug).glob("*.json")}
     assert {claim.kept for claim in claims.declared(slug).values()} <= {"", *there}

@@ -272,21 +272,21 @@ def test_without_a_card_there_is_one_line_and_status_2(monkeypatch, capsys):
     assert len(said.err.splitlines()) == 1 and not said.out
 
 
-def test_the_report_resumes_and_says_what_differs(book, monkeypatch, capsys):
-    begin = ["--startup", elsewhere.startup(book / "begun", elsewhere.CARD)]
-    monkeypatch.setattr(gpu, "KINDS", {kind: [*arguments, *begin] for kind, arguments in gpu.KINDS.items()})
+def test_the_report_resumes_and_says_what_differs(book, capsys):
+    startup = elsewhere.startup(book / "begun", elsewhere.CARD)
     (chapter,) = catalogue.discover(book)
     shutil.copy(execution.run(chapter, {}, book / "plain", html=False).notebook, chapter.notebook)
     with card.card():
-        assert gpu.main(0, root=book) == 3 and "3 of 3 runs are left" in capsys.readouterr().out
-        assert gpu.main(600, root=book) == 0 and "no verdict is the opposite" in capsys.readouterr().out
-        assert (book / "begun").is_file()
-        assert gpu.main(600, root=book) == 0 and "01_tiny-card:" not in capsys.readouterr().out
+        assert gpu.main(0, root=book, startup=startup) == 3 and "3 of 3 runs are left" in capsys.readouterr().out
+        assert gpu.main(600, root=book, startup=startup) == 0 and "no verdict is the opposite" in capsys.readouterr().out
+        (book / "begun").unlink()
+        assert gpu.main(600, root=book, startup=startup) == 0 and "no verdict" in capsys.readouterr().out
+        assert not (book / "begun").exists()  # nothing was run again
         kept = book / "runs" / "gpu" / "01_tiny-card.json"
         found = json.loads(kept.read_text())
         found["found"]["verdicts"] = dict.fromkeys(found["found"]["verdicts"], "fails")
         kept.write_text(json.dumps(found))
-        assert gpu.main(600, root=book) == 1 and "fails on the card" in capsys.readouterr().out
+        assert gpu.main(600, root=book, startup=startup) == 1 and "fails on the card" in capsys.readouterr().out
     report = json.loads((book / "results" / "gpu.json").read_text())
     assert report["card"] == "stand-in" and set(report["seconds"]["01_tiny"]) == {"smoke", "card", "cpu"}
     assert all(seconds > 0 for seconds in report["seconds"]["01_tiny"].values()) and report["wrong"]

@@ -51,7 +51,7 @@ def printed_settings(chapter, monkeypatch):
 
     monkeypatch.setattr(execution, "run", run)
     monkeypatch.setattr(sweeps, "prepare", prepare)
-    monkeypatch.setattr(plans, "machine_bytes", lambda device: (float("inf"), "a machine for all of them"))
+    monkeypatch.setattr(plans, "_machine_bytes", lambda device: (float("inf"), "a machine for all of them"))
     for command, number in itertools.chain(*(COMMAND.findall(page.read_text(encoding="utf-8")) for page in PAGES)):
         if number == chapter.number:
             with pytest.raises(Begun) as begun:
@@ -92,7 +92,7 @@ def test_commands_in_the_book_are_accepted_and_results_are_kept_under_names_only
     commands, settings = zip(*printed_settings(chapter, monkeypatch))
     no_names = (
         ["../mine", "/mine", "a/b", "..", "A"]
-        if "keep" in chapter.parameters and chapter.parameters["keep"].type == "text"
+        if "keep" in chapter.parameters and chapter.parameters["keep"].default == ""
         else []
     )
     monkeypatch.chdir(chapter.source.parent)

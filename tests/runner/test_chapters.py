@@ -10,7 +10,7 @@ import tiny_book
 
 from mvnb import claims, kept_runs
 from mvnb.runner import catalogue, errors, execution, pairing
-from mvnb.runner.html import plain_markdown
+from mvnb.runner.html import _plain_markdown
 
 
 @pytest.fixture
@@ -64,9 +64,9 @@ def test_an_unknown_chapter_is_named_with_the_nearest(book, text, message):
 
 
 def test_parameters_are_read_with_types_and_comments(tiny):
-    read = {name: (parameter.type, parameter.comment) for name, parameter in tiny.parameters.items()}
-    assert read["replicas"] == ("an integer", "independent runs (1 or more)")
-    assert read["widths"][0] == "a list of integers" and read["interval"][0] == "a list of numbers"
+    read = {name: (parameter.default, parameter.comment) for name, parameter in tiny.parameters.items()}
+    assert read["replicas"] == (4, "independent runs (1 or more)")
+    assert read["widths"][0] == [8, 16] and read["interval"][0] == [0.1, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -277,33 +277,33 @@ def test_one_failed_chapter_does_not_stop_the_others(book):
 
 def test_a_notebook_is_up_to_date_until_its_code_or_its_outputs_change(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(kept_runs, "PAPERS", tmp_path / "papers")
-    assert not pairing.up_to_date(tiny)
+    assert not execution.up_to_date(tiny)
     execution.execute(tiny)
-    assert pairing.up_to_date(tiny)
+    assert execution.up_to_date(tiny)
     source, ran = tiny.source.read_text(), tiny.notebook.read_text()
 
     tiny.source.write_text(
         source.replace("Count.", "Count again.").replace("# %% [markdown]", "# %% [markdown]\n# New.\n\n# %% [markdown]", 1)
     )
-    assert pairing.up_to_date(catalogue.resolve("1")), "prose is no reason to run"
+    assert execution.up_to_date(catalogue.resolve("1")), "prose is no reason to run"
     assert "Count again." in tiny.notebook.read_text() and pairing.paired(catalogue.resolve("1")) == ""
     assert claims.read(tiny.notebook) and "the first" in stdout(tiny.notebook)
 
     tiny.source.write_text(source.replace("import random", "import random  # other code"))
-    assert not pairing.up_to_date(catalogue.resolve("1"))
+    assert not execution.up_to_date(catalogue.resolve("1"))
     tiny.source.write_text(source)
     tiny.notebook.write_text(ran.replace("4 values", "5 values"))
-    assert not pairing.up_to_date(tiny), "the outputs are not those of the run"
+    assert not execution.up_to_date(tiny), "the outputs are not those of the run"
     tiny.notebook.write_text(ran)
-    assert pairing.up_to_date(tiny)
+    assert execution.up_to_date(tiny)
     kept_runs.save("tiny", "longer", {})
-    assert not pairing.up_to_date(tiny), "what a chapter reads has changed"
+    assert not execution.up_to_date(tiny), "what a chapter reads has changed"
 
 
 def test_markdown_of_the_book_is_put_plainly():
     proof = "::::{prf:proof}\n:label: p\n```{math}\n:label: e\nx\n```\n{eq}`e`, {cite:t}`a2024`\n::::"
     text = f"(a-b)=\n## H\n\n{proof}\n\n```python\n:::{{x}}\n```"
-    plain = plain_markdown(text)
+    plain = _plain_markdown(text)
     assert plain.split() == "## H **Proof.** $$ x $$ (e), [a2024] ```python :::{x} ```".split()
 
 

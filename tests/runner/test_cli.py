@@ -10,10 +10,10 @@ import subprocess
 
 import malformed
 import nbformat
-import papermill
 import psutil
 import pytest
 import tiny_book
+from nbclient import NotebookClient
 from processes import kernels, start, until
 
 from mvnb import claims, cli
@@ -185,7 +185,7 @@ def test_an_interrupt_is_told_once_although_a_cell_fails_by_it(mvnb, monkeypatch
         left[0].set_exception(RuntimeError("the cell"))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(papermill, "execute_notebook", interrupted)
+    monkeypatch.setattr(NotebookClient, "execute_cell", interrupted)
     try:
         status, _, err = mvnb("run", "1")
         left.clear()  # from here on asyncio complains
@@ -234,8 +234,8 @@ def test_an_interrupt_leaves_nothing_half_written(book, command):
 def test_a_result_takes_its_name_only_when_it_is_whole(mvnb, book, monkeypatch):
     seen = []
 
-    def watched(notebook, partial, *rest):
-        ran = run_notebook(notebook, partial, *rest)
+    def watched(*given, **options):
+        ran = run_notebook(*given, **options)
         seen.append(tree(book / "runs"))
         return ran
 

@@ -155,5 +155,4 @@ def test_addresses_do_not_depend_on_line_endings(tmp_path, monkeypatch):
     ]:
         path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
     monkeypatch.setattr(addresses, "PACKAGE", tmp_path / "mvnb")
-    monkeypatch.setattr(addresses, "_imported", addresses._imported.__wrapped__)
     assert addresses.digests(chapter, [{}]) == plain

@@ -169,7 +169,7 @@ def test_the_package_alone_imports_the_core_and_every_paper():
         ("import mvnb.cli", "", "mvnb: the command needs more than the package alone: pip install 'mvnb[run]'"),
         ("from mvnb.data import load_images; load_images('mnist5k')", "", "pip install 'mvnb[data]'"),
         (
-            "from mvnb.runner import workers; workers.connect().__enter__()",
+            "from mvnb.runner import workers; list(workers.each(print, [()]))",
             "papermill jupytext nbformat nbclient jupyter_client",
             "distributed is not installed: pip install 'mvnb[sweep]'",
         ),

@@ -9,7 +9,7 @@ import tiny_book
 from processes import start, until
 
 from mvnb import claims, files, kept_runs
-from mvnb.runner import catalogue, keeping
+from mvnb.runner import catalogue, keeping, workers
 
 SCRIPT = """\
 import os, time
@@ -158,10 +158,15 @@ def test_a_value_that_was_changed_after_the_run_is_noticed(mvnb, book, kept, whe
         kept_runs.load("tiny", "means")
 
 
-def test_every_seed_runs_the_script_as_it_was_at_the_start(mvnb, book, kept):
-    one = keeping.prepare(catalogue.resolve("1"), "means", [])
-    (kept / "means.py").write_text(SCRIPT.replace('{"mean": ', '{"other": '))
-    keeping.run(one, 1, "cpu", say=lambda text: None)
+def test_every_seed_runs_the_script_as_it_was_at_the_start(book, kept, monkeypatch):
+    each = workers.each
+
+    def edited(*given):
+        (kept / "means.py").write_text(SCRIPT.replace('{"mean": ', '{"other": '))
+        return each(*given)
+
+    monkeypatch.setattr(workers, "each", edited)
+    keeping.make(catalogue.resolve("1"), "means", [], device="cpu")
     assert all(list(run["values"]) == ["mean"] for run in kept_runs.load("tiny", "means")["runs"])
     assert state() == "stale: other script since"
 

@@ -76,7 +76,7 @@ def test_an_estimate_is_near_what_is_measured():
 def test_what_does_not_fit_is_refused_before_it_starts(mvnb, book, monkeypatch, tmp_path):
     folder, asked = tmp_path / "run", ("-p", "replicas=10")
     monkeypatch.setattr(plans, "peak_bytes", lambda chapter, values: 9e8 * values.get("replicas", 4))
-    monkeypatch.setattr(plans, "machine_bytes", lambda device: (6e9, "this machine"))
+    monkeypatch.setattr(plans, "_machine_bytes", lambda device: (6e9, "this machine"))
     status, out, err = mvnb("run", "1", *asked, "-o", str(folder))
     assert (status, out) == (2, "") and err.count("\n") == 1 and not folder.exists()
     assert "need about 9 GB, and this machine has 6 GB; try other values with mvnb plan 1 -p replicas=10, or" in err
@@ -87,11 +87,11 @@ def test_what_does_not_fit_is_refused_before_it_starts(mvnb, book, monkeypatch, 
 
 
 def test_a_sweep_refuses_points_that_do_not_fit(mvnb, book, monkeypatch, tmp_path):
-    def run(sweep, **options):
+    def run(*given):
         raise errors.ChapterError("the sweep begins")
 
     monkeypatch.setattr(plans, "peak_bytes", lambda chapter, values: 9e8 * values["replicas"])
-    monkeypatch.setattr(plans, "machine_bytes", lambda device: (6e9, "this machine"))
+    monkeypatch.setattr(plans, "_machine_bytes", lambda device: (6e9, "this machine"))
     monkeypatch.setattr(sweeps, "run", run)
     sweep = ("sweep", "1", "--grid", "replicas=2,10,20", "-o", str(tmp_path / "out"))
     status, out, err = mvnb(*sweep)
@@ -118,10 +118,3 @@ def test_a_plan_says_how_long_the_defaults_took(mvnb, book, monkeypatch):
     assert mvnb("plan", "1")[1].splitlines() == said
     derived.record_seconds(book, {"01": 33.3}, 1, 1)
     assert "time: 33 s with the default parameters, measured by mvnb book on " in mvnb("plan", "1", "-p", "replicas=9")[1]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(40.4, "40 s"), (720, "12 min"), (7200, "2.0 h"), (864_000, "10 days"), (0.2, "0 s")]
-)
-def test_durations_are_read_easily(seconds, text):
-    assert plans.duration(seconds) == text

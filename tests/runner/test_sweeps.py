@@ -60,9 +60,9 @@ def test_grids_are_lists_ranges_and_lists_of_lists(book):
     before = psutil.Process().children(recursive=True)
     found = sweeps.grid(chapter, ["seed=0:6:2", "noise=0.5,2", "widths=[8,16],[4]", "device=cpu"])
     assert found == {"seed": [0, 2, 4], "noise": [0.5, 2.0], "widths": [[8, 16], [4]], "device": ["cpu"]}
-    sweep = sweeps.prepare(chapter, found, {"replicas": 2}, "out")
-    assert len(sweep.cells) == len({cell.address for cell in sweep.cells}) == 12
-    assert sweep.cells[1].parameters == {"replicas": 2, "seed": 0, "noise": 0.5, "widths": [4], "device": "cpu"}
+    sweep = sweeps.prepare(chapter, found, {"replicas": 2}, Path("out"), {})
+    assert len(sweep.cells) == 12
+    assert list(sweep.cells.values())[1] == {"replicas": 2, "seed": 0, "noise": 0.5, "widths": [4], "device": "cpu"}
     assert psutil.Process().children(recursive=True) == before  # no kernel stays
 
 

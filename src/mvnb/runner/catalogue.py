@@ -22,7 +22,7 @@ from mvnb.runner.errors import ChapterError
 from mvnb.runner.hosts import repository, with_install_cell
 from mvnb.runner.parameters import Parameter, check_values, did_you_mean, parse_assignments, read_parameters
 
-_STEM = re.compile(r"(?P<number>\d\d)_(?P<slug>\w+)")
+_STEM = re.compile(r"\d\d_\w+")
 
 
 def read(path: Path) -> NotebookNode:
@@ -54,14 +54,12 @@ class Chapter:
     @property
     def number(self) -> str:
         """The two digits in front, or nothing."""
-        match = _STEM.fullmatch(self.name)
-        return match["number"] if match else ""
+        return self.name[:2] if _STEM.fullmatch(self.name) else ""
 
     @property
     def slug(self) -> str:
         """The name without its number."""
-        match = _STEM.fullmatch(self.name)
-        return match["slug"] if match else self.name
+        return self.name[3:] if self.number else self.name
 
     @property
     def notebook(self) -> Path:
@@ -95,11 +93,6 @@ class Chapter:
     def parameters(self) -> dict[str, Parameter]:
         """The chapter's parameters with defaults and comments, in order."""
         return read_parameters(self.cells, self.name)
-
-    @property
-    def n_cells(self) -> int:
-        """How many code cells the source has."""
-        return sum(cell.cell_type == "code" and bool(cell.source.strip()) for cell in self.cells.cells)
 
     def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Values by name as the parameters' types; ChapterError for what does not fit."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mvnb.files import write
+from mvnb.files import read_json, write
 from mvnb.runner import workers
 from mvnb.runner.catalogue import Chapter, parts
 
@@ -18,8 +18,7 @@ _LIST = re.compile(r"(<!-- chapters[^\n]*-->\n).*?(<!-- end -->)", re.DOTALL)
 
 def read_seconds(root: Path) -> dict[str, Any]:
     """Return the kept ``seconds`` of the chapters by number, with ``machine`` and ``command`` of a run of the whole book."""
-    path = root / SECONDS
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"seconds": {}}
+    return read_json(root / SECONDS) or {"seconds": {}}
 
 
 def record_seconds(root: Path, taken: Mapping[str, float], chapters: int, jobs: int | None) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from mvnb.runner import html as page_html
 from mvnb.runner.catalogue import Chapter
 from mvnb.runner.errors import CellFailed, ChapterError
 from mvnb.runner.kernel import run_notebook
-from mvnb.runner.pairing import _partial, _stamp, _state, cells_of, stderr_text, tidy
+from mvnb.runner.pairing import cells_of, paired, tidy
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,7 @@ def run(
     output_dir: str | Path = "runs",
     *,
     html: bool = True,
-    progress: bool = False,
-    timeout: float | None = None,
-    memory: int | None = None,
-    threads: int | None = None,
-    on_cell: Callable[[], None] = lambda: None,
-    startup: str = "",
+    **options: Any,
 ) -> RunResult:
     """Run a chapter with some parameters replaced, and write notebook, HTML and claims under ``output_dir``.
 
@@ -61,16 +56,8 @@ def run(
         Values by name, of the types of the defaults (see :meth:`~mvnb.runner.catalogue.Chapter.parse` for texts).
     html
         Whether to render ``NAME.html`` too.
-    progress
-        Whether to draw a progress bar on stderr when it is a terminal.
-    timeout, memory
-        Seconds that a cell may take, and bytes that the kernel may allocate; no limit by default.
-    threads
-        Threads of the numerical libraries; more than one only where nothing else runs.
-    on_cell
-        Called after every code cell.
-    startup
-        Python statements that the kernel's process executes before it starts.
+    options
+        ``progress``, ``timeout``, ``memory``, ``threads`` and ``startup`` of :func:`~mvnb.runner.kernel.run_notebook`.
 
     Raises
     ------
@@ -81,23 +68,15 @@ def run(
         When a cell raises or takes too long; the partial notebook is kept. An interrupt removes it.
     """
     values = chapter.check(parameters or {})
-    folder = usable_folder(Path(output_dir), chapter)
+    folder = Path(output_dir)
+    refuse_unusable(folder, chapter)
     made = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f"{chapter.name}.partial.ipynb"
     started = time.monotonic()
-
-    def counted() -> None:
-        bar.update()
-        on_cell()
-
     try:
         with alone(folder / f".{chapter.name}.lock", f"another run of {chapter.name} writes to {folder}"):
-            with progress_bar(chapter.name, chapter.n_cells, progress) as bar:
-                limits = (timeout, memory, threads)
-                ran = run_notebook(
-                    chapter.cells, partial, values, chapter.source.parent, counted, *limits, chapter.snapshot, startup
-                )
+            ran = run_notebook(chapter.cells, partial, values, chapter.source.parent, package=chapter.snapshot, **options)
             written, told = folder / f"{chapter.name}.ipynb", folder / f"{chapter.name}.claims.json"
             try:
                 rows = claims.read(partial)
@@ -112,7 +91,7 @@ def run(
                 try:
                     write(page, page_html.render(ran, chapter.title))
                 except Exception as error:  # a page is no reason to lose what was computed
-                    page, unrendered = None, workers.error_text(error)
+                    page, unrendered = None, f"{type(error).__name__}: {error}"
     except ChapterError:
         for path in made:
             with suppress(OSError):  # another chapter may be run into it by now
@@ -143,14 +122,8 @@ def alone(lock: Path, refusal: str) -> Iterator[None]:
         raise ChapterError(refusal) from None
 
 
-def usable_folder(folder: Path, chapter: Chapter) -> Path:
-    """``folder``, if runs of the chapter may be written there.
-
-    Raises
-    ------
-    ChapterError
-        When it holds the chapter itself, is not a folder, or cannot be written to.
-    """
+def refuse_unusable(folder: Path, chapter: Chapter) -> None:
+    """Raise ``ChapterError`` for a folder that holds the chapter itself, is no folder or cannot be written to."""
     if folder.resolve() == chapter.source.parent.resolve():
         raise ChapterError(f"{folder} holds the chapter itself; a run writes elsewhere")
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
@@ -158,7 +131,6 @@ def usable_folder(folder: Path, chapter: Chapter) -> Path:
         raise ChapterError(f"{existing} is not a folder")
     if not os.access(existing, os.W_OK):
         raise ChapterError(f"{existing} cannot be written to")
-    return folder
 
 
 @dataclass(frozen=True)
@@ -173,7 +145,7 @@ class Execution:
     opposite: Sequence[str] = ()  # ids of claims with the opposite of the verdict that they had
 
 
-def execute(chapter: Chapter, on_cell: Callable[[], None] = lambda: None) -> Execution:
+def execute(chapter: Chapter) -> Execution:
     """Run a chapter with its defaults and write its committed notebook, the same bytes for the same outputs.
 
     Raises
@@ -186,7 +158,7 @@ def execute(chapter: Chapter, on_cell: Callable[[], None] = lambda: None) -> Exe
     partial.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     address, before = addresses.digests(chapter, [{}])[0], cells_of(chapter.notebook)  # as they are now, not after the run
-    ran = run_notebook(chapter.cells, partial, {}, chapter.source.parent, on_cell)
+    ran = run_notebook(chapter.cells, partial, {}, chapter.source.parent)
     tidied = tidy(chapter.cells, ran)
     if cells_of(chapter.notebook) != before:
         raise CellFailed(f"{chapter.notebook.name} was edited while it ran; kept {partial}")
@@ -195,49 +167,56 @@ def execute(chapter: Chapter, on_cell: Callable[[], None] = lambda: None) -> Exe
     write(_stamp(chapter), json.dumps(_state(chapter, address)))
     partial.unlink()
     rows = claims.read(chapter.notebook)
+    outputs = (output for cell in ran.cells for output in cell.get("outputs", []))
+    stderr = "".join(output.text for output in outputs if output.get("name") == "stderr")
     turned = verdicts.opposite(rows, verdicts_before)
-    return Execution(chapter.name, time.monotonic() - started, rows, stderr_text(ran), opposite=turned)
+    return Execution(chapter.name, time.monotonic() - started, rows, stderr, opposite=turned)
 
 
-def execute_all(chapters: Sequence[Chapter], jobs: int | None = None, *, progress: bool = False) -> list[Execution]:
-    """:func:`execute` for several chapters side by side, one process each; a failure is recorded and stops no other.
+def execute_all(chapters: Sequence[Chapter], jobs: int | None = None) -> list[Execution]:
+    """:func:`execute` for several chapters, ``jobs`` side by side; a failure is recorded and stops no other.
 
-    Parameters
-    ----------
-    jobs
-        How many at once; as many as there are cores by default.
-    progress
-        Whether to draw a bar per chapter on stderr or, where that is no terminal, to write a line when a chapter is done.
+    A line on stderr says when a chapter is done.
     """
-    if not chapters:
-        return []
-    bars = [progress_bar(chapter.name, chapter.n_cells, progress, position) for position, chapter in enumerate(chapters)]
     results: dict[int, Execution] = {}
     try:
-        with workers.connect(min(jobs or workers.cores(), len(chapters))) as client:
-            items = [(replace(chapter),) for chapter in chapters]
-            for index, result in workers.each(client, execute, items, lambda index: bars[index].update()):
-                if isinstance(result, Exception):
-                    result = Execution(chapters[index].name, error=workers.error_text(result))
-                results[index] = result
-                if progress and not sys.stderr.isatty():
-                    said = "failed" if result.error else f"{result.seconds:.0f} s"
-                    print(f"{result.chapter}: {said} ({len(results)} of {len(chapters)})", file=sys.stderr, flush=True)
+        for index, result, error in workers.each(execute, [(replace(chapter),) for chapter in chapters], jobs):
+            results[index] = result or Execution(chapters[index].name, error=error)
+            said = "failed" if error else f"{result.seconds:.0f} s"
+            print(f"{chapters[index].name}: {said} ({len(results)} of {len(chapters)})", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         for index in set(range(len(chapters))) - set(results):
             _partial(chapters[index]).unlink(missing_ok=True)
         raise
-    finally:
-        for bar in bars:
-            bar.close()
     return [results[index] for index in range(len(chapters))]
 
 
-def progress_bar(name: str, cells: int, progress: bool, position: int | None = None):
-    """A progress bar of a notebook's code cells, drawn on stderr when that is a terminal."""
-    from tqdm import tqdm
+def _partial(chapter: Chapter) -> Path:
+    return chapter.root / "_build" / "execute" / f"{chapter.name}.partial.ipynb"
 
-    tqdm.set_lock(threading.RLock())  # one process draws; the usual lock is a semaphore of the system that a killed one leaks
-    layout = "{desc}: {n_fmt}/{total_fmt} cells |{bar}| {elapsed}"
-    disable = None if progress else True  # None: only where stderr is a terminal
-    return tqdm(total=cells, desc=name, bar_format=layout, disable=disable, position=position)
+
+def _stamp(chapter: Chapter) -> Path:
+    return _partial(chapter).with_name(f"{chapter.name}.json")
+
+
+def _state(chapter: Chapter, address: str) -> dict[str, str]:
+    """Return the address of a run and a digest of the outputs that the chapter's notebook has."""
+    cells = nbformat.read(chapter.notebook, as_version=4).cells
+    outputs = json.dumps([cell.outputs for cell in cells if cell.cell_type == "code"])
+    return {"address": address, "outputs": hashlib.sha256(outputs.encode()).hexdigest()}
+
+
+def up_to_date(chapter: Chapter) -> bool:
+    """Return whether the notebook was run in this folder, and code, package and outputs are what they were then.
+
+    If so, prose that has changed since is carried over into it.
+    """
+    try:
+        if json.loads(_stamp(chapter).read_text(encoding="utf-8")) != _state(chapter, addresses.digests(chapter, [{}])[0]):
+            return False
+    except (OSError, ValueError):
+        return False
+    if paired(chapter):
+        tidied = tidy(chapter.cells, nbformat.read(chapter.notebook, as_version=4))
+        write(chapter.notebook, nbformat.writes(tidied) + "\n")
+    return True

@@ -46,14 +46,14 @@ def render(notebook: NotebookNode, title: str) -> str:
     plain = nbformat.from_dict(notebook)
     for cell in plain.cells:
         if cell.cell_type == "markdown":
-            cell.source = plain_markdown(cell.source)
+            cell.source = _plain_markdown(cell.source)
     exporter = HTMLExporter(raw_template=_TEMPLATE, embed_images=True)
     exporter.register_preprocessor(TagRemovePreprocessor(remove_cell_tags={TAG}), enabled=True)
     page, _ = exporter.from_notebook_node(plain, {"metadata": {"name": title}})
     return page.replace("<!-- mathematics -->", _mathjax(), 1)
 
 
-def plain_markdown(text: str) -> str:
+def _plain_markdown(text: str) -> str:
     """MyST markdown with directives, roles and labels put as plain Markdown; mathematics and code are left alone."""
     lines: list[str] = []
     open_fences: list[tuple[str, str]] = []

@@ -11,154 +11,136 @@ import json
 import os
 import platform
 import shutil
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from mvnb import files, kept_runs
-from mvnb.runner import addresses, plans, workers
+from mvnb.runner import addresses, workers
 from mvnb.runner.catalogue import Chapter
 from mvnb.runner.errors import CellFailed, ChapterError
 from mvnb.runner.parameters import Parameter, did_you_mean, parse_assignments
 
 
-@dataclass(frozen=True)
-class Kept:
-    """A declared run with the parameters that it gets, and the folder of its seeds."""
+def make(
+    chapter: Chapter,
+    name: str,
+    assignments: Iterable[str],
+    folder: Path | None = None,
+    jobs: int | None = None,
+    device: str = "auto",
+) -> Path:
+    """Run the seeds of a kept run that are missing, side by side, and write the result when all are there; return its path.
 
-    chapter: Chapter
-    declared: kept_runs.Declared
-    parameters: dict[str, Any]
-    root: Path
+    Lines on stderr say how many are left, and for how long.
 
-    @property
-    def folder(self) -> Path:
-        return self.root / self.declared.digest(self.parameters)
-
-    @property
-    def seeds(self) -> list[int]:
-        return list(range(self.parameters["seed"], self.parameters["seed"] + self.parameters["seeds"]))
-
-    def done(self) -> dict[int, dict[str, Any]]:
-        """What was written of each seed that is finished."""
-        return {seed: found for seed in self.seeds if (found := _read(self._path(seed))) is not None}
-
-    def _path(self, seed: int) -> Path:
-        return self.folder / f"seed-{seed}.json"
-
-    @property
-    def result(self) -> Path:
-        return kept_runs.folder(self.chapter.slug) / f"{self.declared.name}.json"
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def prepare(chapter: Chapter, name: str, assignments: Iterable[str], folder: Path | None = None) -> Kept:
-    """A kept run of a chapter, its parameters replaced by ``NAME=VALUE`` texts; nothing is written.
+    Parameters
+    ----------
+    assignments
+        ``NAME=VALUE`` texts that replace parameters of the declaration.
+    folder
+        Where the seeds that are finished are kept.
+    jobs
+        How many seeds at once; one a core by default.
 
     Raises
     ------
     ChapterError
-        For a name that the chapter does not declare, parameters that the run does not have or that do not fit, and a
-        package that cannot be written to.
-    """
-    every = kept_runs.declared(chapter.slug)
-    if name not in every:
-        there = f"it has {', '.join(every)}" if every else "it has none"
-        raise ChapterError(f"{chapter.name} declares no kept run {name!r}; {there}{did_you_mean(name, every)}")
-    one = every[name]
-    known = {key: Parameter(key, value, "(1 or more)" if key == "seeds" else "") for key, value in one.parameters.items()}
-    values = one.parameters | parse_assignments(assignments, known, f"{chapter.number} {name}")
-    one.rules()  # claims that are malformed are said before anything is trained
-    where = Path("runs", f"keep-{chapter.slug}-{name}") if folder is None else folder
-    kept = Kept(chapter, one, values, where.absolute())
-    if not os.access(kept.result.parent, os.W_OK):
-        raise ChapterError(f"{kept.result.parent} cannot be written to")
-    return kept
-
-
-def run(kept: Kept, jobs: int | None = None, device: str = "auto", say: Callable[[str], None] = print) -> Path:
-    """Run the seeds that are missing, ``jobs`` at once (one per core by default), and write the result when all are there.
-
-    Raises
-    ------
-    ChapterError
-        For a device that is not there.
+        For a name that the chapter does not declare, parameters that the run does not have or that do not fit, a device that is
+        not there, and a package that cannot be written to; nothing is written.
     CellFailed
         When a seed fails; those that are finished are kept.
     """
     from mvnb.training import pick_device
 
+    every = kept_runs.declared(chapter.slug)
+    if name not in every:
+        there = f"it has {', '.join(every)}" if every else "it has none"
+        raise ChapterError(f"{chapter.name} declares no kept run {name!r}; {there}{did_you_mean(name, every)}")
+    declared = every[name].parameters
+    known = {key: Parameter(key, value, "(1 or more)" if key == "seeds" else "") for key, value in declared.items()}
+    values = declared | parse_assignments(assignments, known, f"{chapter.number} {name}")
+    one = replace(every[name], parameters=values)
+    rules = one.rules()  # claims that are malformed are said before anything is trained
+    result = kept_runs.folder(chapter.slug) / f"{name}.json"
+    if not os.access(result.parent, os.W_OK):
+        raise ChapterError(f"{result.parent} cannot be written to")
     try:
         pick_device(device)
     except ValueError as error:
         raise ChapterError(str(error)) from None
-    missing, began, failed = [seed for seed in kept.seeds if seed not in kept.done()], time.monotonic(), []
-    say(f"{len(kept.seeds) - len(missing)} of {len(kept.seeds)} seeds are there, {len(missing)} to run")
-    for n, (seed, result) in enumerate(_each(kept, missing, jobs, device), 1):
-        if isinstance(result, Exception):
-            failed.append(f"seed {seed}: {workers.error_text(result)}")
-        state = "failed" if isinstance(result, Exception) else f"took {plans.duration(result)}"
-        left = (len(missing) - n) * (time.monotonic() - began) / n
-        say(f"seed {seed} {state}; {len(missing) - n} left, about {plans.duration(left)}")
+    folder = Path(folder or f"runs/keep-{chapter.slug}-{name}").absolute() / one.digest()
+    paths = {seed: folder / f"seed-{seed}.json" for seed in range(values["seed"], values["seed"] + values["seeds"])}
+    _run_missing(one, paths, jobs, device)
+    changed = [f"-p {key}={value}" for key, value in values.items() if value != declared[key]]
+    record = {
+        "command": " ".join([f"mvnb keep {chapter.number} {name}", *changed]),
+        "parameters": values,
+        "script": one.digest(),
+        "rules": rules,
+        "runs": [files.read_json(path) for path in paths.values()],
+    }
+    files.write_record(result, record)
+    return result
+
+
+def _run_missing(one: kept_runs.Declared, paths: dict[int, Path], jobs: int | None, device: str) -> None:
+    """Run the seeds that have no file yet."""
+    missing, began, failed = [seed for seed, path in paths.items() if files.read_json(path) is None], time.monotonic(), []
+    _say(f"{len(paths) - len(missing)} of {len(paths)} seeds are there, {len(missing)} to run")
+    done = workers.each(_run_seed, [(one, seed, paths[seed], device) for seed in missing], jobs)
+    for n, (index, seconds, error) in enumerate(done, 1):
+        if error:
+            failed.append(f"seed {missing[index]}: {error}")
+        state = "failed" if error else f"took {timedelta(seconds=round(seconds))}"
+        left = timedelta(seconds=round((len(missing) - n) * (time.monotonic() - began) / n))
+        _say(f"seed {missing[index]} {state}; {len(missing) - n} left, about {left}")
     if failed:
         raise CellFailed(failed[0])
-    return _write(kept)
 
 
-def _each(kept: Kept, seeds: list[int], jobs: int | None, device: str) -> Iterator[tuple[int, float | Exception]]:
-    """Each seed with its seconds or its error, as they come."""
-    if not seeds:
-        return
-    kept.folder.mkdir(parents=True, exist_ok=True)
-    with workers.connect(min(jobs or workers.cores(), len(seeds))) as client:
-        for index, result in workers.each(client, run_seed, [(kept, seed, device) for seed in seeds]):
-            yield seeds[index], result
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
-def run_seed(kept: Kept, seed: int, device: str, on_cell: Callable[[], None] = lambda: None) -> float:
+def _run_seed(one: kept_runs.Declared, seed: int, path: Path, device: str) -> float:
     """Run one seed and write what it gave; its seconds, on a processor those that it computed since it was last begun.
 
     A seed that another process runs is waited for, not run twice.
     """
+    import torch
     from filelock import FileLock
 
-    path = kept._path(seed)
+    from mvnb.training import pick_device
+
+    path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
-        if (there := _read(path)) is not None:
+        if (there := files.read_json(path)) is not None:
             return there["seconds"]
-        import torch
-
-        from mvnb.training import pick_device
-
         torch.set_num_threads(1)
         where = pick_device(device)
         clock = time.process_time if where.type == "cpu" else time.monotonic  # others may be at work on the same core
         began = clock()
-        found = {"seed": seed, "values": kept.declared.call("run", seed, where, kept.parameters, path.with_suffix(""))}
+        found = {"seed": seed, "values": one.call("run", seed, where, path.with_suffix(""))}
         found["seconds"] = round(clock() - began, 1)
-        if seed == kept.seeds[0]:
-            found["beginning"] = kept.declared.call("beginning", seed, where, kept.parameters)
-        found |= {"hardware": hardware(where), "versions": addresses.versions()}
+        if seed == one.parameters["seed"]:
+            found["beginning"] = one.call("beginning", seed, where)
+        found |= {"hardware": _hardware(where), "versions": addresses.versions()}
         found["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
         try:
             text = json.dumps(found, allow_nan=False)
         except (TypeError, ValueError) as error:
-            raise ChapterError(f"{kept.declared.script.name} gave what cannot be kept: {error}") from None
+            raise ChapterError(f"{one.script.name} gave what cannot be kept: {error}") from None
         files.write(path, text + "\n")
         shutil.rmtree(path.with_suffix(""), ignore_errors=True)
     return found["seconds"]
 
 
-def hardware(device) -> str:
+def _hardware(device) -> str:
     """The card, or the processor, that computes on a PyTorch device."""
     if device.type == "cuda":
         import torch
@@ -172,26 +154,11 @@ def hardware(device) -> str:
     return named[0] if named else platform.processor() or platform.machine()
 
 
-def _write(kept: Kept) -> Path:
-    """The result from the files of all seeds, whole or not at all."""
-    changed = [f"-p {key}={value}" for key, value in kept.parameters.items() if value != kept.declared.parameters[key]]
-    runs = list(kept.done().values())
-    record = {
-        "command": " ".join([f"mvnb keep {kept.chapter.number} {kept.declared.name}", *changed]),
-        "parameters": kept.parameters,
-        "script": kept.declared.digest(kept.parameters),
-        "rules": kept.declared.rules(),
-        "runs": runs,
-    }
-    files.write_record(kept.result, record)
-    return kept.result
-
-
 def status(chapters: Iterable[Chapter], root: Path = Path("runs")) -> Iterator[tuple[str, str, str, str]]:
     """A line a kept run: chapter, name, when it was made, and whether it is what would be made today."""
     for chapter in chapters:
         every = kept_runs.declared(chapter.slug)
-        results = {path.stem for path in kept_runs.paths(chapter.slug)}
+        results = {path.stem for path in kept_runs.folder(chapter.slug).glob("*.json")}
         for name in sorted(every.keys() | results):
             record = kept_runs.load(chapter.slug, name) if name in results else None
             made = max(run["finished"] for run in record["runs"])[:10] if record and "runs" in record else "-"
@@ -202,16 +169,13 @@ def _state(one: kept_runs.Declared | None, record: dict[str, Any] | None, root: 
     if one is None or (record is not None and "runs" not in record):
         return "legacy, no record"
     if record is None:
-        found = root / f"keep-{one.slug}-{one.name}" / one.digest(one.parameters)
+        found = root / f"keep-{one.slug}-{one.name}" / one.digest()
         return f"not finished: {len(list(found.glob('seed-*.json')))} of {one.parameters['seeds']} seeds"
     stale = []
     if record["parameters"] != one.parameters:
         stale.append("parameters")
-    elif record["script"] != one.digest(one.parameters):
+    elif record["script"] != one.digest():
         stale.append("script")
     if turned := [id for id, rule in one.rules().items() if record["rules"].get(id) != rule]:
         stale.append(f"rule of {', '.join(turned)}")
     return f"stale: other {' and '.join(stale)} since" if stale else f"{len(record['runs'])} seeds, as declared"
-
-
-__all__ = ["Kept", "hardware", "prepare", "run", "run_seed", "status"]

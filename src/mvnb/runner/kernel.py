@@ -7,12 +7,14 @@ configuration of IPython and runs no start-up file.
 
 from __future__ import annotations
 
+import ast
 import logging
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,15 @@ try:
 except BaseException:
     os.write(stderr, traceback.format_exc().encode())
     os._exit(1)"""
+_REFUSAL = """def refusal(values):
+    space = {{"__name__": "__main__"}}
+    try:
+        for source, holds_defaults in {cells!r}:
+            exec(get_ipython().transform_cell(source), space)
+            space |= values if holds_defaults else {{}}
+    except Exception as error:
+        return str(error) or type(error).__name__
+    return ''"""
 
 
 def run_notebook(
@@ -61,14 +72,15 @@ def run_notebook(
     partial: Path,
     parameters: Mapping[str, Any],
     folder: Path,
-    on_cell: Callable[[], None] = lambda: None,
+    *,
+    progress: str = "",
     timeout: float | None = None,
     memory: int | None = None,
     threads: int | None = None,
     package: Path | None = None,
     startup: str = "",
 ) -> NotebookNode:
-    """Run a notebook with papermill, saving to ``partial`` now and then and at its end, however it ends; return what was run.
+    """Run a notebook, saving to ``partial`` now and then and at its end, however it ends; return what was run.
 
     Parameters
     ----------
@@ -76,8 +88,8 @@ def run_notebook(
         Values that replace defaults: numbers, texts, booleans and lists of them.
     folder
         Where the kernel works.
-    on_cell
-        Called after every code cell.
+    progress
+        The name of a bar of cells that is drawn on stderr when that is a terminal; no bar without a name.
     timeout
         Seconds that a cell may take.
     memory
@@ -100,11 +112,17 @@ def run_notebook(
     """
     import papermill
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
+    from tqdm import tqdm
 
-    notebook = _for_this_kernel(notebook)
+    notebook = nbformat.from_dict({**notebook, "metadata": {**notebook.metadata, "kernelspec": dict(KERNELSPEC)}})
+    total = sum(cell.cell_type == "code" for cell in notebook.cells) + bool(parameters)
+    tqdm.set_lock(threading.RLock())  # one process draws; the usual lock is a semaphore of the system that a killed one leaks
     papermill.engines.papermill_engines.register("mvnb", _engine())
     try:
-        with _kernel_manager(memory, threads, package, startup) as manager:
+        with (
+            _kernel_manager(memory, threads, package, startup) as manager,
+            tqdm(total=total, desc=progress, unit="cell", disable=None if progress else True) as bar,
+        ):
             return papermill.execute_notebook(
                 notebook,
                 str(partial.resolve()).replace("{", "{{").replace("}", "}}"),
@@ -114,7 +132,7 @@ def run_notebook(
                 kernel_name=KERNELSPEC["name"],
                 progress_bar=False,
                 kernel_manager_class=manager,
-                on_cell_complete=lambda cell, cell_index: on_cell(),
+                on_cell_complete=lambda cell, cell_index: bar.update(),
                 execution_timeout=timeout,
             )
     except papermill.PapermillExecutionError as error:
@@ -137,57 +155,30 @@ def run_notebook(
         raise
 
 
-def refusals(
-    notebook: NotebookNode,
-    cases: Sequence[Mapping[str, Any]],
-    folder: Path,
-    timeout: float | None = None,
-    memory: int | None = None,
-) -> list[str]:
-    """What the checks of a notebook say to each of several sets of parameters, empty where they say nothing.
+def refusals(notebook: NotebookNode, cases: Sequence[Mapping[str, Any]], folder: Path, limits: Mapping[str, Any]) -> list[str]:
+    """Return what the checks of a notebook say to each of several sets of parameters, empty where they say nothing.
 
-    Runs the cells up to the last one that checks, in one kernel for all cases; its limits are those of :func:`run_notebook`.
+    The cells up to the last one that checks are run for each case, in one kernel; limits are options of :func:`run_notebook`.
 
     Raises
     ------
     ChapterError
-        When a cell takes too long, or the kernel dies or does not start.
+        When a case takes too long, or the kernel dies or does not start.
     """
-    import papermill
-    from nbclient import NotebookClient
-    from nbclient.exceptions import CellTimeoutError, DeadKernelError
-
-    checks = [i for i, cell in enumerate(notebook.cells) if CHECK in cell.metadata.get("tags", [])]
+    code = [(cell.source, cell.metadata.get("tags", [])) for cell in notebook.cells if cell.cell_type == "code"]
+    checks = [place for place, (_, tags) in enumerate(code) if CHECK in tags]
     if not checks:
         return ["" for _ in cases]
-    blocks = []
-    for values in cases:
-        head = papermill.execute_notebook(_for_this_kernel(notebook, checks[-1] + 1), None, values, prepare_only=True)
-        blocks.append([nbformat.v4.new_code_cell(cell.source) for cell in head.cells if cell.cell_type == "code"])
-    trial = nbformat.v4.new_notebook(cells=[cell for block in blocks for cell in block])
-    options = {"allow_errors": True, "timeout": timeout, "resources": {"metadata": {"path": str(folder.resolve())}}}
-    try:
-        with _kernel_manager(memory) as manager:
-            client = NotebookClient(trial, kernel_manager_class=manager, **options)
-            with client.setup_kernel():  # execute() would leave a call for the end of the process where this fails
-                for index, cell in enumerate(trial.cells):
-                    client.execute_cell(cell, index)
-    except DeadKernelError:
-        raise ChapterError("the kernel died while it checked the parameters (out of memory?)") from None
-    except CellTimeoutError:
-        raise ChapterError(f"a cell that checks the parameters took more than {timeout:g} s") from None
-    return [_first_error(block) for block in blocks]
-
-
-def _for_this_kernel(notebook: NotebookNode, n_cells: int | None = None) -> NotebookNode:
-    """A copy of the notebook, or of its first cells, that asks for :data:`KERNELSPEC`."""
-    metadata = {**notebook.metadata, "kernelspec": dict(KERNELSPEC)}
-    return nbformat.from_dict({**notebook, "cells": notebook.cells[:n_cells], "metadata": metadata})
-
-
-def _first_error(cells: Sequence[NotebookNode]) -> str:
-    errors = (output for cell in cells for output in cell.outputs if output.output_type == "error")
-    return next((_in_words(error.evalue or error.ename) for error in errors), "")
+    cells = [(source, "parameters" in tags) for source, tags in code[: checks[-1] + 1]]
+    sources = [_REFUSAL.format(cells=cells), *(f"refusal({dict(values)!r})" for values in cases)]
+    trial = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    with tempfile.TemporaryDirectory(prefix="mvnb-") as scratch:
+        try:
+            ran = run_notebook(trial, Path(scratch) / "checks.ipynb", {}, folder, **limits)
+        except CellFailed as error:
+            raise ChapterError(f"the parameters could not be checked: {str(error).partition('; kept')[0]}") from None
+    said = (next(out for out in cell.outputs if out.output_type == "execute_result") for cell in ran.cells[1:])
+    return [_in_words(ast.literal_eval(one.data["text/plain"])) for one in said]
 
 
 def _line_that_raised(error) -> str:

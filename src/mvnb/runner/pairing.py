@@ -15,7 +15,6 @@ from nbformat import NotebookNode
 
 from mvnb import claims
 from mvnb.files import write
-from mvnb.runner import addresses
 from mvnb.runner.catalogue import Chapter, read
 from mvnb.runner.errors import ChapterError
 from mvnb.runner.hosts import TAG
@@ -28,7 +27,7 @@ _OURS = ("tags",)  # metadata of cells that count; editors add others
 
 
 def tidy(source: NotebookNode, ran: NotebookNode) -> NotebookNode:
-    """The cells of ``source`` with the outputs of ``ran``, and nothing that differs from one run to the next."""
+    """Return the cells of ``source`` with the outputs of ``ran``, and nothing that differs from one run to the next."""
     cells: list[NotebookNode] = []
     seen: dict[str, int] = {}
     results = (cell for cell in ran.cells if cell.cell_type == "code")
@@ -65,19 +64,8 @@ def join_streams(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
     return joined
 
 
-def stderr_text(notebook: NotebookNode) -> str:
-    """What the cells of a notebook wrote to stderr."""
-    streams = (output for cell in notebook.cells for output in cell.get("outputs", []))
-    return "".join(output.text for output in streams if output.get("name") == "stderr")
-
-
-def difference(source: NotebookNode, paired: NotebookNode, names: tuple[str, str]) -> str:
-    """A unified diff of two notebooks' cell types, cell metadata and sources; empty when they agree."""
-    lines = difflib.unified_diff(_outline(source), _outline(paired), *names, lineterm="", n=2)
-    return "\n".join(lines)
-
-
 def _outline(notebook: NotebookNode) -> list[str]:
+    """A notebook's cell types, cell metadata and sources, line by line."""
     lines: list[str] = []
     for cell in notebook.cells:
         metadata = {key: value for key, value in cell.metadata.items() if key in _OURS and value != []}
@@ -111,7 +99,7 @@ def edited(chapter: Chapter) -> bool:
     try:
         there = read(chapter.notebook)
         written = there.metadata.get("mvnb", {}).get("cells")
-        return written != _digest(there) and bool(difference(chapter.cells, there, ("", "")))
+        return written != _digest(there) and bool(paired(chapter))
     except (OSError, ValueError, AttributeError) as error:
         reason = f"{chapter.notebook} cannot be read as a notebook ({str(error).splitlines()[0]})"
         raise ChapterError(f"{reason}; mend it, or delete it to have it written anew") from None
@@ -145,43 +133,12 @@ def _head(source: str) -> str:
     return source.partition("# %%")[0]
 
 
-def _partial(chapter: Chapter) -> Path:
-    return (chapter.root or Path.cwd()) / "_build" / "execute" / f"{chapter.name}.partial.ipynb"
-
-
-def _stamp(chapter: Chapter) -> Path:
-    return _partial(chapter).with_name(f"{chapter.name}.json")
-
-
-def _state(chapter: Chapter, address: str) -> dict[str, str]:
-    """Return the address of a run and a digest of the outputs that the chapter's notebook has."""
-    cells = nbformat.read(chapter.notebook, as_version=4).cells
-    outputs = json.dumps([cell.outputs for cell in cells if cell.cell_type == "code"])
-    return {"address": address, "outputs": hashlib.sha256(outputs.encode()).hexdigest()}
-
-
-def up_to_date(chapter: Chapter) -> bool:
-    """Whether the notebook was run in this folder, and code, package and outputs are what they were then.
-
-    If so, prose that has changed since is carried over into it.
-    """
-    try:
-        if json.loads(_stamp(chapter).read_text(encoding="utf-8")) != _state(chapter, addresses.digests(chapter, [{}])[0]):
-            return False
-    except (OSError, ValueError):
-        return False
-    if paired(chapter):
-        tidied = tidy(chapter.cells, nbformat.read(chapter.notebook, as_version=4))
-        write(chapter.notebook, nbformat.writes(tidied) + "\n")
-    return True
-
-
 def paired(chapter: Chapter) -> str:
-    """How the committed notebook's cells differ from the source, as a unified diff; empty when they agree."""
+    """Return how the committed notebook's cells differ from the source, as a unified diff; empty when they agree."""
     if not chapter.notebook.is_file():
         return f"{chapter.notebook.name} is missing"
-    names = (chapter.source.name, chapter.notebook.name)
-    return difference(chapter.cells, read(chapter.notebook), names)
+    outlines = _outline(chapter.cells), _outline(read(chapter.notebook))
+    return "\n".join(difflib.unified_diff(*outlines, chapter.source.name, chapter.notebook.name, lineterm="", n=2))
 
 
 def rows_at(chapter: Chapter, commit: str) -> list[dict[str, Any]]:
@@ -204,7 +161,6 @@ def rows_at(chapter: Chapter, commit: str) -> list[dict[str, Any]]:
             raise ChapterError(done.stderr.strip() or f"git has no commit {commit!r} here")
         return done.stdout
 
-    git("rev-parse", "--git-dir")
     found = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}").strip()
     if not git("ls-tree", "--name-only", found, "--", name):
         return []

@@ -32,11 +32,6 @@ class Parameter:
     comment: str
 
     @property
-    def type(self) -> str:
-        """The type in words, as error messages and listings show it."""
-        return _type_name(self.default)
-
-    @property
     def range(self) -> str:
         """The numbers that are allowed, as the comment says in parentheses, such as "above 0, at most 1"."""
         said = (part.strip() for group in re.findall(r"\(([^()]*)\)", self.comment) for part in re.split("[,;]", group))
@@ -57,7 +52,7 @@ _BOUNDS: dict[str, Callable[..., bool]] = {
 _EXCEPTION = rf"{_NUMBER}: .*"
 
 
-def fits(number: float, range: str) -> bool:
+def _fits(number: float, range: str) -> bool:
     """Whether a number keeps to a range in the words of :attr:`Parameter.range`."""
     allowed, excepted = True, False
     for part in range.split(", ") if range else ():
@@ -70,7 +65,7 @@ def fits(number: float, range: str) -> bool:
     return allowed or excepted
 
 
-def read_parameters(notebook: NotebookNode, name: str = "the notebook") -> dict[str, Parameter]:
+def read_parameters(notebook: NotebookNode, name: str) -> dict[str, Parameter]:
     """The assignments of the cell tagged ``parameters``, in order.
 
     Raises
@@ -128,16 +123,16 @@ def parse_assignments(texts: Iterable[str], parameters: Mapping[str, Parameter],
         if key in values:
             raise ChapterError(f"parameter {key!r} is given twice")
         parameter = _known(key, parameters, name)
-        values[key] = coerce(_literal(value, parameter), parameter, shown=value)
+        values[key] = _coerce(_literal(value, parameter), parameter, shown=value)
     return values
 
 
 def check_values(values: Mapping[str, Any], parameters: Mapping[str, Parameter], name: str) -> dict[str, Any]:
     """Check names and types of values that are already Python objects; ints become floats where a float is expected."""
-    return {key: coerce(value, _known(key, parameters, name)) for key, value in values.items()}
+    return {key: _coerce(value, _known(key, parameters, name)) for key, value in values.items()}
 
 
-def coerce(value: Any, parameter: Parameter, shown: str | None = None) -> Any:
+def _coerce(value: Any, parameter: Parameter, shown: str | None = None) -> Any:
     """The value as the parameter's type, or a ChapterError that says what was expected.
 
     Numbers are finite, not negative (where the default is not), and in the range that the comment states.
@@ -147,7 +142,7 @@ def coerce(value: Any, parameter: Parameter, shown: str | None = None) -> Any:
         value = _like(_lists(value), parameter.default)
     except (TypeError, OverflowError):  # a list of floats with an integer that exceeds any float
         example = f" such as {parameter.default!r}" if isinstance(parameter.default, list) else ""
-        raise ChapterError(f"parameter {parameter.name!r} is {parameter.type}{example}, not {shown}") from None
+        raise ChapterError(f"parameter {parameter.name!r} is {_type_name(parameter.default)}{example}, not {shown}") from None
     usual, given = list(_numbers(parameter.default)), list(_numbers(value))
     if parameter.range and isinstance(value, list) and len(given) < len(value):  # an empty default shows no type
         raise ChapterError(f"parameter {parameter.name!r} is a list of numbers, not {shown}")
@@ -155,7 +150,7 @@ def coerce(value: Any, parameter: Parameter, shown: str | None = None) -> Any:
         raise ChapterError(f"parameter {parameter.name!r} must be finite, not {shown}")
     if min(usual, default=0) >= 0 > min(given, default=0):
         raise ChapterError(f"parameter {parameter.name!r} must be 0 or more, not {shown}")
-    if not all(fits(number, parameter.range) for number in given):
+    if not all(_fits(number, parameter.range) for number in given):
         raise ChapterError(f"parameter {parameter.name!r} must be {parameter.range}, not {shown}")
     return value
 
@@ -186,36 +181,23 @@ def _literal(text: str, parameter: Parameter) -> Any:
     if isinstance(parameter.default, str):
         return text
     text = text.strip()
-    if isinstance(parameter.default, bool):
-        return {"true": True, "false": False}.get(text.lower(), text)
-    if isinstance(parameter.default, float):
-        try:
-            return float(text)
-        except ValueError:
-            return text
     try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        if isinstance(parameter.default, bool):
+            return {"true": True, "false": False}[text.lower()]
+        return float(text) if isinstance(parameter.default, float) else ast.literal_eval(text)
+    except (KeyError, ValueError, SyntaxError, MemoryError, RecursionError):
         return text
 
 
 def _like(value: Any, default: Any) -> Any:
     """``value`` as the type of ``default``; sequences element by element. TypeError when it does not fit."""
-    if isinstance(default, bool) or isinstance(value, bool):
-        if isinstance(default, bool) and isinstance(value, bool):
-            return value
-    elif isinstance(default, int):
-        if isinstance(value, Integral):
-            return int(value)
-    elif isinstance(default, float):
-        if isinstance(value, Real):
-            return float(value)
-    elif isinstance(default, str):
-        if isinstance(value, str):
-            return value
-    elif isinstance(default, list) and isinstance(value, list):
+    if isinstance(default, list) and isinstance(value, list):
         return [_like_any(item, default) for item in value]
-    raise TypeError
+    kind = type(default)
+    allowed = {bool: bool, int: Integral, float: Real, str: str}.get(kind, ())
+    if not isinstance(value, allowed) or isinstance(value, bool) != (kind is bool):
+        raise TypeError
+    return kind(value)
 
 
 def _lists(value: Any) -> Any:

@@ -43,7 +43,7 @@ def _with_floats(value: Any) -> Any:
     return float(min(value, 10**300)) if type(value) is int else value
 
 
-def machine_bytes(device: str) -> tuple[float, str]:
+def _machine_bytes(device: str) -> tuple[float, str]:
     """Return the memory available to a run on ``device`` (``"auto"``, ``"cpu"`` or a card), and the name of what has it."""
     if device != "cpu":
         import torch  # here: seconds that a run on a processor need not wait
@@ -59,7 +59,7 @@ def refusal(chapter: Chapter, values: Mapping[str, Any]) -> str | None:
     if needed is None or needed < FITS_ANYWHERE:
         return None
     device = values.get("device", chapter.parameters["device"].default if "device" in chapter.parameters else "cpu")
-    there, where = machine_bytes(device)
+    there, where = _machine_bytes(device)
     return None if needed <= there else f"the run would need {gigabytes(needed)}, and {where} has {there / 1e9:.0f} GB"
 
 
@@ -68,11 +68,3 @@ def gigabytes(size: float) -> str:
     if size > 1e18:
         return "more than 1000000000 GB"
     return f"about {size / 1e9:.{1 if size < 4e9 else 0}f} GB"
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as one reads them: ``"40 s"``, ``"12 min"``, ``"3.0 h"`` or ``"8 days"``."""
-    for unit, size, form in (("s", 1, ".0f"), ("min", 60, ".0f"), ("h", 3600, ".1f")):
-        if seconds < {"s": 100, "min": 6000, "h": 172_800}[unit]:
-            return f"{seconds / size:{form}} {unit}"
-    return f"{seconds / 86_400:.0f} days"
