@@ -13,6 +13,7 @@ from scipy.stats import norm
 
 from mvnb import training
 from mvnb.data import Points
+from mvnb.papers.local_signal_adaptivity import _soft_threshold_kernels as kernels
 from mvnb.papers.local_signal_adaptivity import theory
 from mvnb.papers.local_signal_adaptivity.data import SignalInNoise
 from mvnb.papers.local_signal_adaptivity.soft_threshold import (
@@ -213,6 +214,20 @@ def test_a_replica_of_survivors_is_a_single_run():
     many, one = run(4, 3), run(6, 1)
     torch.testing.assert_close(many.params["w"][2], one.params["w"][0], rtol=0, atol=1e-12)
     assert not torch.equal(many.params["w"][1], one.params["w"][0])
+
+
+def test_reduced_sums_are_the_loss_and_its_derivatives():
+    params = {"w": torch.tensor([[0.5, 0.2], [0.3, 0.0]]).double(), "b": torch.tensor([-0.1, 0.1]).double()}
+    keys = step_keys(3, 2)(0)[0]
+    objective = SurvivorObjective(30, 0.3, 40)
+    out, pull, tilt, square = objective.outputs(params, keys)
+    sums = np.empty((2, 5))
+    own = (out - pull - params["b"][:, None] * tilt)[:, 0]
+    kernels.reduce(own.numpy(), params["b"].numpy(), pull.numpy(), tilt.numpy(), square.numpy(), sums)
+    slope = -torch.sigmoid(-out) / 40
+    want = [torch.nn.functional.softplus(-out).mean(1), slope.sum(1), *((slope * part).sum(1) for part in (pull, tilt))]
+    assert np.allclose(sums, torch.stack([*want, (slope**2 * square).sum(1)], 1), atol=1e-12)
+    assert torch.allclose(objective(params, keys)[0], want[0])
 
 
 def test_gaussians_from_keys():

@@ -72,7 +72,7 @@ def blank_images(tmp_path_factory):
 
 
 def refusal(chapter, values) -> str:
-    """What the checks of a chapter say to parameters, run here and not in a kernel; empty where they say nothing."""
+    """Return the answer of a chapter's checks to parameters, run here and not in a kernel; empty where they say nothing."""
     code = [cell for cell in chapter.cells.cells if cell.cell_type == "code"]
     tags = [cell.metadata.get("tags", []) for cell in code]
     space = {"__name__": "__main__"}

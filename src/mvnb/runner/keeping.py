@@ -155,7 +155,7 @@ def _hardware(device) -> str:
 
 
 def status(chapters: Iterable[Chapter], root: Path = Path("runs")) -> Iterator[tuple[str, str, str, str]]:
-    """A line a kept run: chapter, name, when it was made, and whether it is what would be made today."""
+    """Yield one line per kept run: chapter, name, when it was made, and whether it is what would be made today."""
     for chapter in chapters:
         every = kept_runs.declared(chapter.slug)
         results = {path.stem for path in kept_runs.folder(chapter.slug).glob("*.json")}

@@ -64,17 +64,37 @@ def _binomial_cdf(n, p, cdf):
     while first > 0 and cdf[first] > 1e-18:
         cdf[first - 1] = cdf[first] * first / ((n - first + 1) * odds)
         first -= 1
-    cdf[first : last + 1] = np.cumsum(cdf[first : last + 1])
-    cdf[first : last + 1] /= cdf[last]
+    total = 0.0
+    for i in range(first, last + 1):
+        total += cdf[i]
+        cdf[i] = total
+    for i in range(first, last + 1):
+        cdf[i] /= total
     return first, last
 
 
 @compiled(fastmath=True)
-def _sums(count, state, start, slope, double):
-    """Return of ``count`` patches the signed sum, the sums of signs and squared weights, and how many are not in the tail.
+def _survivors_sum(count, state, start, slope, live):
+    """Of ``count`` survivors: the signed sum, the sum of signs and the number of those that are not in the tail.
 
-    What is below ``double`` counts twice. Without a branch, and so vectorised: ``start`` and ``slope`` are 0 in the tail.
+    Without a branch, so that it is vectorised: ``start``, ``slope`` and ``live`` are 0 in the cells of the tail.
     """
+    total, signs, inside = 0.0, 0.0, 0.0
+    for _ in range(count):
+        state += GOLDEN
+        bits = mix(state)
+        j = np.int64(bits >> np.uint64(54))
+        z = start[j] + np.float64(np.int64((bits >> np.uint64(22)) & np.uint64(0xFFFFFFFF))) * slope[j]
+        sign = 1.0 - 2.0 * np.float64(np.int64(bits & np.uint64(1)))
+        total += sign * z
+        signs += sign * live[j]
+        inside += live[j]
+    return total, signs, inside, inside
+
+
+@compiled(fastmath=True)
+def _patches_sum(count, state, start, slope, live, double):
+    """The same where nothing is silenced, and what is below ``double`` counts twice; in between, the sum of squared weights."""
     total, signs, square, inside = 0.0, 0.0, 0.0, 0.0
     for _ in range(count):
         state += GOLDEN
@@ -84,10 +104,9 @@ def _sums(count, state, start, slope, double):
         sign = 1.0 - 2.0 * np.float64(np.int64(bits & np.uint64(1)))
         twice = np.float64(np.int64(z <= double))
         total += (1.0 + twice) * sign * z
-        live = np.float64(np.int64(j < _BINS - _TAIL))
-        signs += (1.0 - twice) * sign * live
-        square += (1.0 + 3.0 * twice) * live
-        inside += live
+        signs += (1.0 - twice) * sign * live[j]
+        square += (1.0 + 3.0 * twice) * live[j]
+        inside += live[j]
     return total, signs, square, inside
 
 
@@ -98,7 +117,8 @@ def survivors(keys, b, scale, n_noise, table, pull, tilt, square):
     With ``Z ~ N(0, scale^2)`` a patch's pre-activation, p and q the slopes of its two ReLUs: ``pull`` is the sum of
     ``(p + q) Z``, ``tilt`` that of ``p - q`` and ``square`` that of ``(p + q)^2``. ``keys`` ``(R,)`` uint64.
     """
-    cdf, start, slope = np.empty(n_noise + 1), np.zeros(_BINS), np.zeros(_BINS)
+    cdf, start, slope, live = np.empty(n_noise + 1), np.zeros(_BINS), np.zeros(_BINS), np.zeros(_BINS)
+    live[: _BINS - _TAIL] = 1.0
     for r in range(len(keys)):
         state = mix(keys[r])
         bar, double = max(-b[r], 0.0) / scale[r], max(b[r], 0.0) / scale[r]  # in units of the scale
@@ -120,7 +140,9 @@ def survivors(keys, b, scale, n_noise, table, pull, tilt, square):
             if p < 1:
                 state += GOLDEN
                 count = first + np.searchsorted(cdf[first:last], _uniform(mix(state)))
-            a, t, w, inside = _sums(count, state, start, slope, double)
+                a, t, w, inside = _survivors_sum(count, state, start, slope, live)
+            else:
+                a, t, w, inside = _patches_sum(count, state, start, slope, live, double)
             state += np.uint64(count) * GOLDEN
             for _ in range(count - int(inside)):
                 state += GOLDEN
@@ -132,3 +154,24 @@ def survivors(keys, b, scale, n_noise, table, pull, tilt, square):
                 t += (1 - twice) * sign
                 w += 1 + 3 * twice
             pull[r, i], tilt[r, i], square[r, i] = a * scale[r], t, w
+
+
+@compiled()
+def reduce(own, b, pull, tilt, square, sums):
+    """From the sums of :func:`survivors` those over the points: into ``sums`` ``(R, 5)``.
+
+    ``own`` ``(R,)`` is the signal's response, the output ``own + pull + b tilt``. With u the derivative of the logistic loss
+    in it, over n: the mean loss, and the sums of u, ``u pull``, ``u tilt`` and ``u^2 square``.
+    """
+    n = pull.shape[1]
+    sums[:] = 0.0
+    for r in range(len(b)):
+        for i in range(n):
+            out = own[r] + pull[r, i] + b[r] * tilt[r, i]
+            small = math.exp(-abs(out))
+            u = -(small if out > 0 else 1.0) / (1.0 + small) / n
+            sums[r, 0] += (math.log1p(small) + max(-out, 0.0)) / n
+            sums[r, 1] += u
+            sums[r, 2] += u * pull[r, i]
+            sums[r, 3] += u * tilt[r, i]
+            sums[r, 4] += u * u * square[r, i]

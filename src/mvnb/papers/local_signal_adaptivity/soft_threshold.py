@@ -77,27 +77,32 @@ class SurvivorObjective:
 
     @returns_gradients
     def outputs(self, params: Params, keys: Tensor) -> tuple[Tensor, ...]:
-        """Return, for points with y = 1, outputs and sums of ``(p + q) Z``, ``p - q`` and ``(p + q)^2``; each ``(R, n)``."""
-        w, b = params["w"], params["b"]
-        sums = torch.empty(3, len(b), self.n, dtype=b.dtype)
-        scale = self.sigma * _lengths(w)[:, 0].numpy()
-        kernels.survivors(keys.numpy().view(np.uint64), b.numpy(), scale, self.n_noise, kernels.QUANTILES, *sums.numpy())
-        own = torch.relu(w[:, 0] + b) - torch.relu(b - w[:, 0])
-        return own[:, None] + sums[0] + b[:, None] * sums[1], *sums
+        """For a point with y = 1: the output and the sums of ``(p + q) Z``, ``p - q`` and ``(p + q)^2``; each ``(R, n)``."""
+        own, sums = self._draw(params, keys.numpy().view(np.uint64))
+        pull, tilt, square = map(torch.from_numpy, sums)
+        return torch.from_numpy(own)[:, None] + pull + params["b"][:, None] * tilt, pull, tilt, square
+
+    def _draw(self, params: Params, keys: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        w, b = params["w"].numpy(), params["b"].numpy()
+        sums = [np.empty((len(b), self.n)) for _ in range(3)]
+        kernels.survivors(keys, b, self.sigma * _lengths(w), self.n_noise, kernels.QUANTILES, *sums)
+        return np.maximum(w[:, 0] + b, 0) - np.maximum(b - w[:, 0], 0), sums
 
     @returns_gradients
     def __call__(self, params: Params, keys: Tensor) -> tuple[Tensor, Params]:
-        (w, b), (out, pull, tilt, square) = (params["w"], params["b"]), self.outputs(params, keys)
-        push = -torch.sigmoid(-out) / self.n  # by symmetry, y = 1 throughout
-        length = _lengths(w)
-        loose = torch.from_numpy(_gaussians(keys.numpy().view(np.uint64), w.shape[1]))
-        loose *= self.sigma * (push.square() * square).sum(1, keepdim=True).sqrt()
-        along = (push * pull).sum(1, keepdim=True) - (loose * w).sum(1, keepdim=True)
-        d_w = along / length * (w / length) + loose
-        up, down = (w[:, 0] + b > 0).double(), (b - w[:, 0] > 0).double()
-        d_w[:, 0] += push.sum(1) * (up + down)
-        d_b = (push * tilt).sum(1) + push.sum(1) * (up - down)
-        return F.softplus(-out).mean(1), {"w": d_w, "b": d_b}
+        w, b, keys = params["w"].numpy(), params["b"].numpy(), keys.numpy().view(np.uint64)
+        own, sums = self._draw(params, keys)  # by symmetry, y = 1 throughout
+        total, loose = np.empty((len(b), 5)), _gaussians(keys, w.shape[1])
+        kernels.reduce(own, b, *sums, total)
+        loss, push, pull, tilt, square = total.T
+        ray = w / _lengths(w)[:, None]
+        loose *= self.sigma * np.sqrt(square)[:, None]
+        along = pull / _lengths(w) - (loose * ray).sum(1)
+        d_w = along[:, None] * ray + loose
+        up, down = w[:, 0] + b > 0, b - w[:, 0] > 0
+        d_w[:, 0] += push * (up * 1.0 + down)
+        d_b = tilt + push * (up * 1.0 - down)
+        return torch.from_numpy(loss.copy()), {"w": torch.from_numpy(d_w), "b": torch.from_numpy(d_b)}
 
 
 def _gaussians(keys: np.ndarray, dim: int) -> np.ndarray:
@@ -108,8 +113,8 @@ def _gaussians(keys: np.ndarray, dim: int) -> np.ndarray:
     return np.sqrt(-2 * np.log(uniform[:, ::2])) * np.cos(2 * np.pi * uniform[:, 1::2])
 
 
-def _lengths(w: Tensor) -> Tensor:
-    return w.norm(dim=1, keepdim=True).clamp(min=1e-150)
+def _lengths(w: np.ndarray) -> np.ndarray:
+    return np.maximum(np.linalg.norm(w, axis=1), 1e-150)
 
 
 def step_keys(seed: int, replicas: int) -> Callable[[int], tuple[Tensor]]:
@@ -118,4 +123,8 @@ def step_keys(seed: int, replicas: int) -> Callable[[int], tuple[Tensor]]:
     Replica r has the keys of a single run with seed ``seed + r``.
     """
     base = np.array([(seed + r) * 0xD1342543DE82EF95 % 2**64 for r in range(replicas)], dtype=np.uint64)
-    return lambda step: (torch.from_numpy((base + np.uint64((step + 1) * 0x632BE59BD9B4E019 % 2**64)).view(np.int64)),)
+
+    def keys(step: int) -> tuple[Tensor]:
+        return (torch.from_numpy((base + np.uint64((step + 1) * 0x632BE59BD9B4E019 % 2**64)).view(np.int64)),)
+
+    return keys
