@@ -159,7 +159,7 @@ world = MultiView(
     balanced=True,  # equally many points of every class
 )
 toy = MultiView(4, 40, low=0.6, noise_low=0.12, noise_high=0.12, slots=3)
-pair = toy.sample(2, torch.Generator().manual_seed(seed), y=torch.tensor([0, 2]))
+pair = toy.sample(2, seed, y=torch.tensor([0, 2]))
 counts = pair.multiplicity.int().tolist()
 print("stored patches:", tuple(pair.x.shape), " multiplicities:", counts)
 
@@ -355,7 +355,9 @@ figures.show(
 
 # %%
 generators = training.generators(seed, replicas)
-data = training.stack([world.sample(n_points, g) for g in generators])
+data = training.stack(
+    [world.sample(n_points, g, dtype=torch.float64) for g in generators]
+)
 data = training.to_device(data, device)
 shape = (n_classes, n_filters, world.dim)
 draws = [torch.randn(shape, dtype=torch.float64, generator=g) for g in generators]
@@ -363,7 +365,7 @@ start = init_scale * torch.stack(draws).to(device)  # (run, class, filter, featu
 # 50 fresh points of every class, for the test of learning
 fresh_labels = torch.arange(n_classes).repeat_interleave(50)
 test_generator = torch.Generator().manual_seed(seed + 10**6)
-fresh = world.sample(len(fresh_labels), test_generator, y=fresh_labels)
+fresh = world.sample(len(fresh_labels), test_generator, fresh_labels, torch.float64)
 fresh = training.to_device(fresh, device)
 
 
@@ -603,7 +605,10 @@ ledger.mean("cifar10-lead-needs-the-view", lead["without"])
 # %%
 # NBVAL_CHECK_OUTPUT
 check = training.stack(
-    [world.sample(2 * n_classes, g) for g in training.generators(seed, 2)]
+    [
+        world.sample(2 * n_classes, g, dtype=torch.float64)
+        for g in training.generators(seed, 2)
+    ]
 )
 g, shape = torch.Generator().manual_seed(seed), (2, n_classes, 3, world.dim)
 weight = 0.2 * torch.randn(shape, dtype=torch.float64, generator=g)
@@ -681,7 +686,7 @@ for name, loss, lam in (
 # %%
 # NBVAL_CHECK_OUTPUT
 # The identity for samples, against autograd
-sample = SimpleMultiView(5).sample(60, torch.Generator().manual_seed(seed))
+sample = SimpleMultiView(5).sample(60, seed, torch.float64)
 generator = torch.Generator().manual_seed(seed)
 w = torch.zeros(5, 10, dtype=torch.float64)
 for y in range(5):  # orthogonal across classes, otherwise random
@@ -807,7 +812,9 @@ ledger.exact("only-midpoint-pointwise", uniform=uniform, narrow=narrow)
 gap_k, gap_n, gap_runs = 5, 25, 6
 linear_world = SimpleMultiView(gap_k, balanced=True)
 gap_generators = training.generators(seed, gap_runs)
-points = training.stack([linear_world.sample(gap_n, g) for g in gap_generators])
+points = training.stack(
+    [linear_world.sample(gap_n, g, torch.float64) for g in gap_generators]
+)
 ahead = torch.zeros(gap_k, 2 * gap_k, dtype=torch.float64)
 ahead[torch.arange(gap_k), 2 * torch.arange(gap_k)] = 5 * np.log(gap_k)
 # Mean over classes: (run, feature)
@@ -1100,9 +1107,13 @@ for placement in ("fixed", "jittered"):
         slots=3 if placement == "jittered" else None,
         balanced=True,
     )
-    sample = training.stack([quiet.sample(n_points, g) for g in dim_generators])
+    sample = training.stack(
+        [quiet.sample(n_points, g, dtype=torch.float64) for g in dim_generators]
+    )
     dim_data[placement] = [part.to(device) for part in sample]
-    sample = quiet.sample(len(fresh_labels), dim_generators[0], y=fresh_labels)
+    sample = quiet.sample(
+        len(fresh_labels), dim_generators[0], fresh_labels, torch.float64
+    )
     dim_test[placement] = training.to_device(sample, device)
 
 # %%
@@ -1205,10 +1216,7 @@ law_generators = training.generators(seed + 2 * 10**6, len(shared))
 def mixing_weights(step):
     """A fresh mixing weight for every pair, at every step."""
     size, law_and_generator = (n_points, n_points), zip(law_of, law_generators)
-    drawn = [
-        losses.sample_mixing(laws[law], size, g, torch.float32)
-        for law, g in law_and_generator
-    ]
+    drawn = [losses.sample_mixing(laws[law], size, g) for law, g in law_and_generator]
     return (torch.stack(drawn),)
 
 

@@ -1044,7 +1044,7 @@ ambients = sorted({n_patterns, ambient, 4 * ambient})
 decayed = np.zeros((2, len(ambients), len(steps_tried), replicas))
 rf_cosine = np.zeros((len(ambients), 8))
 for i, dim in enumerate(ambients):
-    spaces = [orthonormal_features(n_patterns, dim, g, torch.float32) for g in runs]
+    spaces = [orthonormal_features(n_patterns, dim, g) for g in runs]
     dictionary = torch.stack(spaces)  # (replica, D, d)
     w = torch.stack([torch.randn(25, dim, generator=g) for g in runs]).repeat(1, 2, 1)
     w /= n_relevant
@@ -1239,7 +1239,7 @@ turned = []
 runs = streams(31, 2)
 x, y = draw(world, 1000, runs)
 start = theory.paired_start(20, n_patterns, n_relevant, 4.0, runs, torch.float64)
-dictionary = orthonormal_features(n_patterns, 2 * n_patterns, runs[0])
+dictionary = orthonormal_features(n_patterns, 2 * n_patterns, runs[0], torch.float64)
 eta = theory.first_step_size(gamma, world.scale, n_relevant, 20)
 for basis in (torch.eye(n_patterns, dtype=torch.float64), dictionary):
     rotated = {**start, "w": start["w"] @ basis}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 
 import torch
@@ -52,23 +53,68 @@ class _Once(torch.autograd.Function):
         raise NotImplementedError("this function has a first derivative only, not a second")
 
 
-def returns_gradients(call: Callable) -> Callable:
-    """Decorate an objective that returns its own gradients, so that it refuses tensors that require one.
+def returns_gradients(call: Callable | None = None, **shapes: str) -> Callable:
+    """Decorate an objective that returns its own gradients, so that it checks its arguments.
 
-    Its losses have no graph: ``losses.sum().backward()`` would train nothing, or only what else is in the sum. Raises
-    ``ValueError`` for a tensor with ``requires_grad`` among the arguments or in a dictionary of parameters.
+    ``shapes`` names arguments, or entries of a dictionary of parameters, with the axes they must have: ``x="R n dim"``. Axes of
+    equal name have equal lengths, ``"..."`` stands for any others, and ``"int R n"`` asks for integers. An argument that is
+    None, a number or missing is not checked; a missing parameter is an error.
+
+    The decorated function raises ``ValueError`` for a tensor of another shape or type, and for one that requires a gradient:
+    its losses have no graph, so that ``losses.sum().backward()`` would train nothing.
+
+    >>> @returns_gradients(x="R n dim", y="int R n")
+    ... def objective(params, x, y): ...
+    >>> objective({}, torch.ones(4, 2), torch.ones(4))
+    Traceback (most recent call last):
+    ValueError: objective: x must have shape (R, n, dim), got (4, 2)
     """
+    if call is None:
+        return functools.partial(returns_gradients, **shapes)
+    names = list(inspect.signature(call).parameters)
+    wanted = tuple((name, spec, name not in names) for name, spec in shapes.items())
 
     @functools.wraps(call)
     def checked(*args, **kwargs):
-        for argument in (*args, *kwargs.values()):
-            for value in argument.values() if isinstance(argument, dict) else (argument,):
-                if torch.is_tensor(value) and value.requires_grad:
-                    name = type(args[0]).__name__ if call.__name__ == "__call__" else call.__name__
+        tensors, title = {}, call.__name__
+        if names[:1] == ["self"]:
+            title = type(args[0]).__name__ + ("" if title == "__call__" else f".{title}")
+        for name, argument in (*zip(names, args), *enumerate(args[len(names) :]), *kwargs.items()):
+            for key, value in argument.items() if isinstance(argument, dict) else ((name, argument),):
+                if not torch.is_tensor(value):
+                    continue
+                if value.requires_grad:
                     raise ValueError(
-                        f"{name} computes gradients outside autograd and takes tensors without requires_grad, "
+                        f"{title} computes gradients outside autograd and takes tensors without requires_grad, "
                         f"got one of shape {tuple(value.shape)} that requires a gradient; pass its detach()"
                     )
+                tensors[key] = value
+        found = tuple((tensors[k].shape, tensors[k].dtype) if k in tensors else None for k in shapes)
+        if problem := _mismatch(wanted, found):
+            raise ValueError(f"{title}: {problem}")
         return call(*args, **kwargs)
 
     return checked
+
+
+@functools.lru_cache(maxsize=1000)  # asked at every step, of the same few shapes
+def _mismatch(wanted: tuple[tuple[str, str, bool], ...], found: tuple) -> str:
+    """Return what is wrong with the shapes, or nothing."""
+    lengths: dict[str, int] = {}
+    for (name, spec, required), tensor in zip(wanted, found):
+        kind, axes = ("int", spec[4:].split()) if spec.startswith("int ") else ("", spec.split())
+        expected = f"({', '.join(axes)})"
+        if tensor is None:
+            if required:
+                return f"the parameters must hold {name!r} of shape {expected}"
+            continue
+        shape, dtype = tensor
+        named = axes[:-1] if axes[-1] == "..." else axes
+        if len(shape) < len(named) or (named is axes and len(shape) > len(named)):
+            return f"{name} must have shape {expected}, got {tuple(shape)}"
+        for axis, length in zip(named, shape):
+            if lengths.setdefault(axis, length) != length:
+                return f"{name} must have shape {expected} with {axis} = {lengths[axis]}, got {tuple(shape)}"
+        if kind and (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool):
+            return f"{name} must hold integers (torch.int64), got {dtype}"
+    return ""

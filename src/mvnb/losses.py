@@ -1,7 +1,8 @@
-"""Objectives: plain functions of a model ``f`` (inputs to logits), inputs ``x`` ``(n, ...)`` and labels ``y`` ``(n,)``.
+"""Losses of a model on a batch: functions of the model ``f``, inputs ``x`` ``(n, ...)`` and labels ``y`` ``(n,)``.
 
-All of them are differentiable by autograd, and none knows about replicas: :func:`mvnb.training.stacked` puts a stack of models
-through any of them.
+A batch may end with a ``multiplicity``, as the samples of :class:`mvnb.data.MultiView` do; the model is then called as
+``f(x, multiplicity)`` instead of ``f(x)``. Every loss is differentiable and trains one model;
+:func:`mvnb.training.stacked` applies it to every model of a stack.
 """
 
 from __future__ import annotations
@@ -14,22 +15,27 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mvnb.gradients import with_slope
+from mvnb.seeds import Seed, as_generator
 
 MixingLaw = Literal["midpoint", "uniform"] | float
-"""Law of the mixing weight: always 1/2, uniform on [0, 1], or ``a`` (at least 0.01) for Beta(a, a)."""
+"""Distribution of the mixing weight: always 1/2, uniform on [0, 1], or ``a`` (at least 0.01) for Beta(a, a)."""
 
 
-def sample_mixing(law: MixingLaw, shape: tuple[int, ...], generator: torch.Generator, dtype=torch.float64) -> Tensor:
-    """Return mixing weights of the given shape, in [0, 1]. Raises ``ValueError`` for anything but the three laws.
+def sample_mixing(law: MixingLaw, shape: tuple[int, ...], generator: Seed, dtype=torch.float32) -> Tensor:
+    """Return mixing weights in [0, 1] of the given shape. Raises ``ValueError`` for anything but the three laws.
 
-    Beta(a, a) tends to the point mass at 1/2 as a grows and to a fair coin on {0, 1} as a falls to 0, so "midpoint" is a law
-    of its own and never a value of ``a``.
+    Beta(a, a) tends to the point mass at 1/2 as a grows, and to a fair coin on {0, 1} as a falls to 0. "midpoint" is therefore
+    a law by itself, which no value of ``a`` gives.
+
+    >>> sample_mixing("midpoint", (3,), 0)
+    tensor([0.5000, 0.5000, 0.5000])
     """
+    generator = as_generator(generator)
     if law == "midpoint":
         return torch.full(shape, 0.5, dtype=dtype)
     if law == "uniform":
         return torch.rand(shape, generator=generator, dtype=dtype)
-    # Below 0.01 both gamma variables underflow, and their ratio with them.
+    # Below 0.01 both gamma variables underflow, and so does their ratio.
     if isinstance(law, str) or not 0.01 <= law < float("inf"):
         raise ValueError(f"mixing law must be 'midpoint', 'uniform' or a finite a >= 0.01 for Beta(a, a), got {law!r}")
     shape_parameter = torch.full(shape, float(law), dtype=torch.float64)
@@ -38,55 +44,108 @@ def sample_mixing(law: MixingLaw, shape: tuple[int, ...], generator: torch.Gener
     return (first / (first + second)).to(dtype)
 
 
-def cross_entropy(f: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
-    """Return the empirical risk, J in Chidambaram et al. 2024, eq. (2.1). Differentiable.
+def _check(x: Tensor, y: Tensor, distributions: bool = False) -> None:
+    """Raise ``TypeError`` or ``ValueError`` unless ``y`` has a label (or a distribution, if allowed) for each point."""
+    if not torch.is_tensor(x) or not torch.is_tensor(y):
+        raise TypeError(f"x and y must be tensors, got {type(x).__name__} and {type(y).__name__}; unpack a sample with *sample")
+    if distributions and y.dim() == 2 and len(y) == len(x):
+        return
+    if y.shape != x.shape[:1]:
+        raise ValueError(f"y must have shape ({len(x)},), one label for each point of x, got {tuple(y.shape)}")
+    if y.is_floating_point():
+        raise TypeError(f"y must hold class indices (torch.int64), got {y.dtype}")
 
-    ``y`` may also hold a distribution over the labels for each point, ``(n, n_classes)``.
+
+def _logits(f: Callable[..., Tensor], x: Tensor, multiplicity: Tensor | None) -> Tensor:
+    return f(x) if multiplicity is None else f(x, multiplicity)
+
+
+def cross_entropy(f: Callable[..., Tensor], x: Tensor, y: Tensor, multiplicity: Tensor | None = None) -> Tensor:
+    """Return the mean cross-entropy, the empirical risk J of Chidambaram et al. 2024, eq. (2.1).
+
+    ``y`` may also hold a distribution over the classes for each point, ``(n, n_classes)``. Differentiable.
+
+    >>> cross_entropy(lambda x: x, torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))
+    tensor(0.6931)
     """
-    return F.cross_entropy(f(x), y)
+    _check(x, y, distributions=True)
+    return F.cross_entropy(_logits(f, x, multiplicity), y)
 
 
 def _weights(lam: Tensor | float, x: Tensor) -> Tensor:
     return lam.to(x) if torch.is_tensor(lam) else x.new_full((), lam)
 
 
-def mixup(f: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, x2: Tensor, y2: Tensor, lam: Tensor) -> Tensor:
-    """Return Mixup over the sampled pairs ``(x_i, x2_i)``: inputs and labels mixed with the weight ``lam``, scalar or ``(n,)``.
+def mixup(
+    f: Callable[..., Tensor],
+    x: Tensor,
+    y: Tensor,
+    x2: Tensor,
+    y2: Tensor,
+    lam: Tensor | float,
+    multiplicity: Tensor | None = None,
+) -> Tensor:
+    """Return the Mixup loss of given pairs: the inputs are ``lam x + (1 - lam) x2``, and the labels are mixed alike.
 
-    Differentiable. Source: Zhang et al. 2018.
+    ``lam`` is a number or has shape ``(n,)``. Differentiable. Source: Zhang et al. 2018.
+
+    >>> x, y = torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 1])
+    >>> mixup(lambda x: x, x, y, x.flip(0), y.flip(0), 0.5)
+    tensor(0.6931)
     """
+    _check(x, y)
+    _check(x2, y2)
     lam = _weights(lam, x).expand(x.shape[0])
-    logits = f(torch.lerp(x2, x, lam.view(-1, *[1] * (x.dim() - 1))))
+    logits = _logits(f, torch.lerp(x2, x, lam.view(-1, *[1] * (x.dim() - 1))), multiplicity)
     log_prob = logits.log_softmax(-1)
     pick = log_prob.gather(-1, torch.stack([y, y2], -1))
     return -(lam * pick[:, 0] + (1 - lam) * pick[:, 1]).mean()
 
 
-def mixup_all_pairs(f: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, lam: Tensor | float) -> Tensor:
-    """Return Mixup averaged over all n^2 ordered pairs, i = j included; ``lam`` is a number or ``(n, n)``.
+def mixup_all_pairs(
+    f: Callable[..., Tensor], x: Tensor, y: Tensor, lam: Tensor | float, multiplicity: Tensor | None = None
+) -> Tensor:
+    """Return the Mixup loss averaged over all n^2 ordered pairs, those of a point with itself included.
 
-    Differentiable. J_M of Chidambaram et al. 2024, eq. (2.2), for one draw of the weights.
+    ``lam`` is a number or has shape ``(n, n)``. Differentiable. Source: J_M of Chidambaram et al. 2024, eq. (2.2), for one draw
+    of the weights.
+
+    >>> mixup_all_pairs(lambda x: x, torch.eye(2), torch.tensor([0, 1]), 0.3)
+    tensor(0.4731)
     """
+    _check(x, y)
     n = x.shape[0]
+    if torch.is_tensor(lam) and lam.dim() and lam.shape != (n, n):
+        raise ValueError(f"lam must be a number or have shape ({n}, {n}), got {tuple(lam.shape)}")
     i, j = torch.meshgrid(torch.arange(n, device=x.device), torch.arange(n, device=x.device), indexing="ij")
     weight = _weights(lam, x).expand(n, n).flatten()
     i, j = i.flatten(), j.flatten()
-    return mixup(f, x[i], y[i], x[j], y[j], weight)
+    return mixup(f, x[i], y[i], x[j], y[j], weight, multiplicity)
 
 
-def midpoint_mixup(f: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
-    """Return Midpoint Mixup over all pairs, J_MM of Chidambaram et al. 2024, eq. (3.1). Differentiable."""
-    return mixup_all_pairs(f, x, y, 0.5)
+def midpoint_mixup(f: Callable[..., Tensor], x: Tensor, y: Tensor, multiplicity: Tensor | None = None) -> Tensor:
+    """Return the Midpoint Mixup loss over all pairs, J_MM of Chidambaram et al. 2024, eq. (3.1).
+
+    The batch has n points and the model sees n^2 midpoints. Differentiable.
+
+    >>> from mvnb.data import MultiView
+    >>> x, y, multiplicity = MultiView(n_classes=3, n_patches=20).sample(8, 0)
+    >>> network = lambda x, multiplicity: torch.einsum("nsd,s->nd", x, multiplicity).unflatten(1, (3, 2)).sum(2)
+    >>> round(midpoint_mixup(network, x, y, multiplicity).item(), 2)
+    0.65
+    """
+    return mixup_all_pairs(f, x, y, 0.5, multiplicity)
 
 
 def nuclear_norm(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Return the sum of singular values of matrices ``(..., n, k)``, ``(...)``, and its gradient ``U V^T``, ``(..., n, k)``.
 
-    The first is differentiable, once, by that gradient; the second is a constant. Both come from the eigenvectors of the
-    smaller Gram matrix, several times as fast as a singular value decomposition of a tall matrix, and right for repeated
-    singular values, where the derivative of that decomposition is not. Singular values below the square root of the
-    precision times the largest, where there are many subgradients, contribute only the part that is certain: nothing where
-    they are zero. Source: Shi thesis 2024, eq. (6.3); Watson 1992 for the subgradients.
+    Differentiable once: the derivative of the norm is the returned gradient, which is a constant itself. Both are computed from
+    the eigenvectors of the smaller Gram matrix. For tall matrices this is several times faster than a singular value
+    decomposition, and it is correct for repeated singular values, where the derivative of that decomposition is not. Singular
+    values below the square root of the precision times the largest, where the subgradient is not unique, contribute only the
+    part common to all subgradients, and zeros contribute nothing. Source: Shi thesis 2024, eq. (6.3); Watson 1992 for the
+    subgradients.
 
     >>> features = torch.eye(3, 2, requires_grad=True)
     >>> value, slope = nuclear_norm(features)

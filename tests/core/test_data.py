@@ -70,7 +70,7 @@ def fits(values, law):
 @few
 @given(n=st.integers(1, 8), extra=st.integers(0, 5), seed=st.integers(0, 10_000))
 def test_features_are_orthonormal(n, extra, seed):
-    features = data.orthonormal_features(n, n + extra, seeded(seed))
+    features = data.orthonormal_features(n, n + extra, seeded(seed), torch.float64)
     assert features.shape == (n, n + extra)
     assert features.is_contiguous()
     assert torch.allclose(features @ features.T, torch.eye(n, dtype=torch.float64), atol=1e-12, rtol=0)
@@ -83,7 +83,7 @@ def test_features_have_no_preferred_sign():
 
 
 def test_features_take_a_dtype_and_need_room():
-    assert data.orthonormal_features(2, 3, seeded(), torch.float32).dtype == torch.float32
+    assert data.orthonormal_features(2, 3, seeded()).dtype == torch.float32
     with pytest.raises(ValueError, match="dim >= 4"):
         data.orthonormal_features(4, 3, seeded())
 
@@ -92,15 +92,15 @@ def test_features_take_a_dtype_and_need_room():
 @given(world=worlds(), extra=st.integers(0, 4), seed=st.integers(0, 10_000))
 def test_embedding_keeps_inner_products_and_can_be_undone(world, extra, seed):
     generator = seeded(seed)
-    sample = world.sample(5, generator)
-    features = data.orthonormal_features(world.dim, world.dim + extra, generator)
+    sample = world.sample(5, generator, dtype=torch.float64)
+    features = data.orthonormal_features(world.dim, world.dim + extra, generator, torch.float64)
     there = data.embed(sample, features)
     assert type(there) is data.Patches
     assert there.x.shape == (*sample.x.shape[:-1], world.dim + extra)
     assert torch.allclose(there.x @ features.T, sample.x, atol=1e-12, rtol=0)
     assert torch.allclose(there.x @ there.x.mT, sample.x @ sample.x.mT, atol=1e-12, rtol=0)
     assert there.y is sample.y
-    points = data.SimpleMultiView(world.n_classes).sample(3, generator)
+    points = data.SimpleMultiView(world.n_classes).sample(3, generator, dtype=torch.float64)
     assert torch.allclose(data.embed(points, features).x @ features.T, points.x, atol=1e-12, rtol=0)
 
 
@@ -110,7 +110,7 @@ def test_embedding_keeps_inner_products_and_can_be_undone(world, extra, seed):
 @some
 @given(world=worlds(), seed=st.integers(0, 10_000))
 def test_signal_patches_are_mirrored_and_alone(world, seed):
-    sample = world.sample(7, seeded(seed))
+    sample = world.sample(7, seeded(seed), dtype=torch.float64)
     own, per_view = own_coordinates(sample), world.signal_patches
     assert ((own != 0).sum(1) == per_view).all()  # (n, view): counted over patches
     signal = (own != 0).any(-1)
@@ -125,7 +125,7 @@ def test_signal_patches_are_mirrored_and_alone(world, seed):
 @some
 @given(world=worlds(), seed=st.integers(0, 10_000))
 def test_noise_patches_are_made_of_other_classes(world, seed):
-    sample = materialised(world.sample(6, seeded(seed)))
+    sample = materialised(world.sample(6, seeded(seed), dtype=torch.float64))
     assert sample.x.shape == (6, world.n_patches, world.dim)
     own = own_coordinates(sample)
     noise = sample.x[(own == 0).all(-1)].view(6, world.n_patches - 2 * world.signal_patches, world.n_classes, 2)
@@ -140,7 +140,7 @@ def test_noise_patches_are_made_of_other_classes(world, seed):
 @some
 @given(world=worlds(), seed=st.integers(0, 10_000))
 def test_multiplicity_counts_every_patch(world, seed):
-    sample = world.sample(3, seeded(seed))
+    sample = world.sample(3, seeded(seed), dtype=torch.float64)
     assert sample.multiplicity.sum() == world.n_patches
     slots = world.slots or 2 * world.signal_patches
     assert sample.x.shape[1] == min(slots + 1, world.n_patches)
@@ -150,7 +150,7 @@ def test_multiplicity_counts_every_patch(world, seed):
 @pytest.mark.parametrize("lam", [None, 0.5])
 def test_multiplicity_trick_equals_written_out_patches(lam):
     world = data.MultiView(3, 23, noise_classes=2, noise_low=0.1, noise_high=0.4, balanced=True)
-    short = world.sample(6, seeded(1))
+    short = world.sample(6, seeded(1), dtype=torch.float64)
     full = materialised(short)
     assert short.x.shape[1] < full.x.shape[1] == 23
     weight = 0.3 * torch.randn(3, 4, world.dim, generator=seeded(2), dtype=torch.float64)
@@ -171,14 +171,14 @@ def test_multiplicity_trick_equals_written_out_patches(lam):
 
 def test_fixed_placement():
     world = data.MultiView(4, 9, signal_patches=2, noise_low=0.01, noise_high=0.02)
-    own = own_coordinates(world.sample(20, seeded()))
+    own = own_coordinates(world.sample(20, seeded(), dtype=torch.float64))
     assert (own[:, :2, 0] > 0).all() and (own[:, 2:4, 1] > 0).all()
     assert (own[:, :2, 1] == 0).all() and (own[:, 2:4, 0] == 0).all() and (own[:, 4:] == 0).all()
 
 
 def test_jittered_placement_is_uniform_over_the_slots():
     world = data.MultiView(3, 12, slots=5)
-    present = own_coordinates(world.sample(3000, seeded())) != 0  # (n, patches, view)
+    present = own_coordinates(world.sample(3000, seeded(), dtype=torch.float64)) != 0  # (n, patches, view)
     assert not present[:, 5:].any()
     first, second = present[..., 0].double().argmax(1), present[..., 1].double().argmax(1)
     counts = torch.bincount(5 * first + second, minlength=25).view(5, 5)
@@ -189,14 +189,14 @@ def test_jittered_placement_is_uniform_over_the_slots():
 
 def test_coefficients_are_uniform():
     world = data.MultiView(2, 2, coefficient_sum=2.0, low=0.4)
-    coefficients = own_coordinates(world.sample(2000, seeded(3)))[..., 0].amax(1)
+    coefficients = own_coordinates(world.sample(2000, seeded(3), dtype=torch.float64))[..., 0].amax(1)
     assert fits(coefficients, sp.uniform(0.4, 1.2).cdf)
     assert not fits(coefficients, sp.beta(0.5, 0.5, loc=0.4, scale=1.2).cdf)
 
 
 def test_noise_coefficients_and_classes_are_uniform():
     world = data.MultiView(4, 5, noise_low=0.2, noise_high=0.5, noise_classes=1)
-    sample = world.sample(600, seeded(4))
+    sample = world.sample(600, seeded(4), dtype=torch.float64)
     own = own_coordinates(sample)
     noise = sample.x[(own == 0).all(-1)].view(600, 1, 4, 2)
     assert fits(noise[noise > 0], sp.uniform(0.2, 0.3).cdf)
@@ -230,11 +230,11 @@ def test_balanced_labels_come_in_random_order():
 def test_labels_can_be_given_and_samples_repeat():
     world = data.MultiView(3, 10, noise_low=0.1, noise_high=0.2)
     y = torch.tensor([2, 0, 0, 1])
-    one, two, other = (world.sample(4, seeded(seed), y=y) for seed in (0, 0, 1))
+    one, two, other = (world.sample(4, seeded(seed), y=y, dtype=torch.float64) for seed in (0, 0, 1))
     assert torch.equal(one.y, y)
     assert (own_coordinates(one) > 0).any(-1).sum(1).tolist() == [2] * 4
     assert torch.equal(one.x, two.x) and not torch.equal(one.x, other.x)
-    single = world.sample(4, seeded(0), y=y, dtype=torch.float32)
+    single = world.sample(4, seeded(0), y=y)
     assert single.x.dtype == single.multiplicity.dtype == torch.float32
     assert torch.allclose(single.x.double(), one.x, atol=1e-6)
     with pytest.raises(ValueError, match="shape"):
@@ -244,7 +244,7 @@ def test_labels_can_be_given_and_samples_repeat():
 @few
 @given(world=worlds(), view=st.integers(0, 1), seed=st.integers(0, 10_000))
 def test_keep_feature_removes_only_the_other_feature(world, view, seed):
-    sample = world.sample(5, seeded(seed))
+    sample = world.sample(5, seeded(seed), dtype=torch.float64)
     kept = _keep_feature(sample, view)
     difference = data.Patches(sample.x - kept.x, sample.y, sample.multiplicity)
     removed = own_coordinates(difference)
@@ -280,7 +280,7 @@ def test_multi_view_refuses(arguments, message):
 
 def test_the_edges_of_multi_view_are_allowed():
     edge = data.MultiView(2, 2, low=1.0, slots=2)
-    assert own_coordinates(edge.sample(4, seeded())).amax((1, 2)).tolist() == [1.0] * 4
+    assert own_coordinates(edge.sample(4, seeded(), dtype=torch.float64)).amax((1, 2)).tolist() == [1.0] * 4
 
 
 # --- the linear world ---
@@ -289,7 +289,7 @@ def test_the_edges_of_multi_view_are_allowed():
 @few
 @given(n_classes=st.integers(2, 5), seed=st.integers(0, 10_000))
 def test_simple_multi_view(n_classes, seed):
-    sample = data.SimpleMultiView(n_classes).sample(9, seeded(seed))
+    sample = data.SimpleMultiView(n_classes).sample(9, seeded(seed), dtype=torch.float64)
     views = sample.x.view(9, n_classes, 2)
     own = views[torch.arange(9), sample.y]
     assert torch.allclose(own.sum(1), torch.ones(9, dtype=torch.float64), atol=1e-15, rtol=0)
@@ -299,7 +299,7 @@ def test_simple_multi_view(n_classes, seed):
 
 
 def test_simple_multi_view_is_uniform():
-    sample = data.SimpleMultiView(2).sample(2000, seeded(7))
+    sample = data.SimpleMultiView(2).sample(2000, seeded(7), dtype=torch.float64)
     assert fits(sample.x[torch.arange(2000), 2 * sample.y], sp.uniform(0.1, 0.8).cdf)
 
 

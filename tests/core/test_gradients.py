@@ -260,7 +260,7 @@ def test_stacked_objectives_and_probes_refuse_them_too():
     features = numbers(1, 4, 3)
     with pytest.raises(ValueError, match="without requires_grad"):
         probes.linear_probe(features, Y[None], 3, training.GD(0.1), 2, torch.ones(1, 1, 1))
-    with pytest.raises(ValueError, match="features computes"):
+    with pytest.raises(ValueError, match=r"TeacherStudentObjective\.features computes"):
         TeacherStudentObjective(3, 0.1).features(numbers(1, 2, 3), numbers(1, 4, 2, 3).detach())
     with pytest.raises(ValueError, match="FineTuneObjective computes"):
         FineTuneObjective(3, 0.1)({"weight": numbers(1, 2, 3), "head": numbers(1, 2, 2)}, numbers(1, 4, 2, 3), Y[None])

@@ -281,7 +281,7 @@ def train(params, sample, lam, steps=25):
 
 
 def start(replicas=2, dim=WORLD.dim):
-    sample = training.stack([WORLD.sample(9, g) for g in training.generators(0, replicas)])
+    sample = training.stack([WORLD.sample(9, g, dtype=torch.float64) for g in training.generators(0, replicas)])
     return normal(replicas, 3, 2, dim, seed=9, scale=0.1), sample
 
 
@@ -289,7 +289,7 @@ def start(replicas=2, dim=WORLD.dim):
 def test_feature_coordinates_are_the_whole_model(lam):
     dim = 4 * WORLD.dim
     weight, sample = start(dim=dim)
-    features = orthonormal_features(WORLD.dim, dim, seeded(4))
+    features = orthonormal_features(WORLD.dim, dim, seeded(4), torch.float64)
     full, full_loss = train(weight, embed(sample, features), lam)
     reduced, reduced_loss = train(weight @ features.T, sample, lam)
     assert torch.allclose(full_loss, reduced_loss, atol=1e-8, rtol=0)

@@ -87,7 +87,7 @@ def knowing(strength=3.0):
 def fresh_points(n_classes=5, each=10):
     world = MultiView(n_classes, 200, noise_low=0.001, noise_high=0.002)
     y = torch.arange(n_classes).repeat_interleave(each)
-    return world.sample(len(y), seeded(), y=y)
+    return world.sample(len(y), seeded(), y=y, dtype=torch.float64)
 
 
 def logits_of(weight):

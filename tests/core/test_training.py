@@ -45,7 +45,7 @@ def difference(one, other):
 
 def patch_run(seed, replicas, optimizer, lam):
     generators = training.generators(seed, replicas)
-    sample = training.stack([WORLD.sample(9, g) for g in generators])
+    sample = training.stack([WORLD.sample(9, g, dtype=torch.float64) for g in generators])
     weight = torch.stack([0.1 * torch.randn(3, 4, WORLD.dim, generator=g, dtype=torch.float64) for g in generators])
     objective = PatchObjective(4, 0.1, torch.float64)
     return training.fit(objective, {"weight": weight}, (*sample, lam), steps=20, optimizer=optimizer, log_at=range(21))
@@ -163,7 +163,7 @@ def test_gradient_descent_on_a_linear_model_is_the_printed_step():
 def test_gradient_descent_on_the_patch_network_is_the_printed_step(midpoint):
     """The gradient over points (or pairs) and patches in loops: residual times slope times patch."""
     power, threshold, eta = 4, 0.1, 0.5
-    sample = training.stack([WORLD.sample(4, seeded(3))])
+    sample = training.stack([WORLD.sample(4, seeded(3), dtype=torch.float64)])
     weight = 0.15 * normal(1, 3, 2, 6, seed=4)
     run = training.fit(
         PatchObjective(power, threshold, torch.float64),
@@ -456,7 +456,7 @@ def test_time_counts_constant_steps():
 
 @each_optimizer
 def test_logging_leaves_no_trace(optimizer):
-    sample = training.stack([WORLD.sample(9, g) for g in training.generators(0, 2)])
+    sample = training.stack([WORLD.sample(9, g, dtype=torch.float64) for g in training.generators(0, 2)])
     start = {"weight": 0.1 * normal(2, 3, 4, WORLD.dim)}
     before = start["weight"].clone()
     looks = {
@@ -486,7 +486,7 @@ def test_logging_leaves_no_trace(optimizer):
 
 
 def test_the_logged_loss_is_that_of_the_logged_parameters():
-    sample = training.stack([WORLD.sample(9, g) for g in training.generators(0, 2)])
+    sample = training.stack([WORLD.sample(9, g, dtype=torch.float64) for g in training.generators(0, 2)])
     run = training.fit(
         PatchObjective(4, 0.1, torch.float64),
         {"weight": 0.1 * normal(2, 3, 4, WORLD.dim)},

@@ -67,11 +67,11 @@ def escape_timed(run, named, power):
 @pytest.fixture(scope="module")
 def start():
     generators = training.generators(0, REPLICAS)
-    data = training.stack([WORLD.sample(POINTS, g) for g in generators])
+    data = training.stack([WORLD.sample(POINTS, g, dtype=torch.float64) for g in generators])
     shape = (CLASSES, FILTERS, WORLD.dim)
     weight = torch.stack([INIT_SCALE * torch.randn(shape, dtype=torch.float64, generator=g) for g in generators])
     y = torch.arange(CLASSES).repeat_interleave(40)
-    return SimpleNamespace(data=data, weight=weight, fresh=WORLD.sample(len(y), torch.Generator().manual_seed(10**6), y=y))
+    return SimpleNamespace(data=data, weight=weight, fresh=WORLD.sample(len(y), 10**6, y, torch.float64))
 
 
 @pytest.fixture(scope="module")

@@ -1,17 +1,24 @@
-"""Dictionaries of orthonormal features."""
+"""Dictionaries of orthonormal features, which place data in an ambient space."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from mvnb.seeds import Seed, as_generator
 
-def orthonormal_features(n_features: int, dim: int, generator: torch.Generator, dtype=torch.float64) -> Tensor:
-    """Uniformly random orthonormal features, as rows: shape ``(n_features, dim)``.
 
-    The rows are the Q factor of a Gaussian matrix with the signs of R's diagonal absorbed, which makes them Haar
-    distributed. Raises ``ValueError`` when ``dim < n_features``.
+def orthonormal_features(n_features: int, dim: int, generator: Seed, dtype=torch.float32) -> Tensor:
+    """Return random orthonormal features as rows, ``(n_features, dim)``, with the uniform (Haar) distribution.
+
+    They are the Q factor of a Gaussian matrix, with the signs of R's diagonal absorbed. Raises ``ValueError`` if
+    ``dim < n_features``.
+
+    >>> features = orthonormal_features(2, 5, 0)
+    >>> torch.allclose(features @ features.T, torch.eye(2), atol=1e-6)
+    True
     """
+    generator = as_generator(generator)
     if dim < n_features:
         raise ValueError(f"{n_features} orthonormal features need dim >= {n_features}, got dim={dim}")
     gaussian = torch.randn(dim, n_features, generator=generator, dtype=torch.float64)

@@ -1,6 +1,6 @@
-"""Mixtures of Gaussian clusters with labels.
+"""Mixtures of Gaussian clusters with labels -1 and 1.
 
-Source: Shi thesis 2024, chapter 3, called "Shi" below. Samples are :class:`mvnb.data.Points` with labels of -1 and 1.
+Source: Shi thesis 2024, chapter 3, called "Shi" below.
 """
 
 from __future__ import annotations
@@ -11,15 +11,21 @@ import torch
 from torch import Tensor
 
 from mvnb.data.multi_view import Points
+from mvnb.seeds import Seed, as_generator
 
 
 @dataclass(frozen=True)
 class GaussianMixture:
-    """Clusters ``N(mu_j, sigma_j^2 I)`` with labels: a cluster is drawn by its mass, and gives the point its label.
+    """Mixture of Gaussian clusters ``N(mu_j, sigma_j^2 I)``, each of which has a label of -1 or 1.
 
-    ``means`` ``(r, dim)`` float64, ``labels`` ``(r,)`` of -1 and 1, ``masses`` ``(r,)`` positive with sum 1 (equal by
-    default), ``stds`` ``(r,)`` positive (1 by default). ``ValueError`` otherwise. Source: Shi, section 3.4.1, where
-    both labels have mass 1/2 and the printed covariance ``sigma_j I`` is used as ``sigma_j^2 I``.
+    ``means`` ``(r, dim)``, ``labels`` ``(r,)``, ``masses`` ``(r,)``, which are positive and sum to 1 (equal by default), and
+    positive ``stds`` ``(r,)`` (1 by default) are stored in float64. Raises ``ValueError`` for other shapes or values.
+    Source: Shi, section 3.4.1, where both labels have mass 1/2 and the printed covariance ``sigma_j I`` is used as
+    ``sigma_j^2 I``.
+
+    >>> x, y = GaussianMixture.xor(dim=10, norm=6.0).sample(100, 0)
+    >>> x.shape, y.unique()
+    (torch.Size([100, 10]), tensor([-1.,  1.]))
     """
 
     means: Tensor
@@ -35,18 +41,20 @@ class GaussianMixture:
             value = [defaults[name]] * r if value is None else value
             object.__setattr__(self, name, torch.as_tensor(value, dtype=torch.float64))
         if self.means.dim() != 2 or any(v.shape != (r,) for v in (self.labels, self.masses, self.stds)):
-            raise ValueError("means must have shape (r, dim), and labels, masses and stds shape (r,)")
+            shapes = [tuple(v.shape) for v in (self.means, self.labels, self.masses, self.stds)]
+            raise ValueError(f"expected means (r, dim) and labels, masses and stds (r,), got shapes {shapes}")
         if (self.labels.abs() != 1).any():
-            raise ValueError("labels must be -1 or 1")
+            raise ValueError(f"labels must be -1 or 1, got {sorted(set(self.labels.tolist()))}")
         if (self.masses <= 0).any() or abs(self.masses.sum() - 1) > 1e-9 or (self.stds <= 0).any():
-            raise ValueError("masses must be positive with sum 1, and stds positive")
+            received = f"masses {self.masses.tolist()} and stds {self.stds.tolist()}"
+            raise ValueError(f"masses must be positive and sum to 1, and stds must be positive, got {received}")
 
     @classmethod
     def xor(cls, dim: int, norm: float, masses=(1.0,)) -> GaussianMixture:
-        """Exclusive-or in one plane, or in several orthogonal ones whose total ``masses`` sum to 1.
+        """Return an exclusive-or in one plane, or in several orthogonal planes with the given ``masses``, which sum to 1.
 
-        Plane l has the means ``+- norm e_{2l}`` with label 1 and ``+- norm e_{2l+1}`` with label -1. Source: Shi, section
-        3.4.1 (one plane), after Refinetti et al. 2021. ``ValueError`` when the planes do not fit into ``dim``.
+        Plane l has the means ``+- norm e_{2l}`` with label 1 and ``+- norm e_{2l+1}`` with label -1. Raises ``ValueError`` if
+        the planes do not fit into ``dim``. Source: Shi, section 3.4.1 (one plane), after Refinetti et al. 2021.
         """
         axes = 2 * len(masses)
         if dim < axes:
@@ -59,7 +67,7 @@ class GaussianMixture:
 
     @classmethod
     def orthogonal(cls, dim: int, norm: float, labels) -> GaussianMixture:
-        """Return one cluster per axis: means ``norm e_j`` with the given labels, of equal mass. Linearly separable by means."""
+        """Return one cluster per axis: means ``norm e_j`` of equal mass, with the given labels."""
         labels = torch.as_tensor(labels).double()
         if dim < len(labels):
             raise ValueError(f"{len(labels)} orthogonal means need dim >= {len(labels)}, got {dim}")
@@ -67,11 +75,12 @@ class GaussianMixture:
 
     @property
     def features(self) -> Tensor:
-        """Directions ``D_j = mu_j / |mu_j|``, ``(r, dim)``, float64."""
+        """Directions of the means, ``D_j = mu_j / |mu_j|``: ``(r, dim)``, float64."""
         return self.means / self.means.norm(dim=1, keepdim=True)
 
-    def sample(self, n: int, generator: torch.Generator, dtype=torch.float32) -> Points:
-        """``n`` points, ``x`` ``(n, dim)``."""
+    def sample(self, n: int, generator: Seed, dtype=torch.float32) -> Points:
+        """Draw ``n`` points; ``x`` has shape ``(n, dim)`` and ``y`` shape ``(n,)``."""
+        generator = as_generator(generator)
         one = torch.multinomial(self.masses, n, replacement=True, generator=generator)
         x = torch.randn(n, self.means.shape[1], generator=generator, dtype=dtype)
         x = x.mul_(self.stds.to(dtype)[one, None]).add_(self.means.to(dtype)[one])

@@ -1,7 +1,7 @@
-"""Multi-view data: every class owns several features, each of which identifies it.
+"""Multi-view data, in which every class has several features and each of them identifies it.
 
-Samples are drawn in *feature coordinates*: axis ``2y + l`` is the feature ``v_{y,l}`` (classes and views counted from 0).
-:func:`embed` maps them into an ambient space with any orthonormal dictionary.
+Samples are drawn in *feature coordinates*: axis ``2y + l`` is the feature ``v_{y,l}``, with classes and views counted from 0.
+:func:`embed` maps them into an ambient space.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mvnb.seeds import Seed, as_generator
+
 
 class Patches(NamedTuple):
-    """Labelled points made of patches.
+    """Labelled points made of patches, of which equal ones are stored once.
 
-    ``x`` has shape ``(..., n, slots, dim)``, ``y`` shape ``(..., n)``; patch ``s`` counts ``multiplicity[..., s]`` times in
-    every sum over patches, which is how thousands of equal noise patches cost as much as one.
+    ``x`` has shape ``(..., n, slots, dim)`` and ``y`` shape ``(..., n)``. Patch ``s`` counts ``multiplicity[..., s]`` times in
+    every sum over patches, so that thousands of equal noise patches cost as much as one. A network without multiplicities
+    takes all patches, ``x.repeat_interleave(multiplicity.long(), -2)``.
     """
 
     x: Tensor
@@ -25,26 +28,31 @@ class Patches(NamedTuple):
     multiplicity: Tensor
 
     def split(self, n: int) -> list[Patches]:
-        """The sample in parts of ``n`` points."""
+        """Return the sample in parts of ``n`` points."""
         return [self._replace(x=x, y=y) for x, y in zip(self.x.split(n, -3), self.y.split(n, -1))]
 
 
 class Points(NamedTuple):
-    """Labelled vectors: ``x`` of shape ``(..., n, dim)`` and ``y`` of shape ``(..., n)``."""
+    """Labelled vectors ``x`` ``(..., n, dim)`` with labels ``y`` ``(..., n)``."""
 
     x: Tensor
     y: Tensor
 
 
 def embed(sample: Patches | Points, features: Tensor):
-    """The same sample in the ambient space of ``features`` (rows, shape ``(n_features, dim)``)."""
+    """Return the sample in the ambient space spanned by ``features``, rows of shape ``(n_features, dim)``.
+
+    >>> sample = SimpleMultiView(n_classes=2).sample(8, 0)
+    >>> embed(sample, torch.randn(4, 100)).x.shape
+    torch.Size([8, 100])
+    """
     return sample._replace(x=sample.x @ features)
 
 
 def draw_labels(n: int, n_classes: int, generator: torch.Generator, balanced: bool, given: Tensor | None = None) -> Tensor:
-    """Return ``n`` class labels: uniform and independent, or as even as ``n`` allows, in random order, unless they are given.
+    """Return the ``given`` class labels, or draw ``n``: independent and uniform, or with counts as equal as possible.
 
-    ``ValueError`` when ``given`` has another shape than ``(n,)``.
+    Raises ``ValueError`` if ``given`` does not have shape ``(n,)``.
     """
     if given is not None:
         if given.shape != (n,):
@@ -56,11 +64,11 @@ def draw_labels(n: int, n_classes: int, generator: torch.Generator, balanced: bo
 
 
 def place(x: Tensor, axes: Tensor, coefficients: Tensor, position: Tensor) -> Tensor:
-    """Put features on patches, in place: patch ``position[i, j]`` of point i becomes ``coefficients[i, j]`` times a feature.
+    """Set patch ``position[i, j]`` of point i to ``coefficients[i, j]`` times a feature, in place.
 
-    ``x`` ``(n, patches, dim)`` in feature coordinates; ``axes`` ``(n, c)`` names the features, -1 for a place left as it is;
-    ``position`` ``(n, c)`` has distinct entries in each row (:func:`random_positions`). Returns which feature each patch
-    holds, ``(n, patches)``, -1 for none.
+    ``x`` ``(n, patches, dim)`` is in feature coordinates. ``axes`` ``(n, c)`` names the features; -1 leaves the patch as it is.
+    ``position`` ``(n, c)`` has distinct entries in each row (:func:`random_positions`). Returns the feature on each patch,
+    ``(n, patches)``, with -1 for patches that were not set.
     """
     row, position = (axes >= 0).nonzero()[:, 0], position[axes >= 0]
     x[row, position] = 0.0
@@ -71,17 +79,21 @@ def place(x: Tensor, axes: Tensor, coefficients: Tensor, position: Tensor) -> Te
 
 
 def random_positions(n: int, slots: int, count: int, generator: torch.Generator) -> Tensor:
-    """``count`` distinct positions among ``slots``, uniformly at random for each of ``n`` points: ``(n, count)``."""
+    """Draw ``count`` distinct positions among ``slots`` for each of ``n`` points, uniformly at random: ``(n, count)``."""
     if count > slots:
-        raise ValueError(f"{count} patches do not fit on {slots} positions")
+        raise ValueError(f"{count} patches need at least {count} positions, got {slots}")
     return torch.rand(n, slots, generator=generator).argsort(1)[:, :count]
 
 
 @dataclass(frozen=True)
 class SimpleMultiView:
-    """Two mirrored views in a vector: ``x = b v_{y,1} + (1 - b) v_{y,2}`` with ``b`` uniform.
+    """Vectors with two mirrored views, ``x = b v_{y,1} + (1 - b) v_{y,2}`` with ``b`` uniform on [0.1, 0.9].
 
-    Source: Chidambaram et al. 2024, Def. 3.1, with the smallest coefficient 0.1 and the largest 0.9.
+    Source: Chidambaram et al. 2024, Def. 3.1.
+
+    >>> x, y = SimpleMultiView(n_classes=3).sample(100, 0)
+    >>> x.shape, torch.allclose(x.sum(1), torch.ones(100))
+    (torch.Size([100, 6]), True)
     """
 
     n_classes: int
@@ -91,8 +103,9 @@ class SimpleMultiView:
         if self.n_classes < 2:
             raise ValueError(f"n_classes must be at least 2, got {self.n_classes}")
 
-    def sample(self, n: int, generator: torch.Generator, dtype=torch.float64) -> Points:
-        """``n`` points in feature coordinates: ``x`` of shape ``(n, 2 n_classes)``."""
+    def sample(self, n: int, generator: Seed, dtype=torch.float32) -> Points:
+        """Draw ``n`` points in feature coordinates; ``x`` has shape ``(n, 2 n_classes)``."""
+        generator = as_generator(generator)
         y = draw_labels(n, self.n_classes, generator, self.balanced)
         beta = 0.1 + 0.8 * torch.rand(n, generator=generator, dtype=torch.float64)
         x = torch.zeros(n, 2 * self.n_classes, dtype=torch.float64)
@@ -102,12 +115,12 @@ class SimpleMultiView:
 
 @dataclass(frozen=True)
 class MultiView:
-    r"""Multi-view patches: mirrored signal patches among patches of feature noise.
+    r"""Points with two views: mirrored signal patches among patches of feature noise.
 
-    Source: Chidambaram et al. 2024, Def. 4.1. A point of class ``y`` has ``signal_patches`` patches
-    ``b v_{y,1}``, as many partners ``(coefficient_sum - b) v_{y,2}``, and every other patch is feature noise
-    ``sum_j sum_l g_{j,l} v_{s_j,l}`` over ``noise_classes`` other classes. All noise patches of a point are equal, so that
-    all but those in the slots are stored once, with a multiplicity.
+    A point of class ``y`` has ``signal_patches`` patches ``b v_{y,1}``, as many partners ``(coefficient_sum - b) v_{y,2}``, and
+    every other patch is feature noise ``sum_j sum_l g_{j,l} v_{s_j,l}`` over ``noise_classes`` other classes. All noise
+    patches of a point are equal; those outside the slots are stored once, with a multiplicity (:class:`Patches`).
+    Source: Chidambaram et al. 2024, Def. 4.1.
 
     Parameters
     ----------
@@ -118,18 +131,24 @@ class MultiView:
     signal_patches
         Patches of each view, C_P.
     coefficient_sum
-        What mirrored coefficients add up to, delta_2.
+        Sum of two mirrored coefficients, delta_2.
     low
-        Smallest signal coefficient, delta_1; the largest is ``coefficient_sum - low``; uniform in between.
+        Smallest signal coefficient, delta_1. Coefficients are uniform up to the largest, ``coefficient_sum - low``.
     noise_classes
-        Number Q of other classes that feature noise is made of.
+        Number of other classes in the feature noise, Q.
     noise_low, noise_high
-        Range of the noise coefficients, delta_3 and delta_4; uniform in between.
+        Range of the noise coefficients, which are uniform: delta_3 and delta_4.
     slots
-        The signal patches of each point fall on random distinct positions among the first so many. ``None``: view 1 is on the
-        first ``signal_patches`` positions of every point, view 2 on the next.
+        The signal patches fall on distinct random positions among the first ``slots``. With ``None``, view 1 is on the first
+        ``signal_patches`` positions of every point and view 2 on the next.
     balanced
-        Equal class counts instead of independent uniform labels.
+        Whether all classes have the same number of points. By default labels are independent and uniform.
+
+    Examples
+    --------
+    >>> x, y, multiplicity = MultiView(n_classes=4, n_patches=100).sample(32, 0)
+    >>> x.shape, multiplicity
+    (torch.Size([32, 3, 8]), tensor([ 1.,  1., 98.]))
     """
 
     n_classes: int
@@ -163,8 +182,9 @@ class MultiView:
         """Number of feature coordinates, 2 n_classes."""
         return 2 * self.n_classes
 
-    def sample(self, n: int, generator: torch.Generator, y: Tensor | None = None, dtype=torch.float64) -> Patches:
-        """``n`` points in feature coordinates; labels are drawn unless ``y`` (shape ``(n,)``) gives them."""
+    def sample(self, n: int, generator: Seed, y: Tensor | None = None, dtype=torch.float32) -> Patches:
+        """Draw ``n`` points in feature coordinates, with random labels or the given ``y`` of shape ``(n,)``."""
+        generator = as_generator(generator)
         y = draw_labels(n, self.n_classes, generator, self.balanced, y)
         stored = min((self.slots or 2 * self.signal_patches) + 1, self.n_patches)
         multiplicity = torch.ones(stored, dtype=dtype)

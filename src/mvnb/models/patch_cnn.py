@@ -72,7 +72,7 @@ class PatchObjective:
             raise ValueError(f"power must be an integer of at least 2, got {power}")
         self.power, self.threshold, self.dtype, self.compiled = int(power), float(threshold), compute_dtype, compiled
 
-    @returns_gradients
+    @returns_gradients(weight="R classes filters dim", x="R n patches dim", y="int R n", multiplicity="R patches")
     def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor, multiplicity: Tensor, lam=None):
         if not (lam is None or torch.is_tensor(lam) or lam == 0.5):
             raise ValueError(f"lam must be None, 0.5 or a tensor with a weight for every pair, got {lam!r}")

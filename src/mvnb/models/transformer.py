@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mvnb.gradients import returns_gradients
+from mvnb.seeds import Seed, as_generator
 
 Params = dict[str, Tensor]
 Norm = Literal["pre", "post", "none"]
@@ -121,7 +122,7 @@ def initial_parameters(
     length: int,
     dim: int,
     n_layers: int,
-    generator: torch.Generator,
+    generator: Seed,
     *,
     hidden: int | None = None,
     std: float = 0.02,
@@ -133,6 +134,7 @@ def initial_parameters(
     ``embedding_std`` is the standard deviation of the embeddings of tokens and places, where it is to be another one: BERT has
     0.02 for both and a normalisation behind the embeddings, T5 and UL2 have 1.
     """
+    generator = as_generator(generator)
     hidden = 4 * dim if hidden is None else hidden
     scale = dict.fromkeys(("embedding", "positions"), std if embedding_std is None else embedding_std)
     shapes = {"embedding": (n_tokens, dim), "positions": (length, dim), "head": (dim, n_tokens)}
@@ -149,10 +151,10 @@ class _Objective:
             raise ValueError(f"norm must be 'pre', 'post' or 'none', got {norm!r}")
         self.n_heads, self.norm = n_heads, norm
 
-    @returns_gradients
-    def __call__(self, params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
+    @returns_gradients(tokens="int R n length")
+    def __call__(self, params: Params, tokens: Tensor, *rest: Tensor) -> tuple[Tensor, Params]:
         leaves = {k: v.detach().requires_grad_() for k, v in params.items()}
-        losses = self.losses(leaves, *batch)
+        losses = self.losses(leaves, tokens, *rest)
         # The gradient of the sum is the stack of the gradients: replicas share nothing.
         return losses.detach(), dict(zip(leaves, torch.autograd.grad(losses.sum(), list(leaves.values()))))
 

@@ -110,6 +110,7 @@ def fit(
         raise ValueError(f"steps must not be negative, or fewer than the {first} already taken, got {steps}")
     if not wanted or wanted[0] < first or wanted[-1] > steps:
         raise ValueError(f"log_at must name steps from {first} to {steps}, got {wanted[:5]}")
+    _check_arguments(params, batches, optimizer)
     run = _begin(params, optimizer, ["loss", "time", *(probes or {})])
     todo = set(wanted) - set(run.steps.tolist())
     with _without_subnormals():
@@ -117,6 +118,33 @@ def fit(
             _advance(run, objective, batches, steps, optimizer, probes or {}, todo, until)
     run.log = {k: torch.stack([row.cpu() for row in rows]) for k, rows in run.log.items()}
     return run
+
+
+def _check_arguments(params, batches, optimizer) -> None:
+    if not (hasattr(optimizer, "start") and hasattr(optimizer, "step")):
+        received = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
+        raise TypeError(f"optimizer must be GD, FlowGD or Adam of mvnb.training, got {received}")
+    if not isinstance(params, Run):
+        if not isinstance(params, Mapping) or not params or not all(torch.is_tensor(v) for v in params.values()):
+            raise TypeError(
+                f"params must be a dictionary of tensors, as of stack_modules, or a Run, got {type(params).__name__}"
+            )
+        shapes = {k: tuple(v.shape) for k, v in params.items()}
+        if len({shape[:1] for shape in shapes.values()}) > 1 or () in shapes.values():
+            raise ValueError(f"params must have the replica axis first, of equal length, got shapes {shapes}")
+    if not callable(batches) and not isinstance(batches, tuple | list):
+        raise TypeError(f"batches must be a tuple of tensors or a function of the step, got {type(batches).__name__}")
+
+
+def _check_batch(batch: tuple, replicas: int) -> tuple:
+    """Return the batch, if its tensors have the replica axis."""
+    for i, part in enumerate(batch):
+        if torch.is_tensor(part) and part.dim() and len(part) != replicas:
+            raise ValueError(
+                f"batch[{i}] must have the replica axis first, shape ({replicas}, ...) as in params, "
+                f"got {tuple(part.shape)}; training.stack([sample, ...]) makes it"
+            )
+    return batch
 
 
 @contextmanager
@@ -148,7 +176,11 @@ def _begin(params: Params | Run, optimizer, names: list[str]) -> Run:
 def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, todo: set[int], until) -> None:
     """Train the running replicas until some of them stop, or to the end."""
     rows, replicas = run.running.nonzero()[:, 0], len(run.running)
-    take = tuple if len(rows) == replicas else lambda batch: tuple(_rows(dict(enumerate(batch)), rows).values())
+
+    def take(batch) -> tuple:
+        batch = _check_batch(batch, replicas)
+        return tuple(batch if len(rows) == replicas else _rows(dict(enumerate(batch)), rows).values())
+
     fixed = None if callable(batches) else take(batches)
     params, state = _rows(run.params, rows), _rows(run.state, rows)
     on_cpu = rows.device.type == "cpu"

@@ -60,7 +60,7 @@ class ResidualMLPObjective:
     chapter 4. Tensors that require a gradient are refused; for autograd, use :class:`ResidualMLP`.
     """
 
-    @returns_gradients
+    @returns_gradients(x="R n ...", y="int R n")
     def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         layers = _Layers(params)
         x, blocks = x.flatten(2), sum(k.startswith("first") for k in params) // 2

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mvnb.seeds import Seed, as_generator
 from mvnb.training.stacking import pick
 
 
@@ -29,7 +30,7 @@ class Swaps(NamedTuple):
     incoming: Tensor
 
 
-def sample_swaps(n_pool: int, n_spare: int, size: int, pairs: int, generator: torch.Generator) -> Swaps:
+def sample_swaps(n_pool: int, n_spare: int, size: int, pairs: int, generator: Seed) -> Swaps:
     """Draw ``pairs`` independent pairs (S, S') of ``size`` points.
 
     S is a uniform subset of the ``n_pool`` first points, without replacement and in random order; S' is S with a uniform
@@ -37,6 +38,7 @@ def sample_swaps(n_pool: int, n_spare: int, size: int, pairs: int, generator: to
 
     Raises ``ValueError`` unless ``1 <= size <= n_pool`` and ``pairs`` and ``n_spare`` are at least 1.
     """
+    generator = as_generator(generator)
     if not 1 <= size <= n_pool:
         raise ValueError(f"size must be from 1 to the {n_pool} points of the pool, got {size}")
     if pairs < 1 or n_spare < 1:

@@ -120,7 +120,7 @@ class ContrastiveObjective:
             params[_QUEUE] = F.normalize(torch.stack(drawn), dim=-1)
         return params
 
-    @returns_gradients
+    @returns_gradients(first="R n ...", second="R n ...")
     def __call__(self, params: Params, first: Tensor, second: Tensor) -> tuple[Tensor, Params]:
         leaves = {k: params[k].detach().requires_grad_() for k in self.names}
         losses = self.losses(params | leaves, first, second)
@@ -186,7 +186,7 @@ class RegularisedObjective:
         encoder = [k for k in contrastive.names if k.startswith("encoder.")]
         self.names = [*(contrastive.names if weight else encoder), "head.weight", "head.bias"]
 
-    @returns_gradients
+    @returns_gradients(first="R n ...", second="R n ...", y="int R n")
     def __call__(self, params: Params, first: Tensor, second: Tensor, y: Tensor) -> tuple[Tensor, Params]:
         leaves = {k: params[k].detach().requires_grad_() for k in self.names}
         live = params | leaves

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mvnb.seeds import Seed, as_generator
+
 
 class Sequences(NamedTuple):
     """Sequences of ``tokens`` ``(..., n, length)`` and the token that ``decides`` each position's label, of the same shape."""
@@ -66,11 +68,12 @@ class DecisionLists:
         return cls((tokens[:, None] + torch.tensor(entries)) % n_tokens, (tokens + shift) % n_tokens, length)
 
     @classmethod
-    def random(cls, n_tokens: int, length: int, list_length: int, generator: torch.Generator) -> DecisionLists:
+    def random(cls, n_tokens: int, length: int, list_length: int, generator: Seed) -> DecisionLists:
         """Lists of ``list_length`` different tokens in random order, the own token last, and a random permutation.
 
         ``ValueError`` unless ``1 <= list_length <= n_tokens``.
         """
+        generator = as_generator(generator)
         if not 1 <= list_length <= n_tokens:
             raise ValueError(f"list_length must be from 1 to {n_tokens}, got {list_length}")
         order = torch.rand(n_tokens, n_tokens, generator=generator).fill_diagonal_(-1)
@@ -95,11 +98,12 @@ class DecisionLists:
         """Return the matrix ``c P`` ``(n_tokens, n_tokens)``: entry ``(permutation[b], b)`` is ``scale``, all others 0."""
         return scale * torch.nn.functional.one_hot(self.permutation).T.double()
 
-    def sample(self, n: int, generator: torch.Generator, containing: int | None = None) -> Sequences:
+    def sample(self, n: int, generator: Seed, containing: int | None = None) -> Sequences:
         """``n`` sequences of ``length`` different tokens, uniform over all such sequences.
 
         With ``containing``, uniform over those that hold that token, which then stands first.
         """
+        generator = as_generator(generator)
         keys = torch.rand(n, self.n_tokens, generator=generator)
         if containing is not None:
             keys[:, containing] = 2.0

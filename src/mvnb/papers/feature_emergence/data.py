@@ -11,6 +11,7 @@ from scipy.special import comb
 from torch import Tensor
 
 from mvnb.data.multi_view import Points
+from mvnb.seeds import Seed, as_generator
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,8 +164,9 @@ class DictionaryData:
         x[..., : self.n_relevant] += other - own
         return x.div_(self.scale)
 
-    def sample(self, n: int, generator: torch.Generator, dtype: torch.dtype = torch.float32, normalised: bool = True) -> Points:
+    def sample(self, n: int, generator: Seed, dtype: torch.dtype = torch.float32, normalised: bool = True) -> Points:
         """``n`` points: ``x`` ``(n, n_patterns)``; the zeros and ones themselves when not ``normalised``."""
+        generator = as_generator(generator)
         k = self.n_relevant
         flat = torch.multinomial(torch.from_numpy(self.weights).flatten(), n, replacement=True, generator=generator)
         component, count = flat // (k + 1), flat % (k + 1)
@@ -197,8 +199,9 @@ class PatternCodes:
             raise ValueError(f"codes of {k} patterns need n_patterns >= {k}, got {self.n_patterns}")
 
     @classmethod
-    def random(cls, n_patterns: int, n_relevant: int, n_codes: int, generator: torch.Generator) -> PatternCodes:
+    def random(cls, n_patterns: int, n_relevant: int, n_codes: int, generator: Seed) -> PatternCodes:
         """Code words of independent fair coins."""
+        generator = as_generator(generator)
         return cls(n_patterns, torch.randint(2, (n_codes, n_relevant), generator=generator).float())
 
     @property
@@ -214,8 +217,9 @@ class PatternCodes:
         own = (self.codes[:half].double().mean(0) - self.codes[half:].double().mean(0)) / 2
         return torch.cat([own, own.new_zeros(self.n_patterns - len(own))])
 
-    def sample(self, n: int, generator: torch.Generator, dtype: torch.dtype = torch.float32) -> Points:
+    def sample(self, n: int, generator: Seed, dtype: torch.dtype = torch.float32) -> Points:
         """``n`` points with mean 0 and ``E ||x||^2 = 1``: ``x`` ``(n, n_patterns)``."""
+        generator = as_generator(generator)
         word = torch.randint(len(self.codes), (n,), generator=generator)
         centred = self.codes - self.codes.mean(0)
         other = torch.randint(2, (n, self.n_patterns - self.codes.shape[1]), generator=generator).to(dtype) - 0.5

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from mvnb.data.multi_view import place, random_positions
+from mvnb.seeds import Seed, as_generator
 
 NOISE, COMMON, FINE, DISTRACTOR, STRONG_NOISE, BACKGROUND = range(6)
 """What a patch holds, as recorded in the field ``kind`` of a sample."""
@@ -98,8 +99,9 @@ class HierarchicalMultiView:
         """Number of feature coordinates: 2 common, 2k fine, and the backgrounds."""
         return 2 + 2 * self.n_subclasses + self.n_backgrounds
 
-    def sample(self, n: int, generator: torch.Generator, hard: bool = False, dtype=torch.float32) -> HierarchicalPatches:
+    def sample(self, n: int, generator: Seed, hard: bool = False, dtype=torch.float32) -> HierarchicalPatches:
         """``n`` easy (or hard) points. The subclasses take turns: any 2k consecutive points hold each of them once."""
+        generator = as_generator(generator)
         subclass = torch.arange(n) % (2 * self.n_subclasses)
         superclass = subclass // self.n_subclasses
         background = torch.full((n,), -1)

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mvnb.seeds import Seed, as_generator
+
 
 def hierarchy_level(parent: Mapping[str, str], leaf: str, level: int) -> str:
     """The node ``level`` steps above a leaf of a tree given by ``parent``, or the root when the path is shorter.
@@ -35,8 +37,9 @@ def grouped_labels(classes: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
     return table[classes]
 
 
-def random_ids(superclass: Tensor, n_ids: int, generator: torch.Generator) -> Tensor:
+def random_ids(superclass: Tensor, n_ids: int, generator: Seed) -> Tensor:
     """Labels ``n_ids * superclass + i`` with ``i`` uniform on ``n_ids``: sub-labels that say nothing."""
+    generator = as_generator(generator)
     return n_ids * superclass + torch.randint(n_ids, superclass.shape, generator=generator)
 
 

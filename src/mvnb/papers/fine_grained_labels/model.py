@@ -35,7 +35,7 @@ class ReluPatchObjective:
             raise ValueError(f"bias_rate must not be negative, got {bias_rate}")
         self.bias_rate, self.superclasses = bias_rate, superclasses
 
-    @returns_gradients
+    @returns_gradients(weight="R classes neurons dim", bias="R classes neurons", x="R n patches dim", y="int R n")
     def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         weight, bias = params["weight"], params["bias"]
         rows = x.flatten(1, 2)  # (R, n * patches, dim)

@@ -9,6 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from mvnb.seeds import Seed, as_generator
+
 
 @dataclass(frozen=True)
 class ModularSum:
@@ -40,13 +42,14 @@ class ModularSum:
         place = self.p ** torch.arange(self.k)
         return torch.unique(self.points.sort(1).values @ place, return_inverse=True)[1]
 
-    def split(self, fraction: float, generator: torch.Generator, by: Literal["tuple", "multiset"] = "tuple") -> Tensor:
+    def split(self, fraction: float, generator: Seed, by: Literal["tuple", "multiset"] = "tuple") -> Tensor:
         """A random training set, as booleans ``(p^k,)``; the other points are for testing.
 
         By tuple, ``floor(fraction p^k)`` points are drawn, and most test points have a permutation among them. By multiset,
         that share of the multisets is drawn with all their permutations, so that no test point has one. ``ValueError`` for a
         fraction outside (0, 1), a split that leaves one side empty, or another ``by``.
         """
+        generator = as_generator(generator)
         if by not in ("tuple", "multiset"):
             raise ValueError(f"by must be 'tuple' or 'multiset', got {by!r}")
         group = self._multisets if by == "multiset" else torch.arange(len(self.points))

@@ -48,7 +48,7 @@ class PolynomialObjective:
             raise ValueError(f"penalty must not be negative, got {penalty}")
         self.penalty = penalty
 
-    @returns_gradients
+    @returns_gradients(u="R k p width", w="R width p", x="int R n k", y="int R n")
     def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         u, w, k = params["u"], params["w"], x.shape[-1]
         rows = _rows(u, x)

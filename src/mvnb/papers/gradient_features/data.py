@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mvnb.data.multi_view import Points
+from mvnb.seeds import Seed, as_generator
 
 
 def _signs(n: int, dim: int, generator: torch.Generator, dtype) -> Tensor:
@@ -39,8 +40,9 @@ class LinearMargin:
         if self.dim < 2 or not self.margin > 0:
             raise ValueError(f"dim must be at least 2 and margin positive, got {self.dim} and {self.margin}")
 
-    def sample(self, n: int, generator: torch.Generator, dtype=torch.float32) -> Points:
+    def sample(self, n: int, generator: Seed, dtype=torch.float32) -> Points:
         """Return ``n`` points, ``x`` ``(n, dim)``."""
+        generator = as_generator(generator)
         y = _signs(n, 1, generator, dtype)[:, 0]
         x = torch.randn(n, self.dim, generator=generator, dtype=dtype)
         x[:, 0] = y * (self.margin + torch.rand(n, generator=generator, dtype=dtype))
@@ -88,8 +90,9 @@ class BlockParity:
         uniform = 1 - 2 * self.blocks * self.signal
         return relevant * uniform + self.block * (1 - uniform) + 2 * self.background * (self.dim - relevant)
 
-    def sample(self, n: int, generator: torch.Generator, dtype=torch.float32) -> Points:
+    def sample(self, n: int, generator: Seed, dtype=torch.float32) -> Points:
         """Return ``n`` points, ``x`` ``(n, dim)``."""
+        generator = as_generator(generator)
         relevant = self.block * self.blocks
         x = _signs(n, self.dim, generator, dtype)
         if self.background < 0.5:
@@ -120,8 +123,9 @@ class MultiIndex:
         if self.kind not in ("quadratic", "cubic") or self.dim < 3:
             raise ValueError(f"kind must be 'quadratic' or 'cubic' and dim at least 3, got {self.kind!r} and {self.dim}")
 
-    def sample(self, n: int, generator: torch.Generator, dtype=torch.float32) -> Points:
+    def sample(self, n: int, generator: Seed, dtype=torch.float32) -> Points:
         """Return ``n`` points, ``x`` ``(n, dim)``, ``y`` the targets."""
+        generator = as_generator(generator)
         x = torch.randn(n, self.dim, generator=generator, dtype=dtype)
         u, v = x[:, 0], x[:, 1]
         if self.kind == "quadratic":

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mvnb.seeds import Seed, as_generator
+
 
 class Prompts(NamedTuple):
     """Examples ``x`` ``(n, M, dim)``, labels ``y`` ``(n, M)``, queries ``(n, dim)`` and their noise-free labels ``(n,)``."""
@@ -36,7 +38,7 @@ class InContextRegression:
     def sample(
         self,
         n: int,
-        generator: torch.Generator,
+        generator: Seed,
         weights: Tensor | None = None,
         noise: float = 0.0,
         flip: float = 0.0,
@@ -46,6 +48,7 @@ class InContextRegression:
 
         Each label, its noise included, changes its sign with probability ``flip``.
         """
+        generator = as_generator(generator)
         scale, shape = torch.tensor(self.spectrum, dtype=torch.float64).sqrt().to(dtype), (n, self.n_examples)
         x = torch.randn(*shape, len(scale), generator=generator, dtype=dtype) * scale
         query = torch.randn(n, len(scale), generator=generator, dtype=dtype) * scale
@@ -57,13 +60,14 @@ class InContextRegression:
             y = torch.where(torch.rand(shape, generator=generator) < flip, -y, y)
         return Prompts(x, y, query, (query * w).sum(-1))
 
-    def correlations(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    def correlations(self, n: int, generator: Seed) -> tuple[Tensor, Tensor, Tensor]:
         """What attention without cross terms sees of noise-free prompts: ``X^T y / M`` ``(n, dim)``, query and target.
 
         Drawn directly, at a cost that does not depend on ``n_examples``. With ``u = scale * w`` and G standard normal,
         ``G^T G u = |u| (c e + sqrt(c) t)``, where c is chi-squared with M degrees of freedom, e the direction of u, and t
         standard normal at right angles to it.
         """
+        generator = as_generator(generator)
         scale = torch.tensor(self.spectrum, dtype=torch.float64).sqrt().float()
         w, query, t = (torch.randn(n, len(scale), generator=generator) for _ in range(3))
         u = scale * w

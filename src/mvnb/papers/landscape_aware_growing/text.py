@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mvnb.seeds import Seed, as_generator
+
 OTHER, MASK = 0, 1
 """Tokens that are no characters: any character without a token; the mask, which is the first sentinel, too."""
 N_SENTINELS = 2
@@ -42,8 +44,9 @@ class Text:
         """The text of tokens ``(n,)``: ``?`` for a character without a token, ``_`` for the mask and the sentinels."""
         return "".join("?_"[t > OTHER] if t < N_SPECIAL else self.alphabet[t - N_SPECIAL] for t in tokens.tolist())
 
-    def windows(self, n: int, length: int, generator: torch.Generator, valid: bool = False) -> Tensor:
+    def windows(self, n: int, length: int, generator: Seed, valid: bool = False) -> Tensor:
         """``n`` windows ``(n, length)`` from places drawn uniformly; ``ValueError`` when the text is shorter than one."""
+        generator = as_generator(generator)
         tokens = self.valid if valid else self.train
         if len(tokens) < length:
             part = "validation" if valid else "training"

@@ -5,16 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mvnb.seeds import Seed, as_generator
+
 PLACEMENTS = ("anywhere", "corner", "fixed")
 
 
-def paste(images: Tensor, background: Tensor, placement: str, generator: torch.Generator) -> Tensor:
+def paste(images: Tensor, background: Tensor, placement: str, generator: Seed) -> Tensor:
     """Return the backgrounds with a block of each replaced by the image.
 
     ``images`` ``(n, channels, s, s)``, ``background`` ``(n, channels, S, S)``. The ``placement`` is ``"anywhere"`` (uniform),
     ``"corner"`` (a random one) or ``"fixed"`` (the bottom right). ``ValueError`` for another placement or images that are
     larger than their backgrounds.
     """
+    generator = as_generator(generator)
     n, free = len(images), background.shape[-1] - images.shape[-1]
     if placement not in PLACEMENTS or free < 0:
         raise ValueError(
@@ -31,11 +34,12 @@ def paste(images: Tensor, background: Tensor, placement: str, generator: torch.G
     return out
 
 
-def texture_background(n: int, channels: int, side: int, generator: torch.Generator) -> Tensor:
+def texture_background(n: int, channels: int, side: int, generator: Seed) -> Tensor:
     """Return random textures ``(n, channels, side, side)`` with amplitudes ``1 / frequency``, each stretched to [0, 1].
 
     Natural images have spectra of about this form, so these stand in for photographs of backgrounds.
     """
+    generator = as_generator(generator)
     noise = torch.fft.rfft2(torch.randn(n, channels, side, side, generator=generator))
     rows, columns = torch.fft.fftfreq(side)[:, None], torch.fft.rfftfreq(side)
     frequency = torch.hypot(rows, columns).clamp(min=1 / side)
@@ -44,7 +48,8 @@ def texture_background(n: int, channels: int, side: int, generator: torch.Genera
     return (x - low) / (high - low)
 
 
-def distractor_background(n: int, pool: Tensor, generator: torch.Generator) -> Tensor:
+def distractor_background(n: int, pool: Tensor, generator: Seed) -> Tensor:
     """A two-by-two grid of random images of ``pool`` ``(m, channels, s, s)``: ``(n, channels, 2 s, 2 s)``."""
+    generator = as_generator(generator)
     grid = pool[torch.randint(len(pool), (n, 2, 2), generator=generator)]  # (n, 2, 2, channels, s, s)
     return grid.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)

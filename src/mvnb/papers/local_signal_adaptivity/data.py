@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mvnb.seeds import Seed, as_generator
+
 
 @dataclass(frozen=True)
 class SignalInNoise:
@@ -24,8 +26,9 @@ class SignalInNoise:
         if self.n_noise < 1 or self.dim < 1 or not 0 < self.sigma < float("inf"):
             raise ValueError(f"n_noise and dim must be at least 1 and sigma be positive and finite, got {self}")
 
-    def sample(self, n: int, generator: torch.Generator, dtype=torch.float32) -> tuple[Tensor, Tensor]:
+    def sample(self, n: int, generator: Seed, dtype=torch.float32) -> tuple[Tensor, Tensor]:
         """Return ``n`` points ``(n, n_noise + 1, dim)`` and their labels ``(n,)`` of -1 and 1."""
+        generator = as_generator(generator)
         x = torch.randn(n, self.n_noise + 1, self.dim, generator=generator, dtype=dtype).mul_(self.sigma)
         y = 2 * torch.randint(2, (n,), generator=generator).to(dtype) - 1
         position = torch.randint(self.n_noise + 1, (n,), generator=generator)

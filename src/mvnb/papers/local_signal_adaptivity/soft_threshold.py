@@ -40,7 +40,7 @@ class SoftThresholdObjective:
     the kinks. Source: Karp thesis 2024, Algorithm 3.1.
     """
 
-    @returns_gradients
+    @returns_gradients(w="R dim", b="R", x="R n patches dim", y="R n")
     def __call__(self, params: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Params]:
         chunk = max(1, CACHED // x[0].numel()) if x.device.type == "cpu" else len(x)
         losses, w, b = in_parts(self._part, (params["w"], params["b"], x, y), chunk)
@@ -75,7 +75,7 @@ class SurvivorObjective:
             raise ValueError(f"need n_noise >= 1, n >= 1 and sigma > 0, got {n_noise}, {n} and {sigma}")
         self.n_noise, self.sigma, self.n = n_noise, sigma, n
 
-    @returns_gradients
+    @returns_gradients(w="R dim", b="R", keys="int R")
     def outputs(self, params: Params, keys: Tensor) -> tuple[Tensor, ...]:
         """For a point with y = 1: the output and the sums of ``(p + q) Z``, ``p - q`` and ``(p + q)^2``; each ``(R, n)``."""
         own, sums = self._draw(params, keys.numpy().view(np.uint64))
@@ -88,7 +88,7 @@ class SurvivorObjective:
         kernels.survivors(keys, b, self.sigma * _lengths(w), self.n_noise, kernels.QUANTILES, *sums)
         return np.maximum(w[:, 0] + b, 0) - np.maximum(b - w[:, 0], 0), sums
 
-    @returns_gradients
+    @returns_gradients(w="R dim", b="R", keys="int R")
     def __call__(self, params: Params, keys: Tensor) -> tuple[Tensor, Params]:
         w, b, keys = params["w"].numpy(), params["b"].numpy(), keys.numpy().view(np.uint64)
         own, sums = self._draw(params, keys)  # by symmetry, y = 1 throughout

@@ -42,7 +42,7 @@ class WindowNet(nn.Module):
         return self.head(_POOL * second.sum((1, 2)))
 
 
-@returns_gradients
+@returns_gradients(x="R n channels height width", y="int R n")
 def window_objective(params: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Params]:
     """Return the cross-entropies ``(R,)`` of a stack of :class:`WindowNet` and their gradient, written by hand.
 

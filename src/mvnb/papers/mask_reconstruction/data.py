@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mvnb.data.multi_view import draw_labels, place, random_positions
+from mvnb.seeds import Seed, as_generator
 
 _OWN, _FOREIGN = (1.0, 1.3), (0.2, 0.4)  # ranges of the strength of own and of foreign features
 
@@ -89,8 +90,9 @@ class SparseMultiView:
         """Number of features, 2 n_classes."""
         return 2 * self.n_classes
 
-    def sample(self, n: int, generator: torch.Generator, y: Tensor | None = None, dtype=torch.float32) -> SparsePatches:
+    def sample(self, n: int, generator: Seed, y: Tensor | None = None, dtype=torch.float32) -> SparsePatches:
         """``n`` points; labels are drawn unless ``y`` (shape ``(n,)``) gives them."""
+        generator = as_generator(generator)
         y = draw_labels(n, self.n_classes, generator, self.balanced, y)
 
         def uniform(*shape: int) -> Tensor:

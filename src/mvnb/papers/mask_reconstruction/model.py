@@ -32,9 +32,9 @@ class _Encoder:
             raise ValueError(f"threshold must be positive, got {threshold}")
         self.power, self.threshold = int(power), float(threshold)
 
-    @returns_gradients
-    def __call__(self, params: dict[str, Tensor], *batch):
-        x, names = batch[0], list(params)
+    @returns_gradients(weight="R kernels dim", x="R n patches dim")
+    def __call__(self, params: dict[str, Tensor], x: Tensor, *rest):
+        names = list(params)
         # As many replicas at a time as fit into the cache; a graphics card takes all of them.
         each = x.shape[1] * x.shape[2] * params["weight"].shape[1]
         size = max(1, _CACHED // each) if x.device.type == "cpu" else len(x)
@@ -42,14 +42,14 @@ class _Encoder:
         def part(*row):
             return self._losses(dict(zip(names, row)), *row[len(names) :])
 
-        return in_parts(part, (*params.values(), *batch), size)
+        return in_parts(part, (*params.values(), x, *rest), size)
 
     def _activation(self, pre: Tensor, scale: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
         """Smoothed ReLU at ``scale * pre`` and its slope there."""
         value, slope = smoothed_relu_and_slope(pre * (scale / self.threshold), self.power)
         return value.mul_(self.threshold), slope
 
-    @returns_gradients
+    @returns_gradients(weight="R kernels dim", x="R n patches dim")
     def features(self, weight: Tensor, x: Tensor, scale: float | Tensor = 1.0) -> Tensor:
         """``sum_p s(scale <w_r, x_p>)``: ``(R, kernels, dim)``, ``(R, n, patches, dim)`` to ``(R, n, kernels)``."""
         value, _ = self._activation(torch.bmm(x.flatten(1, 2), weight.mT), scale)
@@ -135,6 +135,10 @@ class FineTuneObjective(_Encoder):
     Called as ``(params, x, y)`` with ``params["head"]`` ``(R, n_classes, kernels)`` beside the kernels and labels ``(R, n)``.
     Source: Pan et al. 2023, section 3.3 and Appendix G. ``ValueError`` for a power that is no integer of at least 2.
     """
+
+    @returns_gradients(head="R classes kernels", weight="R kernels dim", x="R n patches dim", y="int R n")
+    def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor):
+        return super().__call__(params, x, y)
 
     def _losses(self, params: dict[str, Tensor], x: Tensor, y: Tensor):
         head, flat, n = params["head"], x.flatten(1, 2), x.shape[1]

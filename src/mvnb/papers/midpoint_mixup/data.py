@@ -8,14 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mvnb.seeds import Seed, as_generator
 from mvnb.training.stacking import pick_own
 
 
-def class_pairing(n_classes: int, generator: torch.Generator) -> Tensor:
+def class_pairing(n_classes: int, generator: Seed) -> Tensor:
     """A random pairing of the classes, shape ``(n_classes,)``: ``pairing[pairing[y]] == y`` and ``pairing[y] != y``.
 
     Raises ``ValueError`` when ``n_classes`` is odd.
     """
+    generator = as_generator(generator)
     if n_classes % 2 or n_classes < 2:
         raise ValueError(f"classes can only be paired when their number is even, got {n_classes}")
     order = torch.randperm(n_classes, generator=generator).view(-1, 2)
@@ -24,11 +26,12 @@ def class_pairing(n_classes: int, generator: torch.Generator) -> Tensor:
     return pairing
 
 
-def draw_companions(y: Tensor, pairing: Tensor, generator: torch.Generator) -> Tensor:
+def draw_companions(y: Tensor, pairing: Tensor, generator: Seed) -> Tensor:
     """For every point, the index of a uniformly random point of its class's partner: shape ``(n,)``.
 
     Raises ``ValueError`` when a partner class has no point.
     """
+    generator = as_generator(generator)
     by_class = y.argsort(stable=True)
     counts = torch.bincount(y, minlength=len(pairing))
     first = counts.cumsum(0) - counts
@@ -70,12 +73,14 @@ class PrototypeMixture:
     ``prototypes`` ``(n_classes, per_class, dim)`` are drawn uniformly on the unit sphere.
     """
 
-    def __init__(self, n_classes: int, per_class: int, dim: int, noise: float, generator: torch.Generator):
+    def __init__(self, n_classes: int, per_class: int, dim: int, noise: float, generator: Seed):
+        generator = as_generator(generator)
         gaussian = torch.randn(n_classes, per_class, dim, generator=generator)
         self.prototypes, self.noise = gaussian / gaussian.norm(dim=-1, keepdim=True), noise
 
-    def sample(self, points_per_class: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def sample(self, points_per_class: int, generator: Seed) -> tuple[Tensor, Tensor]:
         """Return ``(x, y)`` with ``points_per_class`` points of every class, in class order."""
+        generator = as_generator(generator)
         n_classes, per_class, dim = self.prototypes.shape
         y = torch.arange(n_classes).repeat_interleave(points_per_class)
         which = torch.randint(per_class, y.shape, generator=generator)
@@ -84,7 +89,7 @@ class PrototypeMixture:
 
 
 def random_coordinates(
-    shape: tuple[int, ...], n_features: int, dim: float, scale: float, generator: torch.Generator
+    shape: tuple[int, ...], n_features: int, dim: float, scale: float, generator: Seed
 ) -> tuple[Tensor, Tensor]:
     """Return coordinates ``(*shape, n_features)`` and norm of the rest ``shape`` of weights drawn from ``N(0, scale^2 I)``.
 
@@ -92,6 +97,7 @@ def random_coordinates(
     ``scale^2`` times a chi-square variable with ``dim - n_features`` degrees of freedom. Float64. ``ValueError`` when
     ``dim < n_features``.
     """
+    generator = as_generator(generator)
     if dim < n_features:
         raise ValueError(f"dim must be at least n_features={n_features}, got {dim}")
     coordinates = scale * torch.randn(*shape, n_features, generator=generator, dtype=torch.float64)

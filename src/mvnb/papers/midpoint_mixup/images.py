@@ -91,7 +91,7 @@ class _ViewBatches:
         points = torch.randperm(n, generator=g), torch.rand(n, generator=g)
         if self._law is None:
             return points
-        lam = losses.sample_mixing(self._law, (self.per_epoch,), g, torch.float32)
+        lam = losses.sample_mixing(self._law, (self.per_epoch,), g)
         return *points, torch.randint(n, (n,), generator=g), torch.rand(n, generator=g), lam
 
 

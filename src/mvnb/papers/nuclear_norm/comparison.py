@@ -54,7 +54,7 @@ class DomainObjective:
         self.warmup, self._rows = warmup, {k: v.nonzero()[:, 0] for k, v in weights.items()}
         self._weights = {k: v[self._rows[k]] for k, v in weights.items()}
 
-    @returns_gradients
+    @returns_gradients(x="R domains n inputs", y="int R domains n", partner="int R domains", lam="R domains")
     def __call__(
         self, params: Params, x: Tensor, y: Tensor, partner: Tensor, lam: Tensor, step: Tensor
     ) -> tuple[Tensor, Params]:

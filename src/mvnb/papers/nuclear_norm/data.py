@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mvnb.data.multi_view import Points
+from mvnb.seeds import Seed, as_generator
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp")
 
@@ -39,8 +40,9 @@ class EnvironmentFeatures:
         """``r`` features that never fail, and ``n`` of correlation gamma."""
         return cls((0.5,) * r, (gamma,) * n)
 
-    def sample(self, n: int, generator: torch.Generator, elsewhere: bool = False, dtype=torch.float32) -> Points:
+    def sample(self, n: int, generator: Seed, elsewhere: bool = False, dtype=torch.float32) -> Points:
         """``n`` points: features ``(n, d)`` and labels -1 and 1, equally likely."""
+        generator = as_generator(generator)
         other = torch.tensor(self.environmental, dtype=dtype)
         gamma = torch.cat([torch.tensor(self.invariant, dtype=dtype), -other if elsewhere else other])
         y = 2.0 * torch.randint(2, (n,), generator=generator).to(dtype) - 1
@@ -67,11 +69,12 @@ class FramedDomains:
         if not 0 <= self.agree <= 1 or not 0 <= self.cues <= 4:
             raise ValueError(f"agree must lie in [0, 1] and cues in 0 to 4, got {self.agree} and {self.cues}")
 
-    def frame(self, images: Tensor, y: Tensor, domain: Tensor, n_classes: int, generator: torch.Generator) -> Tensor:
+    def frame(self, images: Tensor, y: Tensor, domain: Tensor, n_classes: int, generator: Seed) -> Tensor:
         """Return framed images ``(n, channels, S, S)``.
 
         S is the least side with room for image, frame and a place for each class.
         """
+        generator = as_generator(generator)
         n, channels, side = images.shape[:3]
         size = max(side, n_classes) + 2
         shade = (0.05 * domain).to(images)[:, None, None, None]
@@ -125,7 +128,7 @@ def domain_folder(path: str | Path, side: int) -> tuple[Tensor, Tensor, Tensor, 
     return pixels.contiguous(), torch.tensor(y), torch.tensor(domain), [p.name for p in folders]
 
 
-def split_domains(domain: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+def split_domains(domain: Tensor, generator: Seed) -> tuple[Tensor, Tensor, Tensor]:
     """Return which points a run trains, validates and is tested on, one row a left-out domain, for domains ``(n,)`` from 0.
 
     ``train`` ``(D, D - 1, m)`` and ``valid`` ``(D, (D - 1) * v)`` hold indices of points of the training domains, a fifth of
@@ -133,6 +136,7 @@ def split_domains(domain: Tensor, generator: torch.Generator) -> tuple[Tensor, T
     that the tables are full. Source: DomainBed's training-domain validation set (Gulrajani and Lopez-Paz 2021). ``ValueError``
     for fewer than two domains, or when a part would be empty.
     """
+    generator = as_generator(generator)
     n_domains, least = int(domain.max()) + 1, int(domain.bincount().min())
     n_valid = math.floor(0.2 * least)
     if n_domains < 2 or n_valid < 1:

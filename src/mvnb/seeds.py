@@ -1,0 +1,27 @@
+"""Seeds and generators: every function that draws random numbers takes either."""
+
+from __future__ import annotations
+
+from numbers import Integral
+
+import torch
+
+Seed = int | torch.Generator
+"""A seed from 0 to 2^64 - 1, or a generator, which goes on from where it is."""
+
+
+def as_generator(seed: Seed) -> torch.Generator:
+    """Return a generator as it is, and for a seed a new generator of the CPU.
+
+    Raises ``TypeError`` or ``ValueError`` for anything else.
+
+    >>> torch.rand(2, generator=as_generator(0))
+    tensor([0.4963, 0.7682])
+    """
+    if isinstance(seed, torch.Generator):
+        return seed
+    if isinstance(seed, bool) or not isinstance(seed, Integral):
+        raise TypeError(f"expected a seed or a torch.Generator, got {type(seed).__name__}: {seed!r}")
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"expected a seed from 0 to 2^64 - 1, got {seed}")
+    return torch.Generator().manual_seed(int(seed))
