@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and records that notice a change by hand."""
+"""Atomic writing of files, and JSON records with a checksum that reveals manual changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 @contextmanager
 def replaced_whole(path: Path) -> Iterator[Path]:
-    """Where to write a file, whose name then holds all of it or, after an error, what it held before, never a part."""
+    """Yield a temporary path to write to; on success it replaces ``path``, on an error it is removed."""
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         yield partial
@@ -25,13 +25,13 @@ def replaced_whole(path: Path) -> Iterator[Path]:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
+    """Write a text file atomically, in UTF-8."""
     with replaced_whole(path) as partial:
         partial.write_text(text, encoding="utf-8", newline="\n")
 
 
 def read_json(path: Path) -> Any:
-    """Return what is in a JSON file; None where there is none, or none that is whole."""
+    """Return the content of a JSON file; None if it cannot be read or is not valid JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -39,24 +39,24 @@ def read_json(path: Path) -> Any:
 
 
 class RecordError(ValueError):
-    """A record that is not what a program wrote, or is not declared as it should be; one line."""
+    """An invalid or modified record, or an invalid declaration; the message is one line."""
 
 
 def write_record(path: Path, record: dict[str, Any], indent: int | None = 1) -> None:
-    """Write a dictionary of what was measured as JSON, with a checksum of all its values."""
+    """Write a dictionary of measurements as JSON, with a checksum of all its values."""
     values = json.loads(json.dumps(record))
     write(path, json.dumps(values | {"checksum": _checksum(values)}, indent=indent, ensure_ascii=False) + "\n")
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Return what :func:`write_record` wrote.
+    """Return a record written by :func:`write_record`, without its checksum.
 
     Raises
     ------
     OSError
-        When there is no such file.
+        If the file cannot be read.
     RecordError
-        When it is not JSON, or a value is not the one that was written.
+        If the file is not a JSON object or its values do not match the checksum.
     """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -64,9 +64,7 @@ def read_record(path: Path) -> dict[str, Any]:
     except (ValueError, AttributeError) as error:
         raise RecordError(f"{path} is not a record: {error}") from None
     if checksum != (expected := _checksum(record)):
-        raise RecordError(
-            f"{path} was changed after it was made: it states the checksum {checksum}, its values have {expected}"
-        )
+        raise RecordError(f"{path} was changed after it was made: expected the checksum {expected}, got {checksum}")
     return record
 
 

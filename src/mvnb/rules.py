@@ -1,8 +1,8 @@
-"""Rules of claims: conditions on measured intervals, which hold, fail or are undecided.
+"""Rules of claims: conditions on measured intervals, with the outcomes true, false and undecided.
 
-A rule is a text such as ``"value >= 0.8"`` or ``"0.4 < slope < 0.6 and gap > 0"``: measured names, numbers, comparisons,
-``and``, ``or``, ``not``, and ``+ - * /`` with constants. It is evaluated on intervals: true where it is true for every value in
-them, false where it is false for every one, and otherwise undecided.
+A rule is a string such as ``"value >= 0.8"`` or ``"0.4 < slope < 0.6 and gap > 0"``: measured names, numbers, comparisons,
+``and``, ``or``, ``not``, and ``+ - * /`` with constants. It is evaluated on intervals: true if it is true for every value in
+them, false if it is false for every value, and undecided otherwise.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import NamedTuple
 
 from mvnb import stats
 
-MOST_RUNS = 1_000_000  # looked at by `Rule.runs_to_decide`
+MOST_RUNS = 1_000_000  # the limit of the search in `Rule.runs_to_decide`
 
 
 class RuleError(ValueError):
-    """A text that is no rule, or a rule that no result can meet; one line."""
+    """An invalid rule; the message is one line."""
 
 
 class Interval(NamedTuple):
-    """An estimate and the ends of its 95 % interval, which lie at the estimate where no chance enters."""
+    """An estimate and the ends of its 95 % interval, which equal the estimate for deterministic values."""
 
     estimate: float
     low: float
@@ -36,12 +36,12 @@ _ORDER = {ast.Lt: ("<", False), ast.LtE: ("<=", False), ast.Gt: ("<", True), ast
 
 
 class Rule:
-    """A rule as parsed, with its ``text`` and the ``names`` that it has.
+    """A parsed rule with its ``text`` and the ``names`` in it.
 
     Raises
     ------
     RuleError
-        For a text that is not a rule of the kinds above.
+        If the text is not a rule as described in the module's documentation.
     """
 
     def __init__(self, text: str):
@@ -49,17 +49,17 @@ class Rule:
         try:
             self._tree = ast.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError):
-            raise RuleError(f"{text!r} is not a rule") from None
-        if not _condition(self._tree):
-            raise RuleError(f"{text!r} compares nothing")
+            raise RuleError(f"expected a rule such as 'value >= 0.8', got {text!r}") from None
+        if not _is_condition(self._tree):
+            raise RuleError(f"expected a comparison, got {text!r}")
         named = [node for node in ast.walk(self._tree) if isinstance(node, ast.Name)]
         self.names = tuple(dict.fromkeys(node.id for node in sorted(named, key=lambda node: (node.lineno, node.col_offset))))
         if not self.names:
-            raise RuleError(f"{text!r} names nothing that is measured")
-        self({name: Interval(1.0, 1.0, 1.0) for name in self.names})  # whatever is not allowed is met here
+            raise RuleError(f"expected a rule with a measured name, got {text!r}")
+        self({name: Interval(1.0, 1.0, 1.0) for name in self.names})  # raises for whatever is not allowed
 
     def __call__(self, measured: Mapping[str, Interval]) -> bool | None:
-        """True, false, or None where the intervals leave it undecided."""
+        """Return whether the rule is true; None if the intervals leave it undecided."""
         return self._truth(self._tree, measured)
 
     def _truth(self, node: ast.AST, measured) -> bool | None:
@@ -71,17 +71,17 @@ class Rule:
             found = self._truth(node.operand, measured)
             return None if found is None else not found
         if not isinstance(node, ast.Compare):
-            raise RuleError(f"{self.text!r} may compare, not {ast.unparse(node)!r}")
+            raise RuleError(f"expected a comparison in {self.text!r}, got {ast.unparse(node)!r}")
         values = [self._value(one, measured) for one in (node.left, *node.comparators)]
-        found = [self._compared(sign, *pair) for sign, pair in zip(node.ops, itertools.pairwise(values))]
+        found = [self._compare(sign, *pair) for sign, pair in zip(node.ops, itertools.pairwise(values))]
         return False if False in found else None if None in found else True
 
-    def _compared(self, sign: ast.cmpop, a: Interval, b: Interval) -> bool | None:
+    def _compare(self, sign: ast.cmpop, a: Interval, b: Interval) -> bool | None:
         if isinstance(sign, ast.Eq | ast.NotEq):
             apart, same = a.high < b.low or b.high < a.low, a.low == a.high == b.low == b.high
             return None if not (apart or same) else same == isinstance(sign, ast.Eq)
         if type(sign) not in _ORDER:
-            raise RuleError(f"{self.text!r} may compare with < <= > >= == !=")
+            raise RuleError(f"expected one of < <= > >= == != in {self.text!r}, got {type(sign).__name__}")
         strict, swapped = _ORDER[type(sign)]
         a, b = (b, a) if swapped else (a, b)
         if strict == "<":
@@ -95,23 +95,24 @@ class Rule:
             value = float(node.value)
             return Interval(value, value, value)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return _ends(operator.neg, self._value(node.operand, measured))
+            return _apply(operator.neg, self._value(node.operand, measured))
         if not isinstance(node, ast.BinOp) or type(node.op) not in _ARITHMETIC:
-            raise RuleError(f"{self.text!r} may have numbers, names and + - * /, not {ast.unparse(node)!r}")
-        if _measured(node.left) and _measured(node.right):
-            raise RuleError(f"{self.text!r} reckons with two measured names; form {ast.unparse(node)!r} inside each run")
+            raise RuleError(f"expected numbers, names and + - * / in {self.text!r}, got {ast.unparse(node)!r}")
+        if _has_name(node.left) and _has_name(node.right):
+            combined = ast.unparse(node)
+            raise RuleError(f"{self.text!r} combines two measured names; compute {combined!r} within each run instead")
         a, b = (self._value(one, measured) for one in (node.left, node.right))
-        if isinstance(node.op, ast.Div) and (_measured(node.right) or b.estimate == 0):
-            raise RuleError(f"{self.text!r} divides by {ast.unparse(node.right)}, which may be zero")
-        return _ends(_ARITHMETIC[type(node.op)], a, b)
+        if isinstance(node.op, ast.Div) and (_has_name(node.right) or b.estimate == 0):
+            raise RuleError(f"expected a nonzero constant as the divisor in {self.text!r}, got {ast.unparse(node.right)!r}")
+        return _apply(_ARITHMETIC[type(node.op)], a, b)
 
     def reachable(self, runs: int) -> bool:
-        """Whether shares of so many runs can decide the rule in its favour, when each is none or all of them."""
+        """Return whether shares of this many runs can make the rule true if each share is 0 or 1."""
         extremes = [Sample(share, None, runs).with_runs(runs) for share in (0, 1)]
         return any(self(dict(zip(self.names, ends))) for ends in itertools.product(extremes, repeat=len(self.names)))
 
     def runs_to_decide(self, samples: Mapping[str, Sample]) -> int | None:
-        """How many runs would decide the rule if more of them looked like these; None where no million of them would."""
+        """Return the approximate number of runs like these that would decide the rule; None if a million would not."""
         runs = max(one.runs for one in samples.values())
         while runs <= MOST_RUNS:
             if self({name: one.with_runs(runs) for name, one in samples.items()}) is not None:
@@ -121,16 +122,16 @@ class Rule:
 
 
 class Sample(NamedTuple):
-    """What was measured of one name in several runs: mean and standard deviation, or the share of which it is true."""
+    """The measurements of one name in several runs: mean and standard deviation, or the share of true ones."""
 
     mean: float
     deviation: float | None  # None for a share
     runs: int
 
     def with_runs(self, runs: int) -> Interval:
-        """Return the interval that so many runs of this kind would have: Wilson's of a share, Student's of a mean.
+        """Return the interval of this many runs of the same kind: Wilson's for a share, Student's for a mean.
 
-        The mean of a single run leaves everything open.
+        The interval of the mean of a single run is unbounded.
         """
         if self.deviation is None:
             return Interval(*stats.proportion_interval(round(self.mean * runs), runs))
@@ -138,15 +139,15 @@ class Sample(NamedTuple):
         return Interval(self.mean, self.mean - half, self.mean + half)
 
 
-def _ends(act, *parts: Interval) -> Interval:
-    """An operation on intervals, monotone in each of its operands."""
-    found = [act(*ends) for ends in itertools.product(*((one.low, one.high) for one in parts))]
-    return Interval(act(*(one.estimate for one in parts)), min(found), max(found))
+def _apply(operation, *parts: Interval) -> Interval:
+    """Apply an operation that is monotone in each operand to intervals."""
+    found = [operation(*ends) for ends in itertools.product(*((one.low, one.high) for one in parts))]
+    return Interval(operation(*(one.estimate for one in parts)), min(found), max(found))
 
 
-def _measured(node: ast.AST) -> bool:
+def _has_name(node: ast.AST) -> bool:
     return any(isinstance(one, ast.Name) for one in ast.walk(node))
 
 
-def _condition(node: ast.AST) -> bool:
+def _is_condition(node: ast.AST) -> bool:
     return isinstance(node, ast.Compare | ast.BoolOp) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not))

@@ -1,4 +1,4 @@
-"""Rows of claims in words and tables: for the terminal, for a page, and counted."""
+"""Texts, tables and counts of the verdicts on claims, for the terminal and for pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 Row = dict[str, Any]
 MARKS = {"holds": ("✓", "holds"), "fails": ("✗", "fails"), "undecided": ("?", "open"), "not run": ("–", "absent")}
-"""Every verdict, with its sign and the style class in which pages show it."""
+"""The verdicts, each with its symbol and its CSS class on pages."""
 JUDGED = tuple(one for one in MARKS if one != "not run")
 KINDS = {
     "exact": "the paper's own set-up",
@@ -24,12 +24,12 @@ ORIGINS = {
 
 
 def counts(rows: Iterable[Row]) -> Counter[str]:
-    """How many rows have each verdict."""
+    """Return the number of rows with each verdict."""
     return Counter(row["verdict"] for row in rows)
 
 
 def tally(rows: Iterable[Row]) -> str:
-    """How many of the rows hold, fail and are undecided, as a sentence fragment."""
+    """Return how many of the rows hold, fail and are undecided, as a sentence fragment."""
     found = counts(rows)
     missing = found.pop("not run", 0)
     open_ = f", {found['undecided']} undecided" if found["undecided"] else ""
@@ -38,23 +38,23 @@ def tally(rows: Iterable[Row]) -> str:
 
 
 def opposite(rows: Iterable[Row], others: Iterable[Row]) -> list[str]:
-    """The ids of claims that hold in one of two lists of rows and fail in the other."""
+    """Return the ids of claims that hold in one of two lists of rows and fail in the other."""
     known = {row["id"]: row["verdict"] for row in others}
     return [row["id"] for row in rows if {row["verdict"], known.get(row["id"])} == {"holds", "fails"}]
 
 
 def _number(value: float | None, digits: int = 3) -> str:
-    """A value at a readable precision: ``digits`` significant digits."""
+    """Format a value with ``digits`` significant digits."""
     return "not finite" if value is None else f"{value:.{digits}g}"
 
 
 def measured(row: Row) -> str:
-    """What was measured, with its interval and unit: each name of the rule where there are several."""
+    """Return the measured values with intervals and unit, labelled by name if the rule has several names."""
     if not row["measured"]:
         return "–"
     several = len(row["measured"]) > 1
-    said = [f"{f'{name} ' if several else ''}{_with_interval(ends)}" for name, ends in row["measured"].items()]
-    return f"{', '.join(said)} {row['unit']}".rstrip()
+    parts = [f"{f'{name} ' if several else ''}{_with_interval(ends)}" for name, ends in row["measured"].items()]
+    return f"{', '.join(parts)} {row['unit']}".rstrip()
 
 
 def _with_interval(ends: Sequence[float | None]) -> str:
@@ -69,13 +69,13 @@ def _with_interval(ends: Sequence[float | None]) -> str:
 
 
 def paper(row: Row) -> str:
-    """What the paper printed, a dash where it printed nothing."""
+    """Return the value that the paper prints, or a dash if it prints none."""
     printed = row["paper"]
     return "–" if printed is None else printed if isinstance(printed, str) else _number(printed, 4)
 
 
 def note(row: Row) -> str:
-    """Why a claim does not hold, where that is known, and how many runs would decide an undecided one."""
+    """Return the known reason why a claim does not hold and the number of runs that would decide an undecided one."""
     if row["verdict"] == "holds":
         return ""
     needed = row["runs_to_decide"]
@@ -84,7 +84,7 @@ def note(row: Row) -> str:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """The rows as a table for the terminal, with the measured values."""
+    """Return the rows as a table for the terminal, with the measured values."""
     rows = list(rows)
     columns = ("chapter", "claim", "kind", "source", "paper", "measured", "verdict", "rule")
     lines = [
@@ -95,14 +95,14 @@ def table(rows: Iterable[Row]) -> str:
 
 
 def aligned(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Lines of text cells under column heads, in columns of equal width."""
+    """Return lines of text cells under column heads, with each column padded to its widest cell."""
     widths = [max(map(len, column)) for column in zip(columns, *lines)]
     rows = [columns, ["-" * width for width in widths], *lines]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
 
 
 def html(rows: Sequence[Row], prefix: str) -> str:
-    """The rows as a table of a page, each with the id ``PREFIX-<claim's id>``."""
+    """Return the rows as an HTML table; each has the id ``PREFIX-<claim's id>``."""
     heads = ("Claim", "Source", "Set-up", "Paper", "Measured", "Rule", "Verdict")
     head = "".join(f'<th scope="col">{text}</th>' for text in heads)
     body = "\n".join(_html_row(row, prefix) for row in rows)
@@ -114,10 +114,10 @@ def html(rows: Sequence[Row], prefix: str) -> str:
 
 
 def html_verdict(row: Row) -> str:
-    """The verdict with its mark, and its reason below."""
+    """Return the verdict as HTML: its symbol, the word, and the note below."""
     symbol, style = MARKS[row["verdict"]]
-    said = note(row)
-    reason = f'<br><span class="reason">{escape(said)}</span>' if said else ""
+    text = note(row)
+    reason = f'<br><span class="reason">{escape(text)}</span>' if text else ""
     return f'<span class="verdict {style}"><span aria-hidden="true">{symbol}</span> {row["verdict"]}</span>{reason}'
 
 

@@ -50,16 +50,16 @@ def test_a_paper_without_claims_is_one_line():
 
 
 MISTAKEN = {
-    "not declared": (lambda one: one.mean("second", [1.0]), "'second' is measured and not declared"),
-    "twice": (lambda one: (one.mean("first", [1.0]), one.mean("first", [1.0])), "'first' is measured twice"),
-    "another name": (lambda one: one.mean("first", error=[1.0]), "was given error; its rule has value"),
-    "one name more": (lambda one: one.mean("first", [1.0], error=[1.0]), "was given value, error; its rule has value"),
-    "NaN": (lambda one: one.mean("first", [1.0, math.nan]), "is not finite"),
-    "infinite": (lambda one: one.exact("first", math.inf), "is not finite"),
-    "an axis too many": (lambda one: one.mean("first", np.ones((2, 2))), "not an array of shape (2, 2)"),
-    "no run": (lambda one: one.mean("first", []), "not an array of shape (0,)"),
-    "many exact ones": (lambda one: one.exact("first", [1.0, 2.0]), "not an array of shape (1, 2)"),
-    "a share without runs": (lambda one: one.each("first", [True]), "must say of how many: runs"),
+    "not declared": (lambda one: one.mean("second", [1.0]), "'second' is not declared in tiny"),
+    "twice": (lambda one: (one.mean("first", [1.0]), one.mean("first", [1.0])), "'first' was already recorded"),
+    "another name": (lambda one: one.mean("first", error=[1.0]), "expected measurements of value for claim 'first', got error"),
+    "one name more": (lambda one: one.mean("first", [1.0], error=[1.0]), "for claim 'first', got value, error"),
+    "NaN": (lambda one: one.mean("first", [1.0, math.nan]), "must be finite, got nan"),
+    "infinite": (lambda one: one.exact("first", math.inf), "must be finite, got inf"),
+    "an axis too many": (lambda one: one.mean("first", np.ones((2, 2))), "got an array of shape (2, 2)"),
+    "no run": (lambda one: one.mean("first", []), "got an array of shape (0,)"),
+    "many exact ones": (lambda one: one.exact("first", [1.0, 2.0]), "got an array of shape (1, 2)"),
+    "a share without runs": (lambda one: one.each("first", [True]), "must declare their number in the key 'runs'"),
 }
 
 
@@ -71,12 +71,12 @@ def test_a_measurement_that_does_not_fit_is_one_line(ledger, act, message):
 
 
 def test_a_share_is_of_true_and_false(ledger):
-    with pytest.raises(ClaimsError, match="takes true or false"):
+    with pytest.raises(ClaimsError, match=r"expected one boolean per run for claim 'first', got 0\.5"):
         ledger(runs=8).each("first", [0.5, 1.0])
 
 
 def test_nothing_is_shown_while_a_claim_is_not_measured(ledger):
-    with pytest.raises(ClaimsError, match=r"'first' is declared in tiny/claims\.toml and not measured"):
+    with pytest.raises(ClaimsError, match=r"'first' is declared in tiny/claims\.toml but was not measured"):
         ledger().show()
 
 

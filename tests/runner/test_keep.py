@@ -229,11 +229,11 @@ def test_what_cannot_be_kept_is_said_in_one_line(mvnb, book, kept, asked, said):
     ("text", "said"),
     [
         ("says = ", "Invalid value"),
-        (DECLARED.replace('says = "means"', "says = 1"), "says is missing or of the wrong type"),
-        (DECLARED.replace("seeds = 4", ""), "the parameters must have seed and seeds"),
-        (DECLARED.replace('why = "cost"', ""), "a line of the set-up has what, paper, ours, why"),
+        (DECLARED.replace('says = "means"', "says = 1"), "says is missing or not of type str"),
+        (DECLARED.replace("seeds = 4", ""), "expected the parameters seed and seeds, got seed, size, pause, fail"),
+        (DECLARED.replace('why = "cost"', ""), "expected the keys what, paper, ours, why in every [[setup]]"),
         (DECLARED.replace("not_run", "notrun"), "not_run is missing"),
-        ("more = 1\n" + DECLARED, "there is no key 'more'"),
+        ("more = 1\n" + DECLARED, "unknown key 'more'; expected one of script"),
     ],
 )
 def test_a_malformed_declaration_is_said_in_one_line(mvnb, book, kept, text, said):
@@ -244,7 +244,7 @@ def test_a_malformed_declaration_is_said_in_one_line(mvnb, book, kept, text, sai
 
 def test_a_script_that_is_missing_is_said(mvnb, book, kept):
     (kept / "means.py").unlink()
-    assert mvnb("keep", "1", "means") == (2, "", "mvnb: tiny/kept/means.toml: there is no script means.py beside it\n")
+    assert mvnb("keep", "1", "means") == (2, "", "mvnb: tiny/kept/means.toml: the script means.py does not exist\n")
 
 
 SLOW = """\
