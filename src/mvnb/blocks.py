@@ -1,4 +1,4 @@
-"""Stacks of replicas in parts whose temporaries stay in a core's own cache."""
+"""Computation on stacks of replicas in parts whose temporaries fit into the cache of a CPU core."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 from torch.utils._pytree import tree_map
 
 CACHED = 1 << 18
-"""Numbers of a part: about 1 MB in float32."""
+"""Number of elements per part: about 1 MB in float32."""
 
 
 def in_parts(function: Callable[..., Any], stack: Sequence, size: int) -> Any:
     """Return ``function(*stack)``, computed for ``size`` replicas at a time.
 
-    Tensors with axes are cut along the first, the replica axis; anything else is the same for all parts. ``function`` returns
-    tensors with that axis, or tuples and dictionaries of them, which are joined. Each replica is computed as it would be alone.
+    Tensors with at least one axis are split along the first, the replica axis; every part gets all other arguments unchanged.
+    ``function`` returns tensors with a replica axis, or tuples and dictionaries of them; replicas are computed independently.
 
     >>> total = lambda x, scale: {"sum": scale * x.sum(1)}
     >>> in_parts(total, (torch.ones(3, 4), 2.0), size=2)

@@ -1,4 +1,4 @@
-"""House style, and the few plots that recur."""
+"""The style of the book's figures, and the plots that several chapters use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import NullLocator
 from PIL import Image
 
-# Okabe & Ito's palette, safe for colour-blind readers, and a brown; the explorers call them by the same names.
+# Okabe and Ito's palette, safe for colour-blind readers, plus brown; the explorers use the same names.
 HUES = {
     "blue": "#0072B2",
     "orange": "#D55E00",
@@ -28,7 +28,7 @@ HUES = {
     "yellow": "#E69F00",
     "ink": "#333333",
 }
-# One colour a method in the whole book.
+# One colour per method throughout the book.
 COLORS = {
     "ERM": HUES["blue"],
     "Midpoint Mixup": HUES["orange"],
@@ -46,21 +46,21 @@ COLORS = {
     "theory": HUES["ink"],
 }
 VIEW_COLORS = (HUES["sky"], HUES["yellow"])
-"""First and second feature of a class."""
+"""Colours of the first and second feature of a class."""
 LINES = {
     "theory": {"color": HUES["ink"], "ls": "-", "lw": 1.2},
     "paper": {"color": HUES["ink"], "ls": "--", "lw": 1.2},
     "chance": {"color": HUES["ink"], "ls": ":", "lw": 1.2},
 }
-"""Lines that nobody measured: what theory says, what the paper prints or bounds, chance and other marks to compare with."""
+"""Styles of reference lines: theory, numbers and bounds of the paper, chance and other baselines."""
 
 
 def use_style() -> None:
-    """Draw every figure that follows in the house style: no top and right spines, light grid, sizes for a page 7.5 inches wide.
+    """Set the book's Matplotlib style: no top and right spines, a light grid, sizes for a page 7.5 inches wide.
 
-    It starts from Matplotlib's defaults, so that no ``matplotlibrc`` and no earlier setting changes a figure.
+    The style starts from Matplotlib's defaults, so neither a ``matplotlibrc`` nor earlier settings change a figure.
     """
-    mpl.style.use(["default", "seaborn-v0_8-whitegrid"])  # Matplotlib's own copy: importing seaborn takes a second or two
+    mpl.style.use(["default", "seaborn-v0_8-whitegrid"])  # Matplotlib's copy: importing seaborn takes a second or two
     mpl.rcParams.update(
         {
             "axes.prop_cycle": mpl.cycler(color=COLORS.values()),
@@ -96,26 +96,29 @@ def use_style() -> None:
 
 
 def shades(n: int) -> np.ndarray:
-    """Colours of ``n`` curves in the order of a size or a level, the darkest first; the lightest is still seen on white."""
+    """Return colours ``(n, 4)`` for ``n`` ordered curves, from dark to light; the lightest is visible on white.
+
+    >>> shades(2).round(2).tolist()
+    [[0.27, 0.0, 0.33, 1.0], [0.27, 0.75, 0.44, 1.0]]
+    """
     return mpl.colormaps["viridis"](np.linspace(0, 0.7, n))
 
 
 def show(fig: Figure, alt: str, title: str | None = None, glue: str | None = None) -> None:
     """Display a figure as a PNG at twice the resolution, with its alternative text, and close it.
 
-    ``alt`` says in a sentence or two what the picture shows; ``ValueError`` when it is empty. ``title`` states the message
-    above a figure of several panels. With a name in ``glue`` the page
-    can show the picture elsewhere, too (MyST-NB's ``glue:figure``).
+    ``alt`` describes the figure in a sentence or two; ``ValueError`` if it is empty. ``title`` is a heading for a figure of
+    several panels. ``glue`` is a name by which the book can show the figure elsewhere (MyST-NB's ``glue:figure``).
     """
     from IPython.display import display
     from matplotlib import pyplot as plt
 
     if not alt.strip():
-        raise ValueError("a figure needs an alternative text")
+        raise ValueError(f"expected an alternative text, got {alt!r}")
     if title:
         fig.suptitle(title, x=0.02, ha="left", fontsize=12)
-    _drop_idle_ticks(fig)
-    _set_off_labels(fig)
+    _remove_minor_ticks(fig)
+    _outline_text(fig)
     width, height = (round(side * fig.dpi) for side in fig.get_size_inches())
     data = {"image/png": _png(fig), "text/plain": f"Figure: {alt}"}
     plt.close(fig)
@@ -125,16 +128,16 @@ def show(fig: Figure, alt: str, title: str | None = None, glue: str | None = Non
     display(data, metadata=metadata, raw=True)
 
 
-def _drop_idle_ticks(fig: Figure) -> None:
-    """Minor ticks of logarithmic axes of more than a decade: no label, no mark in this style, half of the time of drawing."""
+def _remove_minor_ticks(fig: Figure) -> None:
+    """Remove minor ticks, invisible in this style, from log axes of more than a decade; they take half of the drawing time."""
     for ax in fig.axes:
         for axis in (ax.xaxis, ax.yaxis):
             if axis.get_scale() == "log" and np.ptp(np.log10(axis.get_view_interval())) > 1:
                 axis.set_minor_locator(NullLocator())
 
 
-def _set_off_labels(fig: Figure) -> None:
-    """Dark words in a plot get a white edge, so that lines behind do not touch their letters."""
+def _outline_text(fig: Figure) -> None:
+    """Give dark text in plots a white outline, so that it is legible on top of lines."""
     edge = [withStroke(linewidth=3, foreground="white")]
     for ax in fig.axes:
         if not ax.images and not any(isinstance(one, QuadMesh) for one in ax.collections):
@@ -144,22 +147,22 @@ def _set_off_labels(fig: Figure) -> None:
 
 
 def _png(fig: Figure) -> bytes:
-    """The figure in at most 256 colours, which no eye tells from all of them and which take a third of the space."""
+    """Encode a figure as a PNG of at most 256 colours: no visible difference, a third of the size."""
     fig.set_dpi(2 * fig.dpi)
     canvas = FigureCanvasAgg(fig)
-    canvas.draw()  # savefig would lay out and draw twice, and write a large PNG for Pillow to read
+    canvas.draw()  # savefig would lay out and draw twice, and encode a large PNG that Pillow decodes again
     reduced = io.BytesIO()
-    # A palette picture carries no software or date stamp: the same figure is the same bytes.
+    # Palette images carry no software or date stamp, so equal figures give equal bytes.
     picture = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     picture.quantize(256, dither=Image.Dither.NONE).save(reduced, "png")
     return reduced.getvalue()
 
 
 @contextmanager
-def _undrawn(ax):
-    """Without the drawing of the whole figure by which seaborn arranges marks and labels, which takes most of its time.
+def _without_drawing(ax):
+    """Skip the draws of the whole figure by which seaborn arranges marks and labels, which take most of its time.
 
-    Swarms are arranged anew whenever the figure is drawn, so that they fit what is shown.
+    Swarms are rearranged whenever the figure is drawn, so they fit the figure that is shown.
     """
     fig = ax.figure.canvas.figure
     fig.draw = lambda renderer: None
@@ -170,32 +173,37 @@ def _undrawn(ax):
 
 
 def runs(ax, groups, colors=None, *, horizontal=False, summary="interval", marker="o", shift=0.0, size=4.0, label=None) -> None:
-    """Every run a mark, one group a place on the axis: equal ones side by side, the first group at the left or on top.
+    """Plot one marker per run, grouped along the axis with the first group at the left or on top.
 
-    ``groups``: a label to the values of its runs, ``(n,)``; ``colors``: one, or one a group. ``summary``: ``"interval"``
-    puts beside the runs their mean and the book's 95 % Student interval (one run has none), ``"median"`` a bar across
-    them, None nothing. ``shift`` moves the marks along the axis of the labels, to draw several series; ``label`` is the
-    legend's. ``ValueError`` for another summary, an unfilled marker, values of another shape or not finite, and for an axis
-    that is not linear yet, as seaborn would average logarithms: scale it afterwards.
+    ``groups`` maps a label to the values ``(n,)`` of its runs; equal values are drawn side by side. ``colors``: one colour, or
+    one per group. ``summary``: ``"interval"`` adds the mean and its 95 % Student interval (no interval for a single run),
+    ``"median"`` a bar across the runs, None neither. ``shift`` moves the markers along the label axis, to draw several series;
+    ``label`` is the legend entry. ``ValueError`` for another summary, an unfilled marker, values that are not finite or not
+    one-dimensional, and a value axis that is not linear, since seaborn would average logarithms: set its scale afterwards.
+
+    >>> ax = Figure().subplots()
+    >>> runs(ax, {"ERM": [0.2, 0.3, 0.4], "MAE": [0.5, 0.7]})
+    >>> [tick.get_text() for tick in ax.get_xticklabels()]
+    ['ERM', 'MAE']
     """
-    import seaborn as sns  # takes a second: only the figures that need it
+    import seaborn as sns  # imported here, since it takes a second and only some figures need it
 
     from mvnb.stats import mean_interval
 
     values = [np.asarray(one, dtype=float) for one in groups.values()]
     if not values or any(one.ndim != 1 or not len(one) or not np.isfinite(one).all() for one in values):
-        raise ValueError("a group needs a list of finite values, at least one")
+        raise ValueError(f"expected groups of finite values (n,), n >= 1, got shapes {[one.shape for one in values]}")
     if summary not in ("interval", "median", None):
-        raise ValueError(f"no summary {summary!r}")
+        raise ValueError(f"summary must be 'interval', 'median' or None, got {summary!r}")
     if not MarkerStyle(marker).is_filled():
-        raise ValueError(f"marks without an inside, like {marker!r}, would not be seen")
-    if (ax.xaxis if horizontal else ax.yaxis).get_scale() != "linear":
-        raise ValueError("draw the runs first, then scale their axis")
+        raise ValueError(f"expected a filled marker, got {marker!r}")
+    if (scale := (ax.xaxis if horizontal else ax.yaxis).get_scale()) != "linear":
+        raise ValueError(f"expected a linear value axis, got scale {scale!r}; set the scale after drawing the runs")
     if colors is None or mpl.colors.is_color_like(colors):
         colors = [colors or COLORS["theory"]] * len(values)
     elif len(colors) != len(values):
-        raise ValueError(f"{len(colors)} colours for {len(values)} groups")
-    names = "yx" if horizontal else "xy"  # the axis of the labels, that of the values
+        raise ValueError(f"expected one colour or {len(values)}, one per group, got {len(colors)}")
+    names = "yx" if horizontal else "xy"  # label axis, value axis
     style = {"ax": ax, "orient": names[0], "native_scale": True, "marker": marker, "legend": False}
     apart = 0.1 if summary == "interval" else 0.0
     place = np.arange(len(values)) + shift
@@ -203,8 +211,8 @@ def runs(ax, groups, colors=None, *, horizontal=False, summary="interval", marke
     marks = dict(zip(names, (at, np.concatenate(values)))) | {"hue": at, "palette": list(colors)}
     dots = {"size": size, "alpha": 0.9 if summary is None else 0.5, "warn_thresh": 1.0}
     first = len(ax.collections)
-    with _undrawn(ax):
-        sns.swarmplot(**marks, **dots, **style)  # stripplot would draw its jitter from numpy's global random state
+    with _without_drawing(ax):
+        sns.swarmplot(**marks, **dots, **style)  # stripplot would draw its jitter from NumPy's global random state
     ax.collections[first].set_label(label)
     for one, where, color in zip(values, place, colors):
         here = dict(zip(names, (np.full(len(one), where + apart), one))) | style | {"linestyle": "none"}
@@ -220,17 +228,17 @@ def runs(ax, groups, colors=None, *, horizontal=False, summary="interval", marke
 
 
 def distributions(ax, groups, colors=None, *, bins=None, filled=True) -> None:
-    """Histograms of groups in the same ``bins`` (their edges), one before the other; without bins a box each, side by side.
+    """Draw overlaid histograms of groups with the edges ``bins``, or box plots side by side if ``bins`` is None.
 
-    ``groups``: a label, the legend's or the axis's, to values of any shape; ``colors``: one a histogram, or those of the
-    cycle; ``filled`` histograms are bars, others steps. Whiskers end at the last value within 1.5 interquartile ranges of
-    the box. ``ValueError`` without a group, and for values that are not finite.
+    ``groups`` maps a label, for the legend or the axis, to values of any shape. ``colors``: one per histogram, by default the
+    colour cycle. ``filled`` histograms are bars, others steps. Whiskers end at the last value within 1.5 interquartile ranges
+    of the box. ``ValueError`` if there is no group or a value is not finite.
     """
     import seaborn as sns
 
     values = {name: np.ravel(np.asarray(one, dtype=float)) for name, one in groups.items()}
     if not values or not all(np.isfinite(one).all() for one in values.values()):
-        raise ValueError("groups need finite values, and there must be one")
+        raise ValueError("expected one or more groups, all with finite values")
     if bins is None:
         look = {"color": COLORS["theory"], "linewidth": 1.0, "medianprops": {"color": HUES["orange"]}}
         sns.boxplot(values, ax=ax, width=0.5, fliersize=2, fill=False, **look)
@@ -242,29 +250,33 @@ def distributions(ax, groups, colors=None, *, bins=None, filled=True) -> None:
 
 
 def heatmap(ax, values, rows=None, columns=None, *, limits=None, cmap=None, words=None, label=None, square=False):
-    """A table as coloured cells, the first row on top; NaN stays white. Returns the cells, for a colour bar of several panels.
+    """Draw a table as coloured cells with the first row on top and NaN white; return the cells, for a shared colour bar.
 
-    ``values`` ``(n, m)``; ``rows`` and ``columns`` name them all; None leaves the ticks out.
-    ``words``: a format, such as ``".2f"``, or an array of words ``(n, m)``, to write into the cells. ``limits``: the values
-    of the two ends of the colour map, the house's unless ``cmap`` says another. ``label``: of a colour bar beside the axes.
-    Cell ``(i, j)`` reaches from ``(j, i)`` to ``(j + 1, i + 1)``. ``ValueError`` when a shape or a number of names is wrong.
+    ``values`` ``(n, m)``; ``rows`` and ``columns``: all their names, or None for no ticks. ``words``: a format, such as
+    ``".2f"``, or an array ``(n, m)`` of texts to write into the cells. ``limits``: the values at the two ends of the colour
+    map ``cmap``, by default the style's. ``label``: label of a colour bar beside the axes, None for no bar. Cell ``(i, j)``
+    extends from ``(j, i)`` to ``(j + 1, i + 1)``. ``ValueError`` for a wrong shape or number of names.
+
+    >>> cells = heatmap(Figure().subplots(), [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]], rows=["a", "b"], words=".1f")
+    >>> cells.get_array().shape
+    (2, 3)
     """
     import seaborn as sns
 
     values = np.asarray(values, dtype=float)
     if values.ndim != 2 or not values.size:
-        raise ValueError(f"a table has rows and columns, not the shape {values.shape}")
+        raise ValueError(f"expected values of shape (n, m), not empty, got {values.shape}")
     style = {"fmt": words, "annot": True} if isinstance(words, str) else {"fmt": "", "annot": words}
     if words is not None and not isinstance(words, str) and np.shape(words) != values.shape:
-        raise ValueError(f"words for {np.shape(words)} cells, not {values.shape}")
+        raise ValueError(f"expected words of shape {values.shape}, got {np.shape(words)}")
     style["vmin"], style["vmax"] = limits or (None, None)
     style |= {"cmap": cmap or mpl.rcParams["image.cmap"], "square": square, "annot_kws": {"fontsize": 9}}
-    with _undrawn(ax):
+    with _without_drawing(ax):
         sns.heatmap(values, ax=ax, cbar=False, xticklabels=False, yticklabels=False, **style)
     for set_ticks, names, n in ((ax.set_yticks, rows, len(values)), (ax.set_xticks, columns, len(values.T))):
         if names is not None:
             if len(names) != n:
-                raise ValueError(f"{len(names)} names for {n} rows or columns")
+                raise ValueError(f"expected {n} names of rows or columns, got {len(names)}")
             set_ticks(np.arange(n) + 0.5, names, rotation=0)
     ax.grid(False)
     cells = ax.collections[-1]

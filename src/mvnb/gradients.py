@@ -1,4 +1,4 @@
-"""Gradients that are not automatic: values with a known slope, and objectives that return their own gradients."""
+"""Hand-written gradients: values with a known slope, and objectives that return their own gradients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def with_slope(value: Tensor, x: Tensor, slope: Tensor) -> Tensor:
-    """Return ``value`` ``(...)`` as a function of matrices ``x`` ``(..., n, k)`` that autograd differentiates to ``slope``.
+    """Return ``value`` ``(...)`` with ``slope`` as its gradient with respect to the matrices ``x`` ``(..., n, k)``.
 
     Differentiating a second time raises ``NotImplementedError``.
     """
@@ -32,11 +32,11 @@ class _WithSlope(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         x, slope = ctx.saved_tensors
-        return None, grad[..., None, None] * _Once.apply(slope, x), None
+        return None, grad[..., None, None] * _FirstDerivative.apply(slope, x), None
 
 
-class _Once(torch.autograd.Function):
-    """A slope that depends on ``x`` in a way that autograd is not told."""
+class _FirstDerivative(torch.autograd.Function):
+    """A slope whose dependence on ``x`` is unknown to autograd, so that differentiating it raises."""
 
     generate_vmap_rule = True
 
@@ -50,24 +50,14 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        raise NotImplementedError("this function has a first derivative only, not a second")
+        raise NotImplementedError("this function has a first derivative only; its second derivative is not implemented")
 
 
-def returns_gradients(call: Callable | None = None, **shapes: str) -> Callable:
-    """Decorate an objective that returns its own gradients, so that it checks its arguments.
+def returns_gradients(call: Callable) -> Callable:
+    """Decorate an objective that returns its own gradients so that it rejects tensors with ``requires_grad``.
 
-    ``shapes`` names arguments, or entries of a dictionary of parameters, with the axes they must have: ``x="R n dim"``. Axes of
-    equal name have equal lengths, ``"..."`` stands for any others, and ``"int R n"`` asks for integers. An argument that is
-    None, a number or missing is not checked; a missing parameter is an error.
-
-    The decorated function raises ``ValueError`` for a tensor of another shape or type, and for one that requires a gradient:
-    its losses have no graph, so that ``losses.sum().backward()`` would train nothing.
-
-    >>> @returns_gradients(x="R n dim", y="int R n")
-    ... def objective(params, x, y): ...
-    >>> objective({}, torch.ones(4, 2), torch.ones(4))
-    Traceback (most recent call last):
-    ValueError: objective: x must have shape (R, n, dim), got (4, 2)
+    The losses have no graph: ``losses.sum().backward()`` would train nothing, or only the other terms of the sum. The
+    decorated objective raises ``ValueError`` for such a tensor among its arguments or in a dictionary of parameters.
     """
     if call is None:
         return functools.partial(returns_gradients, **shapes)

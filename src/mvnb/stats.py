@@ -1,70 +1,88 @@
-"""Intervals and fits for what the chapters measure: thin over NumPy and SciPy, float64, no global random state.
+"""Intervals and fits for measurements: thin wrappers of NumPy and SciPy, in float64, without global random state.
 
-SciPy is imported where it is needed, since that takes most of a second.
+The functions import SciPy themselves because the import takes most of a second.
 """
 
 import numpy as np
 
 
 def mean_interval(values, level=0.95):
-    """Mean of independent measurements and the half-width of its Student-t interval: ``(mean, half_width)``.
+    """Return the mean of independent measurements and the half-width of its Student-t interval, ``(mean, half_width)``.
 
-    ``values``: any shape, flattened, at least two; ``level`` in (0, 1). ``ValueError`` otherwise or if a value is not
-    finite. Equal values give half-width 0.
+    ``values``: at least two, of any shape; ``level`` in (0, 1). ``ValueError`` otherwise or if a value is not finite. The
+    half-width of equal values is 0.
+
+    >>> mean, half_width = mean_interval([1.0, 2.0, 3.0, 4.0])
+    >>> print(f"{mean:.2f} ± {half_width:.2f}")
+    2.50 ± 2.05
     """
-    values = _sample(values)
+    values = _finite_values(values)
     return float(values.mean()), student_half_width(values.std(ddof=1), len(values), level)
 
 
 def student_half_width(deviation, n, level=0.95):
-    """Half-width of the Student-t interval of a mean of ``n >= 2`` measurements with this standard deviation."""
+    """Return the half-width of the Student-t interval of the mean of ``n >= 2`` measurements with this standard deviation.
+
+    >>> round(student_half_width(1.0, 16), 4)
+    0.5329
+    """
     from scipy.special import stdtrit
 
     if not 0 < level < 1:
-        raise ValueError(f"level must lie in (0, 1), not {level}")
+        raise ValueError(f"level must lie in (0, 1), got {level}")
     return float(stdtrit(n - 1, (1 + level) / 2) * deviation / np.sqrt(n))
 
 
 def proportion_interval(successes, n):
-    """Share of successes and its Wilson score interval of level 0.95: ``(estimate, low, high)``, all in [0, 1].
+    """Return the share of successes and its 95 % Wilson score interval, ``(estimate, low, high)``, all in [0, 1].
 
-    ``0 <= successes <= n`` and ``n >= 1``; ``ValueError`` otherwise. Unlike the normal interval it keeps a positive width at
-    0 and at n successes. Source: Wilson 1927.
+    ``0 <= successes <= n`` and ``n >= 1``; ``ValueError`` otherwise. Unlike the normal interval, it has a positive width at
+    0 and n successes. Source: Wilson 1927.
+
+    >>> print("{:.3f} [{:.3f}, {:.3f}]".format(*proportion_interval(7, 8)))
+    0.875 [0.529, 0.978]
     """
     from scipy.stats import binomtest
 
     if not (n >= 1 and 0 <= successes <= n):
-        raise ValueError(f"need 0 <= successes <= n and n >= 1, not {successes} of {n}")
+        raise ValueError(f"expected 0 <= successes <= n and n >= 1, got successes = {successes}, n = {n}")
     share, interval = successes / n, binomtest(int(successes), int(n)).proportion_ci(0.95, method="wilson")
-    # at 0 and n successes the end point is the estimate itself, up to rounding
+    # At 0 and n successes one end equals the estimate up to rounding.
     return float(share), float(min(interval.low, share)), float(max(interval.high, share))
 
 
 def power_law_fit(x, y):
-    """Least-squares line ``log y = intercept + slope log x``, as ``scipy.stats.linregress`` returns it.
+    """Fit the line ``log y = intercept + slope log x`` by least squares; return the result of ``scipy.stats.linregress``.
 
-    ``x``, ``y``: one-dimensional, equally long, positive, at least two different ``x`` (``ValueError`` otherwise).
+    ``x``, ``y``: shape ``(n,)``, positive, with at least two different ``x``; ``ValueError`` otherwise.
+
+    >>> fit = power_law_fit([1, 2, 4], [3, 12, 48])
+    >>> print(f"{np.exp(fit.intercept):.3f} * x ** {fit.slope:.3f}")
+    3.000 * x ** 2.000
     """
     from scipy.stats import linregress
 
     if np.ndim(x) != 1 or np.shape(x) != np.shape(y):
-        raise ValueError("x and y must be one-dimensional and equally long")
-    x, y = _sample(x), _sample(y)
+        raise ValueError(f"expected x and y of the same shape (n,), got {np.shape(x)} and {np.shape(y)}")
+    x, y = _finite_values(x), _finite_values(y)
     if np.any(x <= 0) or np.any(y <= 0):
-        raise ValueError("a power law needs positive x and y")
+        raise ValueError(f"expected positive x and y, got a minimum of {min(x.min(), y.min())}")
     if np.ptp(x) == 0:
-        raise ValueError("a power law needs at least two different x")
+        raise ValueError(f"expected at least two different x, got only {x[0]}")
     return linregress(np.log(x), np.log(y))
 
 
 def first_crossing_time(curves, times, level, power):
-    """When curves ``(T, R, ...)``, logged at ``times`` ``(T, R)``, first pass ``level`` upwards: ``(R, ...)``.
+    """Return the times ``(R, ...)`` at which curves ``(T, R, ...)``, logged at ``times`` ``(T, R)``, first exceed ``level``.
 
-    Between two logs, time is taken to be linear in ``curve**power`` (not 0): exact for ``dx/dt ~ x^(1 - power)``. nan for a
-    curve that begins above the level or never passes it.
+    Between two logs, time is interpolated linearly in ``curve**power``, with a nonzero ``power``; this is exact for
+    ``dx/dt ~ x^(1 - power)``. The time is nan for a curve that begins above the level or never exceeds it.
+
+    >>> first_crossing_time([[0.0], [1.0], [4.0]], [[0.0], [10.0], [20.0]], level=2.5, power=1.0)
+    array([15.])
     """
     curves, times = np.asarray(curves, dtype=float), np.asarray(times, dtype=float)
-    after = (curves > level).argmax(0)  # 0 for never, too
+    after = (curves > level).argmax(0)  # also 0 for curves that never exceed it
     there = np.indices(after.shape)
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = curves[after - 1, *there] ** power, curves[after, *there] ** power
@@ -73,10 +91,10 @@ def first_crossing_time(curves, times, level, power):
     return np.where(after > 0, begin + share * (end - begin), np.nan)
 
 
-def _sample(values):
+def _finite_values(values):
     values = np.asarray(values, dtype=float).ravel()
     if len(values) < 2:
-        raise ValueError(f"need at least 2 values, not {len(values)}")
+        raise ValueError(f"expected at least 2 values, got {len(values)}")
     if not np.all(np.isfinite(values)):
-        raise ValueError("values must be finite")
+        raise ValueError(f"values must be finite, got {values[~np.isfinite(values)][0]}")
     return values
