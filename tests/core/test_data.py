@@ -399,7 +399,7 @@ def test_damaged_files_are_named_and_run_nothing(folder, harm, monkeypatch):
     if harm == "a folder":
         path.unlink()
         path.mkdir()
-    with pytest.raises(ValueError, match=re.escape(f"{path} is damaged or no NPZ file of plain arrays")):
+    with pytest.raises(ValueError, match=re.escape(f"{path} is damaged or not an NPZ file of plain arrays")):
         data.load_images("mnist")
     assert not (folder / "executed").exists()
 
@@ -441,7 +441,7 @@ def test_an_archive_writes_nothing_outside_the_folder(folder, monkeypatch):
 
 
 def test_unknown_images_are_refused_with_the_choices():
-    with pytest.raises(ValueError, match=r"imagenet.*digits.*cifar100"):
+    with pytest.raises(ValueError, match=r"digits.*cifar100, got 'imagenet'"):
         data.load_images("imagenet")
 
 

@@ -56,7 +56,7 @@ def test_scores_are_log_probabilities_of_the_first_token(model):
     assert not torch.allclose(alone, expected, atol=1e-2)
     with pytest.raises(ValueError, match="first token"):
         model.answer_scores("", questions, ["ca", "c"])
-    with pytest.raises(ValueError, match="a question"):
+    with pytest.raises(ValueError, match="at least one question"):
         model.answer_scores("", [], ["a", "c"])
 
 

@@ -20,7 +20,7 @@ def test_a_table_is_read_and_cut_to_what_is_clear(tmp_path):
     assert rated.keep(rated.ratings.abs() < 1).texts == ["It runs two hours ."]
 
 
-@pytest.mark.parametrize(("text", "message"), [("good\tfilm\n", "not a number"), ("3 no tab\n", "not a number")])
+@pytest.mark.parametrize(("text", "message"), [("good\tfilm\n", "expected a number"), ("3 no tab\n", "expected a number")])
 def test_a_table_that_is_none_is_refused(tmp_path, text, message):
     (tmp_path / "mine.tsv").write_text(text)
     with pytest.raises(ValueError, match=message):
@@ -36,7 +36,7 @@ def test_absent_and_altered_archives_are_told_in_one_line(tmp_path, monkeypatch)
         load_sentiment("movies")
     assert "\n" not in str(error.value)
     (tmp_path / sentiment._FILE).write_bytes(b"something else")
-    with pytest.raises(ValueError, match="not the file that was published"):
+    with pytest.raises(ValueError, match="expected the published file"):
         load_sentiment("movies")
 
 

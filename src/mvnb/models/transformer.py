@@ -1,9 +1,9 @@
-"""A Transformer on tokens with learned positions, written for a stack of networks and for changing its depth.
+"""A Transformer on tokens with learned positions, for stacks of networks and for changes of depth.
 
-All layers of a network lie in one tensor a kind, ``layers.NAME`` ``(layer, ...)``: to grow or to cut a network is to index its
-layer axis, in the parameters and in an optimizer's moments alike. All networks of a stack lie in front of that,
-``(replica, layer, ...)``, and one call of :func:`transformer_logits` serves them all. There are no biases, and normalisation
-has no parameters of its own (as in PaLM, Chowdhery et al. 2022, and OLMo, Groeneveld et al. 2024).
+Each kind of parameter is one tensor over all layers, ``layers.NAME`` ``(layer, ...)``: indexing the layer axis of the
+parameters and of an optimizer's moments grows or cuts a network. A stack of networks adds a leading replica axis,
+``(replica, layer, ...)``, and one call of :func:`transformer_logits` evaluates all of them. There are no biases, and
+normalisation has no parameters (as in PaLM, Chowdhery et al. 2022, and OLMo, Groeneveld et al. 2024).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from mvnb.seeds import Seed, as_generator
 Params = dict[str, Tensor]
 Norm = Literal["pre", "post", "none"]
 LAYER = "layers."
-"""Beginning of the names of parameters with a layer axis."""
+"""Prefix of the names of parameters with a layer axis."""
 
 
 def visible(prefix: Tensor, length: int) -> Tensor:
-    """Which key each query sees, ``(..., query, key)`` of booleans: all up to itself, and the first ``prefix`` ``(...)``.
+    """Return the attention mask ``(..., query, key)``: true for keys up to the query and for the first ``prefix`` ``(...)``.
 
-    Prefix 0 is a causal mask, ``length`` a bidirectional one, anything between a prefix language model's.
+    A prefix of 0 gives a causal mask, ``length`` a bidirectional mask, and anything between a prefix language model's mask.
     """
     place = torch.arange(length, device=prefix.device)
     return (place <= place[:, None]) | (place < prefix[..., None, None])
 
 
 def normalise(x: Tensor) -> Tensor:
-    """Mean 0 and variance 1 over the last axis; layer normalisation without gain and bias."""
+    """Normalise the last axis to mean 0 and variance 1: layer normalisation without gain and bias."""
     return F.layer_norm(x, x.shape[-1:], eps=1e-5)
 
 
@@ -47,18 +47,18 @@ def _attention(
     causal: bool = False,
     last: bool = False,
 ) -> Tensor:
-    """Multi-head softmax attention of a stack.
+    """Apply multi-head softmax attention to a stack.
 
-    ``x`` ``(R, n * length, dim)``; ``w_in`` ``(R, dim, 3 dim)`` makes queries, keys and values; ``w_out`` ``(R, dim, dim)``;
-    ``mask`` ``(R * n, 1, length, length)`` as :func:`visible`, used where ``causal`` is false; None lets all see all. With
-    ``last`` only the last token of each sequence asks, and sees all: ``(R, n, dim)``.
+    ``x`` ``(R, n * length, dim)``; ``w_in`` ``(R, dim, 3 dim)`` for queries, keys and values; ``w_out`` ``(R, dim, dim)``;
+    ``mask`` ``(R * n, 1, length, length)`` as in :func:`visible`, used if ``causal`` is false; None masks nothing. With
+    ``last``, only the last token of each sequence is a query, and it attends to all tokens: ``(R, n, dim)``.
     """
     replicas, points, dim = x.shape
     sequences, size = replicas * points // length, dim // n_heads
     if last:
         q = torch.bmm(x[:, length - 1 :: length], w_in[..., :dim]).view(sequences, 1, n_heads, size)
         k, v = torch.bmm(x, w_in[..., dim:]).view(sequences, length, 2, n_heads, size).unbind(2)
-        # One query a sequence is too little work for a matrix product: element-wise it takes a tenth of the time.
+        # With one query per sequence, element-wise products take a tenth of the time of matrix products.
         p = ((q * k).sum(-1, keepdim=True) / size**0.5).softmax(1)  # (R * n, length, head, 1)
         return torch.bmm((p * v).sum(1).view(replicas, -1, dim), w_out)
     parts = torch.bmm(x, w_in).view(sequences, length, 3, n_heads, size)
@@ -70,7 +70,7 @@ def _attention(
 def residual_stream(
     params: Params, tokens: Tensor, prefix: Tensor | int = 0, *, n_heads: int, norm: Norm = "pre", last: bool = False
 ) -> Tensor:
-    """Return the residual stream ``(R, n * length, dim)``, as :func:`transformer_logits` reads it. Differentiable."""
+    """Return the final residual stream ``(R, n * length, dim)``; arguments as in :func:`transformer_logits`. Differentiable."""
     x = _embed_tokens(params, tokens)
     replicas, n, length = tokens.shape
     mask, causal = None, False
@@ -83,7 +83,7 @@ def residual_stream(
     before, after = (normalise if norm == place else nn.Identity() for place in ("pre", "post"))
     layers = list(zip(*(params[k].unbind(1) for k in names)))
     for i, (down, out, qkv, up) in enumerate(layers):
-        only = last and i == len(layers) - 1  # nobody reads what the other tokens would write here
+        only = last and i == len(layers) - 1  # the output uses only the last token of the last layer
         read = _attention(before(x), qkv, out, n_heads, length, mask, causal, only)
         x = after((x[:, length - 1 :: length] if only else x) + read)
         x = after(x + torch.bmm(F.relu(torch.bmm(before(x), up)), down))
@@ -95,11 +95,10 @@ def transformer_logits(
 ) -> Tensor:
     """Return logits ``(R, n, length, vocabulary)`` of a stack of Transformers for ``tokens`` ``(R, n, length)``.
 
-    ``prefix`` as in :func:`visible`: one number for all, or ``(R, n)``. ``norm="pre"`` normalises what a block reads, and what
-    the output matrix reads; ``"post"`` what a block leaves on the residual stream; ``"none"`` nothing. With ``last`` the
-    logits ``(R, n, 1, vocabulary)`` are those of the last token, and nothing is computed that they do not need. The network's
-    sizes are those of ``params``, at least one layer with ``last``. Differentiable.
-    Sources: Xiong et al. 2020, Vaswani et al. 2017.
+    ``prefix`` as in :func:`visible`: one number for all, or ``(R, n)``. ``norm="pre"`` normalises the inputs of each block and
+    of the output matrix, ``"post"`` the residual stream after each block, ``"none"`` nothing. With ``last``, return only the
+    last token's logits ``(R, n, 1, vocabulary)`` and skip everything they do not depend on. ``params`` determines the sizes;
+    ``last`` needs at least one layer. Differentiable. Sources: Xiong et al. 2020, Vaswani et al. 2017.
     """
     x = residual_stream(params, tokens, prefix, n_heads=n_heads, norm=norm, last=last)
     x = normalise(x) if norm == "pre" else x
@@ -107,11 +106,11 @@ def transformer_logits(
 
 
 def _embed_tokens(params: Params, tokens: Tensor) -> Tensor:
-    """Return the start of the residual stream, ``(R, n * length, dim)``: the embedding of each token plus that of its place."""
+    """Return the initial residual stream ``(R, n * length, dim)``: token embeddings plus position embeddings."""
     replicas, n, length = tokens.shape
     table, places = params["embedding"], params["positions"][:, None, :length]
     if length > params["positions"].shape[1]:
-        raise ValueError(f"sequences may have up to {params['positions'].shape[1]} tokens, got {length}")
+        raise ValueError(f"expected sequences of up to {params['positions'].shape[1]} tokens, got {length}")
     shift = table.shape[1] * torch.arange(replicas, device=tokens.device).view(-1, 1, 1)
     x = F.embedding(tokens + shift, table.flatten(0, 1)) + places  # (R, n, length, dim)
     return x.view(replicas, n * length, -1)
@@ -129,22 +128,22 @@ def initial_parameters(
     embedding_std: float | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Params:
-    """Parameters of one Transformer, all N(0, std^2); ``hidden`` is the inner width of an MLP, 4 dim by default.
+    """Draw the parameters of one Transformer from N(0, std^2); ``hidden`` is the inner width of an MLP, 4 dim by default.
 
-    ``embedding_std`` is the standard deviation of the embeddings of tokens and places, where it is to be another one: BERT has
-    0.02 for both and a normalisation behind the embeddings, T5 and UL2 have 1.
+    ``embedding_std`` is the standard deviation of token and position embeddings, ``std`` by default: BERT has 0.02 for both
+    and a normalisation after the embeddings, T5 and UL2 have 1.
     """
     generator = as_generator(generator)
     hidden = 4 * dim if hidden is None else hidden
     scale = dict.fromkeys(("embedding", "positions"), std if embedding_std is None else embedding_std)
     shapes = {"embedding": (n_tokens, dim), "positions": (length, dim), "head": (dim, n_tokens)}
-    layer = {"qkv": (dim, 3 * dim), "out": (dim, dim), "up": (dim, hidden), "down": (hidden, dim)}  # what is read comes first
+    layer = {"qkv": (dim, 3 * dim), "out": (dim, dim), "up": (dim, hidden), "down": (hidden, dim)}  # input size first
     shapes |= {f"{LAYER}{k}": (n_layers, *s) for k, s in layer.items()}
     return {k: scale.get(k, std) * torch.randn(*s, generator=generator, dtype=dtype) for k, s in shapes.items()}
 
 
 class _Objective:
-    """A stack's losses and their gradients: those of ``losses(params, *batch)``, which a subclass writes down."""
+    """Base class of objectives on stacks: a subclass defines ``losses(params, *batch)``, calls also return the gradients."""
 
     def __init__(self, n_heads: int, norm: Norm = "pre"):
         if norm not in ("pre", "post", "none"):
@@ -154,18 +153,18 @@ class _Objective:
     @returns_gradients(tokens="int R n length")
     def __call__(self, params: Params, tokens: Tensor, *rest: Tensor) -> tuple[Tensor, Params]:
         leaves = {k: v.detach().requires_grad_() for k, v in params.items()}
-        losses = self.losses(leaves, tokens, *rest)
-        # The gradient of the sum is the stack of the gradients: replicas share nothing.
+        losses = self.losses(leaves, *batch)
+        # Replicas are independent, so the gradient of the sum is the stack of their gradients.
         return losses.detach(), dict(zip(leaves, torch.autograd.grad(losses.sum(), list(leaves.values()))))
 
 
 class TransformerObjective(_Objective):
     """Weighted cross-entropy of a stack of Transformers and its gradient, an objective for :func:`mvnb.training.fit`.
 
-    Called with ``params`` (of :func:`initial_parameters`, replica axis first) and the fields of a batch of texts:
-    ``inputs``, ``targets``, ``weights`` ``(R, n, length)``, ``prefix`` ``(R, n)``. The loss
-    of a replica is the weighted mean over its positions. ``causal=True`` says that every prefix is 0, which is faster. Calling
-    it refuses tensors that require a gradient; :meth:`losses` is differentiable.
+    Call it with ``params`` (see :func:`initial_parameters`, replica axis first) and the fields of a batch of texts:
+    ``inputs``, ``targets``, ``weights`` ``(R, n, length)`` and ``prefix`` ``(R, n)``. The loss of a replica is the weighted
+    mean over its positions. ``causal=True`` treats every prefix as 0, which is faster. Calls reject tensors that require a
+    gradient; :meth:`losses` is differentiable.
     """
 
     def __init__(self, n_heads: int, norm: Norm = "pre", causal: bool = False):
@@ -183,9 +182,9 @@ class TransformerObjective(_Objective):
 class AnswerObjective(_Objective):
     """Cross-entropy of a stack of Transformers that answer with the last token, and its gradient.
 
-    An objective for :func:`mvnb.training.fit`. Called with ``params`` (of :func:`initial_parameters`, replica axis first),
-    tokens ``(R, n, length)`` and answers ``(R, n)``; all tokens see all. ``n_heads`` and ``norm`` as there. Calling it refuses
-    tensors that require a gradient; :meth:`losses` is differentiable.
+    An objective for :func:`mvnb.training.fit`. Call it with ``params`` (see :func:`initial_parameters`, replica axis first),
+    tokens ``(R, n, length)`` and answers ``(R, n)``; attention is bidirectional. ``n_heads`` and ``norm`` as in
+    :func:`transformer_logits`. Calls reject tensors that require a gradient; :meth:`losses` is differentiable.
     """
 
     def losses(self, params: Params, tokens: Tensor, answers: Tensor) -> Tensor:
