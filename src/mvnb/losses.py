@@ -137,6 +137,22 @@ def midpoint_mixup(f: Callable[..., Tensor], x: Tensor, y: Tensor, multiplicity:
     return mixup_all_pairs(f, x, y, 0.5, multiplicity)
 
 
+def masked_reconstruction(f: Callable[[Tensor], Tensor], x: Tensor, mask: Tensor) -> Tensor:
+    """Return half the squared error of the patches ``f(mask * x)`` that ``f`` reconstructs from masked points, a mean over points.
+
+    ``x`` ``(n, patches, dim)``; ``mask`` ``(n, patches)`` is 1 (or True) for a patch that ``f`` sees and 0 for a masked one, which
+    is set to zero. All patches count, seen or not. Differentiable. Source: Pan, Zhou and Yan 2023, Appendix H.
+
+    >>> x, mask = torch.ones(4, 3, 2), torch.tensor([True, True, False]).expand(4, 3)
+    >>> masked_reconstruction(lambda seen: seen, x, mask)  # one of three patches is lost
+    tensor(1.)
+    """
+    if x.dim() < 3 or mask.shape != x.shape[:-1]:
+        expected = "x must have shape (n, patches, dim) and mask (n, patches)"
+        raise ValueError(f"{expected}, got {tuple(x.shape)} and {tuple(mask.shape)}")
+    return (f(x * mask[..., None]) - x).square().sum() / (2 * len(x))
+
+
 def nuclear_norm(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Return the sum of singular values of matrices ``(..., n, k)``, ``(...)``, and its gradient ``U V^T``, ``(..., n, k)``.
 
