@@ -94,9 +94,9 @@ def test_a_new_chapter_keeps_every_rule_and_is_on_the_site(copy):
         (["00", "toy"], "two digits"),
         (["16", "Toy"], "lower-case words"),
         (["16", "../toy"], "lower-case words"),
-        (["01", "toy"], "there is 01_tiny already"),
-        (["16", "tiny"], "there is 01_tiny already"),
-        (["16", "toy", "--part", "Nothing"], "no part 'Nothing' in _toc.yml; there are Views"),
+        (["01", "toy"], "01_tiny already exists"),
+        (["16", "tiny"], "01_tiny already exists"),
+        (["16", "toy", "--part", "Nothing"], "no part 'Nothing' in _toc.yml; it has Views"),
     ],
 )
 def test_what_cannot_be_a_chapter_is_one_line_and_writes_nothing(mvnb, book, arguments, message):
