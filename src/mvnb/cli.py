@@ -1,7 +1,7 @@
 """The command ``mvnb``: list, run, sweep and check the chapters, and build the book.
 
-Exit status: 0 for success, 1 when a chapter, a claim or the site fails, 2 for a request that cannot be met (one line on
-stderr, nothing written), 130 after an interrupt.
+Exit status: 0 for success, 1 when a chapter, a claim or the site fails, 2 for an invalid request (one line on stderr, no file
+written), 130 after an interrupt.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Annotated, Any, Literal
 try:
     import typer
     from typer.core import TyperCommand
-except ModuleNotFoundError:  # the package alone is for notebooks
-    sys.exit("mvnb: the command needs more than the package alone: pip install 'mvnb[run]'")
+except ModuleNotFoundError:  # notebooks do not need these
+    sys.exit("mvnb: the command requires the extra 'run': pip install 'mvnb[run]'")
 
 from mvnb import claims, verdicts
 from mvnb.files import RecordError, write
@@ -43,13 +43,13 @@ SomeChapters = Annotated[
 
 Parameters = Annotated[list[str] | None, typer.Option("-p", metavar="NAME=VALUE", help="Replace a parameter; repeatable.")]
 Preset = Annotated[str | None, typer.Option(help="Start from a named set of parameters.")]
-Timeout = Annotated[float | None, typer.Option(min=0.001, help="Seconds that a cell of a notebook may take.")]
-Memory = Annotated[float | None, typer.Option(min=0.001, help="GB that a run may allocate.")]
-Anyway = Annotated[bool, typer.Option("--anyway", help="Run also what does not seem to fit the machine.")]
+Timeout = Annotated[float | None, typer.Option(min=0.001, help="Time limit per notebook cell, in seconds.")]
+Memory = Annotated[float | None, typer.Option(min=0.001, help="Memory limit per run, in GB.")]
+Anyway = Annotated[bool, typer.Option("--anyway", help="Run even if the estimated memory exceeds the machine's.")]
 
 
 class _Command(TyperCommand):
-    """A command that refuses an option given twice, of which the last would win."""
+    """Command that rejects an option given twice, where click would use the last."""
 
     def parse_args(self, ctx, args):
         given = [one for one in self.make_parser(ctx).parse_args(list(args))[2] if not getattr(one, "multiple", False)]
@@ -62,23 +62,23 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # where the terminal's encoding has no such letter
+        stream.reconfigure(errors="backslashreplace")  # for letters that the terminal's encoding lacks
     try:
         status = app(args=arguments or ["--help"], prog_name="mvnb", standalone_mode=False) or 0
     except _UsageError as error:
-        return _complain(error.format_message(), 2)
+        return _print_error(error.format_message(), 2)
     except (errors.ChapterError, claims.ClaimsError, RecordError) as error:
-        return _complain(str(error), 2)
+        return _print_error(str(error), 2)
     except errors.CellFailed as error:
-        return _complain(str(error), 1)
+        return _print_error(str(error), 1)
     except OSError as error:
-        return _complain(f"{error.strerror}: {error.filename}" if error.filename else str(error), 1)
+        return _print_error(f"{error.strerror}: {error.filename}" if error.filename else str(error), 1)
     except (KeyboardInterrupt, typer.Abort):
         status = 130
-    return _complain("interrupted", 130) if status == 130 else status
+    return _print_error("interrupted", 130) if status == 130 else status
 
 
-def _complain(message: str, status: int) -> int:
+def _print_error(message: str, status: int) -> int:
     print(f"mvnb: {' '.join(message.split())}", file=sys.stderr)
     return status
 
@@ -108,16 +108,16 @@ def _run(
     timeout: Timeout = None,
     memory: Memory = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="PyTorch's threads; more than one only if so many cores are idle.")
+        int | None, typer.Option(min=1, help="PyTorch threads; use more than one only if that many cores are idle.")
     ] = None,
-    html: Annotated[bool, typer.Option(help="Render the notebook as HTML, too.")] = True,
-    output: Annotated[Path, typer.Option("-o", metavar="DIR", help="Where the results are written.")] = Path("runs"),
+    html: Annotated[bool, typer.Option(help="Also render the notebook as HTML.")] = True,
+    output: Annotated[Path, typer.Option("-o", metavar="DIR", help="Folder for the results.")] = Path("runs"),
     anyway: Anyway = False,
 ) -> int:
-    """Run a chapter, with other parameters if you like; the book itself is not touched.
+    """Run a chapter, optionally with other parameters, without changing the book.
 
-    Exit status 1 when a claim holds that fails in the committed notebook or the other way, unless parameters other than
-    seed, replicas and device were changed. HTML that cannot be rendered is told on stderr and changes no exit status.
+    The exit status is 1 if a verdict is the reverse of that in the committed notebook, unless parameters other than seed,
+    replicas and device were changed. HTML that cannot be rendered is reported on stderr and does not affect the exit status.
     """
     found = _resolved(chapter)
     seeds = [] if seed is None else [f"seed={seed}"]
@@ -132,20 +132,20 @@ def _run(
     for path in filter(None, (result.notebook, result.html, result.claims)):
         print(path)
     if result.unrendered:
-        _complain(f"{found.name} could not be rendered as HTML: {result.unrendered}", 0)
+        _print_error(f"{found.name} could not be rendered as HTML: {result.unrendered}", 0)
     print(f"{result.seconds:.1f} s")
     if result.rows:
         print(f"\n{verdicts.table(result.rows)}")
         if values.keys() - {"seed", "replicas", "device"}:
-            print("The rules were set for the default parameters, with any seed; with others a claim may rightly fail.")
+            print("The rules were set for the default parameters and any seed; with other parameters a claim may rightly fail.")
             return 0
-    return _opposites(found.name, verdicts.opposite(result.rows, _committed(found) if found.notebook.is_file() else []))
+    return _report_reversed(found.name, verdicts.opposite(result.rows, _committed(found) if found.notebook.is_file() else []))
 
 
-def _opposites(chapter: str, ids: list[str]) -> int:
-    """Name claims with the opposite of the verdict that they had; exit status 1 if there are any."""
+def _report_reversed(chapter: str, ids: list[str]) -> int:
+    """Print the claims whose verdict was reversed, and return the exit status."""
     for id in ids:
-        _complain(f"{chapter}: {id} has the opposite of the verdict that it had", 1)
+        _print_error(f"{chapter}: the verdict of {id} was reversed", 1)
     return 1 if ids else 0
 
 
@@ -155,18 +155,18 @@ def _plan(
     parameter: Parameters = None,
     preset: Preset = None,
 ) -> None:
-    """Say what memory a run would need, to a factor of two, and how long the default parameters took; nothing is started."""
+    """Estimate the memory of a run, to a factor of two, and print the time measured with the default parameters."""
     found = _resolved(chapter)
     values = _values(found, preset, parameter or [])
     needed = plans.peak_bytes(found, values)
     if needed is None:
-        raise errors.ChapterError(f"{found.name} has no formula for the memory that it needs")
+        raise errors.ChapterError(f"{found.name} has no formula for the memory of a run")
     print(f"memory: {plans.gigabytes(needed)}")
     kept = derived.read_seconds(found.root) if found.root else {}
     if taken := kept.get("seconds", {}).get(found.number):
         machine = kept.get("machine", "an unknown machine")
         print(f"time: {taken} s with the default parameters, measured by mvnb book on {machine}")
-    print("The time that other parameters take is not predicted.")
+    print("The time with other parameters is not predicted.")
     if why := plans.refusal(found, values):
         print(f"does not fit: {why}")
 
@@ -179,21 +179,21 @@ def _sweep(
     ] = None,
     parameter: Parameters = None,
     preset: Preset = None,
-    jobs: Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Runs at once; one per core.")] = None,
+    jobs: Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Runs at once; one per core by default.")] = None,
     dask: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Use the workers of this Dask scheduler.")] = None,
     timeout: Timeout = None,
     memory: Memory = None,
     output: Annotated[Path | None, typer.Option("-o", metavar="DIR", help="Folder; runs/sweep-CHAPTER by default.")] = None,
     anyway: Anyway = False,
-    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with the sweep in a folder.")] = None,
-    status: Annotated[Path | None, typer.Option(metavar="DIR", help="Say how far the sweep in a folder is.")] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Show on the scoreboard how often each claim held.")] = False,
+    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Continue the sweep in a folder.")] = None,
+    status: Annotated[Path | None, typer.Option(metavar="DIR", help="Print the progress of the sweep in a folder.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Record how often each claim held, for the scoreboard.")] = False,
 ) -> int:
-    """Run a chapter over a grid of parameters; a second call does only what is missing."""
+    """Run a chapter over a grid of parameters; a second call only runs what is missing."""
     if (resume or status) and (chapter or grid or parameter or preset or output):
-        raise errors.ChapterError("--resume and --status take what they do from the folder; leave the rest out")
+        raise errors.ChapterError("--resume and --status take no chapter, grid, parameters, preset or output folder")
     if status:
-        return _tell(sweeps.load(status), {})
+        return _print_progress(sweeps.load(status), {})
     if resume:
         plan = sweeps.load(resume)
         pairing.refuse_edited([plan.chapter])
@@ -210,15 +210,15 @@ def _sweep(
     plan = sweeps.prepare(*asked, limits, anyway or dask is not None)  # the memory of a cluster's workers is not known
     missing, started = len(plan.missing()), time.monotonic()
     failed = sweeps.run(plan, limits, jobs, dask)
-    found, ran, seconds = len(plan.cells) - missing, missing - len(failed), time.monotonic() - started
-    print(f"{found} runs were there, {ran} ended well and {len(failed)} failed in {seconds:.0f} s")
+    reused, succeeded, seconds = len(plan.cells) - missing, missing - len(failed), time.monotonic() - started
+    print(f"{reused} runs reused, {succeeded} succeeded and {len(failed)} failed in {seconds:.0f} s")
     if keep:
         print(sweeps.keep(plan))
-    return _tell(plan, failed)
+    return _print_progress(plan, failed)
 
 
-def _tell(plan: sweeps.Sweep, errors: dict[str, str]) -> int:
-    """Print how far a sweep is and what failed, also what left no record; status 1 when a run is missing or failed."""
+def _print_progress(plan: sweeps.Sweep, errors: dict[str, str]) -> int:
+    """Print a sweep's progress and all failures, recorded or not; return status 1 if a run is missing or failed."""
     known = {address: record["error"] for address in plan.cells if (record := plan.record(address))} | errors
     failed = {address: error for address, error in known.items() if error}
     done = len(known) - len(failed)
@@ -226,7 +226,7 @@ def _tell(plan: sweeps.Sweep, errors: dict[str, str]) -> int:
     judged = {id: [counts[one] for one in verdicts.JUDGED] for id, counts in sweeps.verdicts_of(plan).items()}
     print(verdicts.aligned(("claim", "held"), [(id, f"{counts[0]} of {sum(counts)}") for id, counts in judged.items()]))
     for address, error in failed.items():
-        _complain(f"{sweeps.named(plan.cells[address])}: {error}", 1)
+        _print_error(f"{sweeps.named(plan.cells[address])}: {error}", 1)
     return 0 if done == len(plan.cells) else 1
 
 
@@ -235,12 +235,12 @@ def _keep(
     chapter: Annotated[str | None, typer.Argument(help="Number, slug or path of the chapter.")] = None,
     name: Annotated[str | None, typer.Argument(help="Name of one of its kept runs.")] = None,
     parameter: Parameters = None,
-    jobs: Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Seeds at once; one per core.")] = None,
-    device: Annotated[str, typer.Option(help='"auto", "cpu" or a card.')] = "auto",
-    output: Annotated[Path | None, typer.Option("-o", metavar="DIR", help="Folder of the seeds that are finished.")] = None,
-    status: Annotated[bool, typer.Option("--status", help="List the kept runs, and which are stale.")] = False,
+    jobs: Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Seeds at once; one per core by default.")] = None,
+    device: Annotated[str, typer.Option(help='"auto", "cpu" or a GPU such as "cuda".')] = "auto",
+    output: Annotated[Path | None, typer.Option("-o", metavar="DIR", help="Folder for finished seeds.")] = None,
+    status: Annotated[bool, typer.Option("--status", help="List the kept runs and show which are stale.")] = False,
 ) -> None:
-    """Make a kept run of a chapter, seed by seed; a second call does only what is missing."""
+    """Make a kept run of a chapter, seed by seed; a second call only runs what is missing."""
     if status:
         return print(verdicts.aligned(("chapter", "name", "made", "state"), list(keeping.status(catalogue.discover()))))
     if chapter is None or name is None:
@@ -251,51 +251,51 @@ def _keep(
 @app.command("claims", cls=_Command)
 def _claims(
     chapter: SomeChapters = None,
-    format: Annotated[Literal["table", "json"], typer.Option(help="How the claims are printed.")] = "table",
-    against: Annotated[str | None, typer.Option(metavar="REF", help="A commit, whose verdicts are compared.")] = None,
+    format: Annotated[Literal["table", "json"], typer.Option(help="Output format.")] = "table",
+    against: Annotated[str | None, typer.Option(metavar="REF", help="Commit to compare the verdicts with.")] = None,
 ) -> int:
-    """Print the claims of the committed notebooks; with --against, exit status 1 when a verdict turned to its opposite."""
+    """Print the claims of the committed notebooks; with --against, the exit status is 1 if a verdict was reversed."""
     chosen = _chosen(chapter)
     rows = {found: _committed(found) for found in chosen}
     for found in chosen:
-        if (claims.PAPERS / found.slug / "claims.toml").is_file():  # a book of one's own keeps its claims elsewhere
+        if (claims.PAPERS / found.slug / "claims.toml").is_file():  # other books keep their claims elsewhere
             claims.declared(found.slug)
     every = [row for some in rows.values() for row in some]
     print(json.dumps(every, indent=1) if format == "json" else verdicts.table(every))
     if against is None:
         return 0
-    turned = {found.name: verdicts.opposite(some, pairing.rows_at(found, against)) for found, some in rows.items()}
-    return max([_opposites(name, ids) for name, ids in turned.items()], default=0)
+    reversed_ids = {found.name: verdicts.opposite(some, pairing.rows_at(found, against)) for found, some in rows.items()}
+    return max([_report_reversed(name, ids) for name, ids in reversed_ids.items()], default=0)
 
 
 @app.command("new", cls=_Command)
 def _new(
     number: Annotated[str, typer.Argument(metavar="NN", help="Two digits that no chapter has.")],
-    slug: Annotated[str, typer.Argument(help="Its name: lower-case words joined by underscores.")],
-    part: Annotated[str | None, typer.Option(help="Caption in _toc.yml; the last that has chapters by default.")] = None,
+    slug: Annotated[str, typer.Argument(help="Lower-case words joined by underscores.")],
+    part: Annotated[str | None, typer.Option(help="Caption in _toc.yml; by default the last one with chapters.")] = None,
 ) -> int:
-    """Begin a chapter: sources, room, test and entries, as a small example that is run at once."""
+    """Create a chapter as a small example and run it: notebook, paper package, test and list entries."""
     chapter = new.create(catalogue.find_root(), number, slug, part)
-    print(f"{chapter.source}\nto be replaced piece by piece; CONTRIBUTING.md says how")
+    print(f"{chapter.source}\nReplace the example step by step, as CONTRIBUTING.md describes.")
     return _book([number], site=False)
 
 
 @app.command("book", cls=_Command)
 def _book(
     chapter: SomeChapters = None,
-    jobs: Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Chapters at once; one per core.")] = None,
-    site: Annotated[bool, typer.Option(help="Build the site, too.")] = True,
-    again: Annotated[bool, typer.Option("--again", help="Run also what has not changed since it was run here.")] = False,
+    jobs: Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Chapters at once; one per core by default.")] = None,
+    site: Annotated[bool, typer.Option(help="Also build the site.")] = True,
+    again: Annotated[bool, typer.Option("--again", help="Also run unchanged chapters.")] = False,
     take: Annotated[
         Literal["notebook", "source"] | None,
-        typer.Option(help="Where both files of a chapter were edited: whose cells are kept."),
+        typer.Option(help="Whose cells to keep if both files of a chapter were edited."),
     ] = None,
 ) -> int:
-    """Run the chapters that have changed, with their default parameters and in place, then build the site."""
+    """Run changed chapters in place with their default parameters, then build the site."""
     root = catalogue.find_root()
     found = _chosen(chapter)
-    for stranger in (one for one in found if one.root is None):
-        raise errors.ChapterError(f"{stranger.source} is not in {root / 'notebooks'}; to run it, use: mvnb run")
+    for outside in (one for one in found if one.root is None):
+        raise errors.ChapterError(f"{outside.source} is not in {root / 'notebooks'}; to run it, use: mvnb run")
     for folder in (root, root / "notebooks"):
         if not os.access(folder, os.W_OK):
             raise errors.ChapterError(f"{folder} cannot be written to")
@@ -303,7 +303,7 @@ def _book(
         pairing.refuse_edited(found)
     for one in (one for one in found if take == "notebook" and pairing.edited(one)):
         pairing.take_notebook(one)
-    found = _chosen(chapter)  # read anew
+    found = _chosen(chapter)  # with the sources as they are now
     kept = [] if again else [one for one in found if execution.up_to_date(one)]
     if len(kept) < len(found):
         print(f"running {len(found) - len(kept)} of {len(found)} chapters", file=sys.stderr)
@@ -321,42 +321,42 @@ def _book(
     rows = sorted(rows + [(one.name, "unchanged", _held(one)) for one in kept])
     print(verdicts.aligned(("chapter", "seconds", "claims held"), rows))
     for result in filter(lambda result: result.error, done):
-        _complain(f"{result.chapter}: {result.error}", 1)
-    turned = sum(_opposites(result.chapter, result.opposite) for result in done)
+        _print_error(f"{result.chapter}: {result.error}", 1)
+    reversed_chapters = sum(_report_reversed(result.chapter, result.opposite) for result in done)
     if site and built:
         print(f"\nsite: {root / '_build' / 'html' / 'index.html'}")
-    return 0 if built and not turned and not any(result.error for result in done) else 1
+    return 0 if built and not reversed_chapters and not any(result.error for result in done) else 1
 
 
 def _build_site(root: Path) -> bool:
-    """Build the strict site; its output is shown only when it fails."""
+    """Build the site with warnings as errors; print the output only on failure."""
     print("building the site", file=sys.stderr)
-    shutil.rmtree(root / "_build" / "html", ignore_errors=True)  # what an older site left behind is not part of this one
+    shutil.rmtree(root / "_build" / "html", ignore_errors=True)  # an older site may leave files behind
     build = "import sys; from jupyter_book.cli.main import main; sys.exit(main())"
     options = ["build", str(root), "--all", "-W", "-n", "--keep-going"]
-    command = [sys.executable, "-X", "utf8", "-c", build, *options]  # the site's extensions read files without saying how
+    command = [sys.executable, "-X", "utf8", "-c", build, *options]  # some of the site's extensions name no encoding
     finished = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
     if finished.returncode:
-        said = re.sub(r"\x1b\[[\d;]*m", "", f"{finished.stdout}\n{finished.stderr}")
-        print(f"{said}\nmvnb: the site was not built", file=sys.stderr)
+        output = re.sub(r"\x1b\[[\d;]*m", "", f"{finished.stdout}\n{finished.stderr}")
+        print(f"{output}\nmvnb: the site could not be built", file=sys.stderr)
     return finished.returncode == 0
 
 
 def _resolved(text: str) -> catalogue.Chapter:
-    """The chapter meant, unless its notebook holds edits that a run of its source would pass over."""
+    """Return the chapter, unless its notebook has edits that a run of its source would ignore."""
     found = catalogue.resolve(text)
     pairing.refuse_edited([found])
     return found
 
 
 def _values(chapter: catalogue.Chapter, preset: str | None, assignments: list[str]) -> dict[str, Any]:
-    """The parameters that are asked for, those of a preset replaced by those that are given one by one."""
+    """Return the requested parameters; individual assignments override a preset."""
     values = chapter.parse(assignments)
     return values if preset is None else catalogue.preset(chapter, preset) | values
 
 
 def _chosen(names: list[str] | None) -> list[catalogue.Chapter]:
-    """The chapters named, each once, or all of them."""
+    """Return the named chapters, each once, or all chapters."""
     if names:
         return list(dict.fromkeys(catalogue.resolve(name) for name in names))
     return catalogue.discover()

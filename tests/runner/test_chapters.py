@@ -41,7 +41,7 @@ def test_the_root_is_found_from_below_and_from_the_environment(book, tmp_path, m
     monkeypatch.setenv("MVNB_ROOT", str(book))
     assert [chapter.name for chapter in catalogue.discover()] == ["01_tiny"]
     monkeypatch.setenv("MVNB_ROOT", str(tmp_path))
-    with pytest.raises(errors.ChapterError, match="no folder 'notebooks'"):
+    with pytest.raises(errors.ChapterError, match="a folder that contains 'notebooks', got"):
         catalogue.find_root()
 
 
@@ -56,7 +56,7 @@ def test_a_path_outside_the_book_is_a_chapter_too(book, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("2", "there are 01_tiny"), ("tinny", "did you mean 'tiny'"), ("no.py", "no such file"), ("a/b", "no such file")],
+    [("2", "the book has 01_tiny"), ("tinny", "did you mean 'tiny'"), ("no.py", "no such file"), ("a/b", "no such file")],
 )
 def test_an_unknown_chapter_is_named_with_the_nearest(book, text, message):
     with pytest.raises(errors.ChapterError, match=message):
@@ -94,15 +94,15 @@ def test_texts_become_values_of_the_default_type(tiny, text, value):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("replicas", "not of the form name=value"),
-        ("=3", "not of the form name=value"),
+        ("replicas", "expected name=value, got"),
+        ("=3", "expected name=value, got"),
         ("replica=3", "did you mean 'replicas'"),
-        ("replicas=3.5", "an integer, not '3.5'"),
-        ("replicas=many", "an integer, not 'many'"),
-        ("replicas=True", "an integer, not 'True'"),
-        ("noise=loud", "a number, not 'loud'"),
-        ("exact=1", "true or false, not '1'"),
-        ("widths=3", r"a list of integers such as \[8, 16\], not '3'"),
+        ("replicas=3.5", "an integer, got '3.5'"),
+        ("replicas=many", "an integer, got 'many'"),
+        ("replicas=True", "an integer, got 'True'"),
+        ("noise=loud", "a number, got 'loud'"),
+        ("exact=1", "true or false, got '1'"),
+        ("widths=3", r"a list of integers such as \[8, 16\], got '3'"),
         ("widths=[1.5]", "a list of integers"),
         ("interval=(1,'x')", "a list of numbers"),
         pytest.param(f"interval=[1, {10**400}]", "a list of numbers", id="no float holds an element"),
@@ -118,10 +118,10 @@ def test_texts_that_do_not_fit_are_refused(tiny, text, message):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("", "0 cells tagged"),
-        (tiny_book.PARAMETERS * 2, "2 cells tagged"),
-        ('# %% tags=["parameters"]\nseed = int(3)', "not a literal"),
-        ('# %% tags=["parameters"]\nimport os', "not of the form"),
+        ("", "tagged 'parameters', got 0"),
+        (tiny_book.PARAMETERS * 2, "tagged 'parameters', got 2"),
+        ('# %% tags=["parameters"]\nseed = int(3)', "must be a literal"),
+        ('# %% tags=["parameters"]\nimport os', "must have the form"),
     ],
 )
 def test_a_parameters_cell_holds_literals_only(tmp_path, source, message):

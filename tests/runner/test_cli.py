@@ -30,20 +30,20 @@ STARTED = 'import time\nopen("started", "w").close()'
 BAD = {
     "unknown parameter": (["run", "1", "-p", "nois=2"], "did you mean 'noise'?"),
     "unknown parameter by seed": (["run", "notebooks/02_unseeded.py", "--seed", "2"], "no parameter 'seed'"),
-    "wrong type": (["run", "1", "-p", "replicas=many"], "'replicas' is an integer, not 'many'"),
-    "no replicas": (["run", "1", "-p", "replicas=0"], "'replicas' must be 1 or more, not '0'"),
-    "malformed -p": (["run", "1", "-p", "replicas"], "'replicas' is not of the form name=value"),
+    "wrong type": (["run", "1", "-p", "replicas=many"], "'replicas' must be an integer, got 'many'"),
+    "no replicas": (["run", "1", "-p", "replicas=0"], "'replicas' must be 1 or more, got '0'"),
+    "malformed -p": (["run", "1", "-p", "replicas"], "expected name=value, got 'replicas'"),
     "parameter twice": (["run", "1", "-p", "seed=1", "--seed", "2"], "'seed' is given twice"),
-    "unknown chapter": (["run", "7"], "no chapter '7'; there are 01_tiny"),
+    "unknown chapter": (["run", "7"], "no chapter '7'; the book has 01_tiny"),
     "unknown chapter for claims": (["claims", "tyny"], "did you mean"),
     "unknown chapter for book": (["book", "7", "--no-site"], "no chapter '7'"),
     "no chapter of the book": (["book", "./presets.py", "--no-site"], "is not in"),
     "missing file": (["run", "notebooks/07_none.py"], "no such file: notebooks/07_none.py"),
     "not a chapter": (["run", "./presets.yml"], "neither a .py nor an .ipynb"),
-    "no parameters cell": (["run", "notebooks/03_bare.py"], "0 cells tagged 'parameters'"),
+    "no parameters cell": (["run", "notebooks/03_bare.py"], "exactly one cell tagged 'parameters', got 0"),
     "unknown preset": (["run", "1", "--preset", "smoky"], "did you mean 'smoke'?"),
     "preset with unknown parameter": (["run", "1", "--preset", "unknown"], "no parameter 'replica'"),
-    "preset of wrong type": (["run", "1", "--preset", "mistyped"], "not 'many'"),
+    "preset of wrong type": (["run", "1", "--preset", "mistyped"], "got 'many'"),
     "unknown option": (["run", "1", "--sed", "2"], "No such option"),
     "option without value": (["run", "1", "-p"], "requires an argument"),
     "seed that is no integer": (["run", "1", "--seed", "x"], "--seed"),
@@ -51,7 +51,7 @@ BAD = {
     "no chapter": (["run"], "Missing argument"),
     "too many arguments": (["run", "1", "2"], "unexpected extra argument"),
     "unknown format": (["claims", "--format", "xml"], "'xml'"),
-    "output over the book": (["run", "1", "-o", "notebooks"], "holds the chapter itself"),
+    "output over the book": (["run", "1", "-o", "notebooks"], "must differ from the chapter's folder"),
     "output that is a file": (["run", "1", "-o", "presets.yml"], "not a folder"),
     "claims before execution": (["claims"], "has not been executed"),
     "no jobs": (["book", "-j", "0", "--no-site"], "--jobs"),
@@ -146,7 +146,7 @@ def test_an_opposite_verdict_is_named_and_status_1(mvnb, book):
     notebook.write_text(notebook.read_text().replace('"verdict": "holds"', '"verdict": "fails"'))
     for command in (["claims", "--against", "HEAD"], ["run", "1", "--no-html"], ["book", "1", "--again", "--no-site"]):
         status, _, err = mvnb(*command)
-        assert status == 1 and "01_tiny: small-mean has the opposite of the verdict that it had" in err
+        assert status == 1 and "01_tiny: the verdict of small-mean was reversed" in err
     assert mvnb("book", "1", "--again", "--no-site")[0] == 0
     status, _, err = mvnb("claims", "--against", "nowhere")
     assert status == 2 and err == "mvnb: git has no commit 'nowhere' here\n"
@@ -252,7 +252,7 @@ def test_two_runs_of_a_chapter_do_not_share_a_folder(mvnb, book):
     until((book / "notebooks" / "started").exists)
     running = kernels(first.pid)
     status, out, err = mvnb("run", "2", "-o", "out", "--no-html")
-    assert (status, out, err) == (2, "", "mvnb: another run of 02_sleeper writes to out\n")
+    assert (status, out, err) == (2, "", "mvnb: another run of 02_sleeper is writing to out\n")
     assert mvnb("run", "1", "-o", "out", "--no-html")[0] == 0  # another chapter may
     first.kill()
     first.communicate()

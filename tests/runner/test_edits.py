@@ -148,7 +148,7 @@ def test_every_cell_of_a_sweep_runs_the_chapter_and_the_package_of_its_start(mvn
     until(lambda: list((book / "out").glob(".running/*/*.ipynb")))
     source.write_text(SLOW.replace("'first'", "'second'"))
     out, err = process.communicate(timeout=120)
-    assert process.returncode == 0 and "3 ended well" in out, err
+    assert process.returncode == 0 and "3 succeeded" in out, err
     texts = [text_of(path) for path in (book / "out" / "cells").glob("*/01_tiny.ipynb")]
     assert len(texts) == 3 and all(f"first {book / 'out' / '.code'}" in text for text in texts)
     assert not (book / "out" / ".code").exists()
@@ -216,7 +216,7 @@ def test_a_folder_with_a_sweep_of_another_chapter_is_refused(mvnb, book):
     assert mvnb("sweep", "1", "--grid", "seed=0:2", "-o", "out")[0] == 0  # the same chapter may go on
     (book / "out" / "sweep.json").write_text("{}")
     status, _, err = mvnb("sweep", "1", "--grid", "seed=0:1", "-o", "out")
-    assert status == 2 and "is not the plan of a sweep" in err
+    assert status == 2 and "is not a valid sweep" in err
 
 
 # --- git ---
@@ -257,7 +257,7 @@ def test_a_git_that_fails_is_not_a_commit_without_a_notebook(mvnb, book, tiny, t
     status, _, err = mvnb("claims", "1", "--against", "HEAD")
     assert status == 2 and "not a git repository" in err
     monkeypatch.setenv("PATH", "")
-    assert mvnb("claims", "1", "--against", "HEAD")[::2] == (2, "mvnb: git cannot be run: No such file or directory\n")
+    assert mvnb("claims", "1", "--against", "HEAD")[::2] == (2, "mvnb: cannot run git: No such file or directory\n")
 
 
 def test_a_commit_with_a_notebook_that_is_none_is_told(mvnb, book, tiny):
@@ -316,7 +316,7 @@ def test_an_option_given_twice_is_refused(mvnb, book, arguments, message):
 def test_keys_and_parameters_written_twice_are_refused(mvnb, book):
     presets = book / "presets.yml"
     presets.write_text(presets.read_text() + "  smoke: {replicas: 3}\n")
-    assert mvnb("run", "1", "--preset", "smoke")[::2] == (2, "mvnb: presets.yml has 'smoke' twice in one place\n")
+    assert mvnb("run", "1", "--preset", "smoke")[::2] == (2, "mvnb: presets.yml has a duplicate key 'smoke'\n")
     source = book / "notebooks" / "01_tiny.py"
     source.write_text(source.read_text().replace("replicas = 4 ", "seed = 1  # again (0 or more)\nreplicas = 4 "))
     with pytest.raises(ChapterError, match="assigns 'seed' twice"):

@@ -78,7 +78,7 @@ def mounted(tmp_path):
 
 def test_what_hangs_and_what_takes_all_memory_is_told_and_the_rest_goes_on(mvnb, book):
     status, out, err = mvnb("sweep", "2", "--grid", "harm=hang,memory,none", *LIMITS, "-o", "out")
-    assert status == 1 and "1 ended well and 2 failed" in out
+    assert status == 1 and "1 succeeded and 2 failed" in out
     lines = err.splitlines()
     assert len(lines) == 2 and "harm=hang: a cell took more than 4 s; kept" in lines[0]
     assert "harm=memory: cell [" in lines[1] and "out of memory (MemoryError)" in lines[1]
@@ -138,7 +138,7 @@ def test_a_full_disk_is_one_line_and_spoils_nothing(mvnb, mounted, monkeypatch):
     assert (status, out) == (1, "") and err.count("\n") == 1 and "No space left on device" in err
     assert (folder / "02_harm.ipynb").read_text() == old
     status, out, err = mvnb("sweep", "2", "--grid", "harm=disk,none", "-j", "1", "-o", str(folder / "sweep"))
-    assert status == 1 and "1 ended well and 1 failed" in out and "No space left on device" in err
+    assert status == 1 and "1 succeeded and 1 failed" in out and "No space left on device" in err
 
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     with pytest.raises(OSError):
@@ -149,7 +149,7 @@ def test_a_full_disk_is_one_line_and_spoils_nothing(mvnb, mounted, monkeypatch):
     room = os.statvfs(folder)
     (folder / "ballast").write_bytes(bytes((room.f_bavail - 1) * room.f_frsize))  # what is left is for the plan
     status, out, err = mvnb("sweep", "2", "--grid", "harm=none", "-j", "1", "-o", str(folder / "sweep"))
-    assert status == 1 and err.count("\n") == 1 and f"cannot write {folder / 'sweep'}: No space left on device" in err
+    assert status == 1 and err.count("\n") == 1 and f"cannot write to {folder / 'sweep'}: No space left on device" in err
     assert not [path for path in (folder / "sweep").glob(".running/*") if path.is_dir()]
 
 

@@ -166,7 +166,7 @@ def test_the_package_alone_imports_the_core_and_every_paper():
 @pytest.mark.parametrize(
     ("code", "but", "message"),
     [
-        ("import mvnb.cli", "", "mvnb: the command needs more than the package alone: pip install 'mvnb[run]'"),
+        ("import mvnb.cli", "", "mvnb: the command requires the extra 'run': pip install 'mvnb[run]'"),
         ("from mvnb.data import load_images; load_images('mnist5k')", "", "pip install 'mvnb[data]'"),
         (
             "from mvnb.runner import workers; list(workers.each(print, [()]))",

@@ -112,14 +112,14 @@ def test_a_kill_at_any_point_repeats_no_finished_seed_and_changes_no_value(mvnb,
     assert len(ended) == 2 and not (kept / "means.json").exists()
 
     status, out, err = mvnb(*asked)
-    assert (status, out) == (0, f"{kept / 'means.json'}\n") and "2 of 4 seeds are there, 2 to run" in err
+    assert (status, out) == (0, f"{kept / 'means.json'}\n") and "2 of 4 seeds finished, 2 to run" in err
     assert [line for line in traced(book) if line.startswith("ended")] == [f"ended {seed}" for seed in range(3, 7)]
     assert values(kept / "means.json") == whole and [seed for seed, _ in whole] == [3, 4, 5, 6]
 
 
 def test_the_record_says_how_it_was_made_and_the_page_shows_it(mvnb, book, kept):
     status, _, err = mvnb("keep", "1", "means")
-    assert status == 0 and "0 of 4 seeds are there, 4 to run" in err and "3 left, about" in err and "0 left" in err
+    assert status == 0 and "0 of 4 seeds finished, 4 to run" in err and "3 left, about" in err and "0 left" in err
     record = kept_runs.load("tiny", "means")
     assert record["command"] == "mvnb keep 01 means" and record["rules"] == {"above": "value > 0"}
     assert record["parameters"] == {"seed": 3, "seeds": 4, "size": 2.0, "pause": 0.0, "fail": -1}
@@ -168,7 +168,7 @@ def test_every_seed_runs_the_script_as_it_was_at_the_start(book, kept, monkeypat
     monkeypatch.setattr(workers, "each", edited)
     keeping.make(catalogue.resolve("1"), "means", [], device="cpu")
     assert all(list(run["values"]) == ["mean"] for run in kept_runs.load("tiny", "means")["runs"])
-    assert state() == "stale: other script since"
+    assert state() == "stale: script changed"
 
 
 def test_line_endings_make_no_run_stale(mvnb, book, kept):
@@ -191,12 +191,12 @@ def test_status_names_what_is_stale(mvnb, book, kept):
     status, out, _ = mvnb("keep", "--status")
     assert status == 0 and "4 seeds, as declared" in out
     (kept / "means.py").write_text(SCRIPT + "\n")
-    assert state() == "stale: other script since"
+    assert state() == "stale: script changed"
     (kept / "means.py").write_text(SCRIPT)
     (kept.parent / "claims.toml").write_text(CLAIM.replace("> 0", "> 0.5"))
-    assert state() == "stale: other rule of above since"
+    assert state() == "stale: rule of above changed"
     (kept / "means.toml").write_text(DECLARED.replace("size = 2.0", "size = 3.0"))
-    assert state() == "stale: other parameters and rule of above since"
+    assert state() == "stale: parameters and rule of above changed"
     kept_runs.save("tiny", "older", {"mean": 1})
     assert state("older") == "legacy, no record"
 
@@ -215,8 +215,8 @@ def test_a_seed_that_fails_leaves_the_others_and_no_result(mvnb, book, kept):
             ["1", "means", "-p", "sizes=1"],
             "01 means has no parameter 'sizes'; it has seed, seeds, size, pause, fail; did you mean 'size'?",
         ),
-        (["1", "means", "-p", "size=big"], "parameter 'size' is a number, not 'big'"),
-        (["1", "means", "-p", "seeds=0"], "parameter 'seeds' must be 1 or more, not '0'"),
+        (["1", "means", "-p", "size=big"], "parameter 'size' must be a number, got 'big'"),
+        (["1", "means", "-p", "seeds=0"], "parameter 'seeds' must be 1 or more, got '0'"),
         (["1"], "keep needs a chapter and the name of a kept run; mvnb keep --status lists them"),
     ],
 )

@@ -79,7 +79,7 @@ def test_what_does_not_fit_is_refused_before_it_starts(mvnb, book, monkeypatch, 
     monkeypatch.setattr(plans, "_machine_bytes", lambda device: (6e9, "this machine"))
     status, out, err = mvnb("run", "1", *asked, "-o", str(folder))
     assert (status, out) == (2, "") and err.count("\n") == 1 and not folder.exists()
-    assert "need about 9 GB, and this machine has 6 GB; try other values with mvnb plan 1 -p replicas=10, or" in err
+    assert "needs about 9 GB, but this machine has 6 GB; try other values with mvnb plan 1 -p replicas=10, or" in err
     status, out, err = mvnb("plan", "1", *asked)
     assert status == 0 and "memory: about 9 GB" in out and "does not fit" in out
     assert mvnb("run", "1", *asked, "--anyway", "-o", str(folder))[0] == 0
@@ -96,7 +96,7 @@ def test_a_sweep_refuses_points_that_do_not_fit(mvnb, book, monkeypatch, tmp_pat
     sweep = ("sweep", "1", "--grid", "replicas=2,10,20", "-o", str(tmp_path / "out"))
     status, out, err = mvnb(*sweep)
     assert (status, out) == (2, "") and err.count("\n") == 1 and not (tmp_path / "out").exists()
-    assert "replicas=10: the run would need about 9 GB" in err and "(and 1 more of 3 cells); run them with --anyway" in err
+    assert "replicas=10: the run needs about 9 GB" in err and "(and 1 more of 3 cells); run them with --anyway" in err
     for option in (["--anyway"], ["--dask", "tcp://elsewhere:8786"]):  # another machine may have more
         assert "the sweep begins" in mvnb(*sweep, *option)[2]
 
@@ -104,7 +104,7 @@ def test_a_sweep_refuses_points_that_do_not_fit(mvnb, book, monkeypatch, tmp_pat
 def test_what_no_float_holds_is_refused(mvnb, book, monkeypatch):
     monkeypatch.setattr(plans, "peak_bytes", lambda chapter, values: math.inf)
     status, _, err = mvnb("run", "1")
-    assert status == 2 and "would need more than 1000000000 GB" in err
+    assert status == 2 and "needs more than 1000000000 GB" in err
 
 
 def test_a_chapter_without_a_formula_is_run_and_has_no_plan(mvnb, book):
@@ -114,7 +114,7 @@ def test_a_chapter_without_a_formula_is_run_and_has_no_plan(mvnb, book):
 
 def test_a_plan_says_how_long_the_defaults_took(mvnb, book, monkeypatch):
     monkeypatch.setattr(plans, "peak_bytes", lambda chapter, values: 7e8)
-    said = ["memory: about 0.7 GB", "The time that other parameters take is not predicted."]
+    said = ["memory: about 0.7 GB", "The time with other parameters is not predicted."]
     assert mvnb("plan", "1")[1].splitlines() == said
     derived.record_seconds(book, {"01": 33.3}, 1, 1)
     assert "time: 33 s with the default parameters, measured by mvnb book on " in mvnb("plan", "1", "-p", "replicas=9")[1]

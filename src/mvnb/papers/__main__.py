@@ -1,7 +1,7 @@
-"""``python -m mvnb.papers``: compiles every kernel once, ahead of time, so that a fresh copy's first chapters need not wait.
+"""Ahead-of-time compilation of all kernels, ``python -m mvnb.papers``, so that the first runs of a fresh copy need not wait.
 
-Numba keeps what it compiles beside the source. A kernel is compiled per type of its arguments, so each objective is called on
-the smallest tensors of the types that chapters use.
+Numba stores compiled code beside the source. A kernel is compiled for the types of its arguments, so each objective is called
+on the smallest tensors of the types that chapters use.
 """
 
 from functools import partial
@@ -18,7 +18,7 @@ def _ones(dtype: torch.dtype, *shape: int) -> Tensor:
 
 
 def compile_kernels() -> None:
-    """Calls everything that is compiled, in single and in double precision."""
+    """Call every compiled objective in single and double precision."""
     labels = torch.zeros(1, 2, dtype=torch.long)
     for dtype in (torch.float32, torch.float64):
         some = partial(_ones, dtype)

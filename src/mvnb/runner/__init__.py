@@ -1,1 +1,1 @@
-"""Finding chapters, running them, keeping notebooks and sources paired, and sweeps over parameters."""
+"""Chapter discovery, runs, pairing of notebooks and sources, and sweeps over parameters."""

@@ -1,8 +1,8 @@
-"""Which chapters there are, with their parameters and presets.
+"""Chapters of the book, with their parameters and presets.
 
 A chapter is a jupytext source ``notebooks/NN_slug.py`` with the executed notebook ``NN_slug.ipynb`` beside it. The root
-of the book is ``$MVNB_ROOT``, or the nearest folder upwards from the current one that holds ``notebooks/`` and
-``presets.yml`` or ``_toc.yml``, or the checkout that this package was installed from.
+of the book is ``$MVNB_ROOT`` if set, else the current folder or its nearest parent that contains ``notebooks/`` and either
+``presets.yml`` or ``_toc.yml``, else the checkout that this package was installed from.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STEM = re.compile(r"\d\d_\w+")
 
 
 def read(path: Path) -> NotebookNode:
-    """The notebook at ``path`` (``.ipynb``, or a jupytext source), as a version-4 notebook."""
+    """Return the notebook at ``path`` (``.ipynb`` or a jupytext source) in version 4 of the format."""
     import jupytext
 
     if path.suffix == ".ipynb":
@@ -36,10 +36,10 @@ def read(path: Path) -> NotebookNode:
 
 @dataclass(frozen=True)
 class Chapter:
-    """A chapter: its source, and the root of the book it belongs to (None for a notebook from elsewhere).
+    """Chapter with its source and the root of its book (None for a notebook outside a book).
 
-    ``snapshot`` is a folder with what a sweep runs in place of the source and the installed package, which may be edited
-    meanwhile: ``NAME.ipynb`` and a copy of the package.
+    ``snapshot`` is a folder with ``NAME.ipynb`` and a copy of the package. A sweep runs these in place of the source and the
+    installed package, which may be edited during the sweep.
     """
 
     source: Path
@@ -48,27 +48,27 @@ class Chapter:
 
     @property
     def name(self) -> str:
-        """The file stem, such as ``01_midpoint_mixup``."""
+        """File stem, such as ``01_midpoint_mixup``."""
         return self.source.stem
 
     @property
     def number(self) -> str:
-        """The two digits in front, or nothing."""
+        """Two leading digits, or an empty string."""
         return self.name[:2] if _STEM.fullmatch(self.name) else ""
 
     @property
     def slug(self) -> str:
-        """The name without its number."""
+        """Name without its number."""
         return self.name[3:] if self.number else self.name
 
     @property
     def notebook(self) -> Path:
-        """The executed notebook that is paired with the source."""
+        """Executed notebook paired with the source."""
         return self.source.with_suffix(".ipynb")
 
     @cached_property
     def cells(self) -> NotebookNode:
-        """The source as a notebook, without outputs unless it is an ``.ipynb``; the book's begin by installing the package."""
+        """Source as a notebook, without outputs unless it is an ``.ipynb``; chapters of a book start with the install cell."""
         try:
             notebook = read(self.snapshot / self.notebook.name if self.snapshot else self.source)
         except Exception as error:
@@ -77,55 +77,55 @@ class Chapter:
 
     @cached_property
     def title(self) -> str:
-        """The first heading of level one."""
+        """First heading of level one, or else the name."""
         text = "\n".join(cell.source for cell in self.cells.cells if cell.cell_type == "markdown")
         match = re.search(r"^# +(.+)$", text, re.MULTILINE)
         return match[1].strip() if match else self.name
 
     @cached_property
     def citation(self) -> str:
-        """The line below the title that says which paper the chapter is about, as its source has it; empty without one."""
+        """Quoted line below the title that cites the chapter's paper, as in the source; empty if there is none."""
         opening = next((cell.source for cell in self.cells.cells if cell.cell_type == "markdown"), "")
         quote = re.search(r"^> .*(?:\n> .*)*", opening, re.MULTILINE)
         return " ".join(line.removeprefix("> ") for line in quote[0].splitlines()) if quote else ""
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """The chapter's parameters with defaults and comments, in order."""
+        """Parameters of the chapter by name, with defaults and comments, in order."""
         return read_parameters(self.cells, self.name)
 
     def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Values by name as the parameters' types; ChapterError for what does not fit."""
+        """Return ``values`` converted to the parameters' types; raise ``ChapterError`` for invalid names or values."""
         return check_values(values, self.parameters, self.name)
 
     def parse(self, assignments: Iterable[str]) -> dict[str, Any]:
-        """``name=value`` texts as values of the parameters' types; ChapterError for what does not fit."""
+        """Convert ``name=value`` texts to values of the parameters' types; raise ``ChapterError`` for invalid ones."""
         return parse_assignments(assignments, self.parameters, self.name)
 
 
 def find_root() -> Path:
-    """The root of the book; see the module's description for where it is looked for."""
+    """Return the root of the book; the description of this module gives the search order."""
     given = os.environ.get("MVNB_ROOT")
     if given:
         if not (Path(given) / "notebooks").is_dir():
-            raise ChapterError(f"MVNB_ROOT is {given!r}, which has no folder 'notebooks'")
+            raise ChapterError(f"MVNB_ROOT must be a folder that contains 'notebooks', got {given!r}")
         return Path(given).resolve()
     here = Path.cwd()
     for folder in (here, *here.parents, Path(__file__).resolve().parents[3]):
         if (folder / "notebooks").is_dir() and any((folder / mark).is_file() for mark in ("presets.yml", "_toc.yml")):
             return folder
-    raise ChapterError("no book here: neither this folder nor one above it has notebooks/ and presets.yml")
+    raise ChapterError("no book found: neither this folder nor a parent contains notebooks/ and presets.yml")
 
 
 def discover(root: Path | None = None) -> list[Chapter]:
-    """All chapters of the book, in order."""
+    """Return all chapters of the book, in order."""
     root = root or find_root()
     sources = sorted((root / "notebooks").glob("[0-9][0-9]_*.py"))
     return [Chapter(source, root) for source in sources if _STEM.fullmatch(source.stem)]
 
 
 def parts(root: Path) -> dict[str, list[Chapter]]:
-    """The captions of ``_toc.yml`` below which chapters stand, with these, in order."""
+    """Return the chapters listed in ``_toc.yml`` by the caption of their part, in order."""
     import yaml
 
     known, found, caption = {chapter.name: chapter for chapter in discover(root)}, {}, ""
@@ -137,9 +137,9 @@ def parts(root: Path) -> dict[str, list[Chapter]]:
 
 
 def resolve(text: str, root: Path | None = None) -> Chapter:
-    """The chapter meant by a number ("1", "01"), a slug, a file stem, or the path of a source or notebook.
+    """Return the chapter with a number ("1", "01"), a slug, a file stem, or the path of a source or notebook.
 
-    A path may lie outside the book; what a source in ``notebooks/`` and its notebook name is the same chapter.
+    A path may lie outside the book. A source in ``notebooks/`` and its notebook denote the same chapter.
     """
     if text.endswith((".py", ".ipynb")) or os.sep in text:
         return _from_path(Path(text), root)
@@ -150,9 +150,9 @@ def resolve(text: str, root: Path | None = None) -> Chapter:
         if word in (chapter.name, chapter.slug) or (word.isdecimal() and int(word) == int(chapter.number)):
             return chapter
     if not chapters:
-        raise ChapterError(f"no chapter {text!r}: there is none in {root / 'notebooks'}")
+        raise ChapterError(f"no chapter {text!r}: {root / 'notebooks'} contains no chapters")
     hint = did_you_mean(word, [name for chapter in chapters for name in (chapter.slug, chapter.name)])
-    raise ChapterError(f"no chapter {text!r}; there are {', '.join(chapter.name for chapter in chapters)}{hint}")
+    raise ChapterError(f"no chapter {text!r}; the book has {', '.join(chapter.name for chapter in chapters)}{hint}")
 
 
 def _from_path(path: Path, root: Path | None) -> Chapter:
@@ -172,7 +172,7 @@ def _from_path(path: Path, root: Path | None) -> Chapter:
 
 
 def presets(root: Path | None) -> dict[str, dict[str, dict[str, Any]]]:
-    """All presets of the book: chapter stem, preset name, parameter values; as written, unchecked."""
+    """Return all presets of the book, unchecked: parameter values by chapter stem and preset name."""
     path = root / "presets.yml" if root else None
     if path is None or not path.is_file():
         return {}
@@ -182,27 +182,27 @@ def presets(root: Path | None) -> dict[str, dict[str, dict[str, Any]]]:
         text = path.read_text(encoding="utf-8")
         read, tree = yaml.safe_load(text) or {}, yaml.compose(text, yaml.SafeLoader)
     except yaml.YAMLError as error:
-        raise ChapterError(f"presets.yml is not YAML: {error}") from None
-    if twice := _repeated(tree):
-        raise ChapterError(f"presets.yml has {twice!r} twice in one place")
+        raise ChapterError(f"presets.yml is not valid YAML: {error}") from None
+    if duplicate := _duplicate_key(tree):
+        raise ChapterError(f"presets.yml has a duplicate key {duplicate!r}")
     nested = isinstance(read, dict) and all(isinstance(named, dict) for named in read.values())
     if not nested or not all(isinstance(values or {}, dict) for named in read.values() for values in named.values()):
-        raise ChapterError("presets.yml must map chapters to preset names to parameter values")
+        raise ChapterError("presets.yml must map each chapter to presets, and each preset to parameter values")
     return {chapter: {name: values or {} for name, values in named.items()} for chapter, named in read.items()}
 
 
-def _repeated(node) -> str:
-    """A key that a YAML mapping has twice, of which its reader would keep the last; nothing where there is none."""
+def _duplicate_key(node) -> str:
+    """Return a key that a YAML mapping repeats, of which the reader would keep only the last; empty if there is none."""
     pairs = node.value if node is not None and node.id == "mapping" else []
     keys = [key.value for key, _ in pairs]
     here = next((key for key in keys if keys.count(key) > 1), "")
-    return here or next(filter(None, (_repeated(value) for _, value in pairs)), "")
+    return here or next(filter(None, (_duplicate_key(value) for _, value in pairs)), "")
 
 
 def preset(chapter: Chapter, name: str) -> dict[str, Any]:
-    """The values of one preset, checked against the chapter's parameters."""
+    """Return the values of one preset, checked against the chapter's parameters."""
     named = presets(chapter.root).get(chapter.name, {})
     if name not in named:
-        there = f"; it has {', '.join(named)}" if named else "; it has none"
-        raise ChapterError(f"{chapter.name} has no preset {name!r}{there}{did_you_mean(name, named)}")
+        available = f"; it has {', '.join(named)}" if named else "; it has none"
+        raise ChapterError(f"{chapter.name} has no preset {name!r}{available}{did_you_mean(name, named)}")
     return check_values(named[name], chapter.parameters, f"preset {name!r} of {chapter.name}: the chapter")

@@ -1,4 +1,4 @@
-"""What the book says of its chapters and no one writes by hand: seconds of their runs, and their list in the README."""
+"""Generated facts about the chapters: their run times, and their list in the README."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _LIST = re.compile(r"(<!-- chapters[^\n]*-->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def read_seconds(root: Path) -> dict[str, Any]:
-    """Return the kept ``seconds`` of the chapters by number, with ``machine`` and ``command`` of a run of the whole book."""
+    """Return the recorded ``seconds`` by chapter number, with ``machine`` and ``command`` of a run of the whole book."""
     return read_json(root / SECONDS) or {"seconds": {}}
 
 
 def record_seconds(root: Path, taken: Mapping[str, float], chapters: int, jobs: int | None) -> None:
-    """Keep the seconds of a run of the whole book, by chapter number; of a part of it only those that are not known yet."""
+    """Record run times by chapter number; a run of some chapters only adds times that are not yet known."""
     path, kept = root / SECONDS, read_seconds(root)
     rounded = {number: round(seconds) for number, seconds in taken.items()}
     if len(taken) == chapters:
@@ -37,12 +37,12 @@ def record_seconds(root: Path, taken: Mapping[str, float], chapters: int, jobs: 
 
 
 def readme_with_chapters(root: Path) -> str:
-    """The text of the README with the list of chapters that follows from the table of contents and their first cells."""
+    """Return the text of the README, with its list of chapters updated from the table of contents and their first cells."""
     text = (root / "README.md").read_text(encoding="utf-8")
-    lines = [line for part, chapters in parts(root).items() for line in (f"\n{part}\n", *map(_line, chapters))]
+    lines = [line for part, chapters in parts(root).items() for line in (f"\n{part}\n", *map(_list_item, chapters))]
     return _LIST.sub(lambda match: match[1] + "\n".join(lines).lstrip("\n") + "\n" + match[2], text)
 
 
-def _line(chapter: Chapter) -> str:
+def _list_item(chapter: Chapter) -> str:
     paper = re.split(r" ?\{cite|;", chapter.citation)[0].rstrip(".")
     return f"- {chapter.number} [{chapter.title}](notebooks/{chapter.name}.ipynb): {paper}"

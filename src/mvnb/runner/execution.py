@@ -1,4 +1,4 @@
-"""Runs of chapters: one with other parameters into a folder, or the book's own notebooks in place."""
+"""Runs of chapters: one with other parameters into a folder, or the book's notebooks in place."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from mvnb.runner.pairing import cells_of, paired, tidy
 
 @dataclass(frozen=True)
 class RunResult:
-    """What :func:`run` wrote, the claims that were recorded, and how long it took."""
+    """Files written by :func:`run`, with the recorded claims and the run time."""
 
     notebook: Path
     html: Path | None
     claims: Path
     rows: list[dict[str, Any]]
     seconds: float
-    unrendered: str = ""  # why there is no HTML although it was wanted
+    unrendered: str = ""  # why the requested HTML is missing
 
 
 def run(
@@ -45,27 +45,27 @@ def run(
     html: bool = True,
     **options: Any,
 ) -> RunResult:
-    """Run a chapter with some parameters replaced, and write notebook, HTML and claims under ``output_dir``.
+    """Run a chapter with some parameters replaced, and write notebook, HTML and claims to ``output_dir``.
 
-    The notebook is written as ``NAME.partial.ipynb`` while it runs and takes its name when all cells are done. HTML that cannot
-    be rendered is left out, and the result says why.
+    The notebook is named ``NAME.partial.ipynb`` while it runs, and renamed when all cells have finished. HTML that cannot be
+    rendered is left out, and the result says why.
 
     Parameters
     ----------
     parameters
         Values by name, of the types of the defaults (see :meth:`~mvnb.runner.catalogue.Chapter.parse` for texts).
     html
-        Whether to render ``NAME.html`` too.
+        Whether to render ``NAME.html``.
     options
         ``progress``, ``timeout``, ``memory``, ``threads`` and ``startup`` of :func:`~mvnb.runner.kernel.run_notebook`.
 
     Raises
     ------
     ChapterError
-        For parameters that the chapter refuses, a folder that cannot be used, another run of the chapter into the folder or a
-        kernel that does not start; nothing is written.
+        For parameters that the chapter rejects, an unusable folder, another run of the chapter into the folder, or a kernel
+        that does not start. No file is written.
     CellFailed
-        When a cell raises or takes too long; the partial notebook is kept. An interrupt removes it.
+        When a cell raises or times out. The partial notebook is kept; an interrupt removes it.
     """
     values = chapter.check(parameters or {})
     folder = Path(output_dir)
@@ -75,39 +75,39 @@ def run(
     partial = folder / f"{chapter.name}.partial.ipynb"
     started = time.monotonic()
     try:
-        with alone(folder / f".{chapter.name}.lock", f"another run of {chapter.name} writes to {folder}"):
+        with alone(folder / f".{chapter.name}.lock", f"another run of {chapter.name} is writing to {folder}"):
             ran = run_notebook(chapter.cells, partial, values, chapter.source.parent, package=chapter.snapshot, **options)
-            written, told = folder / f"{chapter.name}.ipynb", folder / f"{chapter.name}.claims.json"
+            written, recorded = folder / f"{chapter.name}.ipynb", folder / f"{chapter.name}.claims.json"
             try:
                 rows = claims.read(partial)
-                write(told, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+                write(recorded, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
                 os.replace(partial, written)
             except (KeyboardInterrupt, OSError):
                 partial.unlink(missing_ok=True)
                 raise
             page, unrendered = folder / f"{chapter.name}.html" if html else None, ""
             if page is not None:
-                page.unlink(missing_ok=True)  # of an earlier run
+                page.unlink(missing_ok=True)  # from an earlier run
                 try:
                     write(page, page_html.render(ran, chapter.title))
-                except Exception as error:  # a page is no reason to lose what was computed
+                except Exception as error:  # a rendering error must not discard the results
                     page, unrendered = None, f"{type(error).__name__}: {error}"
     except ChapterError:
         for path in made:
-            with suppress(OSError):  # another chapter may be run into it by now
+            with suppress(OSError):  # another chapter may be running into it by now
                 path.rmdir()
         raise
-    return RunResult(written, page, told, rows, time.monotonic() - started, unrendered)
+    return RunResult(written, page, recorded, rows, time.monotonic() - started, unrendered)
 
 
 @contextmanager
 def alone(lock: Path, refusal: str) -> Iterator[None]:
-    """Hold a lock, which goes with the process however it ends.
+    """Hold a lock file, which the system releases however the process ends.
 
     Raises
     ------
     ChapterError
-        With the text ``refusal`` when another process holds it.
+        With the text ``refusal`` when another process holds the lock.
     """
     from filelock import FileLock, Timeout
 
@@ -116,16 +116,16 @@ def alone(lock: Path, refusal: str) -> Iterator[None]:
             try:
                 yield
             finally:
-                with suppress(OSError):  # not on Windows, which does it by itself
+                with suppress(OSError):  # fails on Windows, where filelock deletes the file
                     lock.unlink()
     except Timeout:
         raise ChapterError(refusal) from None
 
 
 def refuse_unusable(folder: Path, chapter: Chapter) -> None:
-    """Raise ``ChapterError`` for a folder that holds the chapter itself, is no folder or cannot be written to."""
+    """Raise ``ChapterError`` for the chapter's own folder, a path that is not a folder, or one that cannot be written to."""
     if folder.resolve() == chapter.source.parent.resolve():
-        raise ChapterError(f"{folder} holds the chapter itself; a run writes elsewhere")
+        raise ChapterError(f"the output folder must differ from the chapter's folder, got {folder}")
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not existing.is_dir():
         raise ChapterError(f"{existing} is not a folder")
@@ -135,29 +135,29 @@ def refuse_unusable(folder: Path, chapter: Chapter) -> None:
 
 @dataclass(frozen=True)
 class Execution:
-    """What :func:`execute` did to one chapter; ``error`` is empty when its notebook was written."""
+    """Outcome of :func:`execute` for one chapter; ``error`` is empty when its notebook was written."""
 
     chapter: str
     seconds: float = 0.0
     rows: Sequence[dict[str, Any]] = ()
     stderr: str = ""
     error: str = ""
-    opposite: Sequence[str] = ()  # ids of claims with the opposite of the verdict that they had
+    opposite: Sequence[str] = ()  # ids of claims whose verdict was reversed
 
 
 def execute(chapter: Chapter) -> Execution:
-    """Run a chapter with its defaults and write its committed notebook, the same bytes for the same outputs.
+    """Run a chapter with its defaults and write its committed notebook; equal outputs give equal bytes.
 
     Raises
     ------
     CellFailed
-        When a cell raises, or the committed notebook was edited meanwhile; it is left as it was, and the partial one is kept
-        under ``_build/execute``.
+        When a cell raises, or the committed notebook was edited during the run. It is left unchanged, and the partial one is
+        kept under ``_build/execute``.
     """
     partial = _partial(chapter)
     partial.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    address, before = addresses.digests(chapter, [{}])[0], cells_of(chapter.notebook)  # as they are now, not after the run
+    address, before = addresses.digests(chapter, [{}])[0], cells_of(chapter.notebook)  # both may change during the run
     ran = run_notebook(chapter.cells, partial, {}, chapter.source.parent)
     tidied = tidy(chapter.cells, ran)
     if cells_of(chapter.notebook) != before:
@@ -174,16 +174,16 @@ def execute(chapter: Chapter) -> Execution:
 
 
 def execute_all(chapters: Sequence[Chapter], jobs: int | None = None) -> list[Execution]:
-    """:func:`execute` for several chapters, ``jobs`` side by side; a failure is recorded and stops no other.
+    """Run :func:`execute` on several chapters, ``jobs`` at a time; record a failure and continue with the others.
 
-    A line on stderr says when a chapter is done.
+    Print a line on stderr when a chapter finishes.
     """
     results: dict[int, Execution] = {}
     try:
         for index, result, error in workers.each(execute, [(replace(chapter),) for chapter in chapters], jobs):
             results[index] = result or Execution(chapters[index].name, error=error)
-            said = "failed" if error else f"{result.seconds:.0f} s"
-            print(f"{chapters[index].name}: {said} ({len(results)} of {len(chapters)})", file=sys.stderr, flush=True)
+            outcome = "failed" if error else f"{result.seconds:.0f} s"
+            print(f"{chapters[index].name}: {outcome} ({len(results)} of {len(chapters)})", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         for index in set(range(len(chapters))) - set(results):
             _partial(chapters[index]).unlink(missing_ok=True)
@@ -200,16 +200,16 @@ def _stamp(chapter: Chapter) -> Path:
 
 
 def _state(chapter: Chapter, address: str) -> dict[str, str]:
-    """Return the address of a run and a digest of the outputs that the chapter's notebook has."""
+    """Return the address of a run and a digest of the outputs in the chapter's notebook."""
     cells = nbformat.read(chapter.notebook, as_version=4).cells
     outputs = json.dumps([cell.outputs for cell in cells if cell.cell_type == "code"])
     return {"address": address, "outputs": hashlib.sha256(outputs.encode()).hexdigest()}
 
 
 def up_to_date(chapter: Chapter) -> bool:
-    """Return whether the notebook was run in this folder, and code, package and outputs are what they were then.
+    """Return whether the notebook was run in this folder and its code, package and outputs have not changed since.
 
-    If so, prose that has changed since is carried over into it.
+    If so, write changed prose into the notebook.
     """
     try:
         if json.loads(_stamp(chapter).read_text(encoding="utf-8")) != _state(chapter, addresses.digests(chapter, [{}])[0]):

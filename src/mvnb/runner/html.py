@@ -1,7 +1,7 @@
-"""A run notebook as one HTML file that needs nothing else.
+"""Rendering of a run notebook as one self-contained HTML file.
 
-Pages of the book are built by Jupyter Book; this is the rendering a re-runner gets in a second, so MyST's directives
-and roles are only put into plain words: the text of a theorem stays, its numbering and cross-references do not.
+Jupyter Book builds the pages of the book. This rendering of a single run takes a second, so it only replaces MyST's
+directives and roles by plain Markdown: the text of a theorem stays, its numbering and cross-references are lost.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ROLE = re.compile(r"\{(?P<name>[\w:+-]+)\}`(?P<text>[^`]*)`")
 
 
 def render(notebook: NotebookNode, title: str) -> str:
-    """The notebook as HTML: styles, figures and (where MathJax is installed) mathematics inside the file."""
+    """Render the notebook as HTML, with styles, figures and (where MathJax is installed) mathematics inside the file."""
     from nbconvert import HTMLExporter
     from nbconvert.preprocessors import TagRemovePreprocessor
 
@@ -54,7 +54,7 @@ def render(notebook: NotebookNode, title: str) -> str:
 
 
 def _plain_markdown(text: str) -> str:
-    """MyST markdown with directives, roles and labels put as plain Markdown; mathematics and code are left alone."""
+    """Replace directives, roles and labels of MyST by plain Markdown; leave mathematics and code unchanged."""
     lines: list[str] = []
     open_fences: list[tuple[str, str]] = []
     in_code = ""
@@ -62,7 +62,7 @@ def _plain_markdown(text: str) -> str:
         stripped = line.strip()
         opening = None if in_code else _OPEN.match(stripped)
         if opening:
-            lines.extend(_opened(opening["name"], opening["title"]))
+            lines.extend(_plain_opening(opening["name"], opening["title"]))
             open_fences.append((opening["fence"], opening["name"]))
         elif open_fences and stripped == open_fences[-1][0]:
             lines.extend(["$$", ""] if open_fences.pop()[1] == "math" else [""])
@@ -76,7 +76,7 @@ def _plain_markdown(text: str) -> str:
     return "\n".join(lines)
 
 
-def _opened(name: str, title: str) -> list[str]:
+def _plain_opening(name: str, title: str) -> list[str]:
     if name == "math":
         return ["", "$$"]
     word = name.rpartition(":")[2].replace("-", " ").capitalize()
@@ -91,7 +91,7 @@ def _role(match: re.Match) -> str:
 
 
 def _mathjax() -> str:
-    """MathJax as a script inside the page, from the package that the site uses; from its public address without it."""
+    """Return MathJax as an inline script from the package that the site uses, or else a link to its public address."""
     try:
         files = distribution("sphinx-mathjax-offline").files or []
         path = next(file.locate() for file in files if file.name == "tex-svg.js")

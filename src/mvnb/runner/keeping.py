@@ -1,8 +1,8 @@
-"""Making a kept run: its script called once a seed, each seed's values kept in a file until all of them make the result.
+"""Kept runs, made seed by seed: a file stores the values of each seed until all of them form the result.
 
-The files of the seeds lie in ``runs/keep-SLUG-NAME/DIGEST/seed-N.json``, where the digest is that of the script and what it is
-given; the folder may be copied to another machine, where the same command goes on. A seed's state on the way, if its script
-saves one, lies in ``seed-N/``.
+The files are ``runs/keep-SLUG-NAME/DIGEST/seed-N.json``, where the digest covers the script and its arguments. The folder may
+be copied to another machine, where the same command continues. If the script saves the state of an unfinished seed, it lies in
+``seed-N/``.
 """
 
 from __future__ import annotations
@@ -34,38 +34,38 @@ def make(
     jobs: int | None = None,
     device: str = "auto",
 ) -> Path:
-    """Run the seeds of a kept run that are missing, side by side, and write the result when all are there; return its path.
+    """Run the missing seeds of a kept run in parallel, write the result when all have finished, and return its path.
 
-    Lines on stderr say how many are left, and for how long.
+    Lines on stderr report how many seeds are left, with an estimate of the remaining time.
 
     Parameters
     ----------
     assignments
         ``NAME=VALUE`` texts that replace parameters of the declaration.
     folder
-        Where the seeds that are finished are kept.
+        Folder for finished seeds.
     jobs
-        How many seeds at once; one a core by default.
+        Number of seeds to run at once; one per core by default.
 
     Raises
     ------
     ChapterError
-        For a name that the chapter does not declare, parameters that the run does not have or that do not fit, a device that is
-        not there, and a package that cannot be written to; nothing is written.
+        For a name that the chapter does not declare, unknown or invalid parameters, a device that is not available, and a
+        package that cannot be written to. No file is written.
     CellFailed
-        When a seed fails; those that are finished are kept.
+        When a seed fails; finished seeds are kept.
     """
     from mvnb.training import pick_device
 
     every = kept_runs.declared(chapter.slug)
     if name not in every:
-        there = f"it has {', '.join(every)}" if every else "it has none"
-        raise ChapterError(f"{chapter.name} declares no kept run {name!r}; {there}{did_you_mean(name, every)}")
+        available = f"it has {', '.join(every)}" if every else "it has none"
+        raise ChapterError(f"{chapter.name} declares no kept run {name!r}; {available}{did_you_mean(name, every)}")
     declared = every[name].parameters
     known = {key: Parameter(key, value, "(1 or more)" if key == "seeds" else "") for key, value in declared.items()}
     values = declared | parse_assignments(assignments, known, f"{chapter.number} {name}")
     one = replace(every[name], parameters=values)
-    rules = one.rules()  # claims that are malformed are said before anything is trained
+    rules = one.rules()  # malformed claims raise before any training
     result = kept_runs.folder(chapter.slug) / f"{name}.json"
     if not os.access(result.parent, os.W_OK):
         raise ChapterError(f"{result.parent} cannot be written to")
@@ -91,26 +91,26 @@ def make(
 def _run_missing(one: kept_runs.Declared, paths: dict[int, Path], jobs: int | None, device: str) -> None:
     """Run the seeds that have no file yet."""
     missing, began, failed = [seed for seed, path in paths.items() if files.read_json(path) is None], time.monotonic(), []
-    _say(f"{len(paths) - len(missing)} of {len(paths)} seeds are there, {len(missing)} to run")
+    _log(f"{len(paths) - len(missing)} of {len(paths)} seeds finished, {len(missing)} to run")
     done = workers.each(_run_seed, [(one, seed, paths[seed], device) for seed in missing], jobs)
     for n, (index, seconds, error) in enumerate(done, 1):
         if error:
             failed.append(f"seed {missing[index]}: {error}")
         state = "failed" if error else f"took {timedelta(seconds=round(seconds))}"
         left = timedelta(seconds=round((len(missing) - n) * (time.monotonic() - began) / n))
-        _say(f"seed {missing[index]} {state}; {len(missing) - n} left, about {left}")
+        _log(f"seed {missing[index]} {state}; {len(missing) - n} left, about {left}")
     if failed:
         raise CellFailed(failed[0])
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
 def _run_seed(one: kept_runs.Declared, seed: int, path: Path, device: str) -> float:
-    """Run one seed and write what it gave; its seconds, on a processor those that it computed since it was last begun.
+    """Run one seed, write its values, and return its seconds (CPU time on a CPU) since it was last started.
 
-    A seed that another process runs is waited for, not run twice.
+    If another process is running the seed, wait for that process instead.
     """
     import torch
     from filelock import FileLock
@@ -119,11 +119,11 @@ def _run_seed(one: kept_runs.Declared, seed: int, path: Path, device: str) -> fl
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
-        if (there := files.read_json(path)) is not None:
-            return there["seconds"]
+        if (finished := files.read_json(path)) is not None:
+            return finished["seconds"]
         torch.set_num_threads(1)
         where = pick_device(device)
-        clock = time.process_time if where.type == "cpu" else time.monotonic  # others may be at work on the same core
+        clock = time.process_time if where.type == "cpu" else time.monotonic  # other processes may share the core
         began = clock()
         found = {"seed": seed, "values": one.call("run", seed, where, path.with_suffix(""))}
         found["seconds"] = round(clock() - began, 1)
@@ -134,14 +134,14 @@ def _run_seed(one: kept_runs.Declared, seed: int, path: Path, device: str) -> fl
         try:
             text = json.dumps(found, allow_nan=False)
         except (TypeError, ValueError) as error:
-            raise ChapterError(f"{one.script.name} gave what cannot be kept: {error}") from None
+            raise ChapterError(f"{one.script.name} must return values that JSON can store: {error}") from None
         files.write(path, text + "\n")
         shutil.rmtree(path.with_suffix(""), ignore_errors=True)
     return found["seconds"]
 
 
 def _hardware(device) -> str:
-    """The card, or the processor, that computes on a PyTorch device."""
+    """Return the name of the GPU or CPU behind a PyTorch device."""
     if device.type == "cuda":
         import torch
 
@@ -155,7 +155,7 @@ def _hardware(device) -> str:
 
 
 def status(chapters: Iterable[Chapter], root: Path = Path("runs")) -> Iterator[tuple[str, str, str, str]]:
-    """Yield one line per kept run: chapter, name, when it was made, and whether it is what would be made today."""
+    """Yield one line per kept run: chapter, name, date, and whether it matches its current declaration, script and rules."""
     for chapter in chapters:
         every = kept_runs.declared(chapter.slug)
         results = {path.stem for path in kept_runs.folder(chapter.slug).glob("*.json")}
@@ -176,6 +176,6 @@ def _state(one: kept_runs.Declared | None, record: dict[str, Any] | None, root: 
         stale.append("parameters")
     elif record["script"] != one.digest():
         stale.append("script")
-    if turned := [id for id, rule in one.rules().items() if record["rules"].get(id) != rule]:
-        stale.append(f"rule of {', '.join(turned)}")
-    return f"stale: other {' and '.join(stale)} since" if stale else f"{len(record['runs'])} seeds, as declared"
+    if changed := [id for id, rule in one.rules().items() if record["rules"].get(id) != rule]:
+        stale.append(f"rule of {', '.join(changed)}")
+    return f"stale: {' and '.join(stale)} changed" if stale else f"{len(record['runs'])} seeds, as declared"

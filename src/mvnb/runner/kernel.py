@@ -1,8 +1,8 @@
-"""One notebook in a fresh kernel: running it, and asking what its checks say to parameters.
+"""Notebooks in a fresh kernel: running one, and applying its checks to parameters.
 
-The kernel is always the interpreter that runs this module, with one thread per numerical library unless the caller or the
-environment says otherwise, and works in the folder of the chapter, as it does under Jupyter and under nbval. It reads no
-configuration of IPython and runs no start-up file.
+The kernel is always the interpreter that runs this module. It uses one thread per numerical library unless the caller or the
+environment says otherwise, and works in the folder of the chapter, as under Jupyter and nbval. It reads no IPython
+configuration and runs no startup file.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
 }
 KEEP_FREED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
-"""Lets glibc keep freed blocks of up to a gigabyte; by default the system clears each large tensor page by page."""
+"""Settings that let glibc keep freed blocks of up to 1 GB; by default the system clears each large tensor page by page."""
 _THREADS = [name for name in ENVIRONMENT if name.endswith("_NUM_THREADS")]
 _SAVE_EVERY = 20  # seconds
-_LONGEST_SOCKET = 100  # bytes of a path; macOS takes 103 with the number of the socket
-CHECK = "check"  # tag of the cells that refuse parameters before anything is computed
-# What Python, NumPy and PyTorch say when memory is used up.
+_LONGEST_SOCKET = 100  # bytes of a path; macOS allows 103, including the number of the socket
+CHECK = "check"  # tag of the cells that validate parameters before any computation
+# Messages of Python, NumPy and PyTorch when memory runs out.
 _NO_MEMORY = re.compile("MemoryError|bad_alloc|(Unable to|can't) allocate|out of memory")
-# What a process allocates is its data; the address space, which libraries and GPU drivers map at will, is not limited.
+# This limits allocated data, not the address space, which libraries and GPU drivers map freely.
 _LIMIT = "import resource; resource.setrlimit(resource.RLIMIT_DATA, ({memory}, {memory}))"
-# The libraries make half a million objects that stay: to look through all of them for garbage as often as Python does takes a
-# second of every run, so that is done ten times more seldom; young objects are looked at as usual. IPython would read the
-# machine's configuration, too. A process that fails to start would wait for those of its threads that did start.
+# The libraries create half a million long-lived objects. Scanning them for garbage as often as Python does takes a second per
+# run, so full collections are ten times rarer; young objects are collected as usual. IPython would also read the machine's
+# configuration. Without os._exit, a process that fails to start would wait for the threads that it has started.
 _START = """import gc, os, runpy, traceback
 stderr = os.dup(2)
 gc.set_threshold(700, 10, 100)
@@ -80,33 +80,33 @@ def run_notebook(
     package: Path | None = None,
     startup: str = "",
 ) -> NotebookNode:
-    """Run a notebook, saving to ``partial`` now and then and at its end, however it ends; return what was run.
+    """Run a notebook, saving it to ``partial`` at intervals and at the end even if it fails, and return it with its outputs.
 
     Parameters
     ----------
     parameters
-        Values that replace defaults: numbers, texts, booleans and lists of them.
+        Values that replace defaults: numbers, strings, booleans and lists of them.
     folder
-        Where the kernel works.
+        Working directory of the kernel.
     progress
-        The name of a bar of cells that is drawn on stderr when that is a terminal; no bar without a name.
+        Name of a progress bar over cells, drawn on stderr if that is a terminal; no bar if empty.
     timeout
         Seconds that a cell may take.
     memory
         Bytes that the kernel may allocate.
     threads
-        Threads of PyTorch and other numerical libraries; by default those that the environment names, or one.
+        Threads of PyTorch and other numerical libraries; by default as set in the environment, or one.
     package
-        A folder that Python looks into first, for a copy of this package.
+        Folder that Python searches first, for a copy of this package.
     startup
-        Python statements that the kernel's process executes before it starts.
+        Python statements that the process executes before the kernel starts.
 
     Raises
     ------
     ChapterError
-        When a cell that checks the parameters refuses them, or the kernel does not start; ``partial`` is removed.
+        When a cell that checks the parameters rejects them, or the kernel does not start; ``partial`` is removed.
     CellFailed
-        When another cell raises or takes too long, or the kernel dies; ``partial`` then holds what had been run.
+        When another cell raises or times out, or the kernel dies; ``partial`` then holds the cells run so far.
     KeyboardInterrupt
         After removing ``partial``.
     """
@@ -116,7 +116,7 @@ def run_notebook(
 
     notebook = nbformat.from_dict({**notebook, "metadata": {**notebook.metadata, "kernelspec": dict(KERNELSPEC)}})
     total = sum(cell.cell_type == "code" for cell in notebook.cells) + bool(parameters)
-    tqdm.set_lock(threading.RLock())  # one process draws; the usual lock is a semaphore of the system that a killed one leaks
+    tqdm.set_lock(threading.RLock())  # one process draws; the default lock is a system semaphore, which a killed process leaks
     papermill.engines.papermill_engines.register("mvnb", _engine())
     try:
         with (
@@ -139,9 +139,9 @@ def run_notebook(
         checks = [cell.source for cell in notebook.cells if CHECK in cell.metadata.get("tags", [])]
         if error.source in checks:
             partial.unlink(missing_ok=True)
-            raise ChapterError(_in_words(error.evalue or error.ename)) from None
-        raised = _in_words(" ".join(f"{error.ename}: {error.evalue}".split()).removesuffix(":"))
-        where = f"cell [{error.exec_count}] failed at {_line_that_raised(error)!r}"
+            raise ChapterError(_with_memory_note(error.evalue or error.ename)) from None
+        raised = _with_memory_note(" ".join(f"{error.ename}: {error.evalue}".split()).removesuffix(":"))
+        where = f"cell [{error.exec_count}] failed at {_failed_line(error)!r}"
         raise CellFailed(f"{where}: {raised}; kept {partial}") from None
     except DeadKernelError:
         raise CellFailed(f"the kernel died (out of memory?); kept {partial}") from None
@@ -149,21 +149,21 @@ def run_notebook(
         raise CellFailed(f"a cell took more than {timeout:g} s; kept {partial}") from None
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise CellFailed(f"cannot write {partial.parent}: {error.strerror or error}") from None
+        raise CellFailed(f"cannot write to {partial.parent}: {error.strerror or error}") from None
     except (KeyboardInterrupt, ChapterError):
         partial.unlink(missing_ok=True)
         raise
 
 
 def refusals(notebook: NotebookNode, cases: Sequence[Mapping[str, Any]], folder: Path, limits: Mapping[str, Any]) -> list[str]:
-    """Return what the checks of a notebook say to each of several sets of parameters, empty where they say nothing.
+    """Return the error messages of a notebook's checks for each set of parameters, empty where the checks pass.
 
-    The cells up to the last one that checks are run for each case, in one kernel; limits are options of :func:`run_notebook`.
+    The cells up to the last check run once per case, in one kernel; ``limits`` are options of :func:`run_notebook`.
 
     Raises
     ------
     ChapterError
-        When a case takes too long, or the kernel dies or does not start.
+        When a case times out, or the kernel dies or does not start.
     """
     code = [(cell.source, cell.metadata.get("tags", [])) for cell in notebook.cells if cell.cell_type == "code"]
     checks = [place for place, (_, tags) in enumerate(code) if CHECK in tags]
@@ -177,12 +177,12 @@ def refusals(notebook: NotebookNode, cases: Sequence[Mapping[str, Any]], folder:
             ran = run_notebook(trial, Path(scratch) / "checks.ipynb", {}, folder, **limits)
         except CellFailed as error:
             raise ChapterError(f"the parameters could not be checked: {str(error).partition('; kept')[0]}") from None
-    said = (next(out for out in cell.outputs if out.output_type == "execute_result") for cell in ran.cells[1:])
-    return [_in_words(ast.literal_eval(one.data["text/plain"])) for one in said]
+    results = (next(out for out in cell.outputs if out.output_type == "execute_result") for cell in ran.cells[1:])
+    return [_with_memory_note(ast.literal_eval(result.data["text/plain"])) for result in results]
 
 
-def _line_that_raised(error) -> str:
-    """The last line of the failed cell in the traceback; the cell's first that is no comment where there is no such line."""
+def _failed_line(error) -> str:
+    """Return the last line of the failed cell in the traceback, or else the cell's first line that is not a comment."""
     lines = error.source.splitlines()
     trace = re.sub(r"\x1b\[[\d;]*m", "", "\n".join(error.traceback or []))
     found = re.findall(rf"Cell In\[{error.exec_count}\], line (\d+)", trace)
@@ -191,29 +191,29 @@ def _line_that_raised(error) -> str:
     return next((line for line in lines if line.strip() and not line.startswith("#")), "")
 
 
-def _in_words(raised: str) -> str:
-    """What was raised, with the reason in front where memory was used up."""
+def _with_memory_note(raised: str) -> str:
+    """Return an error message, prefixed with "out of memory" if that is the cause."""
     return f"out of memory ({raised})" if _NO_MEMORY.search(raised) else raised
 
 
 def _engine() -> type:
-    """Papermill's engine, which would write the whole notebook, pictures and all, twice a cell: 15 s of a long chapter."""
+    """Return a papermill engine that saves at intervals; papermill's own saves twice per cell, 15 s in a long chapter."""
     from papermill.engines import NBClientEngine
 
     papermill_log = logging.getLogger("papermill")
-    papermill_log.addHandler(logging.NullHandler())  # what it logs is raised, too
-    papermill_log.propagate = False  # workers of Dask print what reaches the root
+    papermill_log.addHandler(logging.NullHandler())  # its messages are also raised
+    papermill_log.propagate = False  # Dask workers print what reaches the root logger
 
-    class Sparing(NBClientEngine):
+    class ThrottledEngine(NBClientEngine):
         @classmethod
         def execute_managed_notebook(cls, nb_man, kernel_name, **options):
             save = nb_man.save
 
-            def seldom(**kwargs):
+            def throttled(**kwargs):
                 if (nb_man.now() - nb_man.last_save_time).total_seconds() >= _SAVE_EVERY:
                     save(**kwargs)
 
-            nb_man.save = seldom
+            nb_man.save = throttled
             try:
                 super().execute_managed_notebook(nb_man, kernel_name, **options)
             finally:
@@ -222,32 +222,30 @@ def _engine() -> type:
                     if cell.cell_type == "code":
                         cell.outputs = join_streams(cell.outputs)
 
-    return Sparing
+    return ThrottledEngine
 
 
 @contextmanager
-def _kernel_manager(
-    memory: int | None = None, threads: int | None = None, package: Path | None = None, startup: str = ""
-) -> Iterator[type]:
-    """Provide a kernel manager that knows one kernel: this interpreter, whatever kernels are registered on the machine.
+def _kernel_manager(memory: int | None, threads: int | None, package: Path | None, startup: str) -> Iterator[type]:
+    """Provide a kernel manager whose only kernel is this interpreter, whatever kernels are registered on the machine.
 
     Raises
     ------
     ChapterError
-        With the last line that the kernel wrote to stderr, when it does not start.
+        When the kernel does not start, with the last line that it wrote to stderr.
     """
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client.kernelspec import KernelSpec
     from jupyter_client.manager import AsyncKernelManager
     from nbclient.exceptions import DeadKernelError
 
-    # A cell that takes too long or is interrupted leaves tasks of nbclient's behind; what matters of it is raised.
+    # After a timeout or an interrupt, asyncio complains about tasks that nbclient leaves behind; the error itself is raised.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     added = {name: value for name, value in ENVIRONMENT.items() if name not in os.environ}
     added |= {} if threads is None else dict.fromkeys(_THREADS, str(threads))
-    added |= KEEP_FREED if memory is None else {}  # where memory is limited, gaps between blocks that are kept would count
+    added |= KEEP_FREED if memory is None else {}  # gaps between kept blocks would count towards the limit
     if os.environ.get("MVNB_DATA"):
-        # A relative folder is meant from here; the kernel works in the chapter's folder.
+        # Resolve a relative folder here, since the kernel works in the chapter's folder.
         added["MVNB_DATA"] = str(Path(os.environ["MVNB_DATA"]).expanduser().resolve())
     if package is not None:
         added["PYTHONPATH"] = os.pathsep.join(filter(None, [str(package.resolve()), os.environ.get("PYTHONPATH")]))
@@ -270,21 +268,21 @@ def _kernel_manager(
                 await super().start_kernel(stderr=stderr, **options)
 
             async def shutdown_kernel(self, now=False, restart=False):
-                # All that its cells gave is here by now; to take itself apart would take the kernel two seconds.
+                # All outputs have arrived by now, and an orderly shutdown would take two seconds.
                 await super().shutdown_kernel(now=True, restart=restart)
 
         try:
             yield ThisInterpreter
         except DeadKernelError:
             raise
-        except RuntimeError as error:  # of jupyter_client, for a kernel that dies before its first answer or gives none
+        except RuntimeError as error:  # from jupyter_client, for a kernel that dies before its first reply or does not reply
             stderr.seek(0)
             last = stderr.read().strip().rpartition("\n")[2]
-            raise ChapterError(f"the kernel did not start: {_in_words(last or str(error))}") from None
+            raise ChapterError(f"the kernel did not start: {_with_memory_note(last or str(error))}") from None
 
 
 def sockets(folder: str) -> dict[str, str]:
-    """Return options of a kernel manager for a kernel of this machine: to speak through files in ``folder``, where that can be.
+    """Return options of a kernel manager for local communication through files in ``folder``; empty where not supported.
 
     A TCP port that was free when the manager chose it may be taken by another process before the kernel binds it.
     """

@@ -1,4 +1,4 @@
-"""Sources and notebooks: what of a run goes into the committed notebook, whether the two agree, and which was edited."""
+"""Pairing of sources and notebooks: tidy notebooks to commit, differences between the two, and edits of either."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "nam
 LANGUAGE = {"file_extension": ".py", "mimetype": "text/x-python", "name": "python", "pygments_lexer": "ipython3"}
 FORMATS = "ipynb,py:percent"
 _DERIVED = ("lines_to_next_cell", "papermill", "execution", "trusted", "collapsed")
-_OURS = ("tags",)  # metadata of cells that count; editors add others
+_COMPARED = ("tags",)  # cell metadata that is compared; editors add other keys
 
 
 def tidy(source: NotebookNode, ran: NotebookNode) -> NotebookNode:
-    """Return the cells of ``source`` with the outputs of ``ran``, and nothing that differs from one run to the next."""
+    """Return the cells of ``source`` with the outputs of ``ran``, without anything that differs between runs."""
     cells: list[NotebookNode] = []
     seen: dict[str, int] = {}
     results = (cell for cell in ran.cells if cell.cell_type == "code")
@@ -47,14 +47,14 @@ def tidy(source: NotebookNode, ran: NotebookNode) -> NotebookNode:
 
 
 def _cell_id(cell: NotebookNode, seen: dict[str, int]) -> str:
-    """An id made from the cell itself, so that editing one cell leaves the ids of the others alone."""
+    """Return an id derived from the cell itself, so that editing one cell keeps the ids of the others."""
     digest = hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:12]
     seen[digest] = seen.get(digest, 0) + 1
     return digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
 
 
 def join_streams(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
-    """Return outputs with neighbouring pieces of a stream joined; a busy kernel cuts its text anywhere."""
+    """Return outputs with adjacent pieces of a stream joined, since a busy kernel splits its text anywhere."""
     joined: list[NotebookNode] = []
     for output in outputs:
         if joined and output.output_type == "stream" and output.name == joined[-1].get("name"):
@@ -65,10 +65,10 @@ def join_streams(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
 
 
 def _outline(notebook: NotebookNode) -> list[str]:
-    """A notebook's cell types, cell metadata and sources, line by line."""
+    """Return a notebook's cell types, compared cell metadata and sources, line by line."""
     lines: list[str] = []
     for cell in notebook.cells:
-        metadata = {key: value for key, value in cell.metadata.items() if key in _OURS and value != []}
+        metadata = {key: value for key, value in cell.metadata.items() if key in _COMPARED and value != []}
         lines.append(f"%% {cell.cell_type} {json.dumps(metadata, sort_keys=True)}")
         lines.extend(cell.source.splitlines())
     return lines
@@ -79,7 +79,7 @@ def _digest(notebook: NotebookNode) -> str:
 
 
 def cells_of(path: Path) -> str:
-    """Return a digest of the cells of the notebook at ``path``; empty where there is none, or none that can be read."""
+    """Return a digest of the cells of the notebook at ``path``; empty if it is missing or unreadable."""
     try:
         return _digest(read(path))
     except (OSError, ValueError, AttributeError):
@@ -87,7 +87,7 @@ def cells_of(path: Path) -> str:
 
 
 def edited(chapter: Chapter) -> bool:
-    """Return whether the notebook's cells are neither those that were last written into it nor the source's.
+    """Return whether the notebook's cells differ both from those last written into it and from those of the source.
 
     Raises
     ------
@@ -97,34 +97,34 @@ def edited(chapter: Chapter) -> bool:
     if chapter.source == chapter.notebook or not chapter.notebook.is_file():
         return False
     try:
-        there = read(chapter.notebook)
-        written = there.metadata.get("mvnb", {}).get("cells")
-        return written != _digest(there) and bool(paired(chapter))
+        notebook = read(chapter.notebook)
+        written = notebook.metadata.get("mvnb", {}).get("cells")
+        return written != _digest(notebook) and bool(paired(chapter))
     except (OSError, ValueError, AttributeError) as error:
         reason = f"{chapter.notebook} cannot be read as a notebook ({str(error).splitlines()[0]})"
-        raise ChapterError(f"{reason}; mend it, or delete it to have it written anew") from None
+        raise ChapterError(f"{reason}; repair it, or delete it to have it written again") from None
 
 
 def refuse_edited(chapters: Iterable[Chapter]) -> None:
-    """Raise ``ChapterError`` for the first chapter whose notebook holds edits that its source does not."""
+    """Raise ``ChapterError`` for the first chapter whose notebook has edits that its source lacks."""
     for chapter in chapters:
         if edited(chapter):
             newer = max((chapter.source, chapter.notebook), key=lambda path: path.stat().st_mtime)
             files = f"{chapter.notebook.name} was edited and differs from {chapter.source.name} ({newer.name} is newer)"
             ways = ", or ".join(f"mvnb book {chapter.number} --take {half}" for half in ("notebook", "source"))
-            raise ChapterError(f"{files}; say whose cells to keep: {ways}")
+            raise ChapterError(f"{files}; choose which cells to keep: {ways}")
 
 
 def take_notebook(chapter: Chapter) -> None:
-    """Write the notebook's cells into the source, whose own are lost; outputs and the install cell have no place there."""
+    """Replace the source's cells by those of the notebook, without outputs and the install cell."""
     import jupytext
 
-    there = read(chapter.notebook)
-    cells = [cell for cell in there.cells if TAG not in cell.metadata.get("tags", [])]
+    notebook = read(chapter.notebook)
+    cells = [cell for cell in notebook.cells if TAG not in cell.metadata.get("tags", [])]
     for cell in cells:
-        cell.metadata = {key: value for key, value in cell.metadata.items() if key in _OURS}
-    text = jupytext.writes(nbformat.from_dict({**there, "cells": cells}), "py:percent")
-    if chapter.source.is_file():  # what the source says of itself stays as it is written
+        cell.metadata = {key: value for key, value in cell.metadata.items() if key in _COMPARED}
+    text = jupytext.writes(nbformat.from_dict({**notebook, "cells": cells}), "py:percent")
+    if chapter.source.is_file():  # keep the header of the source
         text = _head(chapter.source.read_text(encoding="utf-8")) + text.removeprefix(_head(text))
     write(chapter.source, text)
 
@@ -134,7 +134,7 @@ def _head(source: str) -> str:
 
 
 def paired(chapter: Chapter) -> str:
-    """Return how the committed notebook's cells differ from the source, as a unified diff; empty when they agree."""
+    """Return how the committed notebook's cells differ from the source, as a unified diff; empty if they agree."""
     if not chapter.notebook.is_file():
         return f"{chapter.notebook.name} is missing"
     outlines = _outline(chapter.cells), _outline(read(chapter.notebook))
@@ -142,12 +142,12 @@ def paired(chapter: Chapter) -> str:
 
 
 def rows_at(chapter: Chapter, commit: str) -> list[dict[str, Any]]:
-    """Return the claims of the notebook that git has of a chapter at a commit; none where that commit has no such file.
+    """Return the claims of a chapter's notebook at a git commit; empty if the commit does not contain the notebook.
 
     Raises
     ------
     ChapterError
-        When git has no such commit, or cannot say what was in it.
+        When git has no such commit or cannot read it.
     """
     name = chapter.notebook.name
 
@@ -156,7 +156,7 @@ def rows_at(chapter: Chapter, commit: str) -> list[dict[str, Any]]:
         try:
             done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
         except OSError as error:
-            raise ChapterError(f"git cannot be run: {error.strerror}") from None
+            raise ChapterError(f"cannot run git: {error.strerror}") from None
         if done.returncode:
             raise ChapterError(done.stderr.strip() or f"git has no commit {commit!r} here")
         return done.stdout

@@ -1,7 +1,7 @@
-"""The parameters of a chapter: reading them from its source, and turning typed text into values of their types.
+"""Parameters of a chapter: reading them from its source, and converting text to values of their types.
 
-Papermill's own inspection gives defaults as texts and passes over lines whose comment has an equals sign; here defaults are
-values and anything but a literal is refused. Papermill knows lists and no tuples, so a tuple becomes a list.
+Papermill's own inspection returns defaults as text and skips lines whose comment contains an equals sign. Here defaults are
+values, and only literals are accepted. Papermill supports lists but not tuples, so tuples become lists.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mvnb.runner.errors import ChapterError
 
 @dataclass(frozen=True)
 class Parameter:
-    """One knob of a chapter: its name, its default (which fixes its type) and the comment that explains it."""
+    """One parameter of a chapter: its name, its default (which fixes its type) and the comment that explains it."""
 
     name: str
     default: Any
@@ -33,13 +33,13 @@ class Parameter:
 
     @property
     def range(self) -> str:
-        """The numbers that are allowed, as the comment says in parentheses, such as "above 0, at most 1"."""
-        said = (part.strip() for group in re.findall(r"\(([^()]*)\)", self.comment) for part in re.split("[,;]", group))
-        return ", ".join(part for part in said if any(re.fullmatch(bound, part) for bound in _BOUNDS))
+        """Range of allowed numbers as stated in parentheses in the comment, such as "above 0, at most 1"."""
+        stated = (part.strip() for group in re.findall(r"\(([^()]*)\)", self.comment) for part in re.split("[,;]", group))
+        return ", ".join(part for part in stated if any(re.fullmatch(bound, part) for bound in _BOUNDS))
 
 
 _NUMBER = r"(-?[\d.]+(?:e-?\d+)?(?:/\d+)?)"
-# How a comment states a range. "0: all" allows a number that the rest of the range does not.
+# How a comment states a range. "0: all" allows a number that the rest of the range excludes.
 _BOUNDS: dict[str, Callable[..., bool]] = {
     rf"{_NUMBER} or more": lambda x, low: x >= low,
     rf"above {_NUMBER}": lambda x, low: x > low,
@@ -53,7 +53,7 @@ _EXCEPTION = rf"{_NUMBER}: .*"
 
 
 def _fits(number: float, range: str) -> bool:
-    """Whether a number keeps to a range in the words of :attr:`Parameter.range`."""
+    """Return whether a number lies in a range as worded in :attr:`Parameter.range`."""
     allowed, excepted = True, False
     for part in range.split(", ") if range else ():
         bound, match = next((bound, found) for bound in _BOUNDS if (found := re.fullmatch(bound, part)))
@@ -66,22 +66,22 @@ def _fits(number: float, range: str) -> bool:
 
 
 def read_parameters(notebook: NotebookNode, name: str) -> dict[str, Parameter]:
-    """The assignments of the cell tagged ``parameters``, in order.
+    """Return the assignments of the cell tagged ``parameters``, in order.
 
     Raises
     ------
     ChapterError
-        When there is not exactly one such cell, or it holds anything but assignments of literals.
+        When there is not exactly one such cell, or it contains anything but assignments of literals.
     """
     cells = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
     if len(cells) != 1:
-        raise ChapterError(f"{name} has {len(cells)} cells tagged 'parameters'; it needs exactly one")
+        raise ChapterError(f"{name} must have exactly one cell tagged 'parameters', got {len(cells)}")
     source = cells[0].source
     try:
         statements = ast.parse(source).body
         comments = _comments(source)
     except (SyntaxError, tokenize.TokenError) as error:
-        raise ChapterError(f"the parameters cell of {name} is not Python: {error}") from None
+        raise ChapterError(f"the parameters cell of {name} is not valid Python: {error}") from None
     parameters: dict[str, Parameter] = {}
     for parameter in (_parameter(statement, comments, name) for statement in statements):
         if parameter.name in parameters:
@@ -93,11 +93,11 @@ def read_parameters(notebook: NotebookNode, name: str) -> dict[str, Parameter]:
 def _parameter(statement: ast.stmt, comments: dict[int, str], name: str) -> Parameter:
     targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
     if len(targets) != 1 or not isinstance(targets[0], ast.Name) or not getattr(statement, "value", None):
-        raise ChapterError(f"line {statement.lineno} of the parameters cell of {name} is not of the form name = literal")
+        raise ChapterError(f"line {statement.lineno} of the parameters cell of {name} must have the form name = literal")
     try:
-        default = _lists(ast.literal_eval(statement.value))
+        default = _to_lists(ast.literal_eval(statement.value))
     except ValueError:
-        raise ChapterError(f"parameter {targets[0].id!r} of {name} is not a literal") from None
+        raise ChapterError(f"parameter {targets[0].id!r} of {name} must be a literal") from None
     return Parameter(targets[0].id, default, comments.get(statement.end_lineno, ""))
 
 
@@ -107,51 +107,52 @@ def _comments(source: str) -> dict[int, str]:
 
 
 def parse_assignments(texts: Iterable[str], parameters: Mapping[str, Parameter], name: str) -> dict[str, Any]:
-    """Turn ``name=value`` texts into values of the parameters' types.
+    """Convert ``name=value`` texts to values of the parameters' types.
 
     Raises
     ------
     ChapterError
-        For a text that is not ``name=value``, a name that is unknown or given twice, a value of the wrong type.
+        For text that is not ``name=value``, a name that is unknown or given twice, or a value of the wrong type.
     """
     values: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         key = key.strip()
         if not equals or not key:
-            raise ChapterError(f"{text!r} is not of the form name=value")
+            raise ChapterError(f"expected name=value, got {text!r}")
         if key in values:
             raise ChapterError(f"parameter {key!r} is given twice")
-        parameter = _known(key, parameters, name)
-        values[key] = _coerce(_literal(value, parameter), parameter, shown=value)
+        parameter = _lookup(key, parameters, name)
+        values[key] = _coerce(_parse_literal(value, parameter), parameter, shown=value)
     return values
 
 
 def check_values(values: Mapping[str, Any], parameters: Mapping[str, Parameter], name: str) -> dict[str, Any]:
-    """Check names and types of values that are already Python objects; ints become floats where a float is expected."""
-    return {key: _coerce(value, _known(key, parameters, name)) for key, value in values.items()}
+    """Check names and types of values that are Python objects; convert ints to floats where a float is expected."""
+    return {key: _coerce(value, _lookup(key, parameters, name)) for key, value in values.items()}
 
 
 def _coerce(value: Any, parameter: Parameter, shown: str | None = None) -> Any:
-    """The value as the parameter's type, or a ChapterError that says what was expected.
+    """Convert a value to the parameter's type; raise a ``ChapterError`` that says what was expected.
 
-    Numbers are finite, not negative (where the default is not), and in the range that the comment states.
+    Numbers must be finite, non-negative if the default is, and in the range that the comment states.
     """
     shown = repr(value) if shown is None else repr(shown.strip())
     try:
-        value = _like(_lists(value), parameter.default)
+        value = _as_type_of(_to_lists(value), parameter.default)
     except (TypeError, OverflowError):  # a list of floats with an integer that exceeds any float
-        example = f" such as {parameter.default!r}" if isinstance(parameter.default, list) else ""
-        raise ChapterError(f"parameter {parameter.name!r} is {_type_name(parameter.default)}{example}, not {shown}") from None
+        expected = _type_name(parameter.default)
+        expected += f" such as {parameter.default!r}" if isinstance(parameter.default, list) else ""
+        raise ChapterError(f"parameter {parameter.name!r} must be {expected}, got {shown}") from None
     usual, given = list(_numbers(parameter.default)), list(_numbers(value))
-    if parameter.range and isinstance(value, list) and len(given) < len(value):  # an empty default shows no type
-        raise ChapterError(f"parameter {parameter.name!r} is a list of numbers, not {shown}")
+    if parameter.range and isinstance(value, list) and len(given) < len(value):  # an empty default has no element type
+        raise ChapterError(f"parameter {parameter.name!r} must be a list of numbers, got {shown}")
     if any(isinstance(number, float) and not math.isfinite(number) for number in given):  # an integer may exceed any float
-        raise ChapterError(f"parameter {parameter.name!r} must be finite, not {shown}")
+        raise ChapterError(f"parameter {parameter.name!r} must be finite, got {shown}")
     if min(usual, default=0) >= 0 > min(given, default=0):
-        raise ChapterError(f"parameter {parameter.name!r} must be 0 or more, not {shown}")
+        raise ChapterError(f"parameter {parameter.name!r} must be 0 or more, got {shown}")
     if not all(_fits(number, parameter.range) for number in given):
-        raise ChapterError(f"parameter {parameter.name!r} must be {parameter.range}, not {shown}")
+        raise ChapterError(f"parameter {parameter.name!r} must be {parameter.range}, got {shown}")
     return value
 
 
@@ -164,20 +165,20 @@ def _numbers(value: Any) -> Iterator[float]:
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` for the nearest choice, or nothing when none is near."""
+    """Return ``; did you mean 'x'?`` for the closest choice, or an empty string if no choice is close."""
     near = get_close_matches(word, list(choices), n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _known(key: str, parameters: Mapping[str, Parameter], name: str) -> Parameter:
+def _lookup(key: str, parameters: Mapping[str, Parameter], name: str) -> Parameter:
     if key not in parameters:
         hint = did_you_mean(key, parameters)
         raise ChapterError(f"{name} has no parameter {key!r}; it has {', '.join(parameters)}{hint}")
     return parameters[key]
 
 
-def _literal(text: str, parameter: Parameter) -> Any:
-    """What a typed text stands for, given the type that is expected; the text itself when nothing else."""
+def _parse_literal(text: str, parameter: Parameter) -> Any:
+    """Return the value that a text denotes, given the expected type, or the text itself if it cannot be parsed."""
     if isinstance(parameter.default, str):
         return text
     text = text.strip()
@@ -189,10 +190,10 @@ def _literal(text: str, parameter: Parameter) -> Any:
         return text
 
 
-def _like(value: Any, default: Any) -> Any:
-    """``value`` as the type of ``default``; sequences element by element. TypeError when it does not fit."""
+def _as_type_of(value: Any, default: Any) -> Any:
+    """Convert ``value`` to the type of ``default``, lists element by element; raise ``TypeError`` if it does not fit."""
     if isinstance(default, list) and isinstance(value, list):
-        return [_like_any(item, default) for item in value]
+        return [_as_type_of_any(item, default) for item in value]
     kind = type(default)
     allowed = {bool: bool, int: Integral, float: Real, str: str}.get(kind, ())
     if not isinstance(value, allowed) or isinstance(value, bool) != (kind is bool):
@@ -200,18 +201,18 @@ def _like(value: Any, default: Any) -> Any:
     return kind(value)
 
 
-def _lists(value: Any) -> Any:
-    """The value with lists in the place of tuples."""
-    return [_lists(item) for item in value] if isinstance(value, list | tuple) else value
+def _to_lists(value: Any) -> Any:
+    """Return the value with tuples replaced by lists."""
+    return [_to_lists(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _like_any(item: Any, examples: list) -> Any:
-    """``item`` as the type of the first example it fits; of numbers, floats are asked first when any example is one."""
+def _as_type_of_any(item: Any, examples: list) -> Any:
+    """Convert ``item`` to the type of the first example that it fits, trying floats first."""
     if not examples:
         return item
     for example in sorted(examples, key=lambda example: not isinstance(example, float)):
         try:
-            return _like(item, example)
+            return _as_type_of(item, example)
         except TypeError:
             continue
     raise TypeError

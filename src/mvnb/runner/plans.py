@@ -1,8 +1,8 @@
-"""The memory that a run needs, estimated from its parameters before it is started, by one formula per chapter.
+"""Memory estimates of runs, computed from the parameters before a run starts, by one formula per chapter.
 
 A chapter's formula is ``peak_bytes(p)`` in ``mvnb/papers/SLUG/plan.py``: the bytes of its largest tensors, with the parameters
-as attributes of ``p`` and every number a float. The estimate is meant to be right to a factor of two. Seconds are measured
-(``results/seconds.json``) and not predicted.
+as attributes of ``p`` and every number a float. The estimate is meant to be correct to a factor of two. Run times are measured
+(``results/seconds.json``), not predicted.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 from mvnb.runner.catalogue import Chapter
 
 BASE_BYTES = 0.6e9  # memory of a process that has imported PyTorch
-FITS_ANYWHERE = 4e9  # bytes below which nobody asks what the machine has
+FITS_ANYWHERE = 4e9  # bytes below which the machine's memory is not checked
 
 
 def peak_bytes(chapter: Chapter, values: Mapping[str, Any]) -> float | None:
-    """Return the memory of a run with these parameters in place of the defaults; None for a chapter without a formula.
+    """Return the bytes that a run needs, given parameters that replace defaults; None for a chapter without a formula.
 
-    It is ``inf`` where no float is large enough.
+    The estimate is ``inf`` where no float is large enough.
     """
     given = {name: parameter.default for name, parameter in chapter.parameters.items()} | dict(values)
     try:
@@ -37,16 +37,16 @@ def peak_bytes(chapter: Chapter, values: Mapping[str, Any]) -> float | None:
 
 
 def _with_floats(value: Any) -> Any:
-    """Return a parameter with floats in place of integers: their powers are instant, or raise an ``OverflowError``."""
+    """Return a parameter with integers replaced by floats, whose powers are instant or raise an ``OverflowError``."""
     if isinstance(value, list):
         return [_with_floats(item) for item in value]
     return float(min(value, 10**300)) if type(value) is int else value
 
 
 def _machine_bytes(device: str) -> tuple[float, str]:
-    """Return the memory available to a run on ``device`` (``"auto"``, ``"cpu"`` or a card), and the name of what has it."""
+    """Return the bytes available to a run on ``device`` (``"auto"``, ``"cpu"`` or a GPU), and the name of that device."""
     if device != "cpu":
-        import torch  # here: seconds that a run on a processor need not wait
+        import torch  # slow to import, and not needed for a CPU
 
         if torch.cuda.is_available():
             return torch.cuda.get_device_properties(0).total_memory, torch.cuda.get_device_name()
@@ -54,17 +54,17 @@ def _machine_bytes(device: str) -> tuple[float, str]:
 
 
 def refusal(chapter: Chapter, values: Mapping[str, Any]) -> str | None:
-    """Return one line on why a run cannot fit the machine; None where it can, or where nobody knows."""
+    """Return one line on why a run cannot fit the machine; None if it can, or if its memory is unknown."""
     needed = peak_bytes(chapter, values)
     if needed is None or needed < FITS_ANYWHERE:
         return None
     device = values.get("device", chapter.parameters["device"].default if "device" in chapter.parameters else "cpu")
-    there, where = _machine_bytes(device)
-    return None if needed <= there else f"the run would need {gigabytes(needed)}, and {where} has {there / 1e9:.0f} GB"
+    available, where = _machine_bytes(device)
+    return None if needed <= available else f"the run needs {gigabytes(needed)}, but {where} has {available / 1e9:.0f} GB"
 
 
 def gigabytes(size: float) -> str:
-    """Return an estimate of bytes as one reads it: ``"about 0.8 GB"``, ``"about 120 GB"``, ``"more than 1000000000 GB"``."""
+    """Format an estimate of bytes: ``"about 0.8 GB"``, ``"about 120 GB"``, ``"more than 1000000000 GB"``."""
     if size > 1e18:
         return "more than 1000000000 GB"
     return f"about {size / 1e9:.{1 if size < 4e9 else 0}f} GB"

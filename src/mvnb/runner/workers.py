@@ -1,7 +1,7 @@
-"""Many calls at once, on worker processes of this machine or of a Dask cluster; Dask does the scheduling.
+"""Parallel calls on worker processes of this machine or of a Dask cluster, scheduled by Dask.
 
-A worker has one call at a time; where that runs a notebook, its kernel is a process of its own. When a worker dies, its call is
-given to another one; after three deaths it counts as failed.
+A worker runs one call at a time; the kernel of a notebook is a separate process. When a worker dies, its call moves to another
+worker; after three deaths the call counts as failed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def cores() -> int:
-    """Return how many cores this process may use: those of the machine, or fewer by its affinity or a container's quota."""
+    """Return the number of cores this process may use, as limited by its CPU affinity and a container's quota."""
     from joblib import cpu_count
 
     return cpu_count()
@@ -30,21 +30,21 @@ def cores() -> int:
 def each(
     function: Callable[..., Any], items: Sequence[tuple], jobs: int | None = None, address: str | None = None
 ) -> Iterator[tuple[int, Any, str]]:
-    """Call ``function(*item)`` for each item; yield its index, the result and what is said of an error, as they come.
+    """Call ``function(*item)`` for each item; yield its index, result and error message as calls finish.
 
     Parameters
     ----------
     jobs
-        How many at once on this machine; one a core by default.
+        Number of calls at once on this machine; one per core by default.
     address
-        A Dask scheduler such as ``"tcp://host:8786"``, whose workers are used instead.
+        Address of a Dask scheduler such as ``"tcp://host:8786"``, whose workers are used instead.
 
     Raises
     ------
     ChapterError
         When there is no scheduler at the address, or it does not answer within ten seconds.
     CellFailed
-        When the scheduler ends.
+        When the connection to the scheduler is lost.
     """
     if not items:
         return
@@ -52,7 +52,7 @@ def each(
         from distributed import as_completed
         from distributed.comm import CommClosedError
 
-        lost = CellFailed("the Dask scheduler went away; what was finished is kept")
+        lost = CellFailed("lost the connection to the Dask scheduler; finished runs were kept")
         futures = {client.submit(function, *item, pure=False): index for index, item in enumerate(items)}
         try:
             for future in as_completed(futures):
@@ -74,56 +74,56 @@ def _said(error: Exception) -> str:
 
 @contextmanager
 def _connected(jobs: int, address: str | None) -> Iterator[Client]:
-    """A client of the Dask scheduler at ``address``, or of ``jobs`` processes of this machine."""
+    """Provide a client of the Dask scheduler at ``address``, or of ``jobs`` processes on this machine."""
     try:
         import dask
         from distributed import Client, LocalCluster
     except ModuleNotFoundError:
         raise ChapterError("distributed is not installed: pip install 'mvnb[sweep]'") from None
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters of it is raised
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are raised instead
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     with ExitStack() as stack:
         if address is None:
             local = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "memory_limit": 0}
-            with dask.config.set({"distributed.nanny.pre-spawn-environ": KEEP_FREED}):  # by default Dask asks for the contrary
+            with dask.config.set({"distributed.nanny.pre-spawn-environ": KEEP_FREED}):  # Dask's default is the opposite
                 cluster = LocalCluster(n_workers=jobs, threads_per_worker=1, silence_logs=logging.CRITICAL, **local)
-            _take_back()
+            _unset_allocator_settings()
             stack.callback(_close, cluster)
         try:
             client = stack.enter_context(Client(address or cluster, timeout=10))
         except (OSError, ValueError) as error:
             raise ChapterError(f"no Dask scheduler answers at {address}: {error}") from None
         if address is None:
-            client.register_plugin(_own_worker())
+            client.register_plugin(_local_worker_plugin())
         yield client
 
 
-def _own_worker():
-    """A plugin with which workers of this machine pass over interrupts, and hand no setting of theirs to kernels."""
+def _local_worker_plugin():
+    """Return a plugin that makes local workers ignore interrupts and keep their allocator settings from kernels."""
     from distributed import WorkerPlugin
 
-    class Own(WorkerPlugin):
+    class LocalWorker(WorkerPlugin):
         def setup(self, worker):
-            # Ctrl-C in a terminal reaches every process; only the one that the reader started is to answer it.
+            # Ctrl-C in a terminal reaches every process; only the one that the user started should react.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            _take_back()
+            _unset_allocator_settings()
 
-    return Own()
+    return LocalWorker()
 
 
-def _take_back() -> None:
-    """Take the setting that workers begin with out of this process, whose kernels with limited memory would inherit it."""
+def _unset_allocator_settings() -> None:
+    """Remove the allocator settings of workers from this process; its kernels with limited memory would inherit them."""
     for name in KEEP_FREED:
         os.environ.pop(name, None)
 
 
 def _close(cluster: LocalCluster) -> None:
-    """Close the workers, and the kernels that they leave behind when they are closed in the middle of a notebook."""
+    """Close the workers, and kill the kernels that they leave behind if closed in the middle of a notebook."""
     import psutil
 
     kernels = []
     for worker in cluster.workers.values():
-        with suppress(psutil.NoSuchProcess, TypeError):  # a worker that is being started again has no process
+        with suppress(psutil.NoSuchProcess, TypeError):  # a worker that is restarting has no process
             kernels += psutil.Process(worker.pid).children(recursive=True)
     cluster.close()
     for kernel in kernels:
