@@ -23,7 +23,7 @@ try:
 except ModuleNotFoundError:  # notebooks do not need these
     sys.exit("mvnb: the command requires the extra 'run': pip install 'mvnb[run]'")
 
-from mvnb import claims, verdicts
+from mvnb import __version__, claims, verdicts
 from mvnb.files import RecordError, write
 from mvnb.runner import catalogue, derived, errors, execution, keeping, new, pairing, plans, sweeps
 
@@ -85,6 +85,21 @@ def _print_error(message: str, status: int) -> int:
 
 def _limits(timeout: float | None, memory: float | None) -> dict[str, Any]:
     return {"timeout": timeout, "memory": None if memory is None else int(memory * 1e9)}
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"mvnb {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _app(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Declare the options of ``mvnb`` itself."""
 
 
 @app.command("list", cls=_Command)

@@ -51,7 +51,7 @@ def room(module):
     parts = module.split(".")
     if parts[1:2] == ["papers"]:
         return ".".join(parts[1:3]) if len(parts) > 2 and not parts[2].startswith("_") else "papers"
-    return "runner" if parts[1:2] in (["runner"], ["cli"]) else "core"
+    return "runner" if parts[1:2] in (["runner"], ["cli"], ["__main__"]) else "core"
 
 
 def allowed(importer, imported):

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 
 import malformed
 import nbformat
@@ -16,7 +17,7 @@ import tiny_book
 from nbclient import NotebookClient
 from processes import kernels, start, until
 
-from mvnb import claims, cli
+from mvnb import __version__, claims, cli
 from mvnb.runner import catalogue, execution, pairing, workers
 from mvnb.runner.kernel import run_notebook
 
@@ -207,6 +208,14 @@ def test_cores_are_those_that_the_process_may_use():
 def test_help_is_printed_for_a_bare_call(mvnb):
     assert mvnb() == mvnb("--help")
     assert mvnb()[0] == 0 and all(word in mvnb()[1] for word in ("list", "run", "claims", "book"))
+
+
+def test_the_version_is_printed_also_by_python_m(mvnb):
+    assert mvnb("--version") == (0, f"mvnb {__version__}\n", "")
+    done = subprocess.run([sys.executable, "-m", "mvnb", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"mvnb {__version__}\n", "")
+    done = subprocess.run([sys.executable, "-m", "mvnb", "run", "1", "-p", "noise"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "") and done.stderr == "mvnb: expected name=value, got 'noise'\n"
 
 
 @pytest.mark.parametrize("command", ["run", "book"])

@@ -167,6 +167,7 @@ def test_the_package_alone_imports_the_core_and_every_paper():
     ("code", "but", "message"),
     [
         ("import mvnb.cli", "", "mvnb: the command requires the extra 'run': pip install 'mvnb[run]'"),
+        ("import runpy; runpy.run_module('mvnb', run_name='__main__')", "", "pip install 'mvnb[run]'"),
         ("from mvnb.data import load_images; load_images('mnist5k')", "", "pip install 'mvnb[data]'"),
         (
             "from mvnb.runner import workers; list(workers.each(print, [()]))",

@@ -28,7 +28,7 @@ def versions() -> dict[str, str]:
 def _package(code: str) -> str:
     """Return a digest of the package sources that a chapter may import: the core and the papers named in ``code``."""
     papers = {paper for paper in (PACKAGE / "papers").iterdir() if paper.is_dir() and paper.name not in code}
-    others = papers | {PACKAGE / "runner", PACKAGE / "cli.py"}
+    others = papers | {PACKAGE / "runner", PACKAGE / "cli.py", PACKAGE / "__main__.py"}
     paths = sorted(path for path in PACKAGE.rglob("*.py") if not others & {path, *path.parents})
     # Reading as text makes the digest independent of line endings.
     texts = (f"{path.relative_to(PACKAGE).as_posix()}\n{path.read_text(encoding='utf-8')}" for path in paths)
