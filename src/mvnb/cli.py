@@ -285,14 +285,14 @@ def _claims(
 
 @app.command("new", cls=_Command)
 def _new(
-    number: Annotated[str, typer.Argument(metavar="NN", help="Two digits that no chapter has.")],
+    number: Annotated[str, typer.Argument(metavar="NN", help="One or two digits, not the number of another chapter.")],
     slug: Annotated[str, typer.Argument(help="Lower-case words joined by underscores.")],
     part: Annotated[str | None, typer.Option(help="Caption in _toc.yml; by default the last one with chapters.")] = None,
 ) -> int:
     """Create a chapter as a small example and run it: notebook, paper package, test and list entries."""
     chapter = new.create(catalogue.find_root(), number, slug, part)
     print(f"{chapter.source}\nReplace the example step by step, as CONTRIBUTING.md describes.")
-    return _book([number], site=False)
+    return _book([chapter.number], site=False)
 
 
 @app.command("book", cls=_Command)

@@ -11,6 +11,7 @@ import chapter_checks
 import checkout
 import pytest
 
+from mvnb import cli
 from mvnb.runner import catalogue, derived
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,11 +88,19 @@ def test_a_new_chapter_keeps_every_rule_and_is_on_the_site(copy):
     assert readme.index("07 [") < readme.index(f"16 [The title of chapter 16]({page}.ipynb)") < readme.index("08 [")
 
 
+@pytest.fixture
+def small_checkout(book):
+    """The tiny book with the files that ``mvnb new`` asks for."""
+    (book / "_toc.yml").write_text("parts:\n  - caption: Views\n    chapters:\n      - file: notebooks/01_tiny\n")
+    (book / "src" / "mvnb" / "papers").mkdir(parents=True)
+    return book
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["7", "toy"], "two digits"),
-        (["00", "toy"], "two digits"),
+        *[([number, "toy"], f"one or two digits, from 1 to 99, got {number!r}") for number in ("0", "00", "007", "x", "٣")],
+        (["1", "toy"], "01_tiny already exists"),
         (["16", "Toy"], "lower-case words"),
         (["16", "../toy"], "lower-case words"),
         (["01", "toy"], "01_tiny already exists"),
@@ -99,13 +108,25 @@ def test_a_new_chapter_keeps_every_rule_and_is_on_the_site(copy):
         (["16", "toy", "--part", "Nothing"], "no part 'Nothing' in _toc.yml; it has Views"),
     ],
 )
-def test_what_cannot_be_a_chapter_is_one_line_and_writes_nothing(mvnb, book, arguments, message):
-    (book / "_toc.yml").write_text("parts:\n  - caption: Views\n    chapters:\n      - file: notebooks/01_tiny\n")
-    (book / "src" / "mvnb" / "papers").mkdir(parents=True)
-    before = files_of(book)
+def test_what_cannot_be_a_chapter_is_one_line_and_writes_nothing(mvnb, small_checkout, arguments, message):
+    before = files_of(small_checkout)
     status, out, err = mvnb("new", *arguments)
     assert (status, out) == (2, "") and err.count("\n") == 1 and message in err
-    assert files_of(book) == before
+    assert files_of(small_checkout) == before
+
+
+@pytest.mark.parametrize("number", ["6", "06"])
+def test_a_number_may_have_one_digit(mvnb, small_checkout, monkeypatch, number):
+    ran = []
+    monkeypatch.setattr(cli, "_book", lambda chapters, site: ran.extend(chapters) or 0)
+    before = files_of(small_checkout)
+    status, out, _ = mvnb("new", number, "toy")
+    assert status == 0 and ran == ["06"] and out.splitlines()[0] == str(small_checkout / "notebooks" / "06_toy.py")
+    made = {"notebooks/06_toy.py", "tests/papers/test_toy.py"}
+    made |= {f"src/mvnb/papers/toy/{name}" for name in ("__init__.py", "claims.toml", "plan.py")}
+    assert files_of(small_checkout) - before == made
+    assert "- file: notebooks/06_toy\n" in (small_checkout / "_toc.yml").read_text()
+    assert "06_toy:" in (small_checkout / "presets.yml").read_text()
 
 
 def test_a_chapter_needs_a_checkout(mvnb, book):

@@ -22,8 +22,9 @@ def create(root: Path, number: str, slug: str, part: str | None = None) -> Chapt
     contents, papers = root / "_toc.yml", root / "src" / "mvnb" / "papers"
     if not contents.is_file() or not papers.is_dir():
         raise ChapterError(f"{root} is not a checkout of the project: _toc.yml or src/mvnb/papers is missing")
-    if not re.fullmatch(r"\d\d", number) or number == "00":
-        raise ChapterError(f"the number of a chapter is two digits such as 16, not {number!r}")
+    if not re.fullmatch("[0-9]{1,2}", number) or not int(number):
+        raise ChapterError(f"the chapter number must be one or two digits, from 1 to 99, got {number!r}")
+    number = number.zfill(2)
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", slug):
         raise ChapterError(f"the chapter name must be lower-case words joined by underscores, got {slug!r}")
     taken = [chapter.name for chapter in discover(root) if chapter.number == number or chapter.slug == slug]
