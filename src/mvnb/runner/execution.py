@@ -20,7 +20,7 @@ from mvnb.files import write
 from mvnb.runner import addresses, workers
 from mvnb.runner import html as page_html
 from mvnb.runner.catalogue import Chapter
-from mvnb.runner.errors import CellFailed, ChapterError
+from mvnb.runner.errors import CellFailed, ChapterError, error_text
 from mvnb.runner.kernel import run_notebook
 from mvnb.runner.pairing import cells_of, paired, tidy
 
@@ -91,7 +91,7 @@ def run(
                 try:
                     write(page, page_html.render(ran, chapter.title))
                 except Exception as error:  # a rendering error must not discard the results
-                    page, unrendered = None, f"{type(error).__name__}: {error}"
+                    page, unrendered = None, error_text(error)
     except ChapterError:
         for path in made:
             with suppress(OSError):  # another chapter may be running into it by now

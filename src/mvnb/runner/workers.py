@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from mvnb.runner.errors import CellFailed, ChapterError
+from mvnb.runner.errors import CellFailed, ChapterError, error_text
 from mvnb.runner.kernel import KEEP_FREED
 
 if TYPE_CHECKING:
@@ -59,17 +59,12 @@ def each(
                 error = future.exception()
                 if future.cancelled():
                     raise lost
-                yield futures[future], None if error else future.result(), _said(error) if error else ""
+                yield futures[future], None if error else future.result(), error_text(error) if error else ""
         except CommClosedError:
             raise lost from None
         finally:
             with suppress(OSError):  # the scheduler may be gone
                 client.cancel(list(futures), force=True)
-
-
-def _said(error: Exception) -> str:
-    """What the book says of its own errors, the kind and text of any other."""
-    return str(error) if isinstance(error, CellFailed | ChapterError) else f"{type(error).__name__}: {error}"
 
 
 @contextmanager
