@@ -285,7 +285,7 @@ def _claims(
 
 @app.command("new", cls=_Command)
 def _new(
-    number: Annotated[str, typer.Argument(metavar="NN", help="One or two digits, not the number of another chapter.")],
+    number: Annotated[str, typer.Argument(metavar="NN", help="Number of the chapter: one or two digits, not yet in use.")],
     slug: Annotated[str, typer.Argument(help="Lower-case words joined by underscores.")],
     part: Annotated[str | None, typer.Option(help="Caption in _toc.yml; by default the last one with chapters.")] = None,
 ) -> int:
