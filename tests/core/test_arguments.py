@@ -1,0 +1,267 @@
+"""Seeds, defaults and arguments as readers give them: what is accepted, and what is refused in one line."""
+
+import importlib
+import inspect
+import pkgutil
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import mvnb
+from mvnb import data, losses, models, training
+from mvnb.papers.fine_grained_labels.model import ReluPatchObjective
+from mvnb.papers.local_signal_adaptivity.data import SignalInNoise
+from mvnb.papers.local_signal_adaptivity.soft_threshold import SoftThresholdFilter, SoftThresholdObjective, SurvivorObjective
+from mvnb.papers.local_signal_adaptivity.window_net import WindowNet, window_objective
+from mvnb.papers.mask_reconstruction.data import SparseMultiView
+from mvnb.papers.mask_reconstruction.model import FineTuneObjective, MaskedAutoencoderObjective
+from mvnb.seeds import as_generator
+
+R = 4
+WORLD = data.MultiView(3, 20, balanced=True)
+
+
+def one_line(error) -> str:
+    text = str(error.value)
+    assert "\n" not in text and len(text) < 250
+    return text
+
+
+# --- seeds ---
+
+
+def functions():
+    """Every public function and method of the package that is written in Python, with its name."""
+    for found in pkgutil.walk_packages(mvnb.__path__, "mvnb."):
+        if found.name.endswith("__main__") or ".kept." in found.name or ".runner" in found.name or found.name == "mvnb.cli":
+            continue
+        module = importlib.import_module(found.name)
+        for name, thing in vars(module).items():
+            if getattr(thing, "__module__", "") != module.__name__ or name.startswith("_"):
+                continue
+            members = vars(thing).items() if inspect.isclass(thing) else [(name, thing)]
+            for key, member in members:
+                call = inspect.unwrap(getattr(member, "__func__", member))
+                if inspect.isfunction(call) and (not key.startswith("_") or key == "__init__"):
+                    yield f"{module.__name__}.{thing.__qualname__}.{key}", call
+
+
+INTERNAL = {"draw_labels", "random_positions"}  # helpers of samplers, which hand them their generator
+
+
+def test_whatever_takes_a_generator_takes_a_seed():
+    taking = {name: call for name, call in functions() if "generator" in inspect.signature(call).parameters}
+    assert len(taking) > 25
+    for name, call in taking.items():
+        if name.rpartition(".")[2] not in INTERNAL:
+            assert "Seed" in inspect.signature(call).parameters["generator"].annotation, name
+            assert "as_generator(generator)" in inspect.getsource(call), name
+
+
+SAMPLERS = [
+    WORLD,
+    data.SimpleMultiView(3),
+    data.GaussianMixture.xor(4, 2.0),
+    SignalInNoise(10, 3, 0.1),
+    SparseMultiView(3, 8, 10),
+]
+
+
+@pytest.mark.parametrize("world", SAMPLERS, ids=lambda world: type(world).__name__)
+def test_samples_are_float32_and_a_seed_is_a_new_generator(world):
+    by_seed, by_generator = world.sample(4, 0), world.sample(4, torch.Generator().manual_seed(0))
+    assert all(torch.equal(a, b) for a, b in zip(by_seed, by_generator))
+    assert by_seed[0].dtype == torch.float32
+    assert world.sample(4, 0, dtype=torch.float64)[0].dtype == torch.float64
+
+
+def test_a_generator_goes_on_and_a_seed_begins_anew():
+    generator = torch.Generator().manual_seed(0)
+    assert as_generator(generator) is generator
+    assert not torch.equal(WORLD.sample(4, generator).x, WORLD.sample(4, generator).x)
+    assert torch.equal(WORLD.sample(4, np.int64(5)).x, WORLD.sample(4, 5).x)
+    assert as_generator(2**64 - 1).initial_seed() in (2**64 - 1, -1)
+
+
+@pytest.mark.parametrize("seed", [None, 1.0, True, "0", np.random.default_rng(0)])
+def test_other_sources_are_refused(seed):
+    with pytest.raises(TypeError, match=r"expected a seed or a torch.Generator, got") as error:
+        WORLD.sample(4, seed)
+    one_line(error)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_seeds_out_of_range_are_refused(seed):
+    with pytest.raises(ValueError, match="expected a seed from 0") as error:
+        WORLD.sample(4, seed)
+    one_line(error)
+
+
+# --- losses ---
+
+
+class PatchNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 3, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, x, multiplicity):
+        return torch.einsum("...npd,p->...nd", x, multiplicity).square() @ self.weight
+
+
+def written_out(sample):
+    """The sample with every patch, as often as it counts."""
+    return sample.x.repeat_interleave(sample.multiplicity.long(), 1), sample.y, torch.ones(WORLD.n_patches)
+
+
+@pytest.mark.parametrize("loss", [losses.cross_entropy, losses.midpoint_mixup])
+def test_losses_take_a_sample_with_its_multiplicities(loss):
+    net, sample = PatchNet(), WORLD.sample(6, 0)
+    value = loss(net, *sample)
+    assert torch.allclose(value, loss(net, *written_out(sample)), rtol=1e-4)
+    assert not torch.allclose(value, loss(lambda x: net(x, torch.ones(3)), sample.x, sample.y), rtol=1e-2)
+    value.backward()
+    assert net.weight.grad.abs().sum() > 0
+
+
+def test_losses_of_pairs_take_multiplicities():
+    net, sample = PatchNet(), WORLD.sample(6, 0)
+    x, y, multiplicity = sample
+    full, *_, ones = written_out(sample)
+    for lam in (0.3, torch.rand(6, generator=torch.Generator().manual_seed(1))):
+        value = losses.mixup(net, x, y, x.flip(0), y.flip(0), lam, multiplicity)
+        assert torch.allclose(value, losses.mixup(net, full, y, full.flip(0), y.flip(0), lam, ones), rtol=1e-4)
+    value = losses.mixup_all_pairs(net, x, y, 0.3, multiplicity)
+    assert torch.allclose(value, losses.mixup_all_pairs(net, full, y, 0.3, ones), rtol=1e-4)
+
+
+def test_losses_train_stacks_on_samples_with_multiplicities():
+    sample = training.stack([WORLD.sample(6, g) for g in training.generators(0, R)])
+    nets = [PatchNet() for _ in range(R)]
+    values, _ = training.stacked(nets[0], losses.midpoint_mixup)(training.stack_modules(nets), *sample)
+    alone = [losses.midpoint_mixup(net, *WORLD.sample(6, r)).item() for r, net in enumerate(nets)]
+    assert torch.allclose(values, torch.tensor(alone), rtol=1e-4)
+
+
+@pytest.mark.parametrize("loss", [losses.cross_entropy, losses.midpoint_mixup, lambda f, x, y: losses.mixup(f, x, y, x, y, 0.5)])
+def test_losses_refuse_other_labels_and_samples_in_one_line(loss):
+    x, f = torch.randn(5, 3), lambda x: x
+    with pytest.raises(TypeError, match=r"x and y must be tensors, got Points and Tensor; unpack a sample") as error:
+        loss(f, data.Points(x, torch.zeros(5)), torch.zeros(5))
+    one_line(error)
+    with pytest.raises(TypeError, match=r"y must hold class indices .* got torch.float32") as error:
+        loss(f, *data.GaussianMixture.xor(3 + 1, 2.0).sample(5, 0))
+    one_line(error)
+    with pytest.raises(ValueError, match=r"y must have shape \(5,\), one label for each point of x, got \(4,\)") as error:
+        loss(f, x, torch.zeros(4, dtype=torch.long))
+    one_line(error)
+
+
+def test_a_weight_for_every_pair_has_one_shape():
+    with pytest.raises(ValueError, match=r"lam must be a number or have shape \(5, 5\), got \(5,\)") as error:
+        losses.mixup_all_pairs(lambda x: x, torch.randn(5, 3), torch.zeros(5, dtype=torch.long), torch.ones(5))
+    one_line(error)
+
+
+def test_masked_reconstruction_is_the_loss_of_the_masked_autoencoder():
+    x = SparseMultiView(3, 8, 10).sample(7, 0, dtype=torch.float64).x
+    generator = torch.Generator().manual_seed(1)
+    weight = 0.5 * torch.randn(6, 10, dtype=torch.float64, generator=generator)
+    mask = torch.rand(7, 8, generator=generator) < 0.4
+    want, by_hand = MaskedAutoencoderObjective(3, 0.5)({"weight": weight[None]}, x[None], 0.4, mask[None])
+    weight.requires_grad_()
+    value = losses.masked_reconstruction(lambda z: models.smoothed_relu(z @ weight.T, 3, 0.5) @ weight / 0.4, x, mask)
+    assert torch.allclose(value, want[0], rtol=1e-12)
+    value.backward()
+    assert torch.allclose(weight.grad, by_hand["weight"][0], rtol=1e-10)
+
+
+@pytest.mark.parametrize("x, mask", [((5, 3), (5,)), ((5, 4, 3), (5, 3)), ((5, 4, 3), (5, 4, 3))])
+def test_masks_have_one_entry_per_patch(x, mask):
+    with pytest.raises(ValueError, match=r"mask \(n, patches\), got") as error:
+        losses.masked_reconstruction(lambda z: z, torch.ones(x), torch.ones(mask))
+    one_line(error)
+
+
+# --- fit ---
+
+NET = nn.Linear(3, 2)
+PARAMS = training.stack_modules([NET] * R)
+X, Y = torch.randn(R, 5, 3), torch.zeros(R, 5, dtype=torch.long)
+OBJECTIVE = training.stacked(NET, losses.cross_entropy)
+
+
+def fit(objective=OBJECTIVE, params=PARAMS, batch=(X, Y), optimizer=None):
+    return training.fit(objective, params, batch, steps=2, optimizer=optimizer or training.GD(0.1))
+
+
+@pytest.mark.parametrize(
+    "arguments, kind, message",
+    [
+        ({"optimizer": torch.optim.Adam(NET.parameters())}, TypeError, "optimizer must be GD, FlowGD or Adam .* torch.optim"),
+        ({"params": NET}, TypeError, "params must be a dictionary of tensors .* got Linear"),
+        ({"params": {}}, TypeError, "params must be a dictionary of tensors"),
+        ({"params": dict(NET.named_parameters())}, ValueError, "params must have the replica axis first, of equal length"),
+        ({"params": {"weight": torch.ones(())}}, ValueError, "params must have the replica axis first"),
+        ({"batch": (X[0], Y[0])}, ValueError, r"batch\[0\] must have the replica axis first, shape \(4, ...\) .* got \(5, 3\)"),
+        ({"batch": (X, Y[0])}, ValueError, r"batch\[1\] must have the replica axis first .* got \(5,\)"),
+        ({"batch": lambda step: (X, Y[:2])}, ValueError, r"batch\[1\] must have the replica axis first .* got \(2, 5\)"),
+        ({"batch": X}, TypeError, "batches must be a tuple of tensors or a function of the step, got Tensor"),
+        ({"batch": [(X, Y)]}, TypeError, r"batch\[0\] must be a tensor, a number or None, got tuple"),
+        ({"params": {k: nn.Parameter(v) for k, v in PARAMS.items()}}, ValueError, "takes tensors without requires_grad"),
+    ],
+)
+def test_fit_names_the_argument_what_it_expects_and_what_it_got(arguments, kind, message):
+    with pytest.raises(kind, match=message) as error:
+        fit(**arguments)
+    one_line(error)
+
+
+def test_an_unstacked_multiplicity_is_refused():
+    x, y, _ = training.stack([WORLD.sample(6, g) for g in training.generators(0, R)])
+    params = {"weight": torch.randn(R, 3, 2, 6)}
+    with pytest.raises(ValueError, match=r"batch\[2\] must have the replica axis first, shape \(4, ...\) as in params, got \(3,\)"):
+        fit(models.PatchObjective(3, 0.5), params, (x, y, WORLD.sample(6, 0).multiplicity))
+
+
+# --- objectives ---
+
+W, B = torch.randn(R, 3), torch.zeros(R)
+SIGNAL = [part.expand(R, *part.shape) for part in SignalInNoise(8, 3, 0.1).sample(5, 0)]
+PATCHES = training.stack([WORLD.sample(6, g) for g in training.generators(0, R)])
+FILTERS = {"weight": torch.randn(R, 3, 2, 6)}
+
+
+@pytest.mark.parametrize(
+    "objective, params, batch, message",
+    [
+        (models.PatchObjective(3, 0.5), FILTERS, WORLD.sample(6, 0), r"PatchObjective: x must have shape \(R, n, patches, dim\)"),
+        (models.PatchObjective(3, 0.5), FILTERS, (*PATCHES[:2], PATCHES.multiplicity[0]), r"multiplicity .* \(R, patches\), got"),
+        (models.PatchObjective(3, 0.5), FILTERS, (PATCHES.x, PATCHES.y.float(), PATCHES.multiplicity), "y must hold integers"),
+        (models.PatchObjective(3, 0.5), FILTERS, (PATCHES.x[..., :5], *PATCHES[1:]), "x .* with dim = 6, got"),
+        (models.PatchObjective(3, 0.5), {"w": W}, PATCHES, "parameters must hold weight, got w"),
+        (models.TwoLayerObjective(), {"w": W[:, None], "b": B[:, None], "a": B}, (X, X[..., 0]), r"a must have shape \(R, width\)"),
+        (SoftThresholdObjective(), {"w": W, "b": B}, [part[0] for part in SIGNAL], r"SoftThresholdObjective: x must have shape"),
+        (SoftThresholdObjective(), {"w": W, "b": B[0]}, SIGNAL, r"b must have shape \(R\), got \(\)"),
+        (SurvivorObjective(8, 0.1, 5), {"w": W, "b": B}, (B,), "keys must hold integers"),
+        (ReluPatchObjective(0.1), FILTERS | {"bias": B}, PATCHES[:2], r"bias must have shape \(R, classes, neurons\)"),
+        (MaskedAutoencoderObjective(3, 0.5), {"weight": W[:, None]}, (SIGNAL[0][0], 0.5), "MaskedAutoencoderObjective: x must"),
+        (FineTuneObjective(3, 0.5), {"weight": W[:, None]}, SIGNAL, "parameters must hold head, got weight"),
+        (window_objective, training.stack_modules([WindowNet(1, 2, (2, 2))]), (X, Y), "window_objective: x must have shape"),
+        (models.AnswerObjective(1), {"embedding": W}, (W, B), r"tokens must have shape \(R, n, length\)"),
+    ],
+)
+def test_objectives_name_the_argument_what_they_expect_and_what_they_got(objective, params, batch, message):
+    with pytest.raises(ValueError, match=message) as error:
+        objective(params, *batch)
+    one_line(error)
+
+
+def test_an_objective_refuses_the_parameters_of_a_module():
+    net = SoftThresholdFilter(torch.randn(3))
+    with pytest.raises(ValueError, match="takes tensors without requires_grad") as error:
+        SoftThresholdObjective()({k: p[None] for k, p in net.named_parameters()}, *(part[:1] for part in SIGNAL))
+    one_line(error)
+
