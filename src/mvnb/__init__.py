@@ -1,3 +1,3 @@
-"""Helper package of the book: data, models, losses, the replicated training core, probes, theory and the claims ledger."""
+"""Python package of the book: data, models, losses, training of replicas, probes, theory and the claims ledger."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Hand-written gradients: values with a known slope, and objectives that return their own gradients."""
+"""Gradients outside autograd: values with a known slope, and objectives that return their own gradients."""
 
 from __future__ import annotations
 
@@ -53,11 +53,21 @@ class _FirstDerivative(torch.autograd.Function):
         raise NotImplementedError("this function has a first derivative only; its second derivative is not implemented")
 
 
-def returns_gradients(call: Callable) -> Callable:
-    """Decorate an objective that returns its own gradients so that it rejects tensors with ``requires_grad``.
+def returns_gradients(call: Callable | None = None, **shapes: str) -> Callable:
+    """Decorate an objective that returns its own gradients, adding checks of its arguments.
 
-    The losses have no graph: ``losses.sum().backward()`` would train nothing, or only the other terms of the sum. The
-    decorated objective raises ``ValueError`` for such a tensor among its arguments or in a dictionary of parameters.
+    ``shapes`` maps names of arguments, or of entries of a dictionary of parameters, to the axes they must have:
+    ``x="R n dim"``. Axes with the same name must have the same length, ``"..."`` stands for any further axes, and ``"int R n"``
+    requires integers. Arguments that are None, numbers or missing are not checked; a missing parameter is an error.
+
+    The decorated function raises ``ValueError`` for a tensor of another shape or type, and for one that requires a gradient,
+    which autograd could not compute: the returned losses have no graph.
+
+    >>> @returns_gradients(x="R n dim", y="int R n")
+    ... def objective(params, x, y): ...
+    >>> objective({}, torch.ones(4, 2), torch.ones(4))
+    Traceback (most recent call last):
+    ValueError: objective: x must have shape (R, n, dim), got (4, 2)
     """
     if call is None:
         return functools.partial(returns_gradients, **shapes)
@@ -76,7 +86,7 @@ def returns_gradients(call: Callable) -> Callable:
                 if value.requires_grad:
                     raise ValueError(
                         f"{title} computes gradients outside autograd and takes tensors without requires_grad, "
-                        f"got one of shape {tuple(value.shape)} that requires a gradient; pass its detach()"
+                        f"got one of shape {tuple(value.shape)} that requires a gradient; detach it first"
                     )
                 tensors[key] = value
         found = tuple((tensors[k].shape, tensors[k].dtype) if k in tensors else None for k in shapes)
@@ -87,16 +97,16 @@ def returns_gradients(call: Callable) -> Callable:
     return checked
 
 
-@functools.lru_cache(maxsize=1000)  # asked at every step, of the same few shapes
+@functools.lru_cache(maxsize=1000)  # called at every step with the same few shapes
 def _mismatch(wanted: tuple[tuple[str, str, bool], ...], found: tuple) -> str:
-    """Return what is wrong with the shapes, or nothing."""
+    """Return an error text for the first wrong shape or type, or an empty string."""
     lengths: dict[str, int] = {}
     for (name, spec, required), tensor in zip(wanted, found):
         kind, axes = ("int", spec[4:].split()) if spec.startswith("int ") else ("", spec.split())
         expected = f"({', '.join(axes)})"
         if tensor is None:
             if required:
-                return f"the parameters must hold {name!r} of shape {expected}"
+                return f"params must contain {name!r} of shape {expected}"
             continue
         shape, dtype = tensor
         named = axes[:-1] if axes[-1] == "..." else axes

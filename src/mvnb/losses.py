@@ -24,8 +24,8 @@ MixingLaw = Literal["midpoint", "uniform"] | float
 def sample_mixing(law: MixingLaw, shape: tuple[int, ...], generator: Seed, dtype=torch.float32) -> Tensor:
     """Return mixing weights in [0, 1] of the given shape. Raises ``ValueError`` for anything but the three laws.
 
-    Beta(a, a) tends to the point mass at 1/2 as a grows, and to a fair coin on {0, 1} as a falls to 0. "midpoint" is therefore
-    a law by itself, which no value of ``a`` gives.
+    Beta(a, a) tends to the point mass at 1/2 as a grows, and to a fair coin on {0, 1} as a falls to 0. No value of ``a`` gives
+    "midpoint", which is therefore a separate law.
 
     >>> sample_mixing("midpoint", (3,), 0)
     tensor([0.5000, 0.5000, 0.5000])
@@ -105,7 +105,7 @@ def mixup(
 def mixup_all_pairs(
     f: Callable[..., Tensor], x: Tensor, y: Tensor, lam: Tensor | float, multiplicity: Tensor | None = None
 ) -> Tensor:
-    """Return the Mixup loss averaged over all n^2 ordered pairs, those of a point with itself included.
+    """Return the Mixup loss averaged over all n^2 ordered pairs, including each point with itself.
 
     ``lam`` is a number or has shape ``(n, n)``. Differentiable. Source: J_M of Chidambaram et al. 2024, eq. (2.2), for one draw
     of the weights.
@@ -126,7 +126,7 @@ def mixup_all_pairs(
 def midpoint_mixup(f: Callable[..., Tensor], x: Tensor, y: Tensor, multiplicity: Tensor | None = None) -> Tensor:
     """Return the Midpoint Mixup loss over all pairs, J_MM of Chidambaram et al. 2024, eq. (3.1).
 
-    The batch has n points and the model sees n^2 midpoints. Differentiable.
+    The model sees the n^2 midpoints of the n points. Differentiable.
 
     >>> from mvnb.data import MultiView
     >>> x, y, multiplicity = MultiView(n_classes=3, n_patches=20).sample(8, 0)
@@ -154,14 +154,14 @@ def masked_reconstruction(f: Callable[[Tensor], Tensor], x: Tensor, mask: Tensor
 
 
 def nuclear_norm(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sum of singular values of matrices ``(..., n, k)``, ``(...)``, and its gradient ``U V^T``, ``(..., n, k)``.
+    """Return the nuclear norms ``(...)`` of matrices ``(..., n, k)`` and their gradients ``U V^T`` ``(..., n, k)``.
 
-    Differentiable once: the derivative of the norm is the returned gradient, which is a constant itself. Both are computed from
-    the eigenvectors of the smaller Gram matrix. For tall matrices this is several times faster than a singular value
-    decomposition, and it is correct for repeated singular values, where the derivative of that decomposition is not. Singular
-    values below the square root of the precision times the largest, where the subgradient is not unique, contribute only the
-    part common to all subgradients, and zeros contribute nothing. Source: Shi thesis 2024, eq. (6.3); Watson 1992 for the
-    subgradients.
+    The norm is the sum of the singular values. It is differentiable once: its derivative is the returned gradient, a constant.
+    Both are computed from the eigenvectors of the smaller Gram matrix. For tall matrices this is several times faster
+    than a singular value decomposition, and it is correct for repeated singular values, where the derivative of that
+    decomposition is not. Singular values below the square root of the precision times the largest, where the subgradient is not
+    unique, contribute only the part common to all subgradients; zeros do not contribute. Source: Shi thesis 2024, eq. (6.3);
+    Watson 1992 for the subgradients.
 
     >>> features = torch.eye(3, 2, requires_grad=True)
     >>> value, slope = nuclear_norm(features)

@@ -1,7 +1,7 @@
 """Measurements on trained models, with a leading replica axis R.
 
-Each docstring says whether autograd goes through the function. Piecewise constant functions, such as an accuracy, have a
-derivative of zero wherever they have one: their values carry no gradient, and in a loss they change nothing.
+Each docstring says whether the function is differentiable. The derivative of piecewise constant functions, such as an accuracy,
+is zero wherever it exists: their values carry no gradient and do not change the gradient of a loss.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mvnb.models.patch_cnn import label_cross_entropy
 
 
 def _hits(logits: Tensor, y: Tensor) -> Tensor:
-    """1 where the label's logit is larger than every other; ties count as errors."""
+    """Return 1 where the label's logit is larger than all others, else 0; ties count as errors."""
     own = logits.gather(-1, y[..., None])
     best_other = logits.scatter(-1, y[..., None], -torch.inf).amax(-1)
     return (own[..., 0] > best_other).double()
@@ -28,14 +28,20 @@ def accuracy(logits: Tensor, y: Tensor) -> Tensor:
     """Return the fraction of points whose strictly largest logit is the label's. Piecewise constant, without a gradient.
 
     Logits ``(..., n, n_classes)`` and labels ``(..., n)`` to ``(...)``.
+
+    >>> accuracy(torch.tensor([[2.0, 0.0], [1.0, 1.0]]), torch.tensor([0, 1]))
+    tensor(0.5000, dtype=torch.float64)
     """
     return _hits(logits, y.expand(logits.shape[:-1])).mean(-1)
 
 
 def class_accuracy(logits: Tensor, y: Tensor) -> Tensor:
-    """Return the accuracy within every class; nan for an empty class. Piecewise constant, without a gradient.
+    """Return the accuracy within each class, NaN for an empty class. Piecewise constant, without a gradient.
 
     Logits ``(..., n, n_classes)`` and labels ``(..., n)`` to ``(..., n_classes)``.
+
+    >>> class_accuracy(torch.tensor([[2.0, 0.0], [1.0, 1.0]]), torch.tensor([0, 1]))
+    tensor([1., 0.], dtype=torch.float64)
     """
     y = y.expand(logits.shape[:-1])
     member = torch.nn.functional.one_hot(y, logits.shape[-1]).double()
@@ -45,68 +51,95 @@ def class_accuracy(logits: Tensor, y: Tensor) -> Tensor:
 def own_correlations(weight: Tensor) -> Tensor:
     """Return the inner products of each class's filters with the class's own features. Differentiable.
 
-    ``weight`` ``(..., n_classes, n_filters, n_classes * n_views)`` in feature coordinates; returns
-    ``(..., n_classes, n_filters, n_views)``.
+    ``weight`` has shape ``(..., n_classes, n_filters, n_classes * n_views)`` and is in feature coordinates; the result has
+    shape ``(..., n_classes, n_filters, n_views)``.
+
+    >>> own_correlations(torch.arange(8).view(2, 1, 4)).tolist()
+    [[[0, 1]], [[6, 7]]]
     """
     views = weight.unflatten(-1, (weight.shape[-3], -1))  # (..., class of the filter, filter, class of the feature, view)
     return views.diagonal(dim1=-4, dim2=-2).movedim(-1, -3).contiguous()
 
 
 def max_correlation(weight: Tensor) -> Tensor:
-    """Return the best filter's correlation with each own feature, ``Lambda_{y,l} = max_r <w_{y,r}, v_{y,l}>``. Differentiable.
+    """Return the largest correlation with each own feature, ``Lambda_{y,l} = max_r <w_{y,r}, v_{y,l}>``. Differentiable.
 
     Shapes ``(..., n_classes, n_filters, dim)`` to ``(..., n_classes, n_views)``. Source: Chidambaram et al. 2024, App. B.
+
+    >>> max_correlation(torch.arange(16).view(2, 2, 4))
+    tensor([[ 4,  5],
+            [14, 15]])
     """
     return own_correlations(weight).amax(-2)
 
 
 def total_correlation(weight: Tensor, level: float) -> Tensor:
-    """Return the summed correlation of the filters past ``level``, ``C_{y,l}`` ``(..., n_classes, n_views)``. Differentiable.
+    """Return the sum of each own feature's correlations of at least ``level``, ``C_{y,l}``. Differentiable.
 
-    Source: Chidambaram et al. 2024, App. B; ``level`` is ``threshold / delta_1``, for mixed points twice that.
+    Shapes ``(..., n_classes, n_filters, dim)`` to ``(..., n_classes, n_views)``. Source: Chidambaram et al. 2024, App. B, where
+    ``level`` is ``threshold / delta_1``, or twice that for mixed points.
+
+    >>> total_correlation(torch.arange(16).view(2, 2, 4), level=2)
+    tensor([[ 4,  5],
+            [24, 26]])
     """
     own = own_correlations(weight)
     return (own * (own >= level)).sum(-2)
 
 
 def balance(correlation: Tensor) -> Tensor:
-    """Return smaller over larger correlation, ``(..., n_views)`` to ``(...)``, 0 where the larger is not positive.
+    """Return the ratio of the smallest to the largest correlation, ``(..., n_views)`` to ``(...)``. Differentiable.
 
-    Differentiable.
+    The ratio is 0 where either is not positive.
+
+    >>> balance(torch.tensor([[2.0, 1.0], [3.0, -1.0]]))
+    tensor([0.5000, 0.0000])
     """
     high = correlation.amax(-1)
-    positive = torch.where(high > 0, high, 1.0)  # before the division: a quotient that is not used has a gradient, too
+    positive = torch.where(high > 0, high, 1.0)  # autograd also differentiates unused quotients
     return torch.where(high > 0, correlation.amin(-1).clamp(min=0) / positive, 0.0)
 
 
 def feature_accuracy(logits_of: Callable[[Tensor, Tensor], Tensor], sample: Patches) -> Tensor:
-    """Return the accuracy on each class when only one of its two features is left, ``(R, n_classes, 2)``.
+    """Return the accuracy on each class when only one of its two features is kept, ``(R, n_classes, 2)``.
 
     ``logits_of(x, multiplicity)`` maps patches in feature coordinates to logits ``(R, n, n_classes)``; ``sample`` is one set of
-    fresh points, without a replica axis. A feature counts as *learned* when this is near 1. Piecewise constant, without a
-    gradient. Source: Chidambaram et al. 2024, Def. 4.5.
+    fresh points, without a replica axis. A feature counts as *learned* if this accuracy is near 1. Piecewise constant, without
+    a gradient. Source: Chidambaram et al. 2024, Def. 4.5.
+
+    >>> from mvnb.data import MultiView
+    >>> first_views = lambda x, multiplicity: x[..., ::2].sum(-2)[None]
+    >>> feature_accuracy(first_views, MultiView(n_classes=2, n_patches=20).sample(60, 0)).tolist()
+    [[[1.0, 0.0], [1.0, 0.0]]]
     """
     logits = [logits_of(_keep_feature(sample, view).x, sample.multiplicity) for view in range(2)]
     return torch.stack([class_accuracy(z, sample.y) for z in logits], -1)
 
 
 def _keep_feature(sample: Patches, view: int) -> Patches:
-    """Return the points with every feature of their own class except ``view`` set to zero, and those of others as they are."""
+    """Return the points with all features of their class except ``view`` set to zero, and those of other classes unchanged."""
     axes = torch.arange(sample.x.shape[-1], device=sample.x.device)
     drop = (axes // 2 == sample.y[..., None]) & (axes % 2 != view)  # (..., n, dim)
     return sample._replace(x=sample.x.masked_fill(drop[..., None, :], 0.0))
 
 
 def learned_counts(feature_accuracies: Tensor, threshold: float = 0.9) -> Tensor:
-    """Return how many of a class's features are learned, ``(..., n_views)`` to integers ``(...)`` from 0 to n_views."""
+    """Return how many features of each class are learned, ``(..., n_views)`` to integers ``(...)`` from 0 to n_views.
+
+    >>> learned_counts(torch.tensor([[1.0, 0.3], [0.99, 0.97]]))
+    tensor([1, 2])
+    """
     return (feature_accuracies >= threshold).sum(-1)
 
 
 def cosines(weight: Tensor, directions: Tensor) -> Tensor:
     """Return signed cosines of filters ``(..., m, dim)`` with directions ``(r, dim)``, float64 ``(..., m, r)``. Differentiable.
 
-    One direction ``(dim,)`` gives ``(..., m)``. A filter of length 0 has cosine 0. First gradient steps leave weights so short
-    that their squares vanish in float32.
+    One direction ``(dim,)`` gives ``(..., m)``. A filter of length 0 has cosine 0. Computed in float64,
+    because squares of the small weights after a first gradient step underflow in float32.
+
+    >>> cosines(torch.tensor([[3.0, -4.0]]), torch.eye(2))
+    tensor([[ 0.6000, -0.8000]], dtype=torch.float64)
     """
     w, v = weight.double(), directions.to(weight.device).double()
     length = w.norm(dim=-1)[(..., *[None] * (v.dim() - 1))] * v.norm(dim=-1)
@@ -114,16 +147,24 @@ def cosines(weight: Tensor, directions: Tensor) -> Tensor:
 
 
 def parameter_norm(params: Mapping[str, Tensor], names: Iterable[str] | None = None) -> Tensor:
-    """Return the Euclidean norm ``(R,)`` of all parameters (or those in ``names``) as one vector. Float64, differentiable."""
+    """Return the Euclidean norm ``(R,)`` of all parameters (or those in ``names``) as one vector. Float64, differentiable.
+
+    >>> parameter_norm({"weight": torch.tensor([[3.0]]), "bias": torch.tensor([4.0])})
+    tensor([5.], dtype=torch.float64)
+    """
     return torch.cat([params[k].reshape(len(params[k]), -1).double() for k in names or params], 1).norm(dim=1)
 
 
 def ridge_fit(features: Tensor, targets: Tensor, ridge: float) -> Tensor:
     """Return the weights ``(P, outputs)`` of ridge regression of ``targets`` ``(n, outputs)`` on ``features`` ``(n, P)``.
 
-    ``ridge`` (positive) is relative to the mean of the features' squared norms, as is usual for kernels: the normal equations
-    get ``ridge * mean ||row||^2`` on the diagonal. Solved in the smaller of the two forms. Differentiable. ``ValueError`` for
-    ``ridge <= 0``.
+    ``ridge`` is relative to the mean squared norm of the features, as is usual for kernels: ``ridge * mean ||row||^2`` is added
+    to the diagonal of the normal equations, which are solved in the smaller of their two forms. Differentiable. Raises
+    ``ValueError`` unless ``ridge`` is positive.
+
+    >>> ridge_fit(torch.eye(2), torch.tensor([[3.0], [6.0]]), ridge=1.0)
+    tensor([[1.5000],
+            [3.0000]])
     """
     if ridge <= 0:
         raise ValueError(f"ridge must be positive, got {ridge}")
@@ -139,10 +180,16 @@ def ridge_fit(features: Tensor, targets: Tensor, ridge: float) -> Tensor:
 def linear_probe(
     features: Tensor, y: Tensor, n_classes: int, optimizer, steps: int, scale: Tensor
 ) -> Callable[[Tensor], Tensor]:
-    """Fit logistic regression on frozen features ``(R, n, dim)`` with labels ``y`` ``(R, n)``; return a function to logits.
+    """Fit logistic regression on frozen ``features`` ``(R, n, dim)`` with labels ``y`` ``(R, n)``; return its logits function.
 
-    All replicas at once, from zero, by ``steps`` full-batch steps. ``scale`` ``(R, 1, 1)`` divides the features, also those
-    that the function is called with. The function is differentiable; ``features`` that require a gradient are refused.
+    All replicas are trained at once from zero by ``steps`` full-batch steps. ``scale`` ``(R, 1, 1)`` divides the features,
+    including those passed to the returned function. That function is differentiable; ``features`` that require a gradient are
+    refused.
+
+    >>> features, y = torch.tensor([[[-1.0], [1.0]]]), torch.tensor([[0, 1]])
+    >>> logits = linear_probe(features, y, 2, training.GD(1.0), steps=20, scale=torch.ones(1, 1, 1))
+    >>> logits(features).argmax(-1)
+    tensor([[0, 1]])
     """
     rows, dim = len(features), features.shape[-1]
     start = {"weight": features.new_zeros(rows, n_classes, dim), "bias": features.new_zeros(rows, n_classes)}

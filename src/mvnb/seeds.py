@@ -1,4 +1,4 @@
-"""Seeds and generators: every function that draws random numbers takes either."""
+"""Seeds and generators; functions that draw random numbers accept either."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from numbers import Integral
 import torch
 
 Seed = int | torch.Generator
-"""A seed from 0 to 2^64 - 1, or a generator, which goes on from where it is."""
+"""A seed from 0 to 2^64 - 1, or a generator, which continues from its current state."""
 
 
 def as_generator(seed: Seed) -> torch.Generator:
-    """Return a generator as it is, and for a seed a new generator of the CPU.
+    """Return the given generator, or a new CPU generator for a seed.
 
     Raises ``TypeError`` or ``ValueError`` for anything else.
 

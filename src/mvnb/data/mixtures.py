@@ -51,7 +51,7 @@ class GaussianMixture:
 
     @classmethod
     def xor(cls, dim: int, norm: float, masses=(1.0,)) -> GaussianMixture:
-        """Return an exclusive-or in one plane, or in several orthogonal planes with the given ``masses``, which sum to 1.
+        """Return an XOR mixture in one plane, or in orthogonal planes with the given ``masses``, which sum to 1.
 
         Plane l has the means ``+- norm e_{2l}`` with label 1 and ``+- norm e_{2l+1}`` with label -1. Raises ``ValueError`` if
         the planes do not fit into ``dim``. Source: Shi, section 3.4.1 (one plane), after Refinetti et al. 2021.

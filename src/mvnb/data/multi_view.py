@@ -16,11 +16,11 @@ from mvnb.seeds import Seed, as_generator
 
 
 class Patches(NamedTuple):
-    """Labelled points made of patches, of which equal ones are stored once.
+    """Labelled points made of patches, with equal patches stored once.
 
     ``x`` has shape ``(..., n, slots, dim)`` and ``y`` shape ``(..., n)``. Patch ``s`` counts ``multiplicity[..., s]`` times in
-    every sum over patches, so that thousands of equal noise patches cost as much as one. A network without multiplicities
-    takes all patches, ``x.repeat_interleave(multiplicity.long(), -2)``.
+    every sum over patches, so that thousands of equal noise patches cost as much as one. For a network without multiplicities,
+    restore all patches by ``x.repeat_interleave(multiplicity.long(), -2)``.
     """
 
     x: Tensor
@@ -28,7 +28,7 @@ class Patches(NamedTuple):
     multiplicity: Tensor
 
     def split(self, n: int) -> list[Patches]:
-        """Return the sample in parts of ``n`` points."""
+        """Split the sample into parts of ``n`` points."""
         return [self._replace(x=x, y=y) for x, y in zip(self.x.split(n, -3), self.y.split(n, -1))]
 
 
@@ -40,7 +40,7 @@ class Points(NamedTuple):
 
 
 def embed(sample: Patches | Points, features: Tensor):
-    """Return the sample in the ambient space spanned by ``features``, rows of shape ``(n_features, dim)``.
+    """Map a sample from feature coordinates to the ambient space, with ``features`` as rows ``(n_features, dim)``.
 
     >>> sample = SimpleMultiView(n_classes=2).sample(8, 0)
     >>> embed(sample, torch.randn(4, 100)).x.shape
@@ -81,7 +81,7 @@ def place(x: Tensor, axes: Tensor, coefficients: Tensor, position: Tensor) -> Te
 def random_positions(n: int, slots: int, count: int, generator: torch.Generator) -> Tensor:
     """Draw ``count`` distinct positions among ``slots`` for each of ``n`` points, uniformly at random: ``(n, count)``."""
     if count > slots:
-        raise ValueError(f"{count} patches need at least {count} positions, got {slots}")
+        raise ValueError(f"slots must be at least {count}, got {slots}")
     return torch.rand(n, slots, generator=generator).argsort(1)[:, :count]
 
 

@@ -1,4 +1,4 @@
-"""Modules that two or more chapters use."""
+"""Models shared by two or more chapters."""
 
 from mvnb.models.activations import smoothed_relu
 from mvnb.models.linear_attention import linear_attention

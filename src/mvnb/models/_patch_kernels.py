@@ -1,15 +1,14 @@
-"""The element-wise part of the patch network's cross-entropy on a CPU, compiled: one pass over what a matrix product made.
+"""Compiled CPU kernels for the element-wise part of the patch network's cross-entropy, in one pass over the pre-activations.
 
-Between the two matrix products of a step lie a smoothed ReLU, a pooling, a softmax and their derivatives. Written with tensor
-operations these are a dozen passes over memory; here every number is read once and stays in the core's own cache. Mixed
-pairs are formed, used and forgotten one by one, so that the n^2 pairs never exist. The tensor version in ``patch_cnn.py`` is
-the reference, and runs on graphics cards.
+A smoothed ReLU, a pooling, a softmax and their derivatives lie between the two matrix products of a step. As tensor operations
+they take a dozen passes over memory; here every number is read once and stays in the core's cache. Mixed pairs are processed
+one at a time, so that the n^2 pairs are never stored. The tensor version in ``patch_cnn.py`` is the reference and runs on GPUs.
 
-All arrays are C-contiguous and of one floating type: pre-activations in units of the threshold
+All arrays are C-contiguous, and all but the labels and losses have one floating type: pre-activations in units of the threshold
 ``(R, n, patches, width)``, whose ``width = n_classes * n_filters`` is ordered by class; labels ``(R, n)``; multiplicities
-``(patches,)``. The scalars are of that type, too (a Python number would lift all arithmetic to float64): ``share`` is
+``(patches,)``. The scalars have the same type (Python numbers would promote the arithmetic to float64): ``share`` is
 1 / power, ``floor`` the base below which ``base ** exponent`` underflows, ``tiny`` the smallest normal number, ``scale`` the
-threshold, ``each`` the weight of a point in the mean. ``exponent`` is power - 1.
+threshold, and ``each`` the weight of a point in the mean. ``exponent`` is power - 1.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from mvnb.compiled import FAST, compiled
 
 @numba.njit(inline="always")
 def _forward(base, u, slope, value, weight, exponent, share, floor):
-    """Adds ``weight`` times the activation at ``u`` ``(width,)`` to ``value`` and writes ``weight`` times its slope.
+    """Add ``weight`` times the activation at ``u`` ``(width,)`` to ``value``; write ``weight`` times its slope to ``slope``.
 
-    The power is made by repeated squaring, in passes over arrays that stay in the first-level cache; ``base`` is scratch.
+    Powers are computed by repeated squaring, in passes over arrays that stay in the first-level cache; ``base`` is scratch.
     """
     one = share / share
     zero = one - one
     n = u.shape[0]
     for f in range(n):
         rise = min(max(u[f], zero), one)
-        base[f] = rise if rise > floor else zero  # below the floor the power underflows, and denormal numbers are slow
+        base[f] = rise if rise > floor else zero  # avoids subnormal powers, which are slow
         slope[f] = one
     while exponent:
         if exponent & 1:
@@ -50,7 +49,7 @@ def _forward(base, u, slope, value, weight, exponent, share, floor):
 
 @numba.njit(inline="always")
 def _pool(value, logit, n_filters, scale):
-    """Sums ``value`` ``(width,)`` over the filters of each class into ``logit``; returns the largest."""
+    """Sum ``value`` ``(width,)`` over the filters of each class into ``logit``; return the largest logit."""
     top = -np.inf
     for c in range(logit.shape[0]):
         total = value[c * n_filters]
@@ -63,7 +62,7 @@ def _pool(value, logit, n_filters, scale):
 
 @compiled(fastmath=FAST)
 def plain(pre, y, multiplicity, n_classes, exponent, share, floor, tiny, scale, each, loss):
-    """Cross-entropy: adds the losses of each replica into ``loss`` ``(R,)`` and turns ``pre`` into the gradient in ``pre``."""
+    """Add the summed cross-entropy of each replica to ``loss`` ``(R,)`` and overwrite ``pre`` with the gradient of the mean."""
     replicas, n, patches, width = pre.shape
     n_filters = width // n_classes
     one = scale / scale
@@ -76,7 +75,7 @@ def plain(pre, y, multiplicity, n_classes, exponent, share, floor, tiny, scale, 
             for p in range(patches):
                 _forward(push, pre[r, i, p], slope[p], value, multiplicity[p], exponent, share, floor)
             own, top = y[r, i], _pool(value, logit, n_filters, scale)
-            # The others' share is summed by itself: 1 - probability would round to 0 long before it vanishes.
+            # Sum the other classes' probabilities: 1 - probability would round to 0 long before they vanish.
             mine, others = np.exp(logit[own] - top), zero
             margin = top - logit[own]
             for c in range(n_classes):
@@ -95,7 +94,10 @@ def plain(pre, y, multiplicity, n_classes, exponent, share, floor, tiny, scale, 
 
 @compiled(fastmath=FAST)
 def mixed(pre, y, lam, multiplicity, n_classes, exponent, share, floor, tiny, scale, each, loss, grad):
-    """Mixed cross-entropy over all n^2 ordered pairs, ``lam`` ``(R, n, n)``: adds to ``loss`` and to ``grad``, like ``pre``."""
+    """Add the summed cross-entropy of all n^2 ordered pairs to ``loss`` and the gradient of its mean to ``grad``.
+
+    ``lam`` ``(R, n, n)`` holds the mixing weights; ``grad`` has the shape of ``pre``.
+    """
     replicas, n, patches, width = pre.shape
     n_filters = width // n_classes
     one = scale / scale
@@ -113,7 +115,7 @@ def mixed(pre, y, lam, multiplicity, n_classes, exponent, share, floor, tiny, sc
                         mix[p, f] = a * pre[r, i, p, f] + b * pre[r, j, p, f]
                     _forward(push, mix[p], slope[p], value, multiplicity[p], exponent, share, floor)
                 top = _pool(value, logit, n_filters, scale)
-                # Each unordered pair stands for two ordered ones, a pair of equals for one.
+                # Each unordered pair counts twice, a point with itself once.
                 weight = one if i == j else one + one
                 point = top - a * logit[y[r, i]] - b * logit[y[r, j]]
                 total = zero

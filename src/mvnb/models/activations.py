@@ -7,13 +7,14 @@ from torch import Tensor
 
 
 def smoothed_relu(x: Tensor, power: int | float, threshold: float) -> Tensor:
-    r"""Return a ReLU whose kink is a polynomial of degree ``power``.
+    """Return the ReLU of ``x`` with its kink smoothed by a polynomial of degree ``power``. Differentiable.
 
-    It is 0 below 0, ``x^q / (q t^(q-1))`` up to the threshold ``t``, then ``x - (1 - 1/q) t``. Differentiable.
+    The value is 0 below 0, ``x^q / (q t^(q-1))`` up to the threshold ``t``, then ``x - (1 - 1/q) t``, with ``power`` q >= 1 and
+    ``threshold`` t > 0; q = 1 is the ReLU. It is computed without branches as ``(t/q) clip(x/t, 0, 1)^q + max(x - t, 0)``, so
+    that negative or large numbers are never raised to a power. Source: Allen-Zhu & Li 2023; Chidambaram et al. 2024, section 4.
 
-    ``power`` q >= 1 and ``threshold`` t > 0; q = 1 is the ReLU. Written without branches as
-    ``(t/q) clip(x/t, 0, 1)^q + max(x - t, 0)``, so that no power of a negative or large number is ever taken.
-    Source: Allen-Zhu & Li 2023; Chidambaram et al. 2024, section 4.
+    >>> smoothed_relu(torch.tensor([-1.0, 1.0, 3.0]), power=2, threshold=2.0)
+    tensor([0.0000, 0.2500, 2.0000])
     """
     if power < 1 or threshold <= 0:
         raise ValueError(f"need power >= 1 and threshold > 0, got power={power}, threshold={threshold}")
@@ -24,10 +25,10 @@ def smoothed_relu(x: Tensor, power: int | float, threshold: float) -> Tensor:
 
 
 def smoothed_relu_and_slope(u: Tensor, power: int) -> tuple[Tensor, Tensor]:
-    """Value of :func:`smoothed_relu` with threshold 1, and its slope, for an integer ``power`` of at least 2.
+    """Return the value of :func:`smoothed_relu` with threshold 1 and its slope, for an integer ``power`` of at least 2.
 
-    ``u`` is in units of the threshold, and so is the value; ``u`` is overwritten. For training loops: nothing is computed
-    twice, and powers are repeated squares.
+    ``u`` and the value are in units of the threshold; ``u`` is overwritten. For speed in training loops, value and slope share
+    their intermediate results, and powers are computed by repeated squaring.
     """
     u = u.clamp_(min=0)
     rise = u.clamp(max=1)
@@ -36,7 +37,7 @@ def smoothed_relu_and_slope(u: Tensor, power: int) -> tuple[Tensor, Tensor]:
 
 
 def _integer_power(x: Tensor, exponent: int) -> Tensor:
-    """``x ** exponent`` by repeated squaring: several times faster than ``torch.pow`` on a CPU."""
+    """Return ``x ** exponent`` by repeated squaring, several times faster than ``torch.pow`` on a CPU."""
     result = None
     while exponent:
         if exponent & 1:

@@ -6,12 +6,16 @@ from torch import Tensor
 
 
 def linear_attention(tokens: Tensor, key_query: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return ``(mask o (Z Q Z^T)) Z P`` for tokens Z in rows ``(..., n, width)``, which a residual layer adds to them.
+    """Return ``(mask o (Z Q Z^T)) Z P`` for ``tokens`` Z ``(..., n, width)``, the update of a residual layer. Differentiable.
 
-    ``key_query`` Q and ``value`` P ``(width, width)``; ``mask`` ``(n, n)``, entry [i, j] the weight with which token i may look
-    at token j, everything by default. A normaliser is a factor of the mask or of P. Without a mask and with tokens in
-    columns it is the layer of Shi thesis 2024, eq. (5.2), with ``Q = W^KQ^T`` and ``P = W^PV^T / N``. Source: Def. 8.6 there.
-    Differentiable.
+    ``key_query`` Q and ``value`` P have shape ``(width, width)``. Entry [i, j] of ``mask`` ``(n, n)`` is the weight with which
+    token i attends to token j, 1 by default; normalisers are factors of the mask or of P. Without a mask and with tokens in
+    columns, this is the layer of eq. (5.2) with ``Q = W^KQ^T`` and ``P = W^PV^T / N``. Source: Shi thesis 2024, Def. 8.6.
+
+    >>> import torch
+    >>> linear_attention(torch.tensor([[1.0, 0.0], [1.0, 1.0]]), torch.eye(2), torch.eye(2))
+    tensor([[2., 1.],
+            [3., 2.]])
     """
     scores = tokens @ key_query @ tokens.mT  # (..., n, n)
     return (scores if mask is None else mask * scores) @ tokens @ value

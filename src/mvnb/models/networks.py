@@ -10,7 +10,12 @@ from torch.nn import functional as F
 
 
 class MLP(nn.Sequential):
-    """A ReLU network on vectors with ``widths = (inputs, hidden..., outputs)`` and PyTorch's default initialisation."""
+    """A ReLU network on vectors with ``widths = (inputs, hidden..., outputs)`` and PyTorch's default initialisation.
+
+    >>> import torch
+    >>> MLP([6, 16, 3])(torch.ones(8, 6)).shape
+    torch.Size([8, 3])
+    """
 
     def __init__(self, widths: Sequence[int]):
         layers: list[nn.Module] = []

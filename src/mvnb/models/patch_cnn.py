@@ -1,6 +1,6 @@
 """The two-layer patch network of the multi-view papers, with hand-derived gradients of its (mixed) cross-entropy.
 
-Everything here works on a stack of replicas: weights carry a leading axis R, data too, and nothing loops over it.
+All code operates on stacks of replicas: weights and data have a leading axis R, over which the computation is vectorised.
 """
 
 from __future__ import annotations
@@ -15,17 +15,21 @@ from mvnb.gradients import returns_gradients
 from mvnb.models.activations import smoothed_relu, smoothed_relu_and_slope
 
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
-_ON_A_CARD = 1 << 25  # numbers of a tensor of pairs there, 130 MB in float32: few calls matter, and no cache
+_GPU_PART = 1 << 25  # elements of a tensor of pairs on a GPU, 130 MB in float32: few calls matter more than the cache
 
 
 def patch_features(
     weight: Tensor, x: Tensor, multiplicity: Tensor | None, power: int, threshold: float, bias: Tensor | None = None
 ) -> Tensor:
-    """Return what each filter of a (stack of) patch networks finds, ``sum_p s(<w_r, x^(p)> + b_r)``: ``(..., n, filters)``.
+    """Return the response of each filter summed over patches, ``sum_p s(<w_r, x^(p)> + b_r)`` ``(..., n, filters)``.
 
-    ``weight`` is ``(..., filters, dim)``, ``x`` is ``(..., n, patches, dim)``, with equal or broadcastable leading axes;
-    ``bias`` ``(..., filters)`` is zero by default; ``multiplicity`` ``(patches,)`` weighs the patches in the sum (ones by
+    ``weight`` is ``(..., filters, dim)`` and ``x`` is ``(..., n, patches, dim)``, with equal or broadcastable leading axes;
+    ``bias`` ``(..., filters)`` is zero by default; ``multiplicity`` ``(patches,)`` weights the patches in the sum (ones by
     default). ``power`` 1 is the ReLU. Differentiable.
+
+    >>> x = torch.tensor([[[1.0, 2.0], [3.0, 0.0]]])
+    >>> patch_features(torch.eye(2), x, torch.tensor([1, 2]), power=1, threshold=1.0)
+    tensor([[7., 2.]])
     """
     response = x.flatten(-3, -2) @ weight.mT  # (..., n * patches, filters)
     if bias is not None:
@@ -39,12 +43,15 @@ def patch_features(
 def patch_logits(
     weight: Tensor, x: Tensor, multiplicity: Tensor | None, power: int, threshold: float, bias: Tensor | None = None
 ) -> Tensor:
-    """Return logits ``(..., n, n_classes)``: summed responses of the filters that slide over patches; each class has its own.
+    """Return the logits ``(..., n, n_classes)``, the summed responses of each class's filters to all patches. Differentiable.
 
     ``g_y(x) = sum_r sum_p s(<w_{y,r}, x^(p)>)`` with the smoothed ReLU ``s``. Source: Chidambaram et al. 2024, Def. 4.2.
+    ``weight`` is ``(..., n_classes, n_filters, dim)`` and ``bias`` ``(..., n_classes, n_filters)``; see
+    :func:`patch_features` for the other arguments.
 
-    ``weight`` is ``(..., n_classes, n_filters, dim)``, ``bias`` ``(..., n_classes, n_filters)``; the rest as for
-    :func:`patch_features`. Differentiable.
+    >>> x = torch.tensor([[[1.0, 2.0], [3.0, 0.0]]])
+    >>> patch_logits(torch.eye(2).repeat(3, 1, 1), x, torch.tensor([1, 2]), power=1, threshold=1.0)
+    tensor([[9., 9., 9.]])
     """
     bias = None if bias is None else bias.flatten(-2)
     features = patch_features(weight.flatten(-3, -2), x, multiplicity, power, threshold, bias)
@@ -54,17 +61,24 @@ def patch_logits(
 class PatchObjective:
     """Mixed cross-entropy of a stack of patch networks, with its gradient written by hand.
 
-    An objective for :func:`mvnb.training.fit`. Called with ``params["weight"]`` ``(R, n_classes, n_filters, dim)``, ``x``
-    ``(R, n, patches, dim)``, labels ``(R, n)`` and ``multiplicity`` ``(R, patches)``, which is the same in all replicas, it
+    An objective for :func:`mvnb.training.fit`. Call it with ``params["weight"]`` ``(R, n_classes, n_filters, dim)``, ``x``
+    ``(R, n, patches, dim)``, labels ``(R, n)`` and ``multiplicity`` ``(R, patches)``, which is the same in all replicas. It
     returns the losses ``(R,)`` and the gradients. ``lam=None`` is the plain cross-entropy (ERM); 0.5 or a tensor
     ``(R, n, n)`` mixes every pair as ``lam x_i + (1 - lam) x_j``, labels alike, and averages over all n^2 ordered pairs. Only
-    ``lam[:, i, j]`` with ``i <= j`` is read: the pair ``(j, i)`` is the same point.
+    ``lam[:, i, j]`` with ``i <= j`` is used: the pair ``(j, i)`` is the same point.
 
-    Products and powers are done in ``compute_dtype``; the weights, and what is added to them, keep their own precision,
-    because a filter far below the threshold moves by less than float32 can add. Tensors that require a gradient are refused;
-    for autograd, use :func:`patch_logits`. On a CPU the element-wise part is compiled
-    (``compiled=False`` for tensor operations, which a GPU always uses).
-    Source: Chidambaram et al. 2024, eqs. (A.9) and (A.10). ``ValueError`` unless ``power`` is an integer of at least 2.
+    Products and powers are computed in ``compute_dtype``; the weights and their updates keep their own precision, because
+    a filter far below the threshold moves by less than float32 can resolve. Tensors that require a gradient are refused; for
+    autograd, use :func:`patch_logits`. On a CPU, the element-wise part is compiled, unless ``compiled=False`` asks for the
+    tensor operations that a GPU always uses. Source: Chidambaram et al. 2024, eqs. (A.9) and (A.10). Raises ``ValueError``
+    unless ``power`` is an integer of at least 2.
+
+    >>> from mvnb import data, training
+    >>> x, y, multiplicity = training.stack([data.MultiView(3, n_patches=20).sample(8, seed) for seed in range(5)])
+    >>> objective = PatchObjective(power=4, threshold=0.1)
+    >>> value, grads = objective({"weight": torch.zeros(5, 3, 2, 6)}, x, y, multiplicity, lam=0.5)
+    >>> value.shape, grads["weight"].shape
+    (torch.Size([5]), torch.Size([5, 3, 2, 6]))
     """
 
     def __init__(self, power: int, threshold: float, compute_dtype=torch.float32, compiled: bool = True):
@@ -75,7 +89,7 @@ class PatchObjective:
     @returns_gradients(weight="R classes filters dim", x="R n patches dim", y="int R n", multiplicity="R patches")
     def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor, multiplicity: Tensor, lam=None):
         if not (lam is None or torch.is_tensor(lam) or lam == 0.5):
-            raise ValueError(f"lam must be None, 0.5 or a tensor with a weight for every pair, got {lam!r}")
+            raise ValueError(f"lam must be None, 0.5 or a tensor of weights for all pairs, got {lam!r}")
         weight = params["weight"]
         n, n_classes = y.shape[1], weight.shape[1]
         x = x.to(self.dtype).flatten(1, 2)  # (R, n * patches, dim)
@@ -91,20 +105,20 @@ class PatchObjective:
             return loss, weight_gradient(d_pre.view(pre.shape), xs)
 
         chunk = len(y)
-        if fused:  # as many replicas at a time as fit into the cache between the two products
+        if fused:  # as many replicas at a time as fit into the cache
             chunk = max(1, CACHED // (x.shape[1] * flat.shape[1]))
         loss, grad = in_parts(part, (x, flat, y, lam), chunk)
         return loss, {"weight": grad.to(weight.dtype).reshape(weight.shape)}
 
     def _fused(self, pre: Tensor, y: Tensor, multiplicity: Tensor, n_classes: int, lam) -> tuple[Tensor, Tensor]:
-        from mvnb.models import _patch_kernels  # half a second for numba, which most chapters do without
+        from mvnb.models import _patch_kernels  # importing numba takes half a second; few chapters need it
 
         loss, points = np.zeros(len(pre)), y.shape[1] if lam is None else y.shape[1] ** 2
         kind = _NUMPY[self.dtype]
         tiny = np.finfo(kind).tiny
         floor = float(tiny) ** (1 / (self.power - 1))
         scalars = [kind(v) for v in (1 / self.power, floor, tiny, self.threshold, 1 / points)]
-        y, multiplicity = y.contiguous(), multiplicity.contiguous()  # a kernel is compiled anew for every layout
+        y, multiplicity = y.contiguous(), multiplicity.contiguous()  # every other layout compiles another kernel
         common = (multiplicity.numpy(), n_classes, self.power - 1, *scalars, loss)
         if lam is None:
             _patch_kernels.plain(pre.numpy(), y.numpy(), *common)
@@ -127,7 +141,7 @@ class PatchObjective:
         value, slope = smoothed_relu_and_slope(pre, self.power)
         log_prob = (value @ pool * self.threshold).log_softmax(-1)
         loss = -(target * log_prob).sum((1, 2), dtype=torch.float64)
-        # The others' share is summed by itself: 1 - probability would round to 0 long before it vanishes.
+        # Sum the other classes' probabilities: 1 - probability would round to 0 long before they vanish.
         others = log_prob.exp() * (1 - target)
         d_logits = others - target * others.sum(-1, keepdim=True)
         return loss, slope.mul_(d_logits @ pool.T)
@@ -135,16 +149,16 @@ class PatchObjective:
     def _mixed(self, pre: Tensor, target: Tensor, pool: Tensor, lam) -> tuple[Tensor, Tensor]:
         replicas, n, width = pre.shape
         d_pre, loss = torch.zeros_like(pre), pre.new_zeros(replicas, dtype=torch.float64)
-        most = CACHED if pre.device.type == "cpu" else _ON_A_CARD
+        most = CACHED if pre.device.type == "cpu" else _GPU_PART
         rows = max(1, most // (replicas * n * width))
         for a in range(0, n, rows):
             i, j = slice(a, min(a + rows, n)), slice(a, n)
             if torch.is_tensor(lam):
                 left = lam[:, i, j, None].to(self.dtype)  # (R, i, j, 1)
                 mixed, label = (left * v[:, i, None] + (1 - left) * v[:, None, j] for v in (pre, target))
-            else:  # scaling before the pairs are formed saves passes over the large tensor
+            else:  # scaling before forming pairs saves passes over the large tensor
                 mixed, label = ((lam * v)[:, i, None] + ((1 - lam) * v)[:, None, j] for v in (pre, target))
-            # Each unordered pair stands for two ordered ones, a pair of equals for one; below the diagonal for none.
+            # Each unordered pair counts twice, a point with itself once, and entries below the diagonal do not count.
             row = torch.arange(a, i.stop, device=pre.device)[:, None]
             column = torch.arange(a, n, device=pre.device)
             weight = 2 * (column > row).to(self.dtype) + (column == row)
@@ -162,24 +176,24 @@ class PatchObjective:
 
 
 def weight_gradient(slope: Tensor, x: Tensor) -> Tensor:
-    """``slope^T x``, ``(R, n, out)`` and ``(R, n, in)`` to ``(R, out, in)``, the gradient of weights that saw ``x``.
+    """Return the gradient ``slope^T x`` ``(R, out, in)`` of weights, given ``slope`` ``(R, n, out)`` and ``x`` ``(R, n, in)``.
 
-    The longer side of a product comes last: the other way round takes up to half as long again.
+    The longer axis comes last in the product; the other order takes up to 50% longer.
     """
     return torch.bmm(slope.mT, x) if x.shape[-1] >= slope.shape[-1] else torch.bmm(x.mT, slope).mT
 
 
 def label_cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean cross-entropy ``(R,)`` of labels ``y`` ``(R, n)``, and its gradient in the logits ``(R, n, classes)``."""
+    """Return the mean cross-entropy ``(R,)`` of labels ``y`` ``(R, n)`` and its gradient in the logits ``(R, n, classes)``."""
     log_prob = logits.log_softmax(-1)
     own = y[..., None]
     loss = -log_prob.gather(-1, own).mean((1, 2))
-    push = log_prob.exp_()  # in place, as what follows: with many classes new memory takes a third of the time
+    push = log_prob.exp_()  # all in place: with many classes, allocation would take a third of the time
     return loss, push.scatter_add_(-1, own, -torch.ones_like(push[..., :1])).div_(y.shape[-1])
 
 
 def _cross_entropy(logits: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Summed soft-label cross-entropy per replica (float64), and its gradient in the logits; ``weight`` weighs points."""
+    """Return the soft-label cross-entropy ``(R,)``, a sum over points with a ``weight``, and its gradient in the logits."""
     log_prob = logits.log_softmax(-1)
     point = -(target * log_prob).sum(-1)
     grad = log_prob.exp().sub_(target)

@@ -1,4 +1,4 @@
-"""The two-layer network of the feature-learning papers and its linearisation, with hand-derived gradients for replicas."""
+"""The two-layer network of the feature-learning papers, with hand-derived gradients for stacks of replicas."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from mvnb.gradients import returns_gradients
 
 
 class TwoLayer(nn.Module):
-    r"""One hidden layer, one output: ``g(x) = sum_i a_i s(<w_i, x> + b_i)``, ``s`` the ReLU or the ReLU cut off at 1.
+    """Network ``g(x) = sum_i a_i s(<w_i, x> + b_i)`` with one hidden layer; ``s`` is the ReLU, or the ReLU truncated at 1.
 
-    ``w`` ``(width, dim)``, ``b`` and ``a`` ``(width,)`` are given, since every paper draws them in its own way.
+    The initial ``w`` ``(width, dim)``, ``b`` and ``a`` ``(width,)`` are arguments, because each paper draws them differently.
     Source: Shi thesis 2024, eq. (2.2) (truncated ReLU) and section 3.2 (ReLU).
+
+    >>> network = TwoLayer(torch.eye(2), b=torch.zeros(2), a=torch.tensor([1.0, -1.0]))
+    >>> network(torch.tensor([[3.0, 1.0]])).tolist()
+    [2.0]
     """
 
     def __init__(self, w: Tensor, b: Tensor, a: Tensor, truncated: bool = False):
@@ -22,13 +26,18 @@ class TwoLayer(nn.Module):
         self.w, self.b, self.a, self.truncated = nn.Parameter(w), nn.Parameter(b), nn.Parameter(a), truncated
 
     def forward(self, x: Tensor) -> Tensor:
-        """Outputs ``(..., n)`` at inputs ``x`` ``(..., n, dim)``."""
+        """Return the outputs ``(..., n)`` at inputs ``x`` ``(..., n, dim)``."""
         z = x @ self.w.mT + self.b
         return z.clamp(0, 1 if self.truncated else None) @ self.a
 
 
 def two_layer_outputs(params: dict[str, Tensor], x: Tensor) -> Tensor:
-    """Return outputs ``(R, n)`` at ``x`` ``(R, n, dim)`` of a stack of ReLU :class:`TwoLayer`. Differentiable."""
+    """Return the outputs ``(R, n)`` of a stack of ReLU :class:`TwoLayer` at ``x`` ``(R, n, dim)``. Differentiable.
+
+    >>> params = {"w": torch.eye(2)[None], "b": torch.zeros(1, 2), "a": torch.tensor([[1.0, -1.0]])}
+    >>> two_layer_outputs(params, torch.tensor([[[3.0, 1.0]]]))
+    tensor([[2.]])
+    """
     hidden = torch.baddbmm(params["b"][:, None], x, params["w"].mT).relu_()
     return torch.bmm(params["a"][:, None], hidden.mT)[:, 0]
 
@@ -36,10 +45,15 @@ def two_layer_outputs(params: dict[str, Tensor], x: Tensor) -> Tensor:
 class TwoLayerObjective:
     """Logistic or hinge loss of a stack of :class:`TwoLayer`, with its gradient written by hand.
 
-    An objective for :func:`mvnb.training.fit`. Called with ``params`` ``w`` ``(R, width, dim)``, ``b`` and ``a``
-    ``(R, width)``, inputs ``x`` ``(R, n, dim)`` and labels ``y`` ``(R, n)`` of -1 and 1, in the floating type of ``params``,
-    it returns the mean losses ``(R,)`` and the gradients. Both slopes are taken to be 0 at the kinks. Tensors that require a
-    gradient are refused; for autograd, use :class:`TwoLayer`.
+    An objective for :func:`mvnb.training.fit`. Call it with ``params`` ``w`` ``(R, width, dim)``, ``b`` and ``a``
+    ``(R, width)``, inputs ``x`` ``(R, n, dim)`` and labels ``y`` ``(R, n)`` of -1 and 1, in the floating type of ``params``.
+    It returns the mean losses ``(R,)`` and the gradients. The slopes of activation and loss are 0 at their kinks. Tensors that
+    require a gradient are refused; for autograd, use :class:`TwoLayer`.
+
+    >>> params = {"w": torch.ones(5, 3, 2), "b": torch.zeros(5, 3), "a": torch.zeros(5, 3)}
+    >>> value, grads = TwoLayerObjective("hinge")(params, torch.ones(5, 8, 2), torch.ones(5, 8))
+    >>> value, grads["w"].shape
+    (tensor([1., 1., 1., 1., 1.]), torch.Size([5, 3, 2]))
     """
 
     def __init__(self, loss: Literal["logistic", "hinge"] = "logistic", truncated: bool = False):
@@ -64,6 +78,6 @@ class TwoLayerObjective:
             d_z = torch.ops.aten.hardtanh_backward(spread, hidden, 0, 1)
         else:
             d_z = torch.ops.aten.threshold_backward(spread, hidden, 0)
-        # The second layer's weights can wait: they are the same for all points.
+        # The second layer's weights multiply the sum over points, which is smaller than its terms.
         d_w = torch.bmm(d_z.mT, x).mul_(a[..., None])
         return losses.mean(1), {"w": d_w, "b": d_z.sum(1).mul_(a), "a": d_a}

@@ -1,9 +1,9 @@
-"""The training core: a stack of independent runs ("replicas") trained as one program.
+"""Training of a stack of independent runs ("replicas") as one program.
 
-Theory papers speak of what happens for most seeds, so the unit of work is R runs at once. Parameters are a dictionary of
-tensors with a leading replica axis. An *objective* maps ``(params, *batch)`` to the losses ``(R,)`` and the gradients (a
-dictionary of the trained parameters): :func:`stacked` makes one from any module and loss, and a model may bring its own with a
-hand-derived gradient (:class:`mvnb.models.PatchObjective`). :func:`fit` does the rest.
+Theory papers make statements about most seeds, so R runs are trained at once. Parameters are a dictionary of tensors with a
+leading replica axis. An *objective* maps ``(params, *batch)`` to the losses ``(R,)`` and the gradients (a dictionary of the
+trained parameters). :func:`stacked` makes one from any module and loss; a model may also provide one with a hand-derived
+gradient, such as :class:`mvnb.models.PatchObjective`. :func:`fit` trains the stack.
 """
 
 from mvnb.training.core import Run, fit, log_steps

@@ -1,4 +1,4 @@
-"""The loop: a stack of independent runs trained as one program."""
+"""The training loop for a stack of independent runs (replicas)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,17 @@ from mvnb.training.stacking import Objective, Params
 
 @dataclass
 class Run:
-    """What a stack of runs left behind, and all that is needed to go on.
+    """Result of :func:`fit`, with everything needed to resume training.
 
-    ``params`` are the final parameters; ``steps`` ``(T,)`` the logged steps; ``log[name]`` ``(T, R, ...)`` the probes there,
-    with ``"loss"`` and ``"time"`` (the sum of step sizes so far) always among them; ``step`` the number of steps taken,
-    ``running`` ``(R,)`` the replicas that have not been stopped, ``state`` the optimizer's.
+    ``params`` are the final parameters, ``steps`` ``(T,)`` the logged steps and ``log[name]`` ``(T, R, ...)`` the values of
+    each probe at these steps, always including ``"loss"`` and ``"time"`` (the sum of the step sizes so far). ``step`` is the
+    number of steps taken, ``running`` ``(R,)`` is true for replicas that have not stopped, and ``state`` is the optimizer's.
+
+    >>> descent = lambda params: (params["w"].square() / 2, {"w": params["w"]})
+    >>> run = fit(descent, {"w": torch.ones(2)}, (), steps=3, optimizer=GD(0.5))
+    >>> run = fit(descent, run, (), steps=4, optimizer=GD(0.5))
+    >>> run.steps.tolist(), run.params["w"]
+    ([0, 3, 4], tensor([0.0625, 0.0625]))
     """
 
     params: Params
@@ -32,21 +38,25 @@ class Run:
     state: dict = field(default_factory=dict)
 
     def save(self, path: str | Path) -> None:
-        """Write the run to a file, whole or not at all."""
+        """Save the run to a file atomically."""
         partial = Path(path).with_name(Path(path).name + ".partial")
         torch.save({**vars(self), "steps": self.steps.tolist()}, partial)
         partial.replace(path)
 
     @classmethod
     def load(cls, path: str | Path, device="cpu") -> Run:
-        """A run that was saved: parameters and state on ``device``, the log on the CPU, where it always is."""
+        """Load a saved run, with the parameters and the state on ``device`` and the log on the CPU."""
         parts = torch.load(path, map_location=device, weights_only=True)
         log = {name: rows.cpu() for name, rows in parts["log"].items()}
         return cls(**{**parts, "steps": np.array(parts["steps"]), "log": log})
 
 
 def log_steps(steps: int, count: int = 40) -> list[int]:
-    """About ``count`` steps from 0 to ``steps``, evenly spaced, both ends among them."""
+    """Return about ``count`` evenly spaced steps from 0 to ``steps``, including both ends.
+
+    >>> log_steps(1000, count=5)
+    [0, 250, 500, 750, 1000]
+    """
     return sorted({round(s) for s in np.linspace(0, steps, count)})
 
 
@@ -55,12 +65,12 @@ def _copy(tree: Mapping) -> dict:
 
 
 def _rows(tree: Mapping, rows: Tensor) -> dict:
-    """A copy of the given rows of every tensor with axes; anything else is common to all replicas."""
+    """Return copies of the given rows of every tensor with axes; other values are common to all replicas."""
     return {k: v[rows] if torch.is_tensor(v) and v.dim() else v for k, v in tree.items()}
 
 
 def _write(tree: dict, part: Mapping, rows: Tensor, replicas: int) -> None:
-    """The inverse of :func:`_rows`, in place; what ``tree`` does not have yet starts as zeros."""
+    """Write rows back in place, the inverse of :func:`_rows`; new entries of ``tree`` start as zeros."""
     for k, v in part.items():
         if torch.is_tensor(v) and v.dim():
             tree.setdefault(k, v.new_zeros(replicas, *v.shape[1:]))[rows] = v
@@ -79,37 +89,52 @@ def fit(
     log_at: Iterable[int] | None = None,
     until: Callable[[Params, Tensor], Tensor] | None = None,
 ) -> Run:
-    """Train a stack of replicas up to step ``steps``. On a CPU, subnormal numbers count as zero meanwhile.
+    """Train a stack of replicas up to step ``steps``.
+
+    On a CPU, subnormal numbers are flushed to zero during training.
 
     Parameters
     ----------
     objective
-        Maps ``(params, *batch)`` to the losses ``(R,)`` and the gradients; parameters without a gradient stay.
+        Function of ``(params, *batch)`` that returns the losses ``(R,)`` and the gradients. Parameters without a gradient
+        do not change.
     params
-        Tensors with a leading replica axis, left as they were; or an earlier run, which goes on from where it ended.
-        Two halves are the whole: the same objective, batches and optimizer give the parameters and the log of one long run.
+        Dictionary of tensors with a leading replica axis, which are copied, or an earlier :class:`Run` to resume. With the
+        same objective, batches and optimizer, a resumed run has the parameters and the log of an uninterrupted run.
     batches
-        The one full batch, or a function of the step that returns a batch (:class:`mvnb.training.Fresh`). Every tensor in it
-        that has axes has the replica axis first.
+        The full batch, or a function of the step that returns a batch (such as :class:`mvnb.training.Fresh`). Every tensor
+        in a batch that has axes has the replica axis first.
     probes, log_at
-        Before step s, for each s in ``log_at`` (default: start and end; ``steps`` itself is the state after the last), every
-        probe sees the parameters. Probes must not change them. The loss at ``steps`` costs one more batch.
+        Functions of the parameters, which they must not change, and the steps before which to evaluate them (by default the
+        first and the last). ``steps`` itself stands for the state after the last step; the loss there costs one more batch.
     until
-        ``(params, losses) -> (R,)`` of booleans, asked at each logged step: replicas for which it is true stop there, and
-        are no longer computed. Their rows in later probes repeat; the run ends when all have stopped.
+        Function of ``(params, losses)`` that returns booleans ``(R,)``, evaluated at each logged step. Replicas for which it
+        is true stop there and are no longer computed; their logged values repeat. Training ends when all have stopped.
 
     Raises
     ------
+    TypeError
+        If ``params``, ``batches`` or ``optimizer`` is of another kind.
     ValueError
-        When ``steps`` is negative or less than what the run has behind it, when ``log_at`` is empty or leaves the range, or
-        when a run goes on with other probes.
+        If ``steps`` is negative or less than the number of steps already taken, ``log_at`` is empty or leaves the range, a
+        resumed run has other probes, or tensors lack the replica axis.
+
+    Examples
+    --------
+    >>> from mvnb import data, losses, models, training
+    >>> modules = [models.MLP([6, 16, 3]) for _ in range(5)]
+    >>> batch = training.stack([data.SimpleMultiView(n_classes=3).sample(100, seed) for seed in range(5)])
+    >>> objective, params = training.stacked(modules[0], losses.cross_entropy), training.stack_modules(modules)
+    >>> run = training.fit(objective, params, batch, steps=50, optimizer=training.GD(0.5))
+    >>> run.log["loss"].shape, (run.log["loss"][1] < run.log["loss"][0]).all()
+    (torch.Size([2, 5]), tensor(True))
     """
     first = params.step if isinstance(params, Run) else 0
     wanted = sorted(set(log_at) if log_at is not None else {first, steps})
     if steps < first:
-        raise ValueError(f"steps must not be negative, or fewer than the {first} already taken, got {steps}")
+        raise ValueError(f"steps must not be negative or less than the {first} already taken, got {steps}")
     if not wanted or wanted[0] < first or wanted[-1] > steps:
-        raise ValueError(f"log_at must name steps from {first} to {steps}, got {wanted[:5]}")
+        raise ValueError(f"log_at must contain steps from {first} to {steps}, got {wanted[:5]}")
     _check_arguments(params, batches, optimizer)
     run = _begin(params, optimizer, ["loss", "time", *(probes or {})])
     todo = set(wanted) - set(run.steps.tolist())
@@ -123,35 +148,33 @@ def fit(
 def _check_arguments(params, batches, optimizer) -> None:
     if not (hasattr(optimizer, "start") and hasattr(optimizer, "step")):
         received = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
-        raise TypeError(f"optimizer must be GD, FlowGD or Adam of mvnb.training, got {received}")
+        raise TypeError(f"optimizer must be a GD, FlowGD or Adam of mvnb.training, got {received}")
     if not isinstance(params, Run):
         if not isinstance(params, Mapping) or not params or not all(torch.is_tensor(v) for v in params.values()):
-            raise TypeError(
-                f"params must be a dictionary of tensors, as of stack_modules, or a Run, got {type(params).__name__}"
-            )
+            raise TypeError(f"params must be a Run or a dictionary of tensors (see stack_modules), got {type(params).__name__}")
         shapes = {k: tuple(v.shape) for k, v in params.items()}
         if len({shape[:1] for shape in shapes.values()}) > 1 or () in shapes.values():
-            raise ValueError(f"params must have the replica axis first, of equal length, got shapes {shapes}")
+            raise ValueError(f"params must have a leading replica axis of equal length, got shapes {shapes}")
     if not callable(batches) and not isinstance(batches, tuple | list):
         raise TypeError(f"batches must be a tuple of tensors or a function of the step, got {type(batches).__name__}")
 
 
 def _check_batch(batch: tuple, replicas: int) -> tuple:
-    """Return the batch, if its tensors have the replica axis."""
+    """Return the batch; raise ``ValueError`` if one of its tensors lacks the replica axis."""
     for i, part in enumerate(batch):
         if torch.is_tensor(part) and part.dim() and len(part) != replicas:
             raise ValueError(
-                f"batch[{i}] must have the replica axis first, shape ({replicas}, ...) as in params, "
-                f"got {tuple(part.shape)}; training.stack([sample, ...]) makes it"
+                f"batch[{i}] must have the replica axis of params first, shape ({replicas}, ...), got {tuple(part.shape)}; "
+                "training.stack([sample, ...]) adds this axis"
             )
     return batch
 
 
 @contextmanager
 def _without_subnormals() -> Iterator[None]:
-    """Count numbers below 1e-38 (float32) as zero: CPUs take them up to a hundred times slower.
+    """Flush numbers below 1e-38 (float32) to zero, because CPUs process them up to a hundred times slower.
 
-    Fitted runs, dead units and high powers of small correlations are full of them.
+    They are common in fitted runs, dead units and high powers of small correlations.
     """
     before = not (torch.tensor(1e-40) * 1).item()
     torch.set_flush_denormal(True)
@@ -164,7 +187,7 @@ def _without_subnormals() -> Iterator[None]:
 def _begin(params: Params | Run, optimizer, names: list[str]) -> Run:
     if isinstance(params, Run):
         if set(params.log) != set(names):
-            raise ValueError(f"a run goes on with the probes it began with: {', '.join(params.log)}")
+            raise ValueError(f"expected the probes of the resumed run ({', '.join(params.log)}), got {', '.join(names)}")
         log = {k: list(rows) for k, rows in params.log.items()}
         return Run(_copy(params.params), params.steps, log, params.step, params.running.clone(), _copy(params.state))
     one = next(iter(params.values()))
@@ -174,7 +197,7 @@ def _begin(params: Params | Run, optimizer, names: list[str]) -> Run:
 
 
 def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, todo: set[int], until) -> None:
-    """Train the running replicas until some of them stop, or to the end."""
+    """Train the running replicas until some of them stop or the run ends."""
     rows, replicas = run.running.nonzero()[:, 0], len(run.running)
 
     def take(batch) -> tuple:
@@ -184,26 +207,27 @@ def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, 
     fixed = None if callable(batches) else take(batches)
     params, state = _rows(run.params, rows), _rows(run.state, rows)
     on_cpu = rows.device.type == "cpu"
-    resting = False  # from then on losses and parameters stay as they are
+    resting = False  # once true, losses and parameters no longer change
     for step in range(run.step, steps + 1):
-        looking = step in todo
-        if step == steps and not looking:
+        logged = step in todo
+        if step == steps and not logged:
             break
-        if looking:  # before the objective: buffers change when they are used
+        if logged:  # before the objective, which may update buffers
             _write(run.params, params, rows, replicas)
             _write(run.state, state, rows, replicas)
         if not resting:
-            # After the last step the batch is only looked at, on a copy.
+            # After the last step, only the loss is needed; buffers must not change.
             seen = params if step < steps else _copy(params)
             losses, grads = objective(seen, *(take(batches(step)) if fixed is None else fixed))
         stopping = None
-        if looking:
-            _look(run, step, rows, losses.detach(), probes)
+        if logged:
+            _log_state(run, step, rows, losses.detach(), probes)
             todo.remove(step)
             stopping = until(run.params, run.log["loss"][-1]) & run.running if until else None
         if step < steps:
             if not resting:
-                if fixed is not None and isinstance(optimizer, FlowGD) and (on_cpu or step % 32 == 0):  # a card is waited for
+                # On a GPU the check waits for the device, so it is made every 32 steps.
+                if fixed is not None and isinstance(optimizer, FlowGD) and (on_cpu or step % 32 == 0):
                     resting = optimizer.at_rest(state)
                 state["time"] += optimizer.step(params, grads, state)
         if stopping is not None and stopping.any():
@@ -215,10 +239,10 @@ def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, 
     run.step = min(step + 1, steps)
 
 
-def _look(run: Run, step: int, rows: Tensor, losses: Tensor, probes: dict) -> None:
-    """Log what there is to see; nothing leaves the device before the run is over."""
+def _log_state(run: Run, step: int, rows: Tensor, losses: Tensor, probes: dict) -> None:
+    """Log the losses, the time and the probes; tensors stay on the device until the run ends."""
     loss = run.log["loss"][-1].to(losses.device, copy=True) if run.log["loss"] else losses.new_zeros(len(run.running))
-    loss[rows] = losses  # those that have stopped keep their last
+    loss[rows] = losses  # stopped replicas keep their last loss
     run.log["loss"].append(loss)
     run.log["time"].append(run.state["time"].clone())
     for name, probe in probes.items():

@@ -1,8 +1,8 @@
-"""Steps of a stack of replicas: gradient descent, gradient descent along the flow, Adam.
+"""Optimizers for a stack of replicas: gradient descent, gradient descent along the gradient flow, and Adam.
 
-An optimizer has ``start(params)``, its state (a dictionary; tensors in it have a leading replica axis), and
-``step(params, grads, state)``, which moves the parameters that have a gradient, in place, and returns how much time has
-passed (a number or ``(R,)``). Everything else in ``params`` (buffers) is left alone.
+An optimizer has two methods. ``start(params)`` returns its initial state, a dictionary whose tensors have a leading replica
+axis. ``step(params, grads, state)`` updates the parameters that have a gradient in place and returns the elapsed time, a number
+or ``(R,)``. It does not change other entries of ``params`` (buffers).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from torch.optim.adam import adam
 from mvnb.training.stacking import Params
 
 StepSize = float | Tensor | Callable[[int], float | Tensor]
-"""A number, one number a replica (shape ``(R,)``), or a schedule: a function of the step."""
+"""A number, one number per replica (shape ``(R,)``), or a schedule: a function of the step that returns either."""
 
 
 def _start(step_size: StepSize, params: Params) -> dict:
     first = next(iter(params.values()))
     state = {"count": 0, "replicas": len(first)}
-    if callable(step_size):  # a schedule does not know which replicas have stopped
+    if callable(step_size):  # a schedule returns step sizes for stopped replicas as well
         return {**state, "replica": torch.arange(len(first), device=first.device)}
     return {**state, "step_size": _checked(step_size, state).to(first.device)} if torch.is_tensor(step_size) else state
 
@@ -41,7 +41,7 @@ def _step_size(step_size: StepSize, state: dict) -> float | Tensor:
     if callable(step_size):
         eta = step_size(state["count"] - 1)
         return _checked(eta, state).to(state["replica"].device)[state["replica"]] if torch.is_tensor(eta) else eta
-    return state.get("step_size", step_size)  # the state's, because it loses the rows of replicas that have stopped
+    return state.get("step_size", step_size)  # from the state, which drops the rows of stopped replicas
 
 
 def _moment(state: dict, name: str, like: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ def _like(scale: float | Tensor, p: Tensor) -> float | Tensor:
 
 
 def _move(p: Tensor, direction: Tensor, scale: float | Tensor) -> None:
-    """``p -= scale * direction``, in place."""
+    """Compute ``p -= scale * direction`` in place."""
     if torch.is_tensor(scale):
         p.addcmul_(direction, _like(scale, p), value=-1)
     else:
@@ -64,10 +64,15 @@ def _move(p: Tensor, direction: Tensor, scale: float | Tensor) -> None:
 
 @dataclass(frozen=True)
 class GD:
-    """Gradient descent, stochastic when the batches are; with heavy-ball momentum and an L2 penalty on request.
+    """Gradient descent with optional heavy-ball momentum and L2 penalty, stochastic if the batches are.
 
-    The velocity is ``momentum`` times itself plus the gradient, as in PyTorch's SGD. ``rates`` multiplies the step of the
-    parameters it names. Time is the sum of the steps, without momentum's boost.
+    The velocity is ``momentum`` times the previous velocity plus the gradient, as in PyTorch's SGD. ``rates`` maps names of
+    parameters to factors of their step size. Time is the sum of the step sizes, regardless of momentum.
+
+    >>> from mvnb.training import fit
+    >>> descent = lambda params: (params["w"].square() / 2, {"w": params["w"]})
+    >>> fit(descent, {"w": torch.ones(2)}, (), steps=1, optimizer=GD(torch.tensor([0.25, 0.5]))).params["w"]
+    tensor([0.7500, 0.5000])
     """
 
     step_size: StepSize
@@ -81,7 +86,7 @@ class GD:
     def step(self, params: Params, grads: Params, state: dict) -> float | Tensor:
         eta = _step_size(self.step_size, state)
         if state["count"] == 1 and (unknown := set(self.rates) - set(grads)):
-            raise ValueError(f"rates names parameters that are not trained: {', '.join(sorted(unknown))}")
+            raise ValueError(f"rates must name trained parameters ({', '.join(grads)}), got {', '.join(sorted(unknown))}")
         for k, g in grads.items():
             if self.weight_decay:
                 g = g.add(params[k], alpha=self.weight_decay)
@@ -93,17 +98,23 @@ class GD:
 
 @dataclass(frozen=True)
 class FlowGD:
-    r"""Gradient descent along the gradient flow, with the largest step that keeps to it, chosen per replica.
+    """Gradient descent along the gradient flow, with the largest step per replica that still follows the flow.
 
-    A filter (row of a weight) shorter than ``knee`` may change by the fraction ``relative`` of its length in a step, a longer
-    one by ``absolute``; no step exceeds ``max_step``. Small initial weights grow super-linearly, so a constant step spends
-    almost all its steps where nothing moves; this one spends them where something does. The flow time, the sum of the steps,
-    is the natural time axis; a replica whose flow time has reached ``horizon`` stands still.
+    A filter (row of a weight) shorter than ``knee`` may change by the fraction ``relative`` of its length per step, a longer
+    one by ``absolute``; no step exceeds ``max_step``. Small initial weights grow super-linearly, so a constant step size would
+    spend almost all steps where the weights barely move. The flow time, the sum of the step sizes, is the natural time axis;
+    a replica stops moving when its flow time reaches ``horizon``.
 
-    ``relax`` gives every filter from ``knee`` on a clock of its own: it moves by at most ``absolute``, and for at most
-    ``relax`` of time, while time itself is set by the filters below the knee. That is the limit in which small filters take
-    forever and large ones settle at once where the small ones leave them, for losses whose minimum large filters do reach.
-    Steps of the flow itself would have to be as short as the settling is, however long the small ones take.
+    With ``relax``, every filter of length ``knee`` or more has a separate step size: it moves by at most ``absolute``, over a
+    time of at most ``relax``, and only the filters below the knee limit the flow time. This is the limit in which small filters
+    change infinitely slowly and large ones adapt to them at once, for losses whose minimum large filters can reach. Following
+    the flow itself would require steps as short as that adaptation, for as long as the small filters grow.
+
+    >>> from mvnb.training import fit
+    >>> descent = lambda params: (params["w"].square().sum((1, 2)) / 2, {"w": params["w"]})
+    >>> run = fit(descent, {"w": torch.ones(1, 1, 4)}, (), steps=1, optimizer=FlowGD(relative=0.5))
+    >>> run.params["w"].flatten()
+    tensor([0.5000, 0.5000, 0.5000, 0.5000])
     """
 
     max_step: float = math.inf
@@ -117,7 +128,7 @@ class FlowGD:
         return {}
 
     def at_rest(self, state: dict) -> bool:
-        """Whether every replica stands still."""
+        """Return whether every replica has reached the horizon."""
         return math.isfinite(self.horizon) and bool((state["time"] >= self.horizon).all())
 
     def step(self, params: Params, grads: Params, state: dict) -> Tensor:
@@ -133,7 +144,7 @@ class FlowGD:
             allowed.append(bound.amin(1))
         eta = torch.stack(allowed).amin(0).double().clamp(max=self.max_step)
         eta = torch.minimum(eta, self.horizon - state["time"])
-        eta = torch.where(eta.isfinite(), eta, self.relax or 0.0)  # nothing below the knee moves, and nothing bounds the step
+        eta = torch.where(eta.isfinite(), eta, self.relax or 0.0)  # no filter below the knee moves, no other bound applies
         for k, g in grads.items():
             if k in own:
                 clock = torch.minimum(eta[:, None], own[k]).to(g.dtype).view(*g.shape[:-1], 1)
@@ -145,7 +156,13 @@ class FlowGD:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam with bias correction (Kingma & Ba 2015); ``weight_decay`` is decoupled (AdamW, Loshchilov & Hutter 2019)."""
+    """Adam with bias correction (Kingma & Ba 2015); ``weight_decay`` is decoupled (AdamW, Loshchilov & Hutter 2019).
+
+    >>> from mvnb.training import fit
+    >>> descent = lambda params: (params["w"].square() / 2, {"w": params["w"]})
+    >>> fit(descent, {"w": torch.ones(2)}, (), steps=1, optimizer=Adam(0.25)).params["w"]
+    tensor([0.7500, 0.7500])
+    """
 
     step_size: StepSize = 1e-3
     beta1: float = 0.9
@@ -160,7 +177,7 @@ class Adam:
         eta = _step_size(self.step_size, state)
         keys = list(grads)
         moving = [params[k] for k in keys]
-        slopes = [grads[k].contiguous() for k in keys]  # automatic gradients come transposed, and mixed layouts are slow
+        slopes = [grads[k].contiguous() for k in keys]  # autograd may return them transposed, and mixed layouts are slow
         means = [_moment(state, f"m.{k}", g) for k, g in zip(keys, slopes)]
         squares = [_moment(state, f"v.{k}", g) for k, g in zip(keys, slopes)]
         move = self._move_each if torch.is_tensor(eta) else self._move
@@ -168,7 +185,7 @@ class Adam:
         return eta
 
     def _move_each(self, params: list, grads: list, means: list, squares: list, count: int, eta: Tensor) -> None:
-        """A step size for each replica, which PyTorch's kernel does not take."""
+        """Apply one step size per replica, which PyTorch's kernel does not support."""
         bias, square_bias = 1 - self.beta1**count, 1 - self.beta2**count
         for p, g, mean, square in zip(params, grads, means, squares):
             mean.lerp_(g, 1 - self.beta1)
@@ -179,7 +196,7 @@ class Adam:
             _move(p, direction, eta / bias)
 
     def _move(self, params: list, grads: list, means: list, squares: list, count: int, eta: float) -> None:
-        # PyTorch counts this step itself
+        # PyTorch's kernel adds this step to the count.
         before = list(torch.full((len(params),), float(count - 1), device=params[0].device).unbind())
         adam(
             params,

@@ -1,4 +1,4 @@
-"""Replicas side by side: seeds, samples and modules of independent runs as tensors with a leading replica axis."""
+"""Stacks of replicas: seeds, samples and modules of independent runs as tensors with a leading replica axis."""
 
 from __future__ import annotations
 
@@ -20,66 +20,92 @@ Objective = Callable[..., tuple[Tensor, Params]]
 
 
 def generators(seed: int, replicas: int) -> list[torch.Generator]:
-    """One generator a replica. Replica r of a stack draws what a run of ``replicas=1`` with seed ``seed + r`` would."""
+    """Return one generator per replica; replica r draws the same numbers as a run of one replica with seed ``seed + r``.
+
+    >>> [generator.initial_seed() for generator in generators(7, replicas=3)]
+    [7, 8, 9]
+    """
     if replicas < 1:
         raise ValueError(f"replicas must be at least 1, got {replicas}")
     return [torch.Generator().manual_seed(seed + r) for r in range(replicas)]
 
 
 def fold_seed(seed: int) -> int:
-    """Return a seed below 2^31, which every library takes: ``seed`` itself where it is, else one that follows from it.
+    """Return a seed below 2^31, which every library accepts: ``seed`` itself if it is small enough, else one derived from it.
 
-    Chapters fold their parameter ``seed`` once; what they draw from are sums and products of the result. ``ValueError`` for a
-    negative seed.
+    Chapters fold their parameter ``seed`` once and form all other seeds from the result by sums and products. Raises
+    ``ValueError`` for a negative seed.
 
     >>> fold_seed(7), fold_seed(1_764_203_991_123_456_789)
     (7, 566827080)
     """
     if seed < 0:
-        raise ValueError(f"seed must be 0 or more, got {seed}")
+        raise ValueError(f"seed must not be negative, got {seed}")
     return seed if seed < 2**31 else int(np.random.SeedSequence(seed).generate_state(1)[0]) >> 1
 
 
 def stream(seed: int, purpose: int) -> torch.Generator:
-    """The generator of one purpose on a page; no other purpose has it, for seeds that are less than a million apart."""
+    """Return the generator for one purpose in a chapter; purposes do not share generators for seeds less than a million apart.
+
+    >>> [stream(7, purpose).initial_seed() for purpose in range(3)]
+    [7, 1000010, 2000013]
+    """
     return torch.Generator().manual_seed(seed + 1_000_003 * purpose)
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device of a name: ``"auto"`` is the GPU when there is one, else the CPU; other names are PyTorch's own.
+    """Return the named device: ``"auto"`` is the GPU if there is one, else the CPU; other names are PyTorch's.
 
-    Raises ``ValueError`` when the name is unknown, or that device is not there or cannot compute in float64.
+    Raises ``ValueError`` if the name is unknown, or the device is not available or does not support float64.
+
+    >>> pick_device("cpu")
+    device(type='cpu')
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.ones((), dtype=torch.float64, device=device).item()  # "meta" can be named, but holds no numbers
+        torch.ones((), dtype=torch.float64, device=device).item()  # fails on "meta", which holds no data
     except (RuntimeError, AssertionError, TypeError, ImportError) as error:
-        reason = re.split(r"\. |\n", str(error))[0]  # the rest is advice, of up to a page
+        reason = re.split(r"\. |\n", str(error))[0]  # the rest is up to a page of advice
         expected = "'auto', 'cpu' or a device of this machine with float64"
         raise ValueError(f"device must be {expected}, got {name!r}: {reason}") from None
     return device
 
 
 def to_device(values, device):
-    """The same tuples, NamedTuples, lists and dictionaries with every tensor in them on ``device``."""
+    """Return the same tuples, NamedTuples, lists and dictionaries with all their tensors on ``device``.
+
+    >>> to_device({"x": torch.ones(2), "name": "train"}, "cpu")
+    {'x': tensor([1., 1.]), 'name': 'train'}
+    """
     return tree_map_only(Tensor, lambda tensor: tensor.to(device), values)
 
 
 def stack(samples: Sequence):
-    """A list of equal NamedTuples of tensors as one, with a leading replica axis."""
+    """Stack NamedTuples of tensors with equal shapes into one NamedTuple with a leading replica axis.
+
+    >>> from mvnb.data import SimpleMultiView
+    >>> stack([SimpleMultiView(n_classes=2).sample(8, seed) for seed in range(5)]).x.shape
+    torch.Size([5, 8, 4])
+    """
     return type(samples[0])(*(torch.stack(parts) for parts in zip(*samples)))
 
 
 class Fresh:
-    """Fresh samples at every step, as the ``batches`` of :func:`mvnb.training.fit`.
+    """Batches of fresh samples at every step, for the argument ``batches`` of :func:`mvnb.training.fit`.
 
     ``draw(n, generator)`` returns ``n`` points, as a sample with a method ``split`` (:class:`mvnb.data.Patches`) or a tuple of
-    tensors with leading axis n (:class:`mvnb.data.Points`). The points of ``block`` steps are drawn at once, since structured
-    samplers cost as much for one point as for hundreds; ``block`` is part of what the seed decides. ``generators`` has one
-    generator a replica, used by no other. Steps are asked for in order, repetitions allowed; skipped blocks are drawn and
-    thrown away, so that a resumed run meets the samples it would have met. ``ValueError`` on a way back.
+    tensors with leading axis n (:class:`mvnb.data.Points`). ``generators`` holds one generator per replica, for exclusive use.
+    The points of ``block`` steps are drawn at once, because structured samplers take as long for one point as for hundreds;
+    the samples depend on ``block`` and on the seeds. Steps must be requested in order, with repetitions allowed. Skipped blocks
+    are drawn and discarded, so that a resumed run sees the samples of an uninterrupted one. Raises ``ValueError`` for a step
+    of an earlier block.
+
+    >>> from mvnb.data import SimpleMultiView
+    >>> batches = Fresh(SimpleMultiView(n_classes=2).sample, 8, generators(0, replicas=5))
+    >>> [part.shape for part in batches(0)]
+    [torch.Size([5, 8, 4]), torch.Size([5, 8])]
     """
 
     def __init__(self, draw, n: int, generators: Sequence[torch.Generator], block: int = 16, device="cpu"):
@@ -91,21 +117,25 @@ class Fresh:
     def __call__(self, step: int) -> tuple[Tensor, ...]:
         block, offset = divmod(step, self._block)
         if block < self._current:
-            raise ValueError(f"fresh samples cannot go back to step {step}")
+            raise ValueError(f"steps must be requested in order, cannot go back to step {step}")
         while self._current < block:
             samples = [self._draw(self._n * self._block, g) for g in self._generators]
             self._current += 1
             if self._current == block:
                 parts = [_split(sample, self._n) for sample in samples]
-                self._steps = _sent([tuple(torch.stack(p) for p in zip(*step)) for step in zip(*parts)], self._device)
+                self._steps = _transfer([tuple(torch.stack(p) for p in zip(*step)) for step in zip(*parts)], self._device)
         return self._steps[offset]
 
 
 def in_blocks(draw: Callable[[int], tuple[Tensor, ...]], device, block: int = 16) -> Callable[[int], tuple[Tensor, ...]]:
-    """Batches on ``device`` from a function of the step that draws them on the CPU, as the ``batches`` of a fit.
+    """Return ``batches`` for :func:`mvnb.training.fit` on ``device``, given a function of the step that draws on the CPU.
 
-    On a card the batches of ``block`` steps are drawn ahead, in order, and sent at once, so that a step waits for no transfer.
-    Steps are asked for in order, repetitions allowed.
+    On a GPU, the batches of ``block`` steps are drawn in order and transferred at once, so that single steps do not wait for
+    transfers. Steps must be requested in order, with repetitions allowed.
+
+    >>> batches = in_blocks(lambda step: (torch.full((2,), step),), "cpu")
+    >>> batches(3)
+    (tensor([3, 3]),)
     """
     device = torch.device(device)
     if device.type == "cpu":
@@ -116,14 +146,14 @@ def in_blocks(draw: Callable[[int], tuple[Tensor, ...]], device, block: int = 16
         nonlocal current, steps
         if step // block != current:
             current = step // block
-            steps = _sent([draw(s) for s in range(current * block, (current + 1) * block)], device)
+            steps = _transfer([draw(s) for s in range(current * block, (current + 1) * block)], device)
         return steps[step % block]
 
     return batch
 
 
-def _sent(steps: list[tuple[Tensor, ...]], device) -> list[tuple[Tensor, ...]]:
-    """Batches of equal shapes on ``device``, in one transfer for each of their tensors."""
+def _transfer(steps: list[tuple[Tensor, ...]], device) -> list[tuple[Tensor, ...]]:
+    """Return batches of equal shapes on ``device``, with one transfer for each tensor of a batch."""
     if torch.device(device).type == "cpu":
         return steps
     return list(zip(*(torch.stack(parts).to(device) for parts in zip(*steps))))
@@ -134,16 +164,21 @@ def _split(sample, n: int) -> list[tuple[Tensor, ...]]:
 
 
 def stack_modules(modules: Sequence[nn.Module]) -> Params:
-    """Parameters and buffers of equal modules, copied and stacked: a dictionary of tensors ``(R, ...)``."""
+    """Copy the parameters and buffers of equal modules into a dictionary of stacked tensors ``(R, ...)``.
+
+    >>> params = stack_modules([nn.Linear(2, 3) for _ in range(5)])
+    >>> params["weight"].shape, params["bias"].shape
+    (torch.Size([5, 3, 2]), torch.Size([5, 3]))
+    """
     params, buffers = stack_module_state(list(modules))
     return {k: v.detach() for k, v in (params | buffers).items()}
 
 
 def one_by_one(module: nn.Module, device: torch.device) -> bool:
-    """Whether replicas of a module are better run one after the other than as one vectorised program.
+    """Return whether to run replicas of a module in sequence rather than as one vectorised program.
 
-    With buffers (batch normalisation), which are updated in place among the parameters, and convolutions on a CPU, where a
-    grouped convolution over all replicas is slower than as many plain ones.
+    True for modules with buffers (batch normalisation), which are updated in place among the parameters, and for convolutions
+    on a CPU, where one grouped convolution over all replicas is slower than separate plain ones.
     """
     if next(module.buffers(), None) is not None:
         return True
@@ -151,19 +186,26 @@ def one_by_one(module: nn.Module, device: torch.device) -> bool:
 
 
 def stacked(module: nn.Module, loss: Callable[..., Tensor]) -> Objective:
-    """Objective of a stack of ``module``: replica r is ``loss(f_r, *batch_r)``, differentiated automatically.
+    """Return the objective of a stack of ``module``: the loss of replica r is ``loss(f_r, *batch_r)``, gradients by autograd.
 
-    The stack runs as one vectorised program, except where replicas are better run :func:`one_by_one`.
+    The stack runs as one vectorised program, or in sequence where :func:`one_by_one` is true.
+
+    >>> from mvnb import losses
+    >>> modules = [nn.Linear(2, 3) for _ in range(5)]
+    >>> objective = stacked(modules[0], losses.cross_entropy)
+    >>> value, grads = objective(stack_modules(modules), torch.ones(5, 8, 2), torch.zeros(5, 8, dtype=torch.int64))
+    >>> value.shape, grads["weight"].shape
+    (torch.Size([5]), torch.Size([5, 3, 2]))
     """
     names = [k for k, _ in module.named_parameters()]
     buffers = [k for k, _ in module.named_buffers()]
-    in_turn = functools.cache(functools.partial(one_by_one, module))  # asked at every step, of one device or two
+    in_turn = functools.cache(functools.partial(one_by_one, module))  # called at every step with one or two devices
 
     def one(params: Params, *batch: Tensor) -> Tensor:
         return loss(lambda *x: functional_call(module, params, x), *batch)
 
     def vectorised(params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
-        # The gradient of the sum is the stack of the gradients: replicas share nothing.
+        # The gradient of the sum is the stack of the gradients, because replicas share no parameters.
         leaves = {k: params[k].detach().requires_grad_() for k in names}
         losses = vmap(one)(leaves, *batch)
         return losses.detach(), dict(zip(names, torch.autograd.grad(losses.sum(), list(leaves.values()))))
@@ -185,20 +227,29 @@ def stacked(module: nn.Module, loss: Callable[..., Tensor]) -> Objective:
 
 
 def pick(x: Tensor, index: Tensor) -> Tensor:
-    """``x[index]``, points ``(*index.shape, ...)`` of ``x`` ``(n, ...)``; three times as fast on a processor."""
+    """Return ``x[index]``, points ``(*index.shape, ...)`` of ``x`` ``(n, ...)``, three times as fast on a CPU."""
     return x.index_select(0, index.flatten()).unflatten(0, index.shape)
 
 
 def pick_own(x: Tensor, index: Tensor) -> Tensor:
-    """Points ``(R, b, ...)`` that each replica picks by ``index`` ``(R, b)`` from its own, ``x`` ``(R, n, ...)``."""
+    """Return the points ``(R, b, ...)`` that each replica picks by ``index`` ``(R, b)`` from its part of ``x`` ``(R, n, ...)``.
+
+    >>> pick_own(torch.tensor([[0, 1, 2], [10, 11, 12]]), torch.tensor([[0, 2], [1, 1]]))
+    tensor([[ 0,  2],
+            [11, 11]])
+    """
     first = x.shape[1] * torch.arange(len(x), device=x.device)[:, None]
     return pick(x.flatten(0, 1), first + index)
 
 
 def predict(module: nn.Module, params: Params, x: Tensor, chunk: int = 1000) -> Tensor:
-    """Return outputs ``(R, n, ...)`` of a stack of ``module`` in evaluation mode on ``x`` ``(R, n, ...)``, in chunks.
+    """Return the outputs ``(R, n, ...)`` of a stack of ``module`` in evaluation mode on ``x`` ``(R, n, ...)``.
 
-    Differentiable: tensors of ``params`` or ``x`` that require a gradient get one.
+    ``chunk`` points per replica are evaluated at a time. Differentiable with respect to ``params`` and ``x``.
+
+    >>> modules = [nn.Linear(2, 3) for _ in range(5)]
+    >>> predict(modules[0], stack_modules(modules), torch.ones(5, 8, 2)).shape
+    torch.Size([5, 8, 3])
     """
     training = module.training
     module.eval()
