@@ -72,7 +72,7 @@ def returns_gradients(call: Callable | None = None, **shapes: str) -> Callable:
     if call is None:
         return functools.partial(returns_gradients, **shapes)
     names = list(inspect.signature(call).parameters)
-    wanted = tuple((name, spec, name not in names) for name, spec in shapes.items())
+    wanted, required = tuple(shapes.items()), [name for name in shapes if name not in names]
 
     @functools.wraps(call)
     def checked(*args, **kwargs):
@@ -89,6 +89,9 @@ def returns_gradients(call: Callable | None = None, **shapes: str) -> Callable:
                         f"got one of shape {tuple(value.shape)} that requires a gradient; detach it first"
                     )
                 tensors[key] = value
+        if missing := [name for name in required if name not in tensors]:
+            given = [str(name) for name in tensors if name not in names]
+            raise ValueError(f"{title}: params must contain {', '.join(missing)}, got {', '.join(given) or 'none'}")
         found = tuple((tensors[k].shape, tensors[k].dtype) if k in tensors else None for k in shapes)
         if problem := _mismatch(wanted, found):
             raise ValueError(f"{title}: {problem}")
@@ -98,15 +101,13 @@ def returns_gradients(call: Callable | None = None, **shapes: str) -> Callable:
 
 
 @functools.lru_cache(maxsize=1000)  # called at every step with the same few shapes
-def _mismatch(wanted: tuple[tuple[str, str, bool], ...], found: tuple) -> str:
+def _mismatch(wanted: tuple[tuple[str, str], ...], found: tuple) -> str:
     """Return an error text for the first wrong shape or type, or an empty string."""
     lengths: dict[str, int] = {}
-    for (name, spec, required), tensor in zip(wanted, found):
+    for (name, spec), tensor in zip(wanted, found):
         kind, axes = ("int", spec[4:].split()) if spec.startswith("int ") else ("", spec.split())
         expected = f"({', '.join(axes)})"
         if tensor is None:
-            if required:
-                return f"params must contain {name!r} of shape {expected}"
             continue
         shape, dtype = tensor
         named = axes[:-1] if axes[-1] == "..." else axes

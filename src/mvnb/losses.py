@@ -138,10 +138,10 @@ def midpoint_mixup(f: Callable[..., Tensor], x: Tensor, y: Tensor, multiplicity:
 
 
 def masked_reconstruction(f: Callable[[Tensor], Tensor], x: Tensor, mask: Tensor) -> Tensor:
-    """Return half the squared error of the patches ``f(mask * x)`` that ``f`` reconstructs from masked points, a mean over points.
+    """Return half the squared error of the reconstructions ``f(mask * x)``, summed over all patches and averaged over points.
 
-    ``x`` ``(n, patches, dim)``; ``mask`` ``(n, patches)`` is 1 (or True) for a patch that ``f`` sees and 0 for a masked one, which
-    is set to zero. All patches count, seen or not. Differentiable. Source: Pan, Zhou and Yan 2023, Appendix H.
+    ``x`` has shape ``(n, patches, dim)``. ``mask`` ``(n, patches)`` is 1 (or True) for a visible patch; masked patches are set
+    to zero before ``f`` sees them. Differentiable. Source: Pan, Zhou and Yan 2023, Appendix H.
 
     >>> x, mask = torch.ones(4, 3, 2), torch.tensor([True, True, False]).expand(4, 3)
     >>> masked_reconstruction(lambda seen: seen, x, mask)  # one of three patches is lost

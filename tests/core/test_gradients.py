@@ -70,6 +70,10 @@ DIFFERENTIABLE = {
     ),
     losses.mixup_all_pairs: (lambda x: losses.mixup_all_pairs(linear, x, Y, 0.3), (numbers(4, 3),)),
     losses.midpoint_mixup: (lambda x: losses.midpoint_mixup(linear, x, Y), (numbers(4, 3),)),
+    losses.masked_reconstruction: (
+        lambda x: losses.masked_reconstruction(torch.tanh, x, torch.eye(4, 3)),
+        (numbers(4, 3, 2),),
+    ),
     losses.nuclear_norm: (lambda m: losses.nuclear_norm(m)[0], (numbers(2, 5, 3),)),
     probes.own_correlations: (probes.own_correlations, (numbers(3, 2, 6),)),
     probes.max_correlation: (probes.max_correlation, (numbers(3, 2, 6),)),

@@ -160,8 +160,10 @@ def _check_arguments(params, batches, optimizer) -> None:
 
 
 def _check_batch(batch: tuple, replicas: int) -> tuple:
-    """Return the batch; raise ``ValueError`` if one of its tensors lacks the replica axis."""
+    """Return the batch; raise ``TypeError`` or ``ValueError`` if a part lacks the replica axis."""
     for i, part in enumerate(batch):
+        if isinstance(part, tuple | list):
+            raise TypeError(f"batch[{i}] must be a tensor, got {type(part).__name__}; the batch itself is a tuple of tensors")
         if torch.is_tensor(part) and part.dim() and len(part) != replicas:
             raise ValueError(
                 f"batch[{i}] must have the replica axis of params first, shape ({replicas}, ...), got {tuple(part.shape)}; "

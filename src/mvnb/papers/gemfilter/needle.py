@@ -11,10 +11,11 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from mvnb.models.language import LanguageModel
 from mvnb.papers.gemfilter import token_selection
+from mvnb.seeds import Seed, as_generator
 
 NEEDLE = "The best thing to do in San Francisco is eat a sandwich and sit in Dolores Park on a sunny day."
 """The sentence that is hidden."""
@@ -123,9 +124,10 @@ class NeedleTest:
     layers: Sequence[int] = ()
 
     def draw(
-        self, encode: Callable[[str], list[int]], sentences: Sequence[str], length: int, size: int, generator: Generator
+        self, encode: Callable[[str], list[int]], sentences: Sequence[str], length: int, size: int, generator: Seed
     ) -> list[NeedlePrompt]:
-        """``size`` prompts a depth, each from another place of the prose."""
+        """Return ``size`` prompts per depth, each from another place of the prose."""
+        generator = as_generator(generator)
         starts = torch.randint(len(sentences) - length // 8, (len(self.depths), size), generator=generator).tolist()
         return [
             _needle_prompt(encode, sentences[start:], length, depth, *self.frame)

@@ -120,12 +120,13 @@ def ordering_code(d, gamma):
 # --- Finite contexts ---
 
 
-def context_signal(pairs, d, n_context, gamma, generator: np.random.Generator, flip=0.0):
+def context_signal(pairs, d, n_context, gamma, generator: int | np.random.Generator, flip=0.0):
     """``zeta`` ``(n, d)`` and labels ``(n,)`` for contexts of ``n_context`` examples and a query, tasks ``pairs`` ``(n, 2)``.
 
     Drawn from the exact distribution of the sum, at a cost that does not depend on ``n_context``: off the pair ``y phi`` is a
     fair coin, and on it the counts of the four sign patterns tell all. ``flip`` is the probability of a flipped label.
     """
+    generator = np.random.default_rng(generator)
     pairs, n = np.asarray(pairs), len(pairs)
     chance = np.array([0.25 + gamma, 0.25, 0.25, 0.25 - gamma])
     z = 2 * generator.binomial(n_context, 0.5, (n, d)) / n_context - 1

@@ -165,14 +165,15 @@ def one_filter_error(overlap, threshold, n_noise, sigma):
     return np.where(np.abs(a) >= t * sigma, ndtr(-np.sqrt(snr)), 0.5)
 
 
-def random_gram(n_filters, dim, generator):
+def random_gram(n_filters, dim, generator: int | np.random.Generator):
     """Inner products of ``w_star`` and ``n_filters`` uniformly random directions: ``(1 + m, 1 + m)``, for any ``dim > m``.
 
-    ``generator`` is a NumPy generator. The vectors themselves, with ``dim`` coordinates, are never made: their triangular
+    ``generator`` is a seed or a NumPy generator. The vectors themselves, with ``dim`` coordinates, are never made: their triangular
     factor has Gaussians below and chi variables on the diagonal (Bartlett). ``ValueError`` when ``dim <= n_filters``.
     """
     if dim <= n_filters:
         raise ValueError(f"dim must exceed the {n_filters} filters, got {dim}")
+    generator = np.random.default_rng(generator)
     factor = np.zeros((n_filters + 1, n_filters + 1))
     factor[0, 0] = 1.0
     for j in range(1, n_filters + 1):
