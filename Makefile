@@ -18,11 +18,13 @@ book: $(READY)          ## run every chapter with its default parameters, then b
 test: $(READY)          ## lint, unit, contract, smoke, nbval, strict site, browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/pytest -n0 --doctest-modules src
 	$(BIN)/pytest
 
 check: $(READY)         ## lint, core, what every chapter's files must keep: two minutes, no site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/pytest -n0 --doctest-modules src
 	$(BIN)/pytest tests/core tests/runner/test_chapter_contract.py tests/runner/test_plans.py tests/runner/test_spelling.py
 
 site: $(READY)          ## build the site from the notebooks as they are; a warning is an error
@@ -35,6 +37,8 @@ pdf: site               ## the site as one file for paper, _build/mvnb.pdf, prin
 serve: $(READY)
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
 
+bench: export MALLOC_MMAP_THRESHOLD_ = 1073741824
+bench: export MALLOC_TRIM_THRESHOLD_ = 1099511627776
 bench: $(READY)         ## the training core against the loop over seeds, JAX and the arithmetic: benchmarks/RESULTS.md
 	$(BIN)/pip install -qq --require-hashes -r requirements-bench.lock
 	mkdir -p runs

@@ -239,6 +239,8 @@ def unused(trees):
 
 def test_everything_public_and_private_is_used():
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in USERS}
+    recipes = ROOT / "book" / "own-code.md"
+    trees[recipes] = ast.parse("\n".join(re.findall(r"```python\n(.*?)```", recipes.read_text(encoding="utf-8"), re.DOTALL)))
     assert unused(trees) == set()
     stats, code = MODULES["mvnb.stats"], "def first_idle():\n    second_idle()\n\ndef second_idle():\n    first_idle()\n"
     trees[stats] = ast.parse(

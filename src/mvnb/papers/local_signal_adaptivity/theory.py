@@ -168,8 +168,9 @@ def one_filter_error(overlap, threshold, n_noise, sigma):
 def random_gram(n_filters, dim, generator: int | np.random.Generator):
     """Inner products of ``w_star`` and ``n_filters`` uniformly random directions: ``(1 + m, 1 + m)``, for any ``dim > m``.
 
-    ``generator`` is a seed or a NumPy generator. The vectors themselves, with ``dim`` coordinates, are never made: their triangular
-    factor has Gaussians below and chi variables on the diagonal (Bartlett). ``ValueError`` when ``dim <= n_filters``.
+    ``generator`` is a seed or a NumPy generator. The vectors themselves, with ``dim`` coordinates, are never made: their
+    triangular factor has Gaussians below and chi variables on the diagonal (Bartlett). Raises ``ValueError`` if
+    ``dim <= n_filters``.
     """
     if dim <= n_filters:
         raise ValueError(f"dim must exceed the {n_filters} filters, got {dim}")
