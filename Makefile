@@ -57,7 +57,7 @@ audit: $(READY)         ## what the package index knows of the pins: vulnerabili
 	$(BIN)/pip install -q --dry-run --ignore-installed --require-hashes -r requirements.lock -r requirements-bench.lock
 
 clean:
-	rm -rf _build runs .pytest_cache .ruff_cache .hypothesis
+	rm -rf _build book/api runs .pytest_cache .ruff_cache .hypothesis
 
 # pip's own account of some hundred packages is counted; what goes wrong, it says on stderr.
 COUNT := awk '/^ *Collecting /{if (++n % 25 == 0) print "  " n " packages found"; fflush()} /^Installing/{print "  unpacking them"; fflush()}'

@@ -46,9 +46,18 @@ def served(site: Path, handler=Quiet):
 
 
 def contents() -> list[str]:
-    """The pages of the table of contents."""
+    """Return the pages of the table of contents, in its order."""
+
+    def pages(entry: dict):
+        if "glob" in entry:
+            yield from sorted(path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.glob(f"{entry['glob']}.md"))
+        if name := entry.get("root") or entry.get("file"):
+            yield name
+        for inner in (*entry.get("parts", ()), *entry.get("chapters", ()), *entry.get("sections", ())):
+            yield from pages(inner)
+
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    return [f"{name}.html" for name in (toc["root"], *(one["file"] for part in toc["parts"] for one in part["chapters"]))]
+    return [f"{name}.html" for name in pages(toc)]
 
 
 @contextmanager

@@ -299,7 +299,7 @@ ADDRESSES = json.loads((ROOT / "tests" / "site" / "addresses.json").read_text())
 
 @pytest.mark.parametrize("page", ADDRESSES)
 def test_addresses_that_others_may_have_noted_still_lead_somewhere(site, page):
-    assert not set(ADDRESSES[page]) - site.pages[f"notebooks/{page}.html"].ids
+    assert not set(ADDRESSES[page]) - site.pages[f"{page}.html"].ids
 
 
 @pytest.mark.parametrize("tab", [{}, {"viewport": PHONE}], ids=["desktop", "phone"], indirect=True)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
+import pkgutil
 import re
 from collections import defaultdict
 from pathlib import Path
+from types import FunctionType, SimpleNamespace
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
+import mvnb_api
 import pytest
 from site_checks import PHONE, ROOT, visit
+
+import mvnb
 
 # -- the files -----------------------------------------------------------------------------------------------------
 
@@ -98,6 +104,43 @@ def test_scoreboard_is_the_notebooks_ledger(site):
         assert f"claim-{row['id']}" in site.pages[chapter].ids
 
 
+# -- the helper package --------------------------------------------------------------------------------------------
+
+INTERNAL = {"blocks", "cli", "compiled", "files", "gradients"}  # modules without a page
+
+
+def test_every_module_has_a_page_in_the_contents(site):
+    modules = {info.name for info in pkgutil.iter_modules(mvnb.__path__)}
+    assert set(mvnb_api.CORE) | {"papers", "runner"} == modules - INTERNAL and INTERNAL <= modules
+    pages = {f"book/api/{name.replace('.', '/')}.html": f"mvnb.{name}" for name in mvnb_api.MODULES}
+    assert set(pages) == {name for name in site.pages if name.startswith("book/api/")}
+    links = {link.partition("#")[0] for link in site.pages[site.written[0]].links}  # the table of contents is on every page
+    for page, name in pages.items():
+        assert f"module-{name}" in site.pages[page].ids
+        assert page.removeprefix("book/") in links & set(site.pages["book/api.html"].links)
+
+
+def test_exported_names_are_documented_as_they_are_imported(site):
+    for package in ("data", "models", "training"):
+        module, ids = importlib.import_module(f"mvnb.{package}"), site.pages[f"book/api/{package}.html"].ids
+        names = [name for name in module.__all__ if isinstance(getattr(module, name), type | FunctionType)]
+        assert len(names) > 8 and {f"{module.__name__}.{name}" for name in names} <= ids
+
+
+def test_pages_of_modules_follow_the_package(tmp_path):
+    book = SimpleNamespace(srcdir=tmp_path)
+    mvnb_api.write_pages(book, None)
+    assert not list(tmp_path.iterdir())  # not a book with a reference
+    (tmp_path / "book" / "api").mkdir(parents=True)
+    (tmp_path / "book" / "api.md").touch()
+    (tmp_path / "book" / "api" / "gone.md").touch()
+    mvnb_api.write_pages(book, None)
+    pages = {path: path.stat().st_mtime_ns for path in (tmp_path / "book" / "api").rglob("*.md")}
+    assert len(pages) == len(mvnb_api.MODULES) and not any(path.stem == "gone" for path in pages)
+    mvnb_api.write_pages(book, None)
+    assert pages == {path: path.stat().st_mtime_ns for path in pages}
+
+
 # -- in the browser ------------------------------------------------------------------------------------------------
 
 
@@ -107,12 +150,13 @@ def test_front_door_leads_to_the_introduction(site, tab):
     assert not tab.trouble
 
 
-def test_search_finds_the_chapter(site, tab):
-    visit(tab, site, "search.html?q=midpoint")
+@pytest.mark.parametrize(("word", "page"), [("midpoint", "01_midpoint_mixup"), ("cross_entropy", "book/api/losses")])
+def test_search_finds_chapters_and_functions(site, tab, word, page):
+    visit(tab, site, f"search.html?q={word}")
     hits = tab.locator("#search-results li a")
     hits.first.wait_for()
     addresses = hits.evaluate_all("links => links.map(link => link.getAttribute('href'))")
-    assert any("01_midpoint_mixup" in address for address in addresses)
+    assert any(page in address for address in addresses)
 
 
 def test_search_box_opens(site, tab):
