@@ -1,13 +1,12 @@
-"""The machine that a run may use, and what its result says about it.
+"""Limits on the machine that the benchmarks may use, and its description in their results.
 
-``MVNB_BENCH_CORES`` (default 1) is the number of cores, ``MVNB_BENCH_DEVICE=cuda`` moves the PyTorch contenders to a graphics
-card.
+``MVNB_BENCH_CORES`` (default 1) is the number of cores, ``MVNB_BENCH_DEVICE=cuda`` moves the PyTorch contenders to a GPU.
 """
 
 import os
 
 CORES = int(os.environ.get("MVNB_BENCH_CORES", "1"))
-# Before anything asks how many cores there are: thread pools are made when torch and jax are imported.
+# Before torch and jax are imported, since they size their thread pools on import.
 os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
@@ -20,7 +19,7 @@ import torch  # noqa: E402
 def _device() -> str:
     wanted = os.environ.get("MVNB_BENCH_DEVICE", "cpu")
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise pytest.UsageError("MVNB_BENCH_DEVICE=cuda, but there is no graphics card")
+        raise pytest.UsageError("MVNB_BENCH_DEVICE=cuda needs a GPU, but PyTorch found none")
     return wanted
 
 
@@ -33,21 +32,21 @@ def _version(package: str) -> str | None:
 
 @pytest.fixture(scope="session")
 def cores() -> int:
-    """Number of cores that this run may use."""
+    """Return the number of cores that this run may use."""
     available = len(os.sched_getaffinity(0))
     if available < CORES:
-        pytest.fail(f"MVNB_BENCH_CORES={CORES}, but the machine has {available}")
+        pytest.fail(f"MVNB_BENCH_CORES={CORES} needs {CORES} cores, got {available}")
     return CORES
 
 
 @pytest.fixture(scope="session")
 def device() -> str:
-    """Where the PyTorch contenders run."""
+    """Return the device of the PyTorch contenders."""
     return _device()
 
 
 def pytest_benchmark_update_machine_info(config, machine_info):
-    """Leave out the host's name; say what the report needs."""
+    """Remove the host name from the machine information, and add what the report needs."""
     machine_info.pop("node", None)
     device = _device()
     machine_info["setting"] = "cuda" if device == "cuda" else str(CORES)

@@ -1,4 +1,4 @@
-"""Who is measured: the training core, and what one would write or pick instead."""
+"""Contenders of the benchmarks: the training core and the alternatives to it."""
 
 from __future__ import annotations
 
@@ -18,29 +18,32 @@ GEMM_FLOPS = 2 * GEMM_SIZE**3
 
 
 def mvnb(task: Task, steps: int, fixed: bool = False, device="cpu", objective=None) -> Params:
-    """The training core with the hand-derived gradient; ``fixed`` trains on the task's one batch even if samples are fresh."""
+    """Train with the core and the hand-derived gradient.
+
+    ``fixed`` trains on the one batch of the task even if the task draws fresh samples.
+    """
     if task.draw and not fixed:
         batches = task.fresh(device)
     else:
         batches = tuple(part.to(device) for part in task.batch)
     start = {k: p.to(device) for k, p in task.start.items()}
     optimizer = GD(task.step_size, rates=task.rates)
-    # Logged at the start only: the loss at the end would cost one more batch.
+    # Log at the start only, since logging the final loss would cost one more batch.
     return fit(objective or task.objective, start, batches, steps=steps, optimizer=optimizer, log_at=[0]).params
 
 
 def autograd(task: Task, steps: int, fixed: bool = False, device="cpu") -> Params:
-    """The training core with any module and loss, differentiated automatically."""
+    """Train with the core and a gradient by automatic differentiation, as for any module and loss."""
     return mvnb(task, steps, fixed, device, stacked(task.modules[0], task.loss))
 
 
 def compiled(task: Task, steps: int, fixed: bool = False, device="cpu") -> Params:
-    """The training core with a step differentiated automatically and compiled by ``torch.compile``."""
+    """Train with the core and a gradient by automatic differentiation that ``torch.compile`` compiles."""
     return mvnb(task, steps, fixed, device, task.compiled)
 
 
 def loop(task: Task, steps: int, fixed: bool = False, device="cpu", replicas: int | None = None) -> Params:
-    """One replica after the other, as one would write it; ``replicas`` trains only the first ones."""
+    """Train the first ``replicas`` replicas (default: all) one after another, in an ordinary PyTorch loop."""
     finals = []
     for r, start in enumerate(task.modules[:replicas]):
         module = copy.deepcopy(start).to(device)
@@ -62,17 +65,17 @@ def loop(task: Task, steps: int, fixed: bool = False, device="cpu", replicas: in
 
 
 def authors(task: Task, steps: int, fixed: bool = False, replicas: int | None = None) -> Params:
-    """One replica after the other, in the way of the code that the paper's authors published."""
+    """Train replicas one after another, in the way of the code published by the authors of the paper."""
     return task.authors(steps, replicas or task.replicas, task.batch if fixed or not task.draw else None)
 
 
 def jax_keys(n: int):
-    """Keys of JAX's random bit generator; the default one takes many times longer to compile and to run on a CPU."""
+    """Return keys of JAX's ``rbg`` generator, which compiles and runs many times faster on a CPU than the default."""
     return jax.random.split(jax.random.key(0, impl="rbg"), n)
 
 
 class Compiled:
-    """The whole training in JAX, compiled: a scan over steps, vectorised over replicas; ``seconds`` is what that took."""
+    """Training compiled by JAX: a scan over steps, vectorised over replicas; ``seconds`` is the compilation time."""
 
     def __init__(self, task: Task, steps: int, fixed: bool = False):
         fresh = task.draw is not None and not fixed
@@ -106,7 +109,7 @@ class Compiled:
 
 
 def clock(call: Callable, *args, threads: int = 1, **kwargs) -> float:
-    """Return the seconds that a call takes with this number of PyTorch threads, the GPU's work included."""
+    """Return the seconds that a call takes with this number of PyTorch threads, including its work on the GPU."""
     torch.set_num_threads(threads)
     cuda = torch.cuda.is_available()
     if cuda:
@@ -119,25 +122,25 @@ def clock(call: Callable, *args, threads: int = 1, **kwargs) -> float:
 
 
 def gemm_seconds() -> float:
-    """Seconds of a large float32 matrix product of ``GEMM_FLOPS`` operations on one core."""
+    """Return the seconds of a float32 matrix product of ``GEMM_FLOPS`` operations on one core."""
     a = torch.full((GEMM_SIZE, GEMM_SIZE), 0.5)
     return clock(torch.mm, a, a)
 
 
 def as_torch(arrays: dict) -> Params:
-    """JAX arrays as tensors."""
+    """Convert JAX arrays to tensors."""
     return {k: torch.from_numpy(np.array(v)) for k, v in arrays.items()}
 
 
 def disagreements(task: Task, device="cpu") -> dict[str, float]:
-    """How far each contender is from ``mvnb`` after a few steps on the task's one batch: the proof that they do the same.
+    """Return the distance of each contender from ``mvnb`` after a few steps on one batch, to check that all do the same.
 
-    The largest distance of two results, parameter by parameter, relative to how far training moved the parameter.
+    The distance is the largest over the parameters, each relative to how far training moved the parameter.
     """
     results = {"loop": loop(task, CHECKED_STEPS, fixed=True, device=device)}
     if task.has_autograd:
         results["autograd"] = autograd(task, CHECKED_STEPS, fixed=True, device=device)
-    if task.has_autograd and device == "cuda":  # on a processor compiling takes a compiler of C++
+    if task.has_autograd and device == "cuda":  # on a CPU, torch.compile needs a C++ compiler
         results["compiled"] = compiled(task, CHECKED_STEPS, fixed=True, device=device)
     if task.authors and device == "cpu":
         results["authors"] = authors(task, CHECKED_STEPS, fixed=True)

@@ -1,4 +1,4 @@
-"""What only a fresh process can tell: its peak memory, and how long the first call of the compiled objective takes.
+"""Measurements that need a fresh process: peak memory, and the time of the first call of the compiled objective.
 
 ``python benchmarks/fresh_process.py memory erm|midpoint`` and ``... compile`` print a dictionary as JSON.
 """
@@ -15,14 +15,17 @@ torch.set_num_threads(1)
 
 
 def peak() -> float:
-    """Peak memory of this process in MB. Not ``ru_maxrss``, which a child inherits from the process that started it."""
+    """Return the peak memory of this process in MB.
+
+    Not ``ru_maxrss``, which a process inherits from its parent.
+    """
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return int(re.search(r"VmHWM:\s*(\d+) kB", status).group(1)) / 1024
 
 
 def memory(objective: str, replicas: int = 256) -> dict[str, float]:
-    """Peak after the imports and after a few steps of a chapter's worth of replicas."""
-    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # what tasks and tests share
+    """Return the peak memory in MB after the imports, and after a few training steps of ``replicas`` replicas."""
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # for modules shared with the tests
     from contenders import CHECKED_STEPS, mvnb
     from tasks import multi_view
 
@@ -32,7 +35,7 @@ def memory(objective: str, replicas: int = 256) -> dict[str, float]:
 
 
 def first_calls() -> dict[str, float]:
-    """Seconds of the first calls of the patch objective: compiled, or read from numba's cache on disk."""
+    """Return the seconds of the first calls of the patch objective, which compile it or read numba's cache on disk."""
     from mvnb.models import PatchObjective
 
     x, y, multiplicity = torch.ones(1, 2, 2, 3), torch.tensor([[0, 1]]), torch.ones(1, 2)

@@ -1,7 +1,7 @@
-"""Results as a page: ``python benchmarks/report.py RESULT.json [RESULT.json ...]``.
+"""Report of the benchmarks: ``python benchmarks/report.py RESULT.json [RESULT.json ...]``.
 
-Reads what ``pytest benchmarks --benchmark-json=RESULT.json`` wrote, one file a setting, and writes ``RESULTS.md`` and the
-compact ``results.json`` beside this file, and the figure of the book's page on costs.
+Reads the output of ``pytest benchmarks --benchmark-json=RESULT.json``, one file per setting. Writes ``RESULTS.md`` and the
+compact ``results.json`` beside this file, and the figure of the page on costs.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from draw import draw
 
 HERE = Path(__file__).parent
 PICTURE = HERE.parent / "book" / "_static" / "what-it-costs.svg"
-STEPS = 500  # length of the run whose total time, compilation included, is compared
+STEPS = 500  # length of the run whose total time, including compilation, is compared
 CONTENDERS = ("loop", "authors", "autograd", "compiled", "jax")
-TITLES = {"1": "One core", "2": "Two cores", "cuda": "Graphics card"}
+TITLES = {"1": "One core", "2": "Two cores", "cuda": "GPU"}
 
 HOW_TO_READ = f"""\
 `mvnb` is `mvnb.training.fit` with a gradient written by hand, on one thread.
-Every other column is another contender's time divided by its own, so that **above 1 `mvnb` is faster**:
+Every other column is the time of another contender divided by that of `mvnb`: **above 1, `mvnb` is faster**.
 
-- *loop*: a loop over seeds with a module, `loss.backward()`, `torch.optim.SGD` and, online, PyTorch's random numbers, on all
-  cores of the setting;
-- *authors*: training in the way of the code that a paper's authors published, written again: for chapter 1 a convolution that
-  strides over the patches of an image, for chapter 5 NumPy's random numbers and a compiled gradient that is called once a step;
-- *autograd*: `fit` with `training.stacked(module, loss)`, for a model that brings no gradient, on one thread;
-- *JAX*: `jit(vmap(scan))` over replicas and steps, on all cores of the setting, in the fastest of several ways to write
-  the loss and with the fastest of its generators; then the total time of a run of {STEPS} steps, JAX's compilation included.
+- *loop*: a loop over seeds with a module, `loss.backward()`, `torch.optim.SGD` and, for online tasks, PyTorch's random numbers,
+  on all cores of the setting;
+- *authors*: a reimplementation of the training code published by the authors of the paper: for chapter 1 a convolution that
+  strides over the patches of an image, for chapter 5 NumPy's random numbers and a compiled gradient called once per step;
+- *autograd*: `fit` with `training.stacked(module, loss)`, for a model without a gradient of its own, on one thread;
+- *JAX*: `jit(vmap(scan))` over replicas and steps, on all cores of the setting, with the fastest of several ways to write
+  the loss and the fastest of its generators; then the total time of a run of {STEPS} steps, including JAX's compilation.
 
 *Share of bound* is the time that the matrix products of a step would take at the measured rate of a large float32 product on
-one core, divided by the number of cores and the time `mvnb` takes. It is low where the work is not in matrix products: Midpoint
-Mixup spends its time on single numbers of all pairs of points, the online rows on drawing samples. All contenders start from
-the same parameters and do the same arithmetic in float32: before anything is timed, three steps on the same data must agree.
-They take turns, and what is reported are medians over rounds. The machine was a shared one: products of matrices ran up to half
-as fast again from one minute to the next, so expect a quarter of scatter between rows and less within one.
+one core, divided by the number of cores and the time of `mvnb`. It is low where the work is not in matrix products: Midpoint
+Mixup spends its time on elementwise operations on all pairs of points, the online tasks on drawing samples. All contenders
+start from the same parameters and do the same arithmetic in float32; three steps on the same data must agree before timing
+begins. The contenders take turns, and the table reports medians over rounds. The machine was shared: matrix products ran up to
+1.5 times as fast from one minute to the next, so expect about 25 % scatter between rows and less within a row.
 """
 
 
@@ -73,7 +73,7 @@ def _setting(result: dict) -> dict:
 
 
 def _short(value):
-    """The same tree with floats of four digits."""
+    """Round the floats of a tree to four significant digits."""
     if isinstance(value, dict):
         return {k: _short(v) for k, v in value.items()}
     if isinstance(value, list):
@@ -82,7 +82,7 @@ def _short(value):
 
 
 def summary(results: list[dict]) -> dict:
-    """What the results of all settings say, as a plain dictionary."""
+    """Return the results of all settings as a plain dictionary."""
     info = results[0]["machine_info"]
     machine = {"cpu": info["cpu"].get("brand_raw"), "cores": info["cpu"].get("count"), "python": info["python_version"]}
     settings = {result["machine_info"]["setting"]: _setting(result) for result in results}
@@ -114,7 +114,7 @@ def _rows(setting: dict, jax: bool) -> str:
     for name in ("authors", "compiled"):
         if not any(name in row["ratios"] for row in setting["rows"]):
             del columns[name]
-    header = ["task", "mvnb, ms a step", *columns.values(), "share of bound"]
+    header = ["task", "mvnb, ms per step", *columns.values(), "share of bound"]
     lines = []
     for row in setting["rows"]:
         ratios = [_ratio(row["ratios"].get(name)) for name in columns]
@@ -128,13 +128,13 @@ def _rows(setting: dict, jax: bool) -> str:
     sampled = [row for row in setting["rows"] if "sampling" in row["seconds"]]
     if sampled:
         parts = [f"{row['name']} {row['seconds']['sampling'] / row['seconds']['mvnb']:.0%}" for row in sampled]
-        text += f"\nShare of `mvnb`'s time that draws samples: {'; '.join(parts)}.\n"
+        text += f"\nShare of the time of `mvnb` spent on drawing samples: {'; '.join(parts)}.\n"
     if "first_call" in setting:
         cold, cached = setting["first_call"]["cold"], setting["first_call"]["cached"]
         text += (
             f"\nFirst call of `PatchObjective` on a machine: {cold['plain']:.1f} s for ERM, {cold['mixed']:.1f} s for mixed "
-            f"pairs, compiled once and kept on disk; in a later process {cached['plain']:.2f} s for the first of the two, "
-            f"{cached['mixed']:.2f} s for the second. These are not in the table.\n"
+            f"pairs, compiled once and cached on disk. In a later process: {cached['plain']:.2f} s for ERM, then "
+            f"{cached['mixed']:.2f} s for mixed pairs. The table does not include these times.\n"
         )
     return text
 
@@ -163,11 +163,11 @@ def _slopes(setting: dict) -> str:
             )
             name = "samples" if axis == "n" else axis
             lines.append([f"{objective}, {name}", sizes, times, _number(found["slope"])])
-    return _table(["objective, size", "sizes", "ms a step", "slope"], lines)
+    return _table(["objective, size", "sizes", "ms per step", "slope"], lines)
 
 
 def markdown(found: dict) -> str:
-    """The page."""
+    """Return the page ``RESULTS.md``."""
     machine = found["machine"]
     versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items() if v)
     text = "# How fast the training core is\n\n"
@@ -178,12 +178,14 @@ def markdown(found: dict) -> str:
         if setting["sweep"]:
             text += f'\n### Microseconds per replica and step of "ERM, small"\n\n{_sweep(setting)}'
         if setting["slopes"]:
-            text += "\n### Growth of `mvnb`'s time per step\n\nSlope of log time against log size; pairs of samples make it 2 "
-            text += f"under Midpoint Mixup.\n\n{_slopes(setting)}"
+            text += (
+                "\n### Growth of the time per step of `mvnb`\n\nSlope of log time against log size; pairs of samples make it 2 "
+            )
+            text += f"for Midpoint Mixup.\n\n{_slopes(setting)}"
         if setting["memory"]:
             peaks = (f"{k} {v['peak']:.0f} MB" for k, v in setting["memory"].items())
             imports = max(v["imports"] for v in setting["memory"].values())
-            text += f"\nPeak memory with 256 replicas, {imports:.0f} MB of it the imports: {', '.join(peaks)}.\n"
+            text += f"\nPeak memory with 256 replicas: {', '.join(peaks)}; the imports take {imports:.0f} MB of it.\n"
     return text
 
 

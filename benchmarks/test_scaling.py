@@ -1,4 +1,4 @@
-"""How the training core's cost grows: time with replicas, patches and samples, memory, and the first call."""
+"""Scaling of the training core: time against replicas, patches and samples, peak memory, and the first call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from contenders import mvnb
 from tasks import multi_view
 from test_speed import take_turns, timer
 
-# Sizes at which the work is well above what a step costs without any, doubling three times; replicas where others vary.
+# Sizes at which the work far exceeds the fixed cost of a step, doubling three times; last, the replicas where others vary.
 AXES = {
     "erm": (None, {"replicas": (32, 64, 128, 256), "patches": (16, 32, 64, 128), "n": (128, 256, 512, 1024)}, 8),
     "midpoint": (0.5, {"replicas": (8, 16, 32, 64), "patches": (4, 8, 16, 32), "n": (64, 128, 256, 512)}, 4),
@@ -48,7 +48,7 @@ def _fresh(*arguments: str, **environment: str) -> dict:
 @pytest.mark.parametrize("objective", AXES)
 def test_memory(benchmark, objective, device):
     if device != "cpu":
-        pytest.skip("the peak is that of the process, not of the card")
+        pytest.skip("the peak is measured for the process, not for the GPU")
     peak = benchmark.pedantic(_fresh, ("memory", objective), rounds=1, iterations=1)
     benchmark.extra_info.update(memory=objective, megabytes=peak)
 

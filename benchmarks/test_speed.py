@@ -1,4 +1,4 @@
-"""Every contender on every row, and a sweep over replicas: ratios from one run in which the contenders take turns."""
+"""Time of every contender on every row and over a sweep of replicas; contenders take turns within one run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tasks import ROWS, Task, multi_view
 
 ROUNDS = 7
 TARGET = 0.2  # seconds of one timed call
-LOOPED = 2  # replicas in a timed loop: all of them cost their number times as much as one
+LOOPED = 2  # replicas in a timed loop, whose time is proportional to their number
 SWEEP = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -19,9 +19,12 @@ def _within_target(seconds_per_step: float) -> int:
 
 
 def timer(contender, task: Task, share: float = 1.0, **kwargs):
-    """A function that measures seconds per step of all replicas; ``share`` is the share of them that the contender trains."""
+    """Return a function that measures the seconds per step of all replicas.
+
+    ``share`` is the share of the replicas that the contender trains.
+    """
     clock(contender, task, 1, **kwargs)
-    steps = task.block  # whole blocks of samples: part of one would take as long to draw
+    steps = task.block  # whole blocks of samples, since a part of a block takes as long to draw
     while (seconds := clock(contender, task, steps, **kwargs)) < TARGET / 10 and steps < 1000:
         steps *= 4
     steps = -(-_within_target(seconds / steps) // task.block) * task.block
@@ -29,7 +32,7 @@ def timer(contender, task: Task, share: float = 1.0, **kwargs):
 
 
 def jax_timer(task: Task):
-    """The same for JAX, with the seconds that compiling took. The number of steps is compiled in."""
+    """Return such a function for JAX, and the compilation time in seconds; the number of steps is compiled in."""
     look = Compiled(task, 4)
     look()
     steps = _within_target(clock(look) / 4)
@@ -39,7 +42,7 @@ def jax_timer(task: Task):
 
 
 def take_turns(benchmark, timers: dict) -> dict:
-    """The median of every timer, over rounds in which all of them run one after the other."""
+    """Return the median of every timer over rounds in which all timers run one after another."""
     values = {name: [] for name in timers}
     last = list(timers)[-1]
 
@@ -51,7 +54,7 @@ def take_turns(benchmark, timers: dict) -> dict:
             if name != last:
                 measure(name)
 
-    # The library sees the last one; what the report reads are the medians of all.
+    # pytest-benchmark sees only the last timer; the report reads the medians of all.
     benchmark.pedantic(measure, (last,), setup=others, rounds=ROUNDS, iterations=1)
     return {name: median(found) for name, found in values.items()}
 
@@ -82,7 +85,7 @@ def test_row(benchmark, name, cores, device):
 
 
 def test_sweep(benchmark, cores, device):
-    """Replicas of "ERM, small": one after the other costs the same for each, side by side less and less until it is flat."""
+    """Measure "ERM, small" with more and more replicas, which a loop does not make cheaper and a stack does."""
     timers = {}
     for replicas in SWEEP:
         task = multi_view(replicas)

@@ -1,4 +1,4 @@
-"""What a task is: one piece of training in the terms of every contender."""
+"""Training tasks, written for every contender."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mvnb.training import Fresh, Objective, Params, generators, stack_modules
 try:
     import jax
     from jax import numpy as jnp
-except ImportError:  # an optional extra: its column stays empty
+except ImportError:  # an optional extra; without it, its column stays empty
     jax = jnp = None
 
 
@@ -23,14 +23,14 @@ except ImportError:  # an optional extra: its column stays empty
 class Task:
     """Replicas of one network, each with its own start and data, trained by gradient descent in float32.
 
-    ``modules`` are the networks at their starts. ``loss(f, *batch)`` is the loss of one replica as one would write it, with
-    ``f`` the module; ``jax_loss(params, *batch)`` the same in JAX. ``objective`` is that of the whole stack, with its gradient
-    written by hand. ``batch`` is a stacked batch; where samples are fresh at every step, ``draw(n, generator)`` and
-    ``jax_draw(key)`` return one of a single replica, ``user_draw`` one by PyTorch's own functions, as the loop over seeds
-    draws it, and ``block`` is that of :class:`mvnb.training.Fresh`. ``rates`` multiplies the step size of the parameters it
-    names. ``authors(steps, replicas, batch)`` trains the first replicas in the way of the paper's own code, on fresh samples
-    unless there is a ``batch``. ``flops`` counts the multiplications and additions in the matrix products that one step of all
-    replicas cannot do without.
+    ``modules`` are the untrained networks. ``loss(f, *batch)`` is the loss of one replica with module ``f``, and
+    ``jax_loss(params, *batch)`` the same in JAX. ``objective`` is the objective of the whole stack, with its gradient written
+    by hand. ``batch`` is a stacked batch. Tasks with fresh samples at every step have functions that return a batch of one
+    replica: ``draw(n, generator)``, ``jax_draw(key)`` and, for the loop over seeds, ``user_draw(n, generator)`` with PyTorch's
+    own samplers; ``block`` is the block size of :class:`mvnb.training.Fresh`. ``rates`` multiplies the step size of the
+    parameters it names. ``authors(steps, replicas, batch)`` trains the first replicas in the way of the paper's own code, on
+    fresh samples unless ``batch`` is given. ``flops`` counts the multiplications and additions in the matrix products that one
+    step of all replicas requires.
     """
 
     sizes: dict[str, int]
@@ -60,12 +60,12 @@ class Task:
 
     @cached_property
     def start(self) -> Params:
-        """The stacked parameters before the first step."""
+        """Stacked parameters before the first step."""
         return stack_modules(self.modules)
 
     @cached_property
     def compiled(self) -> Objective:
-        """``loss`` of the whole stack and its gradient, compiled by PyTorch at the first call."""
+        """Loss of the whole stack and its gradient, compiled by PyTorch at the first call."""
         module, loss = self.modules[0], self.loss
         stack = vmap(grad_and_value(lambda params, *batch: loss(lambda *x: functional_call(module, params, x), *batch)))
 
@@ -76,10 +76,10 @@ class Task:
         return torch.compile(objective)
 
     def fresh(self, device="cpu") -> Fresh:
-        """The stream of fresh samples, from its beginning."""
+        """Return the stream of fresh samples, from its beginning."""
         return Fresh(self.draw, self.sizes["samples"], generators(0, self.replicas), self.block, device)
 
 
 def normal(*shape: int, seed: int, scale: float = 1.0) -> Tensor:
-    """Independent ``N(0, scale^2)`` variables in float32."""
+    """Return independent ``N(0, scale^2)`` variables in float32."""
     return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))

@@ -1,4 +1,4 @@
-"""A two-layer network on dictionary data: inputs are combinations of hidden binary patterns, few of which decide the label."""
+"""Two-layer network on dictionary data: combinations of hidden binary patterns, a few of which decide the label."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ RELEVANT = 5
 
 
 def loss(f, x: Tensor, y: Tensor) -> Tensor:
-    """Logistic loss of one replica."""
+    """Return the logistic loss of one replica."""
     return F.softplus(-y * f(x)).mean()
 
 
 def jax_loss(params, x, y):
-    """Logistic loss of one replica in JAX."""
+    """Return the logistic loss of one replica in JAX."""
     return jax.nn.softplus(-y * (jax.nn.relu(x @ params["w"].T + params["b"]) @ params["a"])).mean()
 
 
 def dictionary(replicas: int, dim: int = 100, width: int = 200, n: int = 256) -> Task:
-    """Fresh batches of patterns ``(phi - 1/2) / sqrt(dim / 4)``, fair coins in dictionary coordinates.
+    """Return the task with fresh batches of ``(phi - 1/2) / sqrt(dim / 4)``, with fair coins phi in dictionary coordinates.
 
-    The label says whether most of the first five are present.
+    The label says whether most of the first five patterns are present.
     """
     scale = 2 / math.sqrt(dim)
 
@@ -57,7 +57,7 @@ def dictionary(replicas: int, dim: int = 100, width: int = 200, n: int = 256) ->
         objective=TwoLayerObjective(),
         loss=loss,
         jax_loss=jax_loss,
-        flops=2 * 2 * replicas * n * dim * width,  # first layer, and gradient in its weights
+        flops=2 * 2 * replicas * n * dim * width,  # first layer and gradient of its weights
         draw=draw,
         user_draw=user_draw,
         jax_draw=jax_draw,

@@ -1,6 +1,6 @@
-"""Linear self-attention of low rank on fresh prompts of labelled examples, as chapter 11 trains it.
+"""Linear self-attention of low rank on fresh prompts of labelled examples, as in chapter 11.
 
-Attention sees the examples of a prompt through their correlations ``h = X^T y / M`` alone, and everyone draws these.
+Attention depends on the examples of a prompt only through their correlations ``h = X^T y / M``, so contenders draw these.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SPECTRUM, EXAMPLES = (2.0, 1.2, 0.8, 0.5, 0.3, 0.2, 0.14, 0.1), 40
 
 
 class LowRank(nn.Module):
-    """Predictions ``h^T a b^T q`` ``(n,)`` from correlations h and queries q, ``(n, dim)`` each."""
+    """Predictions ``h^T a b^T q`` ``(n,)`` from correlations h ``(n, dim)`` and queries q ``(n, dim)``."""
 
     def __init__(self, a: Tensor, b: Tensor):
         super().__init__()
@@ -26,17 +26,17 @@ class LowRank(nn.Module):
 
 
 def loss(f, h: Tensor, query: Tensor, target: Tensor) -> Tensor:
-    """Half the mean squared error of one replica."""
+    """Return half the mean squared error of one replica."""
     return (f(h, query) - target).square().mean() / 2
 
 
 def jax_loss(params, h, query, target):
-    """Half the mean squared error of one replica in JAX."""
+    """Return half the mean squared error of one replica in JAX."""
     return jnp.square(((h @ params["a"]) * (query @ params["b"])).sum(-1) - target).mean() / 2
 
 
 def objective(params: dict[str, Tensor], h: Tensor, query: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """The same of a stack of replicas, and its gradient."""
+    """Return half the mean squared error of each replica of a stack, and its gradient."""
     left, right = torch.bmm(h, params["a"]), torch.bmm(query, params["b"])
     error = (left * right).sum(-1) - target
     push = (error / error.shape[1])[..., None]
@@ -45,7 +45,10 @@ def objective(params: dict[str, Tensor], h: Tensor, query: Tensor, target: Tenso
 
 
 def linear_attention(replicas: int, rank: int = 8, n: int = 256) -> Task:
-    """Prompts of 40 examples in 8 dimensions; ``X^T y / M`` in the law of :meth:`InContextRegression.correlations`."""
+    """Return the task with prompts of 40 examples in 8 dimensions.
+
+    ``X^T y / M`` has the distribution of :meth:`InContextRegression.correlations`.
+    """
     dim, world = len(SPECTRUM), InContextRegression(SPECTRUM, EXAMPLES)
     spread = torch.tensor(SPECTRUM).sqrt()
     jax_spread = jnp.asarray(spread.numpy()) if jax else None
@@ -65,7 +68,7 @@ def linear_attention(replicas: int, rank: int = 8, n: int = 256) -> Task:
         u, query = jax_spread * w, jax_spread * query
         length = jnp.linalg.norm(u, axis=1, keepdims=True)
         e = u / length
-        # Chi-squared with an even number of degrees of freedom; JAX's own sampler tries and rejects, which takes longer.
+        # Chi-squared with an even number of degrees of freedom; JAX's own sampler uses rejection, which takes longer.
         c = -2 * jnp.log1p(-jax.random.uniform(uniforms, (n, EXAMPLES // 2))).sum(1, keepdims=True)
         t = t - (t * e).sum(1, keepdims=True) * e
         return jax_spread * length * (c * e + jnp.sqrt(c) * t) / EXAMPLES, query, (query * w).sum(1)
@@ -79,7 +82,7 @@ def linear_attention(replicas: int, rank: int = 8, n: int = 256) -> Task:
         objective=objective,
         loss=loss,
         jax_loss=jax_loss,
-        flops=2 * 2 * 2 * replicas * n * dim * rank,  # both factors, forward and gradient
+        flops=2 * 2 * 2 * replicas * n * dim * rank,  # forward pass and gradient of both factors
         draw=world.correlations,
         user_draw=user_draw,
         jax_draw=jax_draw,

@@ -1,4 +1,4 @@
-"""The patch network of chapter 01 on one full batch: cross-entropy (ERM) or Midpoint Mixup over all pairs."""
+"""Patch network of chapter 01 on one full batch: cross-entropy (ERM) or Midpoint Mixup over all pairs."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ POWER, THRESHOLD, STEP_SIZE = 8, 0.1, 0.1
 
 
 def erm_loss(f, x: Tensor, y: Tensor, multiplicity: Tensor) -> Tensor:
-    """Cross-entropy of one replica."""
+    """Return the cross-entropy of one replica."""
     return losses.cross_entropy(lambda z: f(z, multiplicity), x, y)
 
 
 def midpoint_loss(f, x: Tensor, y: Tensor, multiplicity: Tensor) -> Tensor:
-    """Midpoint Mixup of one replica: the mixed inputs of all pairs go through the network."""
+    """Return the Midpoint Mixup loss of one replica, computed from the mixed inputs of all pairs."""
     return losses.midpoint_mixup(lambda z: f(z, multiplicity), x, y)
 
 
 def _jax_pre(weight, x):
-    """Pre-activations ``(n, p, k, m)``, as one matrix product: several times faster in JAX than the same as an einsum."""
+    """Return pre-activations ``(n, p, k, m)`` by one matrix product, several times faster in JAX than an einsum."""
     (k, m, dim), (n, patches, _) = weight.shape, x.shape
     return (x.reshape(n * patches, dim) @ weight.reshape(k * m, dim).T).reshape(n, patches, k, m)
 
 
 def _jax_logits(pre, multiplicity):
-    """Logits ``(..., k)`` of pre-activations ``(..., p, k, m)``."""
+    """Return the logits ``(..., k)`` of pre-activations ``(..., p, k, m)``."""
     pre = jax.nn.relu(pre)
     rise = THRESHOLD / POWER * (pre / THRESHOLD) ** POWER
     response = jnp.where(pre < THRESHOLD, rise, pre - (1 - 1 / POWER) * THRESHOLD)
@@ -42,16 +42,16 @@ def _jax_logits(pre, multiplicity):
 
 
 def jax_erm(params, x, y, multiplicity):
-    """Cross-entropy of one replica in JAX."""
+    """Return the cross-entropy of one replica in JAX."""
     weight = params["weight"]
     log_prob = jax.nn.log_softmax(_jax_logits(_jax_pre(weight, x), multiplicity))
     return -(jax.nn.one_hot(y, len(weight)) * log_prob).sum(-1).mean()
 
 
 def jax_midpoint(params, x, y, multiplicity):
-    """Midpoint Mixup of one replica in JAX, with what one may know about it.
+    """Return the Midpoint Mixup loss of one replica in JAX, using its structure.
 
-    Pre-activations are linear, so that mixing them spares a product for every pair; pairs in the other order are the same.
+    Pre-activations are linear in the input, so they are mixed instead of the inputs, and each unordered pair is computed once.
     """
     pre, label = _jax_pre(params["weight"], x), jax.nn.one_hot(y, len(params["weight"]))
     i, j = jnp.triu_indices(len(y))
@@ -61,9 +61,9 @@ def jax_midpoint(params, x, y, multiplicity):
 
 
 class PatchConvolution(nn.Module):
-    """The network as its authors write it: a convolution that strides over patches, and the power of every number.
+    """Patch network as its authors write it: a convolution that strides over patches, and a power of every pre-activation.
 
-    Source: Chidambaram et al. 2024, their code.
+    Source: the code of Chidambaram et al. 2024.
     """
 
     def __init__(self, weight: Tensor):
@@ -74,7 +74,7 @@ class PatchConvolution(nn.Module):
         self.conv.weight = nn.Parameter(weight.detach().reshape(-1, 1, 1, dim).clone())
 
     def forward(self, image: Tensor, multiplicity: Tensor) -> Tensor:
-        """Logits ``(n, k)`` of patches side by side ``(n, 1, 1, patches * dim)``, which count ``(patches,)`` times."""
+        """Return logits ``(n, k)`` for images ``(n, 1, 1, patches * dim)`` and multiplicities ``(patches,)``."""
         pre = self.conv(image)
         small = (pre > 0) * (pre < THRESHOLD) * pre**POWER / (POWER * THRESHOLD ** (POWER - 1))
         value = small + (pre >= THRESHOLD) * (pre - (1 - 1 / POWER) * THRESHOLD)
@@ -82,7 +82,7 @@ class PatchConvolution(nn.Module):
 
 
 def _authors(modules: list[nn.Module], batch: tuple, lam: float | None, step_size: float):
-    """Training in the way of the paper's code, but that patches which occur many times are stored once, as for all."""
+    """Return training in the way of the paper's code, except that repeated patches are stored once, as for all contenders."""
 
     def train(steps: int, replicas: int, given: tuple | None) -> dict[str, Tensor]:
         finals = []
@@ -113,7 +113,7 @@ def _task(batch: tuple, n_classes: int, n_filters: int, init_scale: float, lam: 
         objective=partial(PatchObjective(POWER, THRESHOLD), lam=lam),
         loss=erm_loss if lam is None else midpoint_loss,
         jax_loss=jax_erm if lam is None else jax_midpoint,
-        flops=2 * 2 * replicas * n * patches * dim * n_classes * n_filters,  # forward, and gradient in the weights
+        flops=2 * 2 * replicas * n * patches * dim * n_classes * n_filters,  # forward pass and gradient of the weights
         batch=batch,
         step_size=STEP_SIZE,
         **more,
@@ -123,7 +123,10 @@ def _task(batch: tuple, n_classes: int, n_filters: int, init_scale: float, lam: 
 def multi_view(
     replicas: int, lam: float | None = None, n: int = 32, patches: int = 4, n_classes: int = 8, n_filters: int = 16
 ) -> Task:
-    """Multi-view data at chapter 01's sizes: all but the first patches are equal and stored once, as the last one."""
+    """Return the task with multi-view data at the sizes of chapter 01.
+
+    All but the first patches are equal; they are stored once, as the last patch.
+    """
     data = MultiView(n_classes, 1000, low=0.6, noise_low=0.006, noise_high=0.006, slots=patches - 1, balanced=True)
     sample = stack([data.sample(n, g, dtype=torch.float32) for g in generators(0, replicas)])
     task = _task(tuple(sample), n_classes, n_filters, 0.05, lam)
@@ -142,7 +145,10 @@ def gaussian(
     lam: float | None = None,
     has_autograd: bool = True,
 ) -> Task:
-    """Gaussian patches with random labels. Pre-activations of about the threshold keep all branches of the kink in use."""
+    """Return the task with Gaussian patches and random labels.
+
+    Pre-activations are about as large as the threshold, so that all branches of the activation are used.
+    """
     x = normal(replicas, n, patches, dim, seed=0, scale=0.1)
     y = torch.randint(n_classes, (replicas, n), generator=torch.Generator().manual_seed(1))
     batch = (x, y, torch.ones(replicas, patches))

@@ -18,20 +18,20 @@ from tasks.base import Task, jax, jnp, normal
 
 
 def loss(f, x: Tensor, y: Tensor) -> Tensor:
-    """Logistic loss of one replica."""
+    """Return the logistic loss of one replica."""
     return F.softplus(-y * f(x)).mean()
 
 
 def jax_loss(params, x, y):
-    """Logistic loss of one replica in JAX."""
+    """Return the logistic loss of one replica in JAX."""
     s, b = x @ params["w"], params["b"]
     return jax.nn.softplus(-y * (jax.nn.relu(s + b) - jax.nn.relu(b - s)).sum(-1)).mean()
 
 
 def signal_in_noise(replicas: int, k: int = 200, dim: int = 10, n: int = 100) -> Task:
-    """Fresh batches of ``n`` points; the threshold's step is ``k`` times smaller.
+    """Return the task with fresh batches of ``n`` points; the step size of the threshold is ``k`` times smaller.
 
-    The signal is the first axis, and the first patch: a sum over patches does not see their order.
+    The signal lies along the first axis of the first patch, since a sum over patches does not depend on their order.
     """
     sigma = math.log(k) / math.sqrt(k)
 
@@ -53,7 +53,7 @@ def signal_in_noise(replicas: int, k: int = 200, dim: int = 10, n: int = 100) ->
     modules = [SoftThresholdFilter(normal(dim, seed=r, scale=0.3), -0.1) for r in range(replicas)]
 
     def authors(steps: int, replicas: int, batch: tuple | None) -> dict[str, Tensor]:
-        """Training in the way of the paper's code: NumPy draws, one call a step of a gradient that JAX compiled."""
+        """Train in the way of the paper's code: NumPy draws, and a gradient compiled by JAX is called once per step."""
         slope, finals = jax.jit(jax.grad(jax_loss)), []
         for r, module in enumerate(modules[:replicas]):
             rng = np.random.default_rng(r)
@@ -76,7 +76,7 @@ def signal_in_noise(replicas: int, k: int = 200, dim: int = 10, n: int = 100) ->
         objective=SoftThresholdObjective(),
         loss=loss,
         jax_loss=jax_loss,
-        flops=2 * 2 * replicas * n * (k + 1) * dim,  # forward, and gradient in the weights
+        flops=2 * 2 * replicas * n * (k + 1) * dim,  # forward pass and gradient of the weights
         draw=draw,
         user_draw=draw,
         jax_draw=jax_draw,
