@@ -64,7 +64,7 @@ def page(name: str, chapter: str | None = None) -> str:
 
 
 def public_modules(package: str) -> list[str]:
-    """Return the full names of the modules of a package; none if it is a module itself."""
+    """Return the full names of the public modules of a package, or an empty list for a plain module."""
     found = pkgutil.iter_modules(getattr(importlib.import_module(package), "__path__", ()))
     return [f"{package}.{info.name}" for info in found if not (info.ispkg or info.name.startswith("_") or info.name == "plan")]
 
@@ -72,7 +72,7 @@ def public_modules(package: str) -> list[str]:
 def exported_and_other(package, name: str) -> list[str]:
     """Return the directives for a module of a package with ``__all__``, in the order of its source.
 
-    What the package exports is documented under the name by which it is imported, the rest under the module's own name.
+    Names that the package exports are documented as names of the package, other names as names of the module.
     """
     # A function may have the name of its module, and only one of the two can be registered.
     found = [f".. automodule:: {name}" + "\n   :no-index:" * (name.rpartition(".")[2] in package.__all__)]
@@ -81,9 +81,11 @@ def exported_and_other(package, name: str) -> list[str]:
     analyzer.analyze()
     for item, value in vars(module).items():
         prefix = package.__name__ if item in package.__all__ else name
+        if item.startswith("_"):
+            continue
         if ("", item) in analyzer.attr_docs:
             found.append(f".. autodata:: {name}.{item}")
-        elif item.startswith("_") or getattr(value, "__module__", "") != name or not value.__doc__:
+        elif getattr(value, "__module__", "") != name or not value.__doc__:
             continue
         elif inspect.isclass(value):
             found.append(f".. autoclass:: {prefix}.{item}\n   :members:")
@@ -101,7 +103,7 @@ def directives(*lines: str) -> str:
 
 
 def shorten_contents(app, doctree):
-    """Leave out of the tables of contents what the title of a page, or of the group of papers, says already."""
+    """Shorten names in the tables of contents by the part that they share with the page, or with all papers."""
     docname = app.env.docname
     if not docname.startswith("book/api/"):
         return
@@ -112,13 +114,13 @@ def shorten_contents(app, doctree):
 
 
 def let_names_break(app, pagename, templatename, context, doctree):
-    """Let the names in headings break behind dots and underscores on narrow screens."""
+    """Allow line breaks after dots and underscores of names in headings, for narrow screens."""
     if pagename.startswith("book/api/"):
         context["body"] = HEADING.sub(lambda match: match[1] + re.sub("([._])", r"\1<wbr/>", match[2]), context["body"])
 
 
 def mend_back_links(app, pagename, templatename, context, doctree):
-    """Lead the links of a module's source to the names documented: viewcode takes all for names of one module."""
+    """Correct the links from a module's source to its documentation, where viewcode expects all names under one module."""
     if not pagename.startswith("_modules/mvnb/"):
         return
     module = pagename.removeprefix("_modules/").replace("/", ".")
@@ -127,7 +129,7 @@ def mend_back_links(app, pagename, templatename, context, doctree):
     def documented(match):
         name = match[2].removeprefix(f"{module}.").removeprefix(f"{package}.")
         names = (match[2], f"{package}.{name}", f"{module}.{name}")
-        return match[1] + next(known[one].node_id for one in names if one in known)
+        return match[1] + next((known[one].node_id for one in names if one in known), match[2])
 
     context["body"] = BACK_LINK.sub(documented, context["body"])
 
@@ -143,6 +145,7 @@ def fill_index(app, docname, source):
 
 
 def entry(name: str) -> str:
+    """Return the line of a module in the index."""
     docstring = inspect.getdoc(importlib.import_module(f"mvnb.{name}")) or ""
     sentence = re.match(r".*?(?=\.\s|\.?$)", " ".join(docstring.split("\n\n")[0].split()))[0]
     sentence = re.sub(r":(\w+):`", r"{py:\1}`", sentence)  # roles in MyST's syntax
@@ -154,11 +157,11 @@ def entry(name: str) -> str:
 
 
 def find_reference(app, env, node, contnode):
-    """Resolve a name of the package by the object it stands for, whichever module the object is documented in.
+    """Resolve a name of the package to the entry of its object, under whichever name that is documented.
 
-    So ``mvnb.data.multi_view.MultiView`` leads to ``mvnb.data.MultiView``. A bare name is looked up in the current module and,
-    on the page of a package, in its modules. Objects without an entry, such as constants, are set as code. A name that does
-    not exist stays an error.
+    For example, ``mvnb.data.multi_view.MultiView`` leads to ``mvnb.data.MultiView``. A bare name is looked up in the current
+    module and, on the page of a package, in the modules of the package. Objects without an entry, such as constants, are set
+    as code. A name that does not exist remains an error.
     """
     if node.get("refdomain") != "py":
         return None
@@ -177,7 +180,7 @@ def find_reference(app, env, node, contnode):
 
 
 def named(name: str):
-    """Return the object with a full dotted name, or None; of a function and a module with the same name, the function."""
+    """Return the object with a full dotted name, or None; a function takes precedence over a module of the same name."""
     parts = name.split(".")
     try:
         found = importlib.import_module(parts[0])
