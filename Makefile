@@ -37,6 +37,9 @@ pdf: site               ## print the site to one file, _build/mvnb.pdf, with Chr
 serve: $(READY)         ## serve the site at http://localhost:8000
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
 
+# Freed memory is kept, as in the kernels of chapters.
+bench: export MALLOC_MMAP_THRESHOLD_ = 1073741824
+bench: export MALLOC_TRIM_THRESHOLD_ = 1099511627776
 bench: $(READY)         ## time the training core against a loop over seeds and JAX, and write benchmarks/RESULTS.md
 	$(BIN)/pip install -qq --require-hashes -r requirements-bench.lock
 	mkdir -p runs

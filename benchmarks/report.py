@@ -19,7 +19,8 @@ CONTENDERS = ("loop", "authors", "autograd", "compiled", "jax")
 TITLES = {"1": "One core", "2": "Two cores", "cuda": "GPU"}
 
 HOW_TO_READ = f"""\
-`mvnb` is `mvnb.training.fit` with a gradient written by hand, on one thread.
+`mvnb` is `mvnb.training.fit` with a gradient written by hand, on one thread. All contenders keep the memory that they free, as
+the kernels of chapters do (`MALLOC_TRIM_THRESHOLD_`).
 Every other column is the time of another contender divided by that of `mvnb`: **above 1, `mvnb` is faster**.
 
 - *loop*: a loop over seeds with a module, `loss.backward()`, `torch.optim.SGD` and, for online tasks, PyTorch's random numbers,

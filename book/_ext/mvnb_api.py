@@ -19,7 +19,7 @@ from sphinx.pycode import ModuleAnalyzer
 import mvnb.papers
 from mvnb.files import write
 
-CORE = ["data", "seeds", "models", "training", "losses", "probes", "stats", "figures", "claims", "rules", "verdicts", "kept_runs"]
+CORE = "data seeds models training losses probes stats figures claims rules verdicts kept_runs".split()
 PAPERS = [f"papers.{info.name}" for info in pkgutil.iter_modules(mvnb.papers.__path__) if info.ispkg]
 MODULES = [*CORE, *PAPERS, "runner"]  # names below mvnb; each has a page
 HEADING = re.compile(r'(<h[12]><code [^>]*><span class="pre">)([\w.]+)')

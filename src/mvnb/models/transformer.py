@@ -153,7 +153,7 @@ class _Objective:
     @returns_gradients(tokens="int R n length")
     def __call__(self, params: Params, tokens: Tensor, *rest: Tensor) -> tuple[Tensor, Params]:
         leaves = {k: v.detach().requires_grad_() for k, v in params.items()}
-        losses = self.losses(leaves, *batch)
+        losses = self.losses(leaves, tokens, *rest)
         # Replicas are independent, so the gradient of the sum is the stack of their gradients.
         return losses.detach(), dict(zip(leaves, torch.autograd.grad(losses.sum(), list(leaves.values()))))
 
