@@ -1,4 +1,4 @@
-"""The command ``mvnb`` as ``python -m mvnb``."""
+"""Entry point of ``python -m mvnb``, which runs the command ``mvnb``."""
 
 import sys
 

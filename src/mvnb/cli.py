@@ -1,7 +1,7 @@
 """The command ``mvnb``: list, run, sweep and check the chapters, and build the book.
 
-Exit status: 0 for success, 1 when a chapter, a claim or the site fails, 2 for an invalid request (one line on stderr, no file
-written), 130 after an interrupt.
+The exit status is 0 for success, 1 if a run or the site build fails or the verdict of a claim is reversed, 2 for an invalid
+request (reported in one line on stderr, without writing a file), and 130 after an interrupt.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ try:
     import typer
     from typer.core import TyperCommand
 except ModuleNotFoundError:  # notebooks do not need these
-    sys.exit("mvnb: the command requires the extra 'run': pip install 'mvnb[run]'")
+    sys.exit("mvnb: the command requires the extra 'run'; install it with: pip install 'mvnb[run]'")
 
 from mvnb import __version__, claims, verdicts
 from mvnb.files import RecordError, write
@@ -29,7 +29,7 @@ from mvnb.runner import catalogue, derived, errors, execution, keeping, new, pai
 
 app = typer.Typer(
     name="mvnb",
-    help="Executable papers on feature learning: run a chapter or sweep over it, check its claims, build the book.",
+    help="Executable papers on feature learning: run chapters and parameter sweeps, check claims, and build the book.",
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -37,19 +37,19 @@ app = typer.Typer(
 _UsageError = typer.BadParameter.__mro__[1]
 
 SomeChapters = Annotated[
-    list[str] | None, typer.Argument(metavar="[CHAPTER]...", help="Number, slug or path; all chapters by default.")
+    list[str] | None, typer.Argument(metavar="[CHAPTER]...", help="Number, slug or path of a chapter; all chapters by default.")
 ]
 
 
-Parameters = Annotated[list[str] | None, typer.Option("-p", metavar="NAME=VALUE", help="Replace a parameter; repeatable.")]
-Preset = Annotated[str | None, typer.Option(help="Start from a named set of parameters.")]
+Parameters = Annotated[list[str] | None, typer.Option("-p", metavar="NAME=VALUE", help="Set a parameter; may be repeated.")]
+Preset = Annotated[str | None, typer.Option(help="Name of a predefined set of parameters.")]
 Timeout = Annotated[float | None, typer.Option(min=0.001, help="Time limit per notebook cell, in seconds.")]
 Memory = Annotated[float | None, typer.Option(min=0.001, help="Memory limit per run, in GB.")]
-Anyway = Annotated[bool, typer.Option("--anyway", help="Run even if the estimated memory exceeds the machine's.")]
+Anyway = Annotated[bool, typer.Option("--anyway", help="Run even if the estimated memory exceeds that of the machine.")]
 
 
 class _Command(TyperCommand):
-    """Command that rejects an option given twice, where click would use the last."""
+    """Command that rejects repeated options that take a single value; click would use the last value."""
 
     def parse_args(self, ctx, args):
         given = [one for one in self.make_parser(ctx).parse_args(list(args))[2] if not getattr(one, "multiple", False)]
@@ -59,7 +59,7 @@ class _Command(TyperCommand):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line and return its exit status."""
+    """Run ``mvnb`` with ``arguments``, by default those of the process, and return the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # for letters that the terminal's encoding lacks
@@ -99,12 +99,12 @@ def _app(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Declare the options of ``mvnb`` itself."""
+    """Declare the options that ``mvnb`` accepts before a subcommand."""
 
 
 @app.command("list", cls=_Command)
 def _list() -> None:
-    """List the chapters with their presets and how many of their claims hold."""
+    """List the chapters, their presets and how many of their claims hold."""
     root = catalogue.find_root()
     presets = catalogue.presets(root)
     rows = [
@@ -119,11 +119,11 @@ def _run(
     chapter: Annotated[str, typer.Argument(help="Number, slug or path of the chapter.")],
     parameter: Parameters = None,
     preset: Preset = None,
-    seed: Annotated[int | None, typer.Option(help="The same as -p seed=N.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed; the same as -p seed=N.")] = None,
     timeout: Timeout = None,
     memory: Memory = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="PyTorch threads; use more than one only if that many cores are idle.")
+        int | None, typer.Option(min=1, help="Number of PyTorch threads; use more than one only if as many cores are idle.")
     ] = None,
     html: Annotated[bool, typer.Option(help="Also render the notebook as HTML.")] = True,
     output: Annotated[Path, typer.Option("-o", metavar="DIR", help="Folder for the results.")] = Path("runs"),
@@ -131,8 +131,9 @@ def _run(
 ) -> int:
     """Run a chapter, optionally with other parameters, without changing the book.
 
-    The exit status is 1 if a verdict is the reverse of that in the committed notebook, unless parameters other than seed,
-    replicas and device were changed. HTML that cannot be rendered is reported on stderr and does not affect the exit status.
+    The exit status is 1 if the verdict of a claim is the opposite of that in the committed notebook, unless parameters other
+    than seed, replicas and device were changed. If the HTML cannot be rendered, the reason is printed on stderr and the exit
+    status is not affected.
     """
     found = _resolved(chapter)
     seeds = [] if seed is None else [f"seed={seed}"]
@@ -152,13 +153,13 @@ def _run(
     if result.rows:
         print(f"\n{verdicts.table(result.rows)}")
         if values.keys() - {"seed", "replicas", "device"}:
-            print("The rules were set for the default parameters and any seed; with other parameters a claim may rightly fail.")
+            print("The claims were stated for the default parameters and any seed; with other parameters, a claim may fail.")
             return 0
     return _report_reversed(found.name, verdicts.opposite(result.rows, _committed(found) if found.notebook.is_file() else []))
 
 
 def _report_reversed(chapter: str, ids: list[str]) -> int:
-    """Print the claims whose verdict was reversed, and return the exit status."""
+    """Report each claim with a reversed verdict on stderr; return status 1 if there are any, else 0."""
     for id in ids:
         _print_error(f"{chapter}: the verdict of {id} was reversed", 1)
     return 1 if ids else 0
@@ -170,12 +171,12 @@ def _plan(
     parameter: Parameters = None,
     preset: Preset = None,
 ) -> None:
-    """Estimate the memory of a run, to a factor of two, and print the time measured with the default parameters."""
+    """Print the estimated memory of a run, accurate to a factor of two, and the time measured with the default parameters."""
     found = _resolved(chapter)
     values = _values(found, preset, parameter or [])
     needed = plans.peak_bytes(found, values)
     if needed is None:
-        raise errors.ChapterError(f"{found.name} has no formula for the memory of a run")
+        raise errors.ChapterError(f"cannot estimate the memory of {found.name}: the chapter has no formula for it")
     print(f"memory: {plans.gigabytes(needed)}")
     kept = derived.read_seconds(found.root) if found.root else {}
     if taken := kept.get("seconds", {}).get(found.number):
@@ -190,23 +191,27 @@ def _plan(
 def _sweep(
     chapter: Annotated[str | None, typer.Argument(help="Number, slug or path of the chapter.")] = None,
     grid: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=A,B,C", help="Values, or FIRST:END for integers; repeatable.")
+        list[str] | None, typer.Option(metavar="NAME=A,B,C", help="Values, or FIRST:END for integers; may be repeated.")
     ] = None,
     parameter: Parameters = None,
     preset: Preset = None,
-    jobs: Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Runs at once; one per core by default.")] = None,
-    dask: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Use the workers of this Dask scheduler.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option("-j", "--jobs", min=1, help="Number of parallel runs; one per core by default.")
+    ] = None,
+    dask: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Run on the workers of this Dask scheduler.")] = None,
     timeout: Timeout = None,
     memory: Memory = None,
-    output: Annotated[Path | None, typer.Option("-o", metavar="DIR", help="Folder; runs/sweep-CHAPTER by default.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", metavar="DIR", help="Results folder; runs/sweep-CHAPTER by default.")
+    ] = None,
     anyway: Anyway = False,
-    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Continue the sweep in a folder.")] = None,
-    status: Annotated[Path | None, typer.Option(metavar="DIR", help="Print the progress of the sweep in a folder.")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Continue the sweep in this folder.")] = None,
+    status: Annotated[Path | None, typer.Option(metavar="DIR", help="Print the progress of the sweep in this folder.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Record how often each claim held, for the scoreboard.")] = False,
 ) -> int:
-    """Run a chapter over a grid of parameters; a second call only runs what is missing."""
+    """Run a chapter for every point of a parameter grid; a repeated call only runs the missing points."""
     if (resume or status) and (chapter or grid or parameter or preset or output):
-        raise errors.ChapterError("--resume and --status take no chapter, grid, parameters, preset or output folder")
+        raise errors.ChapterError("--resume and --status cannot be combined with a chapter, --grid, -p, --preset or -o")
     if status:
         return _print_progress(sweeps.load(status), {})
     if resume:
@@ -233,7 +238,7 @@ def _sweep(
 
 
 def _print_progress(plan: sweeps.Sweep, errors: dict[str, str]) -> int:
-    """Print a sweep's progress and all failures, recorded or not; return status 1 if a run is missing or failed."""
+    """Print the progress and failures of a sweep, including the unrecorded ``errors``; return status 0 if all runs are done."""
     known = {address: record["error"] for address in plan.cells if (record := plan.record(address))} | errors
     failed = {address: error for address, error in known.items() if error}
     done = len(known) - len(failed)
@@ -248,14 +253,16 @@ def _print_progress(plan: sweeps.Sweep, errors: dict[str, str]) -> int:
 @app.command("keep", cls=_Command)
 def _keep(
     chapter: Annotated[str | None, typer.Argument(help="Number, slug or path of the chapter.")] = None,
-    name: Annotated[str | None, typer.Argument(help="Name of one of its kept runs.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of a kept run of the chapter.")] = None,
     parameter: Parameters = None,
-    jobs: Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Seeds at once; one per core by default.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option("-j", "--jobs", min=1, help="Number of parallel seeds; one per core by default.")
+    ] = None,
     device: Annotated[str, typer.Option(help='"auto", "cpu" or a GPU such as "cuda".')] = "auto",
-    output: Annotated[Path | None, typer.Option("-o", metavar="DIR", help="Folder for finished seeds.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", metavar="DIR", help="Folder for the finished seeds.")] = None,
     status: Annotated[bool, typer.Option("--status", help="List the kept runs and show which are stale.")] = False,
 ) -> None:
-    """Make a kept run of a chapter, seed by seed; a second call only runs what is missing."""
+    """Make a kept run, a long computation stored with its chapter; a repeated call only runs the missing seeds."""
     if status:
         return print(verdicts.aligned(("chapter", "name", "made", "state"), list(keeping.status(catalogue.discover()))))
     if chapter is None or name is None:
@@ -267,7 +274,7 @@ def _keep(
 def _claims(
     chapter: SomeChapters = None,
     format: Annotated[Literal["table", "json"], typer.Option(help="Output format.")] = "table",
-    against: Annotated[str | None, typer.Option(metavar="REF", help="Commit to compare the verdicts with.")] = None,
+    against: Annotated[str | None, typer.Option(metavar="REF", help="Git commit to compare the verdicts with.")] = None,
 ) -> int:
     """Print the claims of the committed notebooks; with --against, the exit status is 1 if a verdict was reversed."""
     chosen = _chosen(chapter)
@@ -287,9 +294,9 @@ def _claims(
 def _new(
     number: Annotated[str, typer.Argument(metavar="NN", help="Number of the chapter: one or two digits, not yet in use.")],
     slug: Annotated[str, typer.Argument(help="Lower-case words joined by underscores.")],
-    part: Annotated[str | None, typer.Option(help="Caption in _toc.yml; by default the last one with chapters.")] = None,
+    part: Annotated[str | None, typer.Option(help="Caption of a part in _toc.yml; the last with chapters by default.")] = None,
 ) -> int:
-    """Create a chapter as a small example and run it: notebook, paper package, test and list entries."""
+    """Create a chapter that contains a small example, with its paper package, claims, test and list entries, and run it."""
     chapter = new.create(catalogue.find_root(), number, slug, part)
     print(f"{chapter.source}\nReplace the example step by step, as CONTRIBUTING.md describes.")
     return _book([chapter.number], site=False)
@@ -298,12 +305,14 @@ def _new(
 @app.command("book", cls=_Command)
 def _book(
     chapter: SomeChapters = None,
-    jobs: Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Chapters at once; one per core by default.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option("-j", "--jobs", min=1, help="Number of parallel chapters; one per core by default.")
+    ] = None,
     site: Annotated[bool, typer.Option(help="Also build the site.")] = True,
     again: Annotated[bool, typer.Option("--again", help="Also run unchanged chapters.")] = False,
     take: Annotated[
         Literal["notebook", "source"] | None,
-        typer.Option(help="Whose cells to keep if both files of a chapter were edited."),
+        typer.Option(help="File whose cells to keep if an edited notebook differs from its source."),
     ] = None,
 ) -> int:
     """Run changed chapters in place with their default parameters, then build the site."""
@@ -313,7 +322,7 @@ def _book(
         raise errors.ChapterError(f"{outside.source} is not in {root / 'notebooks'}; to run it, use: mvnb run")
     for folder in (root, root / "notebooks"):
         if not os.access(folder, os.W_OK):
-            raise errors.ChapterError(f"{folder} cannot be written to")
+            raise errors.ChapterError(f"{folder} is not writable")
     if take is None:
         pairing.refuse_edited(found)
     for one in (one for one in found if take == "notebook" and pairing.edited(one)):
@@ -344,7 +353,7 @@ def _book(
 
 
 def _build_site(root: Path) -> bool:
-    """Build the site with warnings as errors; print the output only on failure."""
+    """Build the site, treating warnings as errors, and return whether it succeeded; print the output only on failure."""
     print("building the site", file=sys.stderr)
     shutil.rmtree(root / "_build" / "html", ignore_errors=True)  # an older site may leave files behind
     build = "import sys; from jupyter_book.cli.main import main; sys.exit(main())"
@@ -358,20 +367,20 @@ def _build_site(root: Path) -> bool:
 
 
 def _resolved(text: str) -> catalogue.Chapter:
-    """Return the chapter, unless its notebook has edits that a run of its source would ignore."""
+    """Return the chapter; raise ``ChapterError`` if its notebook has edits that a run of the source would ignore."""
     found = catalogue.resolve(text)
     pairing.refuse_edited([found])
     return found
 
 
 def _values(chapter: catalogue.Chapter, preset: str | None, assignments: list[str]) -> dict[str, Any]:
-    """Return the requested parameters; individual assignments override a preset."""
+    """Return the requested parameter values; assignments override those of the preset."""
     values = chapter.parse(assignments)
     return values if preset is None else catalogue.preset(chapter, preset) | values
 
 
 def _chosen(names: list[str] | None) -> list[catalogue.Chapter]:
-    """Return the named chapters, each once, or all chapters."""
+    """Return the named chapters without duplicates, or all chapters if no names are given."""
     if names:
         return list(dict.fromkeys(catalogue.resolve(name) for name in names))
     return catalogue.discover()

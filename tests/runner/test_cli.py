@@ -40,7 +40,7 @@ BAD = {
     "unknown chapter for book": (["book", "7", "--no-site"], "no chapter '7'"),
     "no chapter of the book": (["book", "./presets.py", "--no-site"], "is not in"),
     "missing file": (["run", "notebooks/07_none.py"], "no such file: notebooks/07_none.py"),
-    "not a chapter": (["run", "./presets.yml"], "neither a .py nor an .ipynb"),
+    "not a chapter": (["run", "./presets.yml"], "expected a .py or .ipynb file"),
     "no parameters cell": (["run", "notebooks/03_bare.py"], "exactly one cell tagged 'parameters', got 0"),
     "unknown preset": (["run", "1", "--preset", "smoky"], "did you mean 'smoke'?"),
     "preset with unknown parameter": (["run", "1", "--preset", "unknown"], "no parameter 'replica'"),
@@ -150,7 +150,7 @@ def test_an_opposite_verdict_is_named_and_status_1(mvnb, book):
         assert status == 1 and "01_tiny: the verdict of small-mean was reversed" in err
     assert mvnb("book", "1", "--again", "--no-site")[0] == 0
     status, _, err = mvnb("claims", "--against", "nowhere")
-    assert status == 2 and err == "mvnb: git has no commit 'nowhere' here\n"
+    assert status == 2 and err == f"mvnb: git has no commit 'nowhere' in {notebook.parent}\n"
 
 
 def test_the_book_runs_what_has_changed_and_goes_on_where_it_was_killed(mvnb, book):

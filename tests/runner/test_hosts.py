@@ -202,13 +202,13 @@ def test_the_package_alone_imports_the_core_and_every_paper():
 @pytest.mark.parametrize(
     ("code", "but", "message"),
     [
-        ("import mvnb.cli", "", "mvnb: the command requires the extra 'run': pip install 'mvnb[run]'"),
+        ("import mvnb.cli", "", "mvnb: the command requires the extra 'run'; install it with: pip install 'mvnb[run]'"),
         ("import runpy; runpy.run_module('mvnb', run_name='__main__')", "", "pip install 'mvnb[run]'"),
         ("from mvnb.data import load_images; load_images('mnist5k')", "", "pip install 'mvnb[data]'"),
         (
             "from mvnb.runner import workers; list(workers.each(print, [()]))",
             "papermill jupytext nbformat nbclient jupyter_client",
-            "distributed is not installed: pip install 'mvnb[sweep]'",
+            "distributed is not installed; install it with: pip install 'mvnb[sweep]'",
         ),
     ],
 )

@@ -71,10 +71,10 @@ BAD = {
     "no chapter": (["sweep", "--grid", "seed=0:2"], "needs a chapter"),
     "not a grid": (["sweep", "1", "--grid", "seed"], "must have the form"),
     "no values": (["sweep", "1", "--grid", "seed="], "must have the form"),
-    "name twice": (["sweep", "1", "--grid", "seed=1", "--grid", "seed=2"], "'seed' twice"),
-    "value twice": (["sweep", "1", "--grid", "noise=1,1.0"], "repeats a value"),
-    "empty range": (["sweep", "1", "--grid", "seed=3:3"], "empty range"),
-    "endless range": (["sweep", "1", "--grid", "seed=0:3:0"], "empty range"),
+    "name twice": (["sweep", "1", "--grid", "seed=1", "--grid", "seed=2"], "given twice for 'seed'"),
+    "value twice": (["sweep", "1", "--grid", "noise=1,1.0"], "must give distinct values"),
+    "empty range": (["sweep", "1", "--grid", "seed=3:3"], "non-empty range"),
+    "endless range": (["sweep", "1", "--grid", "seed=0:3:0"], "positive step"),
     "unknown name": (["sweep", "1", "--grid", "sed=1,2"], "did you mean 'seed'?"),
     "wrong type": (["sweep", "1", "--grid", "replicas=2,many"], "'replicas' must be an integer, got 'many'"),
     "not a number": (["sweep", "1", "--grid", "noise=1,nan"], "'noise' must be finite, got 'nan'"),
@@ -86,7 +86,7 @@ BAD = {
     "no time": (["sweep", "1", "--grid", "seed=0:2", "--timeout", "0"], "--timeout"),
     "nothing to resume": (["sweep", "--resume", "out"], "no sweep in out"),
     "no status": (["sweep", "--status", "out"], "no sweep in out"),
-    "resume with more": (["sweep", "1", "--resume", "out"], "take no chapter"),
+    "resume with more": (["sweep", "1", "--resume", "out"], "cannot be combined with a chapter"),
 }
 
 
@@ -147,7 +147,7 @@ def test_a_failed_cell_is_told_and_the_rest_goes_on(mvnb, book):
     status, out, err = mvnb("sweep", "1", "--grid", "seed=1:4", "-p", "fail=2", "-o", "out")
     assert status == 1 and "2 succeeded and 1 failed" in out and "small-mean  2 of 2" in out
     assert err.startswith("mvnb: fail=2, seed=2: cell [") and "RuntimeError: seed 2 fails" in err and err.count("\n") == 1
-    kept = Path(err.rpartition("kept ")[2].strip())
+    kept = Path(err.rpartition("kept the partial notebook ")[2].strip())
     assert kept.is_file() and "seed 2 fails" in kept.read_text() and kept.parent.parent == book / "out" / "failed"
     assert pd.read_csv(book / "out" / "table.csv")["error"].notna().sum() == 1
     status, _, err = mvnb("sweep", "--resume", "out", "--keep")

@@ -1,1 +1,1 @@
-"""Chapter discovery, runs, pairing of notebooks and sources, and sweeps over parameters."""
+"""Tools behind the command ``mvnb``: chapter discovery, runs, pairing of notebooks with sources, and parameter sweeps."""

@@ -1,4 +1,4 @@
-"""Short digests of everything that a chapter's outputs depend on; a run with a known digest need not be repeated."""
+"""Addresses of runs: digests of the code, parameters and versions that the outputs depend on, used to avoid repetition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def versions() -> dict[str, str]:
 
 
 def _package(code: str) -> str:
-    """Return a digest of the package sources that a chapter may import: the core and the papers named in ``code``."""
+    """Return a digest of the modules that a chapter may import: the core and the papers whose names occur in ``code``."""
     papers = {paper for paper in (PACKAGE / "papers").iterdir() if paper.is_dir() and paper.name not in code}
     others = papers | {PACKAGE / "runner", PACKAGE / "cli.py", PACKAGE / "__main__.py"}
     paths = sorted(path for path in PACKAGE.rglob("*.py") if not others & {path, *path.parents})
@@ -41,10 +41,10 @@ def copy_package(folder: Path) -> None:
 
 
 def digests(chapter, runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the addresses of runs with these parameters.
+    """Return the address of a run of ``chapter`` for each set of parameters in ``runs``.
 
-    An address is a digest of the chapter's code, kept results and claims, of all parameters, and of the versions and modules
-    that it may import. It excludes prose, the install cell and data sets, which are identified by their names.
+    An address is a digest of the chapter's code, kept runs and claims, all its parameters, the modules that it may import, and
+    the versions of the libraries. It does not cover prose, the install cell or the contents of data sets.
     """
     cells = (cell for cell in chapter.cells.cells if TAG not in cell.metadata.get("tags", []))
     code = [cell.source for cell in cells if cell.cell_type == "code"]

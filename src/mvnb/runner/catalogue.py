@@ -26,7 +26,7 @@ _STEM = re.compile(r"\d\d_\w+")
 
 
 def read(path: Path) -> NotebookNode:
-    """Return the notebook at ``path`` (``.ipynb`` or a jupytext source) in version 4 of the format."""
+    """Read the notebook or jupytext source at ``path`` and return it in version 4 of the notebook format."""
     import jupytext
 
     if path.suffix == ".ipynb":
@@ -38,8 +38,8 @@ def read(path: Path) -> NotebookNode:
 class Chapter:
     """Chapter with its source and the root of its book (None for a notebook outside a book).
 
-    ``snapshot`` is a folder with ``NAME.ipynb`` and a copy of the package. A sweep runs these in place of the source and the
-    installed package, which may be edited during the sweep.
+    ``snapshot``, if not None, is a folder with ``NAME.ipynb`` and a copy of the package. A sweep runs these copies because the
+    source and the installed package may be edited during the sweep.
     """
 
     source: Path
@@ -48,27 +48,30 @@ class Chapter:
 
     @property
     def name(self) -> str:
-        """File stem, such as ``01_midpoint_mixup``."""
+        """Stem of the source's file name, such as ``01_midpoint_mixup``."""
         return self.source.stem
 
     @property
     def number(self) -> str:
-        """Two leading digits, or an empty string."""
+        """Two leading digits of a name of the form ``NN_slug``; otherwise, an empty string."""
         return self.name[:2] if _STEM.fullmatch(self.name) else ""
 
     @property
     def slug(self) -> str:
-        """Name without its number."""
+        """Name without its number, such as ``midpoint_mixup``."""
         return self.name[3:] if self.number else self.name
 
     @property
     def notebook(self) -> Path:
-        """Executed notebook paired with the source."""
+        """Path of the executed notebook that is paired with the source."""
         return self.source.with_suffix(".ipynb")
 
     @cached_property
     def cells(self) -> NotebookNode:
-        """Source as a notebook, without outputs unless it is an ``.ipynb``; chapters of a book start with the install cell."""
+        """Notebook read from the source or the snapshot; in a book, it starts with the install cell.
+
+        Raises ``ChapterError`` if the file cannot be read.
+        """
         try:
             notebook = read(self.snapshot / self.notebook.name if self.snapshot else self.source)
         except Exception as error:
@@ -77,34 +80,34 @@ class Chapter:
 
     @cached_property
     def title(self) -> str:
-        """First heading of level one, or else the name."""
+        """First level-one heading, or the name if there is no such heading."""
         text = "\n".join(cell.source for cell in self.cells.cells if cell.cell_type == "markdown")
         match = re.search(r"^# +(.+)$", text, re.MULTILINE)
         return match[1].strip() if match else self.name
 
     @cached_property
     def citation(self) -> str:
-        """Quoted line below the title that cites the chapter's paper, as in the source; empty if there is none."""
+        """Block quote below the title, which cites the chapter's paper; empty if there is none."""
         opening = next((cell.source for cell in self.cells.cells if cell.cell_type == "markdown"), "")
         quote = re.search(r"^> .*(?:\n> .*)*", opening, re.MULTILINE)
         return " ".join(line.removeprefix("> ") for line in quote[0].splitlines()) if quote else ""
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Parameters of the chapter by name, with defaults and comments, in order."""
+        """Parameters of the chapter by name, with their defaults and comments, in the order of the source."""
         return read_parameters(self.cells, self.name)
 
     def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``values`` converted to the parameters' types; raise ``ChapterError`` for invalid names or values."""
+        """Return ``values`` converted to the parameters' types; raise ``ChapterError`` if a name or value is invalid."""
         return check_values(values, self.parameters, self.name)
 
     def parse(self, assignments: Iterable[str]) -> dict[str, Any]:
-        """Convert ``name=value`` texts to values of the parameters' types; raise ``ChapterError`` for invalid ones."""
+        """Convert ``name=value`` strings to values of the parameters' types; raise ``ChapterError`` if one is invalid."""
         return parse_assignments(assignments, self.parameters, self.name)
 
 
 def find_root() -> Path:
-    """Return the root of the book; the description of this module gives the search order."""
+    """Return the root of the book, as defined in this module's description; raise ``ChapterError`` if there is none."""
     given = os.environ.get("MVNB_ROOT")
     if given:
         if not (Path(given) / "notebooks").is_dir():
@@ -114,18 +117,18 @@ def find_root() -> Path:
     for folder in (here, *here.parents, Path(__file__).resolve().parents[3]):
         if (folder / "notebooks").is_dir() and any((folder / mark).is_file() for mark in ("presets.yml", "_toc.yml")):
             return folder
-    raise ChapterError("no book found: neither this folder nor a parent contains notebooks/ and presets.yml")
+    raise ChapterError(f"no book found: neither {here} nor a parent contains notebooks/ and presets.yml or _toc.yml")
 
 
 def discover(root: Path | None = None) -> list[Chapter]:
-    """Return all chapters of the book, in order."""
+    """Return all chapters of the book at ``root``, by default :func:`find_root`, in the order of their numbers."""
     root = root or find_root()
     sources = sorted((root / "notebooks").glob("[0-9][0-9]_*.py"))
     return [Chapter(source, root) for source in sources if _STEM.fullmatch(source.stem)]
 
 
 def parts(root: Path) -> dict[str, list[Chapter]]:
-    """Return the chapters listed in ``_toc.yml`` by the caption of their part, in order."""
+    """Return the chapters listed in ``_toc.yml``, in order, grouped by the caption of their part."""
     import yaml
 
     known, found, caption = {chapter.name: chapter for chapter in discover(root)}, {}, ""
@@ -137,9 +140,10 @@ def parts(root: Path) -> dict[str, list[Chapter]]:
 
 
 def resolve(text: str, root: Path | None = None) -> Chapter:
-    """Return the chapter with a number ("1", "01"), a slug, a file stem, or the path of a source or notebook.
+    """Return the chapter that ``text`` identifies by its number ("1", "01"), slug, file stem, or path of source or notebook.
 
-    A path may lie outside the book. A source in ``notebooks/`` and its notebook denote the same chapter.
+    A path may lie outside the book. A source in ``notebooks/`` and its notebook denote the same chapter. Raises
+    ``ChapterError`` if there is no such chapter or file.
     """
     if text.endswith((".py", ".ipynb")) or os.sep in text:
         return _from_path(Path(text), root)
@@ -159,7 +163,7 @@ def _from_path(path: Path, root: Path | None) -> Chapter:
     if not path.is_file():
         raise ChapterError(f"no such file: {path}")
     if path.suffix not in (".py", ".ipynb"):
-        raise ChapterError(f"{path} is neither a .py nor an .ipynb file")
+        raise ChapterError(f"expected a .py or .ipynb file, got {path}")
     path = path.resolve()
     try:
         root = root or find_root()
@@ -172,7 +176,10 @@ def _from_path(path: Path, root: Path | None) -> Chapter:
 
 
 def presets(root: Path | None) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return all presets of the book, unchecked: parameter values by chapter stem and preset name."""
+    """Return the parameter values of all presets of the book, by chapter name and preset name.
+
+    The values are not checked against the chapters. Raises ``ChapterError`` if ``presets.yml`` is malformed.
+    """
     path = root / "presets.yml" if root else None
     if path is None or not path.is_file():
         return {}
@@ -192,7 +199,7 @@ def presets(root: Path | None) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def _duplicate_key(node) -> str:
-    """Return a key that a YAML mapping repeats, of which the reader would keep only the last; empty if there is none."""
+    """Return a repeated key of a YAML mapping, for which the parser would keep only the last value; empty if there is none."""
     pairs = node.value if node is not None and node.id == "mapping" else []
     keys = [key.value for key, _ in pairs]
     here = next((key for key in keys if keys.count(key) > 1), "")
@@ -200,7 +207,7 @@ def _duplicate_key(node) -> str:
 
 
 def preset(chapter: Chapter, name: str) -> dict[str, Any]:
-    """Return the values of one preset, checked against the chapter's parameters."""
+    """Return the values of a preset; raise ``ChapterError`` if it does not exist or the chapter rejects its values."""
     named = presets(chapter.root).get(chapter.name, {})
     if name not in named:
         available = f"; it has {', '.join(named)}" if named else "; it has none"

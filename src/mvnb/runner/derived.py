@@ -1,4 +1,4 @@
-"""Generated facts about the chapters: their run times, and their list in the README."""
+"""Generated information about the chapters: their run times and the list of chapters in the README."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ _LIST = re.compile(r"(<!-- chapters[^\n]*-->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def read_seconds(root: Path) -> dict[str, Any]:
-    """Return the recorded ``seconds`` by chapter number, with ``machine`` and ``command`` of a run of the whole book."""
+    """Return the recorded ``seconds`` by chapter number and, after a run of the whole book, its ``machine`` and ``command``."""
     return read_json(root / SECONDS) or {"seconds": {}}
 
 
 def record_seconds(root: Path, taken: Mapping[str, float], chapters: int, jobs: int | None) -> None:
-    """Record run times by chapter number; a run of some chapters only adds times that are not yet known."""
+    """Record run times in ``results/seconds.json``.
+
+    ``taken`` gives seconds by chapter number, ``chapters`` is the number of chapters in the book, and ``jobs`` is the number of
+    parallel runs (None: one per core). A run of the whole book replaces the record; other runs only add times of chapters that
+    have none.
+    """
     path, kept = root / SECONDS, read_seconds(root)
     rounded = {number: round(seconds) for number, seconds in taken.items()}
     if len(taken) == chapters:
@@ -37,7 +42,7 @@ def record_seconds(root: Path, taken: Mapping[str, float], chapters: int, jobs: 
 
 
 def readme_with_chapters(root: Path) -> str:
-    """Return the text of the README, with its list of chapters updated from the table of contents and their first cells."""
+    """Return the README's text with its list of chapters updated from the table of contents, titles and citations."""
     text = (root / "README.md").read_text(encoding="utf-8")
     lines = [line for part, chapters in parts(root).items() for line in (f"\n{part}\n", *map(_list_item, chapters))]
     return _LIST.sub(lambda match: match[1] + "\n".join(lines).lstrip("\n") + "\n" + match[2], text)

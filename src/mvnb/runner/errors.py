@@ -1,12 +1,15 @@
-"""Errors that a command reports in one line, with exit status 2 or 1."""
+"""Exceptions that ``mvnb`` reports in one line, and their exit status: 2 for ``ChapterError``, 1 for ``CellFailed``."""
 
 
 class ChapterError(ValueError):
-    """Invalid request: an unknown name, a value of the wrong type, a missing file."""
+    """Exception for an invalid request, such as an unknown name, a value of the wrong type or a missing file."""
 
 
 class CellFailed(RuntimeError):
-    """Run that stopped early; for a cell, the message names the cell, the line that raised, the exception and the kept file."""
+    """Exception for a run that stopped early.
+
+    If a cell raised, the message gives the cell, the line, the exception and the path of the partial notebook.
+    """
 
 
 def error_text(error: Exception) -> str:

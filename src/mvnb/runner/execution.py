@@ -1,4 +1,4 @@
-"""Runs of chapters: one with other parameters into a folder, or the book's notebooks in place."""
+"""Execution of chapters: a run with given parameters and its own output folder, or the book's notebooks in place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mvnb.runner.pairing import cells_of, paired, tidy
 
 @dataclass(frozen=True)
 class RunResult:
-    """Files written by :func:`run`, with the recorded claims and the run time."""
+    """Paths of the files that :func:`run` has written, with the recorded claims and the run time."""
 
     notebook: Path
     html: Path | None
@@ -45,27 +45,34 @@ def run(
     html: bool = True,
     **options: Any,
 ) -> RunResult:
-    """Run a chapter with some parameters replaced, and write notebook, HTML and claims to ``output_dir``.
+    """Run a chapter with some parameters replaced, and write the notebook, HTML page and claims to ``output_dir``.
 
-    The notebook is named ``NAME.partial.ipynb`` while it runs, and renamed when all cells have finished. HTML that cannot be
-    rendered is left out, and the result says why.
+    The notebook is named ``NAME.partial.ipynb`` while it runs, and is renamed when all cells have finished. If the HTML cannot
+    be rendered, it is omitted and the result gives the reason.
 
     Parameters
     ----------
+    chapter
+        Chapter to run.
     parameters
-        Values by name, of the types of the defaults (see :meth:`~mvnb.runner.catalogue.Chapter.parse` for texts).
+        Values by name, with the same types as the defaults. To convert strings, see
+        :meth:`~mvnb.runner.catalogue.Chapter.parse`.
+    output_dir
+        Folder for the results; it is created if it does not exist.
     html
         Whether to render ``NAME.html``.
     options
-        ``progress``, ``timeout``, ``memory``, ``threads`` and ``startup`` of :func:`~mvnb.runner.kernel.run_notebook`.
+        The options ``progress``, ``timeout``, ``memory``, ``threads`` and ``startup`` of
+        :func:`~mvnb.runner.kernel.run_notebook`.
 
     Raises
     ------
     ChapterError
-        For parameters that the chapter rejects, an unusable folder, another run of the chapter into the folder, or a kernel
-        that does not start. No file is written.
+        If the chapter rejects the parameters, the folder is unusable, another run of the chapter is writing to the folder, or
+        the kernel does not start. No file is written.
     CellFailed
-        When a cell raises or times out. The partial notebook is kept; an interrupt removes it.
+        If a cell raises or times out, or the kernel dies; the partial notebook is kept. Also if the partial notebook cannot be
+        written. An interrupt deletes the partial notebook.
     """
     values = chapter.check(parameters or {})
     folder = Path(output_dir)
@@ -102,12 +109,12 @@ def run(
 
 @contextmanager
 def alone(lock: Path, refusal: str) -> Iterator[None]:
-    """Hold a lock file, which the system releases however the process ends.
+    """Hold an exclusive lock on the file ``lock``, which the system releases even if the process is killed.
 
     Raises
     ------
     ChapterError
-        With the text ``refusal`` when another process holds the lock.
+        If another process holds the lock; the message is ``refusal``.
     """
     from filelock import FileLock, Timeout
 
@@ -123,19 +130,19 @@ def alone(lock: Path, refusal: str) -> Iterator[None]:
 
 
 def refuse_unusable(folder: Path, chapter: Chapter) -> None:
-    """Raise ``ChapterError`` for the chapter's own folder, a path that is not a folder, or one that cannot be written to."""
+    """Raise ``ChapterError`` if ``folder`` is the chapter's own folder, not a folder, or not writable."""
     if folder.resolve() == chapter.source.parent.resolve():
         raise ChapterError(f"the output folder must differ from the chapter's folder, got {folder}")
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not existing.is_dir():
         raise ChapterError(f"{existing} is not a folder")
     if not os.access(existing, os.W_OK):
-        raise ChapterError(f"{existing} cannot be written to")
+        raise ChapterError(f"{existing} is not writable")
 
 
 @dataclass(frozen=True)
 class Execution:
-    """Outcome of :func:`execute` for one chapter; ``error`` is empty when its notebook was written."""
+    """Outcome of :func:`execute` for one chapter; ``error`` is empty if the notebook was written."""
 
     chapter: str
     seconds: float = 0.0
@@ -146,13 +153,15 @@ class Execution:
 
 
 def execute(chapter: Chapter) -> Execution:
-    """Run a chapter with its defaults and write its committed notebook; equal outputs give equal bytes.
+    """Run a chapter with its default parameters and write its committed notebook; equal outputs give identical files.
 
     Raises
     ------
+    ChapterError
+        If the kernel does not start.
     CellFailed
-        When a cell raises, or the committed notebook was edited during the run. It is left unchanged, and the partial one is
-        kept under ``_build/execute``.
+        If a cell raises, or the committed notebook was edited during the run. The committed notebook is left unchanged, and the
+        partial notebook is kept in ``_build/execute``.
     """
     partial = _partial(chapter)
     partial.parent.mkdir(parents=True, exist_ok=True)
@@ -161,7 +170,7 @@ def execute(chapter: Chapter) -> Execution:
     ran = run_notebook(chapter.cells, partial, {}, chapter.source.parent)
     tidied = tidy(chapter.cells, ran)
     if cells_of(chapter.notebook) != before:
-        raise CellFailed(f"{chapter.notebook.name} was edited while it ran; kept {partial}")
+        raise CellFailed(f"{chapter.notebook.name} was edited while it ran; kept the partial notebook {partial}")
     verdicts_before = claims.read(chapter.notebook) if chapter.notebook.is_file() else []
     write(chapter.notebook, nbformat.writes(tidied) + "\n")
     write(_stamp(chapter), json.dumps(_state(chapter, address)))
@@ -174,9 +183,9 @@ def execute(chapter: Chapter) -> Execution:
 
 
 def execute_all(chapters: Sequence[Chapter], jobs: int | None = None) -> list[Execution]:
-    """Run :func:`execute` on several chapters, ``jobs`` at a time; record a failure and continue with the others.
+    """Run :func:`execute` on several chapters, ``jobs`` at a time (one per core by default), and return their outcomes.
 
-    Print a line on stderr when a chapter finishes.
+    If a chapter fails, its error is recorded and the others continue. A line on stderr reports each chapter that ends.
     """
     results: dict[int, Execution] = {}
     try:
@@ -200,16 +209,16 @@ def _stamp(chapter: Chapter) -> Path:
 
 
 def _state(chapter: Chapter, address: str) -> dict[str, str]:
-    """Return the address of a run and a digest of the outputs in the chapter's notebook."""
+    """Return the address of a chapter's run and a digest of the outputs in its notebook, for :func:`up_to_date`."""
     cells = nbformat.read(chapter.notebook, as_version=4).cells
     outputs = json.dumps([cell.outputs for cell in cells if cell.cell_type == "code"])
     return {"address": address, "outputs": hashlib.sha256(outputs.encode()).hexdigest()}
 
 
 def up_to_date(chapter: Chapter) -> bool:
-    """Return whether the notebook was run in this folder and its code, package and outputs have not changed since.
+    """Return whether the notebook was run in this copy of the book and its code, package and outputs have not changed since.
 
-    If so, write changed prose into the notebook.
+    If so, and if the prose of the source has changed, update it in the notebook.
     """
     try:
         if json.loads(_stamp(chapter).read_text(encoding="utf-8")) != _state(chapter, addresses.digests(chapter, [{}])[0]):

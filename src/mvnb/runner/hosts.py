@@ -1,7 +1,7 @@
-"""Notebooks on other hosts (Colab, Kaggle): the first cell of every notebook installs the package where it is missing.
+"""Install cell, the first cell of every notebook, which installs the package where it is missing, as on Colab and Kaggle.
 
-The address that it installs from is set in one place, ``repository`` in the table ``tool.mvnb`` of ``pyproject.toml``. The
-source of a chapter does not contain this cell; it is added when a source is read.
+The address of the package is the key ``repository`` in the table ``tool.mvnb`` of ``pyproject.toml``. The source of a chapter
+does not contain the install cell; it is added when the source is read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if importlib.util.find_spec("mvnb") is None:
 
 
 def repository(root: Path | None) -> str:
-    """Return the address of the book's repository, or an empty string if ``pyproject.toml`` does not name one."""
+    """Return the address of the book's repository, or an empty string if ``pyproject.toml`` in ``root`` does not give one."""
     path = root / "pyproject.toml" if root else None
     if path is None or not path.is_file():
         return ""
@@ -41,7 +41,7 @@ def repository(root: Path | None) -> str:
 
 
 def with_install_cell(notebook: NotebookNode, address: str) -> NotebookNode:
-    """Return the notebook with a single cell in front that installs the package from ``git+address``."""
+    """Return the notebook with exactly one install cell, placed first, which installs the package from the git ``address``."""
     cell = nbformat.v4.new_code_cell(_CELL.format(source=address and f"git+{address}"), metadata={"tags": [TAG, "remove-cell"]})
     others = [one for one in notebook.cells if TAG not in one.metadata.get("tags", [])]
     return nbformat.from_dict({**notebook, "cells": [cell, *others]})

@@ -1,7 +1,7 @@
-"""Rendering of a run notebook as one self-contained HTML file.
+"""Rendering of an executed notebook as one self-contained HTML file.
 
-Jupyter Book builds the pages of the book. This rendering of a single run takes a second, so it only replaces MyST's
-directives and roles by plain Markdown: the text of a theorem stays, its numbering and cross-references are lost.
+Jupyter Book builds the pages of the book. To render a single run within about a second, this module only replaces MyST
+directives and roles with plain Markdown: the text of a theorem is kept, but its number and cross-references are lost.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ROLE = re.compile(r"\{(?P<name>[\w:+-]+)\}`(?P<text>[^`]*)`")
 
 
 def render(notebook: NotebookNode, title: str) -> str:
-    """Render the notebook as HTML, with styles, figures and (where MathJax is installed) mathematics inside the file."""
+    """Render the notebook as an HTML page with this title, including the styles, the figures and, if installed, MathJax."""
     from nbconvert import HTMLExporter
     from nbconvert.preprocessors import TagRemovePreprocessor
 
@@ -54,7 +54,7 @@ def render(notebook: NotebookNode, title: str) -> str:
 
 
 def _plain_markdown(text: str) -> str:
-    """Replace directives, roles and labels of MyST by plain Markdown; leave mathematics and code unchanged."""
+    """Replace MyST directives, roles and labels with plain Markdown; leave mathematics and code unchanged."""
     lines: list[str] = []
     open_fences: list[tuple[str, str]] = []
     in_code = ""
@@ -91,7 +91,7 @@ def _role(match: re.Match) -> str:
 
 
 def _mathjax() -> str:
-    """Return MathJax as an inline script from the package that the site uses, or else a link to its public address."""
+    """Return MathJax as an inline script if ``sphinx-mathjax-offline`` is installed, or else a link to its public address."""
     try:
         files = distribution("sphinx-mathjax-offline").files or []
         path = next(file.locate() for file in files if file.name == "tex-svg.js")

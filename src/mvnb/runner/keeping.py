@@ -1,8 +1,8 @@
-"""Kept runs, made seed by seed: a file stores the values of each seed until all of them form the result.
+"""Creation of kept runs (see :mod:`mvnb.kept_runs`), seed by seed; when all seeds have finished, they form the result.
 
-The files are ``runs/keep-SLUG-NAME/DIGEST/seed-N.json``, where the digest covers the script and its arguments. The folder may
-be copied to another machine, where the same command continues. If the script saves the state of an unfinished seed, it lies in
-``seed-N/``.
+Each finished seed is stored in ``runs/keep-SLUG-NAME/DIGEST/seed-N.json``, where the digest covers the script and its
+arguments. If this folder is copied to another machine, the same command continues there. A script may save the state of an
+unfinished seed in ``seed-N/``.
 """
 
 from __future__ import annotations
@@ -40,20 +40,26 @@ def make(
 
     Parameters
     ----------
+    chapter
+        Chapter that declares the kept run.
+    name
+        Name of the kept run.
     assignments
-        ``NAME=VALUE`` texts that replace parameters of the declaration.
+        ``NAME=VALUE`` strings that replace parameters of the declaration.
     folder
-        Folder for finished seeds.
+        Folder for the finished seeds; ``runs/keep-SLUG-NAME`` by default.
     jobs
         Number of seeds to run at once; one per core by default.
+    device
+        ``"auto"``, ``"cpu"`` or a GPU such as ``"cuda"``.
 
     Raises
     ------
     ChapterError
-        For a name that the chapter does not declare, unknown or invalid parameters, a device that is not available, and a
-        package that cannot be written to. No file is written.
+        If the chapter does not declare the kept run, a parameter is unknown or invalid, the device is not available, or the
+        folder of the result is not writable. No file is written.
     CellFailed
-        When a seed fails; finished seeds are kept.
+        If a seed fails; finished seeds are kept.
     """
     from mvnb.training import pick_device
 
@@ -68,7 +74,7 @@ def make(
     rules = one.rules()  # malformed claims raise before any training
     result = kept_runs.folder(chapter.slug) / f"{name}.json"
     if not os.access(result.parent, os.W_OK):
-        raise ChapterError(f"{result.parent} cannot be written to")
+        raise ChapterError(f"{result.parent} is not writable")
     try:
         pick_device(device)
     except ValueError as error:
@@ -89,7 +95,7 @@ def make(
 
 
 def _run_missing(one: kept_runs.Declared, paths: dict[int, Path], jobs: int | None, device: str) -> None:
-    """Run the seeds that have no file yet."""
+    """Run the seeds whose file does not exist yet; raise ``CellFailed`` if one of them fails."""
     missing, began, failed = [seed for seed, path in paths.items() if files.read_json(path) is None], time.monotonic(), []
     _log(f"{len(paths) - len(missing)} of {len(paths)} seeds finished, {len(missing)} to run")
     done = workers.each(_run_seed, [(one, seed, paths[seed], device) for seed in missing], jobs)
@@ -108,9 +114,9 @@ def _log(text: str) -> None:
 
 
 def _run_seed(one: kept_runs.Declared, seed: int, path: Path, device: str) -> float:
-    """Run one seed, write its values, and return its seconds (CPU time on a CPU) since it was last started.
+    """Run one seed, write its values to ``path``, and return the seconds since its last start (CPU time on a CPU).
 
-    If another process is running the seed, wait for that process instead.
+    If another process is running the seed, wait for that process instead and return its seconds.
     """
     import torch
     from filelock import FileLock
@@ -134,7 +140,7 @@ def _run_seed(one: kept_runs.Declared, seed: int, path: Path, device: str) -> fl
         try:
             text = json.dumps(found, allow_nan=False)
         except (TypeError, ValueError) as error:
-            raise ChapterError(f"{one.script.name} must return values that JSON can store: {error}") from None
+            raise ChapterError(f"{one.script.name} must return JSON-serializable values: {error}") from None
         files.write(path, text + "\n")
         shutil.rmtree(path.with_suffix(""), ignore_errors=True)
     return found["seconds"]
@@ -155,7 +161,11 @@ def _hardware(device) -> str:
 
 
 def status(chapters: Iterable[Chapter], root: Path = Path("runs")) -> Iterator[tuple[str, str, str, str]]:
-    """Yield one line per kept run: chapter, name, date, and whether it matches its current declaration, script and rules."""
+    """Yield the chapter number, name, date and state of each kept run of the chapters.
+
+    The state tells whether the result matches the current declaration, script and rules of the claims or, if there is no
+    result, how many seeds in ``root`` have finished.
+    """
     for chapter in chapters:
         every = kept_runs.declared(chapter.slug)
         results = {path.stem for path in kept_runs.folder(chapter.slug).glob("*.json")}

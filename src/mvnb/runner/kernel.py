@@ -1,8 +1,8 @@
-"""Notebooks in a fresh kernel: running one, and applying its checks to parameters.
+"""Execution of a notebook, or only of its parameter checks, in a fresh kernel.
 
-The kernel is always the interpreter that runs this module. It uses one thread per numerical library unless the caller or the
-environment says otherwise, and works in the folder of the chapter, as under Jupyter and nbval. It reads no IPython
-configuration and runs no startup file.
+The kernel always uses the Python interpreter that runs this module. Each numerical library uses one thread unless the caller or
+the environment sets another number. The working directory is the folder of the chapter, as under Jupyter and nbval. IPython
+configuration and startup files are ignored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
 }
 KEEP_FREED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
-"""Settings that let glibc keep freed blocks of up to 1 GB; by default the system clears each large tensor page by page."""
+"""Environment variables that let glibc reuse freed blocks of up to 1 GB; new blocks would be cleared page by page."""
 _THREADS = [name for name in ENVIRONMENT if name.endswith("_NUM_THREADS")]
 _SAVE_EVERY = 20  # seconds
 _LONGEST_SOCKET = 100  # bytes of a path; macOS allows 103, including the number of the socket
@@ -80,35 +80,40 @@ def run_notebook(
     package: Path | None = None,
     startup: str = "",
 ) -> NotebookNode:
-    """Run a notebook, saving it to ``partial`` at intervals and at the end even if it fails, and return it with its outputs.
+    """Run a notebook and return it with its outputs; save it at intervals and at the end, even if it fails.
 
     Parameters
     ----------
+    notebook
+        Notebook to run; it is not modified.
+    partial
+        Path to which the notebook is saved.
     parameters
         Values that replace defaults: numbers, strings, booleans and lists of them.
     folder
         Working directory of the kernel.
     progress
-        Name of a progress bar over cells, drawn on stderr if that is a terminal; no bar if empty.
+        Label of a progress bar over the cells, shown if stderr is a terminal; if empty, there is no bar.
     timeout
-        Seconds that a cell may take.
+        Maximum time per cell in seconds; unlimited by default.
     memory
-        Bytes that the kernel may allocate.
+        Maximum number of bytes that the kernel may allocate; unlimited by default.
     threads
-        Threads of PyTorch and other numerical libraries; by default as set in the environment, or one.
+        Number of threads of PyTorch and other numerical libraries; by default as set in the environment, or one.
     package
-        Folder that Python searches first, for a copy of this package.
+        Folder with a copy of this package, which Python searches before the installed packages.
     startup
-        Python statements that the process executes before the kernel starts.
+        Python statements that the kernel's process executes before the kernel starts.
 
     Raises
     ------
     ChapterError
-        When a cell that checks the parameters rejects them, or the kernel does not start; ``partial`` is removed.
+        If a cell that checks the parameters rejects them, or the kernel does not start; ``partial`` is removed.
     CellFailed
-        When another cell raises or times out, or the kernel dies; ``partial`` then holds the cells run so far.
+        If another cell raises or times out, or the kernel dies; ``partial`` then holds the cells run so far. Also if
+        ``partial`` cannot be written.
     KeyboardInterrupt
-        After removing ``partial``.
+        If the run is interrupted; ``partial`` is removed.
     """
     import papermill
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
@@ -142,11 +147,11 @@ def run_notebook(
             raise ChapterError(_with_memory_note(error.evalue or error.ename)) from None
         raised = _with_memory_note(" ".join(f"{error.ename}: {error.evalue}".split()).removesuffix(":"))
         where = f"cell [{error.exec_count}] failed at {_failed_line(error)!r}"
-        raise CellFailed(f"{where}: {raised}; kept {partial}") from None
+        raise CellFailed(f"{where}: {raised}; kept the partial notebook {partial}") from None
     except DeadKernelError:
-        raise CellFailed(f"the kernel died (out of memory?); kept {partial}") from None
+        raise CellFailed(f"the kernel died, possibly out of memory; kept the partial notebook {partial}") from None
     except CellTimeoutError:
-        raise CellFailed(f"a cell took more than {timeout:g} s; kept {partial}") from None
+        raise CellFailed(f"a cell took more than {timeout:g} s; kept the partial notebook {partial}") from None
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise CellFailed(f"cannot write to {partial.parent}: {error.strerror or error}") from None
@@ -156,14 +161,15 @@ def run_notebook(
 
 
 def refusals(notebook: NotebookNode, cases: Sequence[Mapping[str, Any]], folder: Path, limits: Mapping[str, Any]) -> list[str]:
-    """Return the error messages of a notebook's checks for each set of parameters, empty where the checks pass.
+    """Return the error message of a notebook's checks for each set of parameters in ``cases``; empty if the checks pass.
 
-    The cells up to the last check run once per case, in one kernel; ``limits`` are options of :func:`run_notebook`.
+    The cells up to the last check run once per case, in one kernel that works in ``folder``; ``limits`` are options of
+    :func:`run_notebook`.
 
     Raises
     ------
     ChapterError
-        When a case times out, or the kernel dies or does not start.
+        If a case times out, or the kernel dies or does not start.
     """
     code = [(cell.source, cell.metadata.get("tags", [])) for cell in notebook.cells if cell.cell_type == "code"]
     checks = [place for place, (_, tags) in enumerate(code) if CHECK in tags]
@@ -182,7 +188,7 @@ def refusals(notebook: NotebookNode, cases: Sequence[Mapping[str, Any]], folder:
 
 
 def _failed_line(error) -> str:
-    """Return the last line of the failed cell in the traceback, or else the cell's first line that is not a comment."""
+    """Return the line of the failed cell that comes last in the traceback, or else its first line that is not a comment."""
     lines = error.source.splitlines()
     trace = re.sub(r"\x1b\[[\d;]*m", "", "\n".join(error.traceback or []))
     found = re.findall(rf"Cell In\[{error.exec_count}\], line (\d+)", trace)
@@ -192,12 +198,12 @@ def _failed_line(error) -> str:
 
 
 def _with_memory_note(raised: str) -> str:
-    """Return an error message, prefixed with "out of memory" if that is the cause."""
+    """Return the error message ``raised``, preceded by "out of memory" if that is its cause."""
     return f"out of memory ({raised})" if _NO_MEMORY.search(raised) else raised
 
 
 def _engine() -> type:
-    """Return a papermill engine that saves at intervals; papermill's own saves twice per cell, 15 s in a long chapter."""
+    """Return a papermill engine that saves at intervals; papermill saves twice per cell, which takes 15 s in a long chapter."""
     from papermill.engines import NBClientEngine
 
     papermill_log = logging.getLogger("papermill")
@@ -227,12 +233,12 @@ def _engine() -> type:
 
 @contextmanager
 def _kernel_manager(memory: int | None, threads: int | None, package: Path | None, startup: str) -> Iterator[type]:
-    """Provide a kernel manager whose only kernel is this interpreter, whatever kernels are registered on the machine.
+    """Yield a kernel manager class that always starts this interpreter, regardless of the kernels registered on the machine.
 
     Raises
     ------
     ChapterError
-        When the kernel does not start, with the last line that it wrote to stderr.
+        If the kernel does not start; the message contains the last line that it wrote to stderr.
     """
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client.kernelspec import KernelSpec
@@ -282,9 +288,9 @@ def _kernel_manager(memory: int | None, threads: int | None, package: Path | Non
 
 
 def sockets(folder: str) -> dict[str, str]:
-    """Return options of a kernel manager for local communication through files in ``folder``; empty where not supported.
+    """Return kernel manager options for communication through Unix sockets in ``folder``; empty if they are not supported.
 
-    A TCP port that was free when the manager chose it may be taken by another process before the kernel binds it.
+    Sockets are safer than the default, TCP: another process may take the chosen port before the kernel binds it.
     """
     prefix = os.path.join(folder, "kernel")
     if os.name != "posix" or len(os.fsencode(prefix)) > _LONGEST_SOCKET:

@@ -1,4 +1,4 @@
-"""New chapters from templates: source, paper package with claims, test and list entries, as an example that runs."""
+"""Creation of new chapters from templates: a runnable example with source, paper package, claims, test and list entries."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from mvnb.runner.errors import ChapterError
 
 
 def create(root: Path, number: str, slug: str, part: str | None = None) -> Chapter:
-    """Write the sources of chapter ``number`` named ``slug`` and list it at the end of a part, without running its notebook.
+    """Write the files of the new chapter ``NN_slug``, and return it without running its notebook.
+
+    The chapter is listed at the end of the part with the caption ``part``, by default the last part with chapters.
 
     Raises
     ------
     ChapterError
-        When number, name or part are invalid or taken, or ``root`` is not a checkout of the project. No file is written.
+        If the number, slug or part is invalid, the chapter already exists, or ``root`` is not a checkout of the project. No
+        file is written.
     """
     contents, papers = root / "_toc.yml", root / "src" / "mvnb" / "papers"
     if not contents.is_file() or not papers.is_dir():
@@ -55,7 +58,7 @@ def _fill_template(name: str, number: str, slug: str) -> str:
 
 
 def _with_entry(contents: str, file: str, part: str) -> str:
-    """Return the text of ``_toc.yml`` with a file added after the last notebook of a part, and otherwise unchanged."""
+    """Return ``contents``, the text of ``_toc.yml``, with ``file`` added after the last notebook of ``part``."""
     start = contents.index(f"caption: {part}")
     end = contents.find("- caption:", start)
     last = list(re.finditer(r"^( *- file: )notebooks/.*\n", contents[start : end if end > 0 else None], re.MULTILINE))[-1]

@@ -1,4 +1,4 @@
-"""Pairing of sources and notebooks: tidy notebooks to commit, differences between the two, and edits of either."""
+"""Pairing of sources and notebooks: tidying notebooks for a commit, comparing them with the sources, detecting edits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COMPARED = ("tags",)  # cell metadata that is compared; editors add other keys
 
 
 def tidy(source: NotebookNode, ran: NotebookNode) -> NotebookNode:
-    """Return the cells of ``source`` with the outputs of ``ran``, without anything that differs between runs."""
+    """Return the cells of ``source`` with the outputs of ``ran``, without stderr and metadata that differs between runs."""
     cells: list[NotebookNode] = []
     seen: dict[str, int] = {}
     results = (cell for cell in ran.cells if cell.cell_type == "code")
@@ -47,14 +47,14 @@ def tidy(source: NotebookNode, ran: NotebookNode) -> NotebookNode:
 
 
 def _cell_id(cell: NotebookNode, seen: dict[str, int]) -> str:
-    """Return an id derived from the cell itself, so that editing one cell keeps the ids of the others."""
+    """Return an id derived from the cell's type and source, so that editing a cell does not change the ids of other cells."""
     digest = hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:12]
     seen[digest] = seen.get(digest, 0) + 1
     return digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
 
 
 def join_streams(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
-    """Return outputs with adjacent pieces of a stream joined, since a busy kernel splits its text anywhere."""
+    """Join adjacent outputs of the same stream, which a busy kernel may split at any point."""
     joined: list[NotebookNode] = []
     for output in outputs:
         if joined and output.output_type == "stream" and output.name == joined[-1].get("name"):
@@ -65,7 +65,7 @@ def join_streams(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
 
 
 def _outline(notebook: NotebookNode) -> list[str]:
-    """Return a notebook's cell types, compared cell metadata and sources, line by line."""
+    """Return the types, tags and sources of a notebook's cells as a list of lines."""
     lines: list[str] = []
     for cell in notebook.cells:
         metadata = {key: value for key, value in cell.metadata.items() if key in _COMPARED and value != []}
@@ -87,12 +87,12 @@ def cells_of(path: Path) -> str:
 
 
 def edited(chapter: Chapter) -> bool:
-    """Return whether the notebook's cells differ both from those last written into it and from those of the source.
+    """Return whether the notebook's cells have been edited since it was last written and differ from those of the source.
 
     Raises
     ------
     ChapterError
-        When the notebook cannot be read.
+        If the notebook cannot be read.
     """
     if chapter.source == chapter.notebook or not chapter.notebook.is_file():
         return False
@@ -102,11 +102,11 @@ def edited(chapter: Chapter) -> bool:
         return written != _digest(notebook) and bool(paired(chapter))
     except (OSError, ValueError, AttributeError) as error:
         reason = f"{chapter.notebook} cannot be read as a notebook ({str(error).splitlines()[0]})"
-        raise ChapterError(f"{reason}; repair it, or delete it to have it written again") from None
+        raise ChapterError(f"{reason}; repair it, or delete it and run: mvnb book {chapter.number}") from None
 
 
 def refuse_edited(chapters: Iterable[Chapter]) -> None:
-    """Raise ``ChapterError`` for the first chapter whose notebook has edits that its source lacks."""
+    """Raise ``ChapterError`` if the notebook of one of the chapters has edits that its source lacks."""
     for chapter in chapters:
         if edited(chapter):
             newer = max((chapter.source, chapter.notebook), key=lambda path: path.stat().st_mtime)
@@ -116,7 +116,7 @@ def refuse_edited(chapters: Iterable[Chapter]) -> None:
 
 
 def take_notebook(chapter: Chapter) -> None:
-    """Replace the source's cells by those of the notebook, without outputs and the install cell."""
+    """Replace the source's cells with those of the notebook, omitting outputs and the install cell."""
     import jupytext
 
     notebook = read(chapter.notebook)
@@ -134,7 +134,7 @@ def _head(source: str) -> str:
 
 
 def paired(chapter: Chapter) -> str:
-    """Return how the committed notebook's cells differ from the source, as a unified diff; empty if they agree."""
+    """Return a unified diff from the cells of the source to those of its notebook, or a message if the notebook is missing."""
     if not chapter.notebook.is_file():
         return f"{chapter.notebook.name} is missing"
     outlines = _outline(chapter.cells), _outline(read(chapter.notebook))
@@ -147,7 +147,7 @@ def rows_at(chapter: Chapter, commit: str) -> list[dict[str, Any]]:
     Raises
     ------
     ChapterError
-        When git has no such commit or cannot read it.
+        If git cannot be run or does not find the commit, or if the notebook is not valid JSON.
     """
     name = chapter.notebook.name
 
@@ -158,7 +158,7 @@ def rows_at(chapter: Chapter, commit: str) -> list[dict[str, Any]]:
         except OSError as error:
             raise ChapterError(f"cannot run git: {error.strerror}") from None
         if done.returncode:
-            raise ChapterError(done.stderr.strip() or f"git has no commit {commit!r} here")
+            raise ChapterError(done.stderr.strip() or f"git has no commit {commit!r} in {chapter.notebook.parent}")
         return done.stdout
 
     found = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}").strip()
@@ -167,4 +167,4 @@ def rows_at(chapter: Chapter, commit: str) -> list[dict[str, Any]]:
     try:
         return claims.rows_of(json.loads(git("show", f"{found}:./{name}")), name)
     except json.JSONDecodeError as error:
-        raise ChapterError(f"{name} of {commit} is not a notebook: {error}") from None
+        raise ChapterError(f"expected {name} at commit {commit} to be a JSON notebook, got invalid JSON: {error}") from None

@@ -1,7 +1,7 @@
-"""Parameters of a chapter: reading them from its source, and converting text to values of their types.
+"""Parameters of a chapter: reading them from its source, and converting strings to values of their types.
 
-Papermill's own inspection returns defaults as text and skips lines whose comment contains an equals sign. Here defaults are
-values, and only literals are accepted. Papermill supports lists but not tuples, so tuples become lists.
+Papermill's own inspection returns defaults as strings and skips lines whose comment contains an equals sign. This module
+returns Python values and only accepts literals. Papermill supports lists but not tuples, so tuples become lists.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mvnb.runner.errors import ChapterError
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a chapter: its name, its default (which fixes its type) and the comment that explains it."""
+    """Parameter of a chapter, with its name, its default (which determines its type) and the comment that explains it."""
 
     name: str
     default: Any
@@ -33,7 +33,7 @@ class Parameter:
 
     @property
     def range(self) -> str:
-        """Range of allowed numbers as stated in parentheses in the comment, such as "above 0, at most 1"."""
+        """Range of allowed numbers that the comment states in parentheses, such as "above 0, at most 1"; may be empty."""
         stated = (part.strip() for group in re.findall(r"\(([^()]*)\)", self.comment) for part in re.split("[,;]", group))
         return ", ".join(part for part in stated if any(re.fullmatch(bound, part) for bound in _BOUNDS))
 
@@ -53,7 +53,7 @@ _EXCEPTION = rf"{_NUMBER}: .*"
 
 
 def _fits(number: float, range: str) -> bool:
-    """Return whether a number lies in a range as worded in :attr:`Parameter.range`."""
+    """Return whether a number lies in a range that is worded like :attr:`Parameter.range`."""
     allowed, excepted = True, False
     for part in range.split(", ") if range else ():
         bound, match = next((bound, found) for bound in _BOUNDS if (found := re.fullmatch(bound, part)))
@@ -66,12 +66,12 @@ def _fits(number: float, range: str) -> bool:
 
 
 def read_parameters(notebook: NotebookNode, name: str) -> dict[str, Parameter]:
-    """Return the assignments of the cell tagged ``parameters``, in order.
+    """Return the parameters assigned in the cell tagged ``parameters``, in order; ``name`` is the chapter's name for messages.
 
     Raises
     ------
     ChapterError
-        When there is not exactly one such cell, or it contains anything but assignments of literals.
+        If there is not exactly one such cell, or it contains anything but assignments of literals to distinct names.
     """
     cells = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
     if len(cells) != 1:
@@ -93,11 +93,14 @@ def read_parameters(notebook: NotebookNode, name: str) -> dict[str, Parameter]:
 def _parameter(statement: ast.stmt, comments: dict[int, str], name: str) -> Parameter:
     targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
     if len(targets) != 1 or not isinstance(targets[0], ast.Name) or not getattr(statement, "value", None):
-        raise ChapterError(f"line {statement.lineno} of the parameters cell of {name} must have the form name = literal")
+        place = f"line {statement.lineno} of the parameters cell of {name}"
+        raise ChapterError(f"{place} must have the form name = literal, got {ast.unparse(statement)!r}")
     try:
         default = _to_lists(ast.literal_eval(statement.value))
     except ValueError:
-        raise ChapterError(f"parameter {targets[0].id!r} of {name} must be a literal") from None
+        raise ChapterError(
+            f"parameter {targets[0].id!r} of {name} must be a literal, got {ast.unparse(statement.value)}"
+        ) from None
     return Parameter(targets[0].id, default, comments.get(statement.end_lineno, ""))
 
 
@@ -107,12 +110,13 @@ def _comments(source: str) -> dict[int, str]:
 
 
 def parse_assignments(texts: Iterable[str], parameters: Mapping[str, Parameter], name: str) -> dict[str, Any]:
-    """Convert ``name=value`` texts to values of the parameters' types.
+    """Convert ``name=value`` strings to values of the parameters' types; ``name`` is the chapter's name for messages.
 
     Raises
     ------
     ChapterError
-        For text that is not ``name=value``, a name that is unknown or given twice, or a value of the wrong type.
+        If a string does not have the form ``name=value``, a name is unknown or given twice, or a value has the wrong type or is
+        out of range.
     """
     values: dict[str, Any] = {}
     for text in texts:
@@ -128,14 +132,19 @@ def parse_assignments(texts: Iterable[str], parameters: Mapping[str, Parameter],
 
 
 def check_values(values: Mapping[str, Any], parameters: Mapping[str, Parameter], name: str) -> dict[str, Any]:
-    """Check names and types of values that are Python objects; convert ints to floats where a float is expected."""
+    """Check Python values by parameter name, and return them with integers converted to floats where a float is expected.
+
+    Raises ``ChapterError`` if a name is unknown or a value has the wrong type or is out of range; ``name`` is the chapter's
+    name for messages.
+    """
     return {key: _coerce(value, _lookup(key, parameters, name)) for key, value in values.items()}
 
 
 def _coerce(value: Any, parameter: Parameter, shown: str | None = None) -> Any:
-    """Convert a value to the parameter's type; raise a ``ChapterError`` that says what was expected.
+    """Convert a value to the parameter's type; raise ``ChapterError`` if it has the wrong type or is out of range.
 
-    Numbers must be finite, non-negative if the default is, and in the range that the comment states.
+    Numbers must be finite, non-negative if the default is non-negative, and in the range that the comment states. Error
+    messages quote ``shown``, by default the value itself.
     """
     shown = repr(value) if shown is None else repr(shown.strip())
     try:
@@ -178,7 +187,7 @@ def _lookup(key: str, parameters: Mapping[str, Parameter], name: str) -> Paramet
 
 
 def _parse_literal(text: str, parameter: Parameter) -> Any:
-    """Return the value that a text denotes, given the expected type, or the text itself if it cannot be parsed."""
+    """Parse ``text`` as a value of the parameter's type; return ``text`` itself if it cannot be parsed."""
     if isinstance(parameter.default, str):
         return text
     text = text.strip()
@@ -191,7 +200,7 @@ def _parse_literal(text: str, parameter: Parameter) -> Any:
 
 
 def _as_type_of(value: Any, default: Any) -> Any:
-    """Convert ``value`` to the type of ``default``, lists element by element; raise ``TypeError`` if it does not fit."""
+    """Convert ``value`` to the type of ``default`` (lists element by element); raise ``TypeError`` if they do not match."""
     if isinstance(default, list) and isinstance(value, list):
         return [_as_type_of_any(item, default) for item in value]
     kind = type(default)
@@ -207,7 +216,7 @@ def _to_lists(value: Any) -> Any:
 
 
 def _as_type_of_any(item: Any, examples: list) -> Any:
-    """Convert ``item`` to the type of the first example that it fits, trying floats first."""
+    """Convert ``item`` to the type of the first matching example, trying floats first; raise ``TypeError`` if none matches."""
     if not examples:
         return item
     for example in sorted(examples, key=lambda example: not isinstance(example, float)):
@@ -219,10 +228,10 @@ def _as_type_of_any(item: Any, examples: list) -> Any:
 
 
 def _type_name(default: Any) -> str:
-    names = {bool: "true or false", int: "an integer", float: "a number", str: "text", list: "a list"}
+    names = {bool: "true or false", int: "an integer", float: "a number", str: "a string", list: "a list"}
     name = names.get(type(default), type(default).__name__)
     if isinstance(default, list) and default:
-        kinds = {bool: "booleans", int: "integers", float: "numbers", str: "texts"}
+        kinds = {bool: "booleans", int: "integers", float: "numbers", str: "strings"}
         inner = {kinds.get(type(item), "sequences") for item in default}
         name += " of " + ("numbers" if inner == {"numbers", "integers"} else " or ".join(sorted(inner)))
     return name

@@ -1,8 +1,8 @@
-"""Memory estimates of runs, computed from the parameters before a run starts, by one formula per chapter.
+"""Estimates of the memory of a run, computed from its parameters before it starts, with one formula per chapter.
 
-A chapter's formula is ``peak_bytes(p)`` in ``mvnb/papers/SLUG/plan.py``: the bytes of its largest tensors, with the parameters
-as attributes of ``p`` and every number a float. The estimate is meant to be correct to a factor of two. Run times are measured
-(``results/seconds.json``), not predicted.
+The formula is the function ``peak_bytes(p)`` in ``mvnb/papers/SLUG/plan.py``. It returns the size of the chapter's largest
+tensors in bytes; the parameters are attributes of ``p``, and all numbers are floats. The estimate should be correct to a factor
+of two. Run times are measured (``results/seconds.json``), not predicted.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ FITS_ANYWHERE = 4e9  # bytes below which the machine's memory is not checked
 
 
 def peak_bytes(chapter: Chapter, values: Mapping[str, Any]) -> float | None:
-    """Return the bytes that a run needs, given parameters that replace defaults; None for a chapter without a formula.
+    """Return the estimated bytes of a run in which ``values`` replace the defaults; None if the chapter has no formula.
 
-    The estimate is ``inf`` where no float is large enough.
+    The estimate is infinite if it exceeds the largest float.
     """
     given = {name: parameter.default for name, parameter in chapter.parameters.items()} | dict(values)
     try:
@@ -37,14 +37,14 @@ def peak_bytes(chapter: Chapter, values: Mapping[str, Any]) -> float | None:
 
 
 def _with_floats(value: Any) -> Any:
-    """Return a parameter with integers replaced by floats, whose powers are instant or raise an ``OverflowError``."""
+    """Return a parameter's value with integers replaced by floats, whose powers are fast or raise ``OverflowError``."""
     if isinstance(value, list):
         return [_with_floats(item) for item in value]
     return float(min(value, 10**300)) if type(value) is int else value
 
 
 def _machine_bytes(device: str) -> tuple[float, str]:
-    """Return the bytes available to a run on ``device`` (``"auto"``, ``"cpu"`` or a GPU), and the name of that device."""
+    """Return the memory in bytes of ``device`` (``"auto"``, ``"cpu"`` or a GPU), and the name of that device."""
     if device != "cpu":
         import torch  # slow to import, and not needed for a CPU
 
@@ -54,7 +54,7 @@ def _machine_bytes(device: str) -> tuple[float, str]:
 
 
 def refusal(chapter: Chapter, values: Mapping[str, Any]) -> str | None:
-    """Return one line on why a run cannot fit the machine; None if it can, or if its memory is unknown."""
+    """Return a message if a run needs more memory than the machine has; None if it fits or its memory is unknown."""
     needed = peak_bytes(chapter, values)
     if needed is None or needed < FITS_ANYWHERE:
         return None
@@ -64,7 +64,7 @@ def refusal(chapter: Chapter, values: Mapping[str, Any]) -> str | None:
 
 
 def gigabytes(size: float) -> str:
-    """Format an estimate of bytes: ``"about 0.8 GB"``, ``"about 120 GB"``, ``"more than 1000000000 GB"``."""
+    """Format an estimate in bytes, such as ``"about 0.8 GB"``, ``"about 120 GB"`` or ``"more than 1000000000 GB"``."""
     if size > 1e18:
         return "more than 1000000000 GB"
     return f"about {size / 1e9:.{1 if size < 4e9 else 0}f} GB"

@@ -1,10 +1,11 @@
-"""Sweeps: one chapter over a grid of parameters, with one run per cell of the grid.
+"""Sweeps: runs of one chapter over a grid of parameters, with one run per cell of the grid.
 
-A sweep lives in a folder: ``sweep.json`` (the request), ``cells/ADDRESS`` (one finished run each: notebook, claims and
-``run.json``), ``failed/ADDRESS`` (the last attempt of a cell that failed), ``table.csv``, ``table.parquet`` and ``held.png``.
-An address is a digest of the chapter's code, all its parameters, the package and the versions of the libraries; a change of any
-of them makes a new cell. While a sweep runs, ``.code`` holds the chapter and the package as they were at its start, and every
-cell runs this copy. Workers must see this folder and the book at the same paths.
+The folder of a sweep contains ``sweep.json`` (the request), ``cells/ADDRESS`` (the notebook, claims and ``run.json`` of each
+finished run), ``failed/ADDRESS`` (the last attempt of each failed cell), and the results of all cells as ``table.csv``,
+``table.parquet`` and the figure ``held.png``. An address is a digest of the chapter's code, claims and kept runs, all its
+parameters, the modules that it may import and the versions of the libraries; changing any of these creates a new cell. While a
+sweep runs, ``.code`` holds the chapter and the package as they were at its start, and every cell runs that copy. Workers must
+see the sweep's folder and the book at the same paths.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _RANGE = re.compile(r"(\d+):(\d+)(?::(\d+))?")
 
 @dataclass(frozen=True)
 class Sweep:
-    """Chapter with the cells of its grid and the folder of their runs."""
+    """Sweep of a chapter, with the values of its grid, the fixed parameters and the folder of its runs."""
 
     chapter: catalogue.Chapter
     grid: dict[str, list[Any]]
@@ -44,21 +45,21 @@ class Sweep:
 
     @cached_property
     def cells(self) -> dict[str, dict[str, Any]]:
-        """Parameters that replace defaults in each cell, by address; the last name of the grid varies fastest."""
+        """Parameters of each cell that replace the defaults, by address; the last parameter of the grid varies fastest."""
         values = [self.fixed | dict(zip(self.grid, point)) for point in itertools.product(*self.grid.values())]
         return dict(zip(addresses.digests(self.chapter, values), values))
 
     def record(self, address: str) -> dict[str, Any] | None:
-        """Return the ``run.json`` of a cell's last run, or None if no run has ended."""
+        """Return the record (``run.json``) of a cell's last run, or None if no run has ended."""
         found = (files.read_json(self.folder / kind / address / "run.json") for kind in ("cells", "failed"))
         return next(filter(None, found), None)
 
     def missing(self) -> list[str]:
-        """Return the addresses of cells that have not been run or have failed."""
+        """Return the addresses of the cells that have not been run or have failed."""
         return [address for address in self.cells if (self.record(address) or {"error": "not run"})["error"]]
 
     def _rows(self) -> list[dict[str, Any]]:
-        """Return the rows of the tidy table: one per claim of each finished cell, and one per failed cell."""
+        """Return the rows of the sweep's table: one per claim of each finished cell, and one per failed cell."""
         rows = []
         for record in filter(None, map(self.record, self.cells)):
             # Lists become text to fit into one column.
@@ -71,24 +72,27 @@ class Sweep:
 
 
 def _measured(claim: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of a claim: the value and interval measured for the first name of its rule, and the verdict."""
+    """Return the table columns of a claim: its kind, unit and verdict, and the value and interval of its first measurement."""
     ends = next(iter(claim.get("measured", {}).values()), [None] * 3)
     seen = {key: claim.get(key) for key in ("kind", "unit", "verdict")}
     return {"claim": claim.get("id"), **dict(zip(("measured", "low", "high"), ends)), **seen}
 
 
 def named(parameters: Mapping[str, Any]) -> str:
-    """Format the parameters of a cell for messages."""
+    """Format the parameters of a cell for messages, such as "width=64, seed=1"."""
     return ", ".join(f"{name}={value}" for name, value in parameters.items())
 
 
 def grid(chapter: catalogue.Chapter, texts: Iterable[str]) -> dict[str, list[Any]]:
-    """Parse ``name=a,b,c`` and, for integers, ``name=first:end`` or ``name=first:end:step`` (end excluded) to lists of values.
+    """Parse strings of the form ``name=a,b,c`` into lists of values by name.
+
+    Ranges of integers may be written ``name=first:end`` or ``name=first:end:step``, with ``end`` excluded.
 
     Raises
     ------
     ChapterError
-        For values that :meth:`~mvnb.runner.catalogue.Chapter.parse` rejects, an empty range, or a name or value given twice.
+        If a string is malformed, :meth:`~mvnb.runner.catalogue.Chapter.parse` rejects a value, a range is empty, or a name or
+        value is given twice.
     """
     found: dict[str, list[Any]] = {}
     for text in texts:
@@ -97,17 +101,17 @@ def grid(chapter: catalogue.Chapter, texts: Iterable[str]) -> dict[str, list[Any
         if not equals or not name or not values.strip():
             raise ChapterError(f"--grid must have the form name=a,b,c or name=first:end, got {text!r}")
         if name in found:
-            raise ChapterError(f"--grid gives {name!r} twice")
+            raise ChapterError(f"--grid is given twice for {name!r}")
         if match := _RANGE.fullmatch(values.strip()):
             first, end, step = int(match[1]), int(match[2]), int(match[3] or 1)
             options = [str(n) for n in range(first, end, max(step, 1))]
             if not options or not step:
-                raise ChapterError(f"--grid {text!r} is an empty range")
+                raise ChapterError(f"--grid must give a non-empty range with a positive step, got {text!r}")
         else:
             options = _split(values)
         found[name] = [chapter.parse([f"{name}={option}"])[name] for option in options]
         if len({repr(value) for value in found[name]}) < len(found[name]):
-            raise ChapterError(f"--grid {text!r} repeats a value")
+            raise ChapterError(f"--grid must give distinct values, got {text!r}")
     return found
 
 
@@ -131,18 +135,31 @@ def prepare(
     limits: Mapping[str, Any],
     anyway: bool = False,
 ) -> Sweep:
-    """Return a sweep whose cells have all passed the chapter's checks, within limits as in :func:`run`; write no files.
+    """Return a sweep after the chapter's checks have accepted its missing cells; write no files.
 
-    Cells that need more memory than this machine has are refused unless ``anyway`` is true.
+    Parameters
+    ----------
+    chapter
+        Chapter to run.
+    values
+        Values of each parameter in the grid, by name.
+    fixed
+        Values of parameters that are the same in all cells.
+    folder
+        Folder of the sweep.
+    limits
+        Limits per run, as in :func:`run`.
+    anyway
+        Whether to accept cells that need more memory than this machine has.
 
     Raises
     ------
     ChapterError
-        For values that the chapter rejects or cannot check or that do not fit the machine, a parameter that is both fixed and
-        in the grid, or a folder that is unusable or holds a sweep of another chapter.
+        If the chapter rejects or cannot check a cell, a cell needs more memory than this machine has, a parameter is both fixed
+        and in the grid, or the folder is unusable or holds a sweep of another chapter.
     """
     if both := sorted(values.keys() & fixed.keys()):
-        raise ChapterError(f"{both[0]!r} is both in the grid and fixed")
+        raise ChapterError(f"parameter {both[0]!r} is both in the grid and fixed")
     sweep = Sweep(chapter, values, fixed, folder.absolute())
     execution.refuse_unusable(sweep.folder, chapter)
     if (other := _plan(sweep.folder).get("chapter", chapter.name)) != chapter.name:
@@ -165,7 +182,7 @@ def load(folder: Path) -> Sweep:
     Raises
     ------
     ChapterError
-        When there is none, or its chapter no longer accepts the parameters.
+        If there is none, ``sweep.json`` is invalid, or the chapter no longer accepts the parameters.
     """
     plan = _plan(folder)
     if not plan:
@@ -176,7 +193,7 @@ def load(folder: Path) -> Sweep:
 
 
 def _plan(folder: Path) -> dict[str, Any]:
-    """Return chapter, grid and fixed parameters of the sweep in a folder; empty if there is none."""
+    """Return the chapter, grid and fixed parameters of the sweep in a folder; empty if there is no sweep."""
     path = folder / "sweep.json"
     try:
         plan = json.loads(path.read_text(encoding="utf-8"))
@@ -188,14 +205,14 @@ def _plan(folder: Path) -> dict[str, Any]:
 
 
 def _snapshot(sweep: Sweep) -> catalogue.Chapter:
-    """Copy chapter and package into the sweep's folder, and return the chapter that every cell runs despite later edits.
+    """Copy the chapter and the package into the sweep's folder, and return the chapter that runs this copy despite later edits.
 
     Raises
     ------
     ChapterError
-        When package or claims have changed since the sweep's addresses were computed.
+        If the package or the claims have changed since the sweep's addresses were computed.
     CellFailed
-        When the folder cannot be written to.
+        If the folder cannot be written to.
     """
     code = sweep.folder / ".code"
     try:
@@ -207,26 +224,32 @@ def _snapshot(sweep: Sweep) -> catalogue.Chapter:
         reason = error.strerror or error.args[0][0][-1]  # if many files failed, the reason of the first
         raise CellFailed(f"cannot write to {sweep.folder}: {reason}") from None
     if addresses.digests(sweep.chapter, list(sweep.cells.values())) != list(sweep.cells):
-        raise ChapterError("the package was edited while the sweep was prepared; start it again")
+        raise ChapterError("the package was edited while the sweep was prepared; start the sweep again")
     return replace(sweep.chapter, snapshot=copy)
 
 
 def run(sweep: Sweep, limits: Mapping[str, Any], jobs: int | None = None, dask: str | None = None) -> dict[str, str]:
-    """Run the missing cells, write the table, and return the error messages of failed cells by address.
+    """Run the missing cells, write the table and the figure, and return the error messages of failed cells by address.
 
     If stderr is a terminal, a progress bar shows the remaining time.
 
     Parameters
     ----------
+    sweep
+        Sweep returned by :func:`prepare`.
     limits
-        ``timeout``, seconds that a cell of a notebook may take, and ``memory``, bytes that its kernel may allocate.
-    jobs, dask
-        Number of runs at once on this machine, one per core by default; or a Dask scheduler, whose workers are used instead.
+        Limits per run: ``timeout``, the maximum seconds per notebook cell, and ``memory``, the maximum bytes per kernel.
+    jobs
+        Number of runs at once on this machine; one per core by default.
+    dask
+        Address of a Dask scheduler whose workers are used instead of this machine.
 
     Raises
     ------
     ChapterError
-        When another sweep runs in the folder, the scheduler does not answer, or the folder cannot be written to.
+        If another sweep is running in the folder, the scheduler does not answer, or the package was edited in the meantime.
+    CellFailed
+        If the folder cannot be written to, or the connection to the scheduler is lost.
     """
     from tqdm import tqdm
 
@@ -249,7 +272,7 @@ def run(sweep: Sweep, limits: Mapping[str, Any], jobs: int | None = None, dask: 
 
 
 def _run_cell(folder: Path, chapter: catalogue.Chapter, address: str, parameters, limits) -> str:
-    """Run one cell on a worker, or wait while another worker runs it; return its error, empty if it succeeded."""
+    """Run one cell on a worker, or wait while another worker runs it; return the error message, empty if it succeeded."""
     from filelock import FileLock
 
     running, done, failed = (folder / kind / address for kind in (".running", "cells", "failed"))
@@ -300,7 +323,7 @@ def _device(notebook: Path) -> str:
 
 
 def _save(sweep: Sweep) -> None:
-    """Write the table as CSV and Parquet, and the figure, from the cells run so far."""
+    """Write the table (as CSV and Parquet) and the figure of the cells run so far."""
     import pandas as pd
 
     table = pd.DataFrame(sweep._rows())
@@ -315,9 +338,10 @@ def _save(sweep: Sweep) -> None:
 
 
 def verdicts_of(sweep: Sweep) -> dict[str, dict[str, int]]:
-    """Return how often each claim held, failed and was undecided, and its number of distinct values, in ledger order.
+    """Return, for each claim, how often it held, failed and was undecided, and its number of distinct measured values.
 
-    One value in all runs, up to rounding, marks a claim that does not depend on the seed: a closed form, or a kept run.
+    If all runs give the same value up to rounding, the claim does not depend on the seed: it evaluates a closed form or a kept
+    run.
     """
     rows: dict[str, list[dict[str, Any]]] = {}
     for row in sweep._rows():
@@ -328,18 +352,18 @@ def verdicts_of(sweep: Sweep) -> dict[str, dict[str, int]]:
 
 
 def _count_distinct(rows: Iterable[Mapping[str, Any]]) -> int:
-    """Return the number of measured values that differ by more than a millionth."""
+    """Return the number of distinct measured values, where differences of at most a millionth are ignored."""
     found = sorted(row["measured"] for row in rows if row["measured"] is not None)
     return 1 + sum(b - a > 1e-6 * max(1.0, abs(b)) for a, b in itertools.pairwise(found))
 
 
 def keep(sweep: Sweep) -> Path:
-    """Write how often each claim held to ``results/sweeps/NN.json`` of the book, for the scoreboard.
+    """Write how often each claim held to ``results/sweeps/NN.json`` for the book's scoreboard, and return the path.
 
     Raises
     ------
     ChapterError
-        When a run is missing or failed, or the chapter does not belong to a book.
+        If a run is missing or has failed, or the chapter does not belong to a book.
     """
     if sweep.chapter.root is None:
         raise ChapterError(f"cannot keep a sweep of {sweep.chapter.source}, which does not belong to a book")
@@ -361,7 +385,7 @@ def keep(sweep: Sweep) -> Path:
 
 
 def kept(chapter: catalogue.Chapter) -> dict[str, dict[str, int]]:
-    """Return what :func:`keep` wrote for a chapter, as :func:`verdicts_of`; empty if no sweep was kept."""
+    """Return the counts that :func:`keep` wrote for a chapter, in the format of :func:`verdicts_of`; empty without a record."""
     path = _kept_path(chapter)
     return files.read_record(path)["claims"] if path.is_file() else {}
 
@@ -371,7 +395,7 @@ def _kept_path(chapter: catalogue.Chapter) -> Path:
 
 
 def _plot_held(sweep: Sweep, judged, path: Path) -> None:
-    """Plot the share of runs in which each claim held, with one row per claim and one column per grid point (seeds pooled)."""
+    """Plot the share of runs in which each claim held: one row per claim, one column per grid point, pooled over the seeds."""
     from matplotlib.figure import Figure
 
     from mvnb import figures

@@ -1,7 +1,7 @@
 """Parallel calls on worker processes of this machine or of a Dask cluster, scheduled by Dask.
 
-A worker runs one call at a time; the kernel of a notebook is a separate process. When a worker dies, its call moves to another
-worker; after three deaths the call counts as failed.
+A worker runs one call at a time; the kernel of a notebook is a separate process. If a worker dies, its call is retried on
+another worker; after three retries, the call counts as failed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def cores() -> int:
-    """Return the number of cores this process may use, as limited by its CPU affinity and a container's quota."""
+    """Return the number of cores that this process may use, given its CPU affinity and the quota of its container."""
     from joblib import cpu_count
 
     return cpu_count()
@@ -30,21 +30,27 @@ def cores() -> int:
 def each(
     function: Callable[..., Any], items: Sequence[tuple], jobs: int | None = None, address: str | None = None
 ) -> Iterator[tuple[int, Any, str]]:
-    """Call ``function(*item)`` for each item; yield its index, result and error message as calls finish.
+    """Call ``function(*item)`` for each item in parallel, and yield the index, result and error message of each finished call.
+
+    If a call fails, its result is None; otherwise, its error message is empty.
 
     Parameters
     ----------
+    function
+        Function to call; it must be picklable.
+    items
+        Tuples of positional arguments.
     jobs
         Number of calls at once on this machine; one per core by default.
     address
-        Address of a Dask scheduler such as ``"tcp://host:8786"``, whose workers are used instead.
+        Address of a Dask scheduler, such as ``"tcp://host:8786"``, whose workers are used instead of this machine.
 
     Raises
     ------
     ChapterError
-        When there is no scheduler at the address, or it does not answer within ten seconds.
+        If Dask is not installed, or no scheduler answers at the address within ten seconds.
     CellFailed
-        When the connection to the scheduler is lost.
+        If the connection to the scheduler is lost.
     """
     if not items:
         return
@@ -69,12 +75,12 @@ def each(
 
 @contextmanager
 def _connected(jobs: int, address: str | None) -> Iterator[Client]:
-    """Provide a client of the Dask scheduler at ``address``, or of ``jobs`` processes on this machine."""
+    """Yield a client of the Dask scheduler at ``address`` or, if that is None, of ``jobs`` processes on this machine."""
     try:
         import dask
         from distributed import Client, LocalCluster
     except ModuleNotFoundError:
-        raise ChapterError("distributed is not installed: pip install 'mvnb[sweep]'") from None
+        raise ChapterError("distributed is not installed; install it with: pip install 'mvnb[sweep]'") from None
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are raised instead
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     with ExitStack() as stack:
@@ -94,7 +100,7 @@ def _connected(jobs: int, address: str | None) -> Iterator[Client]:
 
 
 def _local_worker_plugin():
-    """Return a plugin that makes local workers ignore interrupts and keep their allocator settings from kernels."""
+    """Return a plugin that makes local workers ignore interrupts and hide their allocator settings from kernels."""
     from distributed import WorkerPlugin
 
     class LocalWorker(WorkerPlugin):
@@ -107,13 +113,13 @@ def _local_worker_plugin():
 
 
 def _unset_allocator_settings() -> None:
-    """Remove the allocator settings of workers from this process; its kernels with limited memory would inherit them."""
+    """Remove the workers' allocator settings from this process, so that kernels with limited memory do not inherit them."""
     for name in KEEP_FREED:
         os.environ.pop(name, None)
 
 
 def _close(cluster: LocalCluster) -> None:
-    """Close the workers, and kill the kernels that they leave behind if closed in the middle of a notebook."""
+    """Close the workers, and kill the kernels that are left behind if a worker is closed while running a notebook."""
     import psutil
 
     kernels = []
