@@ -1,4 +1,4 @@
-"""Computation on stacks of replicas in parts whose temporaries fit into the cache of a CPU core."""
+"""Computation on stacks of replicas in parts that are small enough for the cache of a CPU core."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import torch
 from torch.utils._pytree import tree_map
 
 CACHED = 1 << 18
-"""Number of elements per part: about 1 MB in float32."""
+"""Number of elements per part, which take about 1 MB in float32."""
 
 
 def in_parts(function: Callable[..., Any], stack: Sequence, size: int) -> Any:
     """Return ``function(*stack)``, computed for ``size`` replicas at a time.
 
-    Tensors with at least one axis are split along the first, the replica axis; every part gets all other arguments unchanged.
-    ``function`` returns tensors with a replica axis, or tuples and dictionaries of them; replicas are computed independently.
+    ``stack`` contains the arguments of ``function``. Tensors with at least one axis are split along the first axis, which
+    numbers the replicas; other arguments are passed on unchanged. ``function`` must treat replicas independently and return
+    tensors whose first axis numbers the replicas, or tuples or dictionaries of such tensors.
 
     >>> total = lambda x, scale: {"sum": scale * x.sum(1)}
     >>> in_parts(total, (torch.ones(3, 4), 2.0), size=2)

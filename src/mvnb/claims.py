@@ -1,8 +1,8 @@
-"""The claims ledger: the claims of a paper and the rules that judge the measurements.
+"""Ledger of a paper's claims, of their measurements and of the verdicts.
 
-The file ``papers/SLUG/claims.toml`` declares a paper's claims. A chapter records its measurements in a :class:`Ledger` and
-shows it. The table for readers and the rows for programs (:func:`read`, the command line, the site's scoreboard) come from
-the same cell output.
+The file ``papers/SLUG/claims.toml`` declares the claims of a paper, each with a rule that decides whether it holds. A chapter
+records its measurements in a :class:`Ledger` and displays it. The cell output contains a table for readers and the same rows
+in machine-readable form, which :func:`read`, the command line and the site's scoreboard use.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import reprlib
 import statistics
 import tomllib
 from collections.abc import Mapping
@@ -44,18 +45,19 @@ _REQUIRED = ("source", "origin", "says", "kind", "unit", "holds")
 
 
 class ClaimsError(ValueError):
-    """An invalid file of claims, or a measurement that does not fit its claim; the message is one line."""
+    """Error for an invalid file of claims or a measurement that does not fit its claim; its message is a single line."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim as ``claims.toml`` declares it.
+    """A claim as declared in ``claims.toml``.
 
-    ``source``: the place in the paper, such as ``"Theorem 4.6 (2)"``; ``origin``: one of :data:`ORIGINS`; ``kind``: one of
-    :data:`KINDS`; ``rule``: the condition under which the claim holds; ``headline``: whether the paper would put the claim
-    into its abstract; ``runs``: the default number of runs of which a share is taken, 0 for other claims; ``paper``: the
-    number that the paper prints; ``kept``: the kept run that decides the claim, empty if the chapter's own run does;
-    ``reason``: why the claim does not hold, if known.
+    The fields are ``id``, the key of the claim's table; ``source``, the place in the paper, such as ``"Theorem 4.6 (2)"``;
+    ``origin``, one of :data:`ORIGINS`; ``says``, the claim in words; ``kind``, one of :data:`KINDS`; ``unit``, the unit of the
+    measured values; ``rule``, the condition under which the claim holds; ``headline``, whether the claim is important enough
+    for the paper's abstract; ``runs``, the default number of runs if the claim is about a share of runs, otherwise 0;
+    ``paper``, the value printed in the paper; ``kept``, the name of the kept run that decides the claim, or an empty string if
+    the chapter's own run decides it; and ``reason``, the known reason why the claim does not hold.
     """
 
     id: str
@@ -78,13 +80,13 @@ def declared(where: str | Path) -> dict[str, Claim]:
     Parameters
     ----------
     where
-        The chapter's slug, such as ``"midpoint_mixup"``, or the path of a file.
+        The chapter's slug, such as ``"midpoint_mixup"``, or the path of a file of claims.
 
     Raises
     ------
     ClaimsError
-        If the file does not exist or is not TOML, a key is missing or unknown, a rule is invalid or could not be met by a
-        perfect result in the declared number of runs, or there are more than eight headlines.
+        If the file cannot be read or is not valid TOML, a key is missing or unknown, a value is invalid, a rule is invalid or
+        cannot become true with the declared number of runs, or there are more than eight headlines.
     """
     path = PAPERS / where / "claims.toml" if isinstance(where, str) else where
     name = f"{path.parent.name}/{path.name}"
@@ -107,7 +109,7 @@ def declared(where: str | Path) -> dict[str, Claim]:
 
 def _claim(id: str, table: Any) -> Claim:
     if not _ID.fullmatch(id):
-        raise ClaimsError("expected an id in kebab-case (lowercase letters, digits, single hyphens)")
+        raise ClaimsError(f"expected an id in kebab-case (lowercase letters, digits, single hyphens), got {id!r}")
     if not isinstance(table, dict):
         raise ClaimsError(f"expected a table, got {table!r}")
     for key, value in table.items():
@@ -117,7 +119,7 @@ def _claim(id: str, table: Any) -> Claim:
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             raise ClaimsError(f"{key} must be of type {' or '.join(one.__name__ for one in types)}, got {value!r}")
         if isinstance(value, str) and not value.strip():
-            raise ClaimsError(f"{key} must not be empty")
+            raise ClaimsError(f"{key} must not be empty, got {value!r}")
     if missing := [key for key in _REQUIRED if key not in table]:
         raise ClaimsError(f"{missing[0]} is missing")
     for key, choices in (("kind", KINDS), ("origin", ORIGINS)):
@@ -141,7 +143,7 @@ class Ledger:
     Raises
     ------
     ClaimsError
-        See :func:`declared`.
+        If the file of claims is invalid, see :func:`declared`.
 
     Examples
     --------
@@ -159,11 +161,13 @@ class Ledger:
         self.rows: dict[str, dict[str, Any]] = {}  # measurements so far, by claim
 
     def mean(self, id: str, value=None, /, **named) -> None:
-        """Record one number per independent run; the mean and its Student interval decide the verdict.
+        """Record one number per independent run and judge the claim by the mean and its Student interval.
 
-        Pass ``value``, and any other name of the rule as a keyword: one-dimensional, one number per run. Raises
-        :class:`ClaimsError` if the claim is not declared or was already measured, if the names differ from the rule's, or if
-        a number is not finite.
+        Pass the measurements of the rule's name ``value`` positionally and those of other names as keywords, each as a
+        one-dimensional array with one number per run.
+
+        Raises :class:`ClaimsError` if the claim ``id`` is not declared or was already recorded, if the names differ from the
+        rule's, or if an argument is not a non-empty one-dimensional array of finite numbers.
         """
         samples = {}
         for name, one in _named(value, named).items():
@@ -173,9 +177,12 @@ class Ledger:
         self._measure(id, samples)
 
     def each(self, id: str, value=None, /, **named) -> None:
-        """Record one boolean per independent run; the share of true ones and its Wilson interval decide the verdict.
+        """Record one boolean per independent run and judge the claim by the share of true values and its Wilson interval.
 
-        Arguments and errors as for :meth:`mean`. The claim must declare the number of runs in its key ``runs``.
+        The arguments are those of :meth:`mean`, with booleans instead of numbers.
+
+        Raises :class:`ClaimsError` if the claim does not declare its number of runs in the key ``runs``, if a value is not a
+        boolean, and for the reasons given in :meth:`mean`.
         """
         if id in self.claims and not self.claims[id].runs:
             raise ClaimsError(f"claim {id!r} is a share of runs and must declare their number in the key 'runs'")
@@ -188,12 +195,21 @@ class Ledger:
         self._measure(id, samples)
 
     def exact(self, id: str, value=None, /, **named) -> None:
-        """Record deterministic numbers, the same for every seed up to rounding; errors as for :meth:`mean`."""
+        """Record deterministic numbers, which do not depend on the seed except for rounding, and judge the claim by them.
+
+        Pass the number of the rule's name ``value`` positionally and those of other names as keywords.
+
+        Raises :class:`ClaimsError` if the claim ``id`` is not declared or was already recorded, if the names differ from the
+        rule's, or if an argument is not a finite number.
+        """
         points = {name: self._numbers(id, [one])[0] for name, one in _named(value, named).items()}
         self._measure(id, {name: Interval(one, one, one) for name, one in points.items()})
 
     def not_run(self, id: str, reason: str) -> None:
-        """Record that the claim was not tested, and the reason."""
+        """Record that the claim ``id`` was not tested, with the reason.
+
+        Raises :class:`ClaimsError` if the claim is not declared or was already recorded.
+        """
         self._check(id)
         self.rows[id] = self._row(id, "not run", {}, reason=reason)
 
@@ -232,9 +248,9 @@ class Ledger:
         return {"chapter": self.chapter, "id": id} | same | judged | {"verdict": found, "reason": reason}
 
     def show(self, headlines: bool = False) -> None:
-        """Display the ledger, or only its headlines, as a table for readers and the same rows for programs.
+        """Display the ledger, or only its headlines, as a table, and embed the rows as machine-readable output.
 
-        Raises :class:`ClaimsError` if one of these claims was neither measured nor recorded as not run.
+        Raises :class:`ClaimsError` if a displayed claim was neither measured nor recorded as not run.
         """
         from IPython.display import display
 
@@ -253,25 +269,32 @@ def _named(value, named: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rounded(value: float) -> float | None:
-    """Round to four significant digits; return None for values that are not finite, which JSON cannot represent."""
+    """Round a value to four significant digits, or return None if it is not finite, since JSON cannot represent it."""
     return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
 def read(notebook_path: str | Path) -> list[dict[str, Any]]:
-    """Return the rows of all ledgers shown in a notebook, in order; for duplicate ids, the row shown last counts.
+    """Return the rows of all ledgers displayed in a notebook file, in order of appearance.
+
+    If a claim is displayed several times, the row displayed last is returned.
 
     Raises
     ------
-    OSError, ValueError
-        If the file cannot be read or is not a notebook.
+    OSError
+        If the file cannot be read.
+    ValueError
+        If the file is not a notebook.
     """
     return rows_of(json.loads(Path(notebook_path).read_text(encoding="utf-8")), str(notebook_path))
 
 
-def rows_of(notebook: Any, name: str = "this") -> list[dict[str, Any]]:
-    """Return the same as :func:`read` for a notebook that is already loaded."""
+def rows_of(notebook: Any, name: str = "the argument") -> list[dict[str, Any]]:
+    """Return the rows of all ledgers displayed in a notebook that is already loaded, as :func:`read` does for a file.
+
+    ``name`` denotes the notebook in the message of the ``ValueError`` that is raised if it is not a notebook.
+    """
     if not isinstance(notebook, dict) or "cells" not in notebook:
-        raise ValueError(f"{name} is not a notebook")
+        raise ValueError(f"expected {name} to be a notebook with the key 'cells', got {reprlib.repr(notebook)}")
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for cell in notebook["cells"]:
         for output in cell.get("outputs", []):
@@ -282,11 +305,11 @@ def rows_of(notebook: Any, name: str = "this") -> list[dict[str, Any]]:
 
 
 def _in_rule_order(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the measurements in the order of the names in the rule; notebook files sort their keys."""
+    """Return the measurements of a row in the order of the names in its rule, since notebook files sort the keys."""
     measured = row["measured"]
     return measured if len(measured) < 2 else {name: measured[name] for name in Rule(row["criterion"]).names}
 
 
 def _legacy_fields(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that rows of older commits lack."""
+    """Return the fields that are missing from a row written by an older version of the package."""
     return {"verdict": {True: "holds", False: "fails", None: "not run"}[row["holds"]], "runs": None, "measured": {}}

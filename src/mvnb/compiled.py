@@ -1,4 +1,4 @@
-"""A decorator for compiled kernels."""
+"""Compilation of numerical functions with Numba."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Callable
 import numba
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
-"""Floating-point relaxations for ``fastmath`` that keep infinities and NaNs valid."""
+"""Values for Numba's option ``fastmath`` that permit reordering of operations but still respect infinities and NaNs."""
 
 
 def compiled(**options) -> Callable[[Callable], Callable]:
-    """Return a decorator that compiles a function with numba; it releases the GIL and divides as NumPy does.
+    """Return a decorator that compiles a function with ``numba.njit``.
 
-    The machine code is cached beside the source or in the user's cache directory. If neither is writable (a read-only
-    container without a home directory), every process compiles again. ``options`` are those of ``numba.njit``.
+    The compiled function releases the GIL and handles division by zero as NumPy does. The machine code is cached beside the
+    source file or in the user's cache directory. If neither is writable, as in a read-only container without a home directory,
+    every process compiles the function again. ``options`` are additional options of ``numba.njit``.
     """
     options = {"nogil": True, "error_model": "numpy", **options}
 

@@ -1,4 +1,4 @@
-"""The style of the book's figures, and the plots that several chapters use."""
+"""Style of the book's figures, and plots that are used in several chapters."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ COLORS = {
     "theory": HUES["ink"],
 }
 VIEW_COLORS = (HUES["sky"], HUES["yellow"])
-"""Colours of the first and second feature of a class."""
+"""Colours of the first and the second feature of a class."""
 LINES = {
     "theory": {"color": HUES["ink"], "ls": "-", "lw": 1.2},
     "paper": {"color": HUES["ink"], "ls": "--", "lw": 1.2},
     "chance": {"color": HUES["ink"], "ls": ":", "lw": 1.2},
 }
-"""Styles of reference lines: theory, numbers and bounds of the paper, chance and other baselines."""
+"""Styles of lines for theory, for the paper's numbers and bounds, and for chance and other baselines."""
 
 
 def use_style() -> None:
-    """Set the book's Matplotlib style: no top and right spines, a light grid, sizes for a page 7.5 inches wide.
+    """Set Matplotlib's ``rcParams`` to the style of the book, for figures with a width of 7.5 inches.
 
-    The style starts from Matplotlib's defaults, so neither a ``matplotlibrc`` nor earlier settings change a figure.
+    All other settings are reset to Matplotlib's defaults, so a ``matplotlibrc`` or earlier settings do not affect figures.
     """
     mpl.style.use(["default", "seaborn-v0_8-whitegrid"])  # Matplotlib's copy: importing seaborn takes a second or two
     mpl.rcParams.update(
@@ -96,7 +96,9 @@ def use_style() -> None:
 
 
 def shades(n: int) -> np.ndarray:
-    """Return colours ``(n, 4)`` for ``n`` ordered curves, from dark to light; the lightest is visible on white.
+    """Return RGBA colours of shape ``(n, 4)`` for ``n`` ordered curves, from dark to light.
+
+    Even the lightest colour is visible on a white background.
 
     >>> shades(2).round(2).tolist()
     [[0.27, 0.0, 0.33, 1.0], [0.27, 0.75, 0.44, 1.0]]
@@ -105,16 +107,18 @@ def shades(n: int) -> np.ndarray:
 
 
 def show(fig: Figure, alt: str, title: str | None = None, glue: str | None = None) -> None:
-    """Display a figure as a PNG at twice the resolution, with its alternative text, and close it.
+    """Display a figure as a PNG with twice its resolution, and close it.
 
-    ``alt`` describes the figure in a sentence or two; ``ValueError`` if it is empty. ``title`` is a heading for a figure of
-    several panels. ``glue`` is a name by which the book can show the figure elsewhere (MyST-NB's ``glue:figure``).
+    ``alt`` is the alternative text, which describes the figure in a sentence or two. ``title`` is a heading above all panels.
+    ``glue`` is a name under which other pages can display the figure, with MyST-NB's directive ``glue:figure``.
+
+    Raises ``ValueError`` if ``alt`` is empty.
     """
     from IPython.display import display
     from matplotlib import pyplot as plt
 
     if not alt.strip():
-        raise ValueError(f"expected an alternative text, got {alt!r}")
+        raise ValueError(f"expected a non-empty alternative text, got {alt!r}")
     if title:
         fig.suptitle(title, x=0.02, ha="left", fontsize=12)
     _remove_minor_ticks(fig)
@@ -129,7 +133,10 @@ def show(fig: Figure, alt: str, title: str | None = None, glue: str | None = Non
 
 
 def _remove_minor_ticks(fig: Figure) -> None:
-    """Remove minor ticks, invisible in this style, from log axes of more than a decade; they take half of the drawing time."""
+    """Remove minor ticks from logarithmic axes that span more than a decade.
+
+    They are invisible in this style but take half of the drawing time.
+    """
     for ax in fig.axes:
         for axis in (ax.xaxis, ax.yaxis):
             if axis.get_scale() == "log" and np.ptp(np.log10(axis.get_view_interval())) > 1:
@@ -137,7 +144,7 @@ def _remove_minor_ticks(fig: Figure) -> None:
 
 
 def _outline_text(fig: Figure) -> None:
-    """Give dark text in plots a white outline, so that it is legible on top of lines."""
+    """Add a white outline to dark text in plots, so that it is legible on top of lines."""
     edge = [withStroke(linewidth=3, foreground="white")]
     for ax in fig.axes:
         if not ax.images and not any(isinstance(one, QuadMesh) for one in ax.collections):
@@ -147,7 +154,7 @@ def _outline_text(fig: Figure) -> None:
 
 
 def _png(fig: Figure) -> bytes:
-    """Encode a figure as a PNG of at most 256 colours: no visible difference, a third of the size."""
+    """Encode a figure as a PNG with at most 256 colours, which looks the same and takes a third of the space."""
     fig.set_dpi(2 * fig.dpi)
     canvas = FigureCanvasAgg(fig)
     canvas.draw()  # savefig would lay out and draw twice, and encode a large PNG that Pillow decodes again
@@ -160,9 +167,9 @@ def _png(fig: Figure) -> bytes:
 
 @contextmanager
 def _without_drawing(ax):
-    """Skip the draws of the whole figure by which seaborn arranges marks and labels, which take most of its time.
+    """Prevent seaborn from drawing the whole figure to arrange markers and labels, which takes most of its time.
 
-    Swarms are rearranged whenever the figure is drawn, so they fit the figure that is shown.
+    Markers are arranged again whenever the figure is drawn, so the displayed figure is correct.
     """
     fig = ax.figure.canvas.figure
     fig.draw = lambda renderer: None
@@ -173,13 +180,19 @@ def _without_drawing(ax):
 
 
 def runs(ax, groups, colors=None, *, horizontal=False, summary="interval", marker="o", shift=0.0, size=4.0, label=None) -> None:
-    """Plot one marker per run, grouped along the axis with the first group at the left or on top.
+    """Plot one marker per run on the Matplotlib axes ``ax``, in groups along the horizontal or vertical axis.
 
-    ``groups`` maps a label to the values ``(n,)`` of its runs; equal values are drawn side by side. ``colors``: one colour, or
-    one per group. ``summary``: ``"interval"`` adds the mean and its 95 % Student interval (no interval for a single run),
-    ``"median"`` a bar across the runs, None neither. ``shift`` moves the markers along the label axis, to draw several series;
-    ``label`` is the legend entry. ``ValueError`` for another summary, an unfilled marker, values that are not finite or not
-    one-dimensional, and a value axis that is not linear, since seaborn would average logarithms: set its scale afterwards.
+    ``groups`` maps the label of each group to the values ``(n,)`` of its runs. Markers of equal values are drawn side by side.
+    ``colors`` is one colour for all groups or a sequence with one colour per group. If ``horizontal`` is true, values lie on
+    the horizontal axis, with the first group on top; otherwise they lie on the vertical axis, with the first group at the left.
+    ``summary="interval"`` adds the mean of each group and its 95 % Student interval (a single run has no interval),
+    ``"median"`` adds a bar at the median, and None adds no summary. ``marker`` is a filled Matplotlib marker and ``size`` its
+    size in points. ``shift`` moves the markers along the axis of the groups, so that several series can be drawn; ``label`` is
+    the legend entry of the series.
+
+    Raises ``ValueError`` if ``summary`` is unknown, the marker is unfilled, the number of colours is wrong, there is no group,
+    a group is empty, not one-dimensional or not finite, or the value axis is not linear (seaborn would average logarithms);
+    set the scale afterwards.
 
     >>> ax = Figure().subplots()
     >>> runs(ax, {"ERM": [0.2, 0.3, 0.4], "MAE": [0.5, 0.7]})
@@ -191,8 +204,9 @@ def runs(ax, groups, colors=None, *, horizontal=False, summary="interval", marke
     from mvnb.stats import mean_interval
 
     values = [np.asarray(one, dtype=float) for one in groups.values()]
-    if not values or any(one.ndim != 1 or not len(one) or not np.isfinite(one).all() for one in values):
-        raise ValueError(f"expected groups of finite values (n,), n >= 1, got shapes {[one.shape for one in values]}")
+    if any(one.ndim != 1 or not len(one) for one in values):
+        raise ValueError(f"expected groups of shape (n,) with n >= 1, got shapes {[one.shape for one in values]}")
+    _check_finite(dict(zip(groups, values)))
     if summary not in ("interval", "median", None):
         raise ValueError(f"summary must be 'interval', 'median' or None, got {summary!r}")
     if not MarkerStyle(marker).is_filled():
@@ -227,18 +241,29 @@ def runs(ax, groups, colors=None, *, horizontal=False, summary="interval", marke
     set_limits(*(-0.5, len(values) - 0.5)[:: -1 if horizontal else 1])
 
 
-def distributions(ax, groups, colors=None, *, bins=None, filled=True) -> None:
-    """Draw overlaid histograms of groups with the edges ``bins``, or box plots side by side if ``bins`` is None.
+def _check_finite(groups: dict[str, np.ndarray]) -> None:
+    """Raise ``ValueError`` if there is no group or a value is not finite."""
+    if not groups:
+        raise ValueError("expected at least one group, got none")
+    for name, values in groups.items():
+        if not np.isfinite(values).all():
+            raise ValueError(f"values of group {name!r} must be finite, got {values[~np.isfinite(values)][0]}")
 
-    ``groups`` maps a label, for the legend or the axis, to values of any shape. ``colors``: one per histogram, by default the
-    colour cycle. ``filled`` histograms are bars, others steps. Whiskers end at the last value within 1.5 interquartile ranges
-    of the box. ``ValueError`` if there is no group or a value is not finite.
+
+def distributions(ax, groups, colors=None, *, bins=None, filled=True) -> None:
+    """Draw overlaid histograms of groups on the axes ``ax``, or box plots side by side if ``bins`` is None.
+
+    ``groups`` maps the label of each group, for the legend or the axis, to values of any shape. ``colors`` contains one colour
+    per histogram; the default is Matplotlib's colour cycle. ``bins`` are the bin edges. Histograms are drawn as bars if
+    ``filled`` is true, otherwise as step lines. The whiskers of a box plot end at the last value within 1.5 interquartile
+    ranges of the box.
+
+    Raises ``ValueError`` if there is no group or a value is not finite.
     """
     import seaborn as sns
 
     values = {name: np.ravel(np.asarray(one, dtype=float)) for name, one in groups.items()}
-    if not values or not all(np.isfinite(one).all() for one in values.values()):
-        raise ValueError("expected one or more groups, all with finite values")
+    _check_finite(values)
     if bins is None:
         look = {"color": COLORS["theory"], "linewidth": 1.0, "medianprops": {"color": HUES["orange"]}}
         sns.boxplot(values, ax=ax, width=0.5, fliersize=2, fill=False, **look)
@@ -250,12 +275,17 @@ def distributions(ax, groups, colors=None, *, bins=None, filled=True) -> None:
 
 
 def heatmap(ax, values, rows=None, columns=None, *, limits=None, cmap=None, words=None, label=None, square=False):
-    """Draw a table as coloured cells with the first row on top and NaN white; return the cells, for a shared colour bar.
+    """Draw an array ``values`` ``(n, m)`` as coloured cells on the axes ``ax`` and return the cells, for a shared colour bar.
 
-    ``values`` ``(n, m)``; ``rows`` and ``columns``: all their names, or None for no ticks. ``words``: a format, such as
-    ``".2f"``, or an array ``(n, m)`` of texts to write into the cells. ``limits``: the values at the two ends of the colour
-    map ``cmap``, by default the style's. ``label``: label of a colour bar beside the axes, None for no bar. Cell ``(i, j)``
-    extends from ``(j, i)`` to ``(j + 1, i + 1)``. ``ValueError`` for a wrong shape or number of names.
+    The first row is on top, and cells with NaN are white. ``rows`` and ``columns`` are the names of all rows and columns, or
+    None for no tick labels. ``words`` is a format of the values, such as ``".2f"``, or an array ``(n, m)`` of texts to write
+    into the cells. ``limits`` are the values at the two ends of the colour map, by default the extremes of ``values``, and
+    ``cmap`` is the colour map, by default that of the style. If ``label`` is given, a colour bar with this label is drawn
+    beside the axes. If ``square`` is true, cells are square. In data coordinates, cell ``(i, j)`` extends from ``(j, i)`` to
+    ``(j + 1, i + 1)``.
+
+    Raises ``ValueError`` if ``values`` is empty or not two-dimensional, ``words`` has another shape, or the number of names is
+    wrong.
 
     >>> cells = heatmap(Figure().subplots(), [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]], rows=["a", "b"], words=".1f")
     >>> cells.get_array().shape
@@ -265,7 +295,7 @@ def heatmap(ax, values, rows=None, columns=None, *, limits=None, cmap=None, word
 
     values = np.asarray(values, dtype=float)
     if values.ndim != 2 or not values.size:
-        raise ValueError(f"expected values of shape (n, m), not empty, got {values.shape}")
+        raise ValueError(f"expected a non-empty array of shape (n, m), got shape {values.shape}")
     style = {"fmt": words, "annot": True} if isinstance(words, str) else {"fmt": "", "annot": words}
     if words is not None and not isinstance(words, str) and np.shape(words) != values.shape:
         raise ValueError(f"expected words of shape {values.shape}, got {np.shape(words)}")
@@ -273,10 +303,11 @@ def heatmap(ax, values, rows=None, columns=None, *, limits=None, cmap=None, word
     style |= {"cmap": cmap or mpl.rcParams["image.cmap"], "square": square, "annot_kws": {"fontsize": 9}}
     with _without_drawing(ax):
         sns.heatmap(values, ax=ax, cbar=False, xticklabels=False, yticklabels=False, **style)
-    for set_ticks, names, n in ((ax.set_yticks, rows, len(values)), (ax.set_xticks, columns, len(values.T))):
+    sides = (("rows", ax.set_yticks, rows, len(values)), ("columns", ax.set_xticks, columns, len(values.T)))
+    for side, set_ticks, names, n in sides:
         if names is not None:
             if len(names) != n:
-                raise ValueError(f"expected {n} names of rows or columns, got {len(names)}")
+                raise ValueError(f"expected {n} names of {side}, got {len(names)}")
             set_ticks(np.arange(n) + 0.5, names, rotation=0)
     ax.grid(False)
     cells = ax.collections[-1]

@@ -1,4 +1,4 @@
-"""Atomic writing of files, and JSON records with a checksum that reveals manual changes."""
+"""Atomic writing of files, and JSON records with a checksum by which later modifications are detected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from typing import Any
 
 @contextmanager
 def replaced_whole(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to; on success it replaces ``path``, on an error it is removed."""
+    """Yield a temporary path to write to.
+
+    When the context ends, the temporary file replaces ``path``; if an exception is raised, it is removed instead.
+    """
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         yield partial
@@ -25,13 +28,13 @@ def replaced_whole(path: Path) -> Iterator[Path]:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a text file atomically, in UTF-8."""
+    """Write ``text`` to the file ``path`` atomically, in UTF-8 and with Unix line endings."""
     with replaced_whole(path) as partial:
         partial.write_text(text, encoding="utf-8", newline="\n")
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file; None if it cannot be read or is not valid JSON."""
+    """Return the content of the JSON file ``path``, or None if it cannot be read or is not valid JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -39,30 +42,35 @@ def read_json(path: Path) -> Any:
 
 
 class RecordError(ValueError):
-    """An invalid or modified record, or an invalid declaration; the message is one line."""
+    """Error for an invalid or modified record, or for an invalid declaration; its message is a single line."""
 
 
 def write_record(path: Path, record: dict[str, Any], indent: int | None = 1) -> None:
-    """Write a dictionary of measurements as JSON, with a checksum of all its values."""
+    """Write a JSON-compatible dictionary to the file ``path``, with a checksum of all its values.
+
+    ``indent`` is the indentation of the JSON text in spaces, or None for a single line.
+    """
     values = json.loads(json.dumps(record))
     write(path, json.dumps(values | {"checksum": _checksum(values)}, indent=indent, ensure_ascii=False) + "\n")
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Return a record written by :func:`write_record`, without its checksum.
+    """Return a record written by :func:`write_record`, without the checksum.
 
     Raises
     ------
     OSError
         If the file cannot be read.
     RecordError
-        If the file is not a JSON object or its values do not match the checksum.
+        If the file does not contain a JSON object or the values do not match the checksum.
     """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        checksum = record.pop("checksum", None)
-    except (ValueError, AttributeError) as error:
-        raise RecordError(f"{path} is not a record: {error}") from None
+    except ValueError as error:
+        raise RecordError(f"{path} is not a record: expected a JSON object, got invalid JSON: {error}") from None
+    if not isinstance(record, dict):
+        raise RecordError(f"{path} is not a record: expected a JSON object, got {type(record).__name__}")
+    checksum = record.pop("checksum", None)
     if checksum != (expected := _checksum(record)):
         raise RecordError(f"{path} was changed after it was made: expected the checksum {expected}, got {checksum}")
     return record

@@ -1,15 +1,16 @@
-"""Results of runs that are too long for a chapter, stored in the package as ``papers/SLUG/kept/NAME.json``.
+"""Kept runs: results of runs that are too long for a chapter, stored in the package as ``papers/SLUG/kept/NAME.json``.
 
-``mvnb keep`` computes a result from the declaration ``NAME.toml`` and the script beside it.
+The command ``mvnb keep`` computes a result from the declaration ``NAME.toml`` and a script in the same folder.
 
-The declaration has the keys ``script``, the script's name; ``says``, a one-line description; ``not_run``, the parts that were
-left out; ``[parameters]``, with ``seed``, the first seed, and ``seeds``, their number; and a ``[[setup]]`` with ``what``,
-``paper``, ``ours`` and ``why`` for each line of the table that compares the run with the paper; ``ours`` may contain
-parameters in braces. The claims that the run decides name it in their key ``kept``.
+The declaration has the keys ``script``, the script's name; ``says``, a one-line description; ``not_run``, a list of the parts
+that were left out; and the table ``[parameters]``, whose ``seed`` is the first seed and ``seeds`` the number of seeds. For each
+line of the table that compares the run with the paper, it has a ``[[setup]]`` with the keys ``what``, ``paper``, ``ours`` and
+``why``; ``ours`` may contain parameters in braces. A claim that the run decides gives the run's name in its key ``kept``.
 
 The script defines two functions: ``run(seed, device, **parameters)`` returns the raw values of one seed as a JSON-compatible
-dict, and ``beginning(seed, device, **parameters)`` the losses of its first 50 steps, which reveal a change of the core. If
-``run`` has a parameter ``scratch``, it gets a folder per seed for the state from which an interrupted run resumes.
+dict, and ``beginning(seed, device, **parameters)`` returns the losses of its first 50 steps, from which a change in the
+behaviour of the training code can be detected. If ``run`` has a parameter ``scratch``, it receives a separate folder for each
+seed, in which it can save the state needed to resume after an interruption.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ _KEYS = {"script": str, "says": str, "not_run": list, "parameters": dict, "setup
 
 @dataclass(frozen=True)
 class Declared:
-    """A kept run as ``NAME.toml`` declares it, with the code of its script at the time of reading."""
+    """A kept run as declared in ``NAME.toml``, with the source ``code`` of its script at the time of reading.
+
+    ``slug`` and ``name`` identify the run, and ``script`` is the path of its script. The other fields are the keys of the
+    declaration, see :mod:`mvnb.kept_runs`.
+    """
 
     slug: str
     name: str
@@ -49,14 +54,15 @@ class Declared:
         return {key: value for key, value in self.parameters.items() if key not in ("seed", "seeds")}
 
     def digest(self) -> str:
-        """Return a digest of the script and its parameters: 16 hexadecimal digits."""
+        """Return 16 hexadecimal digits that identify the script and its parameters, apart from the seeds."""
         arguments = json.dumps(self._arguments(), sort_keys=True)
         return hashlib.sha256((self.code + arguments).encode()).hexdigest()[:16]
 
     def call(self, function: str, seed: int, device, scratch: Path | None = None) -> Any:
         """Call the script's function ``run`` or ``beginning`` for one seed on a PyTorch device and return its result.
 
-        ``scratch`` is a folder for the state of ``run``, created if ``run`` has this parameter.
+        ``scratch`` is a folder in which the function can save its state. It is created and passed on only if the function has
+        a parameter of this name.
         """
         from mvnb.training import fold_seed
 
@@ -69,22 +75,22 @@ class Declared:
         return called(seed, device, scratch=scratch, **arguments)
 
     def rules(self) -> dict[str, str]:
-        """Return the current rules of the claims that the run decides, by claim id."""
+        """Return the current rules of the claims that this run decides, by claim id."""
         return {id: claim.rule.text for id, claim in claims.declared(self.slug).items() if claim.kept == self.name}
 
 
 def folder(slug: str) -> Path:
-    """Return the folder of a paper's kept runs."""
+    """Return the folder of the kept runs of the paper ``slug``."""
     return PAPERS / slug / "kept"
 
 
 def declared(slug: str) -> dict[str, Declared]:
-    """Return the kept runs that a paper declares, by name.
+    """Return the declared kept runs of the paper ``slug``, by name.
 
     Raises
     ------
     RecordError
-        If a file is not TOML, a key is missing, unknown or of the wrong type, or the script does not exist.
+        If a declaration is not valid TOML, a key is missing, unknown or of the wrong type, or the script does not exist.
     """
     return {path.stem: _read(slug, path) for path in sorted(folder(slug).glob("*.toml"))}
 
@@ -96,14 +102,17 @@ def _read(slug: str, path: Path) -> Declared:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RecordError(f"{name}: {error}") from None
     for key, kind in _KEYS.items():
-        if not isinstance(table.get(key), kind):
-            raise RecordError(f"{name}: {key} is missing or not of type {kind.__name__}")
+        if key not in table:
+            raise RecordError(f"{name}: {key} is missing")
+        if not isinstance(table[key], kind):
+            raise RecordError(f"{name}: {key} must be of type {kind.__name__}, got {table[key]!r}")
     if unknown := table.keys() - _KEYS:
         raise RecordError(f"{name}: unknown key {min(unknown)!r}; expected one of {', '.join(_KEYS)}")
     if not {"seed", "seeds"} <= table["parameters"].keys():
         raise RecordError(f"{name}: expected the parameters seed and seeds, got {', '.join(table['parameters']) or 'none'}")
-    if any(not isinstance(line, dict) or line.keys() != set(COLUMNS) for line in table["setup"]):
-        raise RecordError(f"{name}: expected the keys {', '.join(COLUMNS)} in every [[setup]]")
+    for line in table["setup"]:
+        if not isinstance(line, dict) or line.keys() != set(COLUMNS):
+            raise RecordError(f"{name}: expected the keys {', '.join(COLUMNS)} in every [[setup]], got {line!r}")
     script = path.with_name(table["script"])
     if not script.is_file():
         raise RecordError(f"{name}: the script {table['script']} does not exist")
@@ -111,20 +120,23 @@ def _read(slug: str, path: Path) -> Declared:
 
 
 def load(slug: str, name: str) -> dict[str, Any]:
-    """Return the record of a kept run, given the chapter's slug, such as ``"nuclear_norm"``, and the run's name.
+    """Return the results of the kept run ``name`` of the paper ``slug``, such as ``"nuclear_norm"``.
 
     Raises
     ------
     OSError
         If the file cannot be read.
     RecordError
-        If the file is not a record or was changed after the run.
+        If the file is not a record or was modified after the run.
     """
     return read_record(folder(slug) / f"{name}.json")
 
 
 def show(slug: str, name: str, setup: bool = True) -> None:
-    """Display the provenance of a kept run and, with ``setup``, its set-up beside the paper's."""
+    """Display the provenance of the kept run ``name`` and, if ``setup`` is true, a comparison of its set-up with the paper's.
+
+    Raises ``KeyError`` if the paper ``slug`` does not declare the run, and the errors of :func:`declared` and :func:`load`.
+    """
     from IPython.display import HTML, display
 
     one, record = declared(slug)[name], load(slug, name)
@@ -160,13 +172,16 @@ def _setup_table(one: Declared, record: dict[str, Any]) -> str:
 
 
 def check_name(name: str) -> None:
-    """Raise ``ValueError`` unless ``name``, a chapter's parameter ``keep``, is empty or a valid name of a kept run."""
+    """Raise ``ValueError`` if ``name``, the value of a chapter's parameter ``keep``, is neither empty nor a valid name."""
     if not set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-"):
         raise ValueError(f"keep must consist of lowercase letters, digits and hyphens, got {name!r}")
 
 
 def save(slug: str, name: str, results: dict[str, Any]) -> None:
-    """Write ``results`` atomically as a kept run; raise ``OSError`` if the package's folder is not writable."""
+    """Write ``results`` atomically as the kept run ``name`` of the paper ``slug``.
+
+    Raises ``OSError`` if the package's folder is not writable.
+    """
     path = folder(slug) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_record(path, results, indent=None)

@@ -1,8 +1,9 @@
-"""Rules of claims: conditions on measured intervals, with the outcomes true, false and undecided.
+"""Rules of claims: conditions on measured intervals that are true, false or undecided.
 
-A rule is a string such as ``"value >= 0.8"`` or ``"0.4 < slope < 0.6 and gap > 0"``: measured names, numbers, comparisons,
-``and``, ``or``, ``not``, and ``+ - * /`` with constants. It is evaluated on intervals: true if it is true for every value in
-them, false if it is false for every value, and undecided otherwise.
+A rule is a string such as ``"value >= 0.8"`` or ``"0.4 < slope < 0.6 and gap > 0"``. It consists of names of measurements,
+numbers, comparisons, ``and``, ``or``, ``not``, and the operators ``+ - * /`` with constants. A comparison of intervals is true
+if it is true for all values in them, false if it is false for all values, and undecided otherwise; ``and``, ``or`` and
+``not`` combine these outcomes.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from typing import NamedTuple
 
 from mvnb import stats
 
-MOST_RUNS = 1_000_000  # the limit of the search in `Rule.runs_to_decide`
+MOST_RUNS = 1_000_000  # upper limit of the search in `Rule.runs_to_decide`
 
 
 class RuleError(ValueError):
-    """An invalid rule; the message is one line."""
+    """Error for an invalid rule; its message is a single line."""
 
 
 class Interval(NamedTuple):
-    """An estimate and the ends of its 95 % interval, which equal the estimate for deterministic values."""
+    """An estimate and the ends of its 95 % interval; for deterministic values, both ends equal the estimate."""
 
     estimate: float
     low: float
@@ -36,12 +37,19 @@ _ORDER = {ast.Lt: ("<", False), ast.LtE: ("<=", False), ast.Gt: ("<", True), ast
 
 
 class Rule:
-    """A parsed rule with its ``text`` and the ``names`` in it.
+    """A parsed rule, which can be called with measured intervals.
+
+    The attribute ``text`` is the rule as written, and ``names`` are the names of measurements in it, in order of appearance.
+
+    Parameters
+    ----------
+    text
+        The rule, such as ``"value >= 0.8"``.
 
     Raises
     ------
     RuleError
-        If the text is not a rule as described in the module's documentation.
+        If the text is not a rule as described in the documentation of :mod:`mvnb.rules`.
     """
 
     def __init__(self, text: str):
@@ -56,10 +64,10 @@ class Rule:
         self.names = tuple(dict.fromkeys(node.id for node in sorted(named, key=lambda node: (node.lineno, node.col_offset))))
         if not self.names:
             raise RuleError(f"expected a rule with a measured name, got {text!r}")
-        self({name: Interval(1.0, 1.0, 1.0) for name in self.names})  # raises for whatever is not allowed
+        self({name: Interval(1.0, 1.0, 1.0) for name in self.names})  # raises RuleError if an expression is not allowed
 
     def __call__(self, measured: Mapping[str, Interval]) -> bool | None:
-        """Return whether the rule is true; None if the intervals leave it undecided."""
+        """Return whether the rule is true for the ``measured`` intervals, given by name, or None if it is undecided."""
         return self._truth(self._tree, measured)
 
     def _truth(self, node: ast.AST, measured) -> bool | None:
@@ -81,7 +89,7 @@ class Rule:
             apart, same = a.high < b.low or b.high < a.low, a.low == a.high == b.low == b.high
             return None if not (apart or same) else same == isinstance(sign, ast.Eq)
         if type(sign) not in _ORDER:
-            raise RuleError(f"expected one of < <= > >= == != in {self.text!r}, got {type(sign).__name__}")
+            raise RuleError(f"expected one of < <= > >= == != in {self.text!r}, got the operator {type(sign).__name__}")
         strict, swapped = _ORDER[type(sign)]
         a, b = (b, a) if swapped else (a, b)
         if strict == "<":
@@ -100,19 +108,22 @@ class Rule:
             raise RuleError(f"expected numbers, names and + - * / in {self.text!r}, got {ast.unparse(node)!r}")
         if _has_name(node.left) and _has_name(node.right):
             combined = ast.unparse(node)
-            raise RuleError(f"{self.text!r} combines two measured names; compute {combined!r} within each run instead")
+            raise RuleError(f"expected one constant per operation in {self.text!r}, got {combined!r}; compute it in each run")
         a, b = (self._value(one, measured) for one in (node.left, node.right))
         if isinstance(node.op, ast.Div) and (_has_name(node.right) or b.estimate == 0):
             raise RuleError(f"expected a nonzero constant as the divisor in {self.text!r}, got {ast.unparse(node.right)!r}")
         return _apply(_ARITHMETIC[type(node.op)], a, b)
 
     def reachable(self, runs: int) -> bool:
-        """Return whether shares of this many runs can make the rule true if each share is 0 or 1."""
+        """Return whether the rule can be true if its names are shares of ``runs`` runs and each share is 0 or 1."""
         extremes = [Sample(share, None, runs).with_runs(runs) for share in (0, 1)]
         return any(self(dict(zip(self.names, ends))) for ends in itertools.product(extremes, repeat=len(self.names)))
 
     def runs_to_decide(self, samples: Mapping[str, Sample]) -> int | None:
-        """Return the approximate number of runs like these that would decide the rule; None if a million would not."""
+        """Return approximately how many runs would decide the rule, or None if a million would not.
+
+        ``samples`` are the measurements so far, by name; further runs are assumed not to change their means and deviations.
+        """
         runs = max(one.runs for one in samples.values())
         while runs <= MOST_RUNS:
             if self({name: one.with_runs(runs) for name, one in samples.items()}) is not None:
@@ -122,16 +133,20 @@ class Rule:
 
 
 class Sample(NamedTuple):
-    """The measurements of one name in several runs: mean and standard deviation, or the share of true ones."""
+    """Summary of the measurements of one name over ``runs`` runs.
+
+    For numbers, it contains their mean and standard deviation. For booleans, ``mean`` is the share of true values and
+    ``deviation`` is None.
+    """
 
     mean: float
-    deviation: float | None  # None for a share
+    deviation: float | None
     runs: int
 
     def with_runs(self, runs: int) -> Interval:
-        """Return the interval of this many runs of the same kind: Wilson's for a share, Student's for a mean.
+        """Return the interval that ``runs`` runs with the same mean and deviation would give.
 
-        The interval of the mean of a single run is unbounded.
+        It is Wilson's interval for a share and Student's for a mean. The interval of the mean of a single run is unbounded.
         """
         if self.deviation is None:
             return Interval(*stats.proportion_interval(round(self.mean * runs), runs))
@@ -140,7 +155,7 @@ class Sample(NamedTuple):
 
 
 def _apply(operation, *parts: Interval) -> Interval:
-    """Apply an operation that is monotone in each operand to intervals."""
+    """Apply an operation to intervals; it must be monotone in each operand."""
     found = [operation(*ends) for ends in itertools.product(*((one.low, one.high) for one in parts))]
     return Interval(operation(*(one.estimate for one in parts)), min(found), max(found))
 

@@ -1,6 +1,6 @@
-"""Intervals and fits for measurements: thin wrappers of NumPy and SciPy, in float64, without global random state.
+"""Confidence intervals and fits for measurements: thin wrappers around NumPy and SciPy, which compute in float64.
 
-The functions import SciPy themselves because the import takes most of a second.
+SciPy is imported inside the functions because importing it takes most of a second.
 """
 
 import numpy as np
@@ -9,8 +9,10 @@ import numpy as np
 def mean_interval(values, level=0.95):
     """Return the mean of independent measurements and the half-width of its Student-t interval, ``(mean, half_width)``.
 
-    ``values``: at least two, of any shape; ``level`` in (0, 1). ``ValueError`` otherwise or if a value is not finite. The
-    half-width of equal values is 0.
+    ``values`` is an array of any shape with at least two elements, and ``level`` is the confidence level. If all values are
+    equal, the half-width is 0.
+
+    Raises ``ValueError`` if there are fewer than two values, a value is not finite or ``level`` does not lie in (0, 1).
 
     >>> mean, half_width = mean_interval([1.0, 2.0, 3.0, 4.0])
     >>> print(f"{mean:.2f} ± {half_width:.2f}")
@@ -21,7 +23,11 @@ def mean_interval(values, level=0.95):
 
 
 def student_half_width(deviation, n, level=0.95):
-    """Return the half-width of the Student-t interval of the mean of ``n >= 2`` measurements with this standard deviation.
+    """Return the half-width of the Student-t interval of the mean of ``n >= 2`` independent measurements.
+
+    ``deviation`` is the sample standard deviation (with ``n - 1`` in the denominator), and ``level`` is the confidence level.
+
+    Raises ``ValueError`` if ``level`` does not lie in (0, 1).
 
     >>> round(student_half_width(1.0, 16), 4)
     0.5329
@@ -34,10 +40,12 @@ def student_half_width(deviation, n, level=0.95):
 
 
 def proportion_interval(successes, n):
-    """Return the share of successes and its 95 % Wilson score interval, ``(estimate, low, high)``, all in [0, 1].
+    """Return the share of successes in ``n`` trials and its 95 % Wilson score interval, ``(estimate, low, high)``.
 
-    ``0 <= successes <= n`` and ``n >= 1``; ``ValueError`` otherwise. Unlike the normal interval, it has a positive width at
-    0 and n successes. Source: Wilson 1927.
+    All three numbers lie in [0, 1]. Unlike the normal interval, Wilson's interval has a positive width even for 0 or ``n``
+    successes. Source: Wilson 1927.
+
+    Raises ``ValueError`` if ``n < 1`` or ``successes`` does not lie in [0, n].
 
     >>> print("{:.3f} [{:.3f}, {:.3f}]".format(*proportion_interval(7, 8)))
     0.875 [0.529, 0.978]
@@ -52,9 +60,12 @@ def proportion_interval(successes, n):
 
 
 def power_law_fit(x, y):
-    """Fit the line ``log y = intercept + slope log x`` by least squares; return the result of ``scipy.stats.linregress``.
+    """Fit the line ``log y = intercept + slope log x`` by least squares and return the result of ``scipy.stats.linregress``.
 
-    ``x``, ``y``: shape ``(n,)``, positive, with at least two different ``x``; ``ValueError`` otherwise.
+    ``x`` and ``y`` are arrays of shape ``(n,)``.
+
+    Raises ``ValueError`` if the shapes differ, a value is not finite and positive, or ``x`` has fewer than two different
+    values.
 
     >>> fit = power_law_fit([1, 2, 4], [3, 12, 48])
     >>> print(f"{np.exp(fit.intercept):.3f} * x ** {fit.slope:.3f}")
@@ -68,15 +79,16 @@ def power_law_fit(x, y):
     if np.any(x <= 0) or np.any(y <= 0):
         raise ValueError(f"expected positive x and y, got a minimum of {min(x.min(), y.min())}")
     if np.ptp(x) == 0:
-        raise ValueError(f"expected at least two different x, got only {x[0]}")
+        raise ValueError(f"expected at least two different values of x, got only {x[0]}")
     return linregress(np.log(x), np.log(y))
 
 
 def first_crossing_time(curves, times, level, power):
-    """Return the times ``(R, ...)`` at which curves ``(T, R, ...)``, logged at ``times`` ``(T, R)``, first exceed ``level``.
+    """Return the times ``(R, ...)`` at which the curves first exceed ``level``.
 
-    Between two logs, time is interpolated linearly in ``curve**power``, with a nonzero ``power``; this is exact for
-    ``dx/dt ~ x^(1 - power)``. The time is nan for a curve that begins above the level or never exceeds it.
+    ``curves`` has shape ``(T, R, ...)`` and contains the values of ``R`` runs at their ``times`` ``(T, R)``. Between two times,
+    the crossing is interpolated linearly in ``curve**power``, where ``power`` must not be 0; this is exact if ``dx/dt`` is
+    proportional to ``x^(1 - power)``. The result is NaN for a curve that starts above the level or never exceeds it.
 
     >>> first_crossing_time([[0.0], [1.0], [4.0]], [[0.0], [10.0], [20.0]], level=2.5, power=1.0)
     array([15.])

@@ -1,4 +1,4 @@
-"""Texts, tables and counts of the verdicts on claims, for the terminal and for pages."""
+"""Counts and tables of the verdicts on claims, as plain text for the terminal and as HTML for pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 Row = dict[str, Any]
 MARKS = {"holds": ("✓", "holds"), "fails": ("✗", "fails"), "undecided": ("?", "open"), "not run": ("–", "absent")}
-"""The verdicts, each with its symbol and its CSS class on pages."""
+"""Symbol and CSS class of each verdict."""
 JUDGED = tuple(one for one in MARKS if one != "not run")
 KINDS = {
     "exact": "the paper's own set-up",
@@ -24,12 +24,12 @@ ORIGINS = {
 
 
 def counts(rows: Iterable[Row]) -> Counter[str]:
-    """Return the number of rows with each verdict."""
+    """Count the rows with each verdict."""
     return Counter(row["verdict"] for row in rows)
 
 
 def tally(rows: Iterable[Row]) -> str:
-    """Return how many of the rows hold, fail and are undecided, as a sentence fragment."""
+    """Return the number of claims with each verdict as text, such as ``"3 hold, 1 fail of 4 claims; 2 not run"``."""
     found = counts(rows)
     missing = found.pop("not run", 0)
     open_ = f", {found['undecided']} undecided" if found["undecided"] else ""
@@ -38,18 +38,21 @@ def tally(rows: Iterable[Row]) -> str:
 
 
 def opposite(rows: Iterable[Row], others: Iterable[Row]) -> list[str]:
-    """Return the ids of claims that hold in one of two lists of rows and fail in the other."""
+    """Return the ids of the claims that hold in one of two collections of rows and fail in the other."""
     known = {row["id"]: row["verdict"] for row in others}
     return [row["id"] for row in rows if {row["verdict"], known.get(row["id"])} == {"holds", "fails"}]
 
 
 def _number(value: float | None, digits: int = 3) -> str:
-    """Format a value with ``digits`` significant digits."""
+    """Format a value with ``digits`` significant digits; None stands for a value that is not finite."""
     return "not finite" if value is None else f"{value:.{digits}g}"
 
 
 def measured(row: Row) -> str:
-    """Return the measured values with intervals and unit, labelled by name if the rule has several names."""
+    """Return the measured values as text, with their intervals and unit; a dash if there are none.
+
+    If the rule has several names, each value is preceded by its name.
+    """
     if not row["measured"]:
         return "–"
     several = len(row["measured"]) > 1
@@ -69,13 +72,16 @@ def _with_interval(ends: Sequence[float | None]) -> str:
 
 
 def paper(row: Row) -> str:
-    """Return the value that the paper prints, or a dash if it prints none."""
+    """Return the value printed in the paper as text, or a dash if there is none."""
     printed = row["paper"]
     return "–" if printed is None else printed if isinstance(printed, str) else _number(printed, 4)
 
 
 def note(row: Row) -> str:
-    """Return the known reason why a claim does not hold and the number of runs that would decide an undecided one."""
+    """Return the known reason for a verdict other than "holds" and, if undecided, the number of runs needed to decide it.
+
+    The text is empty if neither is known.
+    """
     if row["verdict"] == "holds":
         return ""
     needed = row["runs_to_decide"]
@@ -84,7 +90,7 @@ def note(row: Row) -> str:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """Return the rows as a table for the terminal, with the measured values."""
+    """Return the rows as a plain-text table, followed by a line with the number of claims with each verdict."""
     rows = list(rows)
     columns = ("chapter", "claim", "kind", "source", "paper", "measured", "verdict", "rule")
     lines = [
@@ -95,14 +101,14 @@ def table(rows: Iterable[Row]) -> str:
 
 
 def aligned(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return lines of text cells under column heads, with each column padded to its widest cell."""
+    """Return a plain-text table with the headings ``columns`` and the rows ``lines``, padded to align the columns."""
     widths = [max(map(len, column)) for column in zip(columns, *lines)]
     rows = [columns, ["-" * width for width in widths], *lines]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
 
 
 def html(rows: Sequence[Row], prefix: str) -> str:
-    """Return the rows as an HTML table; each has the id ``PREFIX-<claim's id>``."""
+    """Return the rows as an HTML table; the HTML id of each row is ``prefix``, a hyphen and the claim's id."""
     heads = ("Claim", "Source", "Set-up", "Paper", "Measured", "Rule", "Verdict")
     head = "".join(f'<th scope="col">{text}</th>' for text in heads)
     body = "\n".join(_html_row(row, prefix) for row in rows)
@@ -114,7 +120,7 @@ def html(rows: Sequence[Row], prefix: str) -> str:
 
 
 def html_verdict(row: Row) -> str:
-    """Return the verdict as HTML: its symbol, the word, and the note below."""
+    """Return the verdict of a row as HTML, with its symbol and, on a second line, its :func:`note`."""
     symbol, style = MARKS[row["verdict"]]
     text = note(row)
     reason = f'<br><span class="reason">{escape(text)}</span>' if text else ""

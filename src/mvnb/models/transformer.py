@@ -1,9 +1,9 @@
-"""A Transformer on tokens with learned positions, for stacks of networks and for changes of depth.
+"""Transformer on tokens with learned position embeddings, for stacks of networks and for changes of depth.
 
-Each kind of parameter is one tensor over all layers, ``layers.NAME`` ``(layer, ...)``: indexing the layer axis of the
-parameters and of an optimizer's moments grows or cuts a network. A stack of networks adds a leading replica axis,
-``(replica, layer, ...)``, and one call of :func:`transformer_logits` evaluates all of them. There are no biases, and
-normalisation has no parameters (as in PaLM, Chowdhery et al. 2022, and OLMo, Groeneveld et al. 2024).
+Each kind of parameter is one tensor for all layers, ``layers.NAME`` of shape ``(layer, ...)``, so layers can be added to a
+network or removed from it by indexing this axis of the parameters and of the optimizer's moments. A stack of networks has an
+additional first axis, ``(replica, layer, ...)``, and one call of :func:`transformer_logits` evaluates all of them. There are no
+biases (as in PaLM, Chowdhery et al. 2022), and normalisation has no parameters (as in OLMo, Groeneveld et al. 2024).
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from mvnb.seeds import Seed, as_generator
 Params = dict[str, Tensor]
 Norm = Literal["pre", "post", "none"]
 LAYER = "layers."
-"""Prefix of the names of parameters with a layer axis."""
+"""Prefix of the names of parameters that have a layer axis."""
 
 
 def visible(prefix: Tensor, length: int) -> Tensor:
-    """Return the attention mask ``(..., query, key)``: true for keys up to the query and for the first ``prefix`` ``(...)``.
+    """Return attention masks ``(..., length, length)`` for sequences whose first ``prefix`` tokens are visible to all tokens.
 
-    A prefix of 0 gives a causal mask, ``length`` a bidirectional mask, and anything between a prefix language model's mask.
+    Entry ``[..., query, key]`` is true if ``key <= query`` or ``key < prefix``; ``prefix`` is an integer tensor ``(...)``. A
+    prefix of 0 gives a causal mask and a prefix of ``length`` a bidirectional mask; values in between give the mask of a prefix
+    language model.
     """
     place = torch.arange(length, device=prefix.device)
     return (place <= place[:, None]) | (place < prefix[..., None, None])
 
 
 def normalise(x: Tensor) -> Tensor:
-    """Normalise the last axis to mean 0 and variance 1: layer normalisation without gain and bias."""
+    """Normalise the last axis to mean 0 and variance 1, by layer normalisation without gain and bias."""
     return F.layer_norm(x, x.shape[-1:], eps=1e-5)
 
 
@@ -47,11 +49,13 @@ def _attention(
     causal: bool = False,
     last: bool = False,
 ) -> Tensor:
-    """Apply multi-head softmax attention to a stack.
+    """Return the output ``(R, n * length, dim)`` of multi-head softmax attention for a stack of networks.
 
-    ``x`` ``(R, n * length, dim)``; ``w_in`` ``(R, dim, 3 dim)`` for queries, keys and values; ``w_out`` ``(R, dim, dim)``;
-    ``mask`` ``(R * n, 1, length, length)`` as in :func:`visible`, used if ``causal`` is false; None masks nothing. With
-    ``last``, only the last token of each sequence is a query, and it attends to all tokens: ``(R, n, dim)``.
+    The inputs ``x`` have shape ``(R, n * length, dim)``, the weights ``w_in`` of queries, keys and values ``(R, dim, 3 dim)``
+    and the output weights ``w_out`` ``(R, dim, dim)``. If ``causal`` is true, attention is causal and ``mask`` must be None.
+    Otherwise, ``mask`` is a mask as returned by :func:`visible`, of a shape that broadcasts to ``(R * n, 1, length, length)``,
+    or None for bidirectional attention. If ``last`` is true, only the last token of each sequence is a query; it attends to all
+    tokens, and the output has shape ``(R, n, dim)``.
     """
     replicas, points, dim = x.shape
     sequences, size = replicas * points // length, dim // n_heads
@@ -70,7 +74,10 @@ def _attention(
 def residual_stream(
     params: Params, tokens: Tensor, prefix: Tensor | int = 0, *, n_heads: int, norm: Norm = "pre", last: bool = False
 ) -> Tensor:
-    """Return the final residual stream ``(R, n * length, dim)``; arguments as in :func:`transformer_logits`. Differentiable."""
+    """Return the residual stream ``(R, n * length, dim)`` after the last layer, or ``(R, n, dim)`` if ``last`` is true.
+
+    The arguments are those of :func:`transformer_logits`. The result is differentiable.
+    """
     x = _embed_tokens(params, tokens)
     replicas, n, length = tokens.shape
     mask, causal = None, False
@@ -93,12 +100,14 @@ def residual_stream(
 def transformer_logits(
     params: Params, tokens: Tensor, prefix: Tensor | int = 0, *, n_heads: int, norm: Norm = "pre", last: bool = False
 ) -> Tensor:
-    """Return logits ``(R, n, length, vocabulary)`` of a stack of Transformers for ``tokens`` ``(R, n, length)``.
+    """Return the logits ``(R, n, length, vocabulary)`` of a stack of Transformers for ``tokens`` ``(R, n, length)``.
 
-    ``prefix`` as in :func:`visible`: one number for all, or ``(R, n)``. ``norm="pre"`` normalises the inputs of each block and
-    of the output matrix, ``"post"`` the residual stream after each block, ``"none"`` nothing. With ``last``, return only the
-    last token's logits ``(R, n, 1, vocabulary)`` and skip everything they do not depend on. ``params`` determines the sizes;
-    ``last`` needs at least one layer. Differentiable. Sources: Xiong et al. 2020, Vaswani et al. 2017.
+    ``params`` are the parameters (see :func:`initial_parameters`) with an additional first axis for the ``R`` replicas; they
+    determine the sizes of the networks. ``prefix`` is the number of first tokens that are visible to all tokens (see
+    :func:`visible`), either one number for all sequences or a tensor ``(R, n)``. ``norm="pre"`` normalises the inputs of each
+    block and of the output matrix, ``"post"`` normalises the residual stream after each block, and ``"none"`` normalises
+    nothing. If ``last`` is true, only the logits ``(R, n, 1, vocabulary)`` after the last token are computed, which requires at
+    least one layer. The result is differentiable. Sources: Xiong et al. 2020, Vaswani et al. 2017.
     """
     x = residual_stream(params, tokens, prefix, n_heads=n_heads, norm=norm, last=last)
     x = normalise(x) if norm == "pre" else x
@@ -106,7 +115,7 @@ def transformer_logits(
 
 
 def _embed_tokens(params: Params, tokens: Tensor) -> Tensor:
-    """Return the initial residual stream ``(R, n * length, dim)``: token embeddings plus position embeddings."""
+    """Return the sum of token and position embeddings, of shape ``(R, n * length, dim)``."""
     replicas, n, length = tokens.shape
     table, places = params["embedding"], params["positions"][:, None, :length]
     if length > params["positions"].shape[1]:
@@ -128,10 +137,13 @@ def initial_parameters(
     embedding_std: float | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Params:
-    """Draw the parameters of one Transformer from N(0, std^2); ``hidden`` is the inner width of an MLP, 4 dim by default.
+    """Draw the parameters of one Transformer from normal distributions with mean 0.
 
-    ``embedding_std`` is the standard deviation of token and position embeddings, ``std`` by default: BERT has 0.02 for both
-    and a normalisation after the embeddings, T5 and UL2 have 1.
+    ``n_tokens`` is the size of the vocabulary, ``length`` the maximum length of sequences, and ``dim`` the dimension of the
+    residual stream. ``generator`` is a seed or a ``torch.Generator``. ``hidden`` is the inner width of the MLPs, by default
+    ``4 * dim``. Token and position embeddings have the standard deviation ``embedding_std``, by default ``std``; all other
+    parameters have ``std``. BERT uses 0.02 for both and normalises the embeddings, whereas T5 and UL2 use embeddings with a
+    standard deviation of 1.
     """
     generator = as_generator(generator)
     hidden = 4 * dim if hidden is None else hidden
@@ -143,7 +155,10 @@ def initial_parameters(
 
 
 class _Objective:
-    """Base class of objectives on stacks: a subclass defines ``losses(params, *batch)``, calls also return the gradients."""
+    """Base class of objectives for stacks of Transformers.
+
+    A subclass defines a method ``losses(params, *batch)``; calling the objective returns these losses and their gradients.
+    """
 
     def __init__(self, n_heads: int, norm: Norm = "pre"):
         if norm not in ("pre", "post", "none"):
@@ -159,12 +174,13 @@ class _Objective:
 
 
 class TransformerObjective(_Objective):
-    """Weighted cross-entropy of a stack of Transformers and its gradient, an objective for :func:`mvnb.training.fit`.
+    """Weighted cross-entropy of a stack of Transformers and its gradient.
 
-    Call it with ``params`` (see :func:`initial_parameters`, replica axis first) and the fields of a batch of texts:
-    ``inputs``, ``targets``, ``weights`` ``(R, n, length)`` and ``prefix`` ``(R, n)``. The loss of a replica is the weighted
-    mean over its positions. ``causal=True`` treats every prefix as 0, which is faster. Calls reject tensors that require a
-    gradient; :meth:`losses` is differentiable.
+    This is an objective for :func:`mvnb.training.fit`. It is called with ``params`` (see :func:`initial_parameters`), which
+    have an additional first axis for the ``R`` replicas, and a batch of texts: ``inputs``, ``targets`` and ``weights`` of shape
+    ``(R, n, length)``, and ``prefix`` of shape ``(R, n)``. The loss of a replica is the weighted mean over all positions of its
+    texts. ``n_heads``, ``norm`` and ``prefix`` are explained in :func:`transformer_logits`. If ``causal`` is true, every prefix
+    is treated as 0, which is faster. Calls reject tensors that require gradients; :meth:`losses` is differentiable.
     """
 
     def __init__(self, n_heads: int, norm: Norm = "pre", causal: bool = False):
@@ -180,11 +196,12 @@ class TransformerObjective(_Objective):
 
 
 class AnswerObjective(_Objective):
-    """Cross-entropy of a stack of Transformers that answer with the last token, and its gradient.
+    """Cross-entropy, and its gradient, of a stack of Transformers whose answer is the prediction at the last token.
 
-    An objective for :func:`mvnb.training.fit`. Call it with ``params`` (see :func:`initial_parameters`, replica axis first),
-    tokens ``(R, n, length)`` and answers ``(R, n)``; attention is bidirectional. ``n_heads`` and ``norm`` as in
-    :func:`transformer_logits`. Calls reject tensors that require a gradient; :meth:`losses` is differentiable.
+    This is an objective for :func:`mvnb.training.fit`. It is called with ``params`` (see :func:`initial_parameters`), which
+    have an additional first axis for the ``R`` replicas, with ``tokens`` of shape ``(R, n, length)`` and with the ids
+    ``answers`` of the correct tokens, of shape ``(R, n)``. Attention is bidirectional. ``n_heads`` and ``norm`` are explained
+    in :func:`transformer_logits`. Calls reject tensors that require gradients; :meth:`losses` is differentiable.
     """
 
     def losses(self, params: Params, tokens: Tensor, answers: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Ahead-of-time compilation of all kernels, ``python -m mvnb.papers``, so that the first runs of a fresh copy need not wait.
+"""Ahead-of-time compilation of all Numba kernels with ``python -m mvnb.papers``, which saves time in the first runs.
 
-Numba stores compiled code beside the source. A kernel is compiled for the types of its arguments, so each objective is called
-on the smallest tensors of the types that chapters use.
+Numba stores compiled code beside the source. It compiles a kernel for the types of its arguments, so each objective is called
+with small tensors of the types that are used in chapters.
 """
 
 from functools import partial
@@ -18,7 +18,7 @@ def _ones(dtype: torch.dtype, *shape: int) -> Tensor:
 
 
 def compile_kernels() -> None:
-    """Call every compiled objective in single and double precision."""
+    """Compile all kernels by calling each objective with the types of arguments that are used in chapters."""
     labels = torch.zeros(1, 2, dtype=torch.long)
     for dtype in (torch.float32, torch.float64):
         some = partial(_ones, dtype)
