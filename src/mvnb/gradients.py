@@ -1,4 +1,4 @@
-"""Gradients outside autograd: values with a known slope, and objectives that return their own gradients."""
+"""Gradients computed without autograd: values with a known gradient, and objectives that return their own gradients."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from torch import Tensor
 
 
 def with_slope(value: Tensor, x: Tensor, slope: Tensor) -> Tensor:
-    """Return ``value`` ``(...)`` with ``slope`` as its gradient with respect to the matrices ``x`` ``(..., n, k)``.
+    """Return ``value`` with ``slope`` as its gradient with respect to ``x``.
 
-    Differentiating a second time raises ``NotImplementedError``.
+    ``value`` has shape ``(...)``; the matrices ``x`` and their gradients ``slope`` have shape ``(..., n, k)``. Differentiating
+    a second time raises ``NotImplementedError``.
     """
     return _WithSlope.apply(value, x, slope)
 
@@ -36,7 +37,7 @@ class _WithSlope(torch.autograd.Function):
 
 
 class _FirstDerivative(torch.autograd.Function):
-    """A slope whose dependence on ``x`` is unknown to autograd, so that differentiating it raises."""
+    """Gradient with respect to ``x`` that raises ``NotImplementedError`` when it is itself differentiated."""
 
     generate_vmap_rule = True
 
@@ -54,14 +55,14 @@ class _FirstDerivative(torch.autograd.Function):
 
 
 def returns_gradients(call: Callable | None = None, **shapes: str) -> Callable:
-    """Decorate an objective that returns its own gradients, adding checks of its arguments.
+    """Decorate an objective that returns its own gradients, so that its arguments are checked.
 
-    ``shapes`` maps names of arguments, or of entries of a dictionary of parameters, to the axes they must have:
-    ``x="R n dim"``. Axes with the same name must have the same length, ``"..."`` stands for any further axes, and ``"int R n"``
-    requires integers. Arguments that are None, numbers or missing are not checked; a missing parameter is an error.
+    ``shapes`` gives the axes of an argument of the function ``call``, or of an entry of its dictionary of parameters, as in
+    ``x="R n dim"``. Axes with the same name must have the same length, ``"..."`` stands for any number of further axes, and
+    ``"int R n"`` requires integers. Arguments that are omitted, None or numbers are not checked.
 
-    The decorated function raises ``ValueError`` for a tensor of another shape or type, and for one that requires a gradient,
-    which autograd could not compute: the returned losses have no graph.
+    The decorated function raises ``ValueError`` if a tensor has the wrong shape or type, if a parameter in ``shapes`` is
+    missing, or if a tensor requires a gradient, since autograd cannot differentiate the returned losses.
 
     >>> @returns_gradients(x="R n dim", y="int R n")
     ... def objective(params, x, y): ...
@@ -102,7 +103,7 @@ def returns_gradients(call: Callable | None = None, **shapes: str) -> Callable:
 
 @functools.lru_cache(maxsize=1000)  # called at every step with the same few shapes
 def _mismatch(wanted: tuple[tuple[str, str], ...], found: tuple) -> str:
-    """Return an error text for the first wrong shape or type, or an empty string."""
+    """Return the error message for the first tensor of the wrong shape or type; empty if all are correct."""
     lengths: dict[str, int] = {}
     for (name, spec), tensor in zip(wanted, found):
         kind, axes = ("int", spec[4:].split()) if spec.startswith("int ") else ("", spec.split())

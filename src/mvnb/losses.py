@@ -1,7 +1,7 @@
-"""Losses of a model on a batch: functions of the model ``f``, inputs ``x`` ``(n, ...)`` and labels ``y`` ``(n,)``.
+"""Losses of a model on a batch, as functions of the model ``f``, inputs ``x`` ``(n, ...)`` and labels ``y`` ``(n,)``.
 
-A batch may end with a ``multiplicity``, as the samples of :class:`mvnb.data.MultiView` do; the model is then called as
-``f(x, multiplicity)`` instead of ``f(x)``. Every loss is differentiable and trains one model;
+If a ``multiplicity`` is given, the model is called as ``f(x, multiplicity)`` instead of ``f(x)``. The samples of
+:class:`mvnb.data.MultiView` end with one. Every loss is differentiable and applies to one model;
 :func:`mvnb.training.stacked` applies it to every model of a stack.
 """
 
@@ -18,14 +18,14 @@ from mvnb.gradients import with_slope
 from mvnb.seeds import Seed, as_generator
 
 MixingLaw = Literal["midpoint", "uniform"] | float
-"""Distribution of the mixing weight: always 1/2, uniform on [0, 1], or ``a`` (at least 0.01) for Beta(a, a)."""
+"""Distribution of the mixing weight: always 1/2, uniform on [0, 1], or Beta(a, a) for a number a of at least 0.01."""
 
 
 def sample_mixing(law: MixingLaw, shape: tuple[int, ...], generator: Seed, dtype=torch.float32) -> Tensor:
-    """Return mixing weights in [0, 1] of the given shape. Raises ``ValueError`` for anything but the three laws.
+    """Draw mixing weights in [0, 1] of the given shape from a :data:`MixingLaw`.
 
-    Beta(a, a) tends to the point mass at 1/2 as a grows, and to a fair coin on {0, 1} as a falls to 0. No value of ``a`` gives
-    "midpoint", which is therefore a separate law.
+    Beta(a, a) tends to the point mass at 1/2 as ``a`` grows, and to the uniform distribution on {0, 1} as ``a`` tends to 0.
+    No value of ``a`` gives "midpoint", which is therefore a separate law. Raises ``ValueError`` if ``law`` is unknown.
 
     >>> sample_mixing("midpoint", (3,), 0)
     tensor([0.5000, 0.5000, 0.5000])
@@ -45,7 +45,7 @@ def sample_mixing(law: MixingLaw, shape: tuple[int, ...], generator: Seed, dtype
 
 
 def _check(x: Tensor, y: Tensor, distributions: bool = False) -> None:
-    """Raise ``TypeError`` or ``ValueError`` unless ``y`` has a label (or a distribution, if allowed) for each point."""
+    """Raise ``TypeError`` or ``ValueError`` unless ``y`` has a label, or a distribution if allowed, for each point of ``x``."""
     if not torch.is_tensor(x) or not torch.is_tensor(y):
         raise TypeError(f"x and y must be tensors, got {type(x).__name__} and {type(y).__name__}; unpack a sample with *sample")
     if distributions and y.dim() == 2 and len(y) == len(x):
@@ -61,9 +61,10 @@ def _logits(f: Callable[..., Tensor], x: Tensor, multiplicity: Tensor | None) ->
 
 
 def cross_entropy(f: Callable[..., Tensor], x: Tensor, y: Tensor, multiplicity: Tensor | None = None) -> Tensor:
-    """Return the mean cross-entropy, the empirical risk J of Chidambaram et al. 2024, eq. (2.1).
+    """Return the mean cross-entropy of the logits ``f(x)``, or of ``f(x, multiplicity)`` if a multiplicity is given.
 
-    ``y`` may also hold a distribution over the classes for each point, ``(n, n_classes)``. Differentiable.
+    ``y`` holds a class index ``(n,)`` or a distribution over the classes ``(n, n_classes)`` for each point. Differentiable.
+    Source: the empirical risk J of Chidambaram et al. 2024, eq. (2.1).
 
     >>> cross_entropy(lambda x: x, torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))
     tensor(0.6931)
@@ -85,9 +86,10 @@ def mixup(
     lam: Tensor | float,
     multiplicity: Tensor | None = None,
 ) -> Tensor:
-    """Return the Mixup loss of given pairs: the inputs are ``lam x + (1 - lam) x2``, and the labels are mixed alike.
+    """Return the Mixup loss of given pairs, with inputs ``lam x + (1 - lam) x2`` and labels mixed in the same way.
 
-    ``lam`` is a number or has shape ``(n,)``. Differentiable. Source: Zhang et al. 2018.
+    ``x2`` and ``y2`` have the shapes of ``x`` and ``y``, and ``lam`` is a number or has shape ``(n,)``. The model ``f`` is
+    called as in :func:`cross_entropy`. Differentiable. Source: Zhang et al. 2018.
 
     >>> x, y = torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 1])
     >>> mixup(lambda x: x, x, y, x.flip(0), y.flip(0), 0.5)
@@ -107,8 +109,8 @@ def mixup_all_pairs(
 ) -> Tensor:
     """Return the Mixup loss averaged over all n^2 ordered pairs, including each point with itself.
 
-    ``lam`` is a number or has shape ``(n, n)``. Differentiable. Source: J_M of Chidambaram et al. 2024, eq. (2.2), for one draw
-    of the weights.
+    The mixing weights ``lam`` are a number or have shape ``(n, n)``. The model ``f`` is called as in :func:`cross_entropy`.
+    Differentiable. Source: J_M of Chidambaram et al. 2024, eq. (2.2), for one draw of the weights.
 
     >>> mixup_all_pairs(lambda x: x, torch.eye(2), torch.tensor([0, 1]), 0.3)
     tensor(0.4731)
@@ -124,9 +126,10 @@ def mixup_all_pairs(
 
 
 def midpoint_mixup(f: Callable[..., Tensor], x: Tensor, y: Tensor, multiplicity: Tensor | None = None) -> Tensor:
-    """Return the Midpoint Mixup loss over all pairs, J_MM of Chidambaram et al. 2024, eq. (3.1).
+    """Return the Midpoint Mixup loss averaged over all n^2 ordered pairs of points.
 
-    The model sees the n^2 midpoints of the n points. Differentiable.
+    The model ``f`` is evaluated at the midpoints of the pairs, and called as in :func:`cross_entropy`. Differentiable.
+    Source: J_MM of Chidambaram et al. 2024, eq. (3.1).
 
     >>> from mvnb.data import MultiView
     >>> x, y, multiplicity = MultiView(n_classes=3, n_patches=20).sample(8, 0)
@@ -140,8 +143,8 @@ def midpoint_mixup(f: Callable[..., Tensor], x: Tensor, y: Tensor, multiplicity:
 def masked_reconstruction(f: Callable[[Tensor], Tensor], x: Tensor, mask: Tensor) -> Tensor:
     """Return half the squared error of the reconstructions ``f(mask * x)``, summed over all patches and averaged over points.
 
-    ``x`` has shape ``(n, patches, dim)``. ``mask`` ``(n, patches)`` is 1 (or True) for a visible patch; masked patches are set
-    to zero before ``f`` sees them. Differentiable. Source: Pan, Zhou and Yan 2023, Appendix H.
+    ``x`` has shape ``(n, patches, dim)``. ``mask`` ``(n, patches)`` is 1 (or True) for visible patches; masked patches are set
+    to zero in the input of ``f``. Differentiable. Source: Pan, Zhou and Yan 2023, Appendix H.
 
     >>> x, mask = torch.ones(4, 3, 2), torch.tensor([True, True, False]).expand(4, 3)
     >>> masked_reconstruction(lambda seen: seen, x, mask)  # one of three patches is lost
@@ -156,12 +159,12 @@ def masked_reconstruction(f: Callable[[Tensor], Tensor], x: Tensor, mask: Tensor
 def nuclear_norm(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Return the nuclear norms ``(...)`` of matrices ``(..., n, k)`` and their gradients ``U V^T`` ``(..., n, k)``.
 
-    The norm is the sum of the singular values. It is differentiable once: its derivative is the returned gradient, a constant.
-    Both are computed from the eigenvectors of the smaller Gram matrix. For tall matrices this is several times faster
-    than a singular value decomposition, and it is correct for repeated singular values, where the derivative of that
-    decomposition is not. Singular values below the square root of the precision times the largest, where the subgradient is not
-    unique, contribute only the part common to all subgradients; zeros do not contribute. Source: Shi thesis 2024, eq. (6.3);
-    Watson 1992 for the subgradients.
+    The norm is the sum of the singular values. It is differentiable once; the returned gradients are constants for autograd.
+    Both are computed from the eigenvectors of the smaller Gram matrix. For tall matrices, this is several times faster than a
+    singular value decomposition (SVD), and it is correct for repeated singular values, where the derivative of an SVD is not.
+    At zero singular values, the subgradient is not unique, and the returned one omits their singular vectors. It scales down
+    those of singular values below the square root of the machine precision times the largest, in proportion to the value.
+    Source: Shi thesis 2024, eq. (6.3); Watson 1992 for the subgradients.
 
     >>> features = torch.eye(3, 2, requires_grad=True)
     >>> value, slope = nuclear_norm(features)

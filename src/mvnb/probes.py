@@ -1,7 +1,7 @@
-"""Measurements on trained models, with a leading replica axis R.
+"""Measurements of trained models, with a leading replica axis R.
 
-Each docstring says whether the function is differentiable. The derivative of piecewise constant functions, such as an accuracy,
-is zero wherever it exists: their values carry no gradient and do not change the gradient of a loss.
+Each docstring says whether the function is differentiable. Piecewise constant functions, such as an accuracy, have derivative
+zero wherever it exists; their values carry no gradient and do not change the gradient of a loss.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def _hits(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def accuracy(logits: Tensor, y: Tensor) -> Tensor:
-    """Return the fraction of points whose strictly largest logit is the label's. Piecewise constant, without a gradient.
+    """Return the fraction of points whose label has the largest logit. Piecewise constant, without a gradient.
 
-    Logits ``(..., n, n_classes)`` and labels ``(..., n)`` to ``(...)``.
+    The logits have shape ``(..., n, n_classes)``, the labels ``(..., n)`` and the result ``(...)``. Ties count as errors.
 
     >>> accuracy(torch.tensor([[2.0, 0.0], [1.0, 1.0]]), torch.tensor([0, 1]))
     tensor(0.5000, dtype=torch.float64)
@@ -36,9 +36,9 @@ def accuracy(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def class_accuracy(logits: Tensor, y: Tensor) -> Tensor:
-    """Return the accuracy within each class, NaN for an empty class. Piecewise constant, without a gradient.
+    """Return the accuracy within each class, or NaN for an empty class. Piecewise constant, without a gradient.
 
-    Logits ``(..., n, n_classes)`` and labels ``(..., n)`` to ``(..., n_classes)``.
+    The logits have shape ``(..., n, n_classes)``, the labels ``(..., n)`` and the result ``(..., n_classes)``.
 
     >>> class_accuracy(torch.tensor([[2.0, 0.0], [1.0, 1.0]]), torch.tensor([0, 1]))
     tensor([1., 0.], dtype=torch.float64)
@@ -51,8 +51,8 @@ def class_accuracy(logits: Tensor, y: Tensor) -> Tensor:
 def own_correlations(weight: Tensor) -> Tensor:
     """Return the inner products of each class's filters with the class's own features. Differentiable.
 
-    ``weight`` has shape ``(..., n_classes, n_filters, n_classes * n_views)`` and is in feature coordinates; the result has
-    shape ``(..., n_classes, n_filters, n_views)``.
+    ``weight`` holds the filters in feature coordinates and has shape ``(..., n_classes, n_filters, n_classes * n_views)``. The
+    result has shape ``(..., n_classes, n_filters, n_views)``.
 
     >>> own_correlations(torch.arange(8).view(2, 1, 4)).tolist()
     [[[0, 1]], [[6, 7]]]
@@ -62,9 +62,10 @@ def own_correlations(weight: Tensor) -> Tensor:
 
 
 def max_correlation(weight: Tensor) -> Tensor:
-    """Return the largest correlation with each own feature, ``Lambda_{y,l} = max_r <w_{y,r}, v_{y,l}>``. Differentiable.
+    """Return the largest correlation of each class's filters with each of its own features. Differentiable.
 
-    Shapes ``(..., n_classes, n_filters, dim)`` to ``(..., n_classes, n_views)``. Source: Chidambaram et al. 2024, App. B.
+    This is ``Lambda_{y,l} = max_r <w_{y,r}, v_{y,l}>``, of shape ``(..., n_classes, n_views)``; ``weight`` is as for
+    :func:`own_correlations`. Source: Chidambaram et al. 2024, App. B.
 
     >>> max_correlation(torch.arange(16).view(2, 2, 4))
     tensor([[ 4,  5],
@@ -74,10 +75,11 @@ def max_correlation(weight: Tensor) -> Tensor:
 
 
 def total_correlation(weight: Tensor, level: float) -> Tensor:
-    """Return the sum of each own feature's correlations of at least ``level``, ``C_{y,l}``. Differentiable.
+    """Return the sum of the correlations with each own feature that are at least ``level``. Differentiable.
 
-    Shapes ``(..., n_classes, n_filters, dim)`` to ``(..., n_classes, n_views)``. Source: Chidambaram et al. 2024, App. B, where
-    ``level`` is ``threshold / delta_1``, or twice that for mixed points.
+    This sum over the filters of a class is ``C_{y,l}``, of shape ``(..., n_classes, n_views)``; ``weight`` is as for
+    :func:`own_correlations`. Source: Chidambaram et al. 2024, App. B, where ``level`` is ``threshold / delta_1``, or twice that
+    for mixed points.
 
     >>> total_correlation(torch.arange(16).view(2, 2, 4), level=2)
     tensor([[ 4,  5],
@@ -88,9 +90,9 @@ def total_correlation(weight: Tensor, level: float) -> Tensor:
 
 
 def balance(correlation: Tensor) -> Tensor:
-    """Return the ratio of the smallest to the largest correlation, ``(..., n_views)`` to ``(...)``. Differentiable.
+    """Return the ratio of the smallest to the largest correlation over the views of a class. Differentiable.
 
-    The ratio is 0 where either is not positive.
+    ``correlation`` has shape ``(..., n_views)`` and the result ``(...)``. The ratio is 0 if either correlation is not positive.
 
     >>> balance(torch.tensor([[2.0, 1.0], [3.0, -1.0]]))
     tensor([0.5000, 0.0000])
@@ -103,8 +105,8 @@ def balance(correlation: Tensor) -> Tensor:
 def feature_accuracy(logits_of: Callable[[Tensor, Tensor], Tensor], sample: Patches) -> Tensor:
     """Return the accuracy on each class when only one of its two features is kept, ``(R, n_classes, 2)``.
 
-    ``logits_of(x, multiplicity)`` maps patches in feature coordinates to logits ``(R, n, n_classes)``; ``sample`` is one set of
-    fresh points, without a replica axis. A feature counts as *learned* if this accuracy is near 1. Piecewise constant, without
+    ``logits_of(x, multiplicity)`` maps patches in feature coordinates to logits ``(R, n, n_classes)``. ``sample`` holds fresh
+    points, without a replica axis. A feature counts as *learned* if this accuracy is near 1. Piecewise constant, without
     a gradient. Source: Chidambaram et al. 2024, Def. 4.5.
 
     >>> from mvnb.data import MultiView
@@ -117,14 +119,17 @@ def feature_accuracy(logits_of: Callable[[Tensor, Tensor], Tensor], sample: Patc
 
 
 def _keep_feature(sample: Patches, view: int) -> Patches:
-    """Return the points with all features of their class except ``view`` set to zero, and those of other classes unchanged."""
+    """Return the sample with every feature of a point's own class except ``view`` set to zero."""
     axes = torch.arange(sample.x.shape[-1], device=sample.x.device)
     drop = (axes // 2 == sample.y[..., None]) & (axes % 2 != view)  # (..., n, dim)
     return sample._replace(x=sample.x.masked_fill(drop[..., None, :], 0.0))
 
 
 def learned_counts(feature_accuracies: Tensor, threshold: float = 0.9) -> Tensor:
-    """Return how many features of each class are learned, ``(..., n_views)`` to integers ``(...)`` from 0 to n_views.
+    """Return the number of learned features of each class, those with an accuracy of at least ``threshold``.
+
+    ``feature_accuracies`` has shape ``(..., n_views)``, as returned by :func:`feature_accuracy`. The result holds integers from
+    0 to n_views and has shape ``(...)``.
 
     >>> learned_counts(torch.tensor([[1.0, 0.3], [0.99, 0.97]]))
     tensor([1, 2])
@@ -133,10 +138,11 @@ def learned_counts(feature_accuracies: Tensor, threshold: float = 0.9) -> Tensor
 
 
 def cosines(weight: Tensor, directions: Tensor) -> Tensor:
-    """Return signed cosines of filters ``(..., m, dim)`` with directions ``(r, dim)``, float64 ``(..., m, r)``. Differentiable.
+    """Return the signed cosines between the filters in ``weight`` and the ``directions``. Differentiable.
 
-    One direction ``(dim,)`` gives ``(..., m)``. A filter of length 0 has cosine 0. Computed in float64,
-    because squares of the small weights after a first gradient step underflow in float32.
+    Filters ``(..., m, dim)`` and directions ``(r, dim)`` give cosines ``(..., m, r)``; a single direction ``(dim,)`` gives
+    ``(..., m)``. A filter of length 0 has cosine 0. The result is computed in float64, because the squares of the small
+    weights after a first gradient step underflow in float32.
 
     >>> cosines(torch.tensor([[3.0, -4.0]]), torch.eye(2))
     tensor([[ 0.6000, -0.8000]], dtype=torch.float64)
@@ -147,7 +153,9 @@ def cosines(weight: Tensor, directions: Tensor) -> Tensor:
 
 
 def parameter_norm(params: Mapping[str, Tensor], names: Iterable[str] | None = None) -> Tensor:
-    """Return the Euclidean norm ``(R,)`` of all parameters (or those in ``names``) as one vector. Float64, differentiable.
+    """Return the Euclidean norm ``(R,)`` of all parameters, or of those in ``names``, joined into one vector.
+
+    The norm is computed in float64. Differentiable.
 
     >>> parameter_norm({"weight": torch.tensor([[3.0]]), "bias": torch.tensor([4.0])})
     tensor([5.], dtype=torch.float64)
@@ -158,8 +166,8 @@ def parameter_norm(params: Mapping[str, Tensor], names: Iterable[str] | None = N
 def ridge_fit(features: Tensor, targets: Tensor, ridge: float) -> Tensor:
     """Return the weights ``(P, outputs)`` of ridge regression of ``targets`` ``(n, outputs)`` on ``features`` ``(n, P)``.
 
-    ``ridge`` is relative to the mean squared norm of the features, as is usual for kernels: ``ridge * mean ||row||^2`` is added
-    to the diagonal of the normal equations, which are solved in the smaller of their two forms. Differentiable. Raises
+    ``ridge`` is relative to the mean squared norm of the rows of ``features``, as is usual for kernels: ``ridge`` times this
+    mean is added to the diagonal of the Gram matrix, ``(P, P)`` or ``(n, n)``, whichever is smaller. Differentiable. Raises
     ``ValueError`` unless ``ridge`` is positive.
 
     >>> ridge_fit(torch.eye(2), torch.tensor([[3.0], [6.0]]), ridge=1.0)
@@ -180,11 +188,12 @@ def ridge_fit(features: Tensor, targets: Tensor, ridge: float) -> Tensor:
 def linear_probe(
     features: Tensor, y: Tensor, n_classes: int, optimizer, steps: int, scale: Tensor
 ) -> Callable[[Tensor], Tensor]:
-    """Fit logistic regression on frozen ``features`` ``(R, n, dim)`` with labels ``y`` ``(R, n)``; return its logits function.
+    """Fit a logistic regression to frozen features in each replica and return the function that maps features to logits.
 
-    All replicas are trained at once from zero by ``steps`` full-batch steps. ``scale`` ``(R, 1, 1)`` divides the features,
-    including those passed to the returned function. That function is differentiable; ``features`` that require a gradient are
-    refused.
+    ``features`` has shape ``(R, n, dim)``, and the labels ``y`` have shape ``(R, n)``. Starting from zero, all replicas take
+    ``steps`` full-batch steps of ``optimizer``, such as :class:`mvnb.training.GD`. Features are divided by ``scale``
+    ``(R, 1, 1)``, including those passed to the returned function, which is differentiable. Raises ``ValueError`` if
+    ``features`` requires a gradient.
 
     >>> features, y = torch.tensor([[[-1.0], [1.0]]]), torch.tensor([[0, 1]])
     >>> logits = linear_probe(features, y, 2, training.GD(1.0), steps=20, scale=torch.ones(1, 1, 1))

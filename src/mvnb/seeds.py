@@ -1,4 +1,4 @@
-"""Seeds and generators; functions that draw random numbers accept either."""
+"""Seeds and random number generators; functions that draw random numbers accept either."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Seed = int | torch.Generator
 def as_generator(seed: Seed) -> torch.Generator:
     """Return the given generator, or a new CPU generator for a seed.
 
-    Raises ``TypeError`` or ``ValueError`` for anything else.
+    Raises ``TypeError`` if ``seed`` is neither an integer nor a generator, and ``ValueError`` if it is out of range.
 
     >>> torch.rand(2, generator=as_generator(0))
     tensor([0.4963, 0.7682])

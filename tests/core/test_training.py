@@ -559,7 +559,7 @@ def test_devices(monkeypatch):
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:99", "", "cpu:x", "mps", "xpu", "hpu", "meta"])
 def test_absent_devices_are_refused_in_one_short_line(name):
-    with pytest.raises(ValueError, match="device must be 'auto', 'cpu' or a device of this machine with float64, got") as found:
+    with pytest.raises(ValueError, match="device must be 'auto', 'cpu' or another available device") as found:
         training.pick_device(name)
     assert len(str(found.value)) < 350 and "\n" not in str(found.value) and "http" not in str(found.value)
 

@@ -1,4 +1,4 @@
-"""Data: distributions as frozen dataclasses with ``sample(n, generator)``, and real images and text by name."""
+"""Data: distributions, as dataclasses with a method ``sample(n, generator)``, and real images and texts, loaded by name."""
 
 from mvnb.data.features import orthonormal_features
 from mvnb.data.images import DATASETS, Images, load_images, resize

@@ -1,4 +1,4 @@
-"""Dictionaries of orthonormal features, which place data in an ambient space."""
+"""Random orthonormal features, which embed data in an ambient space."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from mvnb.seeds import Seed, as_generator
 
 
 def orthonormal_features(n_features: int, dim: int, generator: Seed, dtype=torch.float32) -> Tensor:
-    """Return random orthonormal features as rows, ``(n_features, dim)``, with the uniform (Haar) distribution.
+    """Draw orthonormal features from the uniform (Haar) distribution, as the rows of a matrix ``(n_features, dim)``.
 
-    They are the Q factor of a Gaussian matrix, with the signs of R's diagonal absorbed. Raises ``ValueError`` if
-    ``dim < n_features``.
+    They are the Q factor in the QR decomposition of a Gaussian matrix, with signs such that the diagonal of R is positive.
+    Raises ``ValueError`` if ``dim < n_features``.
 
     >>> features = orthonormal_features(2, 5, 0)
     >>> torch.allclose(features @ features.T, torch.eye(2), atol=1e-6)

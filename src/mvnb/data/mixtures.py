@@ -1,6 +1,6 @@
 """Mixtures of Gaussian clusters with labels -1 and 1.
 
-Source: Shi thesis 2024, chapter 3, called "Shi" below.
+Source: Shi thesis 2024, chapter 3, cited as "Shi" below.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from mvnb.seeds import Seed, as_generator
 class GaussianMixture:
     """Mixture of Gaussian clusters ``N(mu_j, sigma_j^2 I)``, each of which has a label of -1 or 1.
 
-    ``means`` ``(r, dim)``, ``labels`` ``(r,)``, ``masses`` ``(r,)``, which are positive and sum to 1 (equal by default), and
-    positive ``stds`` ``(r,)`` (1 by default) are stored in float64. Raises ``ValueError`` for other shapes or values.
-    Source: Shi, section 3.4.1, where both labels have mass 1/2 and the printed covariance ``sigma_j I`` is used as
+    ``means`` has shape ``(r, dim)``, one row per cluster, and ``labels`` has shape ``(r,)``. The probabilities ``masses``
+    ``(r,)`` of the clusters are positive and sum to 1; they are equal by default. The standard deviations ``stds`` ``(r,)`` are
+    positive, and 1 by default. All four are stored in float64. Raises ``ValueError`` if a shape or value is invalid.
+    Source: Shi, section 3.4.1, where both labels have mass 1/2. The covariance printed there, ``sigma_j I``, is read as
     ``sigma_j^2 I``.
 
     >>> x, y = GaussianMixture.xor(dim=10, norm=6.0).sample(100, 0)
@@ -53,12 +54,13 @@ class GaussianMixture:
     def xor(cls, dim: int, norm: float, masses=(1.0,)) -> GaussianMixture:
         """Return an XOR mixture in one plane, or in orthogonal planes with the given ``masses``, which sum to 1.
 
-        Plane l has the means ``+- norm e_{2l}`` with label 1 and ``+- norm e_{2l+1}`` with label -1. Raises ``ValueError`` if
-        the planes do not fit into ``dim``. Source: Shi, section 3.4.1 (one plane), after Refinetti et al. 2021.
+        Plane l has the means ``+- norm e_{2l}`` with label 1 and ``+- norm e_{2l+1}`` with label -1, each with a quarter of the
+        plane's mass. Raises ``ValueError`` if ``dim`` is less than twice the number of planes. Source: Shi, section 3.4.1 (one
+        plane), after Refinetti et al. 2021.
         """
         axes = 2 * len(masses)
         if dim < axes:
-            raise ValueError(f"{len(masses)} planes need dim >= {axes}, got {dim}")
+            raise ValueError(f"{len(masses)} planes need dim >= {axes}, got dim={dim}")
         means = norm * torch.eye(axes, dim, dtype=torch.float64).repeat_interleave(2, 0)
         means[1::2] *= -1
         each = torch.tensor(masses, dtype=torch.float64).repeat_interleave(4) / 4
@@ -67,19 +69,22 @@ class GaussianMixture:
 
     @classmethod
     def orthogonal(cls, dim: int, norm: float, labels) -> GaussianMixture:
-        """Return one cluster per axis: means ``norm e_j`` of equal mass, with the given labels."""
+        """Return a mixture of clusters of equal mass with means ``norm e_j``, one for each of the given ``labels``.
+
+        Raises ``ValueError`` if ``dim`` is less than the number of labels.
+        """
         labels = torch.as_tensor(labels).double()
         if dim < len(labels):
-            raise ValueError(f"{len(labels)} orthogonal means need dim >= {len(labels)}, got {dim}")
+            raise ValueError(f"{len(labels)} orthogonal means need dim >= {len(labels)}, got dim={dim}")
         return cls(norm * torch.eye(len(labels), dim, dtype=torch.float64), labels)
 
     @property
     def features(self) -> Tensor:
-        """Directions of the means, ``D_j = mu_j / |mu_j|``: ``(r, dim)``, float64."""
+        """Unit vectors ``D_j = mu_j / |mu_j|`` along the means, as rows ``(r, dim)`` in float64."""
         return self.means / self.means.norm(dim=1, keepdim=True)
 
     def sample(self, n: int, generator: Seed, dtype=torch.float32) -> Points:
-        """Draw ``n`` points; ``x`` has shape ``(n, dim)`` and ``y`` shape ``(n,)``."""
+        """Draw ``n`` points ``x`` ``(n, dim)`` with labels ``y`` ``(n,)``, both of type ``dtype``."""
         generator = as_generator(generator)
         one = torch.multinomial(self.masses, n, replacement=True, generator=generator)
         x = torch.randn(n, self.means.shape[1], generator=generator, dtype=dtype)

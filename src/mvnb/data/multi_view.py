@@ -1,7 +1,7 @@
-"""Multi-view data, in which every class has several features and each of them identifies it.
+"""Multi-view data, in which every class has several features, each of which identifies the class.
 
-Samples are drawn in *feature coordinates*: axis ``2y + l`` is the feature ``v_{y,l}``, with classes and views counted from 0.
-:func:`embed` maps them into an ambient space.
+Samples are drawn in *feature coordinates*: axes ``2y`` and ``2y + 1`` are the features ``v_{y,1}`` and ``v_{y,2}`` of class
+``y``, with classes counted from 0. :func:`embed` maps samples to an ambient space.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from mvnb.seeds import Seed, as_generator
 class Patches(NamedTuple):
     """Labelled points made of patches, with equal patches stored once.
 
-    ``x`` has shape ``(..., n, slots, dim)`` and ``y`` shape ``(..., n)``. Patch ``s`` counts ``multiplicity[..., s]`` times in
-    every sum over patches, so that thousands of equal noise patches cost as much as one. For a network without multiplicities,
-    restore all patches by ``x.repeat_interleave(multiplicity.long(), -2)``.
+    ``x`` has shape ``(..., n, slots, dim)`` and ``y`` has shape ``(..., n)``. The patch in slot ``s`` counts
+    ``multiplicity[..., s]`` times in every sum over patches, so that thousands of equal noise patches cost as much as one. For
+    a network that does not accept multiplicities, restore all patches with ``x.repeat_interleave(multiplicity.long(), -2)``.
     """
 
     x: Tensor
@@ -28,7 +28,7 @@ class Patches(NamedTuple):
     multiplicity: Tensor
 
     def split(self, n: int) -> list[Patches]:
-        """Split the sample into parts of ``n`` points."""
+        """Return the sample in parts of ``n`` points; the last may be smaller."""
         return [self._replace(x=x, y=y) for x, y in zip(self.x.split(n, -3), self.y.split(n, -1))]
 
 
@@ -40,7 +40,7 @@ class Points(NamedTuple):
 
 
 def embed(sample: Patches | Points, features: Tensor):
-    """Map a sample from feature coordinates to the ambient space, with ``features`` as rows ``(n_features, dim)``.
+    """Map a sample from feature coordinates to an ambient space, given the features as rows ``(n_features, dim)``.
 
     >>> sample = SimpleMultiView(n_classes=2).sample(8, 0)
     >>> embed(sample, torch.randn(4, 100)).x.shape
@@ -50,8 +50,9 @@ def embed(sample: Patches | Points, features: Tensor):
 
 
 def draw_labels(n: int, n_classes: int, generator: torch.Generator, balanced: bool, given: Tensor | None = None) -> Tensor:
-    """Return the ``given`` class labels, or draw ``n``: independent and uniform, or with counts as equal as possible.
+    """Return the ``given`` class labels, or draw ``n`` labels if ``given`` is None.
 
+    Labels are independent and uniform, or in random order with class counts as equal as possible if ``balanced`` is true.
     Raises ``ValueError`` if ``given`` does not have shape ``(n,)``.
     """
     if given is not None:
@@ -64,11 +65,11 @@ def draw_labels(n: int, n_classes: int, generator: torch.Generator, balanced: bo
 
 
 def place(x: Tensor, axes: Tensor, coefficients: Tensor, position: Tensor) -> Tensor:
-    """Set patch ``position[i, j]`` of point i to ``coefficients[i, j]`` times a feature, in place.
+    """Set patch ``position[i, j]`` of point i to ``coefficients[i, j]`` times the feature ``axes[i, j]``, in place.
 
-    ``x`` ``(n, patches, dim)`` is in feature coordinates. ``axes`` ``(n, c)`` names the features; -1 leaves the patch as it is.
-    ``position`` ``(n, c)`` has distinct entries in each row (:func:`random_positions`). Returns the feature on each patch,
-    ``(n, patches)``, with -1 for patches that were not set.
+    ``x`` ``(n, patches, dim)`` is in feature coordinates; ``axes``, ``coefficients`` and ``position`` have shape ``(n, c)``. A
+    feature of -1 leaves the patch unchanged. The positions in a row must be distinct. Returns the index of the feature on each
+    patch, ``(n, patches)``, with -1 for patches that were not set.
     """
     row, position = (axes >= 0).nonzero()[:, 0], position[axes >= 0]
     x[row, position] = 0.0
@@ -79,7 +80,10 @@ def place(x: Tensor, axes: Tensor, coefficients: Tensor, position: Tensor) -> Te
 
 
 def random_positions(n: int, slots: int, count: int, generator: torch.Generator) -> Tensor:
-    """Draw ``count`` distinct positions among ``slots`` for each of ``n`` points, uniformly at random: ``(n, count)``."""
+    """Draw ``count`` distinct positions below ``slots`` uniformly at random for each of ``n`` points, ``(n, count)``.
+
+    Raises ``ValueError`` if ``count`` exceeds ``slots``.
+    """
     if count > slots:
         raise ValueError(f"slots must be at least {count}, got {slots}")
     return torch.rand(n, slots, generator=generator).argsort(1)[:, :count]
@@ -87,9 +91,10 @@ def random_positions(n: int, slots: int, count: int, generator: torch.Generator)
 
 @dataclass(frozen=True)
 class SimpleMultiView:
-    """Vectors with two mirrored views, ``x = b v_{y,1} + (1 - b) v_{y,2}`` with ``b`` uniform on [0.1, 0.9].
+    """Vectors with two views, ``x = b v_{y,1} + (1 - b) v_{y,2}`` with ``b`` uniform on [0.1, 0.9].
 
-    Source: Chidambaram et al. 2024, Def. 3.1.
+    The labels are independent and uniform on ``n_classes`` classes. If ``balanced`` is true, the classes have the same number
+    of points, up to one. Raises ``ValueError`` if ``n_classes`` is less than 2. Source: Chidambaram et al. 2024, Def. 3.1.
 
     >>> x, y = SimpleMultiView(n_classes=3).sample(100, 0)
     >>> x.shape, torch.allclose(x.sum(1), torch.ones(100))
@@ -104,7 +109,7 @@ class SimpleMultiView:
             raise ValueError(f"n_classes must be at least 2, got {self.n_classes}")
 
     def sample(self, n: int, generator: Seed, dtype=torch.float32) -> Points:
-        """Draw ``n`` points in feature coordinates; ``x`` has shape ``(n, 2 n_classes)``."""
+        """Draw ``n`` points ``x`` ``(n, 2 n_classes)`` of type ``dtype`` in feature coordinates, with labels ``y`` ``(n,)``."""
         generator = as_generator(generator)
         y = draw_labels(n, self.n_classes, generator, self.balanced)
         beta = 0.1 + 0.8 * torch.rand(n, generator=generator, dtype=torch.float64)
@@ -115,11 +120,12 @@ class SimpleMultiView:
 
 @dataclass(frozen=True)
 class MultiView:
-    r"""Points with two views: mirrored signal patches among patches of feature noise.
+    r"""Points made of patches, of which some show the two features of the class and the others are feature noise.
 
-    A point of class ``y`` has ``signal_patches`` patches ``b v_{y,1}``, as many partners ``(coefficient_sum - b) v_{y,2}``, and
-    every other patch is feature noise ``sum_j sum_l g_{j,l} v_{s_j,l}`` over ``noise_classes`` other classes. All noise
-    patches of a point are equal; those outside the slots are stored once, with a multiplicity (:class:`Patches`).
+    A point of class ``y`` has ``signal_patches`` patches ``b v_{y,1}`` and, for each of them, a partner
+    ``(coefficient_sum - b) v_{y,2}``. Every other patch is feature noise ``sum_j sum_l g_{j,l} v_{s_j,l}``, a sum over
+    ``noise_classes`` random other classes ``s_j``. All noise patches of a point are equal; those outside the slots are stored
+    once, with a multiplicity (see :class:`Patches`). Raises ``ValueError`` if a parameter is out of range.
     Source: Chidambaram et al. 2024, Def. 4.1.
 
     Parameters
@@ -129,20 +135,20 @@ class MultiView:
     n_patches
         Number of patches of a point, P.
     signal_patches
-        Patches of each view, C_P.
+        Number of patches that show each view, C_P.
     coefficient_sum
-        Sum of two mirrored coefficients, delta_2.
+        Sum of the coefficients of a signal patch and its partner, delta_2.
     low
-        Smallest signal coefficient, delta_1. Coefficients are uniform up to the largest, ``coefficient_sum - low``.
+        Smallest signal coefficient, delta_1. Coefficients are uniform between ``low`` and ``coefficient_sum - low``.
     noise_classes
         Number of other classes in the feature noise, Q.
     noise_low, noise_high
-        Range of the noise coefficients, which are uniform: delta_3 and delta_4.
+        Bounds of the noise coefficients ``g_{j,l}``, which are uniform between them, delta_3 and delta_4.
     slots
-        The signal patches fall on distinct random positions among the first ``slots``. With ``None``, view 1 is on the first
-        ``signal_patches`` positions of every point and view 2 on the next.
+        Number of leading positions among which the signal patches are placed at random. If None, view 1 occupies the first
+        ``signal_patches`` positions of every point and view 2 the next.
     balanced
-        Whether all classes have the same number of points. By default labels are independent and uniform.
+        Whether all classes have the same number of points, up to one. By default, labels are independent and uniform.
 
     Examples
     --------
@@ -167,23 +173,25 @@ class MultiView:
         if self.n_classes < 2:
             raise ValueError(f"n_classes must be at least 2, got {self.n_classes}")
         if self.signal_patches < 1 or self.n_patches < signal:
-            raise ValueError(f"need 1 <= signal_patches <= n_patches / 2, got {self.signal_patches} of {self.n_patches}")
+            received = f"signal_patches={self.signal_patches}, n_patches={self.n_patches}"
+            raise ValueError(f"signal_patches must lie in [1, n_patches / 2], got {received}")
         if not 0 < self.low <= self.coefficient_sum / 2:
-            raise ValueError(f"low must lie in (0, coefficient_sum / 2], got {self.low}")
+            raise ValueError(f"low must lie in (0, {self.coefficient_sum / 2}], half of coefficient_sum, got {self.low}")
         if not 1 <= self.noise_classes < self.n_classes:
-            raise ValueError(f"noise_classes must lie in [1, n_classes - 1], got {self.noise_classes}")
+            raise ValueError(f"noise_classes must lie in [1, {self.n_classes - 1}], below n_classes, got {self.noise_classes}")
         if not 0 <= self.noise_low <= self.noise_high:
-            raise ValueError(f"need 0 <= noise_low <= noise_high, got {self.noise_low}, {self.noise_high}")
+            received = f"noise_low={self.noise_low}, noise_high={self.noise_high}"
+            raise ValueError(f"noise_low must be non-negative and at most noise_high, got {received}")
         if self.slots is not None and not signal <= self.slots <= self.n_patches:
             raise ValueError(f"slots must lie in [{signal}, {self.n_patches}], got {self.slots}")
 
     @property
     def dim(self) -> int:
-        """Number of feature coordinates, 2 n_classes."""
+        """Number of feature coordinates, ``2 n_classes``."""
         return 2 * self.n_classes
 
     def sample(self, n: int, generator: Seed, y: Tensor | None = None, dtype=torch.float32) -> Patches:
-        """Draw ``n`` points in feature coordinates, with random labels or the given ``y`` of shape ``(n,)``."""
+        """Draw ``n`` points of type ``dtype`` in feature coordinates, with random labels or the given labels ``y`` ``(n,)``."""
         generator = as_generator(generator)
         y = draw_labels(n, self.n_classes, generator, self.balanced, y)
         stored = min((self.slots or 2 * self.signal_patches) + 1, self.n_patches)

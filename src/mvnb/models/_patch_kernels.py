@@ -1,14 +1,16 @@
 """Compiled CPU kernels for the element-wise part of the patch network's cross-entropy, in one pass over the pre-activations.
 
-A smoothed ReLU, a pooling, a softmax and their derivatives lie between the two matrix products of a step. As tensor operations
-they take a dozen passes over memory; here every number is read once and stays in the core's cache. Mixed pairs are processed
-one at a time, so that the n^2 pairs are never stored. The tensor version in ``patch_cnn.py`` is the reference and runs on GPUs.
+A smoothed ReLU, a sum over patches and filters, a softmax and their derivatives lie between the two matrix products of a step.
+As tensor operations, they take a dozen passes over memory; here every number is read once and stays in the core's cache. Mixed
+pairs are processed one at a time, so that the n^2 pairs are never stored. The tensor operations in ``patch_cnn.py`` are the
+reference and run on GPUs.
 
-All arrays are C-contiguous, and all but the labels and losses have one floating type: pre-activations in units of the threshold
-``(R, n, patches, width)``, whose ``width = n_classes * n_filters`` is ordered by class; labels ``(R, n)``; multiplicities
-``(patches,)``. The scalars have the same type (Python numbers would promote the arithmetic to float64): ``share`` is
-1 / power, ``floor`` the base below which ``base ** exponent`` underflows, ``tiny`` the smallest normal number, ``scale`` the
-threshold, and ``each`` the weight of a point in the mean. ``exponent`` is power - 1.
+All arrays are C-contiguous. ``pre`` ``(R, n, patches, width)`` holds the pre-activations in units of the threshold, where
+``width = n_classes * n_filters`` is ordered by class; ``y`` ``(R, n)`` holds the labels, and ``multiplicity`` has shape
+``(patches,)``. All arrays except labels and losses have the same floating type. The scalars also have this type, because Python
+numbers would promote the arithmetic to float64: ``share`` is 1 / power, ``floor`` is the base below which ``base ** exponent``
+underflows, ``tiny`` is the smallest normal number, ``scale`` is the threshold, and ``each`` is the weight of a point in the
+mean. ``exponent`` is the integer power - 1.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ from mvnb.compiled import FAST, compiled
 
 @numba.njit(inline="always")
 def _forward(base, u, slope, value, weight, exponent, share, floor):
-    """Add ``weight`` times the activation at ``u`` ``(width,)`` to ``value``; write ``weight`` times its slope to ``slope``.
+    """Add ``weight`` times the activation at ``u`` ``(width,)`` to ``value`` and write ``weight`` times its slope to ``slope``.
 
-    Powers are computed by repeated squaring, in passes over arrays that stay in the first-level cache; ``base`` is scratch.
+    Powers are computed by repeated squaring, in passes over arrays that stay in the first-level cache; ``base`` is a buffer.
     """
     one = share / share
     zero = one - one
@@ -49,7 +51,7 @@ def _forward(base, u, slope, value, weight, exponent, share, floor):
 
 @numba.njit(inline="always")
 def _pool(value, logit, n_filters, scale):
-    """Sum ``value`` ``(width,)`` over the filters of each class into ``logit``; return the largest logit."""
+    """Write the sum of ``value`` over the filters of each class, times ``scale``, to ``logit`` and return the largest logit."""
     top = -np.inf
     for c in range(logit.shape[0]):
         total = value[c * n_filters]
@@ -62,7 +64,7 @@ def _pool(value, logit, n_filters, scale):
 
 @compiled(fastmath=FAST)
 def plain(pre, y, multiplicity, n_classes, exponent, share, floor, tiny, scale, each, loss):
-    """Add the summed cross-entropy of each replica to ``loss`` ``(R,)`` and overwrite ``pre`` with the gradient of the mean."""
+    """Add the summed cross-entropy of each replica to ``loss`` ``(R,)`` and overwrite ``pre`` with the gradient of its mean."""
     replicas, n, patches, width = pre.shape
     n_filters = width // n_classes
     one = scale / scale
@@ -94,9 +96,9 @@ def plain(pre, y, multiplicity, n_classes, exponent, share, floor, tiny, scale, 
 
 @compiled(fastmath=FAST)
 def mixed(pre, y, lam, multiplicity, n_classes, exponent, share, floor, tiny, scale, each, loss, grad):
-    """Add the summed cross-entropy of all n^2 ordered pairs to ``loss`` and the gradient of its mean to ``grad``.
+    """Add the summed cross-entropy of all n^2 ordered pairs to ``loss`` ``(R,)`` and the gradient of its mean to ``grad``.
 
-    ``lam`` ``(R, n, n)`` holds the mixing weights; ``grad`` has the shape of ``pre``.
+    ``lam`` ``(R, n, n)`` holds the mixing weights, and ``grad`` has the shape of ``pre``.
     """
     replicas, n, patches, width = pre.shape
     n_filters = width // n_classes

@@ -1,4 +1,4 @@
-"""Activations of the theory papers."""
+"""Activation functions of the theory papers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from torch import Tensor
 def smoothed_relu(x: Tensor, power: int | float, threshold: float) -> Tensor:
     """Return the ReLU of ``x`` with its kink smoothed by a polynomial of degree ``power``. Differentiable.
 
-    The value is 0 below 0, ``x^q / (q t^(q-1))`` up to the threshold ``t``, then ``x - (1 - 1/q) t``, with ``power`` q >= 1 and
-    ``threshold`` t > 0; q = 1 is the ReLU. It is computed without branches as ``(t/q) clip(x/t, 0, 1)^q + max(x - t, 0)``, so
-    that negative or large numbers are never raised to a power. Source: Allen-Zhu & Li 2023; Chidambaram et al. 2024, section 4.
+    For ``power`` q and ``threshold`` t, the value is 0 below 0, ``x^q / (q t^(q-1))`` between 0 and t, and ``x - (1 - 1/q) t``
+    above t; q = 1 is the ReLU. It is computed without branches as ``(t/q) clip(x/t, 0, 1)^q + max(x - t, 0)``, so that negative
+    or large numbers are never raised to a power. Raises ``ValueError`` unless q is at least 1 and t is positive.
+    Source: Allen-Zhu & Li 2023; Chidambaram et al. 2024, section 4.
 
     >>> smoothed_relu(torch.tensor([-1.0, 1.0, 3.0]), power=2, threshold=2.0)
     tensor([0.0000, 0.2500, 2.0000])
     """
     if power < 1 or threshold <= 0:
-        raise ValueError(f"need power >= 1 and threshold > 0, got power={power}, threshold={threshold}")
+        raise ValueError(f"power must be at least 1 and threshold positive, got power={power}, threshold={threshold}")
     if power == 1:
         return torch.relu(x)
     rise = (x / threshold).clamp(0.0, 1.0)
@@ -25,10 +26,10 @@ def smoothed_relu(x: Tensor, power: int | float, threshold: float) -> Tensor:
 
 
 def smoothed_relu_and_slope(u: Tensor, power: int) -> tuple[Tensor, Tensor]:
-    """Return the value of :func:`smoothed_relu` with threshold 1 and its slope, for an integer ``power`` of at least 2.
+    """Return the value and the slope of :func:`smoothed_relu` with threshold 1, for an integer ``power`` of at least 2.
 
-    ``u`` and the value are in units of the threshold; ``u`` is overwritten. For speed in training loops, value and slope share
-    their intermediate results, and powers are computed by repeated squaring.
+    The argument ``u``, which is overwritten, and the value are in units of the threshold. For speed in training loops, value
+    and slope share their intermediate results, and powers are computed by repeated squaring.
     """
     u = u.clamp_(min=0)
     rise = u.clamp(max=1)

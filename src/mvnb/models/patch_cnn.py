@@ -1,6 +1,6 @@
-"""The two-layer patch network of the multi-view papers, with hand-derived gradients of its (mixed) cross-entropy.
+"""Two-layer patch network of the multi-view papers, with hand-derived gradients of its cross-entropy, plain or with Mixup.
 
-All code operates on stacks of replicas: weights and data have a leading axis R, over which the computation is vectorised.
+All functions operate on stacks of replicas: weights and data have leading axes, over which the computation is vectorised.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ def patch_features(
 ) -> Tensor:
     """Return the response of each filter summed over patches, ``sum_p s(<w_r, x^(p)> + b_r)`` ``(..., n, filters)``.
 
-    ``weight`` is ``(..., filters, dim)`` and ``x`` is ``(..., n, patches, dim)``, with equal or broadcastable leading axes;
-    ``bias`` ``(..., filters)`` is zero by default; ``multiplicity`` ``(patches,)`` weights the patches in the sum (ones by
-    default). ``power`` 1 is the ReLU. Differentiable.
+    ``s`` is the smoothed ReLU with the given ``power`` and ``threshold``; power 1 is the ReLU. ``weight`` has shape
+    ``(..., filters, dim)`` and ``x`` has shape ``(..., n, patches, dim)``, with equal or broadcastable leading axes. ``bias``
+    ``(..., filters)`` is zero by default. ``multiplicity`` ``(patches,)``, the weight of each patch in the sum, is one by
+    default. Differentiable.
 
     >>> x = torch.tensor([[[1.0, 2.0], [3.0, 0.0]]])
     >>> patch_features(torch.eye(2), x, torch.tensor([1, 2]), power=1, threshold=1.0)
@@ -45,9 +46,9 @@ def patch_logits(
 ) -> Tensor:
     """Return the logits ``(..., n, n_classes)``, the summed responses of each class's filters to all patches. Differentiable.
 
-    ``g_y(x) = sum_r sum_p s(<w_{y,r}, x^(p)>)`` with the smoothed ReLU ``s``. Source: Chidambaram et al. 2024, Def. 4.2.
-    ``weight`` is ``(..., n_classes, n_filters, dim)`` and ``bias`` ``(..., n_classes, n_filters)``; see
-    :func:`patch_features` for the other arguments.
+    The logit of class y is ``sum_r sum_p s(<w_{y,r}, x^(p)> + b_{y,r})`` with the smoothed ReLU ``s``. ``weight`` has shape
+    ``(..., n_classes, n_filters, dim)`` and ``bias`` has shape ``(..., n_classes, n_filters)``; see :func:`patch_features` for
+    the other arguments. Source: Chidambaram et al. 2024, Def. 4.2, where the bias is zero.
 
     >>> x = torch.tensor([[[1.0, 2.0], [3.0, 0.0]]])
     >>> patch_logits(torch.eye(2).repeat(3, 1, 1), x, torch.tensor([1, 2]), power=1, threshold=1.0)
@@ -59,19 +60,21 @@ def patch_logits(
 
 
 class PatchObjective:
-    """Mixed cross-entropy of a stack of patch networks, with its gradient written by hand.
+    """Cross-entropy of a stack of patch networks, plain or with Mixup, with a hand-derived gradient.
 
-    An objective for :func:`mvnb.training.fit`. Call it with ``params["weight"]`` ``(R, n_classes, n_filters, dim)``, ``x``
-    ``(R, n, patches, dim)``, labels ``(R, n)`` and ``multiplicity`` ``(R, patches)``, which is the same in all replicas. It
-    returns the losses ``(R,)`` and the gradients. ``lam=None`` is the plain cross-entropy (ERM); 0.5 or a tensor
-    ``(R, n, n)`` mixes every pair as ``lam x_i + (1 - lam) x_j``, labels alike, and averages over all n^2 ordered pairs. Only
-    ``lam[:, i, j]`` with ``i <= j`` is used: the pair ``(j, i)`` is the same point.
+    This is an objective for :func:`mvnb.training.fit`. Call it with ``params["weight"]`` ``(R, n_classes, n_filters, dim)``,
+    inputs ``x`` ``(R, n, patches, dim)``, labels ``y`` ``(R, n)`` and ``multiplicity`` ``(R, patches)``, which must be the same
+    in all replicas. It returns the losses ``(R,)`` and the gradients. If ``lam`` is None, the loss is the plain cross-entropy
+    (ERM). If it is 0.5 or a tensor ``(R, n, n)``, the loss mixes every pair of inputs as ``lam x_i + (1 - lam) x_j`` and their
+    labels likewise, and averages over all n^2 ordered pairs. Only ``lam[:, i, j]`` with ``i <= j`` is used; the pair ``(j, i)``
+    counts as the same point.
 
-    Products and powers are computed in ``compute_dtype``; the weights and their updates keep their own precision, because
-    a filter far below the threshold moves by less than float32 can resolve. Tensors that require a gradient are refused; for
-    autograd, use :func:`patch_logits`. On a CPU, the element-wise part is compiled, unless ``compiled=False`` asks for the
-    tensor operations that a GPU always uses. Source: Chidambaram et al. 2024, eqs. (A.9) and (A.10). Raises ``ValueError``
-    unless ``power`` is an integer of at least 2.
+    ``power`` and ``threshold`` are those of :func:`~mvnb.models.smoothed_relu`. Products and powers are computed in
+    ``compute_dtype``; the weights keep their own precision, because the updates of a filter far below the threshold may be
+    smaller than float32 can resolve. On a CPU, the element-wise part is compiled, unless ``compiled=False``, which selects the
+    tensor operations always used on a GPU. Raises ``ValueError`` unless ``power`` is an integer of at least 2. Tensors that
+    require gradients are rejected; for autograd, use :func:`patch_logits`. Source: Chidambaram et al. 2024, eqs. (A.9) and
+    (A.10).
 
     >>> from mvnb import data, training
     >>> x, y, multiplicity = training.stack([data.MultiView(3, n_patches=20).sample(8, seed) for seed in range(5)])
@@ -89,7 +92,7 @@ class PatchObjective:
     @returns_gradients(weight="R classes filters dim", x="R n patches dim", y="int R n", multiplicity="R patches")
     def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor, multiplicity: Tensor, lam=None):
         if not (lam is None or torch.is_tensor(lam) or lam == 0.5):
-            raise ValueError(f"lam must be None, 0.5 or a tensor of weights for all pairs, got {lam!r}")
+            raise ValueError(f"lam must be None, 0.5 or a tensor of shape (R, n, n), got {lam!r}")
         weight = params["weight"]
         n, n_classes = y.shape[1], weight.shape[1]
         x = x.to(self.dtype).flatten(1, 2)  # (R, n * patches, dim)
@@ -176,15 +179,16 @@ class PatchObjective:
 
 
 def weight_gradient(slope: Tensor, x: Tensor) -> Tensor:
-    """Return the gradient ``slope^T x`` ``(R, out, in)`` of weights, given ``slope`` ``(R, n, out)`` and ``x`` ``(R, n, in)``.
+    """Return the gradient ``slope^T x`` ``(R, out, in)`` of a layer's weights, given the gradient in its outputs.
 
-    The longer axis comes last in the product; the other order takes up to 50% longer.
+    ``slope`` ``(R, n, out)`` is the gradient in the outputs and ``x`` ``(R, n, in)`` holds the inputs. The product is computed
+    with the longer axis last, because the other order takes up to 50% longer.
     """
     return torch.bmm(slope.mT, x) if x.shape[-1] >= slope.shape[-1] else torch.bmm(x.mT, slope).mT
 
 
 def label_cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the mean cross-entropy ``(R,)`` of labels ``y`` ``(R, n)`` and its gradient in the logits ``(R, n, classes)``."""
+    """Return the mean cross-entropy ``(R,)`` for labels ``y`` ``(R, n)`` and its gradient in the logits ``(R, n, classes)``."""
     log_prob = logits.log_softmax(-1)
     own = y[..., None]
     loss = -log_prob.gather(-1, own).mean((1, 2))
@@ -193,7 +197,7 @@ def label_cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _cross_entropy(logits: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the soft-label cross-entropy ``(R,)``, a sum over points with a ``weight``, and its gradient in the logits."""
+    """Return the weighted sum over points of the cross-entropy ``(R,)`` with soft labels, and its gradient in the logits."""
     log_prob = logits.log_softmax(-1)
     point = -(target * log_prob).sum(-1)
     grad = log_prob.exp().sub_(target)

@@ -1,4 +1,4 @@
-"""The two-layer network of the feature-learning papers, with hand-derived gradients for stacks of replicas."""
+"""Two-layer network of the feature-learning papers, with hand-derived gradients for stacks of replicas."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from mvnb.gradients import returns_gradients
 
 
 class TwoLayer(nn.Module):
-    """Network ``g(x) = sum_i a_i s(<w_i, x> + b_i)`` with one hidden layer; ``s`` is the ReLU, or the ReLU truncated at 1.
+    """Network ``g(x) = sum_i a_i s(<w_i, x> + b_i)`` with one hidden layer.
 
-    The initial ``w`` ``(width, dim)``, ``b`` and ``a`` ``(width,)`` are arguments, because each paper draws them differently.
-    Source: Shi thesis 2024, eq. (2.2) (truncated ReLU) and section 3.2 (ReLU).
+    ``s`` is the ReLU, or the ReLU truncated at 1 if ``truncated`` is true. The initial values of ``w`` ``(width, dim)``, ``b``
+    ``(width,)`` and ``a`` ``(width,)`` are arguments, because each paper draws them differently. Source: Shi thesis 2024,
+    eq. (2.2) (truncated ReLU) and section 3.2 (ReLU).
 
     >>> network = TwoLayer(torch.eye(2), b=torch.zeros(2), a=torch.tensor([1.0, -1.0]))
     >>> network(torch.tensor([[3.0, 1.0]])).tolist()
@@ -26,13 +27,16 @@ class TwoLayer(nn.Module):
         self.w, self.b, self.a, self.truncated = nn.Parameter(w), nn.Parameter(b), nn.Parameter(a), truncated
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the outputs ``(..., n)`` at inputs ``x`` ``(..., n, dim)``."""
+        """Return the outputs ``(..., n)`` for the inputs ``x`` ``(..., n, dim)``."""
         z = x @ self.w.mT + self.b
         return z.clamp(0, 1 if self.truncated else None) @ self.a
 
 
 def two_layer_outputs(params: dict[str, Tensor], x: Tensor) -> Tensor:
-    """Return the outputs ``(R, n)`` of a stack of ReLU :class:`TwoLayer` at ``x`` ``(R, n, dim)``. Differentiable.
+    """Return the outputs ``(R, n)`` of a stack of :class:`TwoLayer` networks with ReLU. Differentiable.
+
+    ``params`` holds the stacked parameters ``w`` ``(R, width, dim)``, ``b`` ``(R, width)`` and ``a`` ``(R, width)``; the inputs
+    ``x`` have shape ``(R, n, dim)``.
 
     >>> params = {"w": torch.eye(2)[None], "b": torch.zeros(1, 2), "a": torch.tensor([[1.0, -1.0]])}
     >>> two_layer_outputs(params, torch.tensor([[[3.0, 1.0]]]))
@@ -43,12 +47,13 @@ def two_layer_outputs(params: dict[str, Tensor], x: Tensor) -> Tensor:
 
 
 class TwoLayerObjective:
-    """Logistic or hinge loss of a stack of :class:`TwoLayer`, with its gradient written by hand.
+    """Logistic or hinge loss of a stack of :class:`TwoLayer` networks, with a hand-derived gradient.
 
-    An objective for :func:`mvnb.training.fit`. Call it with ``params`` ``w`` ``(R, width, dim)``, ``b`` and ``a``
-    ``(R, width)``, inputs ``x`` ``(R, n, dim)`` and labels ``y`` ``(R, n)`` of -1 and 1, in the floating type of ``params``.
-    It returns the mean losses ``(R,)`` and the gradients. The slopes of activation and loss are 0 at their kinks. Tensors that
-    require a gradient are refused; for autograd, use :class:`TwoLayer`.
+    This is an objective for :func:`mvnb.training.fit`. Call it with the parameters ``w`` ``(R, width, dim)``, ``b``
+    ``(R, width)`` and ``a`` ``(R, width)``, inputs ``x`` ``(R, n, dim)`` and labels ``y`` ``(R, n)`` of -1 and 1 in the
+    floating type of the parameters. It returns the mean losses ``(R,)`` and the gradients. If ``truncated`` is true, the ReLU
+    is truncated at 1. The slopes of activation and loss are taken as 0 at their kinks. Raises ``ValueError`` if ``loss`` is
+    unknown. Tensors that require gradients are rejected; for autograd, use :class:`TwoLayer`.
 
     >>> params = {"w": torch.ones(5, 3, 2), "b": torch.zeros(5, 3), "a": torch.zeros(5, 3)}
     >>> value, grads = TwoLayerObjective("hinge")(params, torch.ones(5, 8, 2), torch.ones(5, 8))

@@ -1,9 +1,9 @@
 """Training of a stack of independent runs ("replicas") as one program.
 
-Theory papers make statements about most seeds, so R runs are trained at once. Parameters are a dictionary of tensors with a
-leading replica axis. An *objective* maps ``(params, *batch)`` to the losses ``(R,)`` and the gradients (a dictionary of the
-trained parameters). :func:`stacked` makes one from any module and loss; a model may also provide one with a hand-derived
-gradient, such as :class:`mvnb.models.PatchObjective`. :func:`fit` trains the stack.
+Theory papers make statements about most random seeds, so R runs with different seeds are trained at once. Parameters are a
+dictionary of tensors with a leading replica axis. An *objective* maps ``(params, *batch)`` to the losses ``(R,)`` and a
+dictionary of the gradients of the trained parameters. :func:`stacked` returns the objective of any module and loss; some
+models have one with hand-derived gradients, such as :class:`mvnb.models.PatchObjective`. :func:`fit` trains the stack.
 """
 
 from mvnb.training.core import Run, fit, log_steps

@@ -19,9 +19,10 @@ from mvnb.training.stacking import Objective, Params
 class Run:
     """Result of :func:`fit`, with everything needed to resume training.
 
-    ``params`` are the final parameters, ``steps`` ``(T,)`` the logged steps and ``log[name]`` ``(T, R, ...)`` the values of
-    each probe at these steps, always including ``"loss"`` and ``"time"`` (the sum of the step sizes so far). ``step`` is the
-    number of steps taken, ``running`` ``(R,)`` is true for replicas that have not stopped, and ``state`` is the optimizer's.
+    ``params`` holds the final parameters, ``steps`` ``(T,)`` the logged steps and ``log[name]`` ``(T, R, ...)`` the values of
+    each probe at these steps. The log always includes ``"loss"`` and ``"time"``, the sum of the step sizes so far. ``step`` is
+    the number of steps taken, ``running`` ``(R,)`` is true for replicas that have not stopped, and ``state`` is the state of
+    the optimizer.
 
     >>> descent = lambda params: (params["w"].square() / 2, {"w": params["w"]})
     >>> run = fit(descent, {"w": torch.ones(2)}, (), steps=3, optimizer=GD(0.5))
@@ -38,14 +39,14 @@ class Run:
     state: dict = field(default_factory=dict)
 
     def save(self, path: str | Path) -> None:
-        """Save the run to a file atomically."""
+        """Save the run to the file ``path``, which is replaced atomically if it exists."""
         partial = Path(path).with_name(Path(path).name + ".partial")
         torch.save({**vars(self), "steps": self.steps.tolist()}, partial)
         partial.replace(path)
 
     @classmethod
     def load(cls, path: str | Path, device="cpu") -> Run:
-        """Load a saved run, with the parameters and the state on ``device`` and the log on the CPU."""
+        """Load a saved run, with its parameters and state on ``device`` and its log on the CPU."""
         parts = torch.load(path, map_location=device, weights_only=True)
         log = {name: rows.cpu() for name, rows in parts["log"].items()}
         return cls(**{**parts, "steps": np.array(parts["steps"]), "log": log})
@@ -65,12 +66,12 @@ def _copy(tree: Mapping) -> dict:
 
 
 def _rows(tree: Mapping, rows: Tensor) -> dict:
-    """Return copies of the given rows of every tensor with axes; other values are common to all replicas."""
+    """Return copies of the given rows of every tensor with a replica axis, and the other values unchanged."""
     return {k: v[rows] if torch.is_tensor(v) and v.dim() else v for k, v in tree.items()}
 
 
 def _write(tree: dict, part: Mapping, rows: Tensor, replicas: int) -> None:
-    """Write rows back in place, the inverse of :func:`_rows`; new entries of ``tree`` start as zeros."""
+    """Write rows returned by :func:`_rows` back in place; missing entries of ``tree`` are created and filled with zeros."""
     for k, v in part.items():
         if torch.is_tensor(v) and v.dim():
             tree.setdefault(k, v.new_zeros(replicas, *v.shape[1:]))[rows] = v
@@ -89,7 +90,7 @@ def fit(
     log_at: Iterable[int] | None = None,
     until: Callable[[Params, Tensor], Tensor] | None = None,
 ) -> Run:
-    """Train a stack of replicas up to step ``steps``.
+    """Train a stack of replicas until ``steps`` steps have been taken.
 
     On a CPU, subnormal numbers are flushed to zero during training.
 
@@ -102,22 +103,28 @@ def fit(
         Dictionary of tensors with a leading replica axis, which are copied, or an earlier :class:`Run` to resume. With the
         same objective, batches and optimizer, a resumed run has the parameters and the log of an uninterrupted run.
     batches
-        The full batch, or a function of the step that returns a batch (such as :class:`mvnb.training.Fresh`). Every tensor
-        in a batch that has axes has the replica axis first.
-    probes, log_at
-        Functions of the parameters, which they must not change, and the steps before which to evaluate them (by default the
-        first and the last). ``steps`` itself stands for the state after the last step; the loss there costs one more batch.
+        The full batch, or a function of the step that returns a batch, such as :class:`mvnb.training.Fresh`. In every tensor of
+        a batch, the replica axis comes first; scalars are shared by all replicas.
+    steps
+        Total number of steps, including those of the run to resume.
+    optimizer
+        Optimizer that updates the parameters in place.
+    probes
+        Functions of the parameters by name, which must not change the parameters.
+    log_at
+        Steps before which the loss and the probes are logged; by default, the first and the last. The value ``steps`` stands
+        for the state after the last step, where the loss requires one more batch.
     until
         Function of ``(params, losses)`` that returns booleans ``(R,)``, evaluated at each logged step. Replicas for which it
-        is true stop there and are no longer computed; their logged values repeat. Training ends when all have stopped.
+        is true stop there, and their last values are repeated in the log. Training ends when all replicas have stopped.
 
     Raises
     ------
     TypeError
-        If ``params``, ``batches`` or ``optimizer`` is of another kind.
+        If ``params``, ``batches`` or ``optimizer`` has the wrong type.
     ValueError
-        If ``steps`` is negative or less than the number of steps already taken, ``log_at`` is empty or leaves the range, a
-        resumed run has other probes, or tensors lack the replica axis.
+        If ``steps`` is negative or less than the number of steps already taken, ``log_at`` is empty or contains a step out of
+        range, the probes of a resumed run differ from the earlier ones, or a tensor lacks the replica axis.
 
     Examples
     --------
@@ -132,7 +139,8 @@ def fit(
     first = params.step if isinstance(params, Run) else 0
     wanted = sorted(set(log_at) if log_at is not None else {first, steps})
     if steps < first:
-        raise ValueError(f"steps must not be negative or less than the {first} already taken, got {steps}")
+        least = f"at least {first}, the number already taken" if first else "non-negative"
+        raise ValueError(f"steps must be {least}, got {steps}")
     if not wanted or wanted[0] < first or wanted[-1] > steps:
         raise ValueError(f"log_at must contain steps from {first} to {steps}, got {wanted[:5]}")
     _check_arguments(params, batches, optimizer)
@@ -160,7 +168,7 @@ def _check_arguments(params, batches, optimizer) -> None:
 
 
 def _check_batch(batch: tuple, replicas: int) -> tuple:
-    """Return the batch; raise ``TypeError`` or ``ValueError`` if a part lacks the replica axis."""
+    """Return the batch, or raise ``TypeError`` if a part is a tuple or list and ``ValueError`` if it lacks the replica axis."""
     for i, part in enumerate(batch):
         if isinstance(part, tuple | list):
             raise TypeError(f"batch[{i}] must be a tensor, got {type(part).__name__}; the batch itself is a tuple of tensors")
@@ -176,7 +184,7 @@ def _check_batch(batch: tuple, replicas: int) -> tuple:
 def _without_subnormals() -> Iterator[None]:
     """Flush numbers below 1e-38 (float32) to zero, because CPUs process them up to a hundred times slower.
 
-    They are common in fitted runs, dead units and high powers of small correlations.
+    Such numbers are common in replicas that fit their data, in dead units and in high powers of small correlations.
     """
     before = not (torch.tensor(1e-40) * 1).item()
     torch.set_flush_denormal(True)
@@ -199,7 +207,7 @@ def _begin(params: Params | Run, optimizer, names: list[str]) -> Run:
 
 
 def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, todo: set[int], until) -> None:
-    """Train the running replicas until some of them stop or the run ends."""
+    """Train the running replicas until any of them stops or all steps have been taken."""
     rows, replicas = run.running.nonzero()[:, 0], len(run.running)
 
     def take(batch) -> tuple:

@@ -1,8 +1,8 @@
-"""Optimizers for a stack of replicas: gradient descent, gradient descent along the gradient flow, and Adam.
+"""Optimizers for a stack of replicas: gradient descent, gradient descent that follows the gradient flow, and Adam.
 
 An optimizer has two methods. ``start(params)`` returns its initial state, a dictionary whose tensors have a leading replica
-axis. ``step(params, grads, state)`` updates the parameters that have a gradient in place and returns the elapsed time, a number
-or ``(R,)``. It does not change other entries of ``params`` (buffers).
+axis. ``step(params, grads, state)`` updates the parameters that have a gradient in place and returns the step size, a number
+or a tensor ``(R,)``. It does not change other entries of ``params``, such as buffers.
 """
 
 from __future__ import annotations
@@ -64,10 +64,13 @@ def _move(p: Tensor, direction: Tensor, scale: float | Tensor) -> None:
 
 @dataclass(frozen=True)
 class GD:
-    """Gradient descent with optional heavy-ball momentum and L2 penalty, stochastic if the batches are.
+    """Gradient descent with optional heavy-ball momentum and weight decay; it is stochastic if the batches are.
 
-    The velocity is ``momentum`` times the previous velocity plus the gradient, as in PyTorch's SGD. ``rates`` maps names of
-    parameters to factors of their step size. Time is the sum of the step sizes, regardless of momentum.
+    ``step_size`` is a number, a tensor ``(R,)`` or a function of the step. As in PyTorch's SGD, the velocity is ``momentum``
+    times the previous velocity plus the gradient, to which ``weight_decay`` times the parameter is added. ``rates`` maps names
+    of parameters to factors by which their step size is multiplied. The logged time is the sum of the step sizes, regardless
+    of momentum. Training raises ``ValueError`` if ``step_size`` has the wrong shape or ``rates`` names a parameter without a
+    gradient.
 
     >>> from mvnb.training import fit
     >>> descent = lambda params: (params["w"].square() / 2, {"w": params["w"]})
@@ -98,17 +101,17 @@ class GD:
 
 @dataclass(frozen=True)
 class FlowGD:
-    """Gradient descent along the gradient flow, with the largest step per replica that still follows the flow.
+    """Gradient descent along the gradient flow, with the largest step size within given limits in each replica.
 
-    A filter (row of a weight) shorter than ``knee`` may change by the fraction ``relative`` of its length per step, a longer
-    one by ``absolute``; no step exceeds ``max_step``. Small initial weights grow super-linearly, so a constant step size would
-    spend almost all steps where the weights barely move. The flow time, the sum of the step sizes, is the natural time axis;
-    a replica stops moving when its flow time reaches ``horizon``.
+    In one step, a filter (a row of a weight) shorter than ``knee`` may change by at most the fraction ``relative`` of its
+    length, and a longer one by at most ``absolute``; no step size exceeds ``max_step``. Small initial weights grow
+    super-linearly, so with a constant step size they would barely move in almost all steps. The flow time of a replica is the
+    sum of its step sizes; the replica stops moving when its flow time reaches ``horizon``.
 
-    With ``relax``, every filter of length ``knee`` or more has a separate step size: it moves by at most ``absolute``, over a
-    time of at most ``relax``, and only the filters below the knee limit the flow time. This is the limit in which small filters
-    change infinitely slowly and large ones adapt to them at once, for losses whose minimum large filters can reach. Following
-    the flow itself would require steps as short as that adaptation, for as long as the small filters grow.
+    If ``relax`` is given, every filter of length ``knee`` or more has its own step size: in each step, it moves by at most
+    ``absolute`` and with a step size of at most ``relax``. Only the shorter filters then limit the flow time. This approximates
+    the limit in which short filters change infinitely slowly and long ones adapt to them at once, for losses whose minimum
+    the long filters can reach. Following the flow itself would require the short steps of that adaptation throughout.
 
     >>> from mvnb.training import fit
     >>> descent = lambda params: (params["w"].square().sum((1, 2)) / 2, {"w": params["w"]})
@@ -128,7 +131,7 @@ class FlowGD:
         return {}
 
     def at_rest(self, state: dict) -> bool:
-        """Return whether every replica has reached the horizon."""
+        """Return whether the flow time of every replica has reached a finite ``horizon``."""
         return math.isfinite(self.horizon) and bool((state["time"] >= self.horizon).all())
 
     def step(self, params: Params, grads: Params, state: dict) -> Tensor:
@@ -156,7 +159,11 @@ class FlowGD:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam with bias correction (Kingma & Ba 2015); ``weight_decay`` is decoupled (AdamW, Loshchilov & Hutter 2019).
+    """Adam with bias correction and decoupled weight decay (AdamW).
+
+    ``step_size`` is a number, a tensor ``(R,)`` or a function of the step. ``beta1`` and ``beta2`` are the decay rates of the
+    mean gradient and the mean squared gradient, and ``eps`` is added to the root of the latter. Training raises ``ValueError``
+    if ``step_size`` has the wrong shape. Source: Kingma & Ba 2015; Loshchilov & Hutter 2019.
 
     >>> from mvnb.training import fit
     >>> descent = lambda params: (params["w"].square() / 2, {"w": params["w"]})
@@ -185,7 +192,7 @@ class Adam:
         return eta
 
     def _move_each(self, params: list, grads: list, means: list, squares: list, count: int, eta: Tensor) -> None:
-        """Apply one step size per replica, which PyTorch's kernel does not support."""
+        """Update the parameters with one step size per replica, which PyTorch's kernel does not support."""
         bias, square_bias = 1 - self.beta1**count, 1 - self.beta2**count
         for p, g, mean, square in zip(params, grads, means, squares):
             mean.lerp_(g, 1 - self.beta1)

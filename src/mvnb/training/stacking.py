@@ -1,4 +1,4 @@
-"""Stacks of replicas: seeds, samples and modules of independent runs as tensors with a leading replica axis."""
+"""Stacks of replicas: generators, samples and modules of independent runs, stacked along a leading replica axis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ Objective = Callable[..., tuple[Tensor, Params]]
 
 
 def generators(seed: int, replicas: int) -> list[torch.Generator]:
-    """Return one generator per replica; replica r draws the same numbers as a run of one replica with seed ``seed + r``.
+    """Return one generator per replica; that of replica r has the seed ``seed + r``.
+
+    Raises ``ValueError`` if ``replicas`` is less than 1.
 
     >>> [generator.initial_seed() for generator in generators(7, replicas=3)]
     [7, 8, 9]
@@ -31,21 +33,23 @@ def generators(seed: int, replicas: int) -> list[torch.Generator]:
 
 
 def fold_seed(seed: int) -> int:
-    """Return a seed below 2^31, which every library accepts: ``seed`` itself if it is small enough, else one derived from it.
+    """Return a seed below 2^31, which every library accepts: ``seed`` if it is small enough, or else a seed derived from it.
 
-    Chapters fold their parameter ``seed`` once and form all other seeds from the result by sums and products. Raises
-    ``ValueError`` for a negative seed.
+    Chapters fold their parameter ``seed`` once and compute all other seeds from the result by sums and products. Raises
+    ``ValueError`` if ``seed`` is negative.
 
     >>> fold_seed(7), fold_seed(1_764_203_991_123_456_789)
     (7, 566827080)
     """
     if seed < 0:
-        raise ValueError(f"seed must not be negative, got {seed}")
+        raise ValueError(f"seed must be non-negative, got {seed}")
     return seed if seed < 2**31 else int(np.random.SeedSequence(seed).generate_state(1)[0]) >> 1
 
 
 def stream(seed: int, purpose: int) -> torch.Generator:
-    """Return the generator for one purpose in a chapter; purposes do not share generators for seeds less than a million apart.
+    """Return the generator that a chapter uses for one purpose, such as the training data or the initial weights.
+
+    Generators for different purposes differ, even for different values of ``seed`` if these are less than a million apart.
 
     >>> [stream(7, purpose).initial_seed() for purpose in range(3)]
     [7, 1000010, 2000013]
@@ -54,9 +58,10 @@ def stream(seed: int, purpose: int) -> torch.Generator:
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the named device: ``"auto"`` is the GPU if there is one, else the CPU; other names are PyTorch's.
+    """Return the named device, where ``"auto"`` is the GPU if available and the CPU otherwise.
 
-    Raises ``ValueError`` if the name is unknown, or the device is not available or does not support float64.
+    Other names are those of :class:`torch.device`. Raises ``ValueError`` if the name is unknown, or if the device is not
+    available or does not support float64.
 
     >>> pick_device("cpu")
     device(type='cpu')
@@ -68,13 +73,13 @@ def pick_device(name: str) -> torch.device:
         torch.ones((), dtype=torch.float64, device=device).item()  # fails on "meta", which holds no data
     except (RuntimeError, AssertionError, TypeError, ImportError) as error:
         reason = re.split(r"\. |\n", str(error))[0]  # the rest is up to a page of advice
-        expected = "'auto', 'cpu' or a device of this machine with float64"
+        expected = "'auto', 'cpu' or another available device that supports float64"
         raise ValueError(f"device must be {expected}, got {name!r}: {reason}") from None
     return device
 
 
 def to_device(values, device):
-    """Return the same tuples, NamedTuples, lists and dictionaries with all their tensors on ``device``.
+    """Return a copy of nested tuples, NamedTuples, lists and dictionaries with all their tensors on ``device``.
 
     >>> to_device({"x": torch.ones(2), "name": "train"}, "cpu")
     {'x': tensor([1., 1.]), 'name': 'train'}
@@ -93,14 +98,16 @@ def stack(samples: Sequence):
 
 
 class Fresh:
-    """Batches of fresh samples at every step, for the argument ``batches`` of :func:`mvnb.training.fit`.
+    """Callable that returns a batch of fresh samples at each step, for the ``batches`` argument of :func:`mvnb.training.fit`.
 
-    ``draw(n, generator)`` returns ``n`` points, as a sample with a method ``split`` (:class:`mvnb.data.Patches`) or a tuple of
-    tensors with leading axis n (:class:`mvnb.data.Points`). ``generators`` holds one generator per replica, for exclusive use.
-    The points of ``block`` steps are drawn at once, because structured samplers take as long for one point as for hundreds;
-    the samples depend on ``block`` and on the seeds. Steps must be requested in order, with repetitions allowed. Skipped blocks
-    are drawn and discarded, so that a resumed run sees the samples of an uninterrupted one. Raises ``ValueError`` for a step
-    of an earlier block.
+    A batch has ``n`` points per replica and lies on ``device``. ``draw(n, generator)`` returns ``n`` points, as a sample with a
+    ``split`` method (such as :class:`mvnb.data.Patches`) or as a tuple of tensors whose first axis has length n (such as
+    :class:`mvnb.data.Points`). ``generators`` holds one generator per replica, which must not be used elsewhere.
+
+    The points of ``block`` steps are drawn at once, because many samplers take as long for one point as for hundreds. The
+    samples depend on ``block`` and on the seeds. Steps must be requested in order; a step may be repeated or skipped. Skipped
+    blocks are drawn and discarded, so that a resumed run uses the samples of an uninterrupted one. Raises ``ValueError`` if
+    ``n`` or ``block`` is less than 1, or if a step from an earlier block is requested.
 
     >>> from mvnb.data import SimpleMultiView
     >>> batches = Fresh(SimpleMultiView(n_classes=2).sample, 8, generators(0, replicas=5))
@@ -117,7 +124,8 @@ class Fresh:
     def __call__(self, step: int) -> tuple[Tensor, ...]:
         block, offset = divmod(step, self._block)
         if block < self._current:
-            raise ValueError(f"steps must be requested in order, cannot go back to step {step}")
+            least = self._current * self._block
+            raise ValueError(f"steps must be requested in order: expected step {least} or later, got {step}")
         while self._current < block:
             samples = [self._draw(self._n * self._block, g) for g in self._generators]
             self._current += 1
@@ -128,10 +136,10 @@ class Fresh:
 
 
 def in_blocks(draw: Callable[[int], tuple[Tensor, ...]], device, block: int = 16) -> Callable[[int], tuple[Tensor, ...]]:
-    """Return ``batches`` for :func:`mvnb.training.fit` on ``device``, given a function of the step that draws on the CPU.
+    """Return the ``batches`` argument of :func:`mvnb.training.fit` on ``device``, given a function that draws on the CPU.
 
-    On a GPU, the batches of ``block`` steps are drawn in order and transferred at once, so that single steps do not wait for
-    transfers. Steps must be requested in order, with repetitions allowed.
+    ``draw(step)`` returns the batch of one step. On a GPU, the batches of ``block`` steps are drawn in order and transferred at
+    once, so that individual steps do not wait for transfers. Steps must be requested in order; a step may be repeated.
 
     >>> batches = in_blocks(lambda step: (torch.full((2,), step),), "cpu")
     >>> batches(3)
@@ -153,7 +161,7 @@ def in_blocks(draw: Callable[[int], tuple[Tensor, ...]], device, block: int = 16
 
 
 def _transfer(steps: list[tuple[Tensor, ...]], device) -> list[tuple[Tensor, ...]]:
-    """Return batches of equal shapes on ``device``, with one transfer for each tensor of a batch."""
+    """Move the batches of several steps, which have equal shapes, to ``device``, with one transfer per tensor of a batch."""
     if torch.device(device).type == "cpu":
         return steps
     return list(zip(*(torch.stack(parts).to(device) for parts in zip(*steps))))
@@ -164,7 +172,7 @@ def _split(sample, n: int) -> list[tuple[Tensor, ...]]:
 
 
 def stack_modules(modules: Sequence[nn.Module]) -> Params:
-    """Copy the parameters and buffers of equal modules into a dictionary of stacked tensors ``(R, ...)``.
+    """Copy the parameters and buffers of R modules with the same architecture into a dictionary of tensors ``(R, ...)``.
 
     >>> params = stack_modules([nn.Linear(2, 3) for _ in range(5)])
     >>> params["weight"].shape, params["bias"].shape
@@ -175,10 +183,10 @@ def stack_modules(modules: Sequence[nn.Module]) -> Params:
 
 
 def one_by_one(module: nn.Module, device: torch.device) -> bool:
-    """Return whether to run replicas of a module in sequence rather than as one vectorised program.
+    """Return whether to run the replicas of a module in sequence rather than as one vectorised program.
 
-    True for modules with buffers (batch normalisation), which are updated in place among the parameters, and for convolutions
-    on a CPU, where one grouped convolution over all replicas is slower than separate plain ones.
+    The result is true for modules with buffers, such as batch normalisation, which updates them in place. It is also true for
+    modules with convolutions on a CPU, where one grouped convolution over all replicas is slower than separate ones.
     """
     if next(module.buffers(), None) is not None:
         return True
@@ -186,9 +194,11 @@ def one_by_one(module: nn.Module, device: torch.device) -> bool:
 
 
 def stacked(module: nn.Module, loss: Callable[..., Tensor]) -> Objective:
-    """Return the objective of a stack of ``module``: the loss of replica r is ``loss(f_r, *batch_r)``, gradients by autograd.
+    """Return the objective of a stack of modules with the architecture of ``module``, with gradients computed by autograd.
 
-    The stack runs as one vectorised program, or in sequence where :func:`one_by_one` is true.
+    The loss of replica r is ``loss(f_r, *batch_r)``, where ``f_r`` is the module with the parameters of the replica and
+    ``batch_r`` the replica's part of the batch. The replicas run as one vectorised program, or in sequence if the module has
+    buffers, or convolutions on a CPU.
 
     >>> from mvnb import losses
     >>> modules = [nn.Linear(2, 3) for _ in range(5)]
@@ -227,12 +237,12 @@ def stacked(module: nn.Module, loss: Callable[..., Tensor]) -> Objective:
 
 
 def pick(x: Tensor, index: Tensor) -> Tensor:
-    """Return ``x[index]``, points ``(*index.shape, ...)`` of ``x`` ``(n, ...)``, three times as fast on a CPU."""
+    """Return ``x[index]``, of shape ``(*index.shape, ...)``, three times as fast on a CPU as by indexing."""
     return x.index_select(0, index.flatten()).unflatten(0, index.shape)
 
 
 def pick_own(x: Tensor, index: Tensor) -> Tensor:
-    """Return the points ``(R, b, ...)`` that each replica picks by ``index`` ``(R, b)`` from its part of ``x`` ``(R, n, ...)``.
+    """Return the points ``(R, b, ...)`` of ``x`` ``(R, n, ...)`` with the indices ``index`` ``(R, b)`` in each replica.
 
     >>> pick_own(torch.tensor([[0, 1, 2], [10, 11, 12]]), torch.tensor([[0, 2], [1, 1]]))
     tensor([[ 0,  2],
@@ -243,9 +253,10 @@ def pick_own(x: Tensor, index: Tensor) -> Tensor:
 
 
 def predict(module: nn.Module, params: Params, x: Tensor, chunk: int = 1000) -> Tensor:
-    """Return the outputs ``(R, n, ...)`` of a stack of ``module`` in evaluation mode on ``x`` ``(R, n, ...)``.
+    """Return the outputs ``(R, n, ...)`` of a stack of modules in evaluation mode on ``x`` ``(R, n, ...)``.
 
-    ``chunk`` points per replica are evaluated at a time. Differentiable with respect to ``params`` and ``x``.
+    ``module`` gives the architecture and ``params`` the stacked parameters. ``chunk`` points per replica are evaluated at a
+    time. Differentiable with respect to ``params`` and ``x``.
 
     >>> modules = [nn.Linear(2, 3) for _ in range(5)]
     >>> predict(modules[0], stack_modules(modules), torch.ones(5, 8, 2)).shape
