@@ -59,7 +59,8 @@ def returns_gradients(call: Callable | None = None, **shapes: str) -> Callable:
 
     ``shapes`` gives the axes of an argument of the function ``call``, or of an entry of its dictionary of parameters, as in
     ``x="R n dim"``. Axes with the same name must have the same length, ``"..."`` stands for any number of further axes, and
-    ``"int R n"`` requires integers. Arguments that are omitted, None or numbers are not checked.
+    ``"int R n"`` requires integers. ``"sign R n"`` requires the values -1 and 1, checked on a CPU for the first batch of each
+    shape. Arguments that are omitted, None or numbers are not checked.
 
     The decorated function raises ``ValueError`` if a tensor has the wrong shape or type, if a parameter in ``shapes`` is
     missing, or if a tensor requires a gradient, since autograd cannot differentiate the returned losses.
@@ -73,7 +74,8 @@ def returns_gradients(call: Callable | None = None, **shapes: str) -> Callable:
     if call is None:
         return functools.partial(returns_gradients, **shapes)
     names = list(inspect.signature(call).parameters)
-    wanted, required = tuple(shapes.items()), [name for name in shapes if name not in names]
+    required = [name for name in shapes if name not in names]
+    accepted: set[tuple] = set()  # shapes and types seen before, since a training loop passes the same ones at every step
 
     @functools.wraps(call)
     def checked(*args, **kwargs):
@@ -94,29 +96,31 @@ def returns_gradients(call: Callable | None = None, **shapes: str) -> Callable:
             given = [str(name) for name in tensors if name not in names]
             raise ValueError(f"{title}: params must contain {', '.join(missing)}, got {', '.join(given) or 'none'}")
         found = tuple((tensors[k].shape, tensors[k].dtype) if k in tensors else None for k in shapes)
-        if problem := _mismatch(wanted, found):
-            raise ValueError(f"{title}: {problem}")
+        if found not in accepted:
+            if problem := _mismatch(shapes, tensors):
+                raise ValueError(f"{title}: {problem}")
+            accepted.add(found)
         return call(*args, **kwargs)
 
     return checked
 
 
-@functools.lru_cache(maxsize=1000)  # called at every step with the same few shapes
-def _mismatch(wanted: tuple[tuple[str, str], ...], found: tuple) -> str:
+def _mismatch(shapes: dict[str, str], tensors: dict[str, Tensor]) -> str:
     """Return the error message for the first tensor of the wrong shape or type; empty if all are correct."""
     lengths: dict[str, int] = {}
-    for (name, spec), tensor in zip(wanted, found):
-        kind, axes = ("int", spec[4:].split()) if spec.startswith("int ") else ("", spec.split())
+    for name, spec in shapes.items():
+        kind, axes = (spec.split()[0], spec.split()[1:]) if spec.startswith(("int ", "sign ")) else ("", spec.split())
         expected = f"({', '.join(axes)})"
-        if tensor is None:
+        if name not in tensors:
             continue
-        shape, dtype = tensor
-        named = axes[:-1] if axes[-1] == "..." else axes
-        if len(shape) < len(named) or (named is axes and len(shape) > len(named)):
-            return f"{name} must have shape {expected}, got {tuple(shape)}"
-        for axis, length in zip(named, shape):
+        value, named = tensors[name], axes[:-1] if axes[-1] == "..." else axes
+        if value.dim() < len(named) or (named is axes and value.dim() > len(named)):
+            return f"{name} must have shape {expected}, got {tuple(value.shape)}"
+        for axis, length in zip(named, value.shape):
             if lengths.setdefault(axis, length) != length:
-                return f"{name} must have shape {expected} with {axis} = {lengths[axis]}, got {tuple(shape)}"
-        if kind and (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool):
-            return f"{name} must hold integers (torch.int64), got {dtype}"
+                return f"{name} must have shape {expected} with {axis} = {lengths[axis]}, got {tuple(value.shape)}"
+        if kind == "int" and (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool):
+            return f"{name} must hold integers (torch.int64), got {value.dtype}"
+        if kind == "sign" and value.device.type == "cpu" and not (value.abs() == 1).all():
+            return f"{name} must hold labels -1 and 1, got {value[value.abs() != 1][0].item():g}"
     return ""

@@ -7,6 +7,7 @@ If a ``multiplicity`` is given, the model is called as ``f(x, multiplicity)`` in
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Literal
 
@@ -57,7 +58,13 @@ def _check(x: Tensor, y: Tensor, distributions: bool = False) -> None:
 
 
 def _logits(f: Callable[..., Tensor], x: Tensor, multiplicity: Tensor | None) -> Tensor:
-    return f(x) if multiplicity is None else f(x, multiplicity)
+    if multiplicity is None:
+        return f(x)
+    try:
+        inspect.signature(getattr(f, "forward", f)).bind(x, multiplicity)
+    except TypeError:
+        raise TypeError("f must take x and multiplicity, since the batch has a multiplicity, got a model of x alone") from None
+    return f(x, multiplicity)
 
 
 def cross_entropy(f: Callable[..., Tensor], x: Tensor, y: Tensor, multiplicity: Tensor | None = None) -> Tensor:

@@ -21,7 +21,8 @@ def as_generator(seed: Seed) -> torch.Generator:
     if isinstance(seed, torch.Generator):
         return seed
     if isinstance(seed, bool) or not isinstance(seed, Integral):
-        raise TypeError(f"expected a seed or a torch.Generator, got {type(seed).__name__}: {seed!r}")
+        kind = type(seed)
+        raise TypeError(f"generator must be a seed or a torch.Generator, got {kind.__module__}.{kind.__qualname__}")
     if not 0 <= seed < 2**64:
-        raise ValueError(f"expected a seed from 0 to 2^64 - 1, got {seed}")
+        raise ValueError(f"a seed must lie in 0 to 2^64 - 1, got {seed}")
     return torch.Generator().manual_seed(int(seed))

@@ -89,14 +89,14 @@ def test_a_generator_goes_on_and_a_seed_begins_anew():
 
 @pytest.mark.parametrize("seed", [None, 1.0, True, "0", np.random.default_rng(0)])
 def test_other_sources_are_refused(seed):
-    with pytest.raises(TypeError, match=r"expected a seed or a torch.Generator, got") as error:
+    with pytest.raises(TypeError, match=r"generator must be a seed or a torch.Generator, got") as error:
         WORLD.sample(4, seed)
     one_line(error)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64])
 def test_seeds_out_of_range_are_refused(seed):
-    with pytest.raises(ValueError, match="expected a seed from 0") as error:
+    with pytest.raises(ValueError, match="a seed must lie in 0") as error:
         WORLD.sample(4, seed)
     one_line(error)
 
@@ -145,6 +145,13 @@ def test_losses_train_stacks_on_samples_with_multiplicities():
     values, _ = training.stacked(nets[0], losses.midpoint_mixup)(training.stack_modules(nets), *sample)
     alone = [losses.midpoint_mixup(net, *WORLD.sample(6, r)).item() for r, net in enumerate(nets)]
     assert torch.allclose(values, torch.tensor(alone), rtol=1e-4)
+
+
+@pytest.mark.parametrize("net", [nn.Linear(6, 3), lambda x: x])
+def test_a_model_of_x_alone_is_refused_where_there_are_multiplicities(net):
+    with pytest.raises(TypeError, match="f must take x and multiplicity, .* got a model of x alone") as error:
+        losses.midpoint_mixup(net, *WORLD.sample(6, 0))
+    one_line(error)
 
 
 @pytest.mark.parametrize(
@@ -212,6 +219,9 @@ def fit(objective=OBJECTIVE, params=PARAMS, batch=(X, Y), optimizer=None):
         ({"batch": (X[0], Y[0])}, ValueError, r"batch\[0\] must have the replica axis .* shape \(4, ...\), got \(5, 3\)"),
         ({"batch": (X, Y[0])}, ValueError, r"batch\[1\] must have the replica axis .* got \(5,\)"),
         ({"batch": lambda step: (X, Y[:2])}, ValueError, r"batch\[1\] must have the replica axis .* got \(2, 5\)"),
+        ({"optimizer": training.GD}, TypeError, "optimizer must be a GD, FlowGD or Adam .* got the class mvnb"),
+        ({"params": {"bias": torch.zeros(R, 2)}}, ValueError, r"params must contain 0.weight of shape \(R, 4, 3\), got only bias"),
+        ({"params": PARAMS | {"0.weight": torch.ones(R, 3, 4)}}, ValueError, r"0.weight of shape \(R, 4, 3\), got \(4, 3, 4\)"),
         ({"batch": X}, TypeError, "batches must be a tuple of tensors or a function of the step, got Tensor"),
         ({"batch": [(X, Y)]}, TypeError, r"batch\[0\] must be a tensor, got tuple"),
         ({"params": {k: nn.Parameter(v) for k, v in PARAMS.items()}}, ValueError, "takes tensors without requires_grad"),
@@ -221,6 +231,17 @@ def test_fit_names_the_argument_what_it_expects_and_what_it_got(arguments, kind,
     with pytest.raises(kind, match=message) as error:
         fit(**arguments)
     one_line(error)
+
+
+@pytest.mark.parametrize("value, received", [(torch.ones(()), r"\(\)"), (torch.ones(3), r"\(3,\)"), (1.0, "float")])
+def test_a_probe_returns_one_row_per_replica(value, received):
+    with pytest.raises(ValueError, match=rf"probe 'one' must return a tensor of shape \(4, ...\), .* got {received}") as error:
+        training.fit(OBJECTIVE, PARAMS, (X, Y), steps=1, optimizer=training.GD(0.1), probes={"one": lambda params: value})
+    one_line(error)
+
+
+def test_plain_tuples_are_stacked_as_samples_are():
+    assert [part.shape for part in training.stack([(X[0], Y[0])] * 3)] == [(3, 5, 3), (3, 5)]
 
 
 def test_an_unstacked_multiplicity_is_refused():
@@ -254,6 +275,9 @@ FILTERS = {"weight": torch.randn(R, 3, 2, 6)}
             r"multiplicity .* \(R, patches\), got",
         ),
         (models.PatchObjective(3, 0.5), FILTERS, (PATCHES.x, PATCHES.y.float(), PATCHES.multiplicity), "y must hold integers"),
+        (models.PatchObjective(3, 0.5), FILTERS, (PATCHES.x, PATCHES.y + 1, PATCHES.multiplicity), "y must lie in 0 to 2, got 1 to 3"),
+        (models.PatchObjective(3, 0.5), FILTERS, (PATCHES.x, PATCHES.y - 1, PATCHES.multiplicity), "y must lie in 0 to 2, got -1"),
+        (SoftThresholdObjective(), {"w": W, "b": B}, (SIGNAL[0][:, :3], torch.zeros(R, 3)), "y must hold labels -1 and 1, got 0"),
         (models.PatchObjective(3, 0.5), FILTERS, (PATCHES.x[..., :5], *PATCHES[1:]), "x .* with dim = 6, got"),
         (models.PatchObjective(3, 0.5), {"w": W}, PATCHES, "params must contain weight, got w"),
         (

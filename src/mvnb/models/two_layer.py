@@ -66,7 +66,7 @@ class TwoLayerObjective:
             raise ValueError(f"loss must be 'logistic' or 'hinge', got {loss!r}")
         self.loss, self.truncated = loss, truncated
 
-    @returns_gradients(w="R width dim", b="R width", a="R width", x="R n dim", y="R n")
+    @returns_gradients(w="R width dim", b="R width", a="R width", x="R n dim", y="sign R n")
     def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         w, b, a = params["w"], params["b"], params["a"]
         z = torch.baddbmm(b[:, None], x, w.mT)  # (R, n, width)

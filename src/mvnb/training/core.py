@@ -154,8 +154,9 @@ def fit(
 
 
 def _check_arguments(params, batches, optimizer) -> None:
-    if not (hasattr(optimizer, "start") and hasattr(optimizer, "step")):
-        received = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
+    if isinstance(optimizer, type) or not (hasattr(optimizer, "start") and hasattr(optimizer, "step")):
+        kind = optimizer if isinstance(optimizer, type) else type(optimizer)
+        received = f"{'the class ' * isinstance(optimizer, type)}{kind.__module__}.{kind.__qualname__}"
         raise TypeError(f"optimizer must be a GD, FlowGD or Adam of mvnb.training, got {received}")
     if not isinstance(params, Run):
         if not isinstance(params, Mapping) or not params or not all(torch.is_tensor(v) for v in params.values()):
@@ -256,5 +257,11 @@ def _log_state(run: Run, step: int, rows: Tensor, losses: Tensor, probes: dict) 
     run.log["loss"].append(loss)
     run.log["time"].append(run.state["time"].clone())
     for name, probe in probes.items():
-        run.log[name].append(probe(run.params).detach().clone())
+        value, replicas = probe(run.params), len(run.running)
+        if not torch.is_tensor(value) or value.shape[:1] != (replicas,):
+            received = tuple(value.shape) if torch.is_tensor(value) else type(value).__name__
+            raise ValueError(
+                f"probe {name!r} must return a tensor of shape ({replicas}, ...), one row per replica, got {received}"
+            )
+        run.log[name].append(value.detach().clone())
     run.steps = np.append(run.steps, step)

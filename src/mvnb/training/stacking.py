@@ -88,13 +88,14 @@ def to_device(values, device):
 
 
 def stack(samples: Sequence):
-    """Stack NamedTuples of tensors with equal shapes into one NamedTuple with a leading replica axis.
+    """Stack samples, tuples of tensors with equal shapes, into one sample with a leading replica axis.
 
     >>> from mvnb.data import SimpleMultiView
     >>> stack([SimpleMultiView(n_classes=2).sample(8, seed) for seed in range(5)]).x.shape
     torch.Size([5, 8, 4])
     """
-    return type(samples[0])(*(torch.stack(parts) for parts in zip(*samples)))
+    kind, parts = type(samples[0]), [torch.stack(parts) for parts in zip(*samples)]
+    return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
 
 
 class Fresh:
@@ -207,7 +208,8 @@ def stacked(module: nn.Module, loss: Callable[..., Tensor]) -> Objective:
     >>> value.shape, grads["weight"].shape
     (torch.Size([5]), torch.Size([5, 3, 2]))
     """
-    names = [k for k, _ in module.named_parameters()]
+    shapes = {k: p.shape for k, p in module.named_parameters()}
+    names = list(shapes)
     buffers = [k for k, _ in module.named_buffers()]
     in_turn = functools.cache(functools.partial(one_by_one, module))  # called at every step with one or two devices
 
@@ -231,6 +233,10 @@ def stacked(module: nn.Module, loss: Callable[..., Tensor]) -> Objective:
 
     @returns_gradients
     def objective(params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
+        for k, shape in shapes.items():
+            if k not in params or params[k].shape[1:] != shape:
+                received = tuple(params[k].shape) if k in params else f"only {', '.join(params)}"
+                raise ValueError(f"params must contain {k} of shape {('R', *shape)}, got {received}".replace("'R'", "R"))
         return (sequential if in_turn(params[names[0]].device) else vectorised)(params, *batch)
 
     return objective

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
+from mvnb.data.multi_view import Points
 from mvnb.seeds import Seed, as_generator
 
 
@@ -26,7 +26,7 @@ class SignalInNoise:
         if self.n_noise < 1 or self.dim < 1 or not 0 < self.sigma < float("inf"):
             raise ValueError(f"n_noise and dim must be at least 1 and sigma be positive and finite, got {self}")
 
-    def sample(self, n: int, generator: Seed, dtype=torch.float32) -> tuple[Tensor, Tensor]:
+    def sample(self, n: int, generator: Seed, dtype=torch.float32) -> Points:
         """Return ``n`` points ``(n, n_noise + 1, dim)`` and their labels ``(n,)`` of -1 and 1."""
         generator = as_generator(generator)
         x = torch.randn(n, self.n_noise + 1, self.dim, generator=generator, dtype=dtype).mul_(self.sigma)
@@ -35,4 +35,4 @@ class SignalInNoise:
         rows = torch.arange(n)
         x[rows, position] = 0.0
         x[rows, position, 0] = y
-        return x, y
+        return Points(x, y)

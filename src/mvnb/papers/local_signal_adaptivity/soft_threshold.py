@@ -40,7 +40,7 @@ class SoftThresholdObjective:
     the kinks. Source: Karp thesis 2024, Algorithm 3.1.
     """
 
-    @returns_gradients(w="R dim", b="R", x="R n patches dim", y="R n")
+    @returns_gradients(w="R dim", b="R", x="R n patches dim", y="sign R n")
     def __call__(self, params: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Params]:
         chunk = max(1, CACHED // x[0].numel()) if x.device.type == "cpu" else len(x)
         losses, w, b = in_parts(self._part, (params["w"], params["b"], x, y), chunk)
