@@ -149,7 +149,7 @@ def test_losses_train_stacks_on_samples_with_multiplicities():
 
 @pytest.mark.parametrize("net", [nn.Linear(6, 3), lambda x: x])
 def test_a_model_of_x_alone_is_refused_where_there_are_multiplicities(net):
-    with pytest.raises(TypeError, match="f must take x and multiplicity, .* got a model of x alone") as error:
+    with pytest.raises(TypeError, match=r"f must take x and multiplicity, .* got a model of x alone") as error:
         losses.midpoint_mixup(net, *WORLD.sample(6, 0))
     one_line(error)
 
@@ -220,7 +220,11 @@ def fit(objective=OBJECTIVE, params=PARAMS, batch=(X, Y), optimizer=None):
         ({"batch": (X, Y[0])}, ValueError, r"batch\[1\] must have the replica axis .* got \(5,\)"),
         ({"batch": lambda step: (X, Y[:2])}, ValueError, r"batch\[1\] must have the replica axis .* got \(2, 5\)"),
         ({"optimizer": training.GD}, TypeError, "optimizer must be a GD, FlowGD or Adam .* got the class mvnb"),
-        ({"params": {"bias": torch.zeros(R, 2)}}, ValueError, r"params must contain 0.weight of shape \(R, 4, 3\), got only bias"),
+        (
+            {"params": {"bias": torch.zeros(R, 2)}},
+            ValueError,
+            r"params must contain 0.weight of shape \(R, 4, 3\), got only bias",
+        ),
         ({"params": PARAMS | {"0.weight": torch.ones(R, 3, 4)}}, ValueError, r"0.weight of shape \(R, 4, 3\), got \(4, 3, 4\)"),
         ({"batch": X}, TypeError, "batches must be a tuple of tensors or a function of the step, got Tensor"),
         ({"batch": [(X, Y)]}, TypeError, r"batch\[0\] must be a tensor, got tuple"),
@@ -275,9 +279,24 @@ FILTERS = {"weight": torch.randn(R, 3, 2, 6)}
             r"multiplicity .* \(R, patches\), got",
         ),
         (models.PatchObjective(3, 0.5), FILTERS, (PATCHES.x, PATCHES.y.float(), PATCHES.multiplicity), "y must hold integers"),
-        (models.PatchObjective(3, 0.5), FILTERS, (PATCHES.x, PATCHES.y + 1, PATCHES.multiplicity), "y must lie in 0 to 2, got 1 to 3"),
-        (models.PatchObjective(3, 0.5), FILTERS, (PATCHES.x, PATCHES.y - 1, PATCHES.multiplicity), "y must lie in 0 to 2, got -1"),
-        (SoftThresholdObjective(), {"w": W, "b": B}, (SIGNAL[0][:, :3], torch.zeros(R, 3)), "y must hold labels -1 and 1, got 0"),
+        (
+            models.PatchObjective(3, 0.5),
+            FILTERS,
+            (PATCHES.x, PATCHES.y + 1, PATCHES.multiplicity),
+            "y must lie in 0 to 2, got 1 to 3",
+        ),
+        (
+            models.PatchObjective(3, 0.5),
+            FILTERS,
+            (PATCHES.x, PATCHES.y - 1, PATCHES.multiplicity),
+            "y must lie in 0 to 2, got -1",
+        ),
+        (
+            SoftThresholdObjective(),
+            {"w": W, "b": B},
+            (SIGNAL[0][:, :3], torch.zeros(R, 3)),
+            "y must hold labels -1 and 1, got 0",
+        ),
         (models.PatchObjective(3, 0.5), FILTERS, (PATCHES.x[..., :5], *PATCHES[1:]), "x .* with dim = 6, got"),
         (models.PatchObjective(3, 0.5), {"w": W}, PATCHES, "params must contain weight, got w"),
         (

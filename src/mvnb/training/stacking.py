@@ -208,8 +208,7 @@ def stacked(module: nn.Module, loss: Callable[..., Tensor]) -> Objective:
     >>> value.shape, grads["weight"].shape
     (torch.Size([5]), torch.Size([5, 3, 2]))
     """
-    shapes = {k: p.shape for k, p in module.named_parameters()}
-    names = list(shapes)
+    names = [k for k, _ in module.named_parameters()]
     buffers = [k for k, _ in module.named_buffers()]
     in_turn = functools.cache(functools.partial(one_by_one, module))  # called at every step with one or two devices
 
@@ -233,10 +232,8 @@ def stacked(module: nn.Module, loss: Callable[..., Tensor]) -> Objective:
 
     @returns_gradients
     def objective(params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
-        for k, shape in shapes.items():
-            if k not in params or params[k].shape[1:] != shape:
-                received = tuple(params[k].shape) if k in params else f"only {', '.join(params)}"
-                raise ValueError(f"params must contain {k} of shape {('R', *shape)}, got {received}".replace("'R'", "R"))
+        if missing := [k for k in names if k not in params]:
+            raise ValueError(f"params must contain {', '.join(missing)}, as of stack_modules, got {', '.join(params)}")
         return (sequential if in_turn(params[names[0]].device) else vectorised)(params, *batch)
 
     return objective
