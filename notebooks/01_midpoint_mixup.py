@@ -21,12 +21,12 @@
 #
 # When every class can be recognised by either of two features, a network trained on single points (**ERM**, empirical risk minimisation) learns *one* feature of almost every class, and then has zero training error. Trained on the midpoints of pairs of points instead (**Midpoint Mixup**), the same network learns *both* features of *every* class: on a midpoint, any output that depends on a point's split between its features costs loss.
 #
-# ```{glue:figure} 01-paths
+# :::{glue:figure} 01-paths
 # :alt: Two panels. Under ERM nearly every class's path runs along one axis, so one correlation grows and the other stays near zero. Under Midpoint Mixup the paths end close to the diagonal, where both correlations are equal; one has not left its start.
 # :name: fig-01-paths
 #
 # Each line is one class of one of four networks over training: its largest correlation with either feature, over all filters. Squares are ends. Under ERM nearly all lines run along an axis. Under Midpoint Mixup they end close to the diagonal, or, where a class is not learned yet, at the origin.
-# ```
+# :::
 #
 # (01-question)=
 # ## The question: what if there are two right answers?
@@ -130,7 +130,7 @@ figures.show(
 # (01-world)=
 # ## The world: signal patches among noise patches
 #
-# ```{prf:definition} Multi-view patches (Definition 4.1)
+# :::{prf:definition} Multi-view patches (Definition 4.1)
 # :label: def-01-multi-view
 #
 # A point is a tuple of $P$ patches in $\mathbb R^d$, drawn as follows.
@@ -138,7 +138,7 @@ figures.show(
 # 1. The label $y$ is uniform on $[k]$.
 # 2. $C_P$ patches hold the first feature, $x^{(p)}=\beta_p\,v_{y,1}$. Each has a partner patch with the second feature and the mirrored coefficient, $(\delta_2-\beta_p)\,v_{y,2}$. The $\beta_p$ are independent, symmetric about $\delta_2/2$ and supported on $[\delta_1,\delta_2-\delta_1]$ without concentrating.[^spread] Where the patches lie is arbitrary.
 # 3. Every other patch is *feature noise*: a combination of both features of $Q$ other classes, with coefficients in $[\delta_3,\delta_4]$.
-# ```
+# :::
 #
 # Every point shows the same total of its class; only the split between the two features varies. The paper's Assumption 4.3 sets $C_P,\delta_1,\delta_2=\Theta(1)$, $P=\Theta(k^2)$, $\delta_3,\delta_4=\Theta(k^{-3/2})$ and $d=\Omega(k^{20})$. Three relations matter:
 #
@@ -219,7 +219,7 @@ figures.show(
 #
 # Back to the linear model on {eq}`eq-01-simple`. Let $p_\times$ be the fraction of ordered pairs with different labels.
 #
-# ```{prf:lemma} Equal correlations are optimal (Lemma 3.2)
+# :::{prf:lemma} Equal correlations are optimal (Lemma 3.2)
 # :label: lem-01-optimal
 #
 # Let a linear $g$ have $\langle w_y,v_{y,\ell}\rangle=c>0$ for all $y,\ell$, and $\langle w_y,v_{s,\ell}\rangle=0$ for $s\ne y$. Then
@@ -232,9 +232,9 @@ figures.show(
 # $$ (eq-01-optimal)
 #
 # which is the infimum of $J_{MM}$ over all functions. If instead, with the same zeros and $p_\times>0$, a class with at least two points has *unequal* correlations, then almost surely $J_{MM}(\theta g)\to\infty$ as $\theta\to\infty$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # A model that weighs both features alike cannot see how a point divides between them: every midpoint of two classes is a tie, as its label is.
 #
 # *No function does better.* On a pair of different classes $\phi_{y_i}+\phi_{y_j}\le1$ forces $\phi_{y_i}\phi_{y_j}\le\frac14$, so the pair contributes at least $\log2$.
@@ -242,11 +242,11 @@ figures.show(
 # *The model reaches it.* Since $\beta c+(1-\beta)c=c$, all logits are $c/2$, $c/2$ and zeros at a midpoint of two classes, and $c$ and zeros within a class.
 #
 # *Unequal correlations.* For points $i\ne i'$ of class $y$ and $j$ of class $s$, $g_y-g_s$ differs between $z_{ij}$ and $z_{i'j}$, so $g_y\ne g_s$ at one midpoint. There the softmax of $\theta g$ tends to 0 on one label.
-# ```
+# :::
 #
 # Now let class $y$ be ahead on its first feature by a *gap* $\Delta_y=\langle w_y,v_{y,1}-v_{y,2}\rangle>0$. Let $z_{y,s}$ be the midpoint of independent points of classes $y$ and $s$, $\beta_y$ the first point's coefficient, and $\tilde\beta=\beta_y-\frac12$.
 #
-# ```{prf:theorem} The push on a gap is negative (after Proposition 3.4)
+# :::{prf:theorem} The push on a gap is negative (after Proposition 3.4)
 # :label: thm-01-gap
 #
 # Let $\langle w_s,v_{u,\ell}\rangle=0$ for $s\ne u$. The population *push* on the gap ($N\to\infty$) is
@@ -259,19 +259,19 @@ figures.show(
 # $$ (eq-01-gap-gradient)
 #
 # and both terms are negative when $\Delta_y>0$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # The more a point shows of the leading feature, the surer the model is of class $y$ and the smaller the residual. The push on the gap is the covariance of residual and coefficient, and therefore negative.
 #
 # *The identity.* In {eq}`eq-01-gradient` with slope 1 for $\widetilde{\mathrm{ReLU}}'$, a point of class $y$ has inner product $\beta-(1-\beta)=2\tilde\beta$ with $v_{y,1}-v_{y,2}$, any other point 0, and a midpoint half the sum. Count ordered pairs with one end in the class, and with two.
 #
 # *The sign.* The logit of $y$ at $z_{y,s}$ has slope $\Delta_y/2$ in $\tilde\beta$ and the other logits do not depend on it. So $1-2\phi_y$ and $1-\phi_y$ decrease in $\tilde\beta$, which has mean 0.
-# ```
+# :::
 #
 # The paper claims more (Proposition 3.4): $\Delta_y\ge\log k$ alone makes the midpoint push the *lagging correlation itself* up. As printed the claim is false: a class far ahead of all others is pushed *down* along both features. The claim holds if the leading correlation is not pushed down and the classes' outputs are about equal ([proof](#01-lagging)). ERM's push on the lagging feature, in contrast, vanishes with its error:
 #
-# ```{prf:proposition} ERM starves a lagging feature (after Proposition 3.5)
+# :::{prf:proposition} ERM starves a lagging feature (after Proposition 3.5)
 # :label: prop-01-erm
 #
 # Under the same conditions, with $\langle w_y,v_{y,2}\rangle\ge0$ and $\Delta_y\ge C\log k$,
@@ -282,11 +282,11 @@ figures.show(
 # &\le\frac1{2k}\cdot\frac{k-1}{k^{C/10}+k-1}=O\bigl(k^{-C/10}\bigr).
 # \end{aligned}
 # $$ (eq-01-erm)
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # The other logits of a point of class $y$ are 0, so $1-\phi_y=(k-1)/(e^{g_y}+k-1)$. And $g_y\ge\beta\Delta_y\ge0.1\,C\log k$.
-# ```
+# :::
 #
 # Under other mixing laws equal correlations leave an excess loss on uneven labels ([Proposition 3.3](#01-midpoint-only)); networks may still learn both features.
 #
@@ -301,15 +301,15 @@ figures.show(
 #
 # where $\beta_{i,p}$ is the coefficient in patch $p$ of $x_i$, and $1-\frac1k$ the residual of a class that is not learned yet.
 #
-# ```{prf:lemma} The race
+# :::{prf:lemma} The race
 # :label: lem-01-race
 #
 # The solution of $\dot\Lambda=\kappa\,\Lambda^{\alpha-1}$, $\alpha>2$, $\Lambda(0)=\Lambda_0>0$ escapes to infinity at $T=\dfrac{\Lambda_0^{-(\alpha-2)}}{(\alpha-2)\,\kappa}$. Of two such solutions with $T_1<T_2$, the slower one has grown, at time $T_1$, only by the factor $(1-T_1/T_2)^{-1/(\alpha-2)}$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # $\frac{d}{dt}\Lambda^{-(\alpha-2)}=-(\alpha-2)\kappa$, so $\Lambda(t)^{-(\alpha-2)}=\Lambda_0^{-(\alpha-2)}(1-t/T)$. Put $t=T_1$.
-# ```
+# :::
 #
 # With $\alpha=8$, a feature that would escape 10 % later than its rival has grown by a factor of only $11^{1/6}\approx1.49$ when the rival escapes ([try it](#01-race-explorer)). So the start decides the race:
 #
@@ -318,22 +318,22 @@ figures.show(
 # T_{y,\ell}=\frac{\rho^{\alpha-1}\,\bigl(\Lambda^{(0)}_{y,\ell}\bigr)^{-(\alpha-2)}}{(\alpha-2)(1-\frac1k)S_{y,\ell}} .
 # $$ (eq-01-winner)
 #
-# ```{prf:theorem} ERM learns one feature (Theorem 4.6)
+# :::{prf:theorem} ERM learns one feature (Theorem 4.6)
 # :label: thm-01-erm
 #
 # Under Assumption 4.3, for large $k$ and $N$ and a step $\eta=1/\mathrm{poly}(k)$, with probability $1-O(1/k)$, after $\mathrm{poly}(k)/\eta$ steps of gradient descent on $J$ and at all later polynomial times: (1) every training point is classified correctly; (2) for $(1-o(1))k$ classes exactly one feature is learned: test points keep their label when the other feature is deleted; when the learned feature is deleted, a noise class wins.
-# ```
+# :::
 #
 # *Idea* ([proof](#01-erm-proof)). All filters of a class grow in proportion to the same residuals. The winner fits the class. Then the residuals vanish like $1/t$, too fast for the loser to escape in polynomial time. Near ties, rare for large $k$, are the exceptions.
 #
 # (the-derivation-iv-why-midpoints-learn-both)=
 # ## The derivation, III: why a network on midpoints learns both
 #
-# ```{prf:theorem} Midpoint Mixup learns both features (Theorem 4.7)
+# :::{prf:theorem} Midpoint Mixup learns both features (Theorem 4.7)
 # :label: thm-01-midpoint
 #
 # Under the same assumptions, with probability $1-O(1/k)$, after $\mathrm{poly}(k)/\eta$ steps of gradient descent on $J_{MM}$ and at all later polynomial times: (1) every original training point is classified correctly; (2) for **every** class both features are learned.
-# ```
+# :::
 #
 # *Idea* ([proof](#01-midpoint-proof)). Let the first feature of a class escape first. Here the gap $\Delta_y$ is between correlations summed over the filters beyond $\rho$; $A=\sum_{s\ne y}(1-2\phi_y(g(z_{y,s})))$ sums residuals. The winner grows until its own push vanishes, $\mathbb E[A\beta_y]\approx0$. As in {prf:ref}`thm-01-gap` the covariance of $A$ and $\beta_y$ is negative, and not small once $\Delta_y\ge\log k$, if some partner's output is about as large as the class's. The coefficients are mirrored, so for the second feature
 #
@@ -565,29 +565,29 @@ ledger.mean("cifar10-lead-needs-the-view", lead["without"])
 # (01-try)=
 # ## Try it
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-01-zero
 #
 # By hand: what are $J$, $J_{MM}$ and their gradients at zero weights, for the linear model and for the patch network? What follows for the initialisation of the network?
-# ```
+# :::
 #
-# ```{solution} ex-01-zero
+# :::{solution} ex-01-zero
 # :class: dropdown
 #
 # All softmax probabilities are $1/k$, so both losses are $\log k$. The linear model has a gradient: for $J$ it is $-\frac1N\sum_i(\mathbb 1[y_i=y]-\frac1k)x_i$, and for $J_{MM}$ with balanced classes half of that. The network has none, since $\widetilde{\mathrm{ReLU}}'(0)=0$: the origin is a stationary point, and without random initial weights nothing would ever start.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-01-alpha
 #
 # Re-run the chapter with a gentler activation. What do you expect for ERM, and for the prediction of the winner?
-# ```
+# :::
 #
-# ```{solution} ex-01-alpha
+# :::{solution} ex-01-alpha
 # :class: dropdown
 #
 # `mvnb run 01 -p act_power=4`. By {prf:ref}`lem-01-race` the loser grows by $(1-T_1/T_2)^{-1/2}$ and $T\propto\Lambda^{-2}$: escape times lie close together and the loser escapes, too. ERM learns both features for many classes, the claim `erm-one-feature` fails, and the winner is named less reliably.
-# ```
+# :::
 
 # %% [markdown]
 # (01-record)=
@@ -635,7 +635,7 @@ for name, loss, lam in (
 #
 # *Supports {prf:ref}`thm-01-gap`: the rate at which the gap closes, and the repaired statement about the lagging feature. The proposition fails as printed and holds with two more hypotheses.*
 #
-# ```{prf:proposition} The rate
+# :::{prf:proposition} The rate
 # :label: prop-01-rate
 #
 # In the setting of {prf:ref}`thm-01-gap` let $R_s=\sum_{a\ne y}e^{g_a(z_{y,s})-b}$ with $b=\frac14(\langle w_y,v_{y,1}\rangle+\langle w_y,v_{y,2}\rangle)$. Then
@@ -648,9 +648,9 @@ for name, loss, lam in (
 # $$ (eq-01-tanh)
 #
 # If $|\log R_s|\le\frac1{10}\Delta_y$ with probability at least $q$ for every $s$, the right-hand side of {eq}`eq-01-gap-gradient` is at most $-0.075\,q\,(1-\frac1k)\tanh(\Delta_y/10)$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # *The identity of the theorem, for any sample.* In {eq}`eq-01-gradient` with slope 1 in the place of $\widetilde{\mathrm{ReLU}}'$, a point $x_i$ of class $y$ has inner product $\beta_i-(1-\beta_i)=2\tilde\beta_i$ with $v_{y,1}-v_{y,2}$, any other point 0, and a midpoint averages the two. Ordered pairs with exactly one end in class $y$ come twice, and cancel the $\frac12$ of $\frac1{2N^2}\cdot\tilde\beta_i$. A pair inside the class has residual $2(1-\phi_y)$ and inner product $\tilde\beta_i+\tilde\beta_j$; symmetry makes the product $2(1-\phi_y)\cdot2\tilde\beta_i$ on average. So
 #
 # $$
@@ -665,19 +665,19 @@ for name, loss, lam in (
 # *The integral.* The logit of $y$ at $z_{y,s}$ is $\tilde\beta\Delta_y/2+b$. Softmax does not change when $b$ is subtracted from every logit, which leaves $u$ for class $y$; so $1-2\phi_y=\frac{R_s-e^u}{R_s+e^u}=-\tanh\frac{u-\log R_s}2$. Folding the integral over $[-0.4,0.4]$ at 0 gives {eq}`eq-01-tanh`.
 #
 # *The rate.* The bracket is nonnegative, and decreasing in $|\log R_s|$. For $\tilde\beta\ge0.2$ we have $u\ge\Delta_y/10$, so where $|\log R_s|\le\Delta_y/10$ the bracket is at least $\tanh\frac{u+\Delta_y/10}2\ge\tanh\frac{\Delta_y}{10}$; and $\frac1{0.8}\int_{0.2}^{0.4}\tilde\beta\,d\tilde\beta=0.075$.
-# ```
+# :::
 #
 # The paper's Proposition 3.4 says that $\langle-\nabla_{w_y}J_{MM},v_{y,2}\rangle\ge\Theta(1/k^2)$ as soon as $\Delta_y\ge\log k$, $\langle w_y,v_{y,1}\rangle\ge0$ and the cross-class correlations vanish.
 #
-# ```{prf:corollary} Proposition 3.4, repaired
+# :::{prf:corollary} Proposition 3.4, repaired
 # :label: cor-01-lagging
 #
 # Under all conditions of {prf:ref}`prop-01-rate`, if also $\langle-\nabla_{w_y}J_{MM},v_{y,1}\rangle\ge0$, then $\langle-\nabla_{w_y}J_{MM},v_{y,2}\rangle\ge\frac{0.075}{k}\,q\,(1-\frac1k)\tanh(\Delta_y/10)$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # $\langle-\nabla,v_{y,2}\rangle=\langle-\nabla,v_{y,1}\rangle-\langle-\nabla,v_{y,1}-v_{y,2}\rangle$.
-# ```
+# :::
 #
 # The *sign* needs the first added hypothesis, which the paper's nonlinear proof uses, too.[^b45] The *size* needs the second, on $R_s$: if $y$ is far ahead of half of the classes and far behind the others, both pushes can be positive and exponentially small. {prf:ref}`prop-01-erm` is a factor $k$ smaller than the paper's bound $O(k^{-(C/10-1)})$, because only every $k$-th point belongs to the class.
 #
@@ -738,7 +738,7 @@ ledger.exact("erm-starves-lagging-feature", slope=slope, push=push)
 #
 # *Supports {prf:ref}`lem-01-optimal`: for every other mixing law the model with equal correlations leaves an excess loss.*
 #
-# ```{prf:proposition} Pointwise optimality is special to the midpoint
+# :::{prf:proposition} Pointwise optimality is special to the midpoint
 # :label: prop-01-midpoint-only
 #
 # Let $\lambda\sim\mathcal D$ with $\Pr(\lambda\notin\{0,\frac12,1\})>0$, let $z_{ij}(\lambda)=\lambda x_i+(1-\lambda)x_j$, and let $J_M$ be the mean of $-\lambda\log\phi_{y_i}-(1-\lambda)\log\phi_{y_j}$ at $z_{ij}(\lambda)$ over all pairs and $\lambda$. Let $g$ be as in {prf:ref}`lem-01-optimal`, of any scale $c>0$. Then $J_M(g)\ge\inf_hJ_M(h)+\epsilon_0$ with $\epsilon_0>0$ that depends on $\mathcal D$, $k$ and $p_\times\in(0,1)$ alone. For $k\ge3$, with $H(\lambda)=-\lambda\log\lambda-(1-\lambda)\log(1-\lambda)$,
@@ -749,19 +749,19 @@ ledger.exact("erm-starves-lagging-feature", slope=slope, push=push)
 # &-\bigl(\lambda^2+(1-\lambda)^2\bigr)c-H(\lambda)\Bigr]>0 .
 # \end{aligned}
 # $$ (eq-01-gap)
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # The model has one free number, its scale $c$, and for $k\ge3$ no value fits: at finite $c$ the absent classes keep some probability, and as $c\to\infty$ the smaller half of an uneven label loses all of it.
 #
 # The best any function can do on a cross-class pair is to output the mixed label, at the cost $H(\lambda)$. One function can do so on all pairs at once, because a mixed point shows its label: its coordinates along the features of $y_i$ sum to $\lambda$. What $g$ pays beyond this is the Kullback–Leibler divergence from the label $(\lambda,1-\lambda)$ to its softmax, whose logits are $\lambda c$, $(1-\lambda)c$ and $k-2$ zeros: the bracket in {eq}`eq-01-gap`. For $k\ge3$ and finite $c$ the zeros keep some probability, so the divergence is positive; it is continuous in $c$; and as $c\to\infty$ the softmax tends to 0 on the smaller half of the label whenever $\lambda\notin\{0,\frac12,1\}$, so it diverges (Fatou). A positive continuous function that tends to infinity at one end and to a positive limit at $c\to0$ is bounded away from 0. For $k=2$ the divergence can vanish (next remark), but then $c$ is finite, and pairs within a class pay $\log(1+(k-1)e^{-c})>0$ each where they could pay nothing.
-# ```
+# :::
 #
-# ```{prf:remark} Three slips
+# :::{prf:remark} Three slips
 # :label: rem-01-slips
 #
 # The paper calls equal correlations necessary without assuming that the cross-class ones vanish; but adding one vector to every $w_y$ changes them and no softmax. What is necessary is $\langle w_y-w_s,v_{y,1}-v_{y,2}\rangle=0$ for all $y\ne s$, by the proof of {prf:ref}`lem-01-optimal`. The paper asks that $\mathcal D$ be no *point mass* on 0, ½ or 1; a mixture of such point masses must be excluded too. And for $k=2$ with $\lambda\in\{\lambda_0,1-\lambda_0\}$ the scale $c=\log\frac{\lambda_0}{1-\lambda_0}/(2\lambda_0-1)$ matches every mixed label exactly: the cross-class excess is 0, and only the pairs within a class save the statement.
-# ```
+# :::
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -870,13 +870,13 @@ ledger.mean("midpoint-closes-gap-faster", ratio)
 #
 # *Supports [the world](#01-world): on patches a linear model fails, with a sharp threshold that the paper does not give.*
 #
-# ```{prf:proposition} Linear models fail
+# :::{prf:proposition} Linear models fail
 # :label: prop-01-linear
 #
 # In {prf:ref}`def-01-multi-view` let $\beta\equiv\delta_2/2$, $Q=1$ and $\delta_3=\delta_4=\gamma$, and let every (label, noise class) pair occur. Put $c_s=C_P\delta_2/2$ and $c_n=(P-2C_P)\gamma$. If $k\ge3$, some $h_y(x)=\sum_p\langle w_y,x^{(p)}\rangle$ classifies every point correctly if and only if $c_n<c_s$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Add each demand to the one with label and rival exchanged: the weights then enter through a single number, whose sign the noise of a third class fixes.
 #
 # Such an $h$ sees only the sum of the patches, $c_sV_u+c_nV_n$ for label $u$ and noise class $n$, with $V_b=v_{b,1}+v_{b,2}$. Write $M_{ab}=\langle w_a,V_b\rangle$ and $D_{us}=M_{uu}-M_{su}$. Fitting label $u$ with noise $n$ against $s\ne u$ demands
@@ -886,7 +886,7 @@ ledger.mean("midpoint-closes-gap-faster", ratio)
 # $$ (eq-01-demand)
 #
 # With $n=s$ this reads $c_sD_{us}>c_nD_{su}$; exchanging $u$ and $s$ and adding, $(c_s-c_n)(D_{us}+D_{su})>0$. With a third class as the noise, exchanging $u$ and $s$ and adding makes the right-hand sides cancel: $c_s(D_{us}+D_{su})>0$. Together $c_n<c_s$. Conversely, if $c_n<c_s$ then $w_y=V_y$ gives the label $2c_s$, the noise class $2c_n$ and every other class 0.
-# ```
+# :::
 #
 # With two classes there is no third: the noise betrays the label, and a linear model uses it whenever $c_n\ne c_s$. In the paper's scaling $c_n/c_s\approx P\gamma=\Theta(\sqrt k)$, beyond the threshold by far. (A training set of $N=32$ points misses many of the pairs and may be fitted linearly all the same; a linear model then fails on fresh points.)
 
@@ -911,18 +911,18 @@ ledger.exact("linear-models-fail", np.mean(as_stated))
 #
 # [^b11]: Its Lemma B.11.
 #
-# ```{explorer} 01-race
+# :::{explorer} 01-race
 # :alt: Left, two correlations over time until the winner escapes. Feature 1, with a head start of two percent, takes off steeply at the very end, when feature 2 has grown by less than half. Right, falling curves of the loser's growth over the winner's lead, the lower the larger the exponent.
 #
 # *Predictions:* with $\alpha=8$ and a head start of 2 % the loser has grown by less than half when the winner escapes, and with one of 0.1 % it has a little more than doubled; with $\alpha=3$ the same 0.1 % let it grow a thousandfold. And a feature of half the strength wins with $\alpha=8$ if its head start exceeds 12 %, since only the root $S_{y,\ell}^{1/(\alpha-2)}$ counts. Let the time run: with $\alpha=8$ and 2 %, feature 1 is 15 % ahead at nine tenths of the way, and the rest happens in the last tenth.
-# ```
+# :::
 #
 # (01-erm-proof)=
 # ### The proof of Theorem 4.6
 #
 # *Supports {prf:ref}`thm-01-erm`.*
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # *(Of Theorem 4.6: the skeleton. The bounds on off-diagonal correlations are quoted.[^b2])* All filters of a class grow with one variable, the sum of the class's residuals over time, and the feature that is learned first stops its growth long before the other feature has had what it needs.
 #
 # *The winner escapes.* By {prf:ref}`lem-01-race` the feature $\ell^*$ reaches the linear part of the activation first, while the other one is still within a polylogarithmic factor of its initial size.
@@ -932,7 +932,7 @@ ledger.exact("linear-models-fail", np.mean(as_stated))
 # *So the loser never escapes.* It needs $\tau_y\ge(1-\frac1k)T_{y,3-\ell^*}$, but is granted only $\tau_y-(1-\frac1k)T_{y,\ell^*}=O(k\log t)$. The distance of the two times is at least $T_{y,\ell^*}/\mathrm{polylog}(k)$ unless the race was a near tie, which has probability $O(1/\log k)$, and $T\propto(\Lambda^{(0)})^{-(\alpha-2)}\propto d^{(\alpha-2)/2}$ is a huge power of $k$. Hence the loser stays within a polylogarithmic factor of its initial size for all polynomial times.
 #
 # *What the test sees.* Assumption 4.3 has $m=\Theta(k)$ and $\rho=\Theta(1/k)$. With the winner deleted, what is left of the class's output is at most $m\,\tilde O(\Lambda^{(0)})^{\alpha}/\rho^{\alpha-1}=\tilde O(k^{-72})$, while a noise class whose winner is learned responds to $P$ patches of size $\delta_3$ with at least $P(\delta_3\log k/k)^\alpha/\rho^{\alpha-1}=\tilde\Omega(k^{-11})$, which is larger.
-# ```
+# :::
 #
 # [^b2]: Its Claims B.2 to B.9.
 #
@@ -983,7 +983,7 @@ ledger.mean("escape-time", [np.median(v) if v.size else 1.0 for v in of_runs])
 #
 # *Supports {prf:ref}`thm-01-midpoint`.* The first fact is bookkeeping, the second is {prf:ref}`thm-01-gap` again, the third is new.
 #
-# ```{prf:lemma} Three facts about midpoints
+# :::{prf:lemma} Three facts about midpoints
 # :label: lem-01-facts
 #
 # Let $A_{ys}=1-2\phi_y(g(z_{y,s}))$ be the residual of class $y$ on a midpoint of classes $y$ and $s$.
@@ -991,17 +991,17 @@ ledger.mean("escape-time", [np.median(v) if v.size else 1.0 for v in of_runs])
 # 1. $A_{ys}+A_{sy}=2\sum_{u\ne y,s}\phi_u(g(z_{y,s}))\ge0$.
 # 2. If the output of class $y$ increases with the coefficient $\beta_y$ and no other output depends on it, then $\mathbb E[A_{ys}(\beta_y-\mathbb E\beta_y)]\le0$, and likewise for $1-\phi_y$ on midpoints within the class.
 # 3. If $A$ is a nondecreasing function of $X>0$ and $\mathbb E[AX]\ge0$, then $\mathbb E[AX^\alpha]\ge\mathbb E[AX]\,\mathbb E[X^{\alpha-1}]$ for $\alpha\ge1$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # (1) Probabilities sum to one.
 #
 # (2) A covariance of a decreasing and an increasing function of $\beta_y$, given $\beta_s$.
 #
 # (3) Move one factor $X$ into the law, so that two nondecreasing functions are left: let $\nu$ be the law with density $X/\mathbb E X$ with respect to that of $X$. Both $A$ and $X^{\alpha-1}$ are nondecreasing in $X$, so Chebyshev's inequality for similarly ordered functions gives $\mathbb E[AX^\alpha]=\mathbb E X\;\mathbb E_\nu[AX^{\alpha-1}]\ge\mathbb E X\;\mathbb E_\nu[A]\;\mathbb E_\nu[X^{\alpha-1}]=\mathbb E[AX]\;\mathbb E_\nu[X^{\alpha-1}]$. Finally $\mathbb E_\nu[X^{\alpha-1}]=\mathbb E[X^\alpha]/\mathbb E[X]\ge\mathbb E[X^{\alpha-1}]$, by the same inequality under the law of $X$ itself, and $\mathbb E[AX]\ge0$ keeps the direction.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # *(Of Theorem 4.7: the skeleton for $C_P=1$. Quoted: off-diagonal correlations stay a factor $1/k$ below diagonal ones; outputs reach $\log k$ and stay $O(\log k)$, by fact 1.[^b17])* While one feature is ahead, the residual is larger on midpoints that show more of the other feature, which is pushed for as long as the gap lasts.
 #
 # As under ERM, one feature of each class escapes first; say the first. Let $\Delta_y$ be the difference of the class's two correlations, each summed over the filters in the linear part of the activation. There the class's output has slope $\Delta_y/2$ in $\beta_y-\delta_2/2$, as in the linear model, so fact 2 applies with $\Delta_y>0$.
@@ -1009,7 +1009,7 @@ ledger.mean("escape-time", [np.median(v) if v.size else 1.0 for v in of_runs])
 # *The class does not stall in this state.* At a stationary point for a filter that has learned $v_{y,1}$, $\mathbb E[A\beta_y]\ge0$ up to small terms, with $A$ the residual summed over partners, the class itself included, and averaged given $\beta_y$. The mirrored coefficient is $\delta_2-\beta_y=\beta_y-2(\beta_y-\delta_2/2)$, so fact 2 gives {eq}`eq-01-mirror`, with the last step by the integral {eq}`eq-01-tanh` once $\Delta_y\ge\log k$, if a partner has $|\log R_s|\le\Delta_y/10$. If instead $y$ lags behind all partners, $A$ itself is bounded below. If $y$ is ahead of some and behind the rest, the bracket of {eq}`eq-01-tanh`, which is $2\sinh u/(\cosh u+\cosh\log R_s)$, is still $k^{-O(1)}$ or more, because outputs are $O(\log k)$; the paper leaves this case out, and we have not compared this bound with the small terms.
 #
 # *The lagging feature feels it.* A filter whose correlation with $v_{y,2}$ is still small sees this residual through the polynomial part, with $X^{\alpha}$ for $X=\delta_2-\beta_y$. Fact 3 (with $A$ increasing in $X$) turns {eq}`eq-01-mirror` into the same lower bound for $\mathbb E[AX^\alpha]$: its growth rate is that of {eq}`eq-01-race` up to a factor $1/k$, or a power of $k$ in the last case, for as long as the gap lasts. So it escapes in polynomial time. After that both features are in the linear part and {prf:ref}`thm-01-gap` keeps the gap below $\log k$, while (1) and (2) of the statement follow from outputs of order $\log k$.
-# ```
+# :::
 #
 # [^b17]: Its Claims B.17 to B.20 and B.27.
 #
@@ -1465,29 +1465,29 @@ ledger.show()
 # (01-exercises)=
 # ### More exercises
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-01-entropy
 #
 # By hand: for $\lambda\sim\mathrm{Beta}(a,a)$ show that $\mathbb E[H(\lambda)]=\psi(2a+1)-\psi(a+1)$ with the digamma function $\psi$, and that it tends to $\log2$ as $a\to\infty$.
-# ```
+# :::
 #
-# ```{solution} ex-01-entropy
+# :::{solution} ex-01-entropy
 # :class: dropdown
 #
 # $\mathbb E[H]=-2\,\mathbb E[\lambda\log\lambda]$. Since $\mathbb E[\lambda^s]=B(a+s,a)/B(a,a)$, differentiating in $s$ at $s=1$ gives $\mathbb E[\lambda\log\lambda]=\mathbb E[\lambda]\,(\psi(a+1)-\psi(2a+1))=\frac12(\psi(a+1)-\psi(2a+1))$. For large arguments $\psi(x)\approx\log x$, so the difference tends to $\log\frac{2a+1}{a+1}\to\log2$. The function is `mvnb.papers.midpoint_mixup.theory.expected_entropy`.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-01-law
 #
 # Midpoint Mixup is slow because only midpoints within a class, with the patches in the same place, show a feature at full strength. What should happen to its escape times, relative to ERM's, when the number of classes doubles? Check it with `mvnb run 01 -p n_classes=16 -p n_points=64`.
-# ```
+# :::
 #
-# ```{solution} ex-01-law
+# :::{solution} ex-01-law
 # :class: dropdown
 #
 # A filter of class $y$ meets its feature at full strength on a fraction of the order $1/k$ of the pairs that ERM would show it, and at half strength, damped by $2^{-\alpha}$, on the rest. While $1/k\gg2^{-\alpha}$ the delay relative to ERM is proportional to $k$, so it doubles, and fewer classes are fitted within the same number of steps.
-# ```
+# :::
 #
 # (01-further)=
 # ### Further reading

@@ -22,13 +22,13 @@
 # all but stops, and the imbalance is frozen in. Trained on the breeds instead, the same network has to learn both, and afterwards it tells cats from dogs even where the common feature is hidden. The advantage needs labels that
 # are finer *and* agree with the features: random sub-labels leave the ratio at exactly $k$.
 #
-# ```{glue:figure} 02-contrast
+# :::{glue:figure} 02-contrast
 # :alt: Error over training steps in two panels. On easy samples both networks reach zero error at once. On hard samples the network trained on coarse labels stays near one hundred percent error, the one trained on fine labels is at zero.
 # :name: fig-02-contrast
 #
 # Two networks, the same inputs, both asked for the superclass of points they have not seen. On easy points the labels they were
 # trained with make no difference; on hard points, which lack the common feature, they make all of it.
-# ```
+# :::
 #
 # The picture is computed [further down](#02-experiments), in about ten seconds.
 
@@ -240,7 +240,7 @@ figures.show(
 # (02-world)=
 # ## The world: features on two levels
 #
-# ```{prf:definition} Hierarchical multi-view patches
+# :::{prf:definition} Hierarchical multi-view patches
 # :label: def-02-world
 #
 # Let $v_+,v_-$ and $v_{\pm,1},\dots,v_{\pm,k}$ be orthonormal in $\mathbb R^d$. A point is a tuple of $P$ patches. An *easy* point of subclass $(+,c)$ has
@@ -251,7 +251,7 @@ figures.show(
 #
 # at random positions, with $\alpha_p\in[\sqrt{1-\iota},\sqrt{1+\iota}]$ and $\zeta_p\sim\mathcal N(0,\sigma_\zeta^2I_d)$. A *hard* point is an easy one in which every common patch has become noise, about $s^\dagger$ patches hold the *other* superclass's common feature, weakly,
 # $x_p=\alpha^\dagger_pv_-+\zeta_p$, and one patch is strong noise, $\zeta^*\sim\mathcal N(0,\sigma_{\zeta^*}^2I_d)$ with $\sigma_{\zeta^*}\gg\sigma_\zeta$. For $(-,c)$ exchange the signs. The coarse label is the sign, the fine label the pair.
-# ```
+# :::
 #
 # This is Section 4 and Appendix B of the paper. Training sees easy points alone, a fresh batch at every step with equally many of each subclass; hard points are for the test. In the paper every patch decides by itself whether to hold a feature, so that "about" means a binomial number. With $s^*=4$ such a number is 0 now and
 # then, and a hard point without a fine patch has lost its label (about 1 % of them here, $e^{-4}\approx2\,\%$ with many patches). The theorems concern large $s^*$, where this does not happen; our default is therefore exactly $s^*$ patches, and the binomial form is a variant that we also run. Which law $\alpha_p$ has on its interval the paper does not say; ours is uniform. Throughout, $s^*=s^\dagger=4$ and $\iota=0.05$; the other sizes are parameters.
@@ -373,7 +373,7 @@ for name, on, y in (
 #
 # A Gaussian neuron has inner product $\sigma_0g$, $g\sim\mathcal N(0,1)$, with each feature, and fires on it if $g$ exceeds $\theta$ or so. Call a neuron a *possible detector* of $v$ if $g_v\ge\theta-\delta$, and a *singleton detector* if $g_v\ge\theta+\delta$ and it is a possible detector of nothing else. The slack $\delta$ absorbs jitter and noise.
 #
-# ```{prf:proposition} Detectors (Propositions 1 and 2, before asymptotics)
+# :::{prf:proposition} Detectors (Propositions 1 and 2, before asymptotics)
 # :label: prop-02-detectors
 #
 # Let $Q$ be the Gaussian tail and $M$ the number of features. Of $m$ independent neurons, the numbers of singleton and of possible detectors of a given feature are binomial with means
@@ -381,11 +381,11 @@ for name, on, y in (
 # $$
 # \mathbb E|S^*|=m\,Q(\theta+\delta)\,\bigl(1-Q(\theta-\delta)\bigr)^{M-1},\qquad \mathbb E|S|=m\,Q(\theta-\delta).
 # $$ (eq-02-detectors)
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Inner products with orthonormal vectors are independent Gaussians, and neurons are independent.
-# ```
+# :::
 #
 # With $\theta=\sqrt{(4+2c_0)\log d}$ and $m=\Theta(d^{2+2c_0})$ (coarse; $2+2c_0$ under the root and $m=\Theta(d^{1+2c_0})$ for fine labels) the tail bound $Q(\theta)\approx e^{-\theta^2/2}/(\theta\sqrt{2\pi})$ gives $\Theta(d^{c_0}/\sqrt{\log d})$ detectors of every feature, all classes and features alike up to $1\pm O(\log^{-5}d)$. That is the paper's statement. At $d=128$, $c_0=0.05$ and
 # $m=d^{2+2c_0}$ it means 0.1 detectors; no computer reaches sizes at which it means ten. We keep the logic and change the constants, in one of three ways:
@@ -394,18 +394,18 @@ for name, on, y in (
 # - *compressed*: the same, without the neurons that are possible detectors of nothing. They fire on nothing, so that they have no gradient and never move, and leaving them out changes nothing but the bill. This is our default;
 # - *stratified*: exactly one singleton detector per class and feature and nothing else. That is the idealised network of the theory, good for figures without fluctuations. (Since the detectors of one class and feature move alike, $n$ of them behave as one with $n$ times the step.)
 #
-# ```{prf:lemma} The bias outruns everything but the feature (the mechanism of Theorems F.1 and G.1)
+# :::{prf:lemma} The bias outruns everything but the feature (the mechanism of Theorems F.1 and G.1)
 # :label: lem-02-bias
 #
 # Suppose that in one step a neuron has moved by $\Delta w=c\,(v+\xi)$, where $c\ne0$ and $\xi$ is orthogonal to the feature $v$, and its bias by $\Delta b=-\|\Delta w\|/\lambda$.
 #
 # 1. On any patch $x$ with $|\langle v+\xi,x\rangle|<\|v+\xi\|/\lambda$, such as pure noise with $\sigma_\zeta\ll1/\lambda$ or, for small $\xi$, another feature, its pre-activation $\langle w,x\rangle+b$ falls.
 # 2. On $x=av$, $a>0$, it changes by $c\,a-|c|\,\|v+\xi\|/\lambda$: it rises if $c>0$ and $a>\|v+\xi\|/\lambda$, and falls if $c<0$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # The pre-activation changes by $\langle\Delta w,x\rangle+\Delta b=c\,\langle v+\xi,x\rangle-|c|\,\|v+\xi\|/\lambda$.
-# ```
+# :::
 #
 # By induction over the steps: a singleton detector fires on the patches of its own feature and on no others, so it moves along $v$ plus averaged noise, and by the lemma it goes on doing so. A neuron that fires on nothing at the start has no gradient and stays. And a detector of a feature that its class does *not* own gets pushes with
 # $c<0$ and never says more than at the start. The paper's Theorem F.1 controls the small $\xi$ with high probability for all polynomial times; that part is quoted here, and its consequences are counted [in the experiments](#02-invariants). In the idealised network every detector is thus described by one number, its growth $A$ along its feature, and answers a patch with coefficient $a$ by
@@ -442,7 +442,7 @@ print("outputs agree to 1e-12:", (outputs[0] - outputs[1]).abs().max().item() < 
 #
 # Outputs start near 0, so that all $G$ classes have probability $1/G$. Let labels be any function of the point, random ones included, for which all $G$ labels are equally frequent and which, given the features that a point shows, do not depend on the coefficients $\alpha_p$, and write $\Pr[u]$ for the probability that a point shows feature $u$: $\frac12$ for a common one, $\frac1{2k}$ for a fine one.
 #
-# ```{prf:proposition} First drift
+# :::{prf:proposition} First drift
 # :label: prop-02-drift
 #
 # In the idealised network without noise, the first step moves the detector of feature $u$ that belongs to class $q$ along $u$ by, in expectation,
@@ -450,15 +450,15 @@ print("outputs agree to 1e-12:", (outputs[0] - outputs[1]).abs().max().item() < 
 # $$
 # \mu\,s^*\bar\alpha\;\Pr[u]\,\Bigl(\Pr[q\mid u]-\frac1G\Bigr),\qquad\bar\alpha=\mathbb E\,\alpha_p .
 # $$ (eq-02-drift)
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # In {eq}`eq-02-update` the detector fires on the $s^*$ patches of $u$ in points that show $u$, each worth $\alpha_pu$. The residual is $1-\frac1G$ if the label is $q$ and $-\frac1G$ if not, in the mean $\Pr[q\mid u]-\frac1G$.
-# ```
+# :::
 #
 # A feature is learned by a class to the extent that it is *frequent* and *informative*. Three kinds of labels follow:
 #
-# ```{prf:corollary} Growth ratios
+# :::{prf:corollary} Growth ratios
 # :label: cor-02-ratio
 #
 # Let $\varrho$ be the first drift of a class's detectors of its common feature over that of its detectors of its own fine feature.
@@ -466,11 +466,11 @@ print("outputs agree to 1e-12:", (outputs[0] - outputs[1]).abs().max().item() < 
 # 1. If the $k$ subclasses of each superclass fall into $g$ equal groups, which are the labels, then $\varrho=\dfrac{k}{2g-1}$: $k$ for coarse labels ($g=1$), $\dfrac k{2k-1}\approx\frac12$ for fine ones ($g=k$).
 # 2. If every point gets one of $C$ random IDs inside its superclass, $\varrho=k$, whatever $C$ is.
 # 3. If labels are independent of the class, no class feature is learned at all.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # (1) $G=2g$, $\Pr[q\mid v_\pm]=\frac1g$ and $\Pr[q\mid v_{\pm,c}]=1$: the drifts are proportional to $\frac12(\frac1g-\frac1{2g})=\frac1{4g}$ and $\frac1{2k}(1-\frac1{2g})=\frac{2g-1}{4gk}$. (2) $G=2C$, and both conditional probabilities are $\frac1C$, so that only the frequencies, $\frac12$ and $\frac1{2k}$, differ. (3) The bracket vanishes.
-# ```
+# :::
 #
 # The paper has the two ends of (1), $\Theta(k)$ and $\Theta(1)$ (Theorem D.1 and Lemma G.2); the rest is ours. It explains at once why random IDs do not help in the paper's Table 1.
 
@@ -528,7 +528,7 @@ ledger.exact("first-drift", max(drift_errors.values()))
 #
 # and the other superclass's output is 0. (From here on every $\alpha_p$ is replaced by its mean, so that all points of a class are alike.)
 #
-# ```{prf:theorem} The log law
+# :::{prf:theorem} The log law
 # :label: thm-02-log
 #
 # Under the gradient flow of the idealised coarse network, from 0,
@@ -541,18 +541,18 @@ ledger.exact("first-drift", max(drift_errors.values()))
 # $$ (eq-02-log)
 #
 # that is, $F(t)=c-W(e^c)$ with $c=1+\kappa t$ and Lambert's $W$. Hence $F\le\log(1+\kappa t)$, and $F=\log\kappa t+o(1)$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Both features feel the same residual, so their ratio is that of how often each is met, whatever the residual does; one
 # equation for $F$ remains, and it integrates in closed form.
 # By symmetry all points of a superclass have the same residual, $\rho=1-p_y=1/(1+e^F)$. Common detectors meet their feature in half of the points, fine ones in a fraction $\frac1{2k}$: $\dot A_c=\frac12\mu s^*\bar\alpha\,\rho$ and $\dot A_f=\dot A_c/k$, which proves the first statement; it does not matter what
 # $\rho$ does. Therefore $\dot F=\kappa\rho=\kappa/(1+e^F)$, and $(1+e^F)\,\dot F=\kappa$ integrates to $F+e^F=1+\kappa t$. With $z=e^F$ this is $z+\log z=c$, the equation of $W(e^c)$. As $F\ge0$, $e^F\le1+\kappa t$.
-# ```
+# :::
 #
 # The two features share *one clock*, $\int\rho\,dt$, and the faster one stops it, as in the proof of {prf:ref}`thm-01-erm`. The common detectors alone could bring the loss down; at all polynomial times the fine ones have $A_f=A_c/k\le O(\log t/k)$. The paper proves this for the network itself and in discrete time (Lemma E.4, with an error $O(\log^{-4}d)\log t$, by way of harmonic sums). The discrete step costs little, and a bracket for the sum is enough to see it:
 #
-# ```{prf:lemma} The recursion behind the log law
+# :::{prf:lemma} The recursion behind the log law
 # :label: lem-02-recursion
 #
 # If $A_{t+1}=A_t+Ce^{-A_t}$ with $C>0$, then with $y_t=e^{A_0}+Ct$
@@ -560,12 +560,12 @@ ledger.exact("first-drift", max(drift_errors.values()))
 # $$
 # 0\ \le\ A_t-\log y_t\ \le\ \log\Bigl(1+\frac{C\,e^{C/y_0}}{2\,y_t}\Bigl(\frac C{y_0}+\log\frac{y_t}{y_0}\Bigr)\Bigr).
 # $$ (eq-02-recursion)
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # For $e^{A_t}$ a step is nearly the addition of $C$, and what it adds beyond $C$ sums like a harmonic series, to a logarithm.
 # Let $z_t=e^{A_t}$, so that $z_{t+1}=z_te^{C/z_t}$. From $e^x\ge1+x$ we get $z_{t+1}\ge z_t+C$, hence $z_t\ge y_t$. From $e^x\le1+x+\frac{x^2}2e^x$, $z_{t+1}-z_t-C\le\frac{C^2}{2z_t}e^{C/z_t}\le\frac{C^2}{2y_t}e^{C/y_0}$, and $\sum_{\tau<t}\frac C{y_\tau}\le\frac C{y_0}+\log\frac{y_t}{y_0}$ by comparison with the integral.
-# ```
+# :::
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -589,7 +589,7 @@ print("recursion inside its bracket for C = 0.1, 1, 3:", inside)
 # %% [markdown]
 # ## The derivation, IV: which hard points flip
 #
-# ```{prf:proposition} The threshold on the number of subclasses
+# :::{prf:proposition} The threshold on the number of subclasses
 # :label: prop-02-threshold
 #
 # Let the detectors of common features have grown $\varrho$ times as far as those of fine ones, and let all coefficients exceed $1/\lambda$. Without noise, the idealised network misjudges a hard point exactly when
@@ -611,11 +611,11 @@ print("recursion inside its bracket for C = 0.1, 1, 3:", inside)
 # $$ (eq-02-hard)
 #
 # where $H$ is the distribution function of the sum of $s^\dagger$ independent uniform variables on $[0,1]$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # A hard point shows its own class nothing but $s^*$ fine patches, worth $n_fA_f\sum(\alpha_p-\frac1\lambda)$ by {eq}`eq-02-response`, and the other class $s^\dagger$ distractors, worth $n_cA_c\sum(\alpha^\dagger_p-\frac1\lambda)$. Divide by $A_f$. A tie counts as an error. For {eq}`eq-02-kstar` put every coefficient at its mean; for {eq}`eq-02-hard` write $\alpha_p^\dagger=\ell+(h-\ell)U_p$ and solve for $\sum_pU_p$.
-# ```
+# :::
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -648,20 +648,20 @@ for ratio in (4, 6, 8, 12):
 # %% [markdown]
 # Every single point is judged as {eq}`eq-02-flip` says, and the shares of errors are those of {eq}`eq-02-hard`, from 2 to 95 %. What the paper proves of the real network is the side far beyond the threshold:
 #
-# ```{prf:theorem} Coarse labels (Theorem 5.1)
+# :::{prf:theorem} Coarse labels (Theorem 5.1)
 # :label: thm-02-coarse
 #
 # In the regime of Appendix B.3, in short: $k\le d^{0.4}$, $k\ge s^*\log^5d$ and $s^*$ a large power of $\log d$; $\sigma_\zeta=1/(\sqrt d\log^{10}d)$; $s^\dagger\alpha^\dagger\le O(1/\log d)$, $\alpha^\dagger\ge\log^{-4}d$; batches of at least $kd\,\mathrm{polylog}(d)$ points; small $\sigma_0$ and $\mu$. With probability $1-o(1)$ there is $T^*\le\mathrm{poly}(d)$ such that at all polynomial times $t\ge T^*$ the training loss is $o(1)$ on every point and an easy test point is
 # misjudged with probability $o(1)$; while at *all* polynomial times a hard test point is misjudged with probability $\Omega(1)$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # The common detectors bring the loss down by themselves, and once it is small hardly anything moves any more: the fine ones
 # stay behind by a factor of order $k$, and on hard points distractors outweigh them.
 # *(The skeleton. Quoted: the invariants of {prf:ref}`lem-02-bias` with high probability, Theorem F.1, and the concentration of counts.)* **Start.** Until outputs reach $1/d$ the residuals are $\frac12\pm O(1/d)$, so that by {prf:ref}`prop-02-drift` all singleton detectors of one feature get the same update, those of common features $k$ times that of fine ones, up to
 # the fluctuation $s^{*-1/3}$ of the counts (Theorem D.1). **Freeze.** {prf:ref}`thm-02-log`, with multiplicative errors $1\pm O(\log^{-5}d)$: $F$ reaches $\log\log^5d$ in polynomial time, which makes the loss $o(1)$, and never exceeds $O(\log d)$; and as the residuals of different subclasses differ by at most
 # $e^{O(\log d/k)}$, $A_f/A_c=\Theta(1/k)$ (Lemmas E.4, E.5). **Easy points.** By the second part of {prf:ref}`lem-02-bias` the other output stays at its initial $o(1)$, while the own one is $\Omega(\log\log d)$. **Hard points.** By {prf:ref}`prop-02-threshold` the distractors win once $s^\dagger\alpha^\dagger\gg(A_+/A_-)\,s^*/k$, where $A_\pm$ are the two classes' common detectors. The regime says $\alpha^\dagger\ge\log^{-4}d$ and $s^*/k\le\log^{-5}d$, so that a ratio of order 1 is enough. The paper has $A_+/A_-\le O(\log d)$ (Lemma E.6), which at $k=s^*\log^5d$ and with few distractors leaves nothing over. More is true: on an easy point the other output is $o(1)$, so that each class follows {prf:ref}`thm-02-log` for itself, with constants $\kappa_\pm=(1\pm o(1))\,\kappa$; and as $F$ is concave in $\kappa t$ and starts from 0, $A_+/A_-\le\bigl(1+o(1)\bigr)\max(1,\kappa_+/\kappa_-)=1+o(1)$. Where $A$ is still below the initial scale both outputs are made of responses of idle neurons to $\zeta^*$; by the symmetry of the two signs the wrong one is larger with a constant probability.
-# ```
+# :::
 #
 # The theorem claims only $\Omega(1)$; {eq}`eq-02-flip` says more, an error near 1 far beyond $k^*$, because the distractors pull systematically. Note what the regime asks for: $k\ge s^*\log^5d$ with $s^*$ itself a power of $\log d$ beyond the 15th, and $k\le d^{0.4}$. The smallest $d$ that satisfies both has more than 120 digits. What can be tested is the mechanism, its ratios
 # and its laws.
@@ -685,29 +685,29 @@ for ratio in (4, 6, 8, 12):
 #
 # the probability that is still on the *wrong superclass*. So the common feature is learned only as long as the superclass is in doubt, the fine one as long as anything is. The ratio $\dot A_c/\dot A_f=k/((k-1)e^{F_s}+k)$ begins at $k/(2k-1)$, as it should, and only falls.
 #
-# ```{prf:lemma} Constants of Lemma G.2
+# :::{prf:lemma} Constants of Lemma G.2
 # :label: lem-02-constants
 #
 # While all outputs lie in $[0,\log\frac32]$, all probabilities lie in $[\frac1{3k},\frac3{4k}]$, and {eq}`eq-02-pushback` in $[\frac14,\frac23]$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # $Z$ has $2k$ terms between 1 and $\frac32$; so $\frac1{3k}=\frac1{2k\cdot3/2}\le p\le\frac{3/2}{2k}=\frac3{4k}$. And $(1-p_o)-(k-1)p_s$ lies between $1-k\cdot\frac3{4k}$ and $1-k\cdot\frac1{3k}$.
-# ```
+# :::
 #
-# ```{prf:theorem} Fine labels (Theorem 5.2)
+# :::{prf:theorem} Fine labels (Theorem 5.2)
 # :label: thm-02-fine
 #
 # In the same regime and with $k\le d^{0.4}$, there is a polynomial time $T_0$ at which, with high probability, the network trained on fine labels misjudges the *subclass* of an easy or hard point with probability $o(1)$, and its max read-out {eq}`eq-02-max` the superclass, too.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Siblings push the common detectors back but not the fine ones, so fine detectors grow the faster; if training stops while
 # all outputs are still constants, the fine patches decide easy and hard points alike.
 # *(The skeleton; the same things are quoted.)* Stop when the first output reaches some $B\le\log\frac32$. Up to then {prf:ref}`lem-02-constants` holds: in $T_0$ steps fine detectors have grown by $(1-O(\frac1k))\,a$ and common ones by between $\frac14a$ and $\frac23a$, with $a=\mu s^*\bar\alpha T_0/(2k)$. **Easy points.** With $n$ detectors of everything the own class says at least $un\,(1+\frac14)\,a$ up to $o(1)$, a
 # sibling at most $un\cdot\frac23a$, the others $o(1)$; and $B=\Theta(1)$ makes these outputs constants. **Hard points.** The own class still says $un\,(1-O(\frac1k))\,a=\Theta(1)$. Siblings have nothing to fire on, and the other superclass gets distractors worth at most $O(1)\cdot s^\dagger\alpha^\dagger=O(1/\log d)$; the strong noise is worth $O(1/\mathrm{polylog}\,d)$ to anyone, as $\sigma_{\zeta^*}$ is small beside 1. So the own class wins
 # strictly, and the max over the right superclass is the own class or larger. **Fine-tuning keeps it.** With {eq}`eq-02-max` as logits of the coarse question, the residual of the right superclass is positive and goes to the arg-max class's neurons; a wrong superclass's neurons fire on nothing in an easy point. Detectors of own features only grow.
-# ```
+# :::
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -2011,54 +2011,54 @@ ledger.show()
 # (02-try)=
 # ## Try it
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-02-unequal
 #
 # By hand: suppose one superclass has $k_+$ and the other $k_-$ subclasses, with equally many points in each *superclass*. What is the ratio of growth in each under coarse labels, and which superclass's hard points flip first?
-# ```
+# :::
 #
-# ```{solution} ex-02-unequal
+# :::{solution} ex-02-unequal
 # :class: dropdown
 #
 # In {prf:ref}`prop-02-drift` fine features now have $\Pr[u]=\frac1{2k_\pm}$, common ones still $\frac12$: the ratios are $k_+$ and $k_-$. A hard point of $+$ needs $k_+<k^*$, whatever $k_-$ is, because the distractors' detectors, those of $v_-$, grow as fast as those of $v_+$ (exactly so at first, and up to a factor $(1+\frac1{k_+})/(1+\frac1{k_-})$ later). So the superclass with more subclasses flips first.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-02-lambert
 #
 # By hand: how long does coarse training take to bring the residual $\rho$ down to $\epsilon$, and how far has the fine output $u\,n_fA_f$ come by then?
-# ```
+# :::
 #
-# ```{solution} ex-02-lambert
+# :::{solution} ex-02-lambert
 # :class: dropdown
 #
 # $\rho=1/(1+e^F)=\epsilon$ means $e^F=\frac1\epsilon-1$, and {eq}`eq-02-log` gives $\kappa t=\log(\frac1\epsilon-1)+\frac1\epsilon-2\approx\frac1\epsilon$. The fine part of the output is the share $\frac{n_f}{kn_c+n_f}$ of $F\approx\log\frac1\epsilon$: for $n_c=n_f$, $\frac1{k+1}\log\frac1\epsilon$. To bring it to 1 the loss would have to fall to $e^{-(k+1)}$.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-02-probe
 #
 # By hand: a probe starts from 0 and follows the gradient of the logistic loss on pooled responses of easy points, with one detector of everything. What is the ratio of its first responses to a common and to a fine patch, for the coarse backbone ($A_c=kA_f$) and for the fine one ($A_c\approx\frac12A_f$)? Why does it take the shortcut on both?
-# ```
+# :::
 #
-# ```{solution} ex-02-probe
+# :::{solution} ex-02-probe
 # :class: dropdown
 #
 # The probe's first weight on a neuron is proportional to the neuron's mean response on points of one sign. Coarse backbone: $A_c$ and $A_f/k$; a common patch then gets $A_c^2$, a fine one $A_f^2/k$, a ratio of $k^3$. Fine backbone: $k$ classes have a detector of the common feature each, so $kA_c^2$ against $A_f^2/k$, a ratio of $k^2(A_c/A_f)^2\approx k^2/4$. Both exceed
 # $k^*$ at $k=8$. The second is much smaller, which is why a few hard points correct it.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-02-few
 #
 # Re-run the chapter with weaker distractors. What happens to $k^*$, and to the claim `coarse-fails-on-hard`?
-# ```
+# :::
 #
-# ```{solution} ex-02-few
+# :::{solution} ex-02-few
 # :class: dropdown
 #
 # `mvnb run 02 -p distractor_low=0.1 -p distractor_high=0.15`. Now $\bar\alpha^\dagger-\frac1\lambda=0.075$ and $k^*\approx12.7>8$: coarse labels cope with most hard points, the claim fails, and it should. (The strong noise patch makes the rest of the errors.)
-# ```
+# :::
 
 # %% [markdown]
 # (02-further)=

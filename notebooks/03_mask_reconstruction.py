@@ -23,13 +23,13 @@
 # feature alike, and each is learned in its turn. Fine-tuned, such an encoder recognises a class by whichever of its features
 # happens to be visible, which the network trained from scratch cannot.
 #
-# ```{glue:figure} 03-staircase
+# :::{glue:figure} 03-staircase
 # :alt: Two panels, correlations of ten features over training. From labels: most of the features rise, the others stay at their start. Masked autoencoder: all ten rise one after the other to a common level, drawn as a line.
 # :name: fig-03-staircase
 #
 # How strongly the best kernel of one network responds to each of the ten features of five classes, over training. Learning from
 # labels stops while some features are still where they started. Masked reconstruction learns all, one by one, and to a level that a formula predicts.
-# ```
+# :::
 #
 # The picture is computed [further down](#03-experiments), in a few seconds.
 
@@ -177,7 +177,7 @@ figures.show(
 # (03-world)=
 # ## The world: two views, a few strangers, noise
 #
-# ```{prf:definition} Sparse multi-view patches
+# :::{prf:definition} Sparse multi-view patches
 # :label: def-03-world
 #
 # Fix orthonormal features $v_{i,\ell}\in\mathbb R^d$, $i\in[k]$, $\ell\in\{1,2\}$. A point is a label $y$, uniform on $[k]$, and $P$ patches.
@@ -186,7 +186,7 @@ figures.show(
 # 2. A feature patch is $x_p=z_pv+\sum_{v'}\alpha_{p,v'}v'+\xi_p$ with a strength $z_p$, feature noise $\alpha_{p,v'}\in[0,\gamma]$ and Gaussian noise $\xi_p$. All other patches are background, the same without $z_pv$.
 # 3. In a *multi-view* point the own strengths add up to $Z_v=\sum_pz_p\in[1,O(1)]$. In a *single-view* point, which has probability $\mu$, one own feature has $Z_v\in[1,O(1)]$ and the other only $Z_v\in[\rho,O(\rho)]$. Foreign features
 #    have $Z_v\in[\Omega(1),0.4]$.
-# ```
+# :::
 #
 # This is Definition 3.1 of the paper, after {cite}`allenzhu2020towards`. Below, strengths are uniform on $[1,1.3]$ and $[0.2,0.4]$, $C_p=1$, there is no feature noise ($\gamma=0$), and feature patches have noise of length $0.05$. Two scales differ from the paper's on purpose. The paper sets $\rho=k^{-0.01}$, which is $0.98$ at $k=5$ and still $0.91$ at
 # $k=10^4$: at such sizes a single-view point shows both views. We take $\rho=0.1$. And the paper makes the background noise tiny, $\lVert\xi_p\rVert\approx\gamma k\le\tilde O(\sigma_0)$. Then random kernels with a linear head already solve the task, and an accuracy
@@ -345,7 +345,7 @@ ledger.mean("mae-gradient-as-printed", slip)
 # (03-derivation)=
 # ## The derivation, I: what a mask is worth
 #
-# ```{prf:lemma} A mask is a variance penalty
+# :::{prf:lemma} A mask is a variance penalty
 # :label: lem-03-mask
 #
 # For numbers or vectors $y_1,\dots,y_P$ and independent $\epsilon_p\sim\mathrm{Bernoulli}(\theta)$,
@@ -359,24 +359,24 @@ ledger.mean("mae-gradient-as-printed", slip)
 # $$ (eq-03-expected)
 #
 # with $y_{r,p}=s(\langle w_r,x_p\rangle)$ and $\hat y_{r,p}=s(\langle\hat w_r,x_p\rangle)$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # $\frac1\theta\sum_p\epsilon_py_p$ has mean $\sum_py_p$, and its terms are independent with variance $\theta^{-2}\theta(1-\theta)\lVert y_p\rVert^2$. Expected squared distance is squared bias plus variance. For {eq}`eq-03-ts` use that $s(\langle w_r,\epsilon_px_p\rangle)=\epsilon_py_{r,p}$ because $s(0)=0$; for {eq}`eq-03-mae` take one patch at a time.
-# ```
+# :::
 #
 # This is the paper's equation (3). Two lines of algebra say more about the autoencoder than the paper does:
 #
-# ```{prf:proposition} Patch by patch, a mask changes the scale and nothing else
+# :::{prf:proposition} Patch by patch, a mask changes the scale and nothing else
 # :label: prop-03-identity
 #
 # $\displaystyle\mathbb E\,L_{MAE}=\theta\cdot\frac12\sum_p\Bigl\lVert x_p-\frac1\theta g_p\Bigr\rVert^2+\frac{1-\theta}2\sum_p\lVert x_p\rVert^2 .$
 # Even without the average: for every mask, the loss is that of the unmasked autoencoder with decoder gain $1/\theta$ on the kept patches, plus a constant.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Expand both sides: $-\langle x_p,g_p\rangle+\frac1{2\theta}\lVert g_p\rVert^2$ is all that depends on the kernels. A masked patch is decoded as 0, whatever the kernels are, and contributes $\frac12\lVert x_p\rVert^2$; a kept one contributes $\frac12\lVert x_p-\frac1\theta g_p\rVert^2$.
-# ```
+# :::
 #
 # So in this model nothing is ever predicted from its surroundings: a masked patch is lost, and the kept ones are autoencoded. It also bounds the loss from below by $\frac{1-\theta}2\sum_p\lVert x_p\rVert^2$, a finite number for every $\theta$.
 
@@ -385,7 +385,7 @@ ledger.mean("mae-gradient-as-printed", slip)
 #
 # Follow one kernel and one feature, with correlation $u=\langle w_r,v\rangle$, while all its responses lie in the polynomial part of $s$ and everything else it sees is negligible. (The paper spends Claims E.3, E.4 and H.4–H.6 on the neglected terms. We quote them, with a reservation below.)
 #
-# ```{prf:lemma} Three growth laws
+# :::{prf:lemma} Three growth laws
 # :label: lem-03-growth
 #
 # Let the feature be met with strengths $z_p$. Under gradient flow on the population losses
@@ -399,14 +399,14 @@ ledger.mean("mae-gradient-as-printed", slip)
 # $$ (eq-03-growth)
 #
 # where SL is a kernel trained from scratch, on a feature of its own class.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # The exponents count factors: a response brings $u^q$ and a slope $u^{q-1}$, and the push is response times slope for the
 # teacher–student loss, a response for the autoencoder and a slope under labels.
 # On a patch with strength $z_p$ the pre-activation is $uz_p$, so $s=(uz_p)^q/(q\varrho^{q-1})$, $s'=(uz_p/\varrho)^{q-1}$, and the teacher's response is $\tau^qs$. Insert this into {eq}`eq-03-gradients` and take the inner product with $v$. For the teacher–student loss, $\langle x_p,v\rangle=z_p$ and
 # the bracket is $(\tau^q-1)\sum_{p'}s_{p'}-(\frac1\theta-1)s_p$. For the autoencoder, $\Delta_p\approx x_p$, so the two terms give $sz_p+s'uz_p^2=(1+q)sz_p$: both tied weights feel the same push, the encoder's $q$ times as strongly. From scratch, the residual is $1-\frac1k$ on the class's own points; foreign ones are left out.
-# ```
+# :::
 #
 # With one strength $a$, the teacher–student feature grows if and only if $\tau^q>1+\frac{1-\theta}{C_p\theta}$. That is what the scaled teacher is for: masks shrink, a longer teacher pulls. (With $\tau>1$ features grow at $\theta=1$, too: in this loss the driving force is the teacher's scale and not the mask.)
 # A law $\dot u=cu^n$ with $n>1$ is the race of chapter 1, {prf:ref}`lem-01-race`: from $u_0$ to $u_1$ it takes $\bigl(u_0^{1-n}-u_1^{1-n}\bigr)/((n-1)c)$, so features are captured at times of the order
@@ -498,22 +498,22 @@ ledger.exact("lottery-times", max(abs(t - 1) for t in times.values()))
 # %% [markdown]
 # ## The derivation, III: where it ends
 #
-# ```{prf:theorem} Pretraining learns all features (Theorem 1)
+# :::{prf:theorem} Pretraining learns all features (Theorem 1)
 # :label: thm-03-pretraining
 #
 # Let $\Lambda_{i,\ell}=\max_r\langle w_r,v_{i,\ell}\rangle$ and let $\mathcal M_{i,\ell}$ be the kernels with $\langle w_r^{(0)},v_{i,\ell}\rangle\ge\Lambda^{(0)}_{i,\ell}(1-O(1/\log k))$. Under the paper's Assumption C.2 ($q\ge3$; for MAE Assumption H.1, $q\ge4$), with high probability over $N\ge\mathrm{poly}(k)$ points and
 # Gaussian kernels, after $T=\mathrm{poly}(k)/\eta$ steps of gradient descent on either expected loss, for every feature: (a) $\Lambda^{(T)}_{i,\ell}\in[1/\mathrm{polylog}(k),\tilde O(1)]$, and the winner lies in $\mathcal M_{i,\ell}$; (b) a kernel of $\mathcal M_{i,\ell}$ has correlations of at most $\tilde O(\sigma_0)$ with all other features;
 # (c) a kernel outside $\mathcal M_{i,\ell}$ has a correlation of at most $\tilde O(\sigma_0)$ with $v_{i,\ell}$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Each feature has a race of its own among the kernels, and the power law turns a small lead at the start into a complete one.
 # *(The skeleton. Quoted: the noise bounds, Claims E.3, E.4, H.4–H.6 and F.6, and the lottery's size, Lemma C.1.)* *Every feature rises.* By {prf:ref}`lem-03-growth` the best kernel of each feature follows $\dot u=cu^n$ with $c>0$ of order $1/k$, so it reaches $\varrho$ after a time of order {eq}`eq-03-times`. Nothing that other features do enters: teacher–student
 # kernels do not interact at all ({eq}`eq-03-ts` is a sum over $r$), and the autoencoder's interact through $\Delta_p$ only, on patches of the *same* feature. *Who rises.* A kernel that starts behind by a factor $1-\Omega(1/\log k)$ is, by the comparison lemma of chapter 1 ({prf:ref}`lem-01-race` with exponent $n+1$ in place of $q$), still within a polylogarithmic
 # factor of its start when the winner arrives. Hence (c) up to $T_0$; and (b), because a kernel's correlations with other features are such losers, too. *After $T_0$* the two losses part, and we take them one by one.
-# ```
+# :::
 #
-# ```{prf:proposition} The autoencoder comes to rest
+# :::{prf:proposition} The autoencoder comes to rest
 # :label: prop-03-fixed-point
 #
 # Let one kernel hold a feature that is shown with strength $z$. Its correlation increases while $u\,s(uz)<\theta z$ and decreases beyond, so it comes to rest at the only $u_*>0$ with
@@ -526,26 +526,26 @@ ledger.exact("lottery-times", max(abs(t - 1) for t in times.values()))
 # $$ (eq-03-fixed-point)
 #
 # Several kernels on one feature rest where $\sum_ru_rs(u_rz)=\theta z$. As $\varrho\to0$ this is $\sum_ru_r^2=\theta$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # With $g_p=us(uz)v$ the push is $(s+s'uz)(z-\frac1\theta us)$, a positive factor times one that decreases in $u$. In the linear part $s(uz)=uz-(1-\frac1q)\varrho$.
-# ```
+# :::
 #
 # When strengths vary, $u_*$ solves the same equation in expectation, $\mathbb E[(s+s'uz)(z-\frac1\theta us)]=0$; `autoencoder_fixed_point` does that by bisection. Two consequences the paper does not draw. Every feature ends at *one* common level. And neither end of the range of $\theta$ is special: at $\theta=1$ an ordinary autoencoder learns all features, and as
 # $\theta\to0$ their level shrinks like $\theta^{1/(q+1)}$, as the polynomial part of $s$ has it, with a finite loss. The paper's discussion expects a trivial solution at the one end and an infinite loss at the other.
 #
-# ```{prf:proposition} The teacher–student does not
+# :::{prf:proposition} The teacher–student does not
 # :label: prop-03-drift
 #
 # Let $\delta_t=0$ and $\theta<1$. (a) A kernel in the linear part that holds one feature of strength $a$, met with probability $f$, drifts upwards at a constant rate, $\dot u=fC_pa\,(\frac1\theta-1)(1-\frac1q)\varrho$. (b) If it holds two features that always appear together, the sum of its correlations grows like $\exp\bigl(fC_pa^2(\frac1\theta-1)\,t\bigr)$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # The teacher's surplus grows with the correlation, the mask's penalty only with the response, which in the linear part is
 # smaller by a constant; and in a kernel with two features the surplus counts both where the penalty counts one.
 # (a) In the linear part a patch of the teacher answers $(\tau-1)au$ more than one of the student, and $C_p(\tau-1)=\frac1\theta-1$, so the bracket in {eq}`eq-03-gradients` is $(\frac1\theta-1)(au-s(au))=(\frac1\theta-1)(1-\frac1q)\varrho$. (b) The bias now sums over both features, the penalty is per patch: on a patch of feature 1 the bracket is $(\frac1\theta-1)\bigl(a(u_1+u_2)-s(au_1)\bigr)=(\frac1\theta-1)\bigl(au_2+(1-\frac1q)\varrho\bigr)$. Add the same for feature 2.
-# ```
+# :::
 #
 # The paper's upper bound (its F.1) replaces $s(u)$ by $u$ in the linear part, which removes the drift (a). Over the time that the theorem allows, $T-T_0=\tilde O(kT_0^{1/q}/\eta)$, the drift adds $\Theta(T_0^{1/q}\varrho)$, a power of $k$ and not $\tilde O(1)$. And (b) is not exotic: the two views of a class appear together in every multi-view point. So for the
 # teacher–student loss we read {prf:ref}`thm-03-pretraining` as a statement about the time $T_0$ at which the last feature is captured.
@@ -574,17 +574,17 @@ ledger.exact("ts-drift-rates", drift=drift_ratio - 1, growth=rate / pair_rate - 
 # %% [markdown]
 # ## The derivation, IV: what fine-tuning makes of it
 #
-# ```{prf:lemma} The first step of the head is the centroid classifier
+# :::{prf:lemma} The first step of the head is the centroid classifier
 # :label: lem-03-centroid
 #
 # From $u=0$, one step of size $\eta_2$ gives $u^{(1)}_{i,r}=\frac{\eta_2}N\sum_n(\mathbb 1[y_n=i]-\frac1k)\,h_r(X_n)$ and moves no kernel. With balanced classes, $u^{(1)}_i=\frac{\eta_2}k\,(\text{mean of }h\text{ over class }i-\text{mean of }h)$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # At $u=0$ every softmax output is $1/k$, and the gradient in a kernel is a combination of the entries of $u$.
-# ```
+# :::
 #
-# ```{prf:proposition} Equal features, positive margins
+# :::{prf:proposition} Equal features, positive margins
 # :label: prop-03-margin
 #
 # Let an ideal encoder have one kernel $\psi_{i,\ell}v_{i,\ell}$ a feature that answers $\psi_{i,\ell}Z_{i,\ell}$ to total strength $Z_{i,\ell}$, with mean strengths $\bar Z_{own},\bar Z_{for}$ and $\Psi_{i,\ell}=\psi_{i,\ell}^2$. After one population step of the head
@@ -594,17 +594,17 @@ ledger.exact("ts-drift-rates", drift=drift_ratio - 1, growth=rate / pair_rate - 
 # $$ (eq-03-margin)
 #
 # If all $\Psi$ are equal, every noise-free point is classified correctly: $\sum_\ell Z_{y,\ell}\ge1+\rho$, even in a single-view point, and $\sum_\ell Z_{j,\ell}\le0.8$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # $\mathbb E[h\mid y=i]-\mathbb E[h]$ is $\psi(\bar Z_{own}-\frac sk\bar Z_{for})$ times $1-\frac1k$ for the kernels of class $i$ and times $-\frac1k$ for others, so $u_{y,r}-u_{j,r}=\pm\frac{\eta_2}k\psi_r(\bar Z_{own}-\frac sk\bar Z_{for})$ on the kernels of $y$ and $j$ and 0 on all others.
-# ```
+# :::
 #
-# ```{prf:theorem} Downstream (Theorem 2, quoted)
+# :::{prf:theorem} Downstream (Theorem 2, quoted)
 # :label: thm-03-downstream
 #
 # Under the conditions of {prf:ref}`thm-03-pretraining`, with $N_2\ge k$ labelled points, $\eta_2=\Theta(k)$ and $\eta_1\le\tilde\Theta(k)$, fine-tuning reaches a loss of $1/\mathrm{poly}(k)$, and on a fresh point of either kind $F_y\ge\max_{j\ne y}F_j+\tilde\Omega(1)$ with probability $1-e^{-\Omega(\log^2k)}$.
-# ```
+# :::
 #
 # For the autoencoder {prf:ref}`prop-03-fixed-point` makes all $\Psi$ equal, and one step of the head is enough. For the teacher–student, $\Lambda\in[1/\mathrm{polylog},\tilde O(1)]$ alone does not give the sign of {eq}`eq-03-margin`; the paper relies on the training that follows.
 #
@@ -2181,53 +2181,53 @@ ledger.show()
 # (03-try)=
 # ## Try it
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-03-variance
 #
 # By hand: two patches, $y_1=y_2=1$, $\theta=\frac12$, target $t=2$. List the four masks, compute the mean squared error of $\frac1\theta\sum_p\epsilon_py_p$, and compare with {prf:ref}`lem-03-mask`.
-# ```
+# :::
 #
-# ```{solution} ex-03-variance
+# :::{solution} ex-03-variance
 # :class: dropdown
 #
 # The estimate is $0,2,2,4$ with probability $\frac14$ each, the mean squared error $\frac14(4+0+0+4)=2$. The lemma: bias $2-2=0$, and $(\frac1\theta-1)(1+1)=2$.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-03-several
 #
 # By hand: in the limit $\varrho\to0$, $n$ kernels share a feature under the autoencoder's loss. Show that $\sum_ru_r^2=\theta$ at rest, and that the ratio of two of them never changes. What does this say about $\Psi=\sum_ru_r^2$ in {eq}`eq-03-margin`?
-# ```
+# :::
 #
-# ```{solution} ex-03-several
+# :::{solution} ex-03-several
 # :class: dropdown
 #
 # With $s(z)=z$ for $z>0$ each kernel feels $\dot u_r=2u_rz^2\bigl(1-\frac1\theta\sum_{r'}u_{r'}^2\bigr)$. The bracket is common, so $u_r/u_{r'}$ is constant and all come to rest when it vanishes. $\Psi=\theta$ however many kernels share the feature: it does not matter for the margin who won, or whether anyone won alone.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-03-knob
 #
 # Re-run the chapter with a larger start, `mvnb run 03 -p init_scale=0.08`. What do you expect for learning from scratch, and what for the autoencoder?
-# ```
+# :::
 #
-# ```{solution} ex-03-knob
+# :::{solution} ex-03-knob
 # :class: dropdown
 #
 # Escape times from scratch go like $\sigma_0^{-(q-2)}=\sigma_0^{-2}$: sixteen times shorter, while what a fitted class still grants the loser stays the same. Both views of most classes are learned and the claims about lost views fail. The autoencoder learns everything as before, only sooner.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-03-labels
 #
 # *Masked labels* showed every point with one of its views hidden half of the time. By {eq}`eq-03-single`, how far should such a network fall short if it had learned one view a class? Compute the accuracy it would reach on its own masked training points, for $\theta=\frac12$, and explain why the loss does not let it rest there.
-# ```
+# :::
 #
-# ```{solution} ex-03-labels
+# :::{solution} ex-03-labels
 # :class: dropdown
 #
 # With probability $1-\theta=\frac12$ the only view it knows is hidden, and then it is right only if no held foreign feature is visible: at most $\frac12+\frac12(1-\theta s/k)^{k-1}\approx0.7$ for the values here. The other view is visible in half of the cases in which it errs, with a full residual, so the race of the second view goes on.
-# ```
+# :::
 
 # %% [markdown]
 # (03-further)=

@@ -21,12 +21,12 @@
 # Swap one training point for another, train again with the same seed and the same order of batches, and compare the two models on every test point. For logistic regression the largest change of the loss falls like $1/m$ with the number $m$ of
 # training points, as fast as the gap between test and training loss: stability can explain why logistic regression generalises. For residual networks the largest change falls more slowly than the gap, or not at all, and that is so even when the two networks lie in one basin, joined by a straight line of equally good networks.
 #
-# ```{glue:figure} 04-contrast
+# :::{glue:figure} 04-contrast
 # :alt: Four panels on logarithmic axes, for logistic regression and three network configurations. For logistic regression the gap and the largest change of the loss fall side by side. In the other panels the gap falls, and the change of the loss stays higher and falls more slowly.
 # :name: fig-04-contrast
 #
 # Loss gap and largest change of the loss after swapping one training point, against the size of the training set. The bound that stability theory gives is useful only where the second falls as the first does.
-# ```
+# :::
 #
 # The picture is computed [further down](#04-experiments), in about half a minute.
 
@@ -127,7 +127,7 @@ trial_seeds = [1000 * seed + t for t in range(trials)]
 #
 # one linear, the other with products of weights as a network has them. Both start at $u_1=u_2=s$ and are trained by the gradient flow of the mean margin until the larger weight is 1.
 #
-# ```{prf:proposition} A tie that one point decides
+# :::{prf:proposition} A tie that one point decides
 # :label: prop-04-tie
 #
 # Let $r=\dfrac{(1+h)m-(1-h)}{(1+h)m+(1-h)}<1$, the ratio of the mean features. At the end $u_1=1$ and
@@ -137,14 +137,14 @@ trial_seeds = [1000 * seed + t for t in range(trials)]
 # $$ (eq-04-tie)
 #
 # After the swap both weights are exchanged. The logistic loss of the test point $(1,0)$ therefore changes by $\log(1+e^{-u_2^q})-\log(1+e^{-1})$: for $q=1$ a quantity of order $1/m$, for $q>2$ one that stays near $\log2-\log(1+\frac1e)\approx0.38$ as long as $m\ll s^{2-q}$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # In the variable $u_j^{2-q}$, which is $u_j$ itself for $q=1$, each weight moves at a constant speed; so the time that the
 # first one needs gives the place of the second.
 # The mean features are $a_1=\frac{(m+1)+h(m-1)}{2m}$ and $a_2=\frac{(m-1)+h(m+1)}{2m}$, so $r=a_2/a_1$ and $1-r=\frac{2(1-h)}{(1+h)m+(1-h)}$. The flow is $\dot u_j=q\,a_ju_j^{q-1}$. For $q=1$ both weights grow at constant rates. For $q>2$, $\frac{d}{dt}u_j^{2-q}=-(q-2)\,q\,a_j$; the first weight needs the time at which $s^{2-q}-1=(q-2)q\,a_1t$, and then $u_2^{2-q}=s^{2-q}-r(s^{2-q}-1)$.
 # The swap exchanges $a_1$ and $a_2$, and with them the weights. If $(1-r)s^{2-q}\gg1$, $u_2$ is near 0.
-# ```
+# :::
 #
 # The proposition is ours, and it is a caricature (for $q>2$ its flow is the race of chapter 1, {prf:ref}`lem-01-race`); but note what fails in it. Nothing is overfitted, nothing is noisy. The point that was swapped is one of $m$, and all it did was to tip a balance. Uniform stability takes the supremum over training sets, so it finds the balanced one.
 
@@ -202,16 +202,16 @@ figures.show(
 # %% [markdown]
 # At about $m=1/s$. A linear model passes on a difference of $1/m$ as a difference of $1/m$; a product of small weights multiplies it on the way. Whether *trained* networks on *real* images behave like the one or the other can only be measured.
 #
-# ```{explorer} 04-tie
+# :::{explorer} 04-tie
 # :alt: Left, the second weight against the first on logarithmic axes while both grow from 0.01. The path of one training set bends away below the diagonal and that of the other above it, and they end apart. Right, change of a test loss by the swap over the number of points. For q = 3 it stays near 0.38 up to about a hundred points and then falls; for the linear model it falls from the start.
 #
 # *Predictions:* the change leaves its ceiling of 0.38 where $m$ comes to $s^{2-q}$, so that a smaller start and a larger $q$ put it off, to ten thousand points for $q=4$ and $s=0.01$; for $q=2$ no start is small enough to put it off for long; and the more the two features overlap, the sooner it falls.
-# ```
+# :::
 #
 # (04-world)=
 # ## The world: pairs of training sets
 #
-# ```{prf:definition} Uniform stability, swap form
+# :::{prf:definition} Uniform stability, swap form
 # :label: def-04-stability
 #
 # $\mathcal A(S)\in\mathbb R^p$ are the parameters that the algorithm $\mathcal A$ finds on the training set $S$ of $m$ points, and $\ell(w,z)$ is the loss of the parameters $w$ at the point $z$. $\mathcal A$ is $\beta$-uniformly stable if for all $S,S'$ that differ in one point, and all $z$,
@@ -219,7 +219,7 @@ figures.show(
 # $$
 # \bigl|\ell(\mathcal A(S),z)-\ell(\mathcal A(S'),z)\bigr|\le\beta .
 # $$ (eq-04-stability)
-# ```
+# :::
 #
 # (A sister definition removes the point instead.) What it buys is the bound {cite}`feldman2019high,bousquet2020sharper` that the paper tests: with probability at least $1-\delta$ over $S$,
 #
@@ -231,7 +231,7 @@ figures.show(
 #
 # In expectation there is no second term and no constant, and the reason is worth having {cite}`bousquet2002stability`:
 #
-# ```{prf:lemma} The expected gap is the mean change at the swapped-in point
+# :::{prf:lemma} The expected gap is the mean change at the swapped-in point
 # :label: lem-04-average
 #
 # Let $S$ and $z$ be independent draws from one distribution, $i$ a position drawn uniformly and independently of both, and $S'=S^{i\leftarrow z}$. Then
@@ -239,11 +239,11 @@ figures.show(
 # $$
 # \mathbb E\bigl[R(\mathcal A(S))-\widehat R_S(\mathcal A(S))\bigr]=\mathbb E\bigl[\ell(\mathcal A(S),z)-\ell(\mathcal A(S'),z)\bigr]\le\beta .
 # $$ (eq-04-average)
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # $z$ is fresh for $\mathcal A(S)$, so that $\mathbb E\,\ell(\mathcal A(S),z)=\mathbb E\,R(\mathcal A(S))$. For $\mathcal A(S')$ it is the training point at position $i$ of a set with the law of $S$, so $\mathbb E\,\ell(\mathcal A(S'),z)=\mathbb E\,\ell(\mathcal A(S),S_i)$, and the mean over $i$ is $\mathbb E\,\widehat R_S(\mathcal A(S))$. (For a fixed $i$ it need not be: an algorithm may leave out its last point.) The inequality is {eq}`eq-04-stability`.
-# ```
+# :::
 #
 # So a *mean* of changes, with their signs and at one point, is the gap itself, for every algorithm. Uniform stability replaces it by the largest change at any point, for any set. The question is what is lost.
 #
@@ -501,18 +501,18 @@ print(f"{curve.std() / line.std():.1f}")
 #
 # The route that most proofs take {cite}`hardt2016train` goes through parameter space. If a gradient step never drives two runs apart, they separate only when they meet the swapped point, and each time by a little.
 #
-# ```{prf:lemma} Steps on convex, smooth losses do not expand
+# :::{prf:lemma} Steps on convex, smooth losses do not expand
 # :label: lem-04-nonexpansive
 #
 # If $f$ is convex and its gradient is $b$-Lipschitz, and $0\le\eta\le2/b$, then $G(w)=w-\eta\nabla f(w)$ satisfies $\|G(w)-G(w')\|\le\|w-w'\|$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Let $\Delta=w-w'$ and $\Gamma=\nabla f(w)-\nabla f(w')$. A convex function with $b$-Lipschitz gradient has $\langle\Gamma,\Delta\rangle\ge\frac1b\|\Gamma\|^2$ (co-coercivity). Hence
 # $\|\Delta-\eta\Gamma\|^2=\|\Delta\|^2-2\eta\langle\Gamma,\Delta\rangle+\eta^2\|\Gamma\|^2\le\|\Delta\|^2-\eta\bigl(\tfrac2b-\eta\bigr)\|\Gamma\|^2\le\|\Delta\|^2$.
-# ```
+# :::
 #
-# ```{prf:theorem} Stability of lock-step mini-batches
+# :::{prf:theorem} Stability of lock-step mini-batches
 # :label: thm-04-lockstep
 #
 # Let every $\ell(\cdot,z)$ be convex, differentiable and $L$-Lipschitz. Two runs start at the same parameters and take steps $\eta$ on the mean loss of the same positions, $B$ a batch, and differ in the point at one position. If the mean loss of every batch without the swapped point has a $b$-Lipschitz gradient (mean over $B$) with $\eta\le2/b$, then after $V$ batches that held this position
@@ -525,11 +525,11 @@ print(f"{curve.std() / line.std():.1f}")
 # $$ (eq-04-lockstep)
 #
 # with $L_z$ the Lipschitz constant of the loss at $z$. With one visit an epoch, $V\le\lceil T/\lfloor m/B\rfloor\rceil$, and the first bound is about $2\eta LT/m$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # A batch that does not hold the position gives both runs the same map, which does not expand by {prf:ref}`lem-04-nonexpansive`. If it does, split the step: $w-\eta\nabla f(w)-\frac\eta B\nabla\ell(w,S_i)$, where $f$ is the part that both share, divided by $B$. The first two terms do not expand; the last differ by at most $\frac\eta B\cdot2L$ in norm. Sum over visits. The second inequality is the definition of $L_z$.
-# ```
+# :::
 #
 # The bound falls like $1/m$ at a fixed number of updates, whatever the data. For steps that fall like $1/t$ there is a version without convexity {cite}`hardt2016train`, for losses in $[0,1]$ and in expectation only (quoted, not proved here):
 #
@@ -1180,53 +1180,53 @@ ledger.show()
 # (04-try)=
 # ## Try it
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-04-ridge
 #
 # By hand: add a ridge penalty $\frac\lambda2\|w\|^2$ to the loss of {prf:ref}`thm-04-lockstep`, with $\eta(b+\lambda)\le1$, and let consecutive visits of the swapped position be $n$ steps apart. Show that the distance stays below $\frac{2\eta L}B\cdot\frac1{1-(1-\eta\lambda)^n}$ for ever, about $\frac{2L}{\lambda m}$ when $n=m/B$ and $\eta\lambda n\ll1$.
-# ```
+# :::
 #
-# ```{solution} ex-04-ridge
+# :::{solution} ex-04-ridge
 # :class: dropdown
 #
 # The step is $(1-\eta\lambda)w-\eta\nabla f(w)$. For $b$-smooth convex $f$ and $\eta(b+\lambda)\le1$ it contracts by $1-\eta\lambda$: write it as $(1-\eta\lambda)\bigl(w-\frac\eta{1-\eta\lambda}\nabla f(w)\bigr)$ and use {prf:ref}`lem-04-nonexpansive`, whose condition $\frac\eta{1-\eta\lambda}\le\frac2b$ holds. Every visit adds at most $\frac{2\eta L}B$, and before the next one all that is there shrinks by $(1-\eta\lambda)^n$: a geometric sum. For small $\eta\lambda n$ it is $\frac{2\eta L}{B\eta\lambda n}=\frac{2L}{\lambda m}$. Stability no longer depends on the number of updates. `theory.distance_bound` has it as `curvature`.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-04-mnist
 #
 # By hand, then with data: on MNIST, $\|\tilde x\|^2$ reaches 296 and has a mean of 89. Does a step of 0.1 satisfy the textbook's $\eta\le2/b$ with $b=\frac14\max\|\tilde x\|^2$? With $b$ from the mean norm over a batch? Which $b$ does {prf:ref}`thm-04-lockstep` need?
-# ```
+# :::
 #
-# ```{solution} ex-04-mnist
+# :::{solution} ex-04-mnist
 # :class: dropdown
 #
 # $2/74\approx0.027<0.1$: no. The top eigenvalue of the second moments is at most their trace, the mean of $\|\tilde x\|^2$; $b\le22.2$ gives $2/22.2=0.09$, still just short. The eigenvalue itself is less than half the trace, and $2/b\approx0.19$. The theorem needs only this one, because all points of a batch move the parameters together. `mvnb run 04 -p logistic_dataset=mnist` prints `False True` for the two.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-04-power
 #
 # By hand: for which $q$ is the flow of {eq}`eq-04-toy` a tie-breaker? Solve $q=2$ and find how the change of the loss falls with $m$.
-# ```
+# :::
 #
-# ```{solution} ex-04-power
+# :::{solution} ex-04-power
 # :class: dropdown
 #
 # $\dot u_j=2a_ju_j$, so $\log u_j$ grows at constant rates, and $u_2=s^{1-r}$. With $1-r\approx\frac{2(1-h)}{(1+h)m}$ it tends to 1 as soon as $m\gg\log\frac1s$: between the linear model and $q>2$, where $m\gg s^{2-q}$ is needed. The change of the loss is then about $\frac{2(1-r)\log\frac1s}{1+e}$, of the order $\frac1m\log\frac1s$. A plateau that is polynomially long in $1/s$, and with it a tie that is broken at large $m$, takes three factors.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-04-small
 #
 # Re-run the chapter with a step of 0.02, and of 0.015 with momentum. Which verdicts change, and what happens to the size of $\hat\beta$?
-# ```
+# :::
 #
-# ```{solution} ex-04-small
+# :::{solution} ex-04-small
 # :class: dropdown
 #
 # `mvnb run 04 -p large_step=0.02 -p momentum_step=0.015 -p small_step=0.02`. With seed 0 the verdict on 2a turns over: its largest change at $m=200$ goes from 2.6 to 0.28 and falls as fast as its gap, like $m^{-1.0}$ against $m^{-0.9}$; but 2a is now hardly trained (accuracy 0.6). 2b, whose momentum makes up for a factor of ten in the step, is trained nearly as well as before; its $\hat\beta$ is a quarter of what it was, and whether its rate lags is undecided, as in 1a. A small step buys a small $\beta$; that it falls like the gap is seen only where little is learned.
-# ```
+# :::
 
 # %% [markdown]
 # (04-further)=

@@ -21,12 +21,12 @@
 # A single patch of an image says what it shows, and the other thousand are noise that drowns it in any sum. One convolutional filter with one bias, trained by gradient descent, first turns towards the signal and then lowers its bias until the noise no longer gets through. A linear model on the *same* architecture's
 # frozen features cannot, whatever its weights and biases, because the threshold works only along a direction that has been learned.
 #
-# ```{glue:figure} 05-local
+# :::{glue:figure} 05-local
 # :alt: Two panels. Left, accuracy over training steps of one filter with one threshold rises from 56 to 79 percent, above dashed lines for a linear classifier and for the tangent kernel with one and four frozen filters. Right, the share of accuracy that is kept in noise is larger for the convolutional network than for its tangent kernel on five image tasks.
 # :name: fig-05-local
 #
 # Left: one learned filter and one learned threshold against the same network with frozen filters. Right: digits pasted on noisy backgrounds, a convolutional network against its own tangent kernel.
-# ```
+# :::
 #
 # Both halves are computed below: [the first](#05-experiments) exactly as in the paper, [the second](#05-images) on a small stand-in.
 
@@ -169,11 +169,11 @@ figures.show(
 # (05-world)=
 # ## The world: one patch that matters
 #
-# ```{prf:definition} Signal in noise (Section 3.3)
+# :::{prf:definition} Signal in noise (Section 3.3)
 # :label: def-05-world
 #
 # Let $\mathbf w_*\in\mathbb R^d$, $\|\mathbf w_*\|=1$. A point has $k+1$ patches $X_i\in\mathbb R^d$ and a label $y$ that is $\pm1$ with equal probability. One patch, at a position $i^*$, is $X_{i^*}=y\,\mathbf w_*$. The others are independent, $X_i\sim\mathcal N(0,\sigma^2I_d)$, with $\sigma=\log k/\sqrt k$.
-# ```
+# :::
 #
 # Where $i^*$ lies is arbitrary; ours is uniform. Nothing is lost by calling $\mathbf w_*$ the first axis. A point, patch by patch, and what a filter along $\mathbf w_*$ sees of it:
 
@@ -250,16 +250,16 @@ for b in (-0.3, 0.0, 0.2):
 #
 # Each step of the paper's experiment draws $500\times1001\times10$ Gaussians, and there are ten thousand steps. Nearly all of them are wasted, because a noise patch enters {eq}`eq-05-gradient` only if it passes the threshold.
 #
-# ```{prf:proposition} Only survivors matter
+# :::{prf:proposition} Only survivors matter
 # :label: prop-05-survivors
 #
 # Let $s=\sigma\|\mathbf w\|$, $b\le0$ and $\hat{\mathbf w}=\mathbf w/\|\mathbf w\|$. The noise patches of a point contribute to $f$ and to {eq}`eq-05-gradient` as follows, in law: a binomial number $N$ of them, with success probability $2\Phi^c(|b|/s)$, survives; each has a projection $Z_i$ on $\mathbf w$ that is $\mathcal N(0,s^2)$ given
 # $|Z_i|>|b|$; their sum orthogonal to $\mathbf w$ is $\mathcal N(0,N\sigma^2(I-\hat{\mathbf w}\hat{\mathbf w}^\top))$, independent of everything else given $N$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Whether a patch survives depends on $\langle\mathbf w,X_i\rangle$ alone, and the component of a spherical Gaussian orthogonal to $\mathbf w$ is independent of that along $\mathbf w$. Sums of independent Gaussians are Gaussian.
-# ```
+# :::
 #
 # Over a batch the orthogonal parts add up to *one* Gaussian vector, with variance $\sigma^2\frac1{n^2}\sum\varsigma(-yf)^2N$. ($\Phi^c$ is the upper tail of the standard normal law, $\varphi$ its density, $\Phi$ its distribution function.) Drawing $N$, the survivors' $Z_i$ and that vector makes a step some fifty times cheaper at the end of training, in any dimension, without changing its law. For $b>0$ all patches
 # count, some of them twice. Against the real thing:
@@ -300,7 +300,7 @@ for name in ("w", "b"):
 #
 # Write $Z_i=\langle\mathbf w,X_i\rangle\sim\mathcal N(0,s^2)$ for the projections of the noise, $s^2=(c^2+v^2)\sigma^2$, $S_i=\phi_b(Z_i)$ for the responses, $S=\sum_iS_i$ for their sum over the $k$ noise patches, $S_{-i}=S-S_i$ and $g=\phi_b(c)$, so that $yf=g+yS$. All of these are symmetric: $-S_i$ has the law of $S_i$.
 #
-# ```{prf:proposition} The gradient has a noise part and a signal part
+# :::{prf:proposition} The gradient has a noise part and a signal part
 # :label: prop-05-gradient
 #
 # The population gradient lies in the span of $\mathbf w_*$ and $\mathbf w_\perp$. Its components are
@@ -321,19 +321,19 @@ for name in ("w", "b"):
 # D_i&=\varsigma(-g+S_{-i}+S_i)-\varsigma(-g+S_{-i}-S_i) .
 # \end{aligned}
 # $$ (eq-05-noise)
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # A noise patch acts on the output through its projection $Z_i$ alone, and pairing $y$ with $-y$ leaves of its push only how
 # much $\varsigma$ changes when $S_i$ changes its sign.
 # Let $A_i$, $B_i$ be the coordinates of $X_i$ along $\mathbf w_*$, $\hat{\mathbf w}_\perp$; all others are independent of $f$ and have mean 0. Given $Z_i=cA_i+vB_i$, $\mathbb E[A_i\mid Z_i]=\frac{c}{c^2+v^2}Z_i$ and $\mathbb E[B_i\mid Z_i]=\frac v{c^2+v^2}Z_i$. So each noise term of {eq}`eq-05-gradient` has the form
 # $\mathbb E[-y\,\varsigma(-yf)\,h(Z_i)]$ with an odd function $h$: for the filter $h(Z)=Z\,(\mathbb 1[Z\ge-b]+\mathbb 1[Z\le b])$, for the bias $h(Z)=\mathbb 1[Z\ge-b]-\mathbb 1[Z\le b]$. Average over $y=\pm1$ and flip the sign of $S_{-i}$ where $y=1$: this makes
 # $\frac12\mathbb E[D_i\,h(Z_i)]$. $D_i$ is odd in $Z_i$, as $h$ is, so that both signs of $Z_i$ count alike, which is {eq}`eq-05-noise`. As $\varsigma$ increases and $S_i$ has the sign of $Z_i$, nothing is negative. The signal patch gives the rest: $-y\,\varsigma(-yf)\,y$, and $-yf$ has the law of $-g+S$.
-# ```
+# :::
 #
 # Two forces, then. *The noise shrinks* $|c|$ and $v$ and lowers $b$; *the signal* raises $c$ and, where it gets through, $b$. The paper bounds both forces. In fact they are single integrals.
 #
-# ```{prf:theorem} The gradient as an integral
+# :::{prf:theorem} The gradient as an integral
 # :label: thm-05-integral
 #
 # Let $\chi(u)=\mathbb E\,e^{iuS_1}$, a real and even function. Then
@@ -355,14 +355,14 @@ for name in ("w", "b"):
 # \mathbb E[\sin(uS_1)\mathbb 1]&=\mathrm{Im}\,I(u).
 # \end{aligned}
 # $$ (eq-05-faddeeva)
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Written as an integral of sines, the logistic function turns an expectation over $k$ independent responses into the
 # $k$-th power of the characteristic function of one.
 # $\varsigma(x)=\frac12+\frac12\tanh\frac x2$ and $\frac12\tanh\frac x2=\int_0^\infty\frac{\sin ux}{\sinh\pi u}\,du$. Put $x+S$ in the place of $x$ and take expectations; $\mathbb E\sin(u(x+S))=\sin(ux)\,\chi(u)^k$ because $S$ is symmetric. For the differences, $\sin(u(S_{-i}-g+S_i))-\sin(u(S_{-i}-g-S_i))=2\cos(u(S_{-i}-g))\sin(uS_i)$, whose mean over $S_{-i}$ is
 # $2\cos(ug)\,\chi(u)^{k-1}\sin(uS_i)$. Finally $I(u)=\int_{|b|}^\infty e^{iu(z-|b|)}\varphi(z/s)\frac{dz}s$ is the integral representation of $w$, and Stein's identity $\mathbb E[Z\,h(Z)]=s^2\,\mathbb E\,h'(Z)$, on the half-line where the boundary term vanishes with $\sin0$, gives the second line. ($b>0$ is handled in the same way, in two pieces.)
-# ```
+# :::
 #
 # Two consequences are worth having. Gradient descent in the population, from the paper's start, is a two-line recursion that can be followed exactly, for any $k$. And by inverting $\chi(u)^k$ the accuracy itself,
 #
@@ -401,19 +401,19 @@ ledger.mean("population-gradient", torch.stack(apart).amax(0))
 # %% [markdown]
 # ## The derivation, II: the filter turns to the signal
 #
-# ```{prf:lemma} The noise pulls with at most $\log^2k$ (Lemmas 3.1 and 3.2, sharpened)
+# :::{prf:lemma} The noise pulls with at most $\log^2k$ (Lemmas 3.1 and 3.2, sharpened)
 # :label: lem-05-pull
 #
 # $0\le\mathcal N_{\mathbf w}\le\kappa\,k\,s^2$ with $\kappa=\frac14$ for $b\le0$ and $\kappa=1$ for $b>0$. Hence the noise parts of the gradient along $\mathbf w_*$ and $\hat{\mathbf w}_\perp$ have the signs of $c$ and $v$, and sizes at most $\kappa\,k\sigma^2|c|=\kappa|c|\log^2k$ and $\kappa\,v\log^2k$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # $\varsigma$ is $\frac14$-Lipschitz, so that the bracket in {eq}`eq-05-noise`, which has the sign of $Z_i$, is at most $\frac12|S_i|$ in size, and $\mathcal N_{\mathbf w}\le\frac k2\,\mathbb E[S_iZ_i\mathbb 1[Z_i\ge-b]]$. For $b\le0$, $0\le S_i\le Z_i$ on that event, and $\mathbb E[Z_i^2\mathbb 1[Z_i\ge|b|]]\le\frac12s^2$. For $b>0$, $|S_i|\le2|Z_i|$ and $\mathbb E Z_i^2=s^2$.
-# ```
+# :::
 #
 # The paper has $\log^3k$ here, and needs to control $|b|/s$ for it; the sharper form needs neither. The signal, for its part, pushes with a constant:
 #
-# ```{prf:lemma} The filter grows (Lemma 3.1)
+# :::{prf:lemma} The filter grows (Lemma 3.1)
 # :label: lem-05-growth
 #
 # If the signal gets through, $c\ge|b|$, then
@@ -423,11 +423,11 @@ ledger.mean("population-gradient", torch.stack(apart).amax(0))
 # $$ (eq-05-growth)
 #
 # which is at least a positive constant as long as $c\le h/\log^2k$ for a small constant $h$. In particular this holds for $c\le H/\log^4k$ and large $k$, as the paper states it.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # $\Pr[S\ge0]\ge\frac12$ by symmetry, so that $\mathbb E\,\varsigma(-g+S)\ge\frac12\varsigma(-g)$, and $g\le2c$ is small. The noise is {prf:ref}`lem-05-pull`.
-# ```
+# :::
 #
 # The rest of the filter only shrinks in the population. In training it moves by what the batch gradient deviates from the population's. With polynomially many points a step that is as small as one likes (Lemma B.4: truncate the noise and use Hoeffding's inequality; quoted), and so $v$ stays below twice its tiny start for polynomially many steps: Lemma 3.2.
 #
@@ -467,20 +467,20 @@ ledger.exact("filter-grows-when-small", max(early))
 #
 # What has to be reached is a threshold above the largest noise.
 #
-# ```{prf:lemma} A high threshold is enough (Lemma B.5)
+# :::{prf:lemma} A high threshold is enough (Lemma B.5)
 # :label: lem-05-enough
 #
 # If $b<0<c+b$ and $\alpha=|b|/s>2\sqrt{\log k}$, the network errs with probability below $2/k$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # If all $|Z_i|\le|b|$ then $S=0$ and $yf=g=c+b>0$. Otherwise some $|Z_i|$ exceeds $\alpha s$: by the union bound and $\Phi^c(\alpha)\le\frac12e^{-\alpha^2/2}$ this has probability at most $k\,e^{-\alpha^2/2}<1/k$.
-# ```
+# :::
 #
 # The condition $c+b>0$ is not printed in the paper. Without it the lemma fails in the worst way: if $|b|\ge c$, no signal gets through and all points but a fraction below $1/k$ are misjudged. With $v\approx0$, $s\approx c\sigma$, and $\alpha>2\sqrt{\log k}$ means a ratio $|b|/c>2\sigma\sqrt{\log k}=2\log^{3/2}k/\sqrt k$, which tends to 0: for large $k$ there is ample room between a
 # threshold that is high enough and one that is too high.
 #
-# ```{prf:lemma} While the network errs, some noise survives (Lemma B.9)
+# :::{prf:lemma} While the network errs, some noise survives (Lemma B.9)
 # :label: lem-05-survive
 #
 # Let $b\le0<c$, $c+b\ge\frac12c$ and $v\le c$. If the network errs with probability at least $0.01$, then $\Pr[S_i\ne0]\ge C\,k^{-3/4}$ for large $k$, and
@@ -488,23 +488,23 @@ ledger.exact("filter-grows-when-small", max(early))
 # $$
 # \mathbb E|S_i|\ \ge\ \sqrt{\tfrac12\Pr[S_i\ne0]\;\mathrm{Var}\,S_i}.
 # $$ (eq-05-overshoot)
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # A single response is at most of the order $s\sqrt{\log k}$, far below $c$, so an error takes many survivors at once; and
 # the overshoot of a Gaussian over a level has a root mean square not much larger than its mean.
 # Up to a probability of $2/k$, all $|Z_i|\le2s\sqrt{\log k}$ (Lemmas B.1 and B.2, by the union bound as above). An error needs $|S|\ge c+b\ge\frac12c$, hence at least $c/(4s\sqrt{\log k})\ge\sqrt k/(4\sqrt2\log^{3/2}k)\ge k^{1/4}$ survivors. If this has probability at least $0.01-2/k\ge0.005$, Markov's inequality gives $k\Pr[S_i\ne0]\ge0.005\,k^{1/4}$.
 #
 # Given that it survives, $|S_i|$ is the overshoot of a Gaussian over a level, which has an increasing failure rate; so its second moment is at most twice the square of its mean $\mu$. With $P=\Pr[S_i\ne0]$: $\mathbb E|S_i|=P\mu$ and $\mathrm{Var}\,S_i\le2P\mu^2$.
-# ```
+# :::
 #
-# ```{prf:lemma} The bias falls (Lemma 3.3)
+# :::{prf:lemma} The bias falls (Lemma 3.3)
 # :label: lem-05-fall
 #
 # While the network errs with probability at least $0.01$, $b\le0<c+b$, $v\le c$, and $c\ge C_2/\log^4k$, the derivative $\partial_b\mathbb E\ell$ exceeds a positive constant, for large $k$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # As long as the network errs, noise survives, and what survives presses the bias down with a force that grows with $k$, while
 # the signal lifts it with a force of at most 1.
 # *(Three facts are quoted: $c\le C$, Lemma B.7; $|S|<c+b+10$ with probability at least $\frac45$, Lemma B.8; $\mathrm{Var}\,S_i\ge\beta(c+b)^2/k$, Lemma B.6. The first two say that the loss never exceeds 1, while a large $|S|$ half of the time would; the third is Bernstein's inequality: with less variance the network would not err with probability $0.01$.)*
@@ -513,7 +513,7 @@ ledger.exact("filter-grows-when-small", max(early))
 # below $\frac12c$ for large $k$.
 # On the event $|S_{-i}|\le C+10$, $S_i\le1$, which has a constant probability, the bracket in {eq}`eq-05-noise` is at least $2S_i$ times the least slope of $\varsigma$ on $[-2C-11,2C+11]$, a constant. Therefore $\mathcal N_b\ge D\,k\,\mathbb E|S_i|$, which by {eq}`eq-05-overshoot` and Lemma B.6 is at least
 # $D'k\cdot k^{-3/8}\cdot c\,k^{-1/2}=D'c\,k^{1/8}$. This grows with $k$, since $c\ge C_2/\log^4k$; the signal's part is at most 1.
-# ```
+# :::
 #
 # One should not look for these constants in an experiment: $k^{1/8}$ exceeds $\log^4k$ from $k\approx10^{71}$ on. The signs are another matter. In the plane of $c$ and $|b|/c$, from {prf:ref}`thm-05-integral`:
 
@@ -570,20 +570,20 @@ ledger.exact(
 )
 
 # %% [markdown]
-# ```{prf:theorem} Gradient descent finds the signal (Theorem 3.1)
+# :::{prf:theorem} Gradient descent finds the signal (Theorem 3.1)
 # :label: thm-05-upper
 #
 # There is $k_0$ such that for $k\ge k_0$, with $\mathrm{poly}(k)$ points, $\eta=1/\mathrm{poly}(k)$ and $T=\mathrm{poly}(k)$ steps, with probability at least $1-e^{-\Omega(\log^2k)}$ the network returned by Algorithm 3.1 errs with probability at most $0.01$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # First the filter finds the direction while the bias is still negligible; then every error means surviving noise, which raises
 # the threshold until the noise is silent.
 # *(The small start, Lemma B.3, and the closeness of batch and population gradients, Lemma B.4, are quoted.)* **Filter.** By {prf:ref}`lem-05-growth`, $c$ grows by at least $\eta A$ a step, with a constant $A$, until it reaches $2C_2/\log^4k$, and does not fall below $C_2/\log^4k$ afterwards: $T_1=(\frac{2C_2}{\log^4k}+\delta)\frac1{\eta A}$ steps, $\delta$ being the size of the start. Meanwhile $v\le2\delta$, so that $s\le2c\sigma$, and $b$ has risen to no
 # more than $O(\frac1k)$. **Bias.** By {prf:ref}`lem-05-fall`, $b$ now falls by at least $\eta_bC$ a step, with a constant $C$, as long as the error is $0.01$ or more
 # (while $b$ is still positive, $b=O(\frac1k)$ is far below $s$, half of the noise patches have $Z_i\ge b$ up to $o(1)$, and
 # $\mathcal N_b$ is larger still, of the order $ks$). As $c\le C_3$ (Lemma B.7), after another $T_2=\bigl(4C_3\frac{\log^{3/2}k}{\sqrt k}+O(\tfrac1k)\bigr)\frac1{\eta_bC}$ steps $|b|$ would exceed $4C_3\sigma\sqrt{\log k}\ge2s\sqrt{\log k}$, and by {prf:ref}`lem-05-enough` the error would be below $2/k$; up to then $c+b>0$, since $c\ge C_2/\log^4k$ is far above such a $|b|$. So it falls below $0.01$ at some step before that.
-# ```
+# :::
 #
 # As proved, the theorem is about the *first* step with error $0.01$, at which one has to stop: the lemmas say nothing about what happens later.
 #
@@ -598,7 +598,7 @@ ledger.exact(
 # with weights $\mathbf w_j\in\mathbb R^d$ and thresholds $\tau_j$ of our choice, $\hat{\mathbf w}^{(0)}_j$ of unit length. Such a model *can* have a threshold. What it lacks is the direction: the signal's projection on $\hat{\mathbf w}_j^{(0)}$ is $a_j=\langle\hat{\mathbf w}_j^{(0)},\mathbf w_*\rangle$, of order $1/\sqrt d$. Set $d=1/\sigma^2$, as the paper does. Then the signal's projections have *exactly the scale of the noise's*, $\sigma$, and
 # a threshold that lets the signal through lets a constant fraction of the noise through.
 #
-# ```{prf:proposition} The best frozen classifier
+# :::{prf:proposition} The best frozen classifier
 # :label: prop-05-snr
 #
 # Let sums over the $k$ noise patches be Gaussian (they are nearly, by the central limit theorem). The best weights err with probability $\Phi(-\mathrm{SNR})$, $\mathrm{SNR}^2=\mu^\top\Sigma^{-1}\mu$, where $\mu$ has the blocks $\mathbf w_*\mathbb 1[|a_j|\ge\tau_j]$ and $\Sigma$ the blocks $k\,\mathbb E[\epsilon\epsilon^\top\mathbb 1_j\mathbb 1_l]$, $\epsilon$ being one noise patch and $\mathbb 1_j=\mathbb 1[|\langle\hat{\mathbf w}^{(0)}_j,\epsilon\rangle|\ge\tau_j]$. For one filter, $\tau=t\sigma$ and $P=2\Phi^c(t)$,
@@ -606,21 +606,21 @@ ledger.exact(
 # $$
 # \mathrm{SNR}^2=\frac{\mathbb 1[|a|\ge\tau]}{k\sigma^2}\Bigl[\frac{1-a^2}{P}+\frac{a^2}{P+2t\varphi(t)}\Bigr].
 # $$ (eq-05-snr)
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Given $y$, the features are Gaussian with mean $y\mu$ and covariance $\Sigma$; the optimal direction for two Gaussians of equal covariance is $\Sigma^{-1}\mu$ (Fisher). For $m=1$, $\mathbb E[\epsilon\epsilon^\top\mathbb 1]=\sigma^2\bigl(P\,I+2t\varphi(t)\,\hat{\mathbf w}\hat{\mathbf w}^\top\bigr)$, since $\mathbb E[U^2\mathbb 1[|U|\ge t]]=P+2t\varphi(t)$ for a standard normal $U$; invert it on the axis $\hat{\mathbf w}$ and off it.
-# ```
+# :::
 #
 # In the paper's scaling $k\sigma^2=\log^2k$, and $t\le|a|/\sigma=\sqrt d|a|$ is of order 1, so that $P$ is: $\mathrm{SNR}=O(1/\log k)$, and the error tends to $\frac12$. That is Theorem 3.2 in one line. For $m$ filters the blocks of $\Sigma$ depend on pairs of filters only through one angle, and we compute them by quadrature. The theorem itself covers all weights without the Gaussian idealisation:
 #
-# ```{prf:theorem} Kernel lower bound (Theorem 3.2)
+# :::{prf:theorem} Kernel lower bound (Theorem 3.2)
 # :label: thm-05-lower
 #
 # Let $d=1/\sigma^2$ and $m\le C$ for all $k$. There is $k_1$ such that for $k\ge k_1$, with probability at least $0.999$ over $\mathbf w_j^{(0)}\sim\mathcal N(0,\sigma_0^2I)$, for all weights and all biases, $k_{\mathbf w}$ errs with probability at least $0.1$ (an output of 0 being an error).
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # A constant fraction of the noise patches activates the same frozen filters as the signal, and each counts at least of the
 # order $\sigma$ times as much; with random signs their sum is at least of the order $\sigma\sqrt k=\log k$ times the signal.
 # *(Quoted: Erdős' bound, Lemma B.10. If $|a_i|\ge1$ and $\xi_i$ are $n$ independent signs, $\sum_ia_i\xi_i$ lies in a given interval of length $2\Delta$ with probability $O((1+\Delta)/\sqrt n)$.)* Let $G(x)=\sum_j\langle\mathbf w_j,x\rangle\mathbb 1[|\langle\hat{\mathbf w}_j^{(0)},x\rangle|\ge\tau_j]$, an odd function; $k_{\mathbf w}(X)=G(y\mathbf w_*)+\sum_iG(\epsilon_i)$ with independent symmetric summands. If $G(\mathbf w_*)\le0$ the error is at least $\frac12$. Otherwise:
@@ -631,7 +631,7 @@ ledger.exact(
 # *Many such patches do not cancel.* At least $\frac12kp$ of the noise patches are of this kind, up to an exponentially small probability (Chernoff); call their set $I^+$. Given their sizes, their signs are independent, so that by Erdős' bound $|\sum_{I^+}G(\epsilon_i)|<G(\mathbf w_*)$ has probability $O\bigl(\frac1{\sigma\sqrt{kp}}\bigr)=O\bigl(\frac1{\log k}\bigr)$.
 #
 # *Symmetry, twice.* With probability at least $\frac12(1-O(\frac1{\log k}))$ the sum over $I^+$ opposes the signal and outweighs it; independently, with probability at least $\frac12$, the other noise patches do not help. The error is at least $\frac14(1-O(\frac1{\log k}))$.
-# ```
+# :::
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -910,11 +910,11 @@ ledger.mean("linear-at-chance", simulated[:, 0] - linear)
 # %% [markdown]
 # The training runs lie a hair below the curve, again because of $v$. (The paper says that the linear classifier fails with probability at least 0.49. From $\Phi(1/\log k)\le0.51$ this holds from $k\approx2\cdot10^{17}$ on; at $k=1000$ it fails with probability 0.44.)
 #
-# ```{explorer} 05-threshold
+# :::{explorer} 05-threshold
 # :alt: Left, accuracy over the threshold for a thousand noise patches rises from 0.56 to nearly one, with the Gaussian approximation on it. Right, accuracy over the number of noise patches. With a threshold of 0.6 it dips near 0.62 and then rises to one; that of the linear classifier falls towards one half.
 #
 # *Predictions:* more patches make the linear classifier worse and, from a few hundred on, the threshold better, since noise of $\sigma=\log k/\sqrt k$ becomes stronger in a sum and weaker in each patch; a filter that is off the signal by $v/c=2$ gains nothing by any threshold, so that it has to turn first; and where only a few noise patches pass, the Gaussian sum promises too much.
-# ```
+# :::
 #
 # ## Experiment III: frozen filters
 #
@@ -1495,54 +1495,54 @@ ledger.show()
 # (05-try)=
 # ## Try it
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-05-linear
 #
 # By hand: for which $\sigma$ does a linear classifier reach 99 % at $k=1000$? Why is the theorem about $\sigma=\log k/\sqrt k$ and not about $\sigma=1/\sqrt k$?
-# ```
+# :::
 #
-# ```{solution} ex-05-linear
+# :::{solution} ex-05-linear
 # :class: dropdown
 #
 # $\Phi(1/(\sigma\sqrt k))=0.99$ needs $\sigma\sqrt k=1/2.33$, $\sigma=0.0136$. At $\sigma=1/\sqrt k$ the sum of the noise has standard deviation 1 whatever $k$ is: a linear classifier has accuracy $\Phi(1)=0.84$, and there is no separation to prove. The factor $\log k$ makes it useless in the limit, and the largest of $k$ noises, about $\sigma\sqrt{2\log k}$, still tends to 0, so that a threshold separates.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-05-balance
 #
 # By hand: at $b=0$, for small $c$ and $v=0$, show that $\nabla_{\mathbf w}\mathbb E\ell\cdot\mathbf w_*\approx-\frac12+\frac c4(1+k\sigma^2)$ and $\partial_b\mathbb E\ell\approx-\frac12+\frac{k\sigma c}{2\sqrt{2\pi}}$. At which $c$ does the bias turn, and has the filter stopped growing by then?
-# ```
+# :::
 #
-# ```{solution} ex-05-balance
+# :::{solution} ex-05-balance
 # :class: dropdown
 #
 # For small arguments $\varsigma(x)\approx\frac12+\frac x4$. In {eq}`eq-05-noise` the bracket is $\frac12S_i=\frac12Z_i$, so that $\mathcal N_{\mathbf w}=\frac k2\cdot\frac12s^2=\frac k4c^2\sigma^2$, times $1/c$; and $\mathcal N_b=\frac k2\,\mathbb E[Z_i\mathbb 1[Z_i\ge0]]=\frac{ks}{2\sqrt{2\pi}}$. The signal part is $-\mathbb E\,\varsigma(-c+S)\approx-\frac12+\frac c4$. The bias turns at $c=\sqrt{2\pi}/(k\sigma)$, $0.011$ at $k=1000$; the filter would stop only
 # near $c=2/(1+\log^2k)=0.04$. So it is still growing.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-05-fixed
 #
 # Re-run the images with the digit always in the same corner. Who gains more, the network or the kernel? Predict first: where does the network's sum over places forget the position, and does the kernel's?
-# ```
+# :::
 #
-# ```{solution} ex-05-fixed
+# :::{solution} ex-05-fixed
 # :class: dropdown
 #
 # `mvnb run 05 -p placement=fixed`. Both gain, and on ten classes in Gaussian noise the kernel gains more: it goes from about 48 to 75 % of its accuracy, the network from about 85 to 97 %. So its lead shrinks, from 0.4 to 0.2, but does not vanish. The head sums over places, and so do the Jacobians: neither can look at one place only. Probably it is that two sides of the digit border on nothing, so that fewer windows mix digit and noise, and that the first layer, which moves by two pixels, always cuts it in the same way. In the paper's Table B.1, too, both gain a little.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-05-wide
 #
 # Theorem 3.2 says that frozen filters need to be many. Double the width of the image network. Does the kernel catch up?
-# ```
+# :::
 #
-# ```{solution} ex-05-wide
+# :::{solution} ex-05-wide
 # :class: dropdown
 #
 # `mvnb run 05 -p image_width=16` (two minutes). It makes up a part: on ten classes in Gaussian noise it keeps 60 % in place of 48, with textures 93 in place of 85, while the network, at about 88 and 97 %, has less to gain. On two classes in Gaussian noise it stays at 73 %, and the network goes from about 89 to 96. Twice the filters halve some gaps and close none.
-# ```
+# :::
 
 # %% [markdown]
 # (05-further)=

@@ -20,12 +20,12 @@
 #
 # At the start of training a softmax attention layer looks at all tokens equally. If the value matrix is nearly right and large, gradient descent then provably orders each token's attention scores by preference, for any distribution of sequences. For uniform, sparse sequences in which no token decides too often, the value matrix's permutation of tokens can be read off after one large gradient step, taken while attention is still uniform.
 #
-# ```{glue:figure} 06-opening
+# :::{glue:figure} 06-opening
 # :alt: Left, a heat map of the value matrix after one step, with one strong diagonal line and six faint ones beside it. Right, the attention scores of one token over training; its four list entries rise and end in the order of the list, and all other tokens stay below zero.
 # :name: fig-06-opening
 #
 # Left: the value matrix after one gradient step from noise (rounded, hence gaps; clipped at ±3). The strong line is the permutation. Right: the attention scores that one token learns while the value matrix is held fixed, in several independent runs. The curves end in the order of the token's list.
-# ```
+# :::
 #
 # (06-question)=
 # ## The question: can descent find out where to look?
@@ -125,11 +125,11 @@ figures.show(
 # (06-world)=
 # ## The world: every token has a list
 #
-# ```{prf:definition} Decision-list sequences
+# :::{prf:definition} Decision-list sequences
 # :label: def-06-world
 #
 # Let $[L]$ be a vocabulary and $\pi$ a permutation of it. Every token $a$ has a *list* $L_a=(a_1,\dots,a_m)$ of $m\le M$ different tokens that ends with $a_m=a$. A sequence $s$ consists of $n$ different tokens, drawn from some distribution $\mathcal D$. If $a\in s$, its *deciding token* is $a_j$ with the smallest $j$ for which $a_j\in s$, and the label at the position of $a$ is $\pi(a_j)$.
-# ```
+# :::
 #
 # There always is a deciding token, because the list ends with $a$. Every position has a label, and the order of the tokens plays no part. The paper's experiment has $L=200$ and $n=25$, sequences that are uniform over all choices of $n$ different tokens and, counting tokens from 0,
 #
@@ -210,7 +210,7 @@ class OneLayerAttention(nn.Module):
 # \mathcal L_0=\log\bigl(n+(L-n)\,e^{-c/n}\bigr)\le\log L\quad\text{for all lists and distributions.}
 # $$ (eq-06-start)
 #
-# ```{prf:lemma} The gradient
+# :::{prf:lemma} The gradient
 # :label: lem-06-gradient
 #
 # With $\sigma=\sigma(z)$,
@@ -223,11 +223,11 @@ class OneLayerAttention(nn.Module):
 # $$ (eq-06-gradient)
 #
 # and $\partial\ell/\partial w_k=0$ for $k\notin s$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # $\partial\ell/\partial z_l=\sigma_l-\mathbb 1[l=y]$ gives the second formula. Since $\partial p_i/\partial w_k=p_i(\mathbb 1[i=k]-p_k)$, we have $\partial z_l/\partial w_k=p_k(V_{l,k}-z_l)$, so $\partial\ell/\partial w_k=p_k\sum_l(\sigma_l-\mathbb 1[l=y])(V_{l,k}-z_l)$. Since $\sum_l\sigma_l=1$, the term with $\mathbb 1[l=y]$ is $-\sum_l\sigma_l(V_{y,k}-z_y)$.
-# ```
+# :::
 #
 # The record [compares both formulas with automatic differentiation](#06-gradient-check).
 #
@@ -243,7 +243,7 @@ class OneLayerAttention(nn.Module):
 # v\in\{0,1\}^L\ \text{ be 1 on } k^* \text{ and on all tokens before it in } L_a,\qquad\|v\|\le\sqrt M .
 # $$ (eq-06-direction)
 #
-# ```{prf:lemma} No loss rises along $v$
+# :::{prf:lemma} No loss rises along $v$
 # :label: lem-06-direction
 #
 # Let $V=cP$, $c>0$, $\Pr[s]>0$, and let $\nabla_w\mathcal L(s)$ be the gradient of $\mathcal L(s)=\frac1n\sum_{a\in s}\ell_a(s)$ in column $a$. Then
@@ -251,9 +251,9 @@ class OneLayerAttention(nn.Module):
 # $$
 # \langle\nabla_w\mathcal L(s),v\rangle\le\begin{cases}-\frac c{2n}\,p_{k^*}(1-p_{k^*})&(s\in\mathcal S),\\0&(s\notin\mathcal S).\end{cases}
 # $$ (eq-06-agree)
-# ```
+# :::
 #
-# ````{prf:proof}
+# ::::{prf:proof}
 # Raising the scores in $v$ moves attention to the tokens of $v$, to each in proportion to its attention. In $\mathcal S$ the right token is the only one of these that is present. Elsewhere either none is present, or the right token is among them, has the most attention, and so gains the most.
 #
 # **In $\mathcal S$.** Tokens before $k^*$ are absent, since $k^*$ decides, and $y=\pi(k^*)$. In {eq}`eq-06-gradient` the term $l=y$ vanishes; for $l\ne y$ we have $V_{y,k^*}=c$, $V_{l,k^*}=0$, $z_y=c\,p_{k^*}$ and $z_l\ge0$. So
@@ -279,7 +279,7 @@ class OneLayerAttention(nn.Module):
 # $$
 #
 # The inequalities drop $t\notin s'$, use $p_k\le p_b$, and $\sum\sigma\le1$.
-# ````
+# ::::
 #
 # The early tokens in $v$ make the difference. In the first example with $k^*=a$, sequences with $b$ lower $w_a$, but no loss rises along $v=e_a+e_b$.
 #
@@ -326,19 +326,19 @@ ledger.mean("one-entry-is-not-enough", wrong_way)
 #
 # It remains to add up. A mistake must not be arbitrarily rare:
 #
-# ```{prf:definition} Mistakes are not rare (Assumptions 4.2 and 4.3)
+# :::{prf:definition} Mistakes are not rare (Assumptions 4.2 and 4.3)
 # :label: def-06-delta
 #
 # $\delta>0$ is such that $\Pr[\mathcal S]\ge\delta$ for every $\mathcal S$ of positive probability in training. With $V=cP$ this holds if, for all $b\in L_a$ and $d\ne b$, the event "$a,b,d\in s$ and $b$ decides $a$" has probability 0 or at least $\delta$: when $w_d\ge w_b$, all such sequences are mistakes.
-# ```
+# :::
 #
-# ```{prf:theorem} Training $W$ (Theorem 4.3)
+# :::{prf:theorem} Training $W$ (Theorem 4.3)
 # :label: thm-06-w
 #
 # Let $V=cP$ with $c\ge\frac{4n^2\log L}\delta$ be fixed, $W_0=0$, and let the step be $\eta=1/\lambda$, where $\lambda$ is at least the largest eigenvalue of the Hessian of $\mathcal L(W)$ between any two successive iterates. Then some $W_t$ with $t\le T=\frac{32M\lambda}{\log L}$ classifies every sequence of positive probability perfectly. Fewer than $T$ of *all* iterates misclassify any (ours).
-# ```
+# :::
 #
-# ````{prf:proof}
+# ::::{prf:proof}
 # A mistake keeps the gradient away from zero, so every step taken while there is one lowers the loss by a fixed amount, and the loss is at most $\log L$. Let $W_t$ misclassify $a$ somewhere.
 #
 # *Few sequences of $\mathcal S$ have $p_{k^*}\le\frac1{2n}$.* If $p_{k^*}\le\frac1{2n}$, some other token has $p_l\ge\frac1n$, so $\ell\ge z_{\pi(l)}-z_y\ge\frac c{2n}$ and the loss of the sequence is at least $\frac c{2n^2}$. Since $\mathcal L_t\le\mathcal L_0\le\log L$ (descent lemma, {eq}`eq-06-start`), such sequences have probability at most $\frac{2n^2\log L}c\le\frac\delta2$.
@@ -352,7 +352,7 @@ ledger.mean("one-entry-is-not-enough", wrong_way)
 # By Cauchy–Schwarz $\|\nabla\mathcal L(W_t)\|^2>\frac{\log^2L}{16M}$.
 #
 # *This cannot go on.* A step of $1/\lambda$ lowers the loss by at least $\frac1{2\lambda}\|\nabla\mathcal L\|^2$, so every such iterate uses up more than $\frac{\log^2L}{32M\lambda}$ of the total $\mathcal L_0\le\log L$. There are fewer than $\frac{32M\lambda}{\log L}$ of them.
-# ````
+# ::::
 #
 # Mistakes may come back later, but no more often than that.
 #
@@ -364,7 +364,7 @@ ledger.mean("one-entry-is-not-enough", wrong_way)
 #
 # The theorem needs $V=cP$. Now hold $W=0$ instead and train $V$ from 0. Every logit is 0, every class has probability $1/L$, and every token of $s$ gets attention $1/n$.
 #
-# ```{prf:proposition} The first step on $V$
+# :::{prf:proposition} The first step on $V$
 # :label: prop-06-value
 #
 # For uniform sequences, one step from $W=0$, $V_0=0$ gives
@@ -377,11 +377,11 @@ ledger.mean("one-entry-is-not-enough", wrong_way)
 # $$ (eq-06-value)
 #
 # For lists that are shifts of one another, $Q(b,b)=\frac nL$, so that with $\eta=L^2$ the entries to be learned are all $\frac Ln-1$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # By {eq}`eq-06-gradient` a sequence moves $V_{l,i}$, $i\in s$, by $\frac\eta n\sum_{a\in s}(\mathbb 1[y_a=l]-\frac1L)\frac1n$. Here $y_a=\pi(b)$ means that $b$ decides $a$, and $\Pr[i\in s]=\frac nL$. If $b$ decides anything, it is in $s$, so $Q(b,b)$ is the mean number of positions that $b$ decides; over all $b$ these add up to $n$, and by symmetry they are equal.
-# ```
+# :::
 #
 # Every probability in $Q$ is a ratio of binomial coefficients. With $I=\{a,b,i\}$, $b\in L_a$, and $E$ the tokens before $b$ in $L_a$, the probability is 0 if $I\cap E\ne\emptyset$, and otherwise
 #
@@ -531,29 +531,29 @@ figures.show(
 # (06-try)=
 # ## Try it
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-06-columns
 #
 # By hand: show that gradient descent keeps every column sum of $W$ at 0 from $W_0=0$, and every column sum of $V$ at its initial value.
-# ```
+# :::
 #
-# ```{solution} ex-06-columns
+# :::{solution} ex-06-columns
 # :class: dropdown
 #
 # $\sum_k\partial\ell/\partial w_k=\sum_l(\sigma_l-\mathbb 1[l=y])\sum_kp_k(V_{l,k}-z_l)=0$, since $\sum_kp_kV_{l,k}=z_l$ (adding a constant to a column does not change its softmax). And $\sum_l\partial\ell/\partial V_{l,i}=p_i\sum_l(\sigma_l-\mathbb 1[l=y])=0$.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-06-dense
 #
 # Re-run the chapter with longer sequences. Which claims about the first step fail first, and why?
-# ```
+# :::
 #
-# ```{solution} ex-06-dense
+# :::{solution} ex-06-dense
 # :class: dropdown
 #
 # `mvnb run 06 -p length=150`. With $n/L=\frac34$ the line of the permutation is only $\frac Ln-1=\frac13$ high: a token's presence says little when nearly everything is present. `one-step-random-lists` fails, since with random lists nearly all columns are read wrongly, even without noise (see the figure in *When does one step suffice?*). `steps-must-be-short` and `value-step-then-w` fail as well, since their steps were tuned to $n=25$: the too-long step is harmless here, and one run of $W$ alone keeps an error of 0.13. All other claims hold, those on trained columns among them.
-# ```
+# :::
 
 # %% [markdown]
 # (06-record)=
@@ -602,15 +602,15 @@ print("first step on V, to 1e-12:", np.abs(brute.numpy() - exact).max() < 1e-12)
 #
 # *Supports {prf:ref}`thm-06-w`,* which leaves $\lambda$ open. The curvature can be bounded explicitly, so that the theorem's step size can be run.
 #
-# ```{prf:lemma} Curvature (ours)
+# :::{prf:lemma} Curvature (ours)
 # :label: lem-06-curvature
 #
 # With $V=cP$, at every $W$, the eigenvalues of the Hessian of $\mathcal L(W)$ are at most $\bar\lambda=\bigl(\frac{c^2}8+c\bigr)\max_a\frac{\Pr[a\in s]}n$ in absolute value; for uniform sequences the last factor is $\frac1L$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # The Hessian has two terms, one for the curvature of each softmax, and both are bounded by covariances under a probability vector, whose norm is at most $\frac12$. Columns do not interact, so it is enough to take one position and a direction $u$. With $J=\mathrm{diag}(p)-pp^\top$, $S=\mathrm{diag}(\sigma)-\sigma\sigma^\top$, $g_k=\partial\ell/\partial p_k$ and means $\bar u,\bar g$ under $p$, differentiating twice gives $u^\top Hu=(VJu)^\top S(VJu)+\sum_kp_k(g_k-\bar g)(u_k-\bar u)^2$. Covariances of this form have norm at most $\frac12$ (a variance is at most a quarter of the squared range, and the range of $u$ at most $\sqrt2\|u\|$), so the first term is at most $\frac12c^2\cdot\frac14\|u\|^2$. In the second, with $b$ the deciding token, $g_k=c(\sigma_{\pi(k)}-\mathbb 1[k=b])$ lies in $[-c,c]$, hence $|g_k-\bar g|\le2c$, and $\sum_kp_k(u_k-\bar u)^2=u^\top Ju\le\frac12\|u\|^2$. Column $a$ is used with probability $\Pr[a\in s]$ and weight $\frac1n$.
-# ```
+# :::
 #
 # The Hessian in closed form agrees with automatic differentiation, and its eigenvalues stay within the bound:
 
@@ -642,7 +642,7 @@ print("within the bound:", max(ratios) <= theory.smoothness(10.0, 1 / 8))
 #
 # *Supports the runs at the paper's size.* With $V=cP$ and uniform sequences all tokens outside $L_a$ are alike to column $a$, so their scores stay equal, and all that a sequence tells $a$ is *which entries of its list are present*.
 #
-# ```{prf:proposition} Five numbers (ours)
+# :::{prf:proposition} Five numbers (ours)
 # :label: prop-06-column
 #
 # Let sequences be uniform, $V=cP$ fixed, $W_0=0$, and all lists of length $M$. Then gradient descent moves every column by the same $M+1$ numbers: scores $w_1,\dots,w_M$ of the list and one score $w_0$ of all other tokens. They descend the loss of $a$'s position given $a\in s$,
@@ -655,11 +655,11 @@ print("within the bound:", max(ratios) <= theory.smoothness(10.0, 1 / 8))
 # $$ (eq-06-column)
 #
 # with steps $\eta/L$ for $w_1,\dots,w_M$ and $\eta/(L(L-M))$ for $w_0$, where $p$ is the softmax over $T$ and $n-|T|$ copies of token 0.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Relabelling the tokens outside $L_a$ changes neither the distribution nor the loss of column $a$, so a point of equal scores has a gradient of equal entries there. Relabelling $L_a$ onto $L_{a'}$ maps one column's problem to the other's. The factor $\Pr[a\in s]/n=1/L$ turns the population loss into the conditional one; a score that stands for $L-M$ tokens collects their gradients, and each of them gets its share.
-# ```
+# :::
 #
 # There are $2^{M-1}$ terms, *eight* at the paper's size, in place of $\binom{200}{25}\approx4.5\cdot10^{31}$ sequences, so exact population descent runs on any machine. The first step is explicit. At $W=0$ all present tokens have the same $p$ and $\sigma$, and {eq}`eq-06-gradient` becomes
 #
@@ -941,7 +941,7 @@ ledger.exact(
 #
 # *A further result of the paper; confirmed.* Suppose that $V$ is only near $cP$ and is trained along. The answer is then no longer simply the token with most attention, and $V$ might drift away. Counting excludes the drift: steps are small and few.
 #
-# ```{prf:theorem} Training $W$ and $V$ from nearby (Theorem 4.4)
+# :::{prf:theorem} Training $W$ and $V$ from nearby (Theorem 4.4)
 # :label: thm-06-both
 #
 # Let $|V_0-cP|\le\frac\epsilon2$ in every entry, $\epsilon\le16M$, $W_0=0$, $\bar{\mathcal L}=\max\{1,\mathcal L_0\}$,
@@ -951,9 +951,9 @@ ledger.exact(
 # $$
 #
 # and train both matrices with $\eta=1/\lambda$, $\lambda$ as in {prf:ref}`thm-06-w` for the Hessian in $(W,V)$. Then some $(W_t,V_t)$ with $t\le T=\frac{\lambda\epsilon}{2\bar{\mathcal L}}$ classifies every sequence of positive probability perfectly.
-# ```
+# :::
 #
-# ````{prf:proof}
+# ::::{prf:proof}
 # This is the proof of {prf:ref}`thm-06-w` with an error of order $\epsilon$ in every inequality, and $c$ is large enough for the pull of a mistake to outweigh them all.
 #
 # *$V$ stays close* (Lemma 4.1). By {eq}`eq-06-gradient` no entry of $\nabla_V\mathcal L$ exceeds 1, so that an entry of $V$ moves at most $\eta$ a step, and at most $T\eta=\frac\epsilon{2\bar{\mathcal L}}\le\frac\epsilon2$ altogether: $|V_t-cP|\le\epsilon$.
@@ -974,7 +974,7 @@ ledger.exact(
 # $$
 #
 # and $\|\nabla\mathcal L\|^2>16\bar{\mathcal L}^2/\epsilon$ whenever anything is misclassified. But among the first $T$ iterates one has $\|\nabla\mathcal L\|^2\le2\lambda\mathcal L_0/T\le4\bar{\mathcal L}^2/\epsilon$.
-# ````
+# ::::
 #
 # The same computation as in {prf:ref}`lem-06-curvature`, with the mixed terms bounded by $\sqrt2\,\|U\|\|u\|$, shows that $\lambda$ may be taken as the larger of $1+\frac1{\sqrt2}$ and $\frac1L\bigl[\frac14(c+\epsilon\sqrt{Ln})^2+c+2\epsilon+\frac1{\sqrt2}\bigr]$ for uniform sequences. That, too, is ours.
 #
@@ -1313,29 +1313,29 @@ ledger.show()
 # (06-exercises)=
 # ### More exercises
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-06-pair
 #
 # By hand: a world with $M=2$ and uniform sequences. Show from {eq}`eq-06-first` that after the first step $w_1>w_2$, the right order, if and only if $\binom{L-2}{n-2}\bigl(1-\frac1n\bigr)+\frac1n\binom{L-1}{n-1}>\binom{L-2}{n-1}$, and find the smallest $n$ for $L=200$.
-# ```
+# :::
 #
-# ```{solution} ex-06-pair
+# :::{solution} ex-06-pair
 # :class: dropdown
 #
 # For the first entry, $\Pr[a\in s,\ a_1\text{ decides}]=\Pr[a,a_1\in s]$, so that the bracket is $(1-\frac1n)\binom{L-2}{n-2}/\binom Ln$. For the own token $\Pr[a\in s,a_1\notin s]-\frac1n\Pr[a\in s]$ is $\bigl[\binom{L-2}{n-1}-\frac1n\binom{L-1}{n-1}\bigr]/\binom Ln$. Divide by $\binom{L-1}{n-1}/\binom Ln$ and put $x=\frac{n-1}{L-1}$: $(1-\frac1n)x>1-x-\frac1n$, that is, $x(2-\frac1n)>1-\frac1n$, or $2n-1>L-1$. So $n>L/2$: 101 for $L=200$. In sparse sequences the own token is always ahead at first.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-06-sharp
 #
 # By hand: in the proof of {prf:ref}`thm-06-w` replace $\mathcal L_0\le\log L$ by the true initial loss for large $c$. By how much do $c$ and the number of steps fall at the paper's size?
-# ```
+# :::
 #
-# ```{solution} ex-06-sharp
+# :::{solution} ex-06-sharp
 # :class: dropdown
 #
 # By {eq}`eq-06-start` $\mathcal L_0\to\log n$. The proof goes through with $c=4n^2\log n/\delta$ and the gradient bound $\frac{\log n}4$, so that $T=\frac{32M\lambda}{\log n}$ with $\lambda\propto c^2$: $c$ falls to $\log25/\log200=0.61$ of its value, and so does $T\propto c^2/\log n$. It remains loose.
-# ```
+# :::
 #
 # (06-further)=
 # ### Further reading

@@ -20,12 +20,12 @@
 #
 # A trained Transformer is made deeper by inserting layers, and then trained on. The usual advice is to insert them so that the loss stays where it is; but of thirty ways to grow BERT those that disturb the loss least end among the worst. Wait a few hundred steps instead, and the loss tells which way of growing will end best: hence *landscape-aware growing*, or LAG, which tries all ways for a moment and keeps the one that is then lowest.
 #
-# ```{glue:figure} 07-opening
+# :::{glue:figure} 07-opening
 # :alt: Two panels over training steps for twelve ways of growing a small Transformer. Left, the loss since growing: six curves with random layers start at zero, six with copied layers far above, and after some tens of steps all have met. Right, the same curves from then on, enlarged: some copies have gone below the random ones, copies of the first layers stay above.
 # :name: fig-07-opening
 #
 # Twelve ways to grow a four-layer Transformer to six layers, means over independent runs. Left: new random layers leave the loss where it was, copied layers first raise it. Right: what is left of this later, under a magnifying glass. Copies of late layers are now the best, copies of the first layers the worst.
-# ```
+# :::
 #
 # The picture is computed [further down](#07-experiments). The models are tiny, and some of the paper's claims need larger ones; the ledger says which, and [two longer runs](#07-larger) show that larger networks need not share what a miniature does.
 
@@ -135,7 +135,7 @@ if length >= len(corpus.valid):
 #
 # A small random layer has $p_0\approx0$: nothing is disturbed, and the loss stays $\frac12c^2$. A copy of a trained layer brings along whatever that layer was doing, some $p_0$ of its own. If $p_0>2c$, the copy is *worse* than doing nothing, at first.
 #
-# ```{prf:proposition} The order turns round (ours)
+# :::{prf:proposition} The order turns round (ours)
 # :label: prop-07-pair
 #
 # Along {eq}`eq-07-pair`, with $p=uv$ at time $t$,
@@ -151,11 +151,11 @@ if length >= len(corpus.valid):
 # $$ (eq-07-cross)
 #
 # if that is real and not negative; after it the high start has the lower loss if and only if $b>a$. (c) For $p_0^+>2c$ and $p_0^-\to0$, where preserving the loss is best at $t=0$, $t_\times\to\frac1{2c}\log(2a)<\frac{\log2}{2c}$, while the low start needs the time $\frac1{2c}\log b\to\infty$ to get half-way.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # The product obeys a logistic equation, in which the distance from $c$ relative to $p$ decays exponentially and at the same rate from every start; the rest is algebra with this one fact. $u^2-v^2$ is constant, hence $u=v$ and $\dot p=u\dot v+v\dot u=(u^2+v^2)(c-p)=2p(c-p)$. Then $\frac d{dt}\frac{p-c}p=\frac{c\,\dot p}{p^2}=-2c\,\frac{p-c}p$, which integrates to both forms. (a) $p(t)$ is increasing in $p_0$, and stays on its side of $c$. (b) With $E=e^{-2ct}$ the distances from $c$ are $\frac{caE}{1-aE}$ for the high start and $\frac{cbE}{1+bE}$ for the low one. They are equal where $b(1-aE)=a(1+bE)$, that is $E=\frac{b-a}{2ab}$; for smaller $E$, later, the high one is nearer exactly if $b>a$. (c) $b\to\infty$, and $p_0^+>2c$ means $a>\frac12$. Half-way, $p=\frac c2$, is where $bE=1$.
-# ```
+# :::
 #
 # **Predict before you look:** of seven starts, from nearly nothing to three times the demand, which has the lowest loss at time 0, and which at time 2?
 
@@ -192,11 +192,11 @@ figures.show(
 # %% [markdown]
 # The starts at 2.2 and 3 begin worst and overtake the smallest one before the dotted line. At time 0 the start at 0.6 has the lowest loss, at time 2 the one at 1.5 (right panel). There are two phases: a short one, of order $1/c$, in which curves cross (only starts with nearly equal $a$ and $b$ do so later); and a long one in which the order is settled. The long one is long because small products grow slowly. This is the paper's picture of growing in one line of mathematics, and the cell below checks it against Euler's method.
 #
-# ```{explorer} 07-order
+# :::{explorer} 07-order
 # :alt: Left, losses of seven starts over time on a logarithmic axis. At time 0.35, marked by dots, the dashed losses of the three starts above c have just fallen below most of the solid ones of the starts below c, which are still flat. Right, the same dots against their losses at time 0: the starts above c lie far below the diagonal.
 #
 # *Predictions, before the time runs:* the dots of the starts above $c$ fall at once, those of the smallest starts hardly move, and most exchanges of places are over at the dotted line. A larger demand $c$ makes the crossings earlier. And dots of one colour never pass each other.
-# ```
+# :::
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -290,11 +290,11 @@ for name in LANGUAGE_OBJECTIVES:
 # %% [markdown]
 # (Line ends are shown as slashes, masks and sentinels as underscores.) Next, how a network grows.
 #
-# ```{prf:definition} Growth operators
+# :::{prf:definition} Growth operators
 # :label: def-07-growth
 #
 # Let $0\le i\le L-k$, and let $b$ divide $k$. Layers $i,\dots,i+k-1$ of an $L$-layer network are cut into $k/b$ consecutive blocks, and behind each block $b$ new layers are inserted: *copies* of the block, or *random* ones. All $L+k$ layers are then trained.
-# ```
+# :::
 #
 # We count layers from 0, as the paper does in its experiments (its definition counts from 1), and write an operator as index and block size, as in *1/2 copy*. Block size $b=1$ interleaves old and new, $b=k$ puts all new layers together; $i=L-k$, $b=k$ with copies is (post-)*stacking* {cite}`gong2019stacking,reddi2023efficient`.
 #
@@ -396,7 +396,7 @@ def grown_run(run, operators, seeds):
 #
 # Why does random growth keep the loss? Take a new block in the pre-norm network. It reads rows $z_i=N(h_i)$ of squared length $\|z_i\|^2=D$, and writes $\Delta$.
 #
-# ```{prf:theorem} A random block changes little (ours)
+# :::{prf:theorem} A random block changes little (ours)
 # :label: thm-07-random
 #
 # Let all entries of a block's matrices be independent $\mathcal N(0,\tau^2)$, given the stream. Then $\Delta$ and $-\Delta$ have the same law, so $\mathbb E\Delta=0$. For an MLP block of width $F$ and inputs at angle $\theta_{ij}$,
@@ -418,15 +418,15 @@ def grown_run(run, operators, seeds):
 # $$ (eq-07-sd)
 #
 # So a single draw moves the loss by order $\tau^2$, in either direction, and the average over draws of the part odd in $\Delta$ vanishes exactly; what remains, $\frac12[\ell(\Delta)+\ell(-\Delta)]-\ell(0)$, is of order $\tau^4$.
-# ```
+# :::
 #
-# ````{prf:proof}
+# ::::{prf:proof}
 # A block ends in a random matrix that is independent of what it multiplies: the symmetry of that matrix makes odd moments vanish, and its independent entries make covariances multiples of the identity. Flip the sign of the last matrix, $W_2$ or $W_O$: its law is the same and $\Delta$ changes sign. Given the hidden units $a_i=\mathrm{relu}(z_iW_1)$, coordinates $d,d'$ of $\Delta_i=a_iW_2$ and $\Delta_j$ have covariance $\tau^2\langle a_i,a_j\rangle\,\mathbb 1[d=d']$. The $F$ units are alike, and $z_iW_1$ has coordinates of variance $\tau^2D$ whose correlation between tokens is $\cos\theta_{ij}$. So $\mathbb E\langle a_i,a_j\rangle=F\tau^2D\,\kappa(\cos\theta_{ij})$, where $\kappa(c)$ is the mean of $\mathrm{relu}(x)\,\mathrm{relu}(y)$ for standard normal $x,y$ with correlation $c$, the arc-cosine kernel {cite}`cho2009kernel`.
 #
 # For attention let $p_{ij}$ be the weights; they do not depend on $W_V,W_O$. The row $\bar z_i=\sum_jp_{ij}z_j$ becomes $\bar z_iW_VW_O$, whose coordinates are uncorrelated with variance $\tau^4D\,\|\bar z_i\|^2\le\tau^4D^2$, since $\|\bar z_i\|\le\max_j\|z_j\|$.
 #
 # The variance of $\langle G,\Delta\rangle=\sum_iG_i\cdot\Delta_i$ follows from {eq}`eq-07-mlp`. The even part is $\frac12\langle\Delta,H\Delta\rangle+o(\|\Delta\|^2)$ with the Hessian $H$, and $\|\Delta\|^2$ is of order $\tau^4$.
-# ````
+# ::::
 #
 # A network of ReLUs has its derivatives almost everywhere, which is enough for a given network. In post-norm form nothing new happens: the stream $h=N(h)$ is normalised already, and $N(h+\Delta)=h+O(\|\Delta\|)$.
 #
@@ -506,15 +506,15 @@ ledger.mean(
 #
 # and Recall@$m$, which is 1 if the best operator is among the $m$ lowest at $t$. LAG@$k$ chooses $G^k$; LAG@0 is loss preservation. How stable must losses be for LAG to work?
 #
-# ```{prf:lemma} Nearly parallel curves have small regret (ours)
+# :::{prf:lemma} Nearly parallel curves have small regret (ours)
 # :label: lem-07-parallel
 #
 # Let $d_t(G)=\ell_t(G)-\ell(G)$ be the drop that is still to come. Then $\mathrm{Regret}(t)\le\max_Gd_t(G)-\min_Gd_t(G)$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Let $G^*$ be best in the end. $\ell(G^t)-\ell(G^*)=\ell_t(G^t)-d_t(G^t)-\ell_t(G^*)+d_t(G^*)\le d_t(G^*)-d_t(G^t)$, since $\ell_t(G^t)\le\ell_t(G^*)$.
-# ```
+# :::
 #
 # So it does not matter how far the losses still fall, only how *unequally*. At $t=0$ drops are as unequal as they can be, since copies first have to fall back; that is the first phase. In the second phase all fall alike.
 #
@@ -1159,65 +1159,65 @@ ledger.show()
 # (07-try)=
 # ## Try it
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-07-count
 #
 # By hand: for a network of $L$ layers grown by $k$, with every index and every block size allowed, how many operators are there? Which pairs of them are the same function of the old network, for copies?
-# ```
+# :::
 #
-# ```{solution} ex-07-count
+# :::{solution} ex-07-count
 # :class: dropdown
 #
 # $2\,(L-k+1)\,d(k)$, with $d(k)$ the number of divisors of $k$. For $L=12$, $k=4$ this is 54; the paper takes even indices only, $2\cdot5\cdot3=30$. Copies with $k=1$ have one block size. For $k\ge2$ plans with different $(i,b)$ are different lists: the first repeated layer tells $i$, since the list begins $0,\dots,i+b-1,i$, and its place tells $b$. As functions they could only agree by accident.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-07-scale
 #
 # By hand: at which $\tau$ does a random MLP block of width $F=4D$ write, on average, as much as the stream's normalised length $\sqrt D$? Evaluate it for $D=16$ and $D=768$, and compare with 0.02.
-# ```
+# :::
 #
-# ```{solution} ex-07-scale
+# :::{solution} ex-07-scale
 # :class: dropdown
 #
 # $\mathbb E\|\Delta_i\|^2=D\cdot\tau^4\cdot4D^2\cdot\frac12=2\tau^4D^3$, which equals $D$ at $\tau=(2D^2)^{-1/4}=0.84/\sqrt D$: 0.21 for $D=16$ and 0.030 for $D=768$. So 0.02 is tiny at width 16, and at width 768 a random block writes $(0.02/0.030)^2\approx0.43$ of that length. "Small random weights" are not very small for BERT.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-07-invariant
 #
 # By hand: in {prf:ref}`prop-07-pair`, which of two starts $p_0<c$ and $p_0'>c$ with equal initial losses ends lower?
-# ```
+# :::
 #
-# ```{solution} ex-07-invariant
+# :::{solution} ex-07-invariant
 # :class: dropdown
 #
 # Let $p_0=c-x$ and $p_0'=c+x$. Late errors are proportional to $|1-c/p_0|=\frac x{c-x}$ and $\frac x{c+x}$. The high one ends lower, always: the flow is faster where $p$ is larger.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-07-embedding
 #
 # Re-run the chapter with small embeddings, as they are usual without a normalisation behind them. Which operators change places?
-# ```
+# :::
 #
-# ```{solution} ex-07-embedding
+# :::{solution} ex-07-embedding
 # :class: dropdown
 #
 # `mvnb run 07 -p embedding_std=0.02`. The random operators: they are now as good as the best copies, so that LAG@0, which takes one of them, has a relative regret below 0.1, and `preserving-is-no-guide` and `lag-beats-preserving` fail. Copies of the first layers are still the worst in the end and at the start; Spearman's correlation at step 0 is about 0.4. With small embeddings the first layers write most of what the stream holds, and to apply one twice is a large change, from which the network does not recover in so few steps.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-07-tau
 #
 # Re-run the chapter with large random layers. What happens to the first claims, and to the opening figure?
-# ```
+# :::
 #
-# ```{solution} ex-07-tau
+# :::{solution} ex-07-tau
 # :class: dropdown
 #
 # `mvnb run 07 -p new_std=0.3`. By the second exercise random blocks now write twice a normalised row's own length. `random-keeps-the-loss` and `copies-raise-the-loss` fail: random layers are noise on the stream and begin several times as high as the copies (0.2 to 0.5 nats above the old loss, seed 0), which at least repeat something useful. At $\tau=0.6$ it is more than a nat.
-# ```
+# :::
 
 # %% [markdown]
 # (07-further)=

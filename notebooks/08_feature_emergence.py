@@ -19,12 +19,12 @@
 #
 # Inputs are sums of many patterns, and the label depends on how many of a few of them are present. The gradient of a two-layer network at its start is, up to a factor, the mean of label times input, and in that mean only the patterns that matter survive. So two steps suffice to turn all neurons into detectors of them, while any method with features fixed beforehand would need exponentially many; and if the inputs are made uniform, under the same labels, there is nothing to find and nothing is found.
 #
-# ```{glue:figure} 08-opening
+# :::{glue:figure} 08-opening
 # :alt: Left, test accuracy over steps. The network rises to one, tangent kernel and random features stay at about three quarters, and all methods on uniform inputs stay at one half. Right, a map of the weights in which two tight clusters lie on two stars.
 # :name: fig-08-opening
 #
 # Left: parity of five patterns among a hundred, learned by a network, by its tangent kernel and by random features; dashed, the same labels on uniform inputs. Right: the directions of all neurons after two steps, mapped to the plane; the stars are plus and minus the sum of the five patterns.
-# ```
+# :::
 #
 # Both halves are computed [further down](#08-experiments).
 
@@ -156,7 +156,7 @@ figures.show(
 # (08-world)=
 # ## The world: sums of patterns
 #
-# ```{prf:definition} Dictionary data
+# :::{prf:definition} Dictionary data
 # :label: def-08-data
 #
 # $M\in\mathbb R^{d\times D}$ has orthonormal columns, the *patterns*. A hidden $\tilde\phi\in\{0,1\}^D$ says which are present. Of $D$ patterns $k$ are *class relevant*, $A\subset[D]$, and $P\subset\{1,\dots,k\}$ is a set of counts:
@@ -172,7 +172,7 @@ figures.show(
 # - (A2) the other patterns are independent Bernoulli($p_o$), $p_o\le\frac12$, and independent of $\tilde\phi_A$.
 #
 # *Without structure* all patterns are independent fair coins.
-# ```
+# :::
 #
 # The main example is a **parity**, $P$ the odd numbers and $k$ odd, with half of the points uniform and half of them with all relevant patterns present or all absent. In general, a share $p_o$ is uniform, and in the rest other patterns have probability $\frac{p_o}{2-2p_o}$, which keeps their marginal at $p_o$. Then
 #
@@ -267,7 +267,7 @@ figures.show(
 #
 # Weight decay of $\frac1{2\eta}$ with no factor $\frac12$ in the penalty multiplies the old weight by exactly 0. It is also how the network leaves its tangent kernel behind: after one step nothing is left to be tangent to.
 #
-# ```{prf:lemma} The gradient
+# :::{prf:lemma} The gradient
 # :label: lem-08-gradient
 #
 # With $\mathbb I_x=\mathbb 1[yg(x)<1]$ and $z_i=\langle w_i,x\rangle+b_i$,
@@ -279,11 +279,11 @@ figures.show(
 # \partial_{a_i}L=-\mathbb E\bigl[y\,\mathbb I_x\,\sigma_\xi(z_i)\bigr].
 # \end{gathered}
 # $$ (eq-08-gradient)
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # The hinge has slope $-y\,\mathbb I_x$ in the output, and the output has slopes $a_i\sigma_\xi'(z_i)x$, $a_i\sigma_\xi'(z_i)$ and $\sigma_\xi(z_i)$. At the start $\mathbb I_x=1$ for all points, because $g\equiv0$.
-# ```
+# :::
 #
 # The package takes exactly these, and the two steps in a form in which what is forgotten is never added in the first place. That is not a detail, as [we shall see](#08-float).
 #
@@ -317,15 +317,15 @@ print("output at the start is 0 to 1e-12:", network(x).abs().max().item() < 1e-1
 # (08-derivation)=
 # ## The derivation, I: the first gradient
 #
-# ```{prf:lemma} The Hebbian mean
+# :::{prf:lemma} The Hebbian mean
 # :label: lem-08-hebb
 #
 # Under (A0)–(A2), $\mathbb E[yx]=\dfrac\gamma{\tilde\sigma}\sum_{j\in A}M_j$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # $\mathbb E[y\phi_j]=(\mathbb E[y\tilde\phi_j]-\mathbb E[y]\mathbb E[\tilde\phi_j]\,)/\tilde\sigma$ for every $j$, since $\phi_j=(\tilde\phi_j-\mathbb E\tilde\phi_j)/\tilde\sigma$. This is $\gamma/\tilde\sigma$ for $j\in A$ by (A1), and 0 for the others, which are independent of $y$ by (A2). Multiply by $M$.
-# ```
+# :::
 #
 # The first gradient is this mean with a *gate* $\sigma_\xi'(z_i)$ inside. The gate depends on $x$. But $z_i$ is a sum over $D$ patterns with random weights, and no small group of them decides whether it is positive. So the gate is nearly independent of $\phi_A$, and of any single $\phi_j$, and can be taken out:
 #
@@ -340,7 +340,7 @@ print("output at the start is 0 to 1e-12:", network(x).abs().max().item() < 1e-1
 #
 # For the second step no theorem about sums of random variables is needed. After the first, $w_i$ is minute, and *the gate no longer depends on the input*.
 #
-# ````{prf:theorem} The second step (ours, after Lemmas A.14 to A.16)
+# ::::{prf:theorem} The second step (ours, after Lemmas A.14 to A.16)
 # :label: thm-08-second
 #
 # Let expectations be over any distribution, a sample for instance, and let the first step be as above. Write $w_i,b_i,a_i$ for what it leaves, $\beta_i=\sigma_\xi'(b_i)$, and $\rho_i=\max_x|\langle w_i,x\rangle|$. If $yg(x)<1$ at all points, the second step makes
@@ -350,23 +350,23 @@ print("output at the start is 0 to 1e-12:", network(x).abs().max().item() < 1e-1
 # $$ (eq-08-second)
 #
 # Moreover $\rho_i\le\eta\,|a_i^{(0)}|\max_x\|x\|\,\mathbb E\|x\|$.
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # At $w_i=0$ the gate would be the constant $\beta_i$ and could be taken out of the mean; the proof bounds how far a minute $w_i$ takes it from there. The old weight is forgotten, and $\mathbb I_x=1$, so by {eq}`eq-08-gradient` $w_i^{(2)}=a_i\mathbb E[y\,\sigma_\xi'(b_i+\langle w_i,x\rangle)\,x]$. The slope of $\sigma_\xi'$ is $\frac1{\sigma_\xi}[\varphi(\frac z{\sigma_\xi})-\varphi(\frac{z-1}{\sigma_\xi})]$, at most $\frac1{\sqrt{2\pi}\sigma_\xi}$ in absolute value. So the gate differs from $\beta_i$ by at most $\rho_i/(\sqrt{2\pi}\sigma_\xi)$ at every point, and $\|r_i\|\le\mathbb E|\sigma_\xi'-\beta_i|\,\|x\|$. For the last claim, $w_i=-\eta\nabla_{w_i}L$ and a gate is at most 1.
-# ```
+# :::
 #
 # The schedule's $\eta$ is about $10^{-7}$ here. So after two steps **all neurons are the same vector**, the mean of label times input, with different lengths and signs: the network has computed one linear statistic of its data. What makes it more than a linear model afterwards is that neurons keep *different biases*, so that on top of one direction they offer a whole grid of kinks:
 #
-# ```{prf:lemma} Kinks along one direction are enough (Lemma 2.5)
+# :::{prf:lemma} Kinks along one direction are enough (Lemma 2.5)
 # :label: lem-08-tents
 #
 # Let $\mu=\sum_A\mathbb E\tilde\phi_j$ and $w^*=\frac{\tilde\sigma}{4k}\sum_AM_j$. There are $3(k+1)$ pairs $(a_i,b_i)$ with $|a_i|\le32k$ and $\frac1{32k}\le|b_i|\le\frac12$ such that $\sum_ia_i\sigma(\langle w^*,x\rangle+b_i)=y$ at every point.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Along $w^*$ an input is nothing but its count $s$, and any function of $k+1$ counts is a sum of tents, one on each count, which are three ReLUs each. Indeed $\langle w^*,x\rangle=(s-\mu)/(4k)$. A tent $r(z+\frac12)-2r(z)+r(z-\frac12)$, $r$ the ReLU, is 0 outside $(-\frac12,\frac12)$ and $\frac12$ at 0, so $\sum_{p=0}^k2y_p\cdot\mathrm{tent}(s-p)$, with $y_p$ the label at count $p$, is the label. Its kinks are half-integers minus $\mu$. With $4\,\mathrm{tent}(s-p-\frac14)$ it is the label as well, as $\mathrm{tent}(-\frac14)=\frac14$, and the kinks are shifted by $\frac14$; so in one of the two all are at least $\frac18$ away from 0. Divide arguments by $4k$ and multiply by it outside. No argument exceeds 1, so that $r$ may be replaced by $\sigma$.
-# ```
+# :::
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -417,21 +417,21 @@ for labels in (world.labels, [-1, -1, -1, 1, 1, 1], [-1, 1, 1, -1, -1, 1]):
 #
 # The direction is there after one step. Can a classifier on top of the features of step 1 do the job? The thesis reports 52 %. Here is what mathematics says.
 #
-# ```{prf:proposition} One step is a linear model (ours)
+# :::{prf:proposition} One step is a linear model (ours)
 # :label: prop-08-one
 #
 # If $|\langle w_i,x\rangle|<\min(|b_i|,|1-b_i|)$ for all points and neurons, every function $\sum_ic_i\sigma(\langle w_i,x\rangle+b_i)$ is affine in $x$ on them, with a slope in the span of the $w_i$.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # No point reaches a kink: $\sigma(\langle w_i,x\rangle+b_i)$ is 0 for $b_i<0$, $\langle w_i,x\rangle+b_i$ for $0<b_i<1$, and 1 for $b_i>1$.
-# ```
+# :::
 #
 # After the first step, weights are of size $10^{-8}$ and biases of size $\frac1{k^2}$, so the condition holds. In exact arithmetic the best that can be done with these features is then a threshold on the count, if the direction is right: *27/32, not 52 %, and not 100 %*. A classifier that takes the features as they are does not even get that far: an activation is 0.04 with a variation of $10^{-8}$ on top, and features that are constant up to a relative $10^{-6}$ are constants for any descent of reasonable length, in any precision. All that is missing is *scale*. Multiply $w_i$ until it is of the size of the biases, which changes no direction, and kinks fall between the counts.
 #
 # ## The derivation, V: what fixed features cannot do
 #
-# ````{prf:theorem} Fixed features (Theorem 2.2)
+# ::::{prf:theorem} Fixed features (Theorem 2.2)
 # :label: thm-08-fixed
 #
 # Let $\Psi:\mathbb R^d\to\mathbb R^N$ not depend on $A$, $k$ odd, and $\mathcal E=\mathbb E\|\Psi\|^2$ on uniform points ($\mathcal E\le N$ for features in $[-1,1]$). On the parity mixture, the hinge loss of the best linear model $h=\langle\Psi,v\rangle$ with $\|v\|\le B$, on average over the choice of $A$ and so for at least one $A$, is at least
@@ -439,9 +439,9 @@ for labels in (world.labels, [-1, -1, -1, 1, 1, 1], [-1, 1, 1, -1, -1, 1]):
 # $$
 # p_o\Bigl(1-B\sqrt{\mathcal E\big/\tbinom Dk}\,\Bigr).
 # $$ (eq-08-fixed)
-# ````
+# ::::
 #
-# ````{prf:proof}
+# ::::{prf:proof}
 # To predict a parity, features must be correlated with it; but there are $\binom Dk$ orthonormal parities, and the squared correlations of one feature with all of them add up to no more than its second moment. The loss is not negative; count only the share $p_o$ of uniform points. (Features are taken of $\tilde x$; at $p_o=\frac12$ those of $x$ are, too, because the mean that is subtracted is then the same for all $A$.) There $y=\chi_A(\tilde\phi)$ up to a common sign, with the parity $\chi_A=\prod_{j\in A}(2\tilde\phi_j-1)$. The hinge is at least $1-yh$, so its mean there is at least $1-|\langle\mathbb E[\chi_A\Psi],v\rangle|\ge1-B\,\|\mathbb E[\chi_A\Psi]\|$. The $\binom Dk$ parities are orthonormal on the uniform cube, and by Bessel's inequality
 #
 # $$
@@ -449,15 +449,15 @@ for labels in (world.labels, [-1, -1, -1, 1, 1, 1], [-1, 1, 1, -1, -1, 1]):
 # $$
 #
 # So the mean of $\|\mathbb E[\chi_A\Psi]\|$ over $A$ is at most $\sqrt{\mathcal E/\binom Dk}$ (Jensen).
-# ````
+# ::::
 #
 # The thesis quotes $p_o(1-\sqrt{2N}B/2^k)$, with $B$ under the root by a slip. The self-contained version is stronger by far, since $\binom Dk\ge16^k$ in its range $k\le D/16$, and it will turn out to speak about the experiments, where the printed one is below zero. When features are random and symmetric, as at the start of our network, no $A$ is preferred, and the average over $A$ is the average over starts. For shift-invariant kernels a bound of the printed kind follows by random Fourier features (Corollary 2.3). And the parity of *uniform* inputs is hard for every algorithm that works with averages:
 #
-# ```{prf:theorem} No structure (Theorem 2.4, quoted)
+# :::{prf:theorem} No structure (Theorem 2.4, quoted)
 # :label: thm-08-sq
 #
 # A statistical-query algorithm that learns the parities of uniform inputs to error below $\frac12-\binom Dk^{-3}$ needs at least $\frac12\binom Dk^{1/3}$ queries, or queries of a tolerance below the inverse of that.
-# ```
+# :::
 #
 # It follows from {cite:t}`blum1994weakly`, because $\binom Dk$ parities are pairwise uncorrelated. A gradient on a sample is a batch of statistical queries. At $D=100$ and $k=5$ the bound is 211 queries, which is nothing; at $k=21$ it is $6\cdot10^6$.
 
@@ -1563,7 +1563,7 @@ ledger.mean("last-layer-forms-early", ratio[-1])
 #
 # Is it the *inputs* of real data that make learning easy, or their labels? The paper replaces half of the images by inputs without structure and lets one and the same teacher label both halves. What is then hard must be hard for its inputs.
 #
-# ```{prf:algorithm} Labels from one teacher (Algorithm 3)
+# :::{prf:algorithm} Labels from one teacher (Algorithm 3)
 # :label: alg-08-teacher
 #
 # 1. Train networks of growing width on the labelled images $\mathcal L$; take as teacher the width at the bottom of the U of the test loss.
@@ -1574,7 +1574,7 @@ ledger.mean("last-layer-forms-early", ratio[-1])
 # $$ (eq-08-regulariser)
 #
 # 3. Label both with it, mix with a share $\alpha$ of $\mathcal U$, train a student, and judge it on both parts.
-# ```
+# :::
 #
 # With $\lambda=1$ (the thesis gives no value), $-R$ is the mutual information between input and predicted class, between 0 and $\ln10$; entropy is concave, so $R\le0$.
 #
@@ -1841,53 +1841,53 @@ ledger.show()
 # (08-try)=
 # ## Try it
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-08-gamma
 #
 # By hand: derive {eq}`eq-08-gamma`. For which $P$ is $\gamma=0$ at $p=\frac12$, and is the parity among them?
-# ```
+# :::
 #
-# ```{solution} ex-08-gamma
+# :::{solution} ex-08-gamma
 # :class: dropdown
 #
 # $\gamma=\mathrm{Cov}(y,\tilde\phi_j)=p(1-p)\bigl(\mathbb E[y|\tilde\phi_j=1]-\mathbb E[y|\tilde\phi_j=0]\bigr)$, and given $\tilde\phi_j=b$ the count is $S'+b$, with $\mathbb E[y]=2\Pr[S'+b\in P]-1$. At $p=\frac12$, $\gamma=0$ if and only if $\sum_{s\in P}\bigl[\binom{k-1}{s-1}-\binom{k-1}s\bigr]=0$. For the odd numbers both sums are $2^{k-2}$ when $k\ge2$: yes. So is any $P$ that contains $k-s$ with $s$.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-08-even
 #
 # By hand: why must $k$ be odd in the parity mixture? What is $\gamma$ for even $k$?
-# ```
+# :::
 #
-# ```{solution} ex-08-even
+# :::{solution} ex-08-even
 # :class: dropdown
 #
 # For even $k$ all and none are both even counts, with the same label $-1$, so that the structured half says nothing about the label: $\gamma=0$, the classes are no longer balanced, and the first gradient has no signal although the inputs have structure. Structure has to be *correlated with the label*.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-08-samples
 #
 # By hand: how many points does {eq}`eq-08-noise` ask for to get a cosine of 0.99 with $D=1000$, $k=5$, $p_o=\frac12$? How many statistical queries does {prf:ref}`thm-08-sq` ask for without structure?
-# ```
+# :::
 #
-# ```{solution} ex-08-samples
+# :::{solution} ex-08-samples
 # :class: dropdown
 #
 # $\cos=0.99$ is $\rho=0.1425$. $\rho^2=\frac{995/4}{5n/16}$, so $n=\frac{796}{0.0203}\approx39{,}200$, ten times as many as for $D=100$. Without structure $\frac12\binom{1000}5^{1/3}\approx10^4$ queries, which grows like $D^{k/3}$.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-08-threshold
 #
 # Re-run the chapter with three relevant patterns. Which claim that speaks of a reference line changes, and why?
-# ```
+# :::
 #
-# ```{solution} ex-08-threshold
+# :::{solution} ex-08-threshold
 # :class: dropdown
 #
 # `mvnb run 08 -p n_relevant=3`. The best threshold now has $\frac12+\frac12\cdot\frac58=0.81$: on uniform points a rising threshold on $s\in\{0,..,3\}$ gets the parity right with probability at most $\frac58$ (a falling one has $\frac34$ there, but is wrong on the other half). The claims about random features and the tangent kernel have fixed limits that were set for $k=5$; with $k=3$ the parity is a cubic function, and the tangent kernel comes closer.
-# ```
+# :::
 
 # %% [markdown]
 # (08-further)=

@@ -20,12 +20,12 @@
 #
 # Of a two-layer ReLU network on any data, the first gradient step makes a list of proposals: each neuron becomes a multiple of one vector, $\mathbb E[y\,\mathbf x\,\mathbb 1\{\mathbf w^\top\mathbf x>b\}]$, the mean of the signed data on the half-space that the neuron happened to draw. If a small network with its weights among these vectors solves the task, then a large one trained by gradient descent does nearly as well; that is one theorem for all data. What is left for each distribution is to compute the vectors, and for clusters, exclusive-or, parities and polynomials they have closed forms.
 #
-# ```{glue:figure} 09-opening
+# :::{glue:figure} 09-opening
 # :alt: Left, neurons in the plane of an exclusive-or problem. Before the step they form a grey cloud around the origin, after it a blue cross along the two axes on which the clusters lie. Right, test errors over the dimension; the trained network stays near a dashed floor, random features and the tangent kernel stay above it.
 # :name: fig-09-opening
 #
 # Left: the neurons of a network on exclusive-or clusters, projected onto the plane of the clusters and scaled, before and after one exact gradient step. Right: test error against dimension at the same signal-to-noise ratio, with the number of samples proportional to the dimension.
-# ```
+# :::
 #
 # Both halves are computed [further down](#09-experiments). The paper has no experiments, so every run on this page is our illustration of a lemma or a theorem.
 
@@ -269,7 +269,7 @@ def learn(params, batches, steps, step, test, frozen=(), log_at=None, **extra):
 # (09-derivation)=
 # ## The derivation, I: what the first step writes
 #
-# ````{prf:definition} Simplified gradient and gradient features (Definitions 3.5 and 3.7)
+# ::::{prf:definition} Simplified gradient and gradient features (Definitions 3.5 and 3.7)
 # :label: def-09-feature
 #
 # $$
@@ -277,9 +277,9 @@ def learn(params, batches, steps, step, test, frozen=(), log_at=None, **extra):
 # $$ (eq-09-g)
 #
 # A unit vector $D$ with a sign $s$ is a *gradient feature*, $(D,s)\in S_{p,\gamma,B_G}$, if for a random neuron of the start with $\mathrm{sign}(b)=s$ the vector $G(\mathbf w,b)$ has norm at least $B_G$ and $\lvert\langle G,D\rangle\rvert>(1-\gamma)\lVert G\rVert$, with probability at least $p$.
-# ````
+# ::::
 #
-# ````{prf:lemma} The first step (Lemmas B.70 to B.72)
+# ::::{prf:lemma} The first step (Lemmas B.70 to B.72)
 # :label: lem-09-first
 #
 # From {eq}`eq-09-start` and with $\lambda^{(1)}=1/\eta$, for the population or for any sample whatever,
@@ -301,11 +301,11 @@ def learn(params, batches, steps, step, test, frozen=(), log_at=None, **extra):
 # $$ (eq-09-identity)
 #
 # the first if $\langle\mathbf w,\mathbf x\rangle=b$ has probability zero.
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # $\partial\mathcal L/\partial\mathbf w_i=a_i\,\mathbb E[\ell'(yg)\,y\,\mathbb 1\{\langle\mathbf w_i,\mathbf x\rangle>b_i\}\,\mathbf x]$, and $\ell'(yg)=\ell'(0)$ at every point as long as $g=0$. Blocks one and three share $(\mathbf w,b)$ and have opposite $a$. For the identity, $\langle-\mathbf w,\mathbf x\rangle>-b$ is the complement of $\langle\mathbf w,\mathbf x\rangle\ge b$.
-# ```
+# :::
 #
 # Everything after this is about one function of $(\mathbf w,b)$. By {eq}`eq-09-identity` a neuron with a negative threshold brings nothing new where $\mathbb E[y\mathbf x]=0$, and where it is not zero the neuron is biased towards it. That will matter for parities.
 #
@@ -396,17 +396,17 @@ ledger.mean("closed-forms", score=scores, enumerated=[enumerated] * replicas)
 #
 # the one with the least loss, $\mathrm{OPT}$. Which neurons of the large network can stand in for neuron $j$? Those whose step ended in the right cone *and* at the right length.
 #
-# ````{prf:lemma} Feature emergence (Lemma 3.13)
+# ::::{prf:lemma} Feature emergence (Lemma 3.13)
 # :label: lem-09-emergence
 #
 # Call neuron $i$ *nice* for $(D,s)$ if $\mathrm{sign}(b_i)=s$, $\langle\mathbf w_i^{(1)},D\rangle>(1-\gamma)\lVert\mathbf w_i^{(1)}\rVert$ and $\lVert\mathbf w_i^{(1)}\rVert\ge\eta\,\lvert\ell'(0)a_i^{(0)}\rvert B_G$. With probability at least $1-re^{-mp/16}$ each of $r$ given gradient features has at least $\frac{mp}4$ nice neurons.
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # The sign of $a_i^{(0)}$ is independent of everything else and decides between the cones around $D$ and $-D$. So a neuron of the block in question is nice with probability at least $\frac p2$, independently of the others; $\Pr[\mathrm{Bin}(m,\frac p2)\le\frac12\cdot\frac{mp}2]\le e^{-mp/16}$ (Chernoff).
-# ```
+# :::
 #
-# ````{prf:lemma} A good network (Lemma 3.14)
+# ::::{prf:lemma} A good network (Lemma 3.14)
 # :label: lem-09-good
 #
 # Let $\Lambda_j$ be the nice neurons of feature $j$ with $\bigl\lvert\eta\lvert\ell'(0)a_i^{(0)}\rvert\lVert G_i\rVert\,\beta_j/\tilde b-1\bigr\rvert\le\epsilon_a$, where $\beta_j=\max(\lvert b_j^*\rvert,B_\epsilon)$. If no $\Lambda_j$ is empty, then $\tilde a_i=a_j^*\beta_j/(\lvert\Lambda_j\rvert\,\tilde b)$ on $\Lambda_j$, and 0 elsewhere, gives
@@ -416,11 +416,11 @@ ledger.mean("closed-forms", score=scores, enumerated=[enumerated] * replicas)
 # $$ (eq-09-good)
 #
 # and a loss larger than $\mathrm{OPT}$ by at most that.
-# ````
+# ::::
 #
-# ````{prf:proof}
+# ::::{prf:proof}
 # ReLUs are positively homogeneous: $\frac{\beta_j}{\tilde b}\sigma(\langle\mathbf w_i^{(1)},\mathbf x\rangle\mp\tilde b)=\sigma(\frac{\beta_j}{\tilde b}\langle\mathbf w_i^{(1)},\mathbf x\rangle\mp\beta_j)$. So one fixed threshold serves all kinks, at different lengths of $\mathbf w$; the random $a_i^{(0)}$ provide these lengths. For $i\in\Lambda_j$ the vector $\frac{\beta_j}{\tilde b}\mathbf w_i^{(1)}$ has length within $\epsilon_a$ of 1, and its direction is within $\sqrt{2\gamma}$ of $\mathbf w_j^*$, because unit vectors at cosine $c$ are at distance $\sqrt{2-2c}$. Hence $\lvert\frac{\beta_j}{\tilde b}\langle\mathbf w_i^{(1)},\mathbf x\rangle-\langle\mathbf w_j^*,\mathbf x\rangle\rvert\le(\epsilon_a+\sqrt{2\gamma})\lVert\mathbf x\rVert$, a threshold below $B_\epsilon$ costs $B_\epsilon$ more, and ReLU and loss are 1-Lipschitz.
-# ````
+# ::::
 #
 # How large must $m$ be, so that $\Lambda_j$ is large with a small $\epsilon_a$? The thesis draws $a^{(0)}$ very wide, $\sigma_a\propto1/B_\epsilon$, to be safe for thresholds $b^*_j$ near zero, chooses $\epsilon_a\propto1/(\sqrt{mp}\,B_\epsilon)$ and balances the two: the excess is
 #
@@ -433,22 +433,22 @@ ledger.mean("closed-forms", score=scores, enumerated=[enumerated] * replicas)
 #
 # so that $m\propto\epsilon^{-4}/p$. The fourth power is the price of thresholds that may vanish.
 #
-# ````{prf:proposition} Half the exponent (ours)
+# ::::{prf:proposition} Half the exponent (ours)
 # :label: prop-09-half
 #
 # Suppose that $\lvert b_j^*\rvert\in[B_b/K,B_b]$ and $\lVert G_i\rVert\le KB_G$ for the nice neurons. Then $\eta\sigma_a=\tilde b/(B_bB_G)$ and $\epsilon_a=(mp)^{-1/2}$ give $\lVert\tilde{\mathbf a}\rVert_0$ and $\lVert\tilde{\mathbf a}\rVert_2$ of the same orders, and the excess $rB_{a1}B_{x1}\bigl((mp)^{-1/2}+\sqrt{2\gamma}\bigr)$: $m\propto\epsilon^{-2}/p$ neurons are enough.
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # When no threshold is near zero, one width of $a^{(0)}$ suits all features: the lengths of nice neurons spread over a fixed range around the right one, and a share of order $\epsilon_a$ of them falls within $\epsilon_a$ of it. A neuron's length, scaled as in {prf:ref}`lem-09-good`, is $\lvert\xi\rvert s_i$ with $\xi\sim\mathcal N(0,1)$ and $s_i=\eta\sigma_a\lVert G_i\rVert\lvert b_j^*\rvert/\tilde b\in[1/K,K]$. The density of $\lvert\xi\rvert$ is at least $2\varphi(2K)$ up to $2K$, so for $\epsilon_a\le1$ the length is within $\epsilon_a$ of 1 with probability at least $\frac{4\epsilon_a}K\varphi(2K)$, given that the neuron is nice. There are $\frac{mp}4$ nice ones, so $\lvert\Lambda_j\rvert=\Omega(\epsilon_amp)=\Omega(\sqrt{mp})$ with high probability. No $\beta_j$ needs $B_\epsilon$, so that the excess is {eq}`eq-09-good` without it, and the norms are those of $\tilde a_i=a_j^*\lvert b_j^*\rvert/(\lvert\Lambda_j\rvert\,\tilde b)$, with no more than of order $\sqrt{mp}$ neurons kept in each $\Lambda_j$.
-# ```
+# :::
 #
 # Existence alone would be content with one neuron in each $\Lambda_j$, so with $m\propto\epsilon^{-1}/p$; the larger sets keep $\lVert\tilde{\mathbf a}\rVert$ small, which descent needs.
 
 # %% [markdown]
 # ## The derivation, III: descent finds it
 #
-# ````{prf:lemma} Online convex optimisation (Theorem B.7, in the form of a distance)
+# ::::{prf:lemma} Online convex optimisation (Theorem B.7, in the form of a distance)
 # :label: lem-09-online
 #
 # Let $f_1,\dots,f_T$ be convex and $\theta_{t+1}=\theta_t-\eta\nabla f_t(\theta_t)$. For every $\theta^*$
@@ -456,15 +456,15 @@ ledger.mean("closed-forms", score=scores, enumerated=[enumerated] * replicas)
 # $$
 # \frac1T\sum_tf_t(\theta_t)\le\frac1T\sum_tf_t(\theta^*)+\frac{\lVert\theta_1-\theta^*\rVert^2}{2\eta T}+\frac\eta{2T}\sum_t\lVert\nabla f_t(\theta_t)\rVert^2 .
 # $$ (eq-09-online)
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # $\lVert\theta_{t+1}-\theta^*\rVert^2=\lVert\theta_t-\theta^*\rVert^2-2\eta\langle\nabla f_t(\theta_t),\theta_t-\theta^*\rangle+\eta^2\lVert\nabla f_t(\theta_t)\rVert^2$, and $\langle\nabla f_t(\theta_t),\theta_t-\theta^*\rangle\ge f_t(\theta_t)-f_t(\theta^*)$ by convexity. Sum over $t$.
-# ```
+# :::
 #
 # Apply it to $f_t(\mathbf a)=\mathcal L(g_{(\mathbf a,\mathbf W^{(t)},\mathbf b)})$ with $\theta^*=\tilde{\mathbf a}$. The loss is convex in $\mathbf a$; that $\mathbf W^{(t)}$ moves meanwhile only changes which convex function is next.
 #
-# ````{prf:theorem} Gradient feature learning (Theorem 3.12, population form)
+# ::::{prf:theorem} Gradient feature learning (Theorem 3.12, population form)
 # :label: thm-09-main
 #
 # Let $(\mathbf w_j^*,\mathrm{sign}\,b_j^*)\in S_{p,\gamma,B_G}$ for a network {eq}`eq-09-star` of loss $\mathrm{OPT}$. After the first step, whose length is $\eta^{(1)}$ here and $\eta$ in the lemmas above, let both layers be trained with step $\eta$, no decay and $T\eta B_{x1}\le1$. With probability $1-O(re^{-\Theta(\sqrt{mp})})$
@@ -478,9 +478,9 @@ ledger.mean("closed-forms", score=scores, enumerated=[enumerated] * replicas)
 # $$ (eq-09-main)
 #
 # with $\Delta_{\mathrm{move}}=B_{x1}\lVert\tilde{\mathbf a}\rVert_2\sqrt{\lVert\tilde{\mathbf a}\rVert_0}\,\max_{i,t}\lVert\mathbf w_i^{(t)}-\mathbf w_i^{(1)}\rVert$ and $\Delta_{\mathrm{descent}}=\frac{\lVert\mathbf a^{(1)}-\tilde{\mathbf a}\rVert^2}{2\eta T}+2\eta m\max_{i,t}(B_{x1}\lVert\mathbf w_i^{(t)}\rVert+\tilde b)^2$. Both are at most $\epsilon$ for suitable $\tilde b$, $\sigma_a$, $\eta^{(1)}$, $\eta$ and $T$, if $mp$ is at least a polynomial in $1/\epsilon$ and the bounds.
-# ````
+# ::::
 #
-# ````{prf:proof}
+# ::::{prf:proof}
 # The read-out $\tilde{\mathbf a}$ is a fixed opponent to compete with: it is good for the first layer after one step and remains so while that layer hardly moves, and descent on a convex loss does on average nearly as well as any fixed read-out.
 #
 # *Good network.* {prf:ref}`lem-09-emergence` and {prf:ref}`lem-09-good` give $\tilde{\mathbf a}$ for $\mathbf W^{(1)}$.
@@ -490,7 +490,7 @@ ledger.mean("closed-forms", score=scores, enumerated=[enumerated] * replicas)
 # *Weights move little.* Since $\lvert\ell'\rvert\le1$, $\lVert\partial_{\mathbf w_i}\mathcal L\rVert\le B_{x1}\lvert a_i\rvert$ and $\lvert\partial_{a_i}\mathcal L\rvert\le B_{x1}\lVert\mathbf w_i\rVert+\tilde b$. So the pair $(\lvert a_i\rvert,\lVert\mathbf w_i-\mathbf w^{(1)}_i\rVert)$ is majorised by a linear recursion, and $\sum_{s\le t}\lvert a_i^{(s)}\rvert\le h(t)$ with $h(t+2)=2h(t+1)-(1-\eta^2B_{x1}^2)h(t)+\eta Z_i$ and $Z_i=B_{x1}\lVert\mathbf w_i^{(1)}\rVert+\tilde b$. Hence $\lVert\mathbf w_i^{(t)}-\mathbf w_i^{(1)}\rVert\le\eta B_{x1}h(t-1)$. The recursion is solved by powers of $1\pm\eta B_{x1}$, which are bounded for $T\eta B_{x1}\le1$ (Lemmas B.9 and B.77, {py:func}`~mvnb.papers.gradient_features.theory.drift_bound`).
 #
 # *Descent.* {eq}`eq-09-online` with $\theta_1=\mathbf a^{(1)}$; there are $4m$ partial derivatives. The minimum over $t$ is at most the mean, and $\Pr[\mathrm{sign}\,g\ne y]\le\mathcal L$, since $\ell\ge1$ where the sign is wrong. Steps alone do not make $\Delta_{\mathrm{descent}}$ small: as $T\eta B_{x1}\le1$, it is at least $\frac{B_{x1}}2\lVert\mathbf a^{(1)}-\tilde{\mathbf a}\rVert^2$. What makes it small is $\lVert\tilde{\mathbf a}\rVert$, which falls with $mp$ and with $\tilde b$.
-# ````
+# ::::
 #
 # **Warm-up (Theorem 3.4).** With the first layer frozen after one step, $\Delta_{\mathrm{move}}=0$, the problem is convex, and all that remains is standard: on one sample of $n$ points, descent reaches $\mathrm{OPT}_{\mathbf W^{(1)},\mathbf b,B_{a2}}$, the best loss of all read-outs with $\lVert\mathbf a\rVert\le B_{a2}$, up to $O(L(\lVert\mathbf a^{(1)}\rVert^2+B_{a2}^2)/T)$ for an $L$-smooth loss and up to the Rademacher complexity $\sqrt{B_{a2}^2(\lVert\mathbf W^{(1)}\rVert_F^2B_x^2+\lVert\mathbf b\rVert^2)/n}$. Hinge losses are not smooth, so for them the first term is that of {eq}`eq-09-online`. Where we are interested in features alone, we take this at its word and *solve* the convex problem (`read_out` below): then networks and kernels differ in nothing but their features.
 #
@@ -647,7 +647,7 @@ print(f"neurons for the first excess term to be 0.1: 1e{math.log10(m_needed):.0f
 #
 # where $\chi$ is the same difference of sums of densities. Only $s_1$, $s_3$ and $\lVert\mathbf w\rVert$ enter, so *any dimension is as cheap as two*. And the odds of the draw can be computed rather than bounded:
 #
-# ````{prf:proposition} The odds of a good direction (ours)
+# ::::{prf:proposition} The odds of a good direction (ours)
 # :label: prop-09-odds
 #
 # Let $d\to\infty$ with $q=\mu/(\sigma\sqrt d)$ and $\kappa=b/(\sigma_w\mu)$ fixed, and $\tan\alpha=\sqrt{(1-\gamma)^{-2}-1}$. The probability that $G$ of a random neuron lies in the cone of $D_1$ tends to
@@ -660,11 +660,11 @@ print(f"neurons for the first excess term to be 0.1: 1e{math.log10(m_needed):.0f
 # $$ (eq-09-odds)
 #
 # with independent standard normal $g_1,g_3$. For $q\to0$, that is, at a fixed signal-to-noise ratio $R=\mu/\sigma$, it is $\frac2\pi\arccos(1-\gamma)$.
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # For large $d$ the length of $\mathbf w$ is nearly constant, and of all that {eq}`eq-09-xor` depends on only $s_1$ and $s_3$ remain random, so that the odds are a probability in the plane. Indeed $s_j=\sigma_wg_j$ and $\lVert\mathbf w\rVert\to\sigma_w\sqrt d$, so $\Delta_j\to\delta(g_j)$, while the last term of {eq}`eq-09-xor` has norm $O(\sigma)$ against $\mu=q\sigma\sqrt d$. For small $q$, $\delta(g)\approx2q\,\varphi(q\kappa)\,g$: the direction of $G$ is that of $(g_1,-g_3)$, which is uniform on the circle. (There $\chi=O(q^2)$, so that the last term has norm $O(\sigma q^2)$, against $\mu q=R\sigma q$.)
-# ```
+# :::
 #
 # So *the odds do not depend on the dimension at all*. The thesis gets a $p$ that falls like $(\log d)^{-\sigma^2}$, because it wants $\gamma\to0$ and pays for it with a threshold that grows with $d$ (the *sure* set of Definition B.29).
 #
@@ -680,27 +680,27 @@ print(f"neurons for the first excess term to be 0.1: 1e{math.log10(m_needed):.0f
 #
 # **Structured.** Let $k$ be odd and a neuron be active on the points whose block $j$ is all $+1$, and on hardly any others. Then $G\approx p_{\mathbf A}\sqrt k\,D_j$. Where the blocks are uniform the label does not go with any bit, and there the neuron is rarely active anyway. The ground truth is exact:
 #
-# ````{prf:lemma} A parity of $k$ bits by $k+5$ neurons, none with a negative threshold (merged form ours)
+# ::::{prf:lemma} A parity of $k$ bits by $k+5$ neurons, none with a negative threshold (merged form ours)
 # :label: lem-09-parity
 #
 # Let $k$ be odd, $h=1/\sqrt k$ and $z=\langle D_j,\mathbf x\rangle$. With $T(u)=\sum_{i=1,3,\dots,k}(-1)^{(k-i)/2}\,\mathrm{tent}(u-ih)$ and $\mathrm{tent}(u)=\sqrt k\,[\sigma(u+h)-2\sigma(u)+\sigma(u-h)]$, the function $T(z)-T(-z)$ is the product of the bits of the block where they are signs, and 0 where they are 0. Neighbouring tents cancel at the kinks they share, so that it has $k+5$ kinks, with thresholds $0,h,3h,\dots,kh,(k+1)h$ in each of the directions $\pm D_j$.
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # With $i$ more plus than minus signs $z=ih$, and the product is $(-1)^{(k-i)/2}$; for odd $k$ it is odd in $z$. A tent has height 1 and is 0 from $\pm h$ on, where other values of $z$ are $2h$ away, and at $z=0$. A tent around $-ih$ in $z$ is the tent around $ih$ in $-z$.
-# ```
+# :::
 #
 # The sum over blocks is $\sum_j\mathrm{XOR}_j$, which is $\pm1$ when one block is alone and odd when all are uniform: hinge loss 0. The thesis writes tents left of 0 with *negative* thresholds, $3r(k+1)$ neurons, and needs $(D_j,-1)$ among the gradient features. It gets them from $\mathbb E[y\mathbf x]=0$ (Remark B.45) and {eq}`eq-09-identity`.
 #
-# ````{prf:proposition} The mean is not zero (an erratum)
+# ::::{prf:proposition} The mean is not zero (an erratum)
 # :label: prop-09-mean
 #
 # For odd $k\ge3$, $\mathbb E[y\mathbf x]=2p_{\mathbf A}\sqrt k\sum_jD_j$. For $r\ge3$ blocks a neuron with a negative threshold that is active on all of the data but at most one of the two signs of each single block has $\lvert\cos(G,D_j)\rvert\le\frac2{\sqrt{r+3}}$, up to the contribution of the uniform part, so that $(D_j,-1)$ is no gradient feature for small $\gamma$. With {prf:ref}`lem-09-parity` it is not needed, and the theorem stands.
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Block $j$ alone and all $+1$: $y\mathbf x=\sqrt kD_j$ plus background; all $-1$: $y=-1$ and again $y\mathbf x=\sqrt kD_j$ (flipping all signs changes $\mathbf x$ and $y$). On the uniform part, given the products of all blocks, which tell the label, each bit is still a fair coin. Hence a coefficient of $D_j$ is $\sqrt kp_{\mathbf A}$ times 1 or 2 if one or none of the two is switched off. The largest cosine has one 2 and $r-1$ ones, $2/\sqrt{4+(r-1)}$.
-# ```
+# :::
 #
 # **Uniform, $k$ even, $d$ odd.** For $\mathbf w\in\{\pm1\}^d$ and $\lvert b\rvert<1$ the indicator is $\frac12(1+\mathrm{Maj}(w_1x_1,\dots,w_dx_d))$, and $y\,x_j$ is the parity of $\mathbf A\triangle\{j\}$. With the Fourier coefficient $\xi_k$ of the majority at sets of size $k$,
 #
@@ -715,15 +715,15 @@ print(f"neurons for the first excess term to be 0.1: 1e{math.log10(m_needed):.0f
 #
 # **What fixed features cannot do.** The thesis cites a lower bound of Daniely and Malach. It is that of {prf:ref}`thm-08-fixed`, for features in $[-1,1]$, and counted as there it needs no special $k$:
 #
-# ````{prf:proposition} Fixed features (Proposition 3.23, sharpened)
+# ::::{prf:proposition} Fixed features (Proposition 3.23, sharpened)
 # :label: prop-09-fixed
 #
 # Let $\Psi:\mathbb R^d\to[-1,1]^N$ be any features, $r=1$, $p_{\mathbf A}=\frac14$, $p_o=\frac12$. For some set $\mathbf A$ of $k$ bits every $h=\langle\Psi,\mathbf v\rangle$ with $\lVert\mathbf v\rVert\le B$ has hinge loss at least $\frac12\Bigl(1-B\sqrt{N/\tbinom dk}\Bigr)$.
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # With probability $\frac12$ the point is uniform on the cube, so $\mathcal L(h)\ge\frac12\,\mathbb E_{\mathrm{unif}}[1-y\,h]$, and $\mathbb E[yh]\le B\,\lVert\mathbb E[y\Psi]\rVert$. The labels of different $\mathbf A$ are orthonormal characters, so by Bessel $\sum_{\mathbf A}\mathbb E[y_{\mathbf A}\Psi_i]^2\le1$ for each $i$, and for at least one of the $\binom dk$ sets $\sum_i\mathbb E[y_{\mathbf A}\Psi_i]^2\le N/\binom dk$.
-# ```
+# :::
 #
 # For $k=d/16$ the binomial is at least $16^k$, so the loss is at least $\frac12-\frac B2\sqrt N\,4^{-k}$; the thesis has $2^{-k}$.
 
@@ -1642,53 +1642,53 @@ ledger.show()
 # (09-try)=
 # ## Try it
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-09-mirror
 #
 # By hand: the thesis's start {eq}`eq-09-start` has four blocks. Which property is lost with blocks one and three only ($2m$ neurons), and for which data does it not matter?
-# ```
+# :::
 #
-# ```{solution} ex-09-mirror
+# :::{solution} ex-09-mirror
 # :class: dropdown
 #
 # The output is still zero, and {eq}`eq-09-first` holds. Lost are the negative thresholds (block two has $-b$), so features $(D,-1)$ cannot be hit. By {eq}`eq-09-identity` blocks one and two have the same $\mathbf w^{(1)}$ if $\mathbb E[y\mathbf x]=0$: there block two offers other kinks, at the same weights. For linear data negative thresholds are the ones that matter; for structured parities ({prf:ref}`lem-09-parity`) and clusters they are not needed.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-09-angle
 #
 # By hand: derive $p=\frac2\pi\arccos(1-\gamma)$ of {prf:ref}`prop-09-odds` for $q\to0$ and compare with $q=1,\kappa=1.5$ at $\gamma=0.05$, using {py:func}`~mvnb.papers.gradient_features.theory.xor_hit_probability`.
-# ```
+# :::
 #
-# ```{solution} ex-09-angle
+# :::{solution} ex-09-angle
 # :class: dropdown
 #
 # The direction is uniform on the circle; the double cone of $D_1$ are four arcs of $\arccos(1-\gamma)$ each, so $p=4\arccos(1-\gamma)/(2\pi)=0.202$. For $q=1$ and $\kappa=1.5$ it is 0.23: a far threshold makes large differences larger and so helps, but at the price of smaller gradients.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-09-kinks
 #
 # By hand: why does one constant threshold $\tilde b$ suffice for a ground truth with many different kinks, and what would go wrong with $\sigma_a$ much too small?
-# ```
+# :::
 #
-# ```{solution} ex-09-kinks
+# :::{solution} ex-09-kinks
 # :class: dropdown
 #
 # A neuron $\sigma(\langle\mathbf w,\mathbf x\rangle-\tilde b)$ with $\mathbf w=\lambda D$ has its kink at $\tilde b/\lambda$, and $\lambda\propto\lvert a^{(0)}\rvert$ is random. If $\sigma_a$ is much too small, all lengths are below $\tilde b/b^*$ for the nearest kink $b^*$: kinks lie beyond the data, no neuron is active after the step, and gradients vanish. Much too large, and kinks crowd near zero, where they are of little use; {prf:ref}`prop-09-half` is about the middle.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-09-snr
 #
 # Re-run the chapter at a lower signal-to-noise ratio. Which claims change first, and why?
-# ```
+# :::
 #
-# ```{solution} ex-09-snr
+# :::{solution} ex-09-snr
 # :class: dropdown
 #
 # `mvnb run 09 -p snr=2`. The best possible error rises to 0.145, and the signal of {eq}`eq-09-align` falls by $(2/3)^4=0.2$: at $n=32d$ the plane's share in $d=64$ falls from 0.7 to about 0.4. `network-near-bayes` fails first. The tangent kernel suffers more still, so that the gap widens.
-# ```
+# :::
 
 # %% [markdown]
 # (09-further)=

@@ -20,12 +20,12 @@
 #
 # A network that has learned to add $k$ numbers modulo $p$ has turned them into angles: the weights of every neuron, read along the numbers $0,\dots,p-1$, are cosines of one frequency. For networks with one hidden layer and the activation $z\mapsto z^k$ this can be proved, because such networks have the largest possible margin; that margin has a closed form, and a page of Fourier analysis is enough for it. Training finds the same neurons, and so, more loosely, do Transformers.
 #
-# ```{glue:figure} 10-opening
+# :::{glue:figure} 10-opening
 # :alt: Left, the weights of one neuron along the numbers, a grey cloud before training, and dots on a cosine after it. Right, the smallest margin over all points as a share of the optimum, over steps. With the norm of the theory and nearly all points it climbs to about eight tenths, with half of the points to three tenths; with weight decay it stays below a half, or below zero.
 # :name: fig-10-opening
 #
 # Left: an embedding vector of one neuron before and after training. Right: the smallest margin over all points in units of the theoretical maximum, four ways of training, all replicas.
-# ```
+# :::
 #
 # The picture is computed [further down](#10-experiments). Two things were not expected: how exactly trained networks obey the theory, and how the order of the paper's last experiment, on grokking, goes when test points are really new.
 
@@ -214,7 +214,7 @@ figures.show(
 #
 # Let $\hat u(j)=\sum_au(a)e^{-2\pi ija/p}$; then $\lVert\hat u\rVert^2=p\lVert u\rVert^2$.
 #
-# ````{prf:lemma} A neuron in Fourier space (Lemma C.14)
+# ::::{prf:lemma} A neuron in Fourier space (Lemma C.14)
 # :label: lem-10-fourier
 #
 # For all real $u_1,\dots,u_k,w$, with $\hat u_i(j)=\lvert\hat u_i(j)\rvert e^{\mathrm i\theta_i(j)}$ and $\hat w(j)=\lvert\hat w(j)\rvert e^{\mathrm i\theta_w(j)}$,
@@ -222,13 +222,13 @@ figures.show(
 # $$
 # \psi(u,w)=\frac{2\,k!}{(p-1)p^k}\sum_{j=1}^{(p-1)/2}\lvert\hat w(j)\rvert\prod_i\lvert\hat u_i(j)\rvert\,\cos\Bigl(\sum_i\theta_i(j)-\theta_w(j)\Bigr).
 # $$ (eq-10-fourier)
-# ````
+# ::::
 #
-# ````{prf:proof}
+# ::::{prf:proof}
 # Only the product of all $k$ embeddings can tell one $\delta$ from another, and its mean over all points is a convolution, so that in Fourier space only equal frequencies meet. First, $\frac1{p-1}\sum_{\delta\ne0}\eta(\delta)=\frac{p\,\mathbb E_\delta\eta-\eta(0)}{p-1}$, so $\psi=\frac p{p-1}(\eta(0)-\mathbb E_\delta\eta(\delta))$. (The factor is $1+\frac1{p-1}$; the thesis has a minus sign in an intermediate line.) Expand the power. A monomial without $u_l$ leaves $w$ averaged over $a_l$, which is $\bar w$ whatever $\delta$ is, and cancels in the difference. What is left is $k!\prod_iu_i(a_i)$. Insert $u_i(a)=\frac1p\sum_{j_i}\hat u_i(j_i)e^{2\pi\mathrm ij_ia/p}$ and the same for $w$: the mean over $a$ vanishes unless $j_1=\dots=j_k=-j_w$, so it is $\frac{k!}{p^{k+1}}\sum_j\hat w(-j)\prod_i\hat u_i(j)e^{2\pi\mathrm ij\delta/p}$, and averaging over $\delta$ takes the term $j=0$ away. Terms $j$ and $-j$ are conjugate.
-# ````
+# ::::
 #
-# ````{prf:lemma} The best neuron (Lemma C.15)
+# ::::{prf:lemma} The best neuron (Lemma C.15)
 # :label: lem-10-best
 #
 # For $k\ge2$ and $\lVert\theta_i\rVert\le1$,
@@ -238,17 +238,17 @@ figures.show(
 # $$ (eq-10-gamma)
 #
 # with equality exactly for $u_i(a)=\beta\cos(\theta_i+\frac{2\pi\zeta a}p)$ and $w(c)=\beta\cos(\theta_w+\frac{2\pi\zeta c}p)$ with one frequency $\zeta\in\{1,\dots,\frac{p-1}2\}$, $\beta^2=\frac2{(k+1)p}$, and $\theta_w=\sum_i\theta_i$ modulo $2\pi$.
-# ````
+# ::::
 #
-# ````{prf:proof}
+# ::::{prf:proof}
 # A product of $k+1$ amplitudes is to be made large with a given sum of squares: within a frequency equal amplitudes are best, and with more than two factors it is best to spend everything on one frequency. Let $z(j)=\lvert\hat w(j)\rvert^2+\sum_i\lvert\hat u_i(j)\rvert^2$. By the inequality of arithmetic and geometric means each term of {eq}`eq-10-fourier` is at most $(z(j)/(k+1))^{(k+1)/2}$. Frequencies come in pairs $\pm j$, so $\sum_{j=1}^{(p-1)/2}z(j)\le\frac p2$. For $k\ge2$ the exponent is above 1 and $\sum_jz(j)^{(k+1)/2}\le\bigl(\sum_jz(j)\bigr)^{(k+1)/2}$, with equality only if one $z(j)$ is not 0. Together $\psi\le\frac{2k!}{(p-1)p^k}\bigl(\frac p{2(k+1)}\bigr)^{(k+1)/2}$, which is {eq}`eq-10-gamma`. Equality requires equal amplitudes at that frequency, cosine 1, and nothing left for the constant $j=0$.
-# ````
+# ::::
 #
 # The exponent $\frac{k+1}2>1$ is where features come from. A linear network, $k=1$, could spread over frequencies at no loss; with a product of three or more factors it pays to put everything on one.
 #
 # ## The derivation, II: a whole network, and what it must look like
 #
-# ````{prf:theorem} Maximum margin (Theorem 4.9, with shares)
+# ::::{prf:theorem} Maximum margin (Theorem 4.9, with shares)
 # :label: thm-10-main
 #
 # Let $p$ be odd and $k\ge2$. Then $\gamma^*=\gamma^*_{k,p}$ for every width $m\ge3^{k-1}(p-1)$. If $\theta$ with $\lVert\theta\rVert_{2,k+1}=1$ attains it, then (a) every neuron of $\theta$ is a single-frequency neuron as in {prf:ref}`lem-10-best`, up to scale; (b) at every point all wrong answers have the same output, $\gamma^*$ below the right one; (c) each frequency has the same share of the norm: for every $\zeta\in\{1,\dots,\frac{p-1}2\}$
@@ -256,11 +256,11 @@ figures.show(
 # $$
 # \sum_{i\text{ of frequency }\zeta}\lVert\theta_i\rVert^{k+1}=\frac2{p-1} .
 # $$ (eq-10-share)
-# ````
+# ::::
 #
 # The thesis has $m\ge4^{k-1}(p-1)$, and of (c) only that no share is 0. It takes the first half from two lemmas of Morwani et al.; the uniform distribution over points makes a direct proof possible.
 #
-# ````{prf:proof}
+# ::::{prf:proof}
 # The mean margin, unlike the least one, is a sum over neurons and can be bounded neuron by neuron. Where the bound is attained, every inequality on the way was an equality, which is (a) and (b), and Fourier coefficients of the output that (b) prescribes give (c).
 #
 # *Upper bound.* The least margin is at most the mean one, $g\le g'$, and $\psi$ is homogeneous:
@@ -274,7 +274,7 @@ figures.show(
 # *(a), (b).* If $h(\theta)=\gamma^*_{k,p}$, all are equalities: each neuron attains its bound, $g=g'$ at every point, so all wrong answers are equal, and $g=\gamma^*$ everywhere.
 #
 # *(c).* By (b), $f(a)[c]=F(a)+\gamma^*\mathbb 1[c\equiv\sum_ia_i]$, whose Fourier coefficient at $(j,\dots,j,-j)$ in $(a_1,\dots,a_k,c)$ is $\gamma^*p^k$ for $j\ne0$. Of a neuron only the multilinear monomial has coefficients where no entry is 0: it contributes $k!\,\hat w(-j)\prod_i\hat u_i(j)$ there, which by (a) is 0 unless $j=\pm\zeta$, and else $k!\,\lVert\theta_i\rVert^{k+1}\bigl(\frac p{2(k+1)}\bigr)^{(k+1)/2}$, since phases cancel. The sum over neurons of frequency $\zeta$ is $\gamma^*p^k$, and {eq}`eq-10-gamma` gives {eq}`eq-10-share`.
-# ````
+# ::::
 #
 # So an optimal network may have many neurons on one frequency and few on another, but not more weight. That is a prediction to test.
 #
@@ -294,19 +294,19 @@ figures.show(
 #
 # The thesis's construction writes each cosine of a sum as $2^k$ products and each product as $2^{k-1}$ powers. In this language it is nothing but $H=\{0,\frac\pi2,\pi,\frac{3\pi}2\}^k$, halved because $h_j\mapsto h_j+\pi$ for all $j$ is the same neuron: $2^{2k-1}$ phases. Thirds of a turn do as well, and are $3^k$ (for $m\in3\mathbb Z^k$, $\omega(0)=0$ and all other $\omega>0$). And there is something better.
 #
-# ````{prf:proposition} Fewer neurons (ours)
+# ::::{prf:proposition} Fewer neurons (ours)
 # :label: prop-10-cyclic
 #
 # The cyclic group of the phases $h_t=\frac{2\pi t}N(1,3,\dots,3^{k-2},4\cdot3^{k-2})$, $t<N=2\cdot3^{k-1}$, attains $\gamma^*_{k,p}$, with $N\frac{p-1}2=3^{k-1}(p-1)$ neurons. For $p>2k$ no group of phases, whole or halved, can do with fewer than $2^{k-1}$ neurons a frequency.
-# ````
+# ::::
 #
-# ````{prf:proof}
+# ::::{prf:proof}
 # (The idea: read $m$ in base 3, and count what its carries cost.) Let $m\in\Lambda$: $\sum_{j<k}3^{j-1}m_j+4\cdot3^{k-2}m_k\equiv0$ modulo $2\cdot3^{k-1}$, and $\sum_jm_j$ even. Modulo 2 the first says that $\sum_{j<k}m_j$ is even, so $m_k=2r$. Modulo $3,9,\dots,3^{k-2}$ it says that there are carries $q_0=0,q_1,\dots,q_{k-2}$ with $m_j=3q_j-q_{j-1}$. Let $\Omega_j=\omega(m_1)+\dots+\omega(m_j)$. *Claim:* $\Omega_j\ge2q_j-1$ if $q_j>0$, $\Omega_j\ge2\lvert q_j\rvert$ if $q_j<0$, and if $q_j=0$ then $\Omega_j\ge1$ or $m_1=\dots=m_j=0$. Induction, with $q=q_{j-1}$, $q'=q_j$ and $\omega(m_j)=\lvert3q'-q-1\rvert-1$. For $q=0$: $\omega=3q'-2\ge2q'-1$ if $q'>0$, $\omega=3\lvert q'\rvert$ if $q'<0$, and 0 if $q'=0$. For $q'=0$: $2q-1+\lvert q+1\rvert-1\ge2$ if $q>0$, and $2\lvert q\rvert+\lvert q+1\rvert-1\ge1$ if $q<0$. For $q,q'>0$: $2q-1+(3q'-q-1)-1\ge2q'-1$, as $q+q'\ge2$. For $q<0<q'$: $2\lvert q\rvert+3q'+\lvert q\rvert-2\ge2q'$. For $q'<0$: $\omega(m_j)=\lvert3\lvert q'\rvert+q+1\rvert-1\ge3\lvert q'\rvert-\lvert q\rvert$ if $q<0$, and larger if $q>0$; either way $\Omega_j\ge2\lvert q'\rvert$.
 #
 # For the last two coordinates, $q+m_{k-1}+8r\equiv0$ modulo 6 with $q=q_{k-2}$, so $m_{k-1}=6s-q-2r$ for an integer $s$, and $\omega(m_{k-1})+\omega(m_k)=\lvert6s-q-2r-1\rvert+\lvert2r-1\rvert-2\ge\lvert6s-q-2\rvert-2$. If $q=0$ this is at least 0, and above 0 unless $s=r=0$. If $q=1,2,-1,-2$ it is at least $1,0,-1,-2$, and $\Omega_{k-2}\ge1,3,2,4$; for $\lvert q\rvert\ge3$ it is at least $-2$ and $\Omega_{k-2}\ge5$. So $\sum_j\omega(m_j)>0$ unless $m=0$.
 #
 # *At least $2^{k-1}$.* The differences of two different vectors in $\{0,1\}^k$ with even sums have entries $0,\pm1$ and an even sum. As $\omega(1)=-1$, $\omega(-1)=1$ and $\omega(0)=0$, the difference or its negative is in $S$. So the $2^{k-1}$ vectors lie in different classes modulo $\Lambda$. A group can be halved if it contains $(\pi,\dots,\pi)$. Then all sums in $\Lambda$ are even, all $2^k$ vectors of $\{0,1\}^k$ lie in different classes, and half of at least $2^k$ is left.
-# ````
+# ::::
 #
 # For $k=2$ and 3 all groups can be tried. With $k=2$ none has fewer than 6 neurons a frequency, with $k=3$ none fewer than 16. These are two less than the cyclic group's, half of a group of order 32: $h=\frac{\pi t}4(1,5,5)+\pi(0,s,s')$ with $t<4$ and $s,s'\in\{0,1\}$.
 
@@ -761,15 +761,15 @@ ledger.mean(
 #
 # Before looking: is $A_h$ ever used?
 #
-# ```{prf:proposition} Numbers never ask (ours)
+# :::{prf:proposition} Numbers never ask (ours)
 # :label: prop-10-queries
 #
 # The answer of a one-layer Transformer that is read at the token "=" depends on the query matrices $W^Q_h$ only through the one vector $x_=^\top W^Q_h$, with $x_=$ the last token's input. $A_h$ can be changed to $\bar EW_h^KY$ with any $Y$ whose rows have sum 0 by a change of $W_h^Q$ without changing any answer, as long as the embeddings and $x_=$ are linearly independent.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # The last position's output needs its own query, and everyone's keys and values; what other positions attend to is written to positions that nobody reads in a network of one layer. Add to $W_h^Q$ a matrix $Z$ with $x_=^\top Z=0$. Then $A_h$ changes by $\bar EW^K_hZ^\top\bar E^\top$, and by the independence $Z^\top\bar E^\top$ can be any matrix whose rows have sum 0.
-# ```
+# :::
 #
 # So its gradient trains $W^{KQ}$ in one direction of $d$, and structure in $A_h$ between numbers cannot be a mechanism of these networks. *Prediction:* it is inherited. The cosines are in the embedding, and any matrix in the place of $W^KW^{Q\top}$ shows them.
 
@@ -1121,53 +1121,53 @@ ledger.show()
 # (10-try)=
 # ## Try it
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-10-linear
 #
 # By hand: what is $\gamma^*_{k,p}$ for $k=1$, which neurons attain it, and what does that say about networks without a nonlinearity?
-# ```
+# :::
 #
-# ```{solution} ex-10-linear
+# :::{solution} ex-10-linear
 # :class: dropdown
 #
 # $\gamma^*_{1,p}=\frac{2}{4(p-1)}=\frac1{2(p-1)}$. The exponent in the proof of {prf:ref}`lem-10-best` is 1, so any division of the norm over frequencies is as good as any other, provided $\hat w(j)=\hat u(j)$ for all $j\ne0$ and nothing is spent on $j=0$: every zero-mean $w=u$. Single frequencies are not preferred.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-10-even
 #
 # By hand: let $p$ be even. Which neuron beats the formula {eq}`eq-10-gamma`, by which factor, and why does the theorem not extend with that neuron's value in the place of $\gamma^*$?
-# ```
+# :::
 #
-# ```{solution} ex-10-even
+# :::{solution} ex-10-even
 # :class: dropdown
 #
 # The frequency $\frac p2$ is its own negative: $u_i(a)=w(a)=(-1)^a/\sqrt{(k+1)p}$ has all of its power in one coefficient. {eq}`eq-10-fourier` then has one term $\frac{k!}{(p-1)p^k}\bigl(\frac p{k+1}\bigr)^{(k+1)/2}$, larger than $\gamma^*_{k,p}$ by $2^{(k-1)/2}$. But networks of such neurons only know parity: half of the wrong answers have the same output as the right one, $g\ne g'$, and the chain {eq}`eq-10-chain` is no longer tight. Another distribution over points or weights over wrong answers would be needed.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-10-five
 #
 # By hand: why do five phases, $h_t=\frac{2\pi t}5(1,4)$, not suffice for $k=2$? Find the forbidden vector. Check with {py:func}`~mvnb.papers.fourier_features.theory.surviving_modes`.
-# ```
+# :::
 #
-# ```{solution} ex-10-five
+# :::{solution} ex-10-five
 # :class: dropdown
 #
 # $\Lambda=\{m:m_1+4m_2\equiv0\bmod5\}=\{m:m_1\equiv m_2\bmod 5\}$ contains $(1,1)$: even sum, and $\omega(1)+\omega(1)=-2\le0$. The mode is $n=m-\mathbf1=0$: the constant in the square of the sum survives, multiplies $\cos(y+\sum_jh_j)$ with $\sum_jh_j\equiv0$, and adds $\cos\frac{2\pi\zeta c}p$ to the outputs.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-10-half
 #
 # Re-run with a larger modulus, where half of the points are more. Do mixed neurons become fewer?
-# ```
+# :::
 #
-# ```{solution} ex-10-half
+# :::{solution} ex-10-half
 # :class: dropdown
 #
 # `mvnb run 10 -p p=23 -p batch=512`. A little: the weighted mean purity of the half split rises from 0.94 to 0.97, and the share of pure vectors from 0.68 to about 0.7. The margin gains more, from 0.3 to 0.6 of the optimum. The claim `single-frequency-at-half-split` still fails. The other arm is then at 0.85.
-# ```
+# :::
 
 # %% [markdown]
 # (10-further)=

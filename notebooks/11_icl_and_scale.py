@@ -19,12 +19,12 @@
 #
 # Show a language model sixteen labelled sentences with all labels turned round: a large one follows them, a small one keeps to what it knew {cite}`wei2023larger`. The paper explains this with a model of one line, attention without softmax whose matrix has rank $r$. The best one keeps the $r$ strongest directions of its inputs and drops the rest, so that a larger model hears more of the signal and more of the noise. Everything about it can be written down, and that is what we do; then we look at how much of it a real language model shows.
 #
-# ```{glue:figure} 11-opening
+# :::{glue:figure} 11-opening
 # :alt: Left, error of linear attention over the share of flipped labels for ranks 0 to 6. The flat line is rank 0, the steepest curve full rank; they cross, so that large ranks are best without flips and worst with many. Right, accuracy and ranking quality of a language model of 135 million parameters over the share of flipped labels, falling from about 0.75 and 0.9 and ending well above one half.
 # :name: fig-11-opening
 #
 # Left: mean squared error of the best linear attention of rank $r$ when a share of the labels in its context is flipped; curves are closed forms, dots are simulations. Right: SmolLM2, a language model of 135 million parameters, with sixteen labelled sentences in context, kept from a longer run.
-# ```
+# :::
 #
 # Both are explained [further down](#11-experiments). The paper's figures are about Llama models of 3 to 70 billion parameters, which do not run here; its theory has no experiments, so that every run of it on this page is ours.
 
@@ -258,7 +258,7 @@ print("gradient in the factors is autograd's:", worst < 1e-12)
 # (11-derivation)=
 # ## The derivation, I: the best model of rank r
 #
-# ````{prf:lemma} The population loss (Lemma 5.1, after Zhang et al.)
+# ::::{prf:lemma} The population loss (Lemma 5.1, after Zhang et al.)
 # :label: lem-11-loss
 #
 # With $\Gamma=(1+\frac1N)\Lambda+\frac1N\mathrm{tr}(\Lambda)I$ the objective of pretraining is
@@ -266,13 +266,13 @@ print("gradient in the factors is autograd's:", worst < 1e-12)
 # $$
 # \mathcal L(U)=\tfrac12\mathrm{tr}\bigl[\Gamma\Lambda U\Lambda U^\top\bigr]-\mathrm{tr}\bigl[\Lambda^2U^\top\bigr]+\tfrac12\mathrm{tr}\Lambda .
 # $$ (eq-11-loss)
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # $\mathbf h=\hat\Lambda\mathbf w$ with $\hat\Lambda=\frac1N\sum\mathbf x_i\mathbf x_i^\top$, so the error is $\mathbf w^\top(\hat\Lambda U-I)\mathbf x_q$. Averaged over $\mathbf w$ and $\mathbf x_q$ its square is $\mathrm{tr}\,\mathbb E[(\hat\Lambda U-I)\Lambda(\hat\Lambda U-I)^\top]$. Insert $\mathbb E\hat\Lambda=\Lambda$ and, for symmetric $B$, $\mathbb E[\hat\Lambda B\hat\Lambda]=(1+\frac1N)\Lambda B\Lambda+\frac1N\mathrm{tr}(B\Lambda)\Lambda$ (Isserlis), with $B=U\Lambda U^\top$.
-# ```
+# :::
 #
-# ````{prf:theorem} The best model of rank r is the best model, truncated (Theorem 5.4.1)
+# ::::{prf:theorem} The best model of rank r is the best model, truncated (Theorem 5.4.1)
 # :label: thm-11-rank
 #
 # Let $\Lambda=Q\,\mathrm{diag}(\lambda_i)\,Q^\top$ be invertible. Among matrices of rank at most $r$, $\mathcal L$ is least at
@@ -282,11 +282,11 @@ print("gradient in the factors is autograd's:", worst < 1e-12)
 # $$ (eq-11-optimum)
 #
 # where it is $\frac12\sum_i\lambda_i-\frac12\sum_{i\le r}\lambda_i\tau_i$ with $\tau_i=\lambda_iv_i\in(0,1)$. If $\lambda_r>\lambda_{r+1}$ there is no other minimiser.
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # In suitable coordinates the loss is the squared distance from one fixed matrix, and the nearest matrix of rank $r$ is a truncation of it. Complete the square: $\mathcal L(U)=\frac12\lVert\Gamma^{1/2}(\Lambda^{1/2}U\Lambda^{1/2}-\Lambda\Gamma^{-1})\rVert_F^2+\text{const}$, where all matrices but $U$ commute. The map $U\mapsto Z=\Gamma^{1/2}\Lambda^{1/2}U\Lambda^{1/2}$ is a bijection that keeps the rank, so we look for the matrix $Z$ of rank at most $r$ that is nearest to $\Lambda\Gamma^{-1/2}$. That is the theorem of Eckart and Young: keep the $r$ largest singular values. They are $\lambda_i/\sqrt{\lambda_i'}$ with $\lambda_i'=(1+\frac1N)\lambda_i+\frac1N\mathrm{tr}\Lambda$, increasing in $\lambda_i$, and belong to the eigenvectors of $\Lambda$. Going back, $v_i=1/\lambda_i'$. Each direction left out costs $\frac12\lambda_i^2/\lambda_i'=\frac12\lambda_i\tau_i$.
-# ```
+# :::
 #
 # The thesis argues with diagonal matrices from the start; the weighted Eckart–Young argument needs no such restriction. The matrix does not have to be found by hand: for fixed $B$ the best $A$ in $U=AB^\top$ is a linear least-squares problem, and the two alternate. The cell does this from random starts, for all ranks, and then trains on sampled prompts.
 
@@ -391,7 +391,7 @@ ledger.mean("training-finds-it", excess=sgd_excess.max(0), overlap=sgd_overlap.m
 # %% [markdown]
 # ## The derivation, II: what the model does with a context
 #
-# ````{prf:theorem} Evaluation risk (Theorem 5.4.2; flipped labels ours)
+# ::::{prf:theorem} Evaluation risk (Theorem 5.4.2; flipped labels ours)
 # :label: thm-11-risk
 #
 # Let $w_i$ be the coordinates of $\mathbf w$ along the eigenvectors, $\lVert\mathbf w\rVert_\Lambda^2=\sum_iw_i^2\lambda_i$, $\tau_i$ as above and 0 beyond $r$, and $a=1-2p$. The mean squared error of the model {eq}`eq-11-optimum` on prompts {eq}`eq-11-eval` is
@@ -399,11 +399,11 @@ ledger.mean("training-finds-it", excess=sgd_excess.max(0), overlap=sgd_overlap.m
 # $$
 # \mathcal R=\sum_{i=1}^dw_i^2\lambda_i(1-a\tau_i)^2+\frac1M\sum_{i=1}^r\tau_i^2\bigl[(2-a^2)\,w_i^2\lambda_i+\lVert\mathbf w\rVert_\Lambda^2+\sigma^2\bigr].
 # $$ (eq-11-risk)
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # The risk is squared bias plus variance of the sample mean $\mathbf h$; flips multiply its expectation by $a$ and leave the second moments of $y\mathbf x$ as they are. $\mathbf h$ is a mean of $M$ independent copies of $y\mathbf x$, with $\mathbb E[y\mathbf x]=a\Lambda\mathbf w$ and, since $y^2$ does not know about flips, $\mathbb E[y^2\mathbf x\mathbf x^\top]=(\lVert\mathbf w\rVert_\Lambda^2+\sigma^2)\Lambda+2\Lambda\mathbf w\mathbf w^\top\Lambda$ (Isserlis). The error $\mathbf h^\top U\mathbf x_q-\mathbf w^\top\mathbf x_q$ has the squared bias $\lVert aU\Lambda\mathbf w-\mathbf w\rVert_\Lambda^2$, the first sum, and the variance $\frac1M\mathrm{tr}\bigl[U\Lambda U\bigl((\lVert\mathbf w\rVert_\Lambda^2+\sigma^2)\Lambda+(2-a^2)\Lambda\mathbf w\mathbf w^\top\Lambda\bigr)\bigr]$, the second.
-# ```
+# :::
 #
 # At $p=0$ this is the thesis's formula. Four readings of it:
 #
@@ -505,11 +505,11 @@ ledger.exact(
 # %% [markdown]
 # The left panel is the paper's explanation in one picture: everything beyond rank 4 is noise that the larger model lets through. In the right one dots are the minima, and dotted lines mark where {eq}`eq-11-gain` changes its sign: they agree, as predicted. It shows that there is no law that small is beautiful: it is a matter of what the directions carry.
 #
-# ```{explorer} 11-rank
+# :::{explorer} 11-rank
 # :alt: Left, risk over rank as the sum of three parts. The signal that is missed falls, noise of inputs and of labels rise, and the sum is least at rank 4. Right, one stem a direction; the first four lower the risk, the others raise it.
 #
 # The world of the right panel, part by part. *Predictions:* the best rank is the number of stems that point down; without label noise there is still one, because inputs are noise to each other; 32 times as many examples make three times as many directions worth hearing, not 32 times; and with half of the labels flipped none is, however long the context.
-# ```
+# :::
 #
 # ### Flipped labels, and where attention goes
 #
@@ -613,7 +613,7 @@ ledger.exact("no-noise-no-gap", absent=gap_without, both=np.ptp(both[4:]))
 # \hat y_q=\mathbf h^\top U\mathbf x_q+\mathbf c^\top\mathbf x_q .
 # $$ (eq-11-prior)
 #
-# ````{prf:proposition} What a model cannot hear it keeps (ours)
+# ::::{prf:proposition} What a model cannot hear it keeps (ours)
 # :label: prop-11-prior
 #
 # (a) For every $U$ the best path is $\mathbf c=(I-U^\top\Lambda)\boldsymbol\mu$. (b) For $N\to\infty$ the best $U$ of rank $r$ tends to that of {prf:ref}`thm-11-rank`, if $\lambda_r>\lambda_{r+1}$. (c) Then, for the task $\mathbf w=\boldsymbol\mu$ with a share $p$ of the labels flipped, the mean of the weights that the model predicts with is $(1-2p)\mu_i$ for $i\le r$ and $\mu_i$ for $i>r$. With all labels flipped its mean prediction is positively correlated with the truth if and only if
@@ -621,11 +621,11 @@ ledger.exact("no-noise-no-gap", absent=gap_without, both=np.ptp(both[4:]))
 # $$
 # \sum_{i\le r}\mu_i^2\lambda_i<\sum_{i>r}\mu_i^2\lambda_i .
 # $$ (eq-11-half)
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # The path can only cancel the mean of the error; what remains is the error of a model without prior knowledge, and a term that vanishes for long prompts. (a) The error is $\mathbf x_q^\top[(U^\top\hat\Lambda-I)\mathbf w+\mathbf c]$. Given $U$ the best $\mathbf c$ removes the mean of the bracket, $(U^\top\Lambda-I)\boldsymbol\mu$. (b) What is left is $(U^\top\hat\Lambda-I)(\mathbf w-\boldsymbol\mu)+U^\top(\hat\Lambda-\Lambda)\boldsymbol\mu$, two uncorrelated parts: the first gives {eq}`eq-11-loss`, the second is of order $\lVert U\rVert^2/N$. So the objectives converge, uniformly on bounded sets, and with them the minimiser, which is unique in the limit. (Minimisers stay bounded, since $\Lambda$ is invertible: for large $N$ the first part alone grows like $\lVert U\rVert^2$.) (c) $\mathbb E\mathbf h=(1-2p)\Lambda\boldsymbol\mu$ and $\tau_i\to1$ for $i\le r$.
-# ```
+# :::
 #
 # So the model does what language models are said to do. Directions that it has room to read follow the labels, right or wrong; all others stay as they were learned. *A small model is flatter because it hears less and remembers the rest, and from the rank on at which it hears half of the signal, all labels flipped turn it round.* With the variances of this page and $\mu_i=1$ the signal that is heard, the left side of {eq}`eq-11-half`, is 3 of 7.2 at rank one and 5 of 7.2 at rank two. *Prediction:* rank one stays above one half, all others end below.
 
@@ -695,15 +695,15 @@ ledger.mean(
 #
 # is a sum of $2(\nu+1)$ heads, since $\lvert s\rvert=\sigma(s)+\sigma(-s)$. The *small* model has $\nu=\nu_1$, the *large* one $\nu=\nu_2$.
 #
-# ````{prf:theorem} What the bit code does (after Theorem 5.5.1; the margin is ours)
+# ::::{prf:theorem} What the bit code does (after Theorem 5.5.1; the margin is ours)
 # :label: thm-11-code
 #
 # For noiseless contexts of a task $(i,j)$ the margin is a Hamming distance: $y\,g_\nu$ is the number of the first $\nu$ binary digits in which $i-1$ and $j-1$ differ. So the large model has zero hinge loss on all tasks and the small one on all tasks with two important features; it fails $2^{\nu_1}\binom{2^{\nu_2-\nu_1}}2$ of the other pairs, at loss 1. The squared norm of the weights is $\frac{d\,\nu(\nu+1)}{8\gamma^2}$. $g_\nu$ is even and positively homogeneous in $\boldsymbol\zeta$.
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # A digit in which $i-1$ and $j-1$ agree responds just as $\mathbf 1$ does, and one in which they differ responds exactly when $\mathbf 1$ does not; so the difference in {eq}`eq-11-code` counts the digits that differ. If the label is 1, $\zeta_i=\zeta_j=\pm2\gamma$; then $\lvert\mathbf 1^\top\boldsymbol\zeta\rvert=4\gamma$, and $\lvert\mathbf b_n^\top\boldsymbol\zeta\rvert$ is $4\gamma$ where the digits agree and 0 where they differ. So $g=\nu-(\nu-\mathrm{Ham})$. If it is $-1$, $\zeta_i=-\zeta_j$, the sum vanishes, the digits that differ give $4\gamma$ each, and $g=-\mathrm{Ham}$. Different numbers below $2^\nu$ differ in a digit; pairs fail if their first $\nu_1$ digits agree: $2^{\nu_1}$ groups of $2^{\nu_2-\nu_1}$ numbers. Norm: $2\nu$ heads with $d$ entries $\frac1{4\gamma}$ and two with $\frac\nu{4\gamma}$.
-# ```
+# :::
 #
 # **What is not so.** Theorem 5.5.1 says that these networks are *the* minimisers of the loss with vanishing weight decay, for $2(\nu+1)$ heads. Three things are wrong with that, and all can be checked by enumeration.
 #
@@ -785,7 +785,7 @@ ledger.mean("noise-ratio", one=power[1], two=power[2], four=power[4])
 #
 # With a finite context $\boldsymbol\zeta$ is noisy. Theorem 5.5.2 compares the noise in the span of the heads, which is $(\nu+1)/M$, since $\mathbf 1$ and the digits are orthogonal. But no head has less noise in the small model: each $\langle\mathbf b,\boldsymbol\zeta\rangle$ has variance $d/M$ there and here. The difference is in how many of them have to be right together.
 #
-# ````{prf:proposition} Accuracy with finite contexts (ours)
+# ::::{prf:proposition} Accuracy with finite contexts (ours)
 # :label: prop-11-accuracy
 #
 # Let $M$ and $d$ be large with $\kappa=4\gamma\lvert1-2p\rvert\sqrt{M/d}$ fixed, where labels of the context are flipped with probability $p$. The accuracy of $g_\nu$ on a task whose numbers differ in $h$ of the $\nu$ digits tends to the probability that
@@ -795,11 +795,11 @@ ledger.mean("noise-ratio", one=power[1], two=power[2], four=power[4])
 # $$ (eq-11-law)
 #
 # averaged over the sign, the label: for $+$, $\kappa_0$ and the $\kappa_n$ of the $\nu-h$ digits that agree are $\kappa$; for $-$, those of the $h$ digits that differ are; all others are 0. For $\nu=h=1$ it is $1-2q(1-q)$ with $q=\Phi(\kappa/\sqrt2)$.
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # What a head sees is a sum of many independent terms, hence normal in the limit; the features off the pair make its noise, and the pair makes its mean. Off the pair $y\phi_l$ is a fair coin, so $\mathbf 1^\top\boldsymbol\zeta$ and $\mathbf b_n^\top\boldsymbol\zeta$ are sums of $d-2$ independent terms of variance $\frac1M$, plus the pair's; divided by $\sqrt{d/M}$ they are asymptotically normal with variance 1, and uncorrelated because the vectors are orthogonal. Their means are those in the proof of {prf:ref}`thm-11-code`, times $1-2p$, over $\sqrt{d/M}$; their signs do not matter, as only $\lvert X_n\rvert$ counts. For $\nu=h=1$: $\lvert X_0\rvert>\lvert X_1\rvert$ is $(X_0-X_1)(X_0+X_1)>0$, and these two are independent $\mathcal N(\kappa,2)$.
-# ```
+# :::
 #
 # Flips enter through $\lvert1-2p\rvert$ only: with *all* labels flipped the parity models answer as if none were. *Prediction:* accuracies for all $d$, $M$ and $p$ fall on one curve for each $\nu$; the small model's is higher.
 
@@ -1228,53 +1228,53 @@ ledger.show()
 # (11-try)=
 # ## Try it
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-11-tie
 #
 # By hand: two directions share the largest variance, and the rank is one. Which models are optimal, and which of them are best for a task $\mathbf w$ in evaluation?
-# ```
+# :::
 #
-# ```{solution} ex-11-tie
+# :::{solution} ex-11-tie
 # :class: dropdown
 #
 # With $\lambda_1=\lambda_2$ the matrix to be approximated, $\Lambda\Gamma^{-1/2}$, is a multiple of the identity on that plane, and every projection on a line in it is equally good: $U=v\,\mathbf e\mathbf e^\top$ for any unit $\mathbf e$. In {eq}`eq-11-risk`, in a basis that contains $\mathbf e$, the covered signal is $\langle\mathbf w,\mathbf e\rangle^2\lambda$, so the best line is the one along $\mathbf w$. Pretraining does not know it.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-11-shrink
 #
 # By hand: $\tau_i<1$ is a shrinkage that was learned for $N$ examples and noise-free labels. Which $\tau_i$ minimises {eq}`eq-11-risk` for given $w_i$, $\sigma$, $M$ and $p$? When is it zero?
-# ```
+# :::
 #
-# ```{solution} ex-11-shrink
+# :::{solution} ex-11-shrink
 # :class: dropdown
 #
 # Each direction is a parabola in $\tau_i$: with $P_i=w_i^2\lambda_i$ and $S=\lVert\mathbf w\rVert_\Lambda^2+\sigma^2$ it is $P_i(1-a\tau)^2+\frac{\tau^2}M[(2-a^2)P_i+S]$, least at $\tau=\dfrac{aP_i}{a^2P_i+\frac1M[(2-a^2)P_i+S]}$. For $a\le0$, at least half of the labels flipped, the best non-negative value is 0, and for $P_i=0$ too. A model that could shrink by what it sees in the context, instead of cutting at a rank, would not have to choose between signal and noise.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-11-margin
 #
 # By hand: in the bit code, replace the factor $\nu$ of the positive heads by $c$. For which $c$ is the hinge loss zero on all tasks, and why is $c=\nu$ not wasteful?
-# ```
+# :::
 #
-# ```{solution} ex-11-margin
+# :::{solution} ex-11-margin
 # :class: dropdown
 #
 # On labels $-1$ the positive heads are silent, so $c$ does not matter there. On labels 1 the margin is $c-(\nu-\mathrm{Ham})$, and the smallest Hamming distance is 1: $c\ge\nu$.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-11-rerun
 #
 # Re-run the chapter with longer contexts in evaluation. Which claims of the regression change, and what happens to the best rank?
-# ```
+# :::
 #
-# ```{solution} ex-11-rerun
+# :::{solution} ex-11-rerun
 # :class: dropdown
 #
 # `mvnb run 11 -p n_context=200 -p language_model=''`. None: with $M=200$ and no flips larger ranks are still better, and with all labels flipped still worse, since the bias alone orders them, {eq}`eq-11-risk`. The best rank, in the figure on flipped labels, is now full until 47 % of the labels are flipped, and 0 from one half on, because the variance that made small ranks better in between is gone.
-# ```
+# :::
 
 # %% [markdown]
 # (11-further)=

@@ -20,12 +20,12 @@
 #
 # A classifier that must work in a new environment should lean on the features that decide the label everywhere, and leave those that merely go with it here. Weight decay cannot: it shares the prediction among all features in proportion to their correlation with the label, and as their number grows the accuracy elsewhere falls from nearly all to nearly nothing, at a number that can be written down. A penalty on the nuclear norm of the features, a stand-in for their rank, keeps the strongest features and sets the others to zero, exactly and over many decades of its weight, in the same model; in networks it helps as long as the features that travel are the stronger ones, and does harm when they are not.
 #
-# ```{glue:figure} 12-opening
+# :::{glue:figure} 12-opening
 # :alt: Left, accuracy elsewhere over the number of features; three curves for weight decay fall from one to zero around a dashed vertical line, a horizontal line for the nuclear norm stays at one. Right, gains by the nuclear norm in three worlds of framed digits, positive in two and strongly negative in the third; those of weight decay rise from negative to clearly positive.
 # :name: fig-12-opening
 #
 # Left: accuracy in the other environment against the number of features, 16 of which are invariant; exact for infinite data. Right: what two penalties add to the accuracy of small networks on digits in a domain that was left out, in three worlds whose frames hint at the label not at all, weakly, and strongly; small points are seeds, means over the four left-out domains each, large ones their means with 95 % intervals.
-# ```
+# :::
 #
 # Both halves are computed [further down](#12-experiments).
 
@@ -249,7 +249,7 @@ ledger.exact("nuclear-norm-gradient", automatic=gradient_error, repeated=repeate
 # (12-derivation)=
 # ## The derivation, I: the plane
 #
-# ````{prf:proposition} Accuracy in the plane
+# ::::{prf:proposition} Accuracy in the plane
 # :label: prop-12-plane
 #
 # Let $x_2$ have the sign of the label with probability $p$. The rule $\mathrm{sign}(x_1+\rho x_2)$, $\rho\ge0$, is right with probability
@@ -257,11 +257,11 @@ ledger.exact("nuclear-norm-gradient", automatic=gradient_error, repeated=repeate
 # $$
 # 1-\frac{(1-p)\rho}2\quad(\rho\le1),\qquad p+\frac{1-p}{2\rho}\quad(\rho>1).
 # $$ (eq-12-plane)
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # It errs only if $z_2=-u<0$, with probability $1-p$, and then if $z_1<\rho u$; $z_1$ and $u$ are uniform, and $\int_0^1\min(\rho u,1)\,du$ is $\rho/2$ or $1-1/(2\rho)$.
-# ```
+# :::
 #
 # Here $p=0.7$, elsewhere $p=0.3$. The formula ties the two accuracies together, and it does not allow what the thesis reports for its Figure 6.2, "nearly perfect" accuracy here and 0.76 elsewhere: a linear rule that is right 76 % of the time elsewhere has $\rho=0.686$ and is right 89.7 % of the time here. (The 0.94 of ERM-NU is $\rho=0.171$, with 97.4 % here.)
 #
@@ -269,7 +269,7 @@ ledger.exact("nuclear-norm-gradient", automatic=gradient_error, repeated=repeate
 #
 # **What the nuclear norm does** depends on what else may move.
 #
-# ````{prf:proposition} Three heads
+# ::::{prf:proposition} Three heads
 # :label: prop-12-heads
 #
 # Let $\Phi(x)=Ax$, the head $v$, and $\beta=A^\top v$ what the output depends on.
@@ -277,11 +277,11 @@ ledger.exact("nuclear-norm-gradient", automatic=gradient_error, repeated=repeate
 # 1. *Full $A$, fixed $v$.* $\min_{A^\top v=\beta}\lVert XA^\top\rVert_*=\lVert X\beta\rVert/\lVert v\rVert$, at $A=v\beta^\top/\lVert v\rVert^2$. The rank is one whatever $\beta$ is, and the penalty is $\lambda\sqrt{N\beta^\top\Sigma\beta}/\lVert v\rVert$ with $\Sigma=X^\top X/N$.
 # 2. *Free $v$.* The penalty of the pair $(\epsilon A,v/\epsilon)$ is $\epsilon$ times that of $(A,v)$, with the same output. The infimum of {eq}`eq-12-objective` over both is that of the loss alone. With $\frac\mu2\lVert v\rVert^2$ added it is that of the loss plus $\frac32\mu^{1/3}(\lambda\lVert X\beta\rVert)^{2/3}$.
 # 3. *Diagonal $A$, head $\mathbf 1$*, the model of the theory. With infinite data in the plane the penalty is $\lambda\sqrt N\bigl[\frac13(w_1^2+w_2^2)+2\lvert w_1w_2\rvert\sqrt{\frac19-\frac{\gamma^2}4}\bigr]^{1/2}$, which has a kink at $w_2=0$.
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # The first two parts rest on one inequality: what a head reads is at most the head's length times the largest singular value of the features, and a matrix of rank one has no other. (1) $\lVert X\beta\rVert=\lVert XA^\top v\rVert\le\lVert XA^\top\rVert_{\mathrm{op}}\lVert v\rVert\le\lVert XA^\top\rVert_*\lVert v\rVert$, with equality for the rank-one $A$. (2) For $\lVert v\rVert=t$ the least penalty is $\lambda\lVert X\beta\rVert/t$ by (1), which tends to 0 as $t\to\infty$; with decay, the minimum of $\lambda\lVert X\beta\rVert/t+\mu t^2/2$ is at $t^3=\lambda\lVert X\beta\rVert/\mu$. (3) The formula for two columns, with $\Sigma=\begin{pmatrix}1/3&\gamma/2\\\gamma/2&1/3\end{pmatrix}$.
-# ```
+# :::
 #
 # So the nuclear norm selects features only where the parametrisation says what a feature is. With a full matrix it is a ridge penalty measured in outputs; its strong limit is not $\mathbb E[yx]$ but $\Sigma^{-1}\mathbb E[yx]$, least squares, with $\rho=0.114$. With a diagonal one the kink sets $w_2$ to zero exactly. And with a free head, as in {eq}`eq-12-objective` and in every network, *the penalty can be scaled away*: it acts through the path of optimisation, or together with something that holds the head.
 
@@ -358,7 +358,7 @@ ledger.exact("plane-diagonal-is-exact", strong=strong, weak=weak)
 # \end{aligned}
 # $$ (eq-12-stein)
 #
-# ````{prf:theorem} The ratio under weight decay
+# ::::{prf:theorem} The ratio under weight decay
 # :label: thm-12-ratio
 #
 # For all $r,n\ge1$, $\gamma\in(0,\frac12)$ and $\lambda>0$ the optimum has $\alpha>\beta>0$ and
@@ -373,27 +373,27 @@ ledger.exact("plane-diagonal-is-exact", strong=strong, weak=weak)
 # $$
 # 1-\frac\alpha4\ \le\ 2\gamma\,\frac\alpha\beta\ \le\ 1+(1+2\gamma)\,\alpha .
 # $$ (eq-12-bounds)
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Stein's identity writes each condition of stationarity as the mean of the feature times one number $s$ that all features share, less a multiple of the feature's own weight; in the ratio $s$ drops out. The derivative in the weight of an invariant feature vanishes: $\lambda\alpha=\mathbb E[\lvert\ell'(m)\rvert z_k]$. The margin contains $\alpha z_k$ and otherwise only variables independent of $z_k$. With $s=\mathbb E\lvert\ell'(m)\rvert$ and Stein's identity for $g=\lvert\ell'\rvert$, whose derivative is $-\ell''$, the right side is $\frac s2-\alpha\kappa_R$. In the same way $\lambda\beta=\gamma s-\beta\kappa_U$. So $\alpha(\lambda+\kappa_R)=\frac s2>0$ and $\beta(\lambda+\kappa_U)=\gamma s>0$; divide. For the bounds, $\ell''=\lvert\ell'\rvert(1-\lvert\ell'\rvert)\le\lvert\ell'\rvert$, so $\kappa_U\le(\frac12+\gamma)s=(1+2\gamma)\,\alpha(\lambda+\kappa_R)$ and $\kappa_R\le\frac s8=\frac\alpha4(\lambda+\kappa_R)$.
 #
 # For $\alpha>\beta$ write $z_k=u$ and $z_l=\pm u'$ with independent $u,u'\sim U[0,1]$ and an independent sign, so that $\lambda(\alpha-\beta)=\mathbb E[\lvert\ell'(m)\rvert(u\mp u')]$. Where the sign is $-$ the term is positive. Where it is $+$, exchange $u$ and $u'$ and take the mean: the margin changes by $(\beta-\alpha)(u-u')$, so if $\beta\ge\alpha$ the larger $\lvert\ell'\rvert$ goes with the positive difference, and the term is not negative. Then $\lambda(\alpha-\beta)>0$, a contradiction.
-# ```
+# :::
 #
-# ````{prf:corollary} Lemma 6.1 (3), repaired
+# ::::{prf:corollary} Lemma 6.1 (3), repaired
 # :label: cor-12-lemma
 #
 # $\lambda(r\alpha^2+n\beta^2)\le0.2785$. So if $\lambda\ge0.28$ then $\alpha<1/\sqrt r$, and with $r\ge16$ also $\frac\alpha\beta<\frac3{4\gamma}$, for every $\gamma\in(0,\frac12)$ and every $n$.
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Multiply the stationarity conditions by the weights and add: $\lambda\lVert w\rVert^2=\mathbb E[\lvert\ell'(m)\rvert m]\le\max_tt/(1+e^t)=W(1/e)=0.2785$, with Lambert's $W$. Then $(1+2\gamma)\alpha<2/\sqrt r\le\frac12$.
-# ```
+# :::
 #
 # For smaller $\lambda$, down to a multiple of $\sqrt r\,e^{-\sqrt r/5}$, the thesis's own argument for $\alpha<1/\sqrt r$ applies (E.31); with the constant 1 that is 1.8 for $r=16$ and 40, so that it adds nothing there. For still smaller $\lambda$ the weights pass $1/\sqrt r$ (with $r=16$, $n=44$ and $\gamma=0.3$ at $\lambda\approx0.047$); in the cells of the table below they do not. The message of {eq}`eq-12-bounds` is simple: **the ratio of the weights is the ratio of the correlations**, $\frac12:\gamma$, up to the factor $1+O(\alpha)$.
 #
-# ````{prf:proposition} The transition
+# ::::{prf:proposition} The transition
 # :label: prop-12-transition
 #
 # Let $\rho=\alpha/\beta$. Elsewhere the margin over $\beta$ has mean $\frac{\rho r}2-n\gamma$, and the accuracy is at most (for a negative mean), or at least one minus (for a positive one), $\exp\bigl(-2(\frac{\rho r}2-n\gamma)^2/(\rho^2r+4n)\bigr)$. With $\rho=\frac1{2\gamma}$ the mean changes its sign at
@@ -401,11 +401,11 @@ ledger.exact("plane-diagonal-is-exact", strong=strong, weak=weak)
 # $$
 # d^\star=r+\frac r{4\gamma^2}.
 # $$ (eq-12-transition)
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Hoeffding's inequality for $\rho\sum_Rz_j+\sum_Uz_j$, whose terms have ranges $\rho$ and 2.
-# ```
+# :::
 #
 # Proposition 6.3 asks for $d>r+r/\gamma^2$, four times as many environmental features as at the transition, and then bounds the accuracy by $e^{-r/10}$: by {prf:ref}`cor-12-lemma` the exponent is at least $2\bigl(n\gamma-\frac{3r}{8\gamma}\bigr)^2/(5n)\ge\frac{4n\gamma^2-3r}{10}\ge\frac r{10}$.
 #
@@ -470,7 +470,7 @@ ledger.exact("decay-fails-elsewhere", (there / np.exp(-sizes / 10)).max())
 # \end{aligned}
 # $$ (eq-12-nuclear)
 #
-# ````{prf:proposition} When the nuclear norm selects
+# ::::{prf:proposition} When the nuclear norm selects
 # :label: prop-12-select
 #
 # Let $c_R$ and $c_U$ be the slopes of {eq}`eq-12-nuclear` in $\alpha$ and, upwards, in $\beta$ at $\beta=0<\alpha$, the *prices* of the two groups. Let $\lambda<\frac r{4c_R}$, and let $\alpha_\lambda$ minimise $\mathbb E\,\ell(\alpha S_R)+\lambda c_R\alpha$, where $S_R=\sum_Rz_j$; it is positive. The optimum of ERM-NU has $\beta=0$ if and only if
@@ -483,11 +483,11 @@ ledger.exact("decay-fails-elsewhere", (there / np.exp(-sizes / 10)).max())
 # $$ (eq-12-select)
 #
 # Then all invariant features have weight and no other, and the accuracy elsewhere is 1.
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Environmental features enter exactly if, at the best point without them, a little of their weight takes more off the loss than it adds to the penalty. The objective is convex, so a point is optimal if no direction goes down, and by symmetry directions in $(\alpha,\beta)$ suffice. At $\alpha=0$ the loss falls with slope $\frac r4>\lambda c_R$, so $\alpha_\lambda>0$. At $(\alpha_\lambda,0)$ the penalty has a slope in $\alpha$ and a kink in $\beta$ only, and the direction $\alpha$ is stationary; upwards in $\beta$ the loss has slope $-n\gamma\,\mathbb E\lvert\ell'\rvert$, because $z_l$ is independent of the margin there, and the penalty $\lambda c_U$; downwards both rise.
-# ```
+# :::
 #
 # In large groups and under a strong penalty the price of a feature is about its standard deviation, $\sqrt{1/12}$ against $\sqrt v$, and the gain is the mean, $\frac12$ against $\gamma$. So where weight decay looks at correlations, the nuclear norm looks at **signal to noise**, $\sqrt3$ against $\gamma/\sqrt{\frac13-\gamma^2}$, the first of which is always larger; and it does not share in proportion, it takes what is worth its price and nothing else. That is also its limit: it keeps what is *strong*, not what is invariant, and if the environmental features were the stronger ones it would keep those. Nor does it select at any $\lambda>0$: as the penalty vanishes $\alpha_\lambda$ grows, the loss comes from points with small $z_j$ on all of $R$, and there an invariant feature says less than its mean. So there is a window of weights, wide where $\gamma$ is well below $\frac12$; near $\frac12$, where all features are nearly exchangeable, there is none.
 
@@ -790,11 +790,11 @@ ledger.exact("nuclear-right-elsewhere", 100 * kept.min())
 # %% [markdown]
 # *Read.* Under strong decay the curve crosses ½ at $d^\star$; Proposition 6.3 begins to speak only at four times as many environmental features. Weak decay moves the fall to the right: at $\lambda=10^{-5}$ it comes later, and without any decay never. The dots are the normal approximation. On the right solid lines are the exact ratio and dotted ones the upper bound of {prf:ref}`thm-12-ratio`, which is tight when the weights are small.
 #
-# ```{explorer} 12-transition
+# :::{explorer} 12-transition
 # :alt: Left, accuracy over the number of features per invariant one. It stays at one where we train and falls from one to nought elsewhere, around a line at d*. Right, a map of the accuracy elsewhere over the correlation and the number of features. It is one below a falling curve d* and nought above it; the curve of Proposition 6.3 lies higher still.
 #
 # Here the ratio of the weights is given, and accuracies are exact. *Predictions:* the stronger the correlation $\gamma$, the better are environmental features where we train, and the fewer of them make the rule wrong elsewhere; more invariant features at the same $d/r$ sharpen the fall and do not move it; and twice the ratio, as weak decay might give it, moves it to twice as many environmental features.
-# ```
+# :::
 #
 # How slowly the optimum recovers as decay vanishes shows at the transition itself, at $d=60$:
 
@@ -1338,53 +1338,53 @@ ledger.show()
 # (12-try)=
 # ## Try it
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-12-envelope
 #
 # By hand: show that $\lVert M\rVert_*\le\mathrm{rank}(M)\,\lVert M\rVert_2$ and $\lVert M\rVert_F\le\lVert M\rVert_*\le\sqrt{\mathrm{rank}\,M}\,\lVert M\rVert_F$, and say when each is an equality. Which of them makes the nuclear norm a stand-in for the rank, and only where?
-# ```
+# :::
 #
-# ```{solution} ex-12-envelope
+# :::{solution} ex-12-envelope
 # :class: dropdown
 #
 # All are about the vector of the $k=\mathrm{rank}$ positive singular values: $\sum\sigma_i\le k\max\sigma_i$, equal if all are; $\sqrt{\sum\sigma_i^2}\le\sum\sigma_i$ since the cross terms are not negative, equal for rank one; Cauchy and Schwarz for the last, equal if all are. By the first $\lVert M\rVert_*\le\mathrm{rank}\,M$ where $\lVert M\rVert_2\le1$, and it is the largest convex function with that property there. Outside the unit ball the norm says nothing about the rank, which is why a free head defeats it.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-12-strength
 #
 # By hand: in {prf:ref}`prop-12-select` let invariant features be $\mathcal D_{\gamma_R}$ instead of uniform on $[0,1]$. At what $\gamma_R$ does the strong nuclear norm begin to prefer environmental features, for large groups? And the strong weight decay?
-# ```
+# :::
 #
-# ```{solution} ex-12-strength
+# :::{solution} ex-12-strength
 # :class: dropdown
 #
 # For large groups the price of a feature is its standard deviation and its gain half of its mean, so the order is that of $\gamma/\sqrt{\frac13-\gamma^2}$, which increases with $\gamma$: environmental features come first as soon as $\gamma>\gamma_R$, and alone under a strong penalty. Weight decay shares in the ratio $\gamma_R:\gamma$ on either side; nothing changes abruptly for it.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-12-swad
 #
 # By hand: SWAD averages weights, not outputs. Show that for a network with one hidden layer of ReLUs the averaged network has the averaged output if the hidden layer did not move between the averaged steps, and give an example in which it has not.
-# ```
+# :::
 #
-# ```{solution} ex-12-swad
+# :::{solution} ex-12-swad
 # :class: dropdown
 #
 # With a fixed hidden layer the output is linear in the last one. For the example take one input, one unit, no biases: weights $(1,1)$ and $(-1,-1)$ in the two layers give outputs $\max(x,0)$ and $-\max(-x,0)$, with mean $x/2$; the averaged weights are zero. Along one run between neighbouring steps the two do not differ by much, which is what makes SWAD work.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-12-hints
 #
 # Re-run the chapter with a hint that is right more often. Which claims change, and why?
-# ```
+# :::
 #
-# ```{solution} ex-12-hints
+# :::{solution} ex-12-hints
 # :class: dropdown
 #
 # `mvnb run 12 -p agree=0.98`. `decay-does-not-help` fails and `nu-above-decay` is undecided: with a hint that is nearly always right NU still gains, and weight decay gains as much (about five points). One pixel needs a large weight, which decay prices; it takes several strong hints until NU turns to harm.
-# ```
+# :::
 
 # %% [markdown]
 # (12-further)=

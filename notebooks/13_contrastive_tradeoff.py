@@ -20,12 +20,12 @@
 #
 # A representation that is learned without labels from one kind of data serves one kind of task; learned from many kinds it serves many, and each of them worse: its own features are there, but small among the others', and a predictor needs more labels to pick them up. Contrastive learning makes this exact. For a linear loss it *is* principal components of what the augmentations leave alone, and on a mixture of $T$ tasks with linear features it gives shared features the weight 1 and each task's own ones the weight $1/T$. A contrastive loss on the target's own data, while fine-tuning, buys the weight back.
 #
-# ```{glue:figure} 13-opening
+# :::{glue:figure} 13-opening
 # :alt: Two panels. Left, errors over the number of tasks in pretraining: the error on the target rises from 0.39 to 0.52, the mean error over ten tasks falls from 0.94 to the same. Right, accuracies of networks pretrained on more and more sets of pictures: that on the target falls by nearly eight points and recovers in part with the last set, the average over all sets ends higher than it began.
 # :name: fig-13-opening
 #
 # Left: the linear model. The more tasks are in the unlabelled data, the larger is the error on one of them with 15 labels, and the smaller the mean error over all ten tasks. Right: small networks, pretrained by SimCLR on handwriting (H), then also on photographs (P), a relief (R) and letters (L), and read out linearly; bars are standard deviations over runs.
-# ```
+# :::
 #
 # Both halves are computed further down. The left one is the paper's own model. The right one is a stand-in and has its limits; one of the paper's statements, that fewer labels make the trade-off larger, survives neither in it nor in the paper's own table; see [what held up](#13-held-up).
 
@@ -234,7 +234,7 @@ figures.show(
 # (13-derivation)=
 # ## The derivation, I: contrastive learning is principal components
 #
-# ````{prf:theorem} Contrastive learning is PCA (Theorem 7.1)
+# ::::{prf:theorem} Contrastive learning is PCA (Theorem 7.1)
 # :label: thm-13-pca
 #
 # For $\ell(t)=-t$, with $\phi_{\mathbf z_R}=\mathbb E[\phi(\mathbf x)\mid\mathbf z_R]$ and $\phi_0=\mathbb E\,\phi(\mathbf x)$,
@@ -244,11 +244,11 @@ figures.show(
 # $$ (eq-13-pca)
 #
 # If $\phi$ is linear, the right side is the objective of PCA for the inputs $\bar{\mathbf x}=\mathbb E[\mathbf x\mid\mathbf z_R]$.
-# ````
+# ::::
 #
-# ````{prf:proof}
+# ::::{prf:proof}
 # Given $\mathbf z_R$ and $\mathbf z_R^-$ the three arguments are independent, so $\mathcal L=-\mathbb E\,\phi_{\mathbf z_R}^\top(\phi_{\mathbf z_R}-\phi_{\mathbf z_R^-})$. The two conditions are independent of each other as well, hence $\mathbb E\,\phi_{\mathbf z_R}^\top\phi_{\mathbf z_R^-}=\lVert\phi_0\rVert^2$, and $\mathbb E\lVert\phi_{\mathbf z_R}\rVert^2-\lVert\phi_0\rVert^2$ is the variance.
-# ````
+# ::::
 #
 # The loss rewards what differs between inputs and survives the augmentation. The check enumerates a world with five invariant and three spurious values and a random network.
 
@@ -271,27 +271,27 @@ ledger.exact("contrastive-is-pca", max(gaps))
 # %% [markdown]
 # **Which features?** For other losses and vectors of a given length, $\lVert\phi(\mathbf x)\rVert=B$, the paper states that spurious features are dropped (Theorem 7.2, part 1). Its proof compares $\phi$ with its mean $\phi_{\mathbf z_R}$ by Jensen's inequality. But that mean is shorter than $B$ whenever $\phi$ depends on $\mathbf z_U$, so it is not in the class; and the lower bound depends on $\phi$ itself. The statement is right, by another comparison:
 #
-# ````{prf:proposition} Spurious features are dropped (Theorem 7.2, part 1, with another proof)
+# ::::{prf:proposition} Spurious features are dropped (Theorem 7.2, part 1, with another proof)
 # :label: prop-13-invariant
 #
 # Let $\mathbf z$ take finitely many values, $\mathbf z_R$ two or more, $\ell$ be convex and strictly decreasing, $\mathbf z_R$ be a function of $\mathbf x$, and $\lVert\phi(\mathbf x)\rVert=B$ for all $\mathbf x$. If $\phi\circ g$ depends on $\mathbf z_U$ then some representation with values among those of $\phi$, which does not, has a smaller loss.
-# ````
+# ::::
 #
-# ````{prf:proof}
+# ::::{prf:proof}
 # Instead of averaging over spurious features, which makes vectors shorter, freeze them at random: that keeps the length, and on average over the draw it lowers the loss. For every value of $\mathbf z_R$ draw one $\mathbf z_U$, from its law, once and for all, and let $\phi'(\mathbf z_R)=\phi\circ g(\mathbf z_R,\mathbf z_U)$ with that. This is a representation of length $B$ that depends on $\mathbf z_R$ only. Its expected loss over the draw has two parts. For $\mathbf z_R\ne\mathbf z_R^-$ it is $\mathbb E\,\ell(B^2-\phi(\mathbf x)^\top\phi(\mathbf x^-))$; since $\phi(\mathbf x)^\top\phi(\mathbf x^+)\le B^2$ and $\ell$ decreases, this is at most the same part of $\mathcal L(\phi)$, and less if $\phi(\mathbf x)\ne\phi(\mathbf x^+)$ with positive probability. For $\mathbf z_R=\mathbf z_R^-$ it is $\ell(0)$, and in $\mathcal L(\phi)$ it is $\mathbb E\,\ell(\phi(\mathbf x)^\top[\phi(\mathbf x^+)-\phi(\mathbf x^-)])\ge\ell(0)$ by Jensen, because $\mathbf x^+$ and $\mathbf x^-$ are now alike. What holds for the mean holds for one of the draws.
-# ````
+# ::::
 #
 # (If $\mathbf z_R$ has one value only, nothing can be learned, and the loss is $\ell(0)$ at best.) The second part of Theorem 7.2 says that an invariant feature is encoded as soon as the length $B$ exceeds some $B_i$, smaller for features that are *spread out*: that more often differ when all else is equal. "As we increase the representation capacity $B_r$ [it] first encodes the more spread-out invariant features and then the others." The threshold is only shown to suffice. Is there one?
 #
-# ````{prf:proposition} Length is not capacity (ours)
+# ::::{prf:proposition} Length is not capacity (ours)
 # :label: prop-13-simplex
 #
 # Let $\mathbf z_R$ be uniform on $N$ values, without spurious features, $\ell$ strictly convex and strictly decreasing, and let representations have $N-1$ dimensions or more. For every $B>0$ the optima are the regular simplices: $\phi(\mathbf z)^\top\phi(\mathbf z')=-B^2/(N-1)$ for all $\mathbf z\ne\mathbf z'$.
-# ````
+# ::::
 #
-# ````{prf:proof}
+# ::::{prf:proof}
 # In the inner products, though not in the vectors, the problem is convex, and it is symmetric in the values; so its one optimum treats all pairs alike. Let $H$ be the matrix of inner products: positive semi-definite with $B^2$ on the diagonal, a convex set. The loss $\frac1{N^2}\sum_{\mathbf z,\mathbf z'}\ell(B^2-H_{\mathbf z\mathbf z'})$ is strictly convex in the rest of $H$ and does not change when values are permuted. So its minimum is unique, hence unchanged by permutations, hence has one number $c$ off the diagonal; the loss decreases as $c$ does, and semi-definite means $c\ge-B^2/(N-1)$.
-# ````
+# ::::
 #
 # All values are equally far apart at every length: *no feature has a threshold*. What limits a representation is the number of dimensions. With one dimension, $\phi=\pm B$, the loss is $\ell(0)-2p(1-p)[\ell(0)-\ell(2B^2)]$ for a split with probability $p$, and every balanced split is optimal. For unequal probabilities the loss is still convex in $H$, and in as many dimensions as there are values descent on the vectors ends at the same $H$ from every start that we tried. We train tables: three independent binary features, 1 with probability 0.5, 0.2 and 0.05, in eight dimensions; and, apart, two of these features with a spurious one that an augmentation redraws. *Encoding strength* is $\mathbb E\lVert\phi(\mathbf z)-\phi(\mathbf z^{\oplus i})\rVert/2B$, where $\mathbf z^{\oplus i}$ has feature $i$ flipped.
 
@@ -400,7 +400,7 @@ ledger.mean("some-labels-unreadable", readable)
 #
 # Write $G=M^\top W^\top WM$. The loss depends on $W$ only through $G$, and $W$ is admissible exactly if $0\preceq G\preceq I$ and $\mathrm{tr}\,G\le r$.
 #
-# ````{prf:lemma} Form of the optimum (Lemma F.3)
+# ::::{prf:lemma} Form of the optimum (Lemma F.3)
 # :label: lem-13-form
 #
 # For a convex decreasing $\ell$ some optimal $G$ is diagonal, with $\alpha\in[0,1]$ on $S$, $\alpha_t\in[0,1]$ on $P_t$ and 0 on $U$, where $\alpha,\alpha_1,\dots,\alpha_T$ minimise, with independent $Z\sim\chi^2_s$ and $Z_t\sim\chi^2_q$,
@@ -408,21 +408,21 @@ ledger.mean("some-labels-unreadable", readable)
 # $$
 # \sum_tw_t\,\mathbb E\,\ell(\alpha Z+\alpha_tZ_t)\qquad\text{subject to}\qquad s\alpha+q\sum_t\alpha_t\le r=s+q .
 # $$ (eq-13-weights)
-# ````
+# ::::
 #
-# ````{prf:proof}
+# ::::{prf:proof}
 # Average an optimal $G$ over all rotations that leave the law of the features as it is: by convexity nothing is lost, and what survives the average has one number a block. The loss is $\mathbb E\,\ell(\mathbf z^\top G\mathbf z^+)$. Given $\mathbf z_R$, the mean of the argument over $\mathbf z_U,\mathbf z_U^+$ is $\mathbf z_R^\top G\mathbf z_R$, so by Jensen nothing is lost by emptying all rows and columns of $U$. The remaining $\mathbb E\,\ell(\mathbf z_R^\top G\mathbf z_R)$ is convex in $G$, the set of $G$ is convex, and both stay the same under $G\mapsto O^\top GO$ for every rotation $O$ that acts within $S$ and within each $P_t$ separately. Hence the mean of $G$ over all these rotations is as good. It commutes with all of them, so it is a multiple of the identity on each block, and 0 between blocks (turn one block by $-1$).
-# ````
+# ::::
 #
 # (The paper diagonalises $W$ "by rotational invariance" and then symmetrises coordinate by coordinate. Rotations within blocks alone do not remove what stands between blocks; their signs do.) With variances $\sigma^2$ that differ between tasks, $Z$ and $Z_t$ get them as factors. The paper stops at "some $\alpha\in[0,1]$", and has $\alpha=1$ for $q=s$. In fact it is always 1.
 #
-# ````{prf:theorem} Shared features have weight 1 in every mixture (ours)
+# ::::{prf:theorem} Shared features have weight 1 in every mixture (ours)
 # :label: thm-13-weights
 #
 # Let $\ell$ be convex, differentiable and strictly decreasing, $T\ge2$, all $w_t>0$, and $s,q\ge1$ arbitrary. Then every optimum of {eq}`eq-13-weights` has $\alpha=1$ and $\sum_t\alpha_t=1$. If shares are equal and $\ell$ is strictly convex, it is $\alpha_t=1/T$.
-# ````
+# ::::
 #
-# ````{prf:proof}
+# ::::{prf:proof}
 # (The idea: compare what shared and private weights gain per unit of budget.) Let $h=-\ell'>0$, which decreases, $X_t=\alpha Z+\alpha_tZ_t$, and $E$ be an independent $\chi^2_2$, with density $\frac12e^{-x/2}$. For a chi square of $n$ degrees $\mathbb E[Z\,f(Z)]=n\,\mathbb E f(Z+E)$, because the density of $Z+E$ is $\frac zn$ times that of $Z$. So the gain in {eq}`eq-13-weights` per unit of budget is
 #
 # $$
@@ -436,7 +436,7 @@ ledger.mean("some-labels-unreadable", readable)
 # $$
 #
 # so that $\sum_t\alpha_t\le\alpha<1$, against the budget. With $\alpha=1$ and equal shares the rest is convex, strictly where $\ell$ is, and symmetric in the tasks.
-# ````
+# ::::
 #
 # **Uneven mixtures.** What remains is $\min\sum_tw_t\,\mathbb E\,\ell(Z+\alpha_tZ_t)$ with $\sum_t\alpha_t=1$. For $\ell(t)=e^{-t}$ it is solved in closed form, since $\mathbb E e^{-aZ_t}=(1+2a)^{-q/2}$: with a level $c$ that makes the sum 1,
 #
@@ -691,7 +691,7 @@ ledger.mean("rare-tasks-dropped", rare=learned[0], second=second, third=third)
 #
 # For $\beta=1$ it is $(v_1+v_2)(1-\frac m{s+q})$, which is exact at every size: a random projection. And for endlessly many tasks it has a limit:
 #
-# ````{prf:proposition} The price is finite (ours)
+# ::::{prf:proposition} The price is finite (ours)
 # :label: prop-13-endless
 #
 # As $T\to\infty$, {eq}`eq-13-error` tends, with $\rho=\frac{m-s}q$, to
@@ -702,11 +702,11 @@ ledger.mean("rare-tasks-dropped", rare=learned[0], second=second, third=third)
 # v_2\,(1-\rho)\,\dfrac m{m-s}&\text{for }s<m<s+q .
 # \end{cases}
 # $$ (eq-13-endless)
-# ````
+# ::::
 #
-# ````{prf:proof}
+# ::::{prf:proof}
 # As $\beta\to0$ the shared features alone can satisfy {eq}`eq-13-kappa` if $m<s$, at a positive $\kappa$; if $m>s$ they cannot, and $\kappa$ has to shrink in proportion to $\beta$. For $m<s$: $\kappa\to s/m-1$, and $\beta$ drops out of {eq}`eq-13-error`, so that $\kappa^2v_2/(\beta+\kappa)^2\to v_2$, $\kappa/(1+\kappa)=1-\frac ms$ and $\frac1m\frac s{(1+\kappa)^2}=\frac ms$. For $m>s$, $\kappa=c\beta$ with $\frac1{1+c}=\rho$ from {eq}`eq-13-kappa`; the numerator tends to $v_2\bigl(\frac c{1+c}\bigr)^2=v_2(1-\rho)^2$ and the denominator to $1-\frac1m(s+q\rho^2)=\frac{q\rho(1-\rho)}m$. With $q\rho=m-s$ this is the claim.
-# ````
+# ::::
 #
 # So the error does *not* grow like $\sqrt T$: the bound does, and the error runs into a ceiling. The ceiling is infinite at one place, $m=s$. There, private features are too small to be fitted, their part of the label acts as noise, and a predictor that has exactly as many strong features as labels fits that noise: double descent, at the number of *shared* features.
 #
@@ -886,15 +886,15 @@ ledger.mean("labels-hide-the-price", **price)
 #
 # **Contrastive regularisation**, in the linear model: after pretraining on the mixture, which ends at $W^*$, descend the contrastive loss of the target's data alone, within a Frobenius distance $\gamma$ of $W^*$ and with $\lVert W\rVert\le1$ ($\gamma$ stands for $\lambda$; the budget $\lVert W\rVert_F\le\sqrt r$ is given up).
 #
-# ````{prf:proposition} The weight comes back (Proposition F.9)
+# ::::{prf:proposition} The weight comes back (Proposition F.9)
 # :label: prop-13-remedy
 #
 # For $q=s$ an optimum has weight 1 on $S$, weights of other tasks unchanged, and $\sqrt\beta=\min\bigl(1,\sqrt{1/T}+\gamma/\sqrt s\bigr)$ on $P_t$. The weight is whole at $\gamma=\sqrt s\,(1-1/\sqrt T)$.
-# ````
+# ::::
 #
-# ````{prf:proof}
+# ::::{prf:proof}
 # Both the loss and the distance from $W^*$ can be reduced to singular values, and in their squares what remains is convex and symmetric. Columns on $U$ may stay 0, as in {prf:ref}`lem-13-form`, and those of other tasks do not enter. The features of the task are standard normal, so the loss depends on $W$ only through the singular values $\sigma_1\ge\dots\ge\sigma_{2s}$ of its columns on $S\cup P_t$, and falls as any of them grows. For $W^*$ they are $s$ times 1 and $s$ times $\sqrt{1/T}$. By von Neumann's inequality $\lVert W-W^*\rVert_F$ is at least the distance of the two ordered lists, and the matrix with the singular vectors of $W^*$ attains it. The first $s$ are at their cap. What remains is the choice of $b_j=\sigma_{s+j}^2\le1$ with $\sum_j(\sqrt{b_j}-\sqrt{1/T})^2\le\gamma^2$. This set is convex in $b$, because $-\sqrt{b}$ is, the loss is convex in $b$, and both are symmetric: an optimum has equal $b_j$, as large as the radius and the cap allow.
-# ````
+# ::::
 #
 # (The paper argues with $a_{jj}$, the roots of the weights, in which the loss is not convex.) **Similarity.** Linear CKA {cite}`kornblith2019similarity` of two sets of features of the same inputs is $\lVert Y^\top X\rVert_F^2/(\lVert X^\top X\rVert_F\lVert Y^\top Y\rVert_F)$ for centred $X,Y$. For representations of {prf:ref}`thm-13-weights` on data of a task that was in both mixtures, of $T_1$ and of $T_2$ tasks, it is the cosine of two vectors of weights,
 #
@@ -1667,53 +1667,53 @@ ledger.show()
 # (13-try)=
 # ## Try it
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-13-negatives
 #
 # By hand: in {prf:ref}`thm-13-pca` take the negative from the *same* $\mathbf z_R$ as the pair (a "hard negative" that is too hard). What is the loss?
-# ```
+# :::
 #
-# ```{solution} ex-13-negatives
+# :::{solution} ex-13-negatives
 # :class: dropdown
 #
 # Then $\mathbf x^+$ and $\mathbf x^-$ have the same law given $\mathbf z_R$, and $\mathbb E\,\phi_{\mathbf z_R}^\top(\phi_{\mathbf z_R}-\phi_{\mathbf z_R})=0$ for every $\phi$: nothing is learned. A share $\pi$ of such negatives multiplies the variance by $1-\pi$; for a convex loss it adds the constant $\pi\,\ell(0)$ at the optimum, and punishes dependence on $\mathbf z_U$.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-13-level
 #
 # By hand: two tasks with shares $w$ and $1-w$, $w<\frac12$, and $\ell(t)=e^{-t}$. At which $w$ does the rarer one get the weight 0? Evaluate for $q=2$ and $q=20$.
-# ```
+# :::
 #
-# ```{solution} ex-13-level
+# :::{solution} ex-13-level
 # :class: dropdown
 #
 # In {eq}`eq-13-water` the weights are 0 and 1 at the edge, so $c\,w^{2/(q+2)}=1$ and $c\,(1-w)^{2/(q+2)}=3$: $\frac w{1-w}=3^{-(q+2)/2}$. For $q=2$ that is $\frac19$, $w=0.10$; for $q=20$ it is $3^{-11}$, $w=6\cdot10^{-6}$. With two tasks, rich ones are hardly ever dropped; with many it is different, because the others' weights, not the loss, set the level.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-13-peak
 #
 # By hand: why is the peak of {eq}`eq-13-endless` at $m=s$ and not at $m=s+q$, the number of all features? What would noise in the labels change at $m=s+q$?
-# ```
+# :::
 #
-# ```{solution} ex-13-peak
+# :::{solution} ex-13-peak
 # :class: dropdown
 #
 # As $T\to\infty$ there are two scales. With $m<s$ labels the strong features suffice to interpolate, the weak ones stay unused, and $\langle\mathbf u_P,\mathbf z_P\rangle$, of variance $v_2$, is noise for a regression on $s$ features: its variance grows like $1/(1-\frac ms)$. Beyond $m=s$ the weak features have to help. Without noise nothing diverges at $m=s+q$, where all is determined exactly; with noise of variance $\tau^2$ there is a second peak, of the kind $\tau^2/\lvert1-\frac m{s+q}\rvert$.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-13-run
 #
 # Re-run the chapter with a larger representation. Which claims about pictures change, and what does that say about capacity?
-# ```
+# :::
 #
-# ```{solution} ex-13-run
+# :::{solution} ex-13-run
 # :class: dropdown
 #
 # `mvnb run 13 -p features=128 -p hidden=256`. If the number of outputs were what limits these networks, the loss on the target would shrink. With seed 0 it goes from nearly 8 to 6 points at 50 labels, no verdict about pictures changes, and with 300 labels or more an *untrained* network of this width is ahead of every pretrained one. Compare `-p temperature=0.1`, where SimCLR's loss nearly goes, and with it the claims on the loss of the target and of all sets: what limits them is how pretraining spreads embeddings, not for how many there is room.
-# ```
+# :::
 
 # %% [markdown]
 # (13-further)=

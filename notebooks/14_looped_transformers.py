@@ -19,12 +19,12 @@
 #
 # Take one layer of attention without softmax, fix its weights to zeros and ones, and apply it $T$ times to the same prompt. What happens in its last row is, number for number, $T$ steps of gradient descent on the least-squares problem that the prompt poses, so that the error falls exponentially in $T$ with a rate that only the condition number $\kappa$ of the prompt decides. We show that the rate is twice the one that the paper proves, that a gap which the paper sees closing widens in exact arithmetic, and what the best steps are: on average over prompts of $n$ normal tokens in dimension $d$ each loop can divide the mean squared error by $n/d$, and training finds those steps.
 #
-# ```{glue:figure} 14-opening
+# :::{glue:figure} 14-opening
 # :alt: Left, logarithm of the squared error over loops for 16 and 128 examples. Exact errors are straight lines that fall far below dashed lines of the theorem; grey lines of iterates in double precision follow them until about minus 72 and then turn flat, so that one of them crosses the theorem's line. Right, mean squared error over loops for four kinds of steps on a logarithmic axis; constant steps fall slowly, the best steps and a loop with memory fall by a factor of four a loop.
 # :name: fig-14-opening
 #
 # Left: the paper's figure 8.1, drawn from an exact formula (colours), with the iterates of double precision (grey) and the theorem (dashed). Right: mean squared error of regression after $T$ loops, prompts with $n=4d=1024$, for four kinds of steps; points are means over prompts, the lower two lines are formulas, the upper two join their points.
-# ```
+# :::
 #
 # Both are explained [further down](#14-experiments).
 
@@ -281,7 +281,7 @@ def loop(z, key_query, value, mask, steps, skip=None):
 # (14-derivation)=
 # ## The derivation, I: attention computes the gradient
 #
-# ````{prf:lemma} One layer (Lemma 8.13)
+# ::::{prf:lemma} One layer (Lemma 8.13)
 # :label: lem-14-layer
 #
 # With $Q=I$ and $P=\mathrm{diag}(B,0)$, for any $X$, $\mathbf y$, $\mathbf q$ and $\alpha$,
@@ -289,21 +289,21 @@ def loop(z, key_query, value, mask, steps, skip=None):
 # $$
 # \mathrm{Attn}(Z;Q,P)=\begin{pmatrix}0&\mathbf 0\\(\mathbf q^\top X^\top X+\alpha\mathbf y^\top X)B&0\end{pmatrix}.
 # $$
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # The last row of $ZZ^\top$ is $(\mathbf q^\top X^\top+\alpha\mathbf y^\top,\ \lVert\mathbf q\rVert^2+\alpha^2)$. The mask deletes its last entry and all other rows. What is left multiplies the first $n$ rows of $Z$, $(X,\mathbf y)$, and $P$ deletes the last column.
-# ```
+# :::
 #
-# ````{prf:theorem} The loop is gradient descent (Theorem 8.14)
+# ::::{prf:theorem} The loop is gradient descent (Theorem 8.14)
 # :label: thm-14-descent
 #
 # Let $\ell(\boldsymbol\theta)=\frac12\lVert\mathbf y-X\boldsymbol\theta\rVert^2$ and $\boldsymbol\theta_t=\boldsymbol\theta_{t-1}-\eta_tB^\top\nabla\ell(\boldsymbol\theta_{t-1})$ from $\boldsymbol\theta_0=-\mathbf q^{(0)}/\alpha$. Then for all $t$, with any labels and any step sizes, $-Z^{(t)}_{n+1,1:d}=\alpha\boldsymbol\theta_t$, and no other entry of $Z$ ever changes.
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # By the lemma only $\mathbf q$ changes. Let $\mathbf q=-\alpha\boldsymbol\theta$. Then $\mathbf q-\eta B^\top(X^\top X\mathbf q+\alpha X^\top\mathbf y)=-\alpha\bigl[\boldsymbol\theta-\eta B^\top(X^\top X\boldsymbol\theta-X^\top\mathbf y)\bigr]$, and the bracket is the next iterate. Induct on $t$.
-# ```
+# :::
 #
 # The minus sign of {eq}`eq-14-loop` is needed since attention *adds* the labels where the gradient subtracts them: the hidden state is $-\alpha\boldsymbol\theta$. That is all; the loop and descent are one program, and we check it as such, with noisy labels, negative steps, a start that is not zero and some $B$.
 
@@ -336,7 +336,7 @@ print("its step is autograd's:", bool((leaf - one - slope).abs().max() < 1e-11))
 #
 # The loss is quadratic, and for those one can do without inequalities.
 #
-# ````{prf:theorem} The error of a loop
+# ::::{prf:theorem} The error of a loop
 # :label: thm-14-error
 #
 # Let $\mathbf q^{(0)}=\mathbf 0$, $\mathbf y=X\boldsymbol\theta^*$, $B=I$, and $p_T(\lambda)=\prod_{t=1}^T(1-\eta_t\lambda)$. Then $\boldsymbol\theta_T-\boldsymbol\theta^*=-p_T(H)\boldsymbol\theta^*$, so
@@ -352,11 +352,11 @@ print("its step is autograd's:", bool((leaf - one - slope).abs().max() < 1e-11))
 # $$ (eq-14-sharp)
 #
 # with equality in the first place if $\boldsymbol\theta^*$ is an eigenvector of $\mu$. The exponent is twice that of {eq}`eq-14-printed`.
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # $\nabla\ell(\boldsymbol\theta)=H(\boldsymbol\theta-\boldsymbol\theta^*)$, so each step multiplies the error by $I-\eta_tH$, and $\boldsymbol\theta_0-\boldsymbol\theta^*=-\boldsymbol\theta^*$. Write it in the eigenbasis. If $\eta_t\lambda_i\in[0,1]$, all factors lie in $[0,1]$, and $p_T(\lambda_i)$ does and falls with $T$. For $\eta=1/L$ the largest factor is $1-\mu/L$.
-# ```
+# :::
 #
 # The theorem's factor 2 is lost in one place, the general lemma: it bounds the *squared* distance by $(1-\frac1\kappa)^T$ where a quadratic loss has $(1-\frac1\kappa)^{2T}$. The square root hands the loss on. In logarithms the slopes of {eq}`eq-14-sharp` and {eq}`eq-14-printed` have the ratio $-2\kappa\ln(1-\frac1\kappa)\ge2$, and *this ratio grows without bound as $\kappa\to1$*: easy prompts are where the printed bound is worst.
 
@@ -384,7 +384,7 @@ print("below (1 - 1/kappa)^T:", bool(below.max() < 1 + 1e-9))
 #
 # The paper says that its task is as hard as linear regression, since "solving any one of them requires to estimate $\boldsymbol\theta^*$". The dashed line of the first figure says otherwise.
 #
-# ````{prf:proposition} One example and one loop
+# ::::{prf:proposition} One example and one loop
 # :label: prop-14-one
 #
 # Let $\mathbf y=X\boldsymbol\theta^*\ne\mathbf 0$ with any $n\ge1$, also $n<d$.
@@ -392,11 +392,11 @@ print("below (1 - 1/kappa)^T:", bool(below.max() < 1 + 1e-9))
 # (a) One loop with the step $\eta_1=1/\lVert\mathbf y\rVert^2$ solves the task exactly. For $n=1$ the output is $\alpha\mathbf x_1/y_1$.
 #
 # (b) Let the tokens be standard normal and $\eta_1$ a number that may not depend on the prompt. The mean of $(\langle\mathrm{TF},\boldsymbol\theta^*\rangle/\alpha-1)^2$ is least for $\eta_1=\frac1{n+2}$, and is then $\frac2{n+2}$, *whatever the dimension*. The mean of $\lVert\boldsymbol\theta_1-\boldsymbol\theta^*\rVert^2$ is least for $\eta_1=\frac1{n+d+1}$, and is then $\frac{d+1}{n+d+1}$.
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # One loop gives $\boldsymbol\theta_1=\eta_1X^\top\mathbf y$, so $\langle\boldsymbol\theta_1,\boldsymbol\theta^*\rangle=\eta_1\lVert\mathbf y\rVert^2$. That is (a). In (b) $\lVert\mathbf y\rVert^2$ is chi-squared with $n$ degrees of freedom, of mean $n$ and mean square $n(n+2)$; $\mathbb E(1-\eta s)^2$ is least at $\eta=\mathbb Es/\mathbb Es^2$ with the value $1-(\mathbb Es)^2/\mathbb Es^2$. For regression the same with $\frac1d\mathbb E\,\mathrm{tr}\,H=n$ and $\frac1d\mathbb E\,\mathrm{tr}\,H^2=n(n+d+1)$ in the places of the two.
-# ```
+# :::
 #
 # Definition 8.7 allows any positive steps, and $1/\lVert\mathbf y\rVert^2$ asks no more of the prompt than $1/\lVert X^\top X\rVert$ does. So on this task neither many loops nor $n\ge d$ is needed. What the loop is good for is regression, and so we keep an eye on $\lVert\boldsymbol\theta_T-\boldsymbol\theta^*\rVert$ throughout; bounds on it, like the paper's Theorem 8.25, are the substance of the chapter.
 #
@@ -404,7 +404,7 @@ print("below (1 - 1/kappa)^T:", bool(below.max() < 1 + 1e-9))
 #
 # By {eq}`eq-14-error` a schedule *is* a polynomial with $p(0)=1$ and its zeros at $1/\eta_t$. Which one is best depends on what is known. First, only $\mu$ and $L$ are.
 #
-# ````{prf:theorem} Chebyshev's steps
+# ::::{prf:theorem} Chebyshev's steps
 # :label: thm-14-chebyshev
 #
 # Among all polynomials of degree $T$ or less with $p(0)=1$, the largest $\lvert p\rvert$ on $[\mu,L]$ is least for
@@ -414,11 +414,11 @@ print("below (1 - 1/kappa)^T:", bool(below.max() < 1 + 1e-9))
 # $$ (eq-14-chebyshev)
 #
 # $\mathrm T_T(\cos\phi)=\cos T\phi$. Its steps are $\eta_t=1/\bigl(\frac{L+\mu}2+\frac{L-\mu}2\cos\frac{(2t-1)\pi}{2T}\bigr)$; for $T=1$ this is $\frac2{L+\mu}$.
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # A better polynomial would have to cross $p^*$ more often than its degree allows. Let $\lvert p\rvert$ stay below $m=\max\lvert p^*\rvert$ on $[\mu,L]$. There $p^*$ takes the values $\pm m$ alternately at $T+1$ points, so $p^*-p$ changes its sign $T$ times in between: $T$ zeros. Since both are 1 at 0, that is one more. A polynomial of degree $T$ with $T+1$ zeros is zero. The maximum is $1/\mathrm T_T(\frac{\kappa+1}{\kappa-1})$, and $\frac{\kappa+1}{\kappa-1}=\frac12(r+\frac1r)$, where $\mathrm T_T=\frac12(r^T+r^{-T})$.
-# ```
+# :::
 #
 # So no choice of steps, however clever, gets the worst error below $\varepsilon$ with fewer than about $\frac{\sqrt\kappa}2\ln\frac2\varepsilon$ loops, and Chebyshev's do it with that. The best constant steps, $\frac2{L+\mu}$ with $\max\lvert p\rvert=(\frac{\kappa-1}{\kappa+1})^T$, need $\frac\kappa2\ln\frac1\varepsilon$, steps $1/L$ need $\kappa\ln\frac1\varepsilon$, and the printed bound says $2\kappa\ln\frac1\varepsilon$.
 #
@@ -426,17 +426,17 @@ print("below (1 - 1/kappa)^T:", bool(below.max() < 1 + 1e-9))
 #
 # A model with *fixed* steps meets many prompts and is trained on their mean. So let the mean be what counts. Averaged over $\boldsymbol\theta^*$, the squared error of regression is $\mathbb E\frac1d\mathrm{tr}\,p_T(H)^2=\int p_T^2\,d\rho$, with the *mean spectral measure* $\rho$ of the prompts.
 #
-# ````{prf:theorem} Least mean squares
+# ::::{prf:theorem} Least mean squares
 # :label: thm-14-average
 #
 # Let $\rho$ be a probability measure on $(0,\infty)$ with more than $T$ points and finite moments. Among polynomials of degree $T$ or less with $p(0)=1$, $\int p^2d\rho$ is least for the one that is orthogonal, in the measure $\lambda\,d\rho(\lambda)$, to all of smaller degree. Its zeros are real, different and positive, so that it is a schedule with positive steps; and $\int p^2d\rho=\int p\,d\rho$.
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # This is a least-squares problem: $p(0)=1$ fixes the constant term of $p$, all multiples of $\lambda$ up to degree $T$ may be added, and so the best $p$ is orthogonal to every one of them. $p=1-\lambda q$ with $q$ of degree $T-1$ or less. $\int(1-\lambda q)^2d\rho$ is a convex quadratic in $q$, least where $\int(1-\lambda q)\,\lambda s\,d\rho=0$ for all $s$ of degree $T-1$ or less: $p$ is orthogonal to them in $\lambda\,d\rho$. Zeros of orthogonal polynomials are simple and lie inside the smallest interval that carries the measure. With $s=q$: $\int p\cdot\lambda q\,d\rho=0$, hence $\int p^2=\int p(1-\lambda q)=\int p$.
-# ```
+# :::
 #
-# ````{prf:theorem} Normal tokens: d/n a loop
+# ::::{prf:theorem} Normal tokens: d/n a loop
 # :label: thm-14-normal
 #
 # For the law {eq}`eq-14-mp` with $\gamma=d/n<1$ the best steps are
@@ -447,11 +447,11 @@ print("below (1 - 1/kappa)^T:", bool(below.max() < 1 + 1e-9))
 # \int p_T(n\lambda)^2\,d\rho_\gamma(\lambda)=\gamma^T\,\frac{1-\gamma}{1-\gamma^{T+1}} .
 # \end{gathered}
 # $$ (eq-14-normal)
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # By {prf:ref}`thm-14-average` we need the polynomials that are orthogonal in $\lambda\,d\rho_\gamma$; the factor $\lambda$ cancels the one in the denominator of {eq}`eq-14-mp`, and a classical weight is left. $\lambda\rho_\gamma(\lambda)$ is proportional to $\sqrt{(b-\lambda)(\lambda-a)}$, *the semicircle*, whose orthogonal polynomials are Chebyshev's of the second kind, $\mathrm U_T(\cos\phi)=\sin(T+1)\phi/\sin\phi$, in $\xi=\frac{1+\gamma-\lambda}{2\sqrt\gamma}$. Their zeros are $\cos\frac{t\pi}{T+1}$. For the value, $\pi_t=\mathrm U_t(\xi)-\sqrt\gamma\,\mathrm U_{t-1}(\xi)$ are orthonormal in $\rho_\gamma$ itself ({prf:ref}`thm-14-memory` has the reason), and the least $\int p^2$ with $p(0)=1$ is $1/\sum_{t\le T}\pi_t(0)^2$, by Cauchy and Schwarz for the coefficients of $p$. At $\lambda=0$, $\xi=\frac12(z+\frac1z)$ with $z=\gamma^{-1/2}$, where $\mathrm U_t=\frac{z^{t+1}-z^{-t-1}}{z-z^{-1}}$, so $\pi_t(0)=z^t$ and the sum is $\sum_{t\le T}\gamma^{-t}$.
-# ```
+# :::
 #
 # This is the paper's subject in one line: $T$ loops with $n$ examples have a mean squared error of about $(d/n)^T$. Examples and loops multiply. Chebyshev's own steps have the same rate, $1/r^2\to\gamma$, but a larger constant, since they spend their care on edges where there are few eigenvalues. Best polynomials for a spectral law are from {cite:t}`pedregosa2020acceleration`.
 
@@ -483,7 +483,7 @@ for T in (1, 2, 4, 8):
 #
 # is $\mathbf m\leftarrow\beta\mathbf m-\eta\nabla$, $\mathbf q\leftarrow\mathbf q+\mathbf m$, *heavy-ball momentum* {cite}`polyak1964some`.
 #
-# ````{prf:theorem} Weights 1/n and d/n
+# ::::{prf:theorem} Weights 1/n and d/n
 # :label: thm-14-memory
 #
 # With $\eta=\frac1n$ and $\beta=\frac dn=\gamma$ the loop with memory has $p_t(n\lambda)=\gamma^{t/2}\pi_t(\lambda)$, $\pi_t$ as in the proof of {prf:ref}`thm-14-normal`, and for the law {eq}`eq-14-mp`
@@ -491,11 +491,11 @@ for T in (1, 2, 4, 8):
 # $$
 # \int p_t(n\lambda)^2\,d\rho_\gamma(\lambda)=\gamma^t\qquad\text{for every }t .
 # $$ (eq-14-gamma)
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Momentum makes residuals obey a recurrence of three terms, as orthogonal polynomials do; with these weights it is that of the polynomials orthonormal in $\rho_\gamma$, up to the factor $\gamma^{t/2}$, whose square is then the error. Along an eigenvector $p_{t+1}=(1+\gamma-\lambda)p_t-\gamma p_{t-1}$, $p_0=1$, $p_1=1-\lambda$. With $1+\gamma-\lambda=2\sqrt\gamma\,\xi$ and $p_t=\gamma^{t/2}\pi_t$ this is $\pi_{t+1}=2\xi\pi_t-\pi_{t-1}$, $\pi_0=1$, $\pi_1=2\xi-\sqrt\gamma$, the recurrence of $\mathrm U_t-\sqrt\gamma\,\mathrm U_{t-1}$. It is the one of the orthonormal polynomials of $\rho_\gamma$: under the semicircle $\mathrm U_t$ are orthonormal, $\frac1\lambda=\frac1{1+\gamma-2\sqrt\gamma\,\xi}=\sum_k\gamma^{k/2}\mathrm U_k(\xi)$ is their generating function, and $\rho_\gamma$ is the semicircle times it. Then $\int\pi_t\mathrm U_s\,d\rho_\gamma$ for $s<t$ is $\sum_k\gamma^{k/2}\langle\mathrm U_k,\mathrm U_s(\mathrm U_t-\sqrt\gamma\,\mathrm U_{t-1})\rangle$; as $\mathrm U_s\mathrm U_t=\sum_{j=0}^s\mathrm U_{t-s+2j}$, the two sums are $\gamma^{(t-s)/2}\sum_j\gamma^j$ and $\sqrt\gamma\cdot\gamma^{(t-1-s)/2}\sum_j\gamma^j$ and cancel. For $s=t$ the first is $\sum_{j=0}^t\gamma^j$, the second $\sum_{j=1}^{t}\gamma^j$: norm 1.
-# ```
+# :::
 #
 # So a single set of weights, which knows $n$ and $d$ and nothing else, is at no $t$ worse than the best schedule of $t$ loops by more than the factor $\frac1{1-\gamma}$.
 
@@ -779,11 +779,11 @@ ledger.exact("chebyshev-takes-the-root", slopes["chebyshev"])
 # %% [markdown]
 # The slopes are 1.00 for steps $1/L$, 0.98 for $\frac2{L+\mu}$, which takes half as many loops, and 0.51 for Chebyshev's. At $\kappa=1024$ that is about a hundred loops where $1/L$ takes nearly five thousand and the printed bound allows for fourteen thousand.
 #
-# ```{explorer} 14-schedules
+# :::{explorer} 14-schedules
 # :alt: Left, error in the worst direction over loops on a logarithmic axis. Chebyshev's steps and the loop with memory fall fastest, steps 2/(L + mu) and 1/L more slowly, the printed bound slowest of all, and the earlier bound rises out of the picture. Right, the size of the four polynomials over the eigenvalues; Chebyshev's swings evenly between mu and L.
 #
 # A schedule is a polynomial, on the right, and the largest value that it takes between $\mu$ and $L$ is its dot on the left. *Predictions:* from $n=8d$ to $n=2d$ constant steps $1/L$ lose nearly nine tenths of their speed and Chebyshev's two thirds; Chebyshev's bumps have one height, for every $T$; with few examples a dimension the loop with memory makes the worst direction *larger* at first, although its mean falls with every loop; and nowhere in reach does the earlier bound come below 1. Let the loops run: the three schedules of fixed steps press the polynomial down, loop by loop, each where it pleases.
-# ```
+# :::
 #
 # ## Examples in proportion to the dimension
 #
@@ -1087,15 +1087,15 @@ ledger.mean("trained-steps-are-not-chebyshevs", better / reached[4])
 #
 # Let tokens have a covariance $\Sigma$ that is not the identity. Then $\kappa$ is about $\kappa(\Sigma)$ times what it was, and no schedule gets around {prf:ref}`thm-14-chebyshev`. But $P=\mathrm{diag}(B,0)$ has $d^2$ weights of which we have used none.
 #
-# ````{prf:proposition} The values precondition
+# ::::{prf:proposition} The values precondition
 # :label: prop-14-precondition
 #
 # Let $\mathbf x_i=\Sigma^{1/2}\mathbf g_i$ and $B=\Sigma^{-1}$. Then $\Sigma^{1/2}\boldsymbol\theta_t$ are the iterates of the loop with $B=I$ on the tokens $\mathbf g_i$ and the task $\Sigma^{1/2}\boldsymbol\theta^*$. The condition number that counts is that of $\sum_i\mathbf g_i\mathbf g_i^\top$, whatever $\Sigma$.
-# ````
+# ::::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # With $G$ for the tokens $\mathbf g_i$ and $\boldsymbol\phi=\Sigma^{1/2}\boldsymbol\theta$, {prf:ref}`thm-14-descent` reads $\boldsymbol\theta_t=\boldsymbol\theta_{t-1}-\eta_t\Sigma^{-1}\Sigma^{1/2}G^\top(G\boldsymbol\phi_{t-1}-\mathbf y)$. Multiply by $\Sigma^{1/2}$.
-# ```
+# :::
 #
 # That one trained layer preconditions in this way is due to {cite:t}`ahn2023transformers`. We train the steps and $B$ of loops with $T=4$, several runs side by side, on tokens whose variances are geometric between $1/\sqrt{16}$ and $\sqrt{16}$, and compare with the best steps for $B=I$, which {prf:ref}`thm-14-average` gives, and with $B=\Sigma^{-1}$. *Prediction:* $B$ undoes most of the covariance, and the error falls to about that of the inverse.
 
@@ -1279,53 +1279,53 @@ ledger.show()
 # (14-try)=
 # ## Try it
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-14-exact
 #
 # By hand: which steps solve *every* task of a given prompt exactly with $d$ loops? How many loops are needed if $H$ has only $k$ different eigenvalues, and what does the case $k=1$ say about orthogonal tokens of equal length?
-# ```
+# :::
 #
-# ```{solution} ex-14-exact
+# :::{solution} ex-14-exact
 # :class: dropdown
 #
 # $\eta_t=1/\lambda_t$, since then $p_d$ vanishes on the spectrum: the orange path of the first figure. $k$ loops suffice, with the different eigenvalues. If $H=cI$, one loop with $\eta=1/c=1/L$ is exact; then $\kappa=1$, and the printed bound still says $e^{-1/2}$.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-14-alpha
 #
 # By hand: the loop's output is linear in $\alpha$. Where in the proof of {prf:ref}`thm-14-descent` is $\alpha\ne0$ needed, and what does the loop do with $\alpha=0$ and $\mathbf q^{(0)}\ne\mathbf 0$?
-# ```
+# :::
 #
-# ```{solution} ex-14-alpha
+# :::{solution} ex-14-alpha
 # :class: dropdown
 #
 # In $\boldsymbol\theta_0=-\mathbf q^{(0)}/\alpha$. With $\alpha=0$ the lemma gives $\mathbf q\leftarrow(I-\eta H)\mathbf q$: the loop forgets its start at the rate at which descent would forget it, and tends to $\mathbf 0$, which is a solution of the task with $\alpha=0$.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-14-order
 #
 # In exact arithmetic the order of the steps does not matter. Take Chebyshev's 64 steps for $\kappa=400$, in the order of their formula, and iterate {py:func}`~mvnb.papers.looped_transformers.theory.descent` on a prompt with that spectrum in double precision. What happens, and why? What if large and small steps take turns?
-# ```
+# :::
 #
-# ```{solution} ex-14-order
+# :::{solution} ex-14-order
 # :class: dropdown
 #
 # The formula's first steps are the smallest (near $1/L$), its last the largest (near $1/\mu$). The first ones reduce the error along large eigenvalues to rounding; the last ones multiply that rounding by up to $\kappa-1$ each, and the result is off by more than $10^{12}$ where the formula says $0.003$. In the opposite order the iterates first grow beyond $10^{28}$, and rounding in proportion to them stays. If the order keeps all partial products moderate, as when each step is followed by its mirror image in the list, and pairs by their mirror images, and so on, the error is that of the formula up to $10^{-14}$. A loop with memory has no such trouble.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-14-rerun
 #
 # Re-run the chapter with fewer examples a dimension in the paper's figure, for instance $d=12$ with $n=16$. What happens to the mean condition number, and to the printed bound?
-# ```
+# :::
 #
-# ```{solution} ex-14-rerun
+# :::{solution} ex-14-rerun
 # :class: dropdown
 #
 # `mvnb run 14 -p dim=12 -p examples='[16,32,64,128]'`. At $n=16$ the mean of $\kappa$ is about 100 where it was 5, and scatters by a third of itself over sets of ten prompts, since the smallest eigenvalue of $H$ is often near zero; at $n=d$ the mean would be infinite. The printed bound on the squared error of a typical prompt is still 0.06 after 200 loops. `printed-condition-numbers` is shown as not run, as the paper has $d=4$ only, and `narrowing-is-rounding` does not hold: with $\kappa\approx3$ at $n=128$ the theorem's line has only just come down to $-67$.
-# ```
+# :::
 
 # %% [markdown]
 # (14-further)=

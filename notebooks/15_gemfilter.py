@@ -19,12 +19,12 @@
 #
 # Ask a language model about one sentence of a very long text, and long before its last layer the attention of the last token already points at that sentence. So run the first layers only, keep the $k$ tokens that they point at, and let the whole model read these from the beginning: *GemFilter*. In the paper's models it saves four to six tenths of the work on the prompt, and it can answer where the model that has read everything fails, because finding a token is easier than reading it among thousands of others.
 #
-# ```{glue:figure} 15-opening
+# :::{glue:figure} 15-opening
 # :alt: Left, share of right values against the length of the prompt for five methods on a small trained model. At the longest trained length all but H2O are at 1; at ten times that length GemFilter is still above 0.9 and the others are at 0.85 or below. Right, share of the needle among the selected tokens by layer of a language model, three lengths; all curves are highest at layer 22 of 30, and lower in the first half.
 # :name: fig-15-opening
 #
 # Left: a small model that was trained to look up values, on prompts of the trained length and longer. Right: SmolLM2, a language model of 135 million parameters: how much of a hidden sentence is among the 160 tokens that each layer would select (dotted: at random), kept from a longer run.
-# ```
+# :::
 #
 # Both are explained [further down](#15-experiments). The paper's models have 4 to 12 billion parameters and read 120,000 tokens; ours read a thousand, and we say plainly what that can show and what it cannot.
 
@@ -263,7 +263,7 @@ print("answer:", spell(answer[0]))
 # \mathrm{Attn}(Q,K,V)=\mathrm{softmax}\Bigl(\frac{QK^\top}{\sqrt d}+M\Bigr)V,\qquad M_{ab}=\begin{cases}0&b\le a\\-\infty&b>a.\end{cases}
 # $$ (eq-15-attention)
 #
-# ```{prf:algorithm} GemFilter (Algorithm 2)
+# :::{prf:algorithm} GemFilter (Algorithm 2)
 # :label: alg-15-gem
 #
 # **Inputs** a prompt $T$ of $n$ tokens, a filter layer $r$, a number $k$
@@ -272,7 +272,7 @@ print("answer:", spell(answer[0]))
 # 2. $s=\sum_{j=1}^hQ_n^{(r,j)}K^{(r,j)\top}\in\mathbb R^n$: inner products of the last query with all keys, summed over heads, without softmax or $\sqrt d$; then the average over five neighbours.
 # 3. $J$ is the set of the $k$ places with the largest scores, in ascending order.
 # 4. Run the whole model on the $k$ tokens $T_J$, at places $0,\dots,k-1$, and go on from there.
-# ```
+# :::
 #
 # Layers are counted from 0, as in the paper's experiments: with its $r=13$, thirteen whole layers run and the queries and keys of a fourteenth. Steps 2 and 3 in the package ({py:func}`~mvnb.papers.gemfilter.token_selection.gem_filter` and its neighbours), which works on any causal language model of `transformers`:
 #
@@ -414,7 +414,7 @@ for r, losses in enumerate(run.log["loss"].T):
 #
 # ### Finding is easier than reading
 #
-# ```{prf:theorem} Margins for finding and for reading (ours)
+# :::{prf:theorem} Margins for finding and for reading (ours)
 # :label: thm-15-find
 #
 # Let the needle's score be $\Delta$, and those of $n$ other tokens independent $\mathcal N(0,\sigma^2)$. Let $q=\bar\Phi(\Delta/\sigma)$, where $\bar\Phi=1-\Phi$, and for $k\le n/2$ let $z$ be the number with $\bar\Phi(z)=k/n$.
@@ -436,19 +436,19 @@ for r, losses in enumerate(run.log["loss"].T):
 # $$ (eq-15-survive)
 #
 # of its weight before.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Finding compares the needle with the $k$-th largest of the other scores, which for large $n$ depends on $k/n$ and not on $n$ itself; reading compares it with the sum of their exponentials, which grows with their number. (a) The needle is found exactly if fewer than $k$ of the others exceed it, and their number is binomial with $q$. Its mean is $nq=k$ at $\Delta=\sigma z$; $\bar\Phi(x)\le e^{-x^2/2}$ gives $z\le\sqrt{2\log(n/k)}$. At $z'$ the mean is $k/2$, and by Chernoff's bound the probability of reaching twice the mean is at most $e^{-(k/2)/3}$. (b) $x\mapsto1/(1+xe^{-\Delta})$ is convex for $x\ge0$, and $\mathbb Ee^{s}=e^{\sigma^2/2}$; Jensen's inequality. $\frac1n\sum_ie^{s_i}\to e^{\sigma^2/2}$ by the law of large numbers, so $p\to1/(1+e^{\sigma^2/2-(\Delta-\log n)})$. (c) The first half is (b) with $k-1$. For the second, the $k$ largest are in the limit those above $\sigma z$, and with $s=\sigma x$ completing the square gives $\mathbb E[e^s;\,s>\sigma z]=\int_z^\infty e^{\sigma x-x^2/2}\frac{dx}{\sqrt{2\pi}}=e^{\sigma^2/2}\,\bar\Phi(z-\sigma)$; divide by $\mathbb Ee^s$. It is at least $\bar\Phi(z)=k/n$.
-# ```
+# :::
 #
 # So the margin for finding a token stays constant when $k$ grows with $n$, and the margin for reading it grows with $\log n$, by (c) with $\log k$ after a selection. That is one of two reasons why GemFilter can answer *better* than the model that has read everything. The other is where the tokens stand: in the second run no two tokens are farther apart than $k+t$ when $t$ tokens are generated, so that rotary angles stay where they were in training. One-Run has the first advantage, for all but the first token, and not the second.
 #
-# ```{explorer} 15-find-and-read
+# :::{explorer} 15-find-and-read
 # :alt: Left, three curves over the margin. The probability of being found jumps to one near 2.3, the weight on the needle after reading the selected tokens again rises around 7, its weight among all tokens around 12. Right, margin needed over the number of tokens, flat for finding, two parallel rising lines for reading all tokens and for reading the selected ones.
 #
 # *Predictions:* from a thousand tokens to a million, with $\Delta=6\sigma$ and one in a hundred kept, the weight among all tokens vanishes and the probability of being found does not move; the two lines for reading stay $\log(n/k)$ apart; and the fewer tokens are kept the better they can be read, until the needle is lost, and then it is lost all at once.
-# ```
+# :::
 #
 # The theorem is about one token and independent scores. Averaging over $l$ neighbours divides $\sigma$ by $\sqrt l$ and the score of a single loud token by $l$: it *costs* a factor $\sqrt l$ in margin, and buys the neighbours.
 
@@ -475,7 +475,7 @@ print("finding, reading and surviving noise are as the theorem says")
 # %% [markdown]
 # ### Work and memory
 #
-# ```{prf:theorem} Operations on the prompt (after Theorem 9.3)
+# :::{prf:theorem} Operations on the prompt (after Theorem 9.3)
 # :label: thm-15-work
 #
 # Let a layer have $w$ weights in matrices, $h$ heads of dimension $d$ and $h_{kv}\le h$ key heads, in a model of width $D$, and count all $n^2$ pairs of tokens, also those that the mask leaves out. Reading $n$ tokens takes $m(2wn+4hdn^2)$ operations with all layers. GemFilter with filter layer $r$ (from 0) takes
@@ -485,11 +485,11 @@ print("finding, reading and surviving noise are as the theorem says")
 # $$ (eq-15-work)
 #
 # The ratio tends to $m/r$ for $n\to\infty$ at fixed $k$, and is below $m/r$ always.
-# ```
+# :::
 #
-# ```{prf:proof}
+# :::{prf:proof}
 # Each weight meets each token once, a multiplication and an addition. Scores are $n^2$ inner products of length $d$ in each head, values as many additions of vectors. Layer $r$ stops after the projections (values, too, which the layer computes along with queries and keys), and one query meets $n$ keys. Dividing by $n^2$ and letting $n\to\infty$ leaves $4hd\,m$ over $4hd\,r$; all other terms of {eq}`eq-15-work` make the denominator larger than $r/m$ of the numerator.
-# ```
+# :::
 #
 # *Generation.* A token that is generated beside $N$ cached ones takes $m(2w+4hd(N+1))$. The theorem's table has $mh(nt+t^2)d$ for $t$ tokens with All KV, $mh(kt+t^2)d$ with an evicted cache and $mh(k^2+t^2)d$ with GemFilter, whose second run it books here; so its case study has $n:k:k$ for $n\gg k\approx t$. That is the ratio of the attention alone.
 #
@@ -1151,53 +1151,53 @@ ledger.show()
 # (15-try)=
 # ## Try it
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-15-score
 #
 # By hand: which score does *The best thing to do in San Francisco is visit a museum on Sunday.* get, and what does that say about a method with a mean score of 0.125 or 0.198?
-# ```
+# :::
 #
-# ```{solution} ex-15-score
+# :::{solution} ex-15-score
 # :class: dropdown
 #
 # Of the expected words *eat, a, sandwich, and, sit, in, dolores, park, on, a, sunny, day.* it has *a*, *in* and *on*: $3/12=0.25$. Since a question about San Francisco invites answers with such words, 0.125 and 0.198 are what a model gets that has not seen the needle.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-15-margin
 #
 # By hand: a head gives the needle $\Delta=6\sigma$ with $\sigma=1$ among $n=120{,}000$ tokens. Which share of its weight is on the needle, is the needle among the first 1,024, and what is the share when these are read again by another head with the same margin?
-# ```
+# :::
 #
-# ```{solution} ex-15-margin
+# :::{solution} ex-15-margin
 # :class: dropdown
 #
 # $n\,e^{1/2-6}=120{,}000\cdot0.0041=490$, so the share is $1/491$. The number of tokens above $6\sigma$ is $n\bar\Phi(6)=10^{-4}$ on average: found, with room to spare ($z=2.4$ would do). With 1,024 tokens $1{,}024\cdot0.0041=4.2$, and the share is $1/5.2=0.19$, a hundred times as much.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-15-pool
 #
 # By hand: the key token alone has score $\Delta$, its neighbours have noise. How large must $\Delta$ be so that the averages over five that contain it are found, and which places are then selected?
-# ```
+# :::
 #
-# ```{solution} ex-15-pool
+# :::{solution} ex-15-pool
 # :class: dropdown
 #
 # An average that contains it has mean $\Delta/5$ and deviation close to $\sigma/\sqrt5$, those of noise alone have mean 0: it takes $\Delta/5\ge z\sigma/\sqrt5$, so $\Delta\ge\sqrt5\,z\sigma$, where a token alone needs $z\sigma$. All five windows that contain the key are then selected together: two places before it and two behind. The values are the two behind.
-# ```
+# :::
 #
-# ```{exercise}
+# :::{exercise}
 # :label: ex-15-rerun
 #
 # Re-run the small model on prompts of twenty times the trained length. What becomes of All KV, of GemFilter, and of the layer that finds?
-# ```
+# :::
 #
-# ```{solution} ex-15-rerun
+# :::{solution} ex-15-rerun
 # :class: dropdown
 #
 # `mvnb run 15 -p test_lengths='[48,144,960]' -p language_model=''`. All KV loses more, and GemFilter begins to lose too: the filter itself misses needles at the beginning, since its own attention has to bridge distances that it was not trained on. Selection moves the limit; it does not abolish it.
-# ```
+# :::
 
 # %% [markdown]
 # (15-further)=

@@ -26,7 +26,7 @@ from mvnb import verdicts
 CHAPTER = re.compile(r"notebooks/(\d\d)_")
 MARK = "# NBVAL_CHECK_OUTPUT"
 WORDS_A_MINUTE, LINES_A_MINUTE = 110, 20  # of mathematical text; of code that is shown
-_FENCE = re.compile(r"^ *(`{3,}|~{3,})(.*)$")
+_FENCE = re.compile(r"^ *(`{3,}|~{3,}|:{3,})(.*)$")
 _OPTION = re.compile(r" *:[\w-]+:|\([\w-]+\)=")
 _PROVED = re.compile(r"\{prf:(?!definition|example|remark)")
 _NOT_READ = ("{solution}", "{literalinclude}")
@@ -71,7 +71,7 @@ def length(cells: list[nbformat.NotebookNode]) -> Length:
         tags = set(cell.metadata.get("tags", []))
         if cell.cell_type == "markdown":
             all_, inside = _words(cell.source)
-            words, proofs, figures = words + all_, proofs + inside, figures + cell.source.count("```{glue:figure}")
+            words, proofs, figures = words + all_, proofs + inside, figures + cell.source.count("{glue:figure}")
         elif not tags & {*_HIDDEN, "parameters", "install"} and not cell.source.startswith(("import ", "from ")):
             lines = sum(bool(line.strip()) and line != MARK for line in cell.source.splitlines())
             shown, folded = (shown, folded + lines) if tags & _FOLDED else (shown + lines, folded)
