@@ -127,6 +127,12 @@ def mathematics(chapter):
     return [f"there is no {name}" for name, pattern in wanted.items() if not re.search(pattern, text, re.MULTILINE)]
 
 
+def fences(chapter):
+    """Directives that hold mathematics have fences of colons: between backticks other readers show its source."""
+    blocks = re.findall(r"^(`{3,})(\{[\w:+-]+\}[^\n]*)\n(.*?)^\1$", _markdown(chapter), re.MULTILINE | re.DOTALL)
+    return [f"mathematics between backticks: {name}" for _, name, body in blocks if "$" in body]
+
+
 def exercises(chapter):
     """Three to five exercises, each with a solution behind a toggle."""
     text = _markdown(chapter)
@@ -227,6 +233,7 @@ CHECKS = (
     ranges,
     anatomy,
     mathematics,
+    fences,
     exercises,
     ledger,
     seeds,

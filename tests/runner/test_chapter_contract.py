@@ -75,6 +75,7 @@ BROKEN_SOURCES = [
     (chapter_checks.anatomy, "(01-world)=", "(01-wordl)=", "sections are"),
     (chapter_checks.mathematics, "$$ (eq-tiny)", "$$", "numbered equation"),
     (chapter_checks.mathematics, "{prf:proof}", "{note}", "prf:proof"),
+    (chapter_checks.fences, ":::{prf:proof}\n# Count.\n# :::", "```{prf:proof}\n# $1$\n# ```", "mathematics between backticks"),
     (chapter_checks.exercises, ":class: dropdown", "", "no solution"),
     (chapter_checks.exercises, "ex-tiny-3\n# Do", "\n# Do", "there are 2"),
     (chapter_checks.ledger, '"small-mean"', '"small-" + "mean"', "not recorded in the source"),

@@ -90,7 +90,7 @@ def alone(bare: Path, name: str, folder: Path, **environment: str) -> subprocess
 def test_a_notebook_alone_says_what_it_lacks(bare, tmp_path):
     done = alone(bare, ALONE, tmp_path)
     assert done.returncode != 0
-    assert "ModuleNotFoundError: mvnb is not installed; set MVNB_SOURCE to what pip can install it from" in done.stderr
+    assert "ModuleNotFoundError: mvnb is not installed; run '%env MVNB_SOURCE=SOURCE' in a new cell above" in done.stderr
 
 
 def test_a_notebook_alone_installs_the_package_and_runs(bare, wheel, tmp_path):
@@ -158,13 +158,14 @@ def test_binder_gets_the_package(sources, tmp_path):
     assert str(sources) in where
 
 
-def test_an_address_stands_in_the_first_cell_once(tmp_path):
+def test_an_address_stands_in_the_first_code_cell_once(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.mvnb]\nrepository = "https://example.org/someone/book/"\n')
     assert hosts.repository(tmp_path) == "https://example.org/someone/book"
     assert hosts.repository(tmp_path / "nowhere") == hosts.repository(None) == ""
     source = catalogue.resolve("06", ROOT).cells
     once = hosts.with_install_cell(source, hosts.repository(tmp_path))
-    assert '"git+https://example.org/someone/book"' in once.cells[0].source
+    assert once.cells[0].source.startswith("# ")
+    assert '"git+https://example.org/someone/book"' in once.cells[1].source
     again = hosts.with_install_cell(once, "")
     assert [cell.source for cell in again.cells] == [cell.source for cell in source.cells]
 

@@ -1,6 +1,6 @@
-"""Install cell, the first cell of every notebook, which installs the package where it is missing, as on Colab and Kaggle.
+"""Install cell, the first code cell of every notebook, which installs the package if it is missing, as on Colab and Kaggle.
 
-The address of the package is the key ``repository`` in the table ``tool.mvnb`` of ``pyproject.toml``. The source of a chapter
+The address of the package is the value of the key ``repository`` in the table ``tool.mvnb`` of ``pyproject.toml``. The source of a chapter
 does not contain the install cell; it is added when the source is read.
 """
 
@@ -24,8 +24,9 @@ import sys
 if importlib.util.find_spec("mvnb") is None:
     source = os.environ.get("MVNB_SOURCE", "{source}")
     if not source:
-        lacks = "set MVNB_SOURCE to what pip can install it from"
-        raise ModuleNotFoundError(f"mvnb is not installed; {{lacks}}")
+        first = "run '%env MVNB_SOURCE=SOURCE' in a new cell above this one"
+        named = "SOURCE is a wheel, a folder or an address for pip"
+        raise ModuleNotFoundError(f"mvnb is not installed; {{first}} ({{named}})")
     pip = [sys.executable, "-m", "pip", "install", "--quiet"]
     named = f"mvnb[data] @ {{source}}" if "://" in source else f"{{source}}[data]"
     subprocess.run([*pip, named], check=True)
@@ -41,7 +42,8 @@ def repository(root: Path | None) -> str:
 
 
 def with_install_cell(notebook: NotebookNode, address: str) -> NotebookNode:
-    """Return the notebook with exactly one install cell, placed first, which installs the package from the git ``address``."""
+    """Return the notebook with exactly one install cell, below its title, which installs the package from the git ``address``."""
     cell = nbformat.v4.new_code_cell(_CELL.format(source=address and f"git+{address}"), metadata={"tags": [TAG, "remove-cell"]})
     others = [one for one in notebook.cells if TAG not in one.metadata.get("tags", [])]
-    return nbformat.from_dict({**notebook, "cells": [cell, *others]})
+    place = 1 if others and others[0].cell_type == "markdown" else 0
+    return nbformat.from_dict({**notebook, "cells": [*others[:place], cell, *others[place:]]})

@@ -22,7 +22,8 @@ from mvnb.runner.hosts import TAG
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 LANGUAGE = {"file_extension": ".py", "mimetype": "text/x-python", "name": "python", "pygments_lexer": "ipython3"}
 FORMATS = "ipynb,py:percent"
-_DERIVED = ("lines_to_next_cell", "papermill", "execution", "trusted", "collapsed")
+_DERIVED = ("lines_to_next_cell", "papermill", "jupyter", "execution", "trusted", "collapsed")
+_FOLDED = {"hide-input", "hide-cell", "remove-input", "remove-cell"}
 _COMPARED = ("tags",)  # cell metadata that is compared; editors add other keys
 
 
@@ -35,6 +36,8 @@ def tidy(source: NotebookNode, ran: NotebookNode) -> NotebookNode:
         metadata = {key: value for key, value in cell.metadata.items() if key not in _DERIVED}
         new = nbformat.from_dict({**cell, "metadata": metadata, "id": _cell_id(cell, seen)})
         if cell.cell_type == "code":
+            if _FOLDED & {*cell.metadata.get("tags", [])}:  # what the site folds, JupyterLab and VS Code fold as well
+                new.metadata["jupyter"] = {"source_hidden": True}
             done = next(results)
             new.outputs = join_streams([output for output in done.outputs if output.get("name") != "stderr"])
             new.execution_count = done.execution_count
