@@ -44,10 +44,9 @@ def record_seconds(root: Path, taken: Mapping[str, float], chapters: int, jobs: 
 def readme_with_chapters(root: Path) -> str:
     """Return the README's text with its list of chapters updated from the table of contents, titles and citations."""
     text = (root / "README.md").read_text(encoding="utf-8")
-    lines = [line for part, chapters in parts(root).items() for line in (f"\n{part}\n", *map(_list_item, chapters))]
-    return _LIST.sub(lambda match: match[1] + "\n".join(lines).lstrip("\n") + "\n" + match[2], text)
+    lines = [f"- *{part}*: {', '.join(map(_link, chapters))}" for part, chapters in parts(root).items()]
+    return _LIST.sub(lambda match: match[1] + "\n".join(lines) + "\n" + match[2], text)
 
 
-def _list_item(chapter: Chapter) -> str:
-    paper = re.split(r" ?\{cite|;", chapter.citation)[0].rstrip(".")
-    return f"- {chapter.number} [{chapter.title}](notebooks/{chapter.name}.ipynb): {paper}"
+def _link(chapter: Chapter) -> str:
+    return f"{int(chapter.number)} [{chapter.title}](notebooks/{chapter.name}.ipynb)"
