@@ -161,10 +161,10 @@ class Ledger:
         self.rows: dict[str, dict[str, Any]] = {}  # measurements so far, by claim
 
     def mean(self, id: str, value=None, /, **named) -> None:
-        """Record one number per independent run and judge the claim by the mean and its Student interval.
+        """Record one number per independent run and judge the claim by the mean and its Student t interval.
 
-        Pass the measurements of the rule's name ``value`` positionally and those of other names as keywords, each as a
-        one-dimensional array with one number per run.
+        If the rule uses the name ``value``, pass its measurements positionally; pass those for other names as keyword
+        arguments. Each is a one-dimensional array with one number per run.
 
         Raises :class:`ClaimsError` if the claim ``id`` is not declared or was already recorded, if the names differ from the
         rule's, or if an argument is not a non-empty one-dimensional array of finite numbers.
@@ -197,7 +197,7 @@ class Ledger:
     def exact(self, id: str, value=None, /, **named) -> None:
         """Record deterministic numbers, which do not depend on the seed except for rounding, and judge the claim by them.
 
-        Pass the number of the rule's name ``value`` positionally and those of other names as keywords.
+        If the rule uses the name ``value``, pass its number positionally; pass the others as keyword arguments.
 
         Raises :class:`ClaimsError` if the claim ``id`` is not declared or was already recorded, if the names differ from the
         rule's, or if an argument is not a finite number.

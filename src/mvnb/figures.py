@@ -118,7 +118,7 @@ def show(fig: Figure, alt: str, title: str | None = None, glue: str | None = Non
     from matplotlib import pyplot as plt
 
     if not alt.strip():
-        raise ValueError(f"expected a non-empty alternative text, got {alt!r}")
+        raise ValueError(f"expected non-empty alternative text, got {alt!r}")
     if title:
         fig.suptitle(title, x=0.02, ha="left", fontsize=12)
     _remove_minor_ticks(fig)
@@ -185,7 +185,7 @@ def runs(ax, groups, colors=None, *, horizontal=False, summary="interval", marke
     ``groups`` maps the label of each group to the values ``(n,)`` of its runs. Markers of equal values are drawn side by side.
     ``colors`` is one colour for all groups or a sequence with one colour per group. If ``horizontal`` is true, values lie on
     the horizontal axis, with the first group on top; otherwise they lie on the vertical axis, with the first group at the left.
-    ``summary="interval"`` adds the mean of each group and its 95 % Student interval (a single run has no interval),
+    ``summary="interval"`` adds the mean of each group and its 95 % Student t interval (a single run has no interval),
     ``"median"`` adds a bar at the median, and None adds no summary. ``marker`` is a filled Matplotlib marker and ``size`` its
     size in points. ``shift`` moves the markers along the axis of the groups, so that several series can be drawn; ``label`` is
     the legend entry of the series.

@@ -1,7 +1,7 @@
 """Measurements of trained models, with a leading replica axis R.
 
-Each docstring says whether the function is differentiable. Piecewise constant functions, such as an accuracy, have derivative
-zero wherever it exists; their values carry no gradient and do not change the gradient of a loss.
+Each docstring says whether the function is differentiable. Piecewise constant functions, such as the accuracy, have zero
+derivative wherever they are differentiable; their values carry no gradient and do not change the gradient of a loss.
 """
 
 from __future__ import annotations

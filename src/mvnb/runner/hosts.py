@@ -1,7 +1,7 @@
 """Install cell, the first code cell of every notebook, which installs the package if it is missing, as on Colab and Kaggle.
 
-The address of the package is the value of the key ``repository`` in the table ``tool.mvnb`` of ``pyproject.toml``. The source of a chapter
-does not contain the install cell; it is added when the source is read.
+The address of the package is the value of the key ``repository`` in the table ``tool.mvnb`` of ``pyproject.toml``. The source
+of a chapter does not contain the install cell; it is added when the source is read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def repository(root: Path | None) -> str:
 
 
 def with_install_cell(notebook: NotebookNode, address: str) -> NotebookNode:
-    """Return the notebook with exactly one install cell, below its title, which installs the package from the git ``address``."""
+    """Return the notebook with exactly one install cell, below its title; it installs the package from the git ``address``."""
     cell = nbformat.v4.new_code_cell(_CELL.format(source=address and f"git+{address}"), metadata={"tags": [TAG, "remove-cell"]})
     others = [one for one in notebook.cells if TAG not in one.metadata.get("tags", [])]
     place = 1 if others and others[0].cell_type == "markdown" else 0

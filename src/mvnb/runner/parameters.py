@@ -66,7 +66,9 @@ def _fits(number: float, range: str) -> bool:
 
 
 def read_parameters(notebook: NotebookNode, name: str) -> dict[str, Parameter]:
-    """Return the parameters assigned in the cell tagged ``parameters``, in order; ``name`` is the chapter's name for messages.
+    """Return the parameters assigned in the cell tagged ``parameters``, in order.
+
+    Error messages refer to the chapter as ``name``.
 
     Raises
     ------
@@ -110,7 +112,9 @@ def _comments(source: str) -> dict[int, str]:
 
 
 def parse_assignments(texts: Iterable[str], parameters: Mapping[str, Parameter], name: str) -> dict[str, Any]:
-    """Convert ``name=value`` strings to values of the parameters' types; ``name`` is the chapter's name for messages.
+    """Convert ``name=value`` strings to values of the parameters' types.
+
+    Error messages refer to the chapter as ``name``.
 
     Raises
     ------
