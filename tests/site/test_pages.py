@@ -153,3 +153,14 @@ def test_pages_fit_a_phone(site, browser):
             visit(tab, site, name, idle=False)
             assert tab.evaluate(WIDER) == [], name
             assert tab.evaluate(STRETCHED) == [], name
+
+
+SIGNED = """() => [...document.querySelectorAll('div.math > mjx-container')].filter(x => x.scrollWidth > x.clientWidth + 1)
+    .map(x => getComputedStyle(x).backgroundAttachment.startsWith('local, local, scroll, scroll'))"""
+
+
+def test_formulas_that_go_on_beyond_the_edge_of_a_phone_say_so(site, browser):
+    with fresh_tab(browser, viewport=PHONE, has_touch=True, is_mobile=True) as tab:
+        visit(tab, site, min(site.chapters))
+        signed = tab.evaluate(SIGNED)
+        assert signed and all(signed)
