@@ -32,7 +32,7 @@
 #
 # The picture is computed [further down](#02-experiments), in about ten seconds.
 
-# %% tags=["parameters"]
+# %% tags=["parameters", "hide-input"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
 replicas = 4  # independent runs of every experiment, one stack each (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"

@@ -33,7 +33,7 @@
 #
 # The picture is computed [further down](#03-experiments), in a few seconds.
 
-# %% tags=["parameters"]
+# %% tags=["parameters", "hide-input"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
 replicas = 6  # independent runs of the main comparison, one stack (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"

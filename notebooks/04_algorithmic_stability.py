@@ -30,7 +30,7 @@
 #
 # The picture is computed [further down](#04-experiments), in about half a minute.
 
-# %% tags=["parameters"]
+# %% tags=["parameters", "hide-input"]
 seed = 0  # trial t draws everything from 1000 * seed + t (integer, 0 or more)
 replicas = 2  # pairs (S, S') of each size and trial, networks (2 or more)
 trials = 8  # runs: seeds of initialisation and order (2 to 1000)

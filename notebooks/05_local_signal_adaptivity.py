@@ -30,7 +30,7 @@
 #
 # Both halves are computed below: [the first](#05-experiments) exactly as in the paper, [the second](#05-images) on a small stand-in.
 
-# %% tags=["parameters"]
+# %% tags=["parameters", "hide-input"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
 replicas = 3  # runs of the paper's own training experiment (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"; for the images

@@ -29,7 +29,7 @@
 #
 # The picture is computed [further down](#07-experiments). The models are tiny, and some of the paper's claims need larger ones; the ledger says which, and [two longer runs](#07-larger) show that larger networks need not share what a miniature does.
 
-# %% tags=["parameters"]
+# %% tags=["parameters", "hide-input"]
 seed = 0  # replica r draws everything from 1000 * seed + r (integer, 0 or more)
 replicas = 2  # independent runs of the main experiment (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"

@@ -29,7 +29,7 @@
 #
 # Both halves are computed [further down](#09-experiments). The paper has no experiments, so every run on this page is our illustration of a lemma or a theorem.
 
-# %% tags=["parameters"]
+# %% tags=["parameters", "hide-input"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
 replicas = 4  # independent runs of most experiments (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"; closed forms stay on the CPU

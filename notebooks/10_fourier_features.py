@@ -29,7 +29,7 @@
 #
 # The picture is computed [further down](#10-experiments). Two things were not expected: how exactly trained networks obey the theory, and how the order of the paper's last experiment, on grokking, goes when test points are really new.
 
-# %% tags=["parameters"]
+# %% tags=["parameters", "hide-input"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
 replicas = 3  # independent runs of every experiment (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"; closed forms stay on the CPU

@@ -28,7 +28,7 @@
 #
 # Both are explained [further down](#11-experiments). The paper's figures are about Llama models of 3 to 70 billion parameters, which do not run here; its theory has no experiments, so that every run of it on this page is ours.
 
-# %% tags=["parameters"]
+# %% tags=["parameters", "hide-input"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
 replicas = 4  # independent runs of what is trained (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"; closed forms stay on the CPU

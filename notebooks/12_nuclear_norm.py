@@ -29,7 +29,7 @@
 #
 # Both halves are computed [further down](#12-experiments).
 
-# %% tags=["parameters"]
+# %% tags=["parameters", "hide-input"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
 replicas = 8  # seeds of the comparison, each leaves out four domains (2 or more)
 rival_replicas = 4  # of them, seeds of IRM, VREx and GroupDRO (2 or more)

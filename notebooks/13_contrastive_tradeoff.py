@@ -29,7 +29,7 @@
 #
 # Both halves are computed further down. The left one is the paper's own model. The right one is a stand-in and has its limits; one of the paper's statements, that fewer labels make the trade-off larger, survives neither in it nor in the paper's own table; see [what held up](#13-held-up).
 
-# %% tags=["parameters"]
+# %% tags=["parameters", "hide-input"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
 replicas = 4  # runs of pretraining in the linear model (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"; closed forms stay on the CPU

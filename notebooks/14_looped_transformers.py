@@ -28,7 +28,7 @@
 #
 # Both are explained [further down](#14-experiments).
 
-# %% tags=["parameters"]
+# %% tags=["parameters", "hide-input"]
 seed = 0  # first seed; everything random on this page is drawn from it (0 or more)
 replicas = 400  # independent repetitions of the paper's ten trials (20 or more)
 device = "auto"  # "auto", "cpu" or "cuda", for prompts and training

@@ -28,7 +28,7 @@
 #
 # Both are explained [further down](#15-experiments). The paper's models have 4 to 12 billion parameters and read 120,000 tokens; ours read a thousand, and we say plainly what that can show and what it cannot.
 
-# %% tags=["parameters"]
+# %% tags=["parameters", "hide-input"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
 replicas = 4  # independent small models (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"; closed forms stay on the CPU

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from mvnb.runner.hosts import TAG
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 LANGUAGE = {"file_extension": ".py", "mimetype": "text/x-python", "name": "python", "pygments_lexer": "ipython3"}
 FORMATS = "ipynb,py:percent"
-_DERIVED = ("lines_to_next_cell", "papermill", "jupyter", "execution", "trusted", "collapsed")
+_DERIVED = ("lines_to_next_cell", "papermill", "jupyter", "mystnb", "execution", "trusted", "collapsed")
 _FOLDED = {"hide-input", "hide-cell", "remove-input", "remove-cell"}
 _COMPARED = ("tags",)  # cell metadata that is compared; editors add other keys
 
@@ -36,7 +37,9 @@ def tidy(source: NotebookNode, ran: NotebookNode) -> NotebookNode:
         metadata = {key: value for key, value in cell.metadata.items() if key not in _DERIVED}
         new = nbformat.from_dict({**cell, "metadata": metadata, "id": _cell_id(cell, seen)})
         if cell.cell_type == "code":
-            if _FOLDED & {*cell.metadata.get("tags", [])}:  # what the site folds, JupyterLab and VS Code fold as well
+            if folded := _FOLDED & (tags := {*cell.metadata.get("tags", [])}):
+                new.metadata["mystnb"] = {"code_prompt_show": f"Show {_purpose(cell.source, tags)}"}
+            if folded and "parameters" not in tags:  # JupyterLab and VS Code fold what the site folds
                 new.metadata["jupyter"] = {"source_hidden": True}
             done = next(results)
             new.outputs = join_streams([output for output in done.outputs if output.get("name") != "stderr"])
@@ -47,6 +50,22 @@ def tidy(source: NotebookNode, ran: NotebookNode) -> NotebookNode:
     written = nbformat.from_dict({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5})
     written.metadata["mvnb"] = {"cells": _digest(written)}
     return written
+
+
+def _purpose(source: str, tags: set[str]) -> str:
+    """Return what a folded cell holds, as the text of the button that shows it."""
+    defined = re.match(r"(?:@.*\n)*(?:def|class) (\w+)", source)
+    return next(
+        text
+        for text, found in {
+            "the parameters": "parameters" in tags,
+            "the imports": source.startswith(("import ", "from ")),
+            "the code of the figure": "figures.show(" in source,
+            f"the definition of {defined and defined[1]}": defined,
+            "the code": True,
+        }.items()
+        if found
+    )
 
 
 def _cell_id(cell: NotebookNode, seen: dict[str, int]) -> str:
