@@ -98,7 +98,7 @@ def test_commands_in_the_book_are_accepted_and_results_are_kept_under_names_only
     monkeypatch.chdir(chapter.source.parent)
     said = [refusal(chapter, values) for values in (*settings, *({"keep": name} for name in no_names))]
     assert not {command: text for command, text in zip(commands, said) if text}
-    assert all("keep must be" in text for text in said[len(commands) :]), said
+    assert all("keep must consist of lowercase letters" in text for text in said[len(commands) :]), said
 
 
 def edges(parameter) -> list:

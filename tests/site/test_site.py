@@ -106,7 +106,7 @@ def test_scoreboard_is_the_notebooks_ledger(site):
 
 # -- the helper package --------------------------------------------------------------------------------------------
 
-INTERNAL = {"blocks", "cli", "compiled", "files", "gradients"}  # modules without a page
+INTERNAL = {"__main__", "blocks", "cli", "compiled", "files", "gradients"}  # modules without a page
 
 
 def test_every_module_has_a_page_in_the_contents(site):
