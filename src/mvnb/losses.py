@@ -60,10 +60,12 @@ def _check(x: Tensor, y: Tensor, distributions: bool = False) -> None:
 def _logits(f: Callable[..., Tensor], x: Tensor, multiplicity: Tensor | None) -> Tensor:
     if multiplicity is None:
         return f(x)
-    try:
-        inspect.signature(getattr(f, "forward", f)).bind(x, multiplicity)
-    except TypeError:
-        raise TypeError("f must take x and multiplicity, since the batch has a multiplicity, got a model of x alone") from None
+    called = getattr(f, "forward", f)
+    if inspect.isroutine(called) and not inspect.isbuiltin(called):  # scripted and built-in functions have no signature
+        try:
+            inspect.signature(called).bind(x, multiplicity)
+        except TypeError:
+            raise TypeError("f must take x and multiplicity, as the batch has a multiplicity, got a model of x alone") from None
     return f(x, multiplicity)
 
 

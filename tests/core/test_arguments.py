@@ -139,6 +139,16 @@ def test_losses_of_pairs_take_multiplicities():
     assert torch.allclose(value, losses.mixup_all_pairs(net, full, y, 0.3, ones), rtol=1e-4)
 
 
+def test_compiled_and_scripted_models_take_multiplicities():
+    net, sample = PatchNet(), WORLD.sample(6, 0)
+    value = losses.cross_entropy(net, *sample)
+    traced = torch.jit.trace(net, (sample.x, sample.multiplicity))
+    for model in (traced, torch.nn.functional.linear):
+        inputs = sample if model is traced else (torch.eye(3), torch.tensor([0, 1, 2]), torch.eye(3))
+        assert torch.isfinite(losses.cross_entropy(model, *inputs))
+    assert torch.allclose(losses.cross_entropy(traced, *sample), value)
+
+
 def test_losses_train_stacks_on_samples_with_multiplicities():
     sample = training.stack([WORLD.sample(6, g) for g in training.generators(0, R)])
     nets = [PatchNet() for _ in range(R)]
