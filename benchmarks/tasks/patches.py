@@ -17,16 +17,6 @@ from tasks.base import Task, jax, jnp, normal
 POWER, THRESHOLD, STEP_SIZE = 8, 0.1, 0.1
 
 
-def erm_loss(f, x: Tensor, y: Tensor, multiplicity: Tensor) -> Tensor:
-    """Return the cross-entropy of one replica."""
-    return losses.cross_entropy(lambda z: f(z, multiplicity), x, y)
-
-
-def midpoint_loss(f, x: Tensor, y: Tensor, multiplicity: Tensor) -> Tensor:
-    """Return the Midpoint Mixup loss of one replica, computed from the mixed inputs of all pairs."""
-    return losses.midpoint_mixup(lambda z: f(z, multiplicity), x, y)
-
-
 def _jax_pre(weight, x):
     """Return pre-activations ``(n, p, k, m)`` by one matrix product, several times faster in JAX than an einsum."""
     (k, m, dim), (n, patches, _) = weight.shape, x.shape
@@ -111,7 +101,7 @@ def _task(batch: tuple, n_classes: int, n_filters: int, init_scale: float, lam: 
         sizes=sizes,
         modules=modules,
         objective=partial(PatchObjective(POWER, THRESHOLD), lam=lam),
-        loss=erm_loss if lam is None else midpoint_loss,
+        loss=losses.cross_entropy if lam is None else losses.midpoint_mixup,
         jax_loss=jax_erm if lam is None else jax_midpoint,
         flops=2 * 2 * replicas * n * patches * dim * n_classes * n_filters,  # forward pass and gradient of the weights
         batch=batch,

@@ -60,13 +60,16 @@ def _check(x: Tensor, y: Tensor, distributions: bool = False) -> None:
 def _logits(f: Callable[..., Tensor], x: Tensor, multiplicity: Tensor | None) -> Tensor:
     if multiplicity is None:
         return f(x)
-    called = getattr(f, "forward", f)
-    if inspect.isroutine(called) and not inspect.isbuiltin(called):  # scripted and built-in functions have no signature
+    try:
+        return f(x, multiplicity)
+    except TypeError:
         try:
-            inspect.signature(called).bind(x, multiplicity)
+            inspect.signature(getattr(f, "forward", f)).bind(x, multiplicity)
+        except ValueError:  # a built-in function has no signature
+            pass
         except TypeError:
             raise TypeError("f must take x and multiplicity, as the batch has a multiplicity, got a model of x alone") from None
-    return f(x, multiplicity)
+        raise
 
 
 def cross_entropy(f: Callable[..., Tensor], x: Tensor, y: Tensor, multiplicity: Tensor | None = None) -> Tensor:

@@ -108,11 +108,12 @@ class PatchObjective:
             return loss, weight_gradient(d_pre.view(pre.shape), xs)
 
         chunk = len(y)
-        if fused and not 0 <= (found := y.aminmax()).min <= found.max < n_classes:  # the kernel does not check its indices
-            raise ValueError(
-                f"PatchObjective: y must lie in 0 to {n_classes - 1}, got {found.min.item()} to {found.max.item()}"
-            )
-        if fused:  # as many replicas at a time as fit into the cache
+        if fused:
+            # The compiled kernel does not check its indices.
+            low, high = (bound.item() for bound in y.aminmax())
+            if low < 0 or high >= n_classes:
+                raise ValueError(f"PatchObjective: y must lie in 0 to {n_classes - 1}, got {low} to {high}")
+            # As many replicas at a time as fit into the cache.
             chunk = max(1, CACHED // (x.shape[1] * flat.shape[1]))
         loss, grad = in_parts(part, (x, flat, y, lam), chunk)
         return loss, {"weight": grad.to(weight.dtype).reshape(weight.shape)}

@@ -54,18 +54,14 @@ def tidy(source: NotebookNode, ran: NotebookNode) -> NotebookNode:
 
 def _purpose(source: str, tags: set[str]) -> str:
     """Return what a folded cell holds, as the text of the button that shows it."""
+    if "parameters" in tags:
+        return "the parameters"
+    if source.startswith(("import ", "from ")):
+        return "the imports"
+    if "figures.show(" in source:
+        return "the code of the figure"
     defined = re.match(r"(?:@.*\n)*(?:def|class) (\w+)", source)
-    return next(
-        text
-        for text, found in {
-            "the parameters": "parameters" in tags,
-            "the imports": source.startswith(("import ", "from ")),
-            "the code of the figure": "figures.show(" in source,
-            f"the definition of {defined and defined[1]}": defined,
-            "the code": True,
-        }.items()
-        if found
-    )
+    return f"the definition of {defined[1]}" if defined else "the code"
 
 
 def _cell_id(cell: NotebookNode, seen: dict[str, int]) -> str:
