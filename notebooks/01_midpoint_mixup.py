@@ -17,21 +17,24 @@
 # # Midpoint Mixup learns every view
 #
 # > *Provably Learning Diverse Features in Multi-View Data with Midpoint Mixup*, Muthu Chidambaram, Xiang Wang, Chenwei Wu
-# > and Rong Ge {cite}`chidambaram2024midpoint`.
+# > and Rong Ge ([Chidambaram et al., 2024](../book/references.bib#chidambaram2024midpoint)).
 #
 # When every class can be recognised by either of two features, a network trained on single points (**ERM**, empirical risk minimisation) learns *one* feature of almost every class, and then has zero training error. Trained on the midpoints of pairs of points instead (**Midpoint Mixup**), the same network learns *both* features of *every* class: on a midpoint, any output that depends on a point's split between its features costs loss.
 #
-# :::{glue:figure} 01-paths
-# :alt: Two panels. Under ERM nearly every class's path runs along one axis, so one correlation grows and the other stays near zero. Under Midpoint Mixup the paths end close to the diagonal, where both correlations are equal; one has not left its start.
-# :name: fig-01-paths
-#
+# <a id="fig-01-paths"></a>
+
+# %% tags=["remove-input"]
+from mvnb import figures
+
+figures.opening()
+
+# %% [markdown]
 # Each line is one class of one of four networks over training: its largest correlation with either feature, over all filters. Squares are ends. Under ERM nearly all lines run along an axis. Under Midpoint Mixup they end close to the diagonal, or, where a class is not learned yet, at the origin.
-# :::
 #
-# (01-question)=
+# <a id="01-question"></a>
 # ## The question: what if there are two right answers?
 #
-# A car can be recognised by its wheels or by its windows. A learner that has found the wheels classifies every training photograph correctly and has no reason to look for the windows. Networks trained on such *multi-view* data learn one view of each class, decided by the random initial weights {cite}`allenzhu2020towards`. *Can the loss alone make one network learn all views?*
+# A car can be recognised by its wheels or by its windows. A learner that has found the wheels classifies every training photograph correctly and has no reason to look for the windows. Networks trained on such *multi-view* data learn one view of each class, decided by the random initial weights ([Allen-Zhu and Li, 2020](../book/references.bib#allenzhu2020towards)). *Can the loss alone make one network learn all views?*
 #
 # The smallest example has two numbers. Every class $y\in[k]$ has two features $v_{y,1}$, $v_{y,2}$, all orthonormal, and a point of class $y$ is
 #
@@ -83,8 +86,15 @@ import torch
 
 from mvnb import claims, figures, kept_runs, losses, probes, stats, training
 from mvnb.data import MultiView, SimpleMultiView, load_images
-from mvnb.models import MLP, PatchObjective, ResNet18, SmallConvNet, patch_logits
-from mvnb.papers.midpoint_mixup import images, pictures, theory
+from mvnb.models import (
+    MLP,
+    PatchObjective,
+    ResNet18,
+    SmallConvNet,
+    patch_logits,
+    smoothed_relu,
+)
+from mvnb.papers.midpoint_mixup import images, pictures, recipe, theory
 from mvnb.papers.midpoint_mixup.data import (
     ConcatenatedViews,
     PrototypeMixture,
@@ -127,7 +137,7 @@ figures.show(
 #
 # On linear models ERM is slow. In the network that follows, ERM stops for all polynomial times.
 #
-# (01-world)=
+# <a id="01-world"></a>
 # ## The world: signal patches among noise patches
 #
 # :::{prf:definition} Multi-view patches (Definition 4.1)
@@ -175,7 +185,7 @@ figures.show(
 # %% [markdown]
 # Pale cells are feature noise. The last column stands for 37 equal patches. In the runs noise fills 998 of 1,000.
 #
-# (01-model)=
+# <a id="01-model"></a>
 # ## The model and the two objectives
 #
 # The network slides $m$ filters per class over the patches and adds up their responses:
@@ -188,12 +198,11 @@ figures.show(
 # $$ (eq-01-network)
 #
 # The *smoothed ReLU* starts as a polynomial of degree $\alpha=8$ and is straight beyond the threshold $\rho$. It nearly mutes small responses, those to noise patches among them, and it makes small filters grow at very different speeds:
-#
-# ```{literalinclude} ../src/mvnb/models/activations.py
-# :pyobject: smoothed_relu
-# :language: python
-# ```
-#
+
+# %% tags=["remove-input"]
+figures.show_code(smoothed_relu)
+
+# %% [markdown]
 # With the softmax $\phi_y(g)=e^{g_y}/\sum_se^{g_s}$ and the patchwise midpoint $z_{ij}=\frac12(x_i+x_j)$, the objectives are
 #
 # $$
@@ -203,7 +212,7 @@ figures.show(
 # \end{aligned}
 # $$ (eq-01-objectives)
 #
-# Mixup in general {cite}`zhang2018mixup` mixes points and labels as $\lambda:1-\lambda$ with a random weight, usually $\lambda\sim\mathrm{Beta}(a,a)$; $a=1$ is Uniform Mixup, $a\to\infty$ the midpoint. The gradient is
+# Mixup in general ([Zhang et al., 2018](../book/references.bib#zhang2018mixup)) mixes points and labels as $\lambda:1-\lambda$ with a random weight, usually $\lambda\sim\mathrm{Beta}(a,a)$; $a=1$ is Uniform Mixup, $a\to\infty$ the midpoint. The gradient is
 #
 # $$
 # \begin{aligned}
@@ -214,7 +223,7 @@ figures.show(
 #
 # For ERM the bracket is $\mathbb 1[y_i=y]-\phi_y(g(x_i))$. These brackets are the *residuals*. On a point of class $y$, ERM's residual $1-\phi_y$ is positive and fades as the class is learned. On a midpoint of classes $y$ and $s\ne y$ the residual $1-2\phi_y$ *changes sign* at $\phi_y=\frac12$.
 #
-# (01-derivation)=
+# <a id="01-derivation"></a>
 # ## The derivation, I: midpoints want both features, equally
 #
 # Back to the linear model on {eq}`eq-01-simple`. Let $p_\times$ be the fraction of ordered pairs with different labels.
@@ -290,7 +299,7 @@ figures.show(
 #
 # Under other mixing laws equal correlations leave an excess loss on uneven labels ([Proposition 3.3](#01-midpoint-only)); networks may still learn both features.
 #
-# (the-derivation-iii-the-lottery-that-erm-plays)=
+# <a id="the-derivation-iii-the-lottery-that-erm-plays"></a>
 # ## The derivation, II: why a network under ERM keeps one feature
 #
 # Now the network {eq}`eq-01-network`. Let $\Lambda_{y,\ell}=\max_r\langle w_{y,r},v_{y,\ell}\rangle$ be the correlation of the best filter with a feature. While all responses are below the threshold, the filter that attains $\Lambda_{y,\ell}$ grows by
@@ -326,7 +335,7 @@ figures.show(
 #
 # *Idea* ([proof](#01-erm-proof)). All filters of a class grow in proportion to the same residuals. The winner fits the class. Then the residuals vanish like $1/t$, too fast for the loser to escape in polynomial time. Near ties, rare for large $k$, are the exceptions.
 #
-# (the-derivation-iv-why-midpoints-learn-both)=
+# <a id="the-derivation-iv-why-midpoints-learn-both"></a>
 # ## The derivation, III: why a network on midpoints learns both
 #
 # :::{prf:theorem} Midpoint Mixup learns both features (Theorem 4.7)
@@ -343,8 +352,8 @@ figures.show(
 #
 # the residual is larger where the second feature shows more. A filter that responds weakly to $v_{y,2}$ therefore keeps growing by {eq}`eq-01-race` *for as long as the gap lasts*, with a residual of order 1 instead of $k$. The filter escapes in polynomial time, and then, as in {prf:ref}`thm-01-gap`, the gap stays below $\log k$.
 #
-# (01-experiments)=
-# (theorems-4-6-and-4-7-run)=
+# <a id="01-experiments"></a>
+# <a id="theorems-4-6-and-4-7-run"></a>
 # ## The experiment: both theorems, run
 #
 # The paper reports no experiment in this world. Here is one, with $k=\alpha=8$, full batches and noise that outweighs the signal sixfold in sum, but without the theorem's $N\gg k^2$ and $d\ge k^{20}$. *Prediction:*
@@ -427,7 +436,7 @@ figures.show(
     "feature 2, classes of four runs. ERM: nearly all paths run along one of the "
     "axes. Midpoint Mixup: nearly all paths end close to the diagonal, one is still "
     "at the origin.",
-    glue="01-paths",
+    opening=True,
 )
 
 # %% [markdown]
@@ -498,8 +507,8 @@ ledger.mean(
 # %% [markdown]
 # All predictions come true. ERM fits every class and learns one feature of almost every class, the one predicted by {eq}`eq-01-winner`; the exceptions are [near ties](#01-escape-times). Under Midpoint Mixup every fitted class has both, later than under ERM. Unfitted classes started from small correlations; escape times scale as their power $-6$. In the theorem's own dimension $d=k^{20}$ [no exception is left](#01-own-dimension), and [other mixing laws](#01-mixing) teach both features, too.
 #
-# (01-images)=
-# (images-with-a-spurious-view)=
+# <a id="01-images"></a>
+# <a id="images-with-a-spurious-view"></a>
 # ## The evidence: images with a second view (Table 1)
 #
 # *What the paper did.* To every training image $x$ a fixed image $e(x)$ of a fixed partner class is attached as extra channels, $[\gamma x,\,(1-\gamma)e(x)]$, with $\gamma$ uniform and new at every access. Since classes are paired one to one, either view tells the class. Test images are $[x,0]$: only a network that has learned the first view classifies them. A ResNet-18 on CIFAR-10 ends at 27.8 % test error under ERM, 22.3 % under Midpoint Mixup and 18.5 % under Uniform Mixup; Midpoint overtakes ERM near epoch 30 of 100.
@@ -546,7 +555,7 @@ ledger.mean("cifar10-lead-needs-the-view", lead["without"])
 # %% [markdown]
 # Both Mixups end ahead, by less than in the paper. Midpoint Mixup passes ERM after 20 epochs and ends 2.6 ± 1.8 points ahead (paper: 5.5), Uniform Mixup 3.2 ± 1.3 (paper: 9.3). Midpoint Mixup also leads in networks [half and twice as wide](#01-width). But without the second view Midpoint Mixup ends 1.5 ± 1.4 points ahead, too, because ERM's error rises from 49 to 53 %. The view adds 1.1 ± 1.1, which barely excludes zero. So part of the lead is regularisation, and only the rest may come from learned views. ([More.](#01-trained))
 #
-# (01-take-home)=
+# <a id="01-take-home"></a>
 # ## What to take home
 #
 # - One feature is enough for zero training error, so accuracy cannot tell which features a network has learned. Deleting a feature can.
@@ -562,7 +571,7 @@ ledger.mean("cifar10-lead-needs-the-view", lead["without"])
 #
 # **Confirmed:** the linear theory, to machine precision; both theorems' predictions, at $k=8$ and at $d=k^{20}$; on CIFAR-10 both Mixups' lead and the paper's crossing. **With corrections:** Propositions 3.3 and 3.4. **Not confirmed:** that Table 1 measures mainly the learning of views. **Undecided:** whether both correlations end within 10 % of each other, and which Mixup leads there.
 #
-# (01-try)=
+# <a id="01-try"></a>
 # ## Try it
 #
 # :::{exercise}
@@ -590,14 +599,14 @@ ledger.mean("cifar10-lead-needs-the-view", lead["without"])
 # :::
 
 # %% [markdown]
-# (01-record)=
+# <a id="01-record"></a>
 # ## The record
 #
 # For those who check: proofs, tests of the theorems, further results and everything that was judged, in sections that can be read in any order.
 #
 # [^spread]: No set of measure $O(1/\log k)$ has more than $o(1)$ of their probability.
 #
-# (01-gradient-check)=
+# <a id="01-gradient-check"></a>
 # ### The gradient, checked
 #
 # *Supports {eq}`eq-01-gradient`.* The training code uses gradients written by hand. They agree with automatic differentiation of the losses {eq}`eq-01-objectives` as written:
@@ -629,8 +638,8 @@ for name, loss, lam in (
         print(name, agrees, (grad["weight"][r] - auto).abs().max().item() < 1e-12)
 
 # %% [markdown]
-# (01-lagging)=
-# (what-moves-a-lagging-feature)=
+# <a id="01-lagging"></a>
+# <a id="what-moves-a-lagging-feature"></a>
 # ### What moves a lagging feature (Propositions 3.4 and 3.5)
 #
 # *Supports {prf:ref}`thm-01-gap`: the rate at which the gap closes, and the repaired statement about the lagging feature. The proposition fails as printed and holds with two more hypotheses.*
@@ -732,8 +741,8 @@ ledger.exact("erm-starves-lagging-feature", slope=slope, push=push)
 # %% [markdown]
 # Read the tables from left to right. Where all other weights are 0, the push on the lagging feature turns negative as $C$ grows: Proposition 3.4 fails as printed. Where the other classes are level, the push stays positive and levels off near $0.1/k$, above the bound of {prf:ref}`cor-01-lagging`, although for all but $C=1$ the leading feature is pushed down there, which the corollary excludes. The gap shrinks everywhere.
 #
-# (01-midpoint-only)=
-# (the-derivation-i-why-the-midpoint-in-a-linear-model)=
+# <a id="01-midpoint-only"></a>
+# <a id="the-derivation-i-why-the-midpoint-in-a-linear-model"></a>
 # ### Only midpoints can be fitted with equal correlations (Proposition 3.3)
 #
 # *Supports {prf:ref}`lem-01-optimal`: for every other mixing law the model with equal correlations leaves an excess loss.*
@@ -803,7 +812,7 @@ ledger.exact("only-midpoint-pointwise", uniform=uniform, narrow=narrow)
 # %% [markdown]
 # The excess is positive for every $a$. It falls to zero at both ends: for $a\to\infty$, the midpoint, and for $a\to0$, where nothing is mixed. The laws in between ask for more than a linear model can give; that does not mean that they pull features apart.
 #
-# (watching-it-gradient-descent-from-a-gap)=
+# <a id="watching-it-gradient-descent-from-a-gap"></a>
 # ### Gradient descent from a gap (ours)
 #
 # *Supports {prf:ref}`thm-01-gap` and {prf:ref}`prop-01-erm`: in 1,000 steps the midpoint closes about three quarters of a gap, ERM less than a third.* Every class starts with only its first feature, $w_y=5\log k\,v_{y,1}$, and both losses descend on the same samples ($k=5$, step 2).
@@ -864,8 +873,8 @@ ledger.mean("midpoint-closes-gap-faster", ratio)
 # %% [markdown]
 # Each line is one sample. The difference lies in the size of the pushes. ERM's gap closes too, by a twin of {prf:ref}`thm-01-gap`: a linear model does not get stuck on one feature.
 #
-# (01-linear-models)=
-# (the-derivation-ii-why-the-theorems-need-a-network)=
+# <a id="01-linear-models"></a>
+# <a id="the-derivation-ii-why-the-theorems-need-a-network"></a>
 # ### Why the theorems need a network (Proposition 4.4)
 #
 # *Supports [the world](#01-world): on patches a linear model fails, with a sharp threshold that the paper does not give.*
@@ -904,10 +913,10 @@ as_stated = [verdicts[k][n] == (r < 1) for k in (3, 5) for n, r in enumerate(rat
 ledger.exact("linear-models-fail", np.mean(as_stated))
 
 # %% [markdown]
-# (01-race-explorer)=
+# <a id="01-race-explorer"></a>
 # ### The race
 #
-# *Supports {prf:ref}`lem-01-race`.* The paper quotes a discrete version of the lemma with a polylogarithmic factor, from {cite}`allenzhu2020towards`; the constant of the lemma is what that factor hides.[^b11] Since $\Lambda^{(0)}_{y,1}$ and $\Lambda^{(0)}_{y,2}$ are maxima of independent Gaussians, they lie within a factor $1+1/\log^2k$ of each other only with probability $O(1/\log k)$ {cite}`chernozhukov2015comparison`.
+# *Supports {prf:ref}`lem-01-race`.* The paper quotes a discrete version of the lemma with a polylogarithmic factor, from ([Allen-Zhu and Li, 2020](../book/references.bib#allenzhu2020towards)); the constant of the lemma is what that factor hides.[^b11] Since $\Lambda^{(0)}_{y,1}$ and $\Lambda^{(0)}_{y,2}$ are maxima of independent Gaussians, they lie within a factor $1+1/\log^2k$ of each other only with probability $O(1/\log k)$ ([Chernozhukov et al., 2015](../book/references.bib#chernozhukov2015comparison)).
 #
 # [^b11]: Its Lemma B.11.
 #
@@ -917,7 +926,7 @@ ledger.exact("linear-models-fail", np.mean(as_stated))
 # *Predictions:* with $\alpha=8$ and a head start of 2 % the loser has grown by less than half when the winner escapes, and with one of 0.1 % it has a little more than doubled; with $\alpha=3$ the same 0.1 % let it grow a thousandfold. And a feature of half the strength wins with $\alpha=8$ if its head start exceeds 12 %, since only the root $S_{y,\ell}^{1/(\alpha-2)}$ counts. Let the time run: with $\alpha=8$ and 2 %, feature 1 is 15 % ahead at nine tenths of the way, and the rest happens in the last tenth.
 # :::
 #
-# (01-erm-proof)=
+# <a id="01-erm-proof"></a>
 # ### The proof of Theorem 4.6
 #
 # *Supports {prf:ref}`thm-01-erm`.*
@@ -938,7 +947,7 @@ ledger.exact("linear-models-fail", np.mean(as_stated))
 #
 # The argument by $\tau_y$ is ours; the paper bounds the same quantities step by step. It also tells what to expect at sizes that can be run: the fraction of classes with one feature tends to 1 as the initial correlations shrink, and the exceptions are classes whose two escape times differ by no more than what a learned class still grants.
 #
-# (01-escape-times)=
+# <a id="01-escape-times"></a>
 # ### When a class escapes
 #
 # *Supports {eq}`eq-01-winner`: the predicted times agree with the measured ones over four decades, and ERM's exceptions are near ties.* A step that lets a filter grow by 3 % lags behind the flow; that alone accounts for a median error of several percent, and the error shrinks with the step.
@@ -978,7 +987,7 @@ ledger.mean("escape-time", [np.median(v) if v.size else 1.0 for v in of_runs])
 # %% [markdown]
 # Where ERM has learned both features, their two predicted escapes lie close together in time, several times closer than those of a typical class with one.
 #
-# (01-midpoint-proof)=
+# <a id="01-midpoint-proof"></a>
 # ### Three facts, and the proof of Theorem 4.7
 #
 # *Supports {prf:ref}`thm-01-midpoint`.* The first fact is bookkeeping, the second is {prf:ref}`thm-01-gap` again, the third is new.
@@ -1037,7 +1046,7 @@ by_lemma = (1 - T[0] / T[1]) ** (-1 / 6)
 print("growth of the loser:", np.isclose(grown, by_lemma), round(float(grown), 3))
 
 # %% [markdown]
-# (how-sharp-is-the-lottery-exponent-and-dimension)=
+# <a id="how-sharp-is-the-lottery-exponent-and-dimension"></a>
 # ### How sharp is the choice? Exponent and dimension
 #
 # *Supports {prf:ref}`thm-01-erm`.* By {prf:ref}`lem-01-race` the loser's growth is $(1-T_1/T_2)^{-1/(\alpha-2)}$ with $T\propto\Lambda^{-(\alpha-2)}$: a large exponent $\alpha$ spreads the escape times and mutes the loser. And small initial weights, that is, a large ambient dimension $d=1/\sigma^2$, stretch the race while the time that a learned class still grants stays fixed. *Prediction:* the fraction of classes with exactly one feature rises with both. (`horizon` is the flow time at which a run ends.)
@@ -1080,7 +1089,7 @@ ledger.mean("exponent-makes-the-lottery", rise=rise, share=by_power[0])
 # %% [markdown]
 # Both parts of the prediction come true: at exponent 3 hardly a class has exactly one feature, at 8 about nine in ten; and in the largest dimension nearly all.
 #
-# (01-own-dimension)=
+# <a id="01-own-dimension"></a>
 # ### In the theorem's own dimension
 #
 # *Supports both theorems: at $d=k^{20}$ ERM learns one feature of every class, and Midpoint Mixup both, one after the other.* Assumption 4.3 asks for $d\ge k^{20}$, at $k=8$ more than $10^{18}$. No computer stores one such filter, and none has to: in feature coordinates a filter is $2k$ numbers drawn from $\mathcal N(0,1/d)$ and the norm of a rest that neither acts nor moves. Three things change on the way there.
@@ -1194,8 +1203,8 @@ for id, name, learned in (
 # %% [markdown]
 # Each class has a solid line for its stronger feature and a dashed one for its weaker; the grey line is the threshold $\rho$. A vertical stretch is a filter that crosses eight orders of magnitude in a small part of the time that it waited. Under ERM the weaker feature stays where it was drawn: when its turn would come, the class has long been fitted. Under Midpoint Mixup with fixed places it has its turn later. With random places it hardly waits, and both features sit in one filter. So the lesson's runs, with random places, took a short cut that the theorem does not need; what ERM misses and Midpoint Mixup finds is the same either way.
 #
-# (01-mixing)=
-# (is-it-the-midpoint-or-is-it-mixing)=
+# <a id="01-mixing"></a>
+# <a id="is-it-the-midpoint-or-is-it-mixing"></a>
 # ### Is it the midpoint, or is it mixing? (ours)
 #
 # *The theorem covers the midpoint alone. Here other mixing laws teach both features, too.* The same starts under $\mathrm{Beta}(a,a)$, with a fresh weight for every pair at every step:
@@ -1238,7 +1247,7 @@ for law in laws:
 # %% [markdown]
 # At about equal flow time (two runs each) every law has taught both features of most classes, and none of them falls behind the midpoint. In this world the benefit seems to belong to mixing at large. That agrees with the paper's images, where the uniform law does best.
 #
-# (01-trained)=
+# <a id="01-trained"></a>
 # ### Are the networks on CIFAR-10 trained?
 #
 # *Supports [the evidence](#01-images): what the test errors would do in a longer training.*
@@ -1267,7 +1276,7 @@ for title, arms in groups.items():
 # %% [markdown]
 # None is trained to the end. ERM's cross-entropy on training views is 0.08 and fell by a fifth in the last fifth of the training, while its test error stays. Those of Midpoint and Uniform Mixup, 0.46 and 0.33, fell by 7 %. In the first ten epochs Midpoint Mixup is 2.7 points behind ERM, in the last thirty its lead stays between 2.6 and 2.8 points: a longer training need not change it. The second view costs ERM 2.1 ± 1.6 points of test error and Midpoint Mixup 0.9 ± 1.5.
 #
-# (01-width)=
+# <a id="01-width"></a>
 # ### Does the order depend on the width of the network?
 #
 # *Supports [the evidence](#01-images): Midpoint Mixup ends ahead of ERM at each of three widths; whether its lead depends on the width five seeds do not decide.*
@@ -1306,7 +1315,7 @@ ledger.mean("cifar10-wide-catches-up-earlier", first_half.mean(1))
 # %% [markdown]
 # Midpoint Mixup ends 2.9 ± 1.0, 2.6 ± 1.8 and 1.5 ± 0.7 points ahead with 8, 16 and 32 channels: in this range the order does not depend on the width. The lead is smallest in the widest network, but 1.4 ± 1.5 points less than in the narrowest is undecided. At every width ERM is ahead first, and the mean curves cross near epochs 50, 25 and 40. By then ERM is right on 83, 91 and 98 % of its training views. So the crossing does not wait until ERM has fitted all of them.
 #
-# (01-digits)=
+# <a id="01-digits"></a>
 # ### Digits
 #
 # *The image experiment in seconds, to exercise every step; it is no evidence.* The default is a small network on 8×8 digits. `-p dataset=cifar10` (or `mnist`, `fashion_mnist`, `cifar100`) takes the first 2,000 training images of a real set, `-p n_train=0` all of them, and the preset `paper` the paper's sizes.
@@ -1369,7 +1378,7 @@ for id, name in (
 # %% [markdown]
 # In so short a training neither Mixup is ahead of ERM, as in the first epochs on CIFAR-10.
 #
-# (a-case-where-mixup-leads-and-what-its-lead-is-made-of)=
+# <a id="a-case-where-mixup-leads-and-what-its-lead-is-made-of"></a>
 # ### More classes: a stand-in
 #
 # *Table 1's third finding is that ERM minus Midpoint grows with the number of classes: 1.7 and 5.5 points with 10 classes, 15.7 with 100. The eight runs of this stand-in do not decide it.* Each class has three prototypes on the unit sphere in $\mathbb R^{64}$, and a point is one of them plus noise. Companions and $\gamma$ are as before, the network is a multilayer perceptron. We chose this task because Mixup leads in it: read it as *a case where the order is there*, with the same control as above.
@@ -1426,16 +1435,16 @@ ledger.mean("lead-grows-with-classes", gain - standin_lead["half the classes"])
 # %% [markdown]
 # With the view, Midpoint Mixup is ten points ahead of ERM and Uniform Mixup eight. Without it Midpoint Mixup is still six ahead: much of its lead has nothing to do with the view. (How much depends on the training; try `-p standin_step_size=0.003`.) With half as many classes the lead is eight points; the difference of two is within its interval.
 #
-# (01-recipe)=
+# <a id="01-recipe"></a>
 # ### In your own training loop
 #
 # *Midpoint Mixup in ten lines of PyTorch, with nothing of this book's machinery. A test runs {py:func}`~mvnb.papers.midpoint_mixup.recipe.train_on_midpoints`.*
-#
-# ```{literalinclude} ../src/mvnb/papers/midpoint_mixup/recipe.py
-# :language: python
-# ```
-#
-# (01-held-up)=
+
+# %% tags=["remove-input"]
+figures.show_code(recipe)
+
+# %% [markdown]
+# <a id="01-held-up"></a>
 # ### All claims
 #
 # Rules were set on pilot runs with other seeds. One was loosened afterwards: `midpoint-closes-gap-faster` first asked for a ratio below 0.5 in every sample and now asks it of their mean. (Cells that record claims are left out of the page; the notebook has them.)
@@ -1451,7 +1460,7 @@ ledger.show()
 #
 # **Open.** Whether every reasonable mixing law learns both features in the patch world, as the authors expect of minimisers and our small runs suggest, has no proof. Nor do we know what Table 1 would look like with the control, for ResNet-18 on all images.
 #
-# (01-not-run)=
+# <a id="01-not-run"></a>
 # ### Not run here
 #
 # | What the paper reports | Why not by default | What runs it |
@@ -1462,7 +1471,7 @@ ledger.show()
 # | synthetic or added spurious features | reported in words only (training error vanishes at once) | not offered |
 # | Midpoint Mixup until every class is fitted | up to ten minutes | `mvnb run 01 -p midpoint_steps=20000` |
 #
-# (01-exercises)=
+# <a id="01-exercises"></a>
 # ### More exercises
 #
 # :::{exercise}
@@ -1489,10 +1498,10 @@ ledger.show()
 # A filter of class $y$ meets its feature at full strength on a fraction of the order $1/k$ of the pairs that ERM would show it, and at half strength, damped by $2^{-\alpha}$, on the rest. While $1/k\gg2^{-\alpha}$ the delay relative to ERM is proportional to $k$, so it doubles, and fewer classes are fitted within the same number of steps.
 # :::
 #
-# (01-further)=
+# <a id="01-further"></a>
 # ### Further reading
 #
-# - Multi-view data, the patch network and the tensor-power race are from Allen-Zhu and Li {cite}`allenzhu2020towards`, who use them to explain ensembles and distillation.
-# - Mixup {cite}`zhang2018mixup` and its relatives Manifold Mixup {cite}`verma2019manifold` and CutMix {cite}`yun2019cutmix`; its effect on calibration {cite}`thulasidasan2019mixup`; Mixup as regularisation {cite}`carratino2022mixup`; when minimising the Mixup loss fails to minimise the plain one {cite}`chidambaram2022data`.
-# - The image experiment uses ResNet-18 {cite}`he2016deep`, Adam {cite}`kingma2015adam`, Fashion-MNIST {cite}`xiao2017fashion` and CIFAR {cite}`krizhevsky2009learning`.
+# - Multi-view data, the patch network and the tensor-power race are from Allen-Zhu and Li ([Allen-Zhu and Li, 2020](../book/references.bib#allenzhu2020towards)), who use them to explain ensembles and distillation.
+# - Mixup ([Zhang et al., 2018](../book/references.bib#zhang2018mixup)) and its relatives Manifold Mixup ([Verma et al., 2019](../book/references.bib#verma2019manifold)) and CutMix ([Yun et al., 2019](../book/references.bib#yun2019cutmix)); its effect on calibration ([Thulasidasan et al., 2019](../book/references.bib#thulasidasan2019mixup)); Mixup as regularisation ([Carratino et al., 2022](../book/references.bib#carratino2022mixup)); when minimising the Mixup loss fails to minimise the plain one ([Chidambaram et al., 2022](../book/references.bib#chidambaram2022data)).
+# - The image experiment uses ResNet-18 ([He et al., 2016](../book/references.bib#he2016deep)), Adam ([Kingma and Ba, 2015](../book/references.bib#kingma2015adam)), Fashion-MNIST ([Xiao et al., 2017](../book/references.bib#xiao2017fashion)) and CIFAR ([Krizhevsky, 2009](../book/references.bib#krizhevsky2009learning)).
 # - The chapters on [fine-grained labels](02_fine_grained_labels.ipynb) and on [mask reconstruction](03_mask_reconstruction.ipynb) ask what labels and pretext tasks do to the same lottery.

@@ -16,19 +16,22 @@
 # # Fine-grained labels teach the rarer feature
 #
 # > *Why Fine-grained Labels in Pretraining Benefit Generalization?*, Guan Zhe Hong, Yin Cui, Ariel Fuxman, Stanley H. Chan and
-# > Enming Luo {cite}`hong2024finegrained`.
+# > Enming Luo ([Hong et al., 2024](../book/references.bib#hong2024finegrained)).
 #
 # Trained to tell cats from dogs, a network learns what all dogs have in common $k$ times faster than what only poodles have, because it sees it $k$ times as often; then its error is gone, learning
 # all but stops, and the imbalance is frozen in. Trained on the breeds instead, the same network has to learn both, and afterwards it tells cats from dogs even where the common feature is hidden. The advantage needs labels that
 # are finer *and* agree with the features: random sub-labels leave the ratio at exactly $k$.
 #
-# :::{glue:figure} 02-contrast
-# :alt: Error over training steps in two panels. On easy samples both networks reach zero error at once. On hard samples the network trained on coarse labels stays near one hundred percent error, the one trained on fine labels is at zero.
-# :name: fig-02-contrast
-#
+# <a id="fig-02-contrast"></a>
+
+# %% tags=["remove-input"]
+from mvnb import figures
+
+figures.opening()
+
+# %% [markdown]
 # Two networks, the same inputs, both asked for the superclass of points they have not seen. On easy points the labels they were
 # trained with make no difference; on hard points, which lack the common feature, they make all of it.
-# :::
 #
 # The picture is computed [further down](#02-experiments), in about ten seconds.
 
@@ -178,7 +181,7 @@ for name, m, detectors in (
         raise ValueError(f"{name} must be {8 * k * detectors} or more, got {m}")
 
 # %% [markdown]
-# (02-question)=
+# <a id="02-question"></a>
 # ## The question: why would a question you are not asked help?
 #
 # A network that will have to tell dogs from cats can be trained on exactly that, or first on the breeds. The breeds are a harder question, and nobody is going to ask it. Yet practitioners know that it helps: a backbone pretrained on the 21,843 leaves of ImageNet-21k transfers far better
@@ -237,7 +240,7 @@ figures.show(
 # Below the dotted line four faint cats' faces outweigh four clear poodle coats. Coarse training moves along a ray below it, and tenfold time buys it the same step again. *More training does not help*, and more photographs of the same kind would not either. Fine training moves
 # above it, for good.
 #
-# (02-world)=
+# <a id="02-world"></a>
 # ## The world: features on two levels
 #
 # :::{prf:definition} Hierarchical multi-view patches
@@ -302,7 +305,7 @@ figures.show(
 # %% [markdown]
 # Rows are inner products with the orthonormal features; below the grey line are directions that hold noise only. In these coordinates the runs below work: no generality is lost by calling the features the first axes.
 #
-# (02-model)=
+# <a id="02-model"></a>
 # ## The model, the objective and a rule for the biases
 #
 # The network sums plain ReLUs over neurons and patches; every class, coarse or fine, owns its neurons, and the head is fixed to ones:
@@ -325,13 +328,11 @@ figures.show(
 #
 # where $\Delta w_{c,r}$ is the step the weight has just made and $\lambda=\log^5d$ in the paper. (At $d=128$ that is 2,689, too large to suppress any noise worth the name; $\lambda=20$ does at our sizes. What is needed is that $1/\lambda$ is small and yet several times $\sigma_\zeta$.) Since the rule is proportional to the length of the step, gradient descent can carry it out: hand it
 # $\|\nabla_w\|/\lambda$ in the place of the bias's gradient. That is all there is to the code:
-#
-# ```{literalinclude} ../src/mvnb/papers/fine_grained_labels/model.py
-# :pyobject: ReluPatchObjective.__call__
-# :language: python
-# :dedent: 4
-# ```
-#
+
+# %% tags=["remove-input"]
+figures.show_code(ReluPatchObjective.__call__)
+
+# %% [markdown]
 # A network with $2k$ fine outputs answers the coarse question by the *max read-out*,
 #
 # $$
@@ -368,7 +369,7 @@ for name, on, y in (
     )
 
 # %% [markdown]
-# (02-derivation)=
+# <a id="02-derivation"></a>
 # ## The derivation, I: who fires at the start
 #
 # A Gaussian neuron has inner product $\sigma_0g$, $g\sim\mathcal N(0,1)$, with each feature, and fires on it if $g$ exceeds $\theta$ or so. Call a neuron a *possible detector* of $v$ if $g_v\ge\theta-\delta$, and a *singleton detector* if $g_v\ge\theta+\delta$ and it is a possible detector of nothing else. The slack $\delta$ absorbs jitter and noise.
@@ -732,7 +733,7 @@ bounds = theory.common_residual_bounds(k, p[:, None], p)
 print("constants of Lemma G.2:", round(bounds.min(), 6), round(bounds.max(), 6))
 
 # %% [markdown]
-# (02-experiments)=
+# <a id="02-experiments"></a>
 # ## The experiments
 #
 # ### Theorems 5.1 and 5.2, run
@@ -881,7 +882,7 @@ figures.show(
     "network are at zero from the first step. Hard test points: networks "
     "trained on coarse labels stay near 100 percent, networks trained on fine labels "
     "are at or near zero.",
-    glue="02-contrast",
+    opening=True,
 )
 
 # %% [markdown]
@@ -1050,7 +1051,7 @@ ledger.mean("fine-flow", ratio=first_ratio, off=np.max(off_flow, 0))
 # %% [markdown]
 # Lines are the flow, symbols the runs; nothing is fitted. The common feature is learned, too, but its detectors are held back by the siblings from the first step on, and the better the superclass is known the less there is to learn about it: the lead of the fine feature widens.
 #
-# (02-invariants)=
+# <a id="02-invariants"></a>
 # ### Do the invariants hold?
 #
 # Three statements carry the proofs: noise patches make no neuron fire, no class learns to answer a feature that is not its own, and the number of detectors is {eq}`eq-02-detectors`. All three can be counted. **Prediction:** no pair of a noise patch and a neuron fires, no neuron answers a foreign feature louder than at the start, and the counts are off by chance only.
@@ -1965,7 +1966,7 @@ ledger.mean("probe-below-fine-tuning", np.mean(probe_loss, 0))
 # | 38 | 53.68 ± 0.034 | 69.33 ± 0.045 | 71.08 ± 0.068 | **72.75 ± 0.071** | 57.35 ± 0.016 |
 
 # %% [markdown]
-# (02-held-up)=
+# <a id="02-held-up"></a>
 # ## What held up
 #
 # The rules were set on pilot runs of other sizes, some of them with the default seed.
@@ -1993,7 +1994,7 @@ ledger.show()
 # **Open.** A theory of the right arm: how many images a label needs before finer labels hurt.
 
 # %% [markdown]
-# (02-not-run)=
+# <a id="02-not-run"></a>
 # ## Not run here
 #
 # | What the paper reports | Why not by default | What runs it |
@@ -2008,7 +2009,7 @@ ledger.show()
 # | networks of the theorem's width, $d^{2+2c_0}$ neurons a class | $d=128$ would have 0.1 detectors a feature | `mvnb run 02 --preset paper` takes $d=512$ |
 
 # %% [markdown]
-# (02-try)=
+# <a id="02-try"></a>
 # ## Try it
 #
 # :::{exercise}
@@ -2061,11 +2062,11 @@ ledger.show()
 # :::
 
 # %% [markdown]
-# (02-further)=
+# <a id="02-further"></a>
 # ## Further reading
 #
-# - Multi-view data and the patch network are from Allen-Zhu and Li {cite}`allenzhu2020towards`; [the chapter on Midpoint Mixup](01_midpoint_mixup.ipynb) asks the same question of the loss instead of the labels. There a polynomial activation makes the stronger feature win everything; here the plain ReLU grows at a steady rate, which is what makes ratios computable.
-# - A dominant feature that saturates the loss and starves the others is known as gradient starvation {cite}`pezeshki2021gradient` and as simplicity bias {cite}`shah2020pitfalls`.
-# - The data sets of the original: iNaturalist {cite}`vanhorn2021benchmarking`, ImageNet {cite}`deng2009imagenet`; its networks: ResNets {cite}`he2016deep` and vision Transformers {cite}`dosovitskiy2021image`; its embeddings: CLIP {cite}`radford2021learning`.
-# - Lambert's $W$ and its many uses {cite}`corless1996lambert`.
+# - Multi-view data and the patch network are from Allen-Zhu and Li ([Allen-Zhu and Li, 2020](../book/references.bib#allenzhu2020towards)); [the chapter on Midpoint Mixup](01_midpoint_mixup.ipynb) asks the same question of the loss instead of the labels. There a polynomial activation makes the stronger feature win everything; here the plain ReLU grows at a steady rate, which is what makes ratios computable.
+# - A dominant feature that saturates the loss and starves the others is known as gradient starvation ([Pezeshki et al., 2021](../book/references.bib#pezeshki2021gradient)) and as simplicity bias ([Shah et al., 2020](../book/references.bib#shah2020pitfalls)).
+# - The data sets of the original: iNaturalist ([Van Horn et al., 2021](../book/references.bib#vanhorn2021benchmarking)), ImageNet ([Deng et al., 2009](../book/references.bib#deng2009imagenet)); its networks: ResNets ([He et al., 2016](../book/references.bib#he2016deep)) and vision Transformers ([Dosovitskiy et al., 2021](../book/references.bib#dosovitskiy2021image)); its embeddings: CLIP ([Radford et al., 2021](../book/references.bib#radford2021learning)).
+# - Lambert's $W$ and its many uses ([Corless et al., 1996](../book/references.bib#corless1996lambert)).
 # - What a pretext task without labels does to such features is the subject of [the chapter on mask reconstruction](03_mask_reconstruction.ipynb).

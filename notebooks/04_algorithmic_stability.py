@@ -16,17 +16,20 @@
 # # Algorithmic stability does not explain networks
 #
 # > *On the Algorithmic Stability of SGD in Deep Learning*, Stefani Karp, Behnam Neyshabur and Mehryar Mohri, 2020; chapter 2 of
-# > Karp's thesis {cite}`karp2024thesis`.
+# > Karp's thesis ([Karp, 2024](../book/references.bib#karp2024thesis)).
 #
 # Swap one training point for another, train again with the same seed and the same order of batches, and compare the two models on every test point. For logistic regression the largest change of the loss falls like $1/m$ with the number $m$ of
 # training points, as fast as the gap between test and training loss: stability can explain why logistic regression generalises. For residual networks the largest change falls more slowly than the gap, or not at all, and that is so even when the two networks lie in one basin, joined by a straight line of equally good networks.
 #
-# :::{glue:figure} 04-contrast
-# :alt: Four panels on logarithmic axes, for logistic regression and three network configurations. For logistic regression the gap and the largest change of the loss fall side by side. In the other panels the gap falls, and the change of the loss stays higher and falls more slowly.
-# :name: fig-04-contrast
-#
+# <a id="fig-04-contrast"></a>
+
+# %% tags=["remove-input"]
+from mvnb import figures
+
+figures.opening()
+
+# %% [markdown]
 # Loss gap and largest change of the loss after swapping one training point, against the size of the training set. The bound that stability theory gives is useful only where the second falls as the first does.
-# :::
 #
 # The picture is computed [further down](#04-experiments), in about half a minute.
 
@@ -113,7 +116,7 @@ if path_pairs > replicas:
 trial_seeds = [1000 * seed + t for t in range(trials)]
 
 # %% [markdown]
-# (04-question)=
+# <a id="04-question"></a>
 # ## The question: how much can one point matter?
 #
 # A model that has seen a million points should not care about any one of them. If it does not, it cannot have memorised them, and what it says about them is what it says about fresh points. This thought is made exact by *uniform stability*: if swapping any training point never changes the loss at any test point by more than $\beta$, the gap between test and training loss is at most about $\beta+1/\sqrt m$.
@@ -208,7 +211,7 @@ figures.show(
 # *Predictions:* the change leaves its ceiling of 0.38 where $m$ comes to $s^{2-q}$, so that a smaller start and a larger $q$ put it off, to ten thousand points for $q=4$ and $s=0.01$; for $q=2$ no start is small enough to put it off for long; and the more the two features overlap, the sooner it falls.
 # :::
 #
-# (04-world)=
+# <a id="04-world"></a>
 # ## The world: pairs of training sets
 #
 # :::{prf:definition} Uniform stability, swap form
@@ -221,7 +224,7 @@ figures.show(
 # $$ (eq-04-stability)
 # :::
 #
-# (A sister definition removes the point instead.) What it buys is the bound {cite}`feldman2019high,bousquet2020sharper` that the paper tests: with probability at least $1-\delta$ over $S$,
+# (A sister definition removes the point instead.) What it buys is the bound ([Feldman and Vondrák, 2019](../book/references.bib#feldman2019high), [Bousquet et al., 2020](../book/references.bib#bousquet2020sharper)) that the paper tests: with probability at least $1-\delta$ over $S$,
 #
 # $$
 # R(\mathcal A(S))\le\widehat R_S(\mathcal A(S))+c\Bigl(\beta\log m\,\log\frac m\delta+\sqrt{\frac{\log(1/\delta)}m}\Bigr),
@@ -229,7 +232,7 @@ figures.show(
 #
 # where $R$ is the expected and $\widehat R_S$ the training loss, and $c$ a constant. So if the gap falls more slowly than $1/\sqrt m$, or the constants are favourable, stability explains the gap only when $\beta$ falls with $m$ about as fast as the gap does. That is what is compared: *exponents* of power laws in $m$.
 #
-# In expectation there is no second term and no constant, and the reason is worth having {cite}`bousquet2002stability`:
+# In expectation there is no second term and no constant, and the reason is worth having ([Bousquet and Elisseeff, 2002](../book/references.bib#bousquet2002stability)):
 #
 # :::{prf:lemma} The expected gap is the mean change at the swapped-in point
 # :label: lem-04-average
@@ -254,12 +257,11 @@ figures.show(
 # 3. both are trained from the same start, with the same positions in every batch. Once an epoch one batch holds $z$ instead of $S_i$. Nothing else differs.
 #
 # The pair contributes $\hat\beta=\max_{z'}|\ell(\mathcal A(S),z')-\ell(\mathcal A(S'),z')|$ over all test points $z'$, and the figure for size $m$ is the maximum over pairs. Seeds of the start and of the order are one pair of numbers for a whole figure; we call this a *trial*. The paper runs three and we eight, with fewer pairs each: a trial is what is independent of others, and verdicts are on means over trials.
-#
-# ```{literalinclude} ../src/mvnb/papers/algorithmic_stability/pairs.py
-# :pyobject: sample_swaps
-# :language: python
-# ```
-#
+
+# %% tags=["remove-input"]
+figures.show_code(sample_swaps)
+
+# %% [markdown]
 # Sets are indices into one array, the pool first and the test points behind it. Our images are scikit-learn's handwritten digits, $8\times8$ pixels, scaled to $[0,1]$ and not otherwise processed or augmented, as in the paper.
 
 
@@ -308,7 +310,7 @@ figures.show(
 )
 
 # %% [markdown]
-# (04-model)=
+# <a id="04-model"></a>
 # ## The models, and what is read off
 #
 # The *positive control* is logistic regression on digits 0–4 against 5–9. With $\tilde x=(x,1)$, so that the last weight is the bias, and $y\in\{\pm1\}$,
@@ -383,12 +385,9 @@ print(f"{network}: {n_parameters:,} parameters")
 
 # %% [markdown]
 # Batches come in lock-step: all runs of one size and trial take the same positions at the same step, a fresh permutation an epoch, the incomplete last batch dropped.
-#
-# ```{literalinclude} ../src/mvnb/papers/algorithmic_stability/pairs.py
-# :pyobject: LockStep.positions
-# :language: python
-# :dedent: 4
-# ```
+
+# %% tags=["remove-input"]
+figures.show_code(LockStep.positions)
 
 
 # %%
@@ -494,12 +493,12 @@ print(f"{curve.std() / line.std():.1f}")
 
 # %% [markdown]
 # Squares of the values are ruled by the largest values, which are those at the smallest $m$; with noise in proportion to the size the curve hangs on its first two points and scatters more. The straight line uses all sizes alike. We print the paper's fit beside each result, and let verdicts rest on the line through the logarithms of the maxima, trial by trial; intervals are those of the mean over trials. (Resampling pairs gives none: a resampled maximum can only be lower
-# {cite}`bickel1981bootstrap`.)
+# ([Bickel and Freedman, 1981](../book/references.bib#bickel1981bootstrap)).)
 #
-# (04-derivation)=
+# <a id="04-derivation"></a>
 # ## The derivation: why convex losses are stable
 #
-# The route that most proofs take {cite}`hardt2016train` goes through parameter space. If a gradient step never drives two runs apart, they separate only when they meet the swapped point, and each time by a little.
+# The route that most proofs take ([Hardt et al., 2016](../book/references.bib#hardt2016train)) goes through parameter space. If a gradient step never drives two runs apart, they separate only when they meet the swapped point, and each time by a little.
 #
 # :::{prf:lemma} Steps on convex, smooth losses do not expand
 # :label: lem-04-nonexpansive
@@ -531,7 +530,7 @@ print(f"{curve.std() / line.std():.1f}")
 # A batch that does not hold the position gives both runs the same map, which does not expand by {prf:ref}`lem-04-nonexpansive`. If it does, split the step: $w-\eta\nabla f(w)-\frac\eta B\nabla\ell(w,S_i)$, where $f$ is the part that both share, divided by $B$. The first two terms do not expand; the last differ by at most $\frac\eta B\cdot2L$ in norm. Sum over visits. The second inequality is the definition of $L_z$.
 # :::
 #
-# The bound falls like $1/m$ at a fixed number of updates, whatever the data. For steps that fall like $1/t$ there is a version without convexity {cite}`hardt2016train`, for losses in $[0,1]$ and in expectation only (quoted, not proved here):
+# The bound falls like $1/m$ at a fixed number of updates, whatever the data. For steps that fall like $1/t$ there is a version without convexity ([Hardt et al., 2016](../book/references.bib#hardt2016train)), for losses in $[0,1]$ and in expectation only (quoted, not proved here):
 #
 # $$
 # \epsilon\le\frac{1+1/(bc)}{m-1}\,(2cL^2)^{1/(bc+1)}\,T^{\,bc/(bc+1)},\qquad\eta_t\le c/t .
@@ -558,7 +557,7 @@ print("gradient is autograd's to 1e-5:", same)
 print("loss at w = 0 is log 2:", abs(value[0].item() - np.log(2)) < 1e-6)
 
 # %% [markdown]
-# (04-experiments)=
+# <a id="04-experiments"></a>
 # ## The experiments
 #
 # ### First, the null swap
@@ -639,7 +638,7 @@ ledger.exact("lock-step", parted=parted, visits=per_epoch.max().item())
 #
 # ### Logistic regression: the positive control
 #
-# The paper: MNIST {cite}`lecun1998gradient`, 90 pairs of each size from 800 to 12,800, 100,000 updates. Here: the same task on digits. **Prediction.** Everything falls like about $1/m$: distance and stability because of {eq}`eq-04-lockstep`, the gap because a model with 65 parameters and much data has little to overfit.
+# The paper: MNIST ([LeCun et al., 1998](../book/references.bib#lecun1998gradient)), 90 pairs of each size from 800 to 12,800, 100,000 updates. Here: the same task on digits. **Prediction.** Everything falls like about $1/m$: distance and stability because of {eq}`eq-04-lockstep`, the gap because a model with 65 parameters and much data has little to overfit.
 
 # %%
 b_swaps = draw(binary, logistic_sizes, logistic_replicas)
@@ -832,7 +831,7 @@ figures.show(
     "(gap) and circles (stability) fall side by side. Networks 1a, 2a and 2b: the gap "
     "falls with a slope beyond minus one, stability lies far above it and falls more "
     "slowly.",
-    glue="04-contrast",
+    opening=True,
 )
 
 # %% [markdown]
@@ -993,7 +992,7 @@ ledger.mean("norms-grow", net_log["norm"].min(0))
 # %% [markdown]
 # ### Are the two networks in one basin?
 #
-# A pair may be far apart because descent went to different valleys. *Linear mode connectivity* {cite}`frankle2020linear` asks for the accuracy at $\alpha W_S+(1-\alpha)W_{S'}$; the paper takes 76 values of $\alpha$ from $-1$ to $2$, and calls two networks connected if nowhere between 0 and 1 the accuracy is significantly (about 2 %) below the ends. We compute the *barrier*, the smaller accuracy of the ends minus the smallest between. **Prediction:** none for the small step (1a), a small one in 2a, a large one with momentum.
+# A pair may be far apart because descent went to different valleys. *Linear mode connectivity* ([Frankle et al., 2020](../book/references.bib#frankle2020linear)) asks for the accuracy at $\alpha W_S+(1-\alpha)W_{S'}$; the paper takes 76 values of $\alpha$ from $-1$ to $2$, and calls two networks connected if nowhere between 0 and 1 the accuracy is significantly (about 2 %) below the ends. We compute the *barrier*, the smaller accuracy of the ends minus the smallest between. **Prediction:** none for the small step (1a), a small one in 2a, a large one with momentum.
 
 
 # %%
@@ -1134,7 +1133,7 @@ ledger.mean("no-single-rate", bend)
 # It is hardly seen here. The gap falls a little faster among the large sizes than among the small ones, by 0.1 to 0.4 in the exponent with every seed we tried, and that is all. Digits are so easy that their gap falls almost like $1/m$ from the first ten points on; what bends the curve on natural images, a long stretch in which more data hardly help, has no counterpart. The two pictures also show how little one would notice on linear axes: there any falling curve looks well fitted, and on logarithmic ones the same fit is off by a factor of two or three where the sets are large.
 
 # %% [markdown]
-# (04-held-up)=
+# <a id="04-held-up"></a>
 # ## What held up
 #
 # The limits for logistic regression and for barriers, the 0.1 between the exponents of a network's stability and gap, and the limits on distances were fixed before the experiments. How the others came about is told below the table.
@@ -1163,7 +1162,7 @@ ledger.show()
 # through logarithms, since linear fits scatter more. The null swap, the lock-step and the lemma on averages have limits that need no calibration. A gap below its standard error counts as that error; without this rule single trials show gaps of zero at the largest size and exponents beyond $-2$, which would favour the claims. A run with seed 0 had been seen before the calibration, when the sizes were others. With the step of 2a in 2b, the sweep over the seeds 2000 to 2019 had three networks that diverged, which stopped one run and turned `distance-of-networks` in two; since then 2b has a step of its own, and its barriers are a third of what they were.
 
 # %% [markdown]
-# (04-not-run)=
+# <a id="04-not-run"></a>
 # ## Not run here
 #
 # | What the paper reports | Why not by default | What runs it |
@@ -1177,7 +1176,7 @@ ledger.show()
 # | weight decay $10^{-4}$, which He et al. use and the thesis does not name | off by default | `mvnb run 04 -p weight_decay=0.0001` |
 
 # %% [markdown]
-# (04-try)=
+# <a id="04-try"></a>
 # ## Try it
 #
 # :::{exercise}
@@ -1229,9 +1228,9 @@ ledger.show()
 # :::
 
 # %% [markdown]
-# (04-further)=
+# <a id="04-further"></a>
 # ## Further reading
 #
-# - Stability as a route to generalisation begins with Bousquet and Elisseeff {cite}`bousquet2002stability`; stability of gradient descent with Hardt, Recht and Singer {cite}`hardt2016train`; the bound {eq}`eq-04-gap` is from Feldman and Vondrák {cite}`feldman2019high` and, with a shorter proof, Bousquet, Klochkov and Zhivotovskiy {cite}`bousquet2020sharper`.
-# - Linear mode connectivity and the instability of early training are from Frankle and others {cite}`frankle2020linear`; the network is from He and others {cite}`he2016deep`, and starting residual branches at zero from Zhang, Dauphin and Ma {cite}`zhang2019fixup`.
-# - The two weights of {prf:ref}`prop-04-tie` are the two features of multi-view data {cite}`allenzhu2020towards` in the form of [the chapter on Midpoint Mixup](01_midpoint_mixup.ipynb): which of them a network learns is a lottery, and a lottery is not stable. The [opening page of this part](../book/part-structure.md) says what the thesis does next: it turns from bounds for all data to data with a structure.
+# - Stability as a route to generalisation begins with Bousquet and Elisseeff ([Bousquet and Elisseeff, 2002](../book/references.bib#bousquet2002stability)); stability of gradient descent with Hardt, Recht and Singer ([Hardt et al., 2016](../book/references.bib#hardt2016train)); the bound {eq}`eq-04-gap` is from Feldman and Vondrák ([Feldman and Vondrák, 2019](../book/references.bib#feldman2019high)) and, with a shorter proof, Bousquet, Klochkov and Zhivotovskiy ([Bousquet et al., 2020](../book/references.bib#bousquet2020sharper)).
+# - Linear mode connectivity and the instability of early training are from Frankle and others ([Frankle et al., 2020](../book/references.bib#frankle2020linear)); the network is from He and others ([He et al., 2016](../book/references.bib#he2016deep)), and starting residual branches at zero from Zhang, Dauphin and Ma ([Zhang et al., 2019](../book/references.bib#zhang2019fixup)).
+# - The two weights of {prf:ref}`prop-04-tie` are the two features of multi-view data ([Allen-Zhu and Li, 2020](../book/references.bib#allenzhu2020towards)) in the form of [the chapter on Midpoint Mixup](01_midpoint_mixup.ipynb): which of them a network learns is a lottery, and a lottery is not stable. The [opening page of this part](../book/part-structure.md) says what the thesis does next: it turns from bounds for all data to data with a structure.

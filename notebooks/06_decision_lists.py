@@ -15,19 +15,22 @@
 # %% [markdown]
 # # Softmax attention learns decision lists
 #
-# > *Provable Gradient-Descent-Based Learning of Decision Lists by Transformers*, Stefani Karp, Pranjal Awasthi and Satyen Kale {cite}`karp2023decision`; in full as
-# > chapter 4 of Karp's thesis {cite}`karp2024thesis`, which we follow.
+# > *Provable Gradient-Descent-Based Learning of Decision Lists by Transformers*, Stefani Karp, Pranjal Awasthi and Satyen Kale ([Karp et al., 2023](../book/references.bib#karp2023decision)); in full as
+# > chapter 4 of Karp's thesis ([Karp, 2024](../book/references.bib#karp2024thesis)), which we follow.
 #
 # At the start of training a softmax attention layer looks at all tokens equally. If the value matrix is nearly right and large, gradient descent then provably orders each token's attention scores by preference, for any distribution of sequences. For uniform, sparse sequences in which no token decides too often, the value matrix's permutation of tokens can be read off after one large gradient step, taken while attention is still uniform.
 #
-# :::{glue:figure} 06-opening
-# :alt: Left, a heat map of the value matrix after one step, with one strong diagonal line and six faint ones beside it. Right, the attention scores of one token over training; its four list entries rise and end in the order of the list, and all other tokens stay below zero.
-# :name: fig-06-opening
-#
+# <a id="fig-06-opening"></a>
+
+# %% tags=["remove-input"]
+from mvnb import figures
+
+figures.opening()
+
+# %% [markdown]
 # Left: the value matrix after one gradient step from noise (rounded, hence gaps; clipped at ±3). The strong line is the permutation. Right: the attention scores that one token learns while the value matrix is held fixed, in several independent runs. The curves end in the order of the token's list.
-# :::
 #
-# (06-question)=
+# <a id="06-question"></a>
 # ## The question: can descent find out where to look?
 #
 # A softmax is hard to train through: nearly equal scores average over all tokens, and widely separated scores give almost no gradient. Most theory of in-context learning therefore drops the softmax and studies linear attention, as [chapter 11](11_icl_and_scale.ipynb) and [chapter 14](14_looped_transformers.ipynb) do. This paper keeps the softmax, and starts where practice starts, from attention that is the same everywhere.
@@ -68,7 +71,7 @@ import torch
 from torch import nn
 
 from mvnb import claims, figures, losses, training
-from mvnb.papers.decision_lists import column, pictures, populations, theory
+from mvnb.papers.decision_lists import column, pictures, populations, recipe, theory
 from mvnb.papers.decision_lists.data import DecisionLists, every_sequence
 
 # %% tags=["hide-input", "check"]
@@ -122,7 +125,7 @@ figures.show(
 # %% [markdown]
 # Dark means low loss, blue is the path of descent. At the origin (white) each sequence raises its right score at rate $\frac23$ and lowers the others at $\frac13$, in units of $\frac c3$ with $c=8$. So $w_b$ rises at $\frac25\cdot\frac23=\frac4{15}$ and $w_a$ at $\frac35\cdot\frac23-\frac25\cdot\frac13=\frac4{15}$. *The score of one sequence's right answer is pulled down by other sequences.* Still the path enters the wedge. We now show why, for every list and every distribution, when the values are right and large.
 #
-# (06-world)=
+# <a id="06-world"></a>
 # ## The world: every token has a list
 #
 # :::{prf:definition} Decision-list sequences
@@ -161,7 +164,7 @@ figures.show(
 # %% [markdown]
 # Each row on the right has one grey cell, the deciding token of that query. Attention has to be largest there. Which cell is grey changes from sequence to sequence, while the lists on the left do not.
 #
-# (06-model)=
+# <a id="06-model"></a>
 # ## The model and the objective
 #
 # Tokens are embedded as unit vectors, $X=[e_{i_1}|\dots|e_{i_n}]\in\{0,1\}^{L\times n}$. Keys and queries are merged into one matrix $W$ of scores, and there is neither a residual connection nor an MLP:
@@ -231,8 +234,8 @@ class OneLayerAttention(nn.Module):
 #
 # The record [compares both formulas with automatic differentiation](#06-gradient-check).
 #
-# (06-derivation)=
-# (the-derivation-i-a-direction-in-which-every-sequence-agrees)=
+# <a id="06-derivation"></a>
+# <a id="the-derivation-i-a-direction-in-which-every-sequence-agrees"></a>
 # ## The derivation: a direction in which every sequence agrees
 #
 # The obvious plan is to follow the score of the right answer. If $k$ decides the label of $a$ in $s$, descent on this sequence raises $w_k$. But $k$ also occurs in sequences in which an *earlier* token of the list decides, and these may lower $w_k$, since there $k$ takes attention from the right token. How the two balance depends on the distribution. The paper's idea is to follow a sum of scores instead.
@@ -358,8 +361,8 @@ ledger.mean("one-entry-is-not-enough", wrong_way)
 #
 # *How loose is the bound?* For uniform sequences $\lambda$ may be $(\frac{c^2}8+c)/L$ ([proof](#06-curvature)), so with the theorem's $c$ the bound $T$ grows like $n^4/\delta^2$. In small worlds $T$ is a million and more; descent with exactly these $c$ and steps [needs 1 to about 130](#06-theorem). *What else is proved?* Theorem 4.4 trains $V$ as well, from within $\frac\epsilon2$ of $cP$ in every entry, with [larger $c$](#06-both). Training both from noise is open, and so is what a finite training set teaches about sequences that it lacks.
 #
-# (06-values)=
-# (the-derivation-v-what-one-step-writes-into-v)=
+# <a id="06-values"></a>
+# <a id="the-derivation-v-what-one-step-writes-into-v"></a>
 # ## Where the values come from: one step on $V$
 #
 # The theorem needs $V=cP$. Now hold $W=0$ instead and train $V$ from 0. Every logit is 0, every class has probability $1/L$, and every token of $s$ gets attention $1/n$.
@@ -391,8 +394,8 @@ ledger.mean("one-entry-is-not-enough", wrong_way)
 #
 # So the expected picture is known before anything is sampled.
 #
-# (06-experiments)=
-# (one-large-step-figure-4-1)=
+# <a id="06-experiments"></a>
+# <a id="one-large-step-figure-4-1"></a>
 # ## The paper's experiment: one large step (Figure 4.1)
 #
 # *What the paper did:* lists {eq}`eq-06-lists`, $V_0$ with entries from $\mathcal N(0,10^{-8})$, $W=0$, one step of size $\eta=L^2$, and a picture of $V$ in which a diagonal stands out. *Here:* the same with fresh sequences in several runs, beside the exact expectation. *Prediction:*
@@ -467,7 +470,7 @@ ledger.each("one-step-values", near)
 # %% [markdown]
 # Points are means over all runs, the band holds 95 % of entries, the line is {eq}`eq-06-value`. Points and line agree: 7 at offset 0, 0.63 and $-0.70$ on the side lines, $-0.035$ elsewhere. In every run column $i$ is largest at $\pi(i)$.
 #
-# (06-sampled)=
+# <a id="06-sampled"></a>
 # ## The other half: training $W$ at the paper's size
 #
 # The paper has no experiment on {prf:ref}`thm-06-w`. *Here* $V=cP$ is fixed with $c=200$ (theorem: $10^7$), the step is 0.05 (proven: 0.0002), and sequences are fresh at every step. By the symmetry of {eq}`eq-06-lists` one column of $W$ stands for all of them. *Prediction:* in every run the scores end in the order of the list.
@@ -500,7 +503,7 @@ ledger.each("error-gone-early", right[by_forty].cpu())
 # %% tags=["hide-input"]
 figures.show(
     pictures.opening(stepped[0], sampled, world.lists[0]),
-    glue="06-opening",
+    opening=True,
     title="One step writes $P$ into $V$; with $V=cP$ descent sorts a list",
     alt="Left, a heat map of the value matrix after one step, with one strong "
     "diagonal and six faint lines. Right, attention scores of one token over "
@@ -512,7 +515,7 @@ figures.show(
 # %% [markdown]
 # The right half of [the first figure](#fig-06-opening) shows the scores over training. The score of $a$ itself rises first, because $a$ is the most frequent answer: in two sequences out of three no other token of the list is present. Then the other three overtake it. Everything outside the list stays below zero. In every run the order is that of the list after some tens of steps. By {eq}`eq-06-order` an ordered column is right on *each* of the $4.5\cdot10^{31}$ sequences.
 #
-# (06-take-home)=
+# <a id="06-take-home"></a>
 # ## What to take home
 #
 # - The gradient of the right answer's score can point the wrong way. Along "the right answer and everything before it in the list" no loss rises.
@@ -528,7 +531,7 @@ figures.show(
 #
 # **Confirmed:** the lemma, sequence by sequence; Theorems 4.3 and 4.4, with their printed constants and a step size that is proven; the one-step picture, line by line. **Confirmed, with a condition made precise:** one step reveals the permutation "in some cases", namely [where sequences are sparse](#06-when) and no token decides too often. **Not needed in practice:** the size of $c$ that the theorem asks for. None of the paper's claims failed.
 #
-# (06-try)=
+# <a id="06-try"></a>
 # ## Try it
 #
 # :::{exercise}
@@ -556,22 +559,21 @@ figures.show(
 # :::
 
 # %% [markdown]
-# (06-record)=
+# <a id="06-record"></a>
 # ## The record
 #
 # For those who check: proofs, tests of the theorems, further results and everything that was judged, in sections that can be read in any order.
 #
-# (06-gradient-check)=
-# (claim-one-step-exact)=
+# <a id="06-gradient-check"></a>
+# <a id="claim-one-step-exact"></a>
 # ### The gradient, checked
 #
 # *Supports {prf:ref}`lem-06-gradient`.* The package computes both formulas for a whole stack of Transformers and lists of sequences at once:
-#
-# ```{literalinclude} ../src/mvnb/papers/decision_lists/theory.py
-# :pyobject: forward_backward
-# :language: python
-# ```
-#
+
+# %% tags=["remove-input"]
+figures.show_code(theory.forward_backward)
+
+# %% [markdown]
 # They agree with automatic differentiation through {eq}`eq-06-model` on random matrices, and the loss at $W=0$, $V=cP$ agrees with {eq}`eq-06-start`:
 
 # %%
@@ -596,8 +598,8 @@ print("first step on V, to 1e-12:", np.abs(brute.numpy() - exact).max() < 1e-12)
 # %% [markdown]
 # The last line compares {prf:ref}`prop-06-value` with all 70 sequences of the small world.
 #
-# (06-curvature)=
-# (the-derivation-ii-mistakes-make-gradients-and-gradients-end-mistakes)=
+# <a id="06-curvature"></a>
+# <a id="the-derivation-ii-mistakes-make-gradients-and-gradients-end-mistakes"></a>
 # ### How long a step may be (ours)
 #
 # *Supports {prf:ref}`thm-06-w`,* which leaves $\lambda$ open. The curvature can be bounded explicitly, so that the theorem's step size can be run.
@@ -636,8 +638,8 @@ print("within the bound:", max(ratios) <= theory.smoothness(10.0, 1 / 8))
 
 
 # %% [markdown]
-# (06-column)=
-# (the-derivation-iv-one-column-is-enough)=
+# <a id="06-column"></a>
+# <a id="the-derivation-iv-one-column-is-enough"></a>
 # ### One column is enough (ours)
 #
 # *Supports the runs at the paper's size.* With $V=cP$ and uniform sequences all tokens outside $L_a$ are alike to column $a$, so their scores stay equal, and all that a sequence tells $a$ is *which entries of its list are present*.
@@ -732,7 +734,7 @@ print("V: so is one column of entries by offset:", error < 1e-12)
 
 
 # %% [markdown]
-# (06-theorem)=
+# <a id="06-theorem"></a>
 # ### Theorem 4.3 on exact populations
 #
 # *Tests {prf:ref}`thm-06-w` as it is stated; all runs are perfect within the bound.* The left panel has small worlds in which all sequences are listed, with random lists and **random distributions**: three in ten sequences never occur, the others have probabilities between 0.1 and 1 before they are normalised. From each distribution we compute $\delta$, from it the theorem's $c$, and the step $1/\bar\lambda$ from {prf:ref}`lem-06-curvature`; nothing is tuned. The right panel has uniform sequences, on which {prf:ref}`prop-06-column` reaches any size. *Prediction:* all get there within the bound; how far within, the theorem does not say.
@@ -871,8 +873,8 @@ for id, settings in (
 #
 # On the right the theorem's condition on $c$ shows. Where $c$ is the theorem's (filled), steps lie far to the right of the line. The two hollow stars have the paper's size and $c=10$ and 30, and lie *above* the line. Descent gets there as well, in about 1,060 and 1,350 steps where the theorem's $c$ takes 4,850, but the formula $32M\lambda/\log L$ no longer bounds them: $\lambda$ shrinks like $c^2$, and the gradient that a mistake guarantees shrinks, too. For small $c$ this proof fails, not learning.
 #
-# (06-too-long)=
-# (theorem-4-3-at-the-thesis-s-size-from-samples)=
+# <a id="06-too-long"></a>
+# <a id="theorem-4-3-at-the-thesis-s-size-from-samples"></a>
 # ### Sampled runs beside the exact population, and a step that is too long
 #
 # *Supports the sampled runs of the lesson: they follow the exact descent, and with a step far above $1/\lambda$ the loss rises.*
@@ -935,8 +937,8 @@ ledger.exact(
 # %% [markdown]
 # At $c=200$ a step of 0.05, which is above $1/\lambda\approx0.034$ at some scores on the way, descends all the way. With 0.5 the own token is thrown to the top and then far below the rest, the softmax saturates, and the way back takes more than sixty steps; then it is thrown a second time (the spike in the curve), and all is right only after more than a hundred steps. That it comes back is more than the theorem promises: {prf:ref}`lem-06-direction` holds at all scores, but the descent lemma covers only short steps.
 #
-# (06-both)=
-# (the-derivation-iii-values-that-move-too)=
+# <a id="06-both"></a>
+# <a id="the-derivation-iii-values-that-move-too"></a>
 # ### Theorem 4.4: values that move, too
 #
 # *A further result of the paper; confirmed.* Suppose that $V$ is only near $cP$ and is trained along. The answer is then no longer simply the token with most attention, and $V$ might drift away. Counting excludes the drift: steps are small and few.
@@ -978,7 +980,7 @@ ledger.exact(
 #
 # The same computation as in {prf:ref}`lem-06-curvature`, with the mixed terms bounded by $\sqrt2\,\|U\|\|u\|$, shows that $\lambda$ may be taken as the larger of $1+\frac1{\sqrt2}$ and $\frac1L\bigl[\frac14(c+\epsilon\sqrt{Ln})^2+c+2\epsilon+\frac1{\sqrt2}\bigr]$ for uniform sequences. That, too, is ours.
 #
-# (theorem-4-4-values-that-are-nearly-right)=
+# <a id="theorem-4-4-values-that-are-nearly-right"></a>
 # *The run:* $V_0=cP$ plus uniform noise from $[-\frac\epsilon2,\frac\epsilon2]$ in every entry, both matrices trained. On small uniform worlds every sequence is listed, $c$ runs from 10 to the theorem's own value (with $\delta$ the probability of one token set, Assumption 4.4), and the step is again the proven $1/\bar\lambda$; at the paper's size one column is sampled, with noise by offset. *Prediction:* perfect within the bound for the theorem's $c$, and no entry of $V$ leaves $[-\epsilon,\epsilon]$ around $cP$.
 
 
@@ -1082,7 +1084,7 @@ ledger.each("both-at-full-size", faultless & (line <= epsilon))
 # %% [markdown]
 # Training stops when all is right, after at most some tens of steps. At $c=10$ and 50 that is more than $T$, so there the small drift of $V$ is measured and not proved. The theorem's own $c$ (about two hundred thousand here) needs no more steps than $c=100$.
 #
-# (06-when)=
+# <a id="06-when"></a>
 # ### When does one step suffice?
 #
 # *Makes the paper's "at least in some cases" precise; ours.* Column $i$ is right when $Q(i,i)>Q(b,i)$ for all $b\ne i$. A token must be present to decide, which favours $i$ itself by a factor of about $L/n$; against it works a token $b$ that decides for many others. **Prediction:** sparse sequences are safe and dense ones are not. A hub, one token that stands first in every list, spoils the picture once it decides more than about one position per sequence.
@@ -1137,7 +1139,7 @@ ledger.each("one-step-random-lists", safe == 1)
 # %% [markdown]
 # Lines with large marks are means, small dots are single sets of lists. At the paper's density random lists are read without an error as well, in every run. A hub is in $\frac nL$ of all sequences and decides nearly all positions there, about $\frac{n^2}L$ per sequence; that is one at $n=14$, and just beyond the dashed curve falls. From there on the hub's label is the commonest whatever token one looks at, and one step from uniform attention cannot tell "occurs together" from "decides".
 #
-# (06-needed)=
+# <a id="06-needed"></a>
 # ### Is attention needed?
 #
 # *Supports the fourth point of the lesson's summary; ours.* With $W=0$ every position of a sequence gets the same prediction. Its accuracy is then at most the mean share of the commonest label,
@@ -1213,8 +1215,8 @@ ledger.each("attention-is-needed", np.all(perfect, 0))
 # %% [markdown]
 # Training $V$ alone comes close to its bound (points and bars), which is 0.50 to 0.64 in these worlds and far less at the paper's size. Training $W$ alone is perfect.
 #
-# (06-beyond)=
-# (beyond-the-theorems-from-noise-to-the-end-ours)=
+# <a id="06-beyond"></a>
+# <a id="beyond-the-theorems-from-noise-to-the-end-ours"></a>
 # ### Beyond the theorems: both matrices from zero (ours)
 #
 # *The paper suggests that the large step and the local theorem might be joined into a proof from random initialisation; in practice they can be joined, and the large step is not even needed.* There are three arms at the paper's size, all from $W=0$ with steps of the same size: the large step of Figure 4.1 in its exact expectation and then $W$ alone; the large step and then both; and both from the beginning, from $V=0$. After the large step $V$ is not near $cP$ in the theorem's sense, since the side lines are a tenth of the diagonal. *Prediction:* the first arm works. For the others we had none.
@@ -1271,16 +1273,16 @@ for name, id in (
 # %% [markdown]
 # The dotted line is the error of a token that attends only to itself: right whenever nothing else of its list is present. All arms find this answer first, because it is the commonest, and stay there for a while. With $V$ held fixed the stay is short. When $V$ is trained along, the stay is longer, but it ends. The large step is a head start rather than a necessity, and not always that: in ten pilot runs with `-p extension_step=5`, which are not on this page, it took 170 to 350 steps to leave the plateau, against 150 to 180 without it.
 #
-# (06-recipe)=
+# <a id="06-recipe"></a>
 # ### In your own training loop
 #
 # *The paper's model and objective in ten lines of PyTorch, with nothing of this book's machinery. A test runs {py:func}`~mvnb.papers.decision_lists.recipe.train_attention`.*
-#
-# ```{literalinclude} ../src/mvnb/papers/decision_lists/recipe.py
-# :language: python
-# ```
-#
-# (06-held-up)=
+
+# %% tags=["remove-input"]
+figures.show_code(recipe)
+
+# %% [markdown]
+# <a id="06-held-up"></a>
 # ### All claims
 #
 # Rules were written down before these runs; steps and batch sizes were fixed on pilot runs with other seeds. One choice was changed after a pilot: with a step of 5 in the last experiment, 320 steps were not always enough for the arm "V, then both", and the step is now 4. (Cells that record claims are left out of the page; the notebook has them.)
@@ -1299,7 +1301,7 @@ ledger.show()
 #
 # **Open.** A proof for any of the three arms of the last experiment. {prf:ref}`prop-06-column` reduces the first, without side lines, to five numbers.
 #
-# (06-not-run)=
+# <a id="06-not-run"></a>
 # ### Not run here
 #
 # | What the paper has or suggests | Why not by default | What runs it |
@@ -1310,7 +1312,7 @@ ledger.show()
 # | Other data distributions than uniform at $L=200$ | the paper runs none; small worlds have random ones | not offered |
 # | A proof from random initialisation | open | the three arms above |
 #
-# (06-exercises)=
+# <a id="06-exercises"></a>
 # ### More exercises
 #
 # :::{exercise}
@@ -1337,10 +1339,10 @@ ledger.show()
 # By {eq}`eq-06-start` $\mathcal L_0\to\log n$. The proof goes through with $c=4n^2\log n/\delta$ and the gradient bound $\frac{\log n}4$, so that $T=\frac{32M\lambda}{\log n}$ with $\lambda\propto c^2$: $c$ falls to $\log25/\log200=0.61$ of its value, and so does $T\propto c^2/\log n$. It remains loose.
 # :::
 #
-# (06-further)=
+# <a id="06-further"></a>
 # ### Further reading
 #
-# - One large gradient step that writes an associative memory, a sum of outer products, into a matrix is analysed by Bietti et al. {cite}`bietti2023birth`; Figure 4.1 is an instance. What a first step writes into neurons is the subject of [chapter 9](09_gradient_features.ipynb).
-# - Stages like ours, uniform attention first and sorted attention later, are found by Li, Li and Risteski {cite}`li2023transformers` for topic models and by Tian et al. {cite}`tian2023scan` for one layer with a decoder. Jelassi, Sander and Li {cite}`jelassi2022vision` prove that a vision Transformer learns spatial structure.
-# - The same simplification, a merged key-query matrix with neither residual nor MLP, but *without* the softmax, is common in the theory of in-context learning {cite}`ahn2023transformers`.
-# - The attention layer itself: Vaswani et al. {cite}`vaswani2017attention`.
+# - One large gradient step that writes an associative memory, a sum of outer products, into a matrix is analysed by Bietti et al. ([Bietti et al., 2023](../book/references.bib#bietti2023birth)); Figure 4.1 is an instance. What a first step writes into neurons is the subject of [chapter 9](09_gradient_features.ipynb).
+# - Stages like ours, uniform attention first and sorted attention later, are found by Li, Li and Risteski ([Li et al., 2023](../book/references.bib#li2023transformers)) for topic models and by Tian et al. ([Tian et al., 2023](../book/references.bib#tian2023scan)) for one layer with a decoder. Jelassi, Sander and Li ([Jelassi et al., 2022](../book/references.bib#jelassi2022vision)) prove that a vision Transformer learns spatial structure.
+# - The same simplification, a merged key-query matrix with neither residual nor MLP, but *without* the softmax, is common in the theory of in-context learning ([Ahn et al., 2023](../book/references.bib#ahn2023transformers)).
+# - The attention layer itself: Vaswani et al. ([Vaswani et al., 2017](../book/references.bib#vaswani2017attention)).

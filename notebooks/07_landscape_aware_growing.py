@@ -15,17 +15,20 @@
 # %% [markdown]
 # # Landscape-aware growing
 #
-# > *Landscape-Aware Growing: The Power of a Little LAG*, Stefani Karp, Nikunj Saunshi, Sobhan Miryoosefi, Sashank J. Reddi and Sanjiv Kumar {cite}`karp2024landscape`; in
-# > full as chapter 5 of Karp's thesis {cite}`karp2024thesis`, which we follow.
+# > *Landscape-Aware Growing: The Power of a Little LAG*, Stefani Karp, Nikunj Saunshi, Sobhan Miryoosefi, Sashank J. Reddi and Sanjiv Kumar ([Karp et al., 2024](../book/references.bib#karp2024landscape)); in
+# > full as chapter 5 of Karp's thesis ([Karp, 2024](../book/references.bib#karp2024thesis)), which we follow.
 #
 # A trained Transformer is made deeper by inserting layers, and then trained on. The usual advice is to insert them so that the loss stays where it is; but of thirty ways to grow BERT those that disturb the loss least end among the worst. Wait a few hundred steps instead, and the loss tells which way of growing will end best: hence *landscape-aware growing*, or LAG, which tries all ways for a moment and keeps the one that is then lowest.
 #
-# :::{glue:figure} 07-opening
-# :alt: Two panels over training steps for twelve ways of growing a small Transformer. Left, the loss since growing: six curves with random layers start at zero, six with copied layers far above, and after some tens of steps all have met. Right, the same curves from then on, enlarged: some copies have gone below the random ones, copies of the first layers stay above.
-# :name: fig-07-opening
-#
+# <a id="fig-07-opening"></a>
+
+# %% tags=["remove-input"]
+from mvnb import figures
+
+figures.opening()
+
+# %% [markdown]
 # Twelve ways to grow a four-layer Transformer to six layers, means over independent runs. Left: new random layers leave the loss where it was, copied layers first raise it. Right: what is left of this later, under a magnifying glass. Copies of late layers are now the best, copies of the first layers the worst.
-# :::
 #
 # The picture is computed [further down](#07-experiments). The models are tiny, and some of the paper's claims need larger ones; the ledger says which, and [two longer runs](#07-larger) show that larger networks need not share what a miniature does.
 
@@ -122,10 +125,10 @@ if length >= len(corpus.valid):
     raise ValueError(f"length must be below the text's {held}, got {length}")
 
 # %% [markdown]
-# (07-question)=
+# <a id="07-question"></a>
 # ## The question: is a good start a good beginning?
 #
-# Chapters 5 and 6 looked at structure in the data. A trained network has structure, too, and it can be used: training a large model from nothing is expensive, so one inserts layers into a small trained network and trains on. There are many ways to insert them. A principle that is as old as Net2Net {cite}`chen2016net2net` says: do it so that the network computes the same function as before, or nearly. Whatever else happens, what has been learned is kept, and no time is lost in getting it back. *Is the loss right after growing a good guide to the loss in the end?*
+# Chapters 5 and 6 looked at structure in the data. A trained network has structure, too, and it can be used: training a large model from nothing is expensive, so one inserts layers into a small trained network and trains on. There are many ways to insert them. A principle that is as old as Net2Net ([Chen et al., 2016](../book/references.bib#chen2016net2net)) says: do it so that the network computes the same function as before, or nearly. Whatever else happens, what has been learned is kept, and no time is lost in getting it back. *Is the loss right after growing a good guide to the loss in the end?*
 #
 # Here is the smallest case in which it is not. What a new layer adds to a network is a product of matrices, one that reads and one that writes. Let both be numbers, $u$ and $v$, so that the layer adds $p=uv$, and let $c>0$ be what the rest of the network could use, in its *demand*:
 #
@@ -220,7 +223,7 @@ rank = theory.self_correlation(pair_losses[:, [0, 100]].T)[0]
 print("rank correlation with the loss at time 0:", np.round(rank, 2))
 
 # %% [markdown]
-# (07-world)=
+# <a id="07-world"></a>
 # ## The world: text, and where it is easy
 #
 # The paper trains BERT on books and Wikipedia, and a model with 1.1 billion parameters on web pages and programs. We need a text that people wrote and that is there wherever this chapter runs. Python brings one along: the source of its own standard library, some millions of characters of code and English. A network reads it character by character. The files differ a little between versions of Python, and so do the losses below in their last digits.
@@ -240,7 +243,7 @@ print(f"{corpus.n_tokens} tokens: {corpus.alphabet!r} and three special ones")
 # %% [markdown]
 # Two windows, cut anywhere, as the network gets them. The last tenth of the text is for validation: modules whose names come late in the alphabet. With `-p text=PATH` the world is any other text.
 #
-# (07-model)=
+# <a id="07-model"></a>
 # ## The model and the objectives
 #
 # A Transformer with $L$ layers keeps a *residual stream* $h\in\mathbb R^{n\times D}$, a row for every token, to which each layer adds twice. With $N$ the normalisation of each row to mean 0 and variance 1,
@@ -253,21 +256,20 @@ print(f"{corpus.n_tokens} tokens: {corpus.alphabet!r} and three special ones")
 # $$ (eq-07-block)
 #
 # (for one head). This is the *pre-norm* form; in the *post-norm* form of BERT $h\leftarrow N(h+\dots)$. There are no biases, and $N$ has no parameters. All layers of a network lie in one tensor, with the layer as an axis:
-#
-# ```{literalinclude} ../src/mvnb/models/transformer.py
-# :pyobject: residual_stream
-# :language: python
-# ```
-#
+
+# %% tags=["remove-input"]
+figures.show_code(residual_stream)
+
+# %% [markdown]
 # One number a sequence says who sees whom: the first `prefix` tokens are seen by all, the others only by those after them. So `prefix` 0 is the causal mask and `prefix` $n$ a bidirectional one, and the paper's objectives need no more than that:
 #
 # | Objective | Inputs | Predicted | `prefix` |
 # |---|---|---|---|
 # | causal | the window | every token from those before it | 0 |
-# | masked, as for BERT {cite}`devlin2019bert` | 15 % of the tokens hidden: 80 % of these by a mask, 10 % by another character, 10 % left as they are | the hidden ones | $n$ |
+# | masked, as for BERT ([Devlin et al., 2019](../book/references.bib#devlin2019bert)) | 15 % of the tokens hidden: 80 % of these by a mask, 10 % by another character, 10 % left as they are | the hidden ones | $n$ |
 # | prefix | the window | what follows a beginning of random length | that length |
-# | span corruption {cite}`raffel2020exploring` | two spans cut out and written behind the rest | the spans | the rest |
-# | mixture, as for UL2 {cite}`tay2023ul2` | 60 % causal, 20 % prefix, 20 % span corruption | | |
+# | span corruption ([Raffel et al., 2020](../book/references.bib#raffel2020exploring)) | two spans cut out and written behind the rest | the spans | the rest |
+# | mixture, as for UL2 ([Tay et al., 2023](../book/references.bib#tay2023ul2)) | 60 % causal, 20 % prefix, 20 % span corruption | | |
 
 
 # %%
@@ -296,12 +298,10 @@ for name in LANGUAGE_OBJECTIVES:
 # Let $0\le i\le L-k$, and let $b$ divide $k$. Layers $i,\dots,i+k-1$ of an $L$-layer network are cut into $k/b$ consecutive blocks, and behind each block $b$ new layers are inserted: *copies* of the block, or *random* ones. All $L+k$ layers are then trained.
 # :::
 #
-# We count layers from 0, as the paper does in its experiments (its definition counts from 1), and write an operator as index and block size, as in *1/2 copy*. Block size $b=1$ interleaves old and new, $b=k$ puts all new layers together; $i=L-k$, $b=k$ with copies is (post-)*stacking* {cite}`gong2019stacking,reddi2023efficient`.
-#
-# ```{literalinclude} ../src/mvnb/papers/landscape_aware_growing/growth.py
-# :pyobject: Growth
-# :language: python
-# ```
+# We count layers from 0, as the paper does in its experiments (its definition counts from 1), and write an operator as index and block size, as in *1/2 copy*. Block size $b=1$ interleaves old and new, $b=k$ puts all new layers together; $i=L-k$, $b=k$ with copies is (post-)*stacking* ([Gong et al., 2019](../book/references.bib#gong2019stacking), [Reddi et al., 2023](../book/references.bib#reddi2023efficient)).
+
+# %% tags=["remove-input"]
+figures.show_code(Growth)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -316,12 +316,11 @@ space = search_space(new_layers, indices, divisors)
 
 # %% [markdown]
 # A plan is a list of layer numbers; numbers from $L$ on stand for new random layers. Since layers are an axis, carrying a plan out is indexing, and the same indexing serves the parameters and the moments of Adam:
-#
-# ```{literalinclude} ../src/mvnb/papers/landscape_aware_growing/growth.py
-# :pyobject: grow
-# :language: python
-# ```
-#
+
+# %% tags=["remove-input"]
+figures.show_code(grow)
+
+# %% [markdown]
 # The paper loads the optimizer's state from the stage before and does not say what new layers get. Here a copy takes along its source's moments, random layers begin with empty ones, and the step count goes on. Because the count goes on, Adam no longer corrects the bias of empty moments; with $\beta_1=0.9$ and $\beta_2=0.99$ the first step of a random layer is then $(1-\beta_1)/\sqrt{1-\beta_2}=1$ times the learning rate, which is what it would be with the correction.
 #
 # Three functions do the rest of the work: batches that are *the same for every operator* of a replica; the validation loss; and growing a run.
@@ -391,7 +390,7 @@ def grown_run(run, operators, seeds):
 
 
 # %% [markdown]
-# (07-derivation)=
+# <a id="07-derivation"></a>
 # ## The derivation: what random layers do, and what copies do
 #
 # Why does random growth keep the loss? Take a new block in the pre-norm network. It reads rows $z_i=N(h_i)$ of squared length $\|z_i\|^2=D$, and writes $\Delta$.
@@ -421,7 +420,7 @@ def grown_run(run, operators, seeds):
 # :::
 #
 # ::::{prf:proof}
-# A block ends in a random matrix that is independent of what it multiplies: the symmetry of that matrix makes odd moments vanish, and its independent entries make covariances multiples of the identity. Flip the sign of the last matrix, $W_2$ or $W_O$: its law is the same and $\Delta$ changes sign. Given the hidden units $a_i=\mathrm{relu}(z_iW_1)$, coordinates $d,d'$ of $\Delta_i=a_iW_2$ and $\Delta_j$ have covariance $\tau^2\langle a_i,a_j\rangle\,\mathbb 1[d=d']$. The $F$ units are alike, and $z_iW_1$ has coordinates of variance $\tau^2D$ whose correlation between tokens is $\cos\theta_{ij}$. So $\mathbb E\langle a_i,a_j\rangle=F\tau^2D\,\kappa(\cos\theta_{ij})$, where $\kappa(c)$ is the mean of $\mathrm{relu}(x)\,\mathrm{relu}(y)$ for standard normal $x,y$ with correlation $c$, the arc-cosine kernel {cite}`cho2009kernel`.
+# A block ends in a random matrix that is independent of what it multiplies: the symmetry of that matrix makes odd moments vanish, and its independent entries make covariances multiples of the identity. Flip the sign of the last matrix, $W_2$ or $W_O$: its law is the same and $\Delta$ changes sign. Given the hidden units $a_i=\mathrm{relu}(z_iW_1)$, coordinates $d,d'$ of $\Delta_i=a_iW_2$ and $\Delta_j$ have covariance $\tau^2\langle a_i,a_j\rangle\,\mathbb 1[d=d']$. The $F$ units are alike, and $z_iW_1$ has coordinates of variance $\tau^2D$ whose correlation between tokens is $\cos\theta_{ij}$. So $\mathbb E\langle a_i,a_j\rangle=F\tau^2D\,\kappa(\cos\theta_{ij})$, where $\kappa(c)$ is the mean of $\mathrm{relu}(x)\,\mathrm{relu}(y)$ for standard normal $x,y$ with correlation $c$, the arc-cosine kernel ([Cho and Saul, 2009](../book/references.bib#cho2009kernel)).
 #
 # For attention let $p_{ij}$ be the weights; they do not depend on $W_V,W_O$. The row $\bar z_i=\sum_jp_{ij}z_j$ becomes $\bar z_iW_VW_O$, whose coordinates are uncorrelated with variance $\tau^4D\,\|\bar z_i\|^2\le\tau^4D^2$, since $\|\bar z_i\|\le\max_j\|z_j\|$.
 #
@@ -545,12 +544,12 @@ stages = dict(zip(("one", "two", "three", "four", "five"), stage_spaces))
 ledger.exact("space-sizes", growing=len(paper_space), **stages, extra=extra)
 
 # %% [markdown]
-# (07-experiments)=
+# <a id="07-experiments"></a>
 # ## The experiments
 #
 # ### Twelve operators, side by side
 #
-# *The paper:* BERT-Base is trained for 500,000 steps, grown from 12 to 16 layers by 30 operators, and each result trained for 100,000 steps at a constant learning rate; the UL2 model for 300,000 and 100,000, with one cosine from 0.01 to 0.001 over all of them. *Here:* networks of four layers and width 16, grown to six layers by all 12 operators with $k=2$, in independent replicas (own first weights, own data, own random layers). All operators of all replicas are one stack, trained by one program. Steps before and after growing stand three to one and the learning rate falls from 0.01 to 0.001, as for UL2: where the rate is low in the end, single networks are shaken less, and final losses can be compared that differ by thousandths of a nat. Layers have the first weights of BERT, with standard deviation 0.02, and so have the new random ones, $\tau=0.02$; embeddings have standard deviation 1, as in UL2's code base {cite}`raffel2020exploring`.
+# *The paper:* BERT-Base is trained for 500,000 steps, grown from 12 to 16 layers by 30 operators, and each result trained for 100,000 steps at a constant learning rate; the UL2 model for 300,000 and 100,000, with one cosine from 0.01 to 0.001 over all of them. *Here:* networks of four layers and width 16, grown to six layers by all 12 operators with $k=2$, in independent replicas (own first weights, own data, own random layers). All operators of all replicas are one stack, trained by one program. Steps before and after growing stand three to one and the learning rate falls from 0.01 to 0.001, as for UL2: where the rate is low in the end, single networks are shaken less, and final losses can be compared that differ by thousandths of a nat. Layers have the first weights of BERT, with standard deviation 0.02, and so have the new random ones, $\tau=0.02$; embeddings have standard deviation 1, as in UL2's code base ([Raffel et al., 2020](../book/references.bib#raffel2020exploring)).
 #
 # *Prediction:* by {prf:ref}`thm-07-random` random operators begin within some thousandths of the old loss and copies far above. If the paper is right, this order is not that of the end.
 
@@ -674,7 +673,7 @@ figures.show(
     "copied layers begin higher and join the others after some tens of steps. Right: "
     "the later losses enlarged. Two dashed curves lie below the solid ones, two just "
     "above, two far above.",
-    glue="07-opening",
+    opening=True,
 )
 
 # %% [markdown]
@@ -843,7 +842,7 @@ true_regret = np.array([theory.regret(j["seen"], j["final"]) for j in judged])
 ledger.exact("parallel-curves-lemma", (true_regret > still_to_come + 1e-12).sum())
 
 # %% [markdown]
-# (07-larger)=
+# <a id="07-larger"></a>
 # ### Two longer runs
 #
 # What changes with size? The same cells were run twice with width 32, two heads, 16 sequences a step and 4,000 steps before growing, two replicas each, all with seed 0. One run is the miniature enlarged: a falling learning rate, from 0.005 to 0.001, and 600 steps after growing. The other is in the manner of BERT: a constant rate (0.002), embeddings with standard deviation 0.02 like all else, and 1,500 steps after growing. The losses are kept with the book, in `results`. *Prediction*, from a pilot of the second kind with seed 1000, where the initial correlation was $-0.3$: copies of the first layers, which spoil the miniature's correlation, now have the time to recover, so that it turns negative.
@@ -1115,7 +1114,7 @@ ledger.mean("adaptive-stacking", difference)
 # %% [markdown]
 # A point below the line is a run in which choosing paid off: here one in four, while the others are level, and the interval of the mean holds zero. In so small a space, where the two stages choose among two and six similar copies, the noise of one race of 15 steps is as large as what there is to gain.
 #
-# (07-held-up)=
+# <a id="07-held-up"></a>
 # ## What held up
 #
 # Sizes and rules were fixed on runs with seeds 1000 to 1009 and then judged on others; what had been seen before that is told below. (The cells that record the claims are left out of the page; they are in the notebook.)
@@ -1140,7 +1139,7 @@ ledger.show()
 # **Open.** Why copies of middle and late layers are good starts at all. {prf:ref}`prop-07-pair` explains why disturbing starts may win, if the copy brings what is in demand; that it does is an empirical fact.
 
 # %% [markdown]
-# (07-not-run)=
+# <a id="07-not-run"></a>
 # ## Not run here
 #
 # | What the paper has or suggests | Why not by default | What runs it |
@@ -1156,7 +1155,7 @@ ledger.show()
 # | Six stages to 24 layers (Table C.2) | depth | not offered; three stages stand in |
 
 # %% [markdown]
-# (07-try)=
+# <a id="07-try"></a>
 # ## Try it
 #
 # :::{exercise}
@@ -1220,11 +1219,11 @@ ledger.show()
 # :::
 
 # %% [markdown]
-# (07-further)=
+# <a id="07-further"></a>
 # ## Further reading
 #
-# - Growing without changing the function: Net2Net {cite}`chen2016net2net`. Stacking: Gong et al. {cite}`gong2019stacking`; gradual stacking, with the analysis of stages, Reddi et al. {cite}`reddi2023efficient`.
-# - Where to normalise, and why pre-norm trains without warm-up: Xiong et al. {cite}`xiong2020layer`.
-# - The kernel $\kappa$ of {prf:ref}`thm-07-random`: Cho and Saul {cite}`cho2009kernel`.
+# - Growing without changing the function: Net2Net ([Chen et al., 2016](../book/references.bib#chen2016net2net)). Stacking: Gong et al. ([Gong et al., 2019](../book/references.bib#gong2019stacking)); gradual stacking, with the analysis of stages, Reddi et al. ([Reddi et al., 2023](../book/references.bib#reddi2023efficient)).
+# - Where to normalise, and why pre-norm trains without warm-up: Xiong et al. ([Xiong et al., 2020](../book/references.bib#xiong2020layer)).
+# - The kernel $\kappa$ of {prf:ref}`thm-07-random`: Cho and Saul ([Cho and Saul, 2009](../book/references.bib#cho2009kernel)).
 # - The slow start of products of small weights, and the order in which things are learned from them, are the subject of [chapter 1](01_midpoint_mixup.ipynb), where it decides which feature is found at all.
 # - Runs that differ in one thing and share all else are also the tool of [chapter 4](04_algorithmic_stability.ipynb); the one-layer cousin of the network here is analysed in [chapter 6](06_decision_lists.ipynb).

@@ -15,16 +15,19 @@
 # %% [markdown]
 # # Feature emergence from inputs
 #
-# > *A Theoretical Analysis on Feature Learning in Neural Networks: Emergence from Inputs and Advantage over Fixed Features*, Zhenmei Shi, Junyi Wei and Yingyu Liang {cite}`shi2022emergence`; in full as chapter 2 and appendix A of Shi's thesis {cite}`shi2024thesis`, which we follow.
+# > *A Theoretical Analysis on Feature Learning in Neural Networks: Emergence from Inputs and Advantage over Fixed Features*, Zhenmei Shi, Junyi Wei and Yingyu Liang ([Shi et al., 2022](../book/references.bib#shi2022emergence)); in full as chapter 2 and appendix A of Shi's thesis ([Shi, 2024](../book/references.bib#shi2024thesis)), which we follow.
 #
 # Inputs are sums of many patterns, and the label depends on how many of a few of them are present. The gradient of a two-layer network at its start is, up to a factor, the mean of label times input, and in that mean only the patterns that matter survive. So two steps suffice to turn all neurons into detectors of them, while any method with features fixed beforehand would need exponentially many; and if the inputs are made uniform, under the same labels, there is nothing to find and nothing is found.
 #
-# :::{glue:figure} 08-opening
-# :alt: Left, test accuracy over steps. The network rises to one, tangent kernel and random features stay at about three quarters, and all methods on uniform inputs stay at one half. Right, a map of the weights in which two tight clusters lie on two stars.
-# :name: fig-08-opening
-#
+# <a id="fig-08-opening"></a>
+
+# %% tags=["remove-input"]
+from mvnb import figures
+
+figures.opening()
+
+# %% [markdown]
 # Left: parity of five patterns among a hundred, learned by a network, by its tangent kernel and by random features; dashed, the same labels on uniform inputs. Right: the directions of all neurons after two steps, mapped to the plane; the stars are plus and minus the sum of the five patterns.
-# :::
 #
 # Both halves are computed [further down](#08-experiments).
 
@@ -114,7 +117,7 @@ def streams(purpose, count=replicas):
 
 
 # %% [markdown]
-# (08-question)=
+# <a id="08-question"></a>
 # ## The question: who tells the neurons where to look?
 #
 # A picture has millions of numbers and shows perhaps ten things, of which two decide what it is a picture of. A method whose features are chosen before it sees data, like the tangent kernel of [chapter 5](05_local_signal_adaptivity.ipynb), must be ready for every choice of these two. A network seems to pick them up on the way. Does it do so because gradient descent is clever, or because the *inputs* give them away?
@@ -153,7 +156,7 @@ figures.show(
 # %% [markdown]
 # The labels are the same function of the patterns in both panels. This chapter shows that the bars on the left are what a neuron becomes in one or two steps, and that the right panel is not a weakness of gradient descent but of every method that learns from averages.
 #
-# (08-world)=
+# <a id="08-world"></a>
 # ## The world: sums of patterns
 #
 # :::{prf:definition} Dictionary data
@@ -241,7 +244,7 @@ figures.show(
 #
 # **Reference lines.** A method that gets the all-or-nothing half right and guesses on the rest has accuracy 0.75. The best threshold on the count has $\frac{27}{32}=0.84$ for $k=5$. Remember this number.
 #
-# (08-model)=
+# <a id="08-model"></a>
 # ## The model, and a schedule that forgets
 #
 # The network has $2m$ neurons, with a ReLU that is cut off at 1,
@@ -286,16 +289,12 @@ figures.show(
 # :::
 #
 # The package takes exactly these, and the two steps in a form in which what is forgotten is never added in the first place. That is not a detail, as [we shall see](#08-float).
-#
-# ```{literalinclude} ../src/mvnb/papers/feature_emergence/theory.py
-# :pyobject: hinge_gradient
-# :language: python
-# ```
-#
-# ```{literalinclude} ../src/mvnb/papers/feature_emergence/theory.py
-# :pyobject: first_steps
-# :language: python
-# ```
+
+# %% tags=["remove-input"]
+figures.show_code(theory.hinge_gradient)
+
+# %% tags=["remove-input"]
+figures.show_code(theory.first_steps)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -314,7 +313,7 @@ network = TwoLayer(*(start[k][0] for k in "wba"), truncated=True)
 print("output at the start is 0 to 1e-12:", network(x).abs().max().item() < 1e-12)
 
 # %% [markdown]
-# (08-derivation)=
+# <a id="08-derivation"></a>
 # ## The derivation, I: the first gradient
 #
 # :::{prf:lemma} The Hebbian mean
@@ -459,7 +458,7 @@ for labels in (world.labels, [-1, -1, -1, 1, 1, 1], [-1, 1, 1, -1, -1, 1]):
 # A statistical-query algorithm that learns the parities of uniform inputs to error below $\frac12-\binom Dk^{-3}$ needs at least $\frac12\binom Dk^{1/3}$ queries, or queries of a tolerance below the inverse of that.
 # :::
 #
-# It follows from {cite:t}`blum1994weakly`, because $\binom Dk$ parities are pairwise uncorrelated. A gradient on a sample is a batch of statistical queries. At $D=100$ and $k=5$ the bound is 211 queries, which is nothing; at $k=21$ it is $6\cdot10^6$.
+# It follows from [Blum et al. (1994)](../book/references.bib#blum1994weakly), because $\binom Dk$ parities are pairwise uncorrelated. A gradient on a sample is a batch of statistical queries. At $D=100$ and $k=5$ the bound is 211 queries, which is nothing; at $k=21$ it is $6\cdot10^6$.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -512,7 +511,7 @@ violations = sum(bool(max(pair) > 1) for pair in bessel)
 ledger.exact("fixed-features-bessel", violations)
 
 # %% [markdown]
-# (08-experiments)=
+# <a id="08-experiments"></a>
 # ## The experiments
 #
 # ### Two steps (Figure 2.2)
@@ -877,7 +876,7 @@ figures.show(
     alt="Left, test accuracy over steps. The network rises to one, tangent kernel and "
     "random features stay at about three quarters, and dashed lines for uniform inputs "
     "stay at one half. Right, two tight clusters of weights on two stars.",
-    glue="08-opening",
+    opening=True,
 )
 
 # %% tags=["remove-cell"]
@@ -952,7 +951,7 @@ for name, id in (
 # %% [markdown]
 # It does. With weights of that length *no* linear model on these features, however trained, has a loss much below $\frac12$, the share of the uniform points, and to halve it weights must be some twenty times as long for the tangent kernel, and hundreds of times for random features. The trained models are not far above. (The printed constant gives less than zero for both.) The bound is about the loss; that accuracy stops where it does is what the runs show. The *upper* bound is far from these runs: Theorem 2.1 asks for $m\ge k^{12}$, which is $2\cdot10^8$ neurons.
 #
-# (08-float)=
+# <a id="08-float"></a>
 # ### What the 52 % of One Step means
 #
 # The paper reads the low accuracy on top of the first step's features as: the first step finds the direction, but not well enough. By {prf:ref}`prop-08-one` the direction has nothing to do with it. *Prediction:* the same features, the same classifier and the same number of steps give the share of the larger class as they are, in float32 and in float64; $\frac{27}{32}$ when activations are standardised, neuron by neuron, in float64; and everything when weights are scaled up to the lengths they have after step 2.
@@ -1779,7 +1778,7 @@ ledger.mean("teacher-of-width-nine", curve[nine] - np.delete(curve, nine, 0).min
 # %% [markdown]
 # The student agrees with its teacher on images, and less on Gaussian inputs, for every share; on images it is as good as a student of images alone. Read it with care. On Gaussian inputs a student has to get the teacher's *function* right in all directions that noise has, while images live in a few of them: that is the paper's point. But the teacher's margins are also smaller where it has seen no labels, in spite of $R$, and that alone would do something of the kind. The curve by which the paper picks its teacher does not have its minimum at 9 here (right panel): in so short a training wider networks do not overfit. We keep the paper's width. (The thesis finds a larger gap for a student of width 50 than for one of 9; here the two differ by less than the noise.)
 #
-# (08-held-up)=
+# <a id="08-held-up"></a>
 # ## What held up
 #
 # The rules were set on pilot runs with other seeds before these runs. What was changed later is told below the table.
@@ -1821,7 +1820,7 @@ ledger.show()
 # - The claim on the teacher's width asked for a minimum inside the range of widths; it lay at 25 or at 60, level within the noise, and the claim now asks for the paper's 9.
 
 # %% [markdown]
-# (08-not-run)=
+# <a id="08-not-run"></a>
 # ## Not run here
 #
 # | What the paper has | Why not by default | What runs it |
@@ -1838,7 +1837,7 @@ ledger.show()
 # | Incoherent dictionaries with noise (appendix A.8) | the thesis runs none | not offered |
 
 # %% [markdown]
-# (08-try)=
+# <a id="08-try"></a>
 # ## Try it
 #
 # :::{exercise}
@@ -1890,9 +1889,9 @@ ledger.show()
 # :::
 
 # %% [markdown]
-# (08-further)=
+# <a id="08-further"></a>
 # ## Further reading
 #
-# - Daniely and Malach {cite}`daniely2020parities` had the parity mixture before, with an identity dictionary, and prove that a network learns it where kernels cannot; the lower bound here is theirs. Malach et al. {cite}`malach2021quantifying` ask how much the start of training and the tangent kernel help.
-# - The first large gradient step as a source of features is studied for Gaussian inputs by Ba et al. {cite}`ba2022onestep` and Damian, Lee and Soltanolkotabi {cite}`damian2022representations`.
+# - Daniely and Malach ([Daniely and Malach, 2020](../book/references.bib#daniely2020parities)) had the parity mixture before, with an identity dictionary, and prove that a network learns it where kernels cannot; the lower bound here is theirs. Malach et al. ([Malach et al., 2021](../book/references.bib#malach2021quantifying)) ask how much the start of training and the tangent kernel help.
+# - The first large gradient step as a source of features is studied for Gaussian inputs by Ba et al. ([Ba et al., 2022](../book/references.bib#ba2022onestep)) and Damian, Lee and Soltanolkotabi ([Damian et al., 2022](../book/references.bib#damian2022representations)).
 # - [The next chapter](09_gradient_features.ipynb) turns these two steps into a framework; [chapter 5](05_local_signal_adaptivity.ipynb) has another network that denoises where its tangent kernel cannot, and [chapter 6](06_decision_lists.ipynb) another large step that writes what it has to learn into a matrix.

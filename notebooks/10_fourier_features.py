@@ -15,17 +15,20 @@
 # %% [markdown]
 # # Fourier features of modular addition
 #
-# > *Fourier Circuits in Neural Networks and Transformers: A Case Study of Modular Arithmetic with Multiple Inputs*, Chenyang Li, Yingyu Liang, Zhenmei Shi, Zhao Song and Tianyi Zhou {cite}`li2024fourier`; in
-# > full as chapter 4 and appendix C of Shi's thesis {cite}`shi2024thesis`, which we follow.
+# > *Fourier Circuits in Neural Networks and Transformers: A Case Study of Modular Arithmetic with Multiple Inputs*, Chenyang Li, Yingyu Liang, Zhenmei Shi, Zhao Song and Tianyi Zhou ([Li et al., 2025](../book/references.bib#li2024fourier)); in
+# > full as chapter 4 and appendix C of Shi's thesis ([Shi, 2024](../book/references.bib#shi2024thesis)), which we follow.
 #
 # A network that has learned to add $k$ numbers modulo $p$ has turned them into angles: the weights of every neuron, read along the numbers $0,\dots,p-1$, are cosines of one frequency. For networks with one hidden layer and the activation $z\mapsto z^k$ this can be proved, because such networks have the largest possible margin; that margin has a closed form, and a page of Fourier analysis is enough for it. Training finds the same neurons, and so, more loosely, do Transformers.
 #
-# :::{glue:figure} 10-opening
-# :alt: Left, the weights of one neuron along the numbers, a grey cloud before training, and dots on a cosine after it. Right, the smallest margin over all points as a share of the optimum, over steps. With the norm of the theory and nearly all points it climbs to about eight tenths, with half of the points to three tenths; with weight decay it stays below a half, or below zero.
-# :name: fig-10-opening
-#
+# <a id="fig-10-opening"></a>
+
+# %% tags=["remove-input"]
+from mvnb import figures
+
+figures.opening()
+
+# %% [markdown]
 # Left: an embedding vector of one neuron before and after training. Right: the smallest margin over all points in units of the theoretical maximum, four ways of training, all replicas.
-# :::
 #
 # The picture is computed [further down](#10-experiments). Two things were not expected: how exactly trained networks obey the theory, and how the order of the paper's last experiment, on grokking, goes when test points are really new.
 
@@ -94,16 +97,16 @@ NORM, HALF, STRONG, WEAK = (figures.HUES[c] for c in ("blue", "sky", "orange", "
 GREY, LINE = figures.COLORS["Random features"], figures.COLORS["theory"]
 
 # %% [markdown]
-# (10-question)=
+# <a id="10-question"></a>
 # ## The question: how does a network add?
 #
-# Chapters 8 and 9 looked at the first steps of training; this one looks at its end. A network is shown sums such as $3+6\equiv2\pmod7$, with the numbers as mere names: one-hot vectors, in which nothing says that 4 comes after 3. Power et al. {cite}`power2022grokking` found that it first learns its training examples by heart and, much later, the rest of the table as well; Nanda et al. {cite}`nanda2023progress` opened such a network and found trigonometry. Numbers are put on circles, $a\mapsto2\pi\zeta a/p$, angles are added, and the answer is read off by
+# Chapters 8 and 9 looked at the first steps of training; this one looks at its end. A network is shown sums such as $3+6\equiv2\pmod7$, with the numbers as mere names: one-hot vectors, in which nothing says that 4 comes after 3. Power et al. ([Power et al., 2022](../book/references.bib#power2022grokking)) found that it first learns its training examples by heart and, much later, the rest of the table as well; Nanda et al. ([Nanda et al., 2023](../book/references.bib#nanda2023progress)) opened such a network and found trigonometry. Numbers are put on circles, $a\mapsto2\pi\zeta a/p$, angles are added, and the answer is read off by
 #
 # $$
 # (a_1+\dots+a_k)\bmod p=\arg\max_c\ \cos\frac{2\pi\zeta\,(a_1+\dots+a_k-c)}p ,
 # $$ (eq-10-read)
 #
-# for any frequency $\zeta$ that has no common factor with $p$. Why this and not one of the many other ways to store a table? Morwani et al. {cite}`morwani2024feature` answer for $k=2$: it has the largest margin. The thesis answers for every $k$.
+# for any frequency $\zeta$ that has no common factor with $p$. Why this and not one of the many other ways to store a table? Morwani et al. ([Morwani et al., 2024](../book/references.bib#morwani2024feature)) answer for $k=2$: it has the largest margin. The thesis answers for every $k$.
 #
 # **Predict before you look.** One frequency is enough for {eq}`eq-10-read`. Would a network that wants a large margin use one, some, or all?
 
@@ -137,7 +140,7 @@ figures.show(
 #
 # (the thesis prints 0 for "else"). No weights of the frequencies have a larger gap, because for a prime $p$ the mean of each cosine over wrong answers is $-\frac1{p-1}$.
 #
-# (10-world)=
+# <a id="10-world"></a>
 # ## The world: a table, and what splits it
 #
 # Points are all tuples $a=(a_1,\dots,a_k)\in\mathbb Z_p^k$, labels $y=a_1+\dots+a_k$ modulo an odd $p$. (The thesis asks for a prime. Nothing below needs it, and the checks include $p=9$.) There are $p^k$ points; the thesis draws a random half for training.
@@ -176,7 +179,7 @@ figures.show(
 # %% [markdown]
 # With half of the points as in the thesis, twins wait for half of the test points at $k=2$ and for practically all at $k\ge3$. A model that knows its training set by heart and does not care about order gets all of them right. The split on the right of the picture draws *multisets*, and leaves no test point a twin. We use it where generalisation is the question, and note that both splits know about three quarters of the multisets at $k=2$.
 #
-# (10-model)=
+# <a id="10-model"></a>
 # ## The model and the objectives
 #
 # A neuron $\theta_i=(u_{i,1},\dots,u_{i,k},w_i)$ has an embedding for each of the $k$ inputs and one for the output, all in $\mathbb R^p$, and a network is
@@ -191,16 +194,15 @@ figures.show(
 # \mathcal L_\lambda(\theta)=\frac1n\sum_a\ell_{\mathrm{CE}}\bigl(f(\theta,a),y\bigr)+\lambda\lVert\theta\rVert_{2,k+1} ,
 # $$ (eq-10-loss)
 #
-# the norm itself and not a power of it. For homogeneous networks the normalised margin of the minimiser tends to $\gamma^*$ as $\lambda\to0$ (Wei et al. {cite}`wei2019regularization`; quoted, as in the thesis). The objective with its gradient, written by hand:
-#
-# ```{literalinclude} ../src/mvnb/papers/fourier_features/polynomial.py
-# :pyobject: PolynomialObjective
-# :language: python
-# ```
-#
+# the norm itself and not a power of it. For homogeneous networks the normalised margin of the minimiser tends to $\gamma^*$ as $\lambda\to0$ (Wei et al. ([Wei et al., 2019](../book/references.bib#wei2019regularization)); quoted, as in the thesis). The objective with its gradient, written by hand:
+
+# %% tags=["remove-input"]
+figures.show_code(PolynomialObjective)
+
+# %% [markdown]
 # Transformers enter with the experiments.
 #
-# (10-derivation)=
+# <a id="10-derivation"></a>
 # ## The derivation, I: no neuron gets more
 #
 # The maximum over wrong answers in $g$ does not split over neurons. Its mean does: with $g'(\theta,a)=f[y]-\frac1{p-1}\sum_{c\ne y}f[c]\ge g(\theta,a)$, the mean of $g'$ over all points is a sum over neurons of
@@ -437,7 +439,7 @@ wrong = np.cos(2 * np.pi * np.outer(np.arange(1, 4), np.arange(1, 7)) / 7).sum(0
 ledger.exact("wrong-answers-get-zero", wrong.min())
 
 # %% [markdown]
-# (10-experiments)=
+# <a id="10-experiments"></a>
 # ## The experiments
 #
 # ### Training finds the neurons
@@ -644,7 +646,7 @@ figures.show(
     alt="Left: weights of a neuron, grey dots before training, orange dots on a smooth "
     "cosine after it. Right: least margins over steps for four arms; the arm with the "
     "norm and nearly all points reaches about eight tenths of the optimum.",
-    glue="10-opening",
+    opening=True,
 )
 
 # %% tags=["hide-input"]
@@ -748,7 +750,7 @@ ledger.mean(
 )
 
 # %% [markdown]
-# (10-attention)=
+# <a id="10-attention"></a>
 # ### Attention: two-dimensional cosines, and where they come from
 #
 # One-layer Transformers of 160 heads are next in the thesis, read off by the *attention matrix* $W^{KQ}=W^KW^{Q\top}$, which shows "two-dimensional cosines". With embeddings $E$ (a row for each number) the object to look at is
@@ -948,7 +950,7 @@ ledger.mean(
 )
 
 # %% [markdown]
-# (10-grokking)=
+# <a id="10-grokking"></a>
 # ### Grokking against $k$
 #
 # The thesis's last figure trains two-layer Transformers at $(k,p)=(2,97),(3,31),(4,11),(5,5)$, on a random half of the points, and sees test accuracy follow training accuracy sooner for larger $k$: *grokking weakens with $k$*. Two things change along with $k$, however. The sizes $p^k$ of the worlds differ by a factor of ten. And by the table at the beginning twins wait for half of the test points at $k=2$ and for nearly all at larger $k$, where to know by heart and to ignore the order is almost the same as to generalise.
@@ -1078,7 +1080,7 @@ for id, by in (
     ledger.mean(id, three=three, four=four)
 
 # %% [markdown]
-# (10-held-up)=
+# <a id="10-held-up"></a>
 # ## What held up
 #
 # The rules were set on pilot runs with the seeds 1000 and 1001, those of the kept run after a first version of it with another learning rate.
@@ -1104,7 +1106,7 @@ ledger.show()
 # **Open.** The smallest number of neurons a frequency, between 1 and $2\cdot3^{k-1}$, when phases need not form a group, and between $2^{k-1}$ and that from $k=4$ on, when they do. Why training gets to equal shares so much sooner than to the full margin. And how grokking depends on $k$ at the paper's sizes, with new test points.
 
 # %% [markdown]
-# (10-not-run)=
+# <a id="10-not-run"></a>
 # ## Not run here
 #
 # | What the thesis has | Why not by default | What runs it |
@@ -1118,7 +1120,7 @@ ledger.show()
 # `mvnb run 10 --preset paper` takes the sizes of the thesis where one large GPU can.
 
 # %% [markdown]
-# (10-try)=
+# <a id="10-try"></a>
 # ## Try it
 #
 # :::{exercise}
@@ -1170,10 +1172,10 @@ ledger.show()
 # :::
 
 # %% [markdown]
-# (10-further)=
+# <a id="10-further"></a>
 # ## Further reading
 #
-# - Morwani et al. {cite}`morwani2024feature` proved the case $k=2$, and the same for sparse parities and finite groups.
-# - Power et al. {cite}`power2022grokking` found grokking on such tables; Nanda et al. {cite}`nanda2023progress` found the cosines; Gromov {cite}`gromov2023grokking` wrote down a network with quadratic activation that adds, by random phases as in our grey dots.
-# - That regularised networks have large margins: Wei et al. {cite}`wei2019regularization`, and without a regulariser Lyu and Li {cite}`lyu2020gradient`.
+# - Morwani et al. ([Morwani et al., 2024](../book/references.bib#morwani2024feature)) proved the case $k=2$, and the same for sparse parities and finite groups.
+# - Power et al. ([Power et al., 2022](../book/references.bib#power2022grokking)) found grokking on such tables; Nanda et al. ([Nanda et al., 2023](../book/references.bib#nanda2023progress)) found the cosines; Gromov ([Gromov, 2023](../book/references.bib#gromov2023grokking)) wrote down a network with quadratic activation that adds, by random phases as in our grey dots.
+# - That regularised networks have large margins: Wei et al. ([Wei et al., 2019](../book/references.bib#wei2019regularization)), and without a regulariser Lyu and Li ([Lyu and Li, 2020](../book/references.bib#lyu2020gradient)).
 # - Parities, which are addition modulo 2, are also learned in {doc}`chapter 9 <09_gradient_features>`, from one gradient step. A Transformer whose parts are all in use is opened in {doc}`chapter 6 <06_decision_lists>`.

@@ -15,16 +15,19 @@
 # %% [markdown]
 # # Larger models keep more noise in context
 #
-# > *Why Larger Language Models Do In-context Learning Differently?*, Zhenmei Shi, Junyi Wei, Zhuoyan Xu and Yingyu Liang {cite}`shi2024larger`; in full as chapter 5 and appendix D of Shi's thesis {cite}`shi2024thesis`, which we follow.
+# > *Why Larger Language Models Do In-context Learning Differently?*, Zhenmei Shi, Junyi Wei, Zhuoyan Xu and Yingyu Liang ([Shi et al., 2024](../book/references.bib#shi2024larger)); in full as chapter 5 and appendix D of Shi's thesis ([Shi, 2024](../book/references.bib#shi2024thesis)), which we follow.
 #
-# Show a language model sixteen labelled sentences with all labels turned round: a large one follows them, a small one keeps to what it knew {cite}`wei2023larger`. The paper explains this with a model of one line, attention without softmax whose matrix has rank $r$. The best one keeps the $r$ strongest directions of its inputs and drops the rest, so that a larger model hears more of the signal and more of the noise. Everything about it can be written down, and that is what we do; then we look at how much of it a real language model shows.
+# Show a language model sixteen labelled sentences with all labels turned round: a large one follows them, a small one keeps to what it knew ([Wei et al., 2023](../book/references.bib#wei2023larger)). The paper explains this with a model of one line, attention without softmax whose matrix has rank $r$. The best one keeps the $r$ strongest directions of its inputs and drops the rest, so that a larger model hears more of the signal and more of the noise. Everything about it can be written down, and that is what we do; then we look at how much of it a real language model shows.
 #
-# :::{glue:figure} 11-opening
-# :alt: Left, error of linear attention over the share of flipped labels for ranks 0 to 6. The flat line is rank 0, the steepest curve full rank; they cross, so that large ranks are best without flips and worst with many. Right, accuracy and ranking quality of a language model of 135 million parameters over the share of flipped labels, falling from about 0.75 and 0.9 and ending well above one half.
-# :name: fig-11-opening
-#
+# <a id="fig-11-opening"></a>
+
+# %% tags=["remove-input"]
+from mvnb import figures
+
+figures.opening()
+
+# %% [markdown]
 # Left: mean squared error of the best linear attention of rank $r$ when a share of the labels in its context is flipped; curves are closed forms, dots are simulations. Right: SmolLM2, a language model of 135 million parameters, with sixteen labelled sentences in context, kept from a longer run.
-# :::
 #
 # Both are explained [further down](#11-experiments). The paper's figures are about Llama models of 3 to 70 billion parameters, which do not run here; its theory has no experiments, so that every run of it on this page is ours.
 
@@ -110,10 +113,10 @@ kept_runs.check_name(keep)
 stream = functools.partial(training.stream, seed)  # a generator for each purpose
 
 # %% [markdown]
-# (11-question)=
+# <a id="11-question"></a>
 # ## The question: is a larger model a better listener?
 #
-# A model that learns *in context* gets examples with labels and a question, and answers without any change of its weights. One would think that a larger model does this better, with good examples and bad ones. Wei et al. {cite}`wei2023larger` found otherwise. With more and more labels flipped, the largest models end below chance, since they do what the examples say, and the small ones hardly react. Shi et al. {cite}`shi2023distracted` found that irrelevant sentences distract large models. *What has size to do with it?* The chapters before asked how features come about; this one asks which of them a model of limited size keeps.
+# A model that learns *in context* gets examples with labels and a question, and answers without any change of its weights. One would think that a larger model does this better, with good examples and bad ones. Wei et al. ([Wei et al., 2023](../book/references.bib#wei2023larger)) found otherwise. With more and more labels flipped, the largest models end below chance, since they do what the examples say, and the small ones hardly react. Shi et al. ([Shi et al., 2023](../book/references.bib#shi2023distracted)) found that irrelevant sentences distract large models. *What has size to do with it?* The chapters before asked how features come about; this one asks which of them a model of limited size keeps.
 #
 # The smallest case has two coordinates. Inputs have variance 1 along the first and $\frac14$ along the second, and the task is $y=x_1$: the second is of no use. From $M$ examples the model forms $\mathbf h=\frac1M\sum_iy_i\mathbf x_i$ and predicts with the weights $\hat{\mathbf w}=U\mathbf h$. A large model has a $U$ of rank two, a small one of rank one.
 #
@@ -146,7 +149,7 @@ figures.show(
 # %% [markdown]
 # The star is the truth, and every point is one context. The small model's weights lie on a line: it cannot use the second direction, for better or worse. The large one's are spread along it, although nothing is there, since eight examples do not suffice to see that. And *both* go to the other side when the labels are flipped. So size decides how much noise comes through, but this small model, too, believes what it is told. Keep that in mind for the language models.
 #
-# (11-world)=
+# <a id="11-world"></a>
 # ## The worlds
 #
 # **Regression.** A prompt has examples $\mathbf x_i\sim\mathcal N(0,\Lambda)$ with labels and a query $\mathbf x_q$. In *pretraining* there are $N$ of them, each prompt has its own task $\mathbf w_\tau\sim\mathcal N(0,I)$, and $y_i=\langle\mathbf w_\tau,\mathbf x_i\rangle$. In *evaluation* there are $M$, the task $\mathbf w$ is fixed, and
@@ -197,7 +200,7 @@ figures.show(
 # %% [markdown]
 # Orange is negative, purple positive. On the left a prompt as the model gets it, a column an example; the rows are paler from top to bottom, and the label of the query is missing. On the right eight examples of a parity of sixteen features (drawn without the lean): the label in the top row is the product of the rows $\phi_i$ and $\phi_j$, and the other rows have nothing to do with it.
 #
-# (11-model)=
+# <a id="11-model"></a>
 # ## The models
 #
 # Linear self-attention maps a prompt, written as a matrix $E$ with the query in its last column and 0 for its label, to
@@ -206,7 +209,7 @@ figures.show(
 # f(E)=E+W^{PV}E\,\frac{E^\top W^{KQ}E}{\rho},
 # $$ (eq-11-lsa)
 #
-# $\rho$ the number of examples, and the prediction is the entry at the bottom right. Only the last row of $W^{PV}$ and the first $d$ columns of $W^{KQ}$ reach it; the package's {py:func}`~mvnb.papers.icl_and_scale.icl.self_attention` keeps these alone. If moreover $W^{PV}$ has no weight but its last, $u$, and $W^{KQ}$ none but its upper left block $U$ (which gradient descent keeps so if it starts so, {cite:t}`zhang2024trained`), then
+# $\rho$ the number of examples, and the prediction is the entry at the bottom right. Only the last row of $W^{PV}$ and the first $d$ columns of $W^{KQ}$ reach it; the package's {py:func}`~mvnb.papers.icl_and_scale.icl.self_attention` keeps these alone. If moreover $W^{PV}$ has no weight but its last, $u$, and $W^{KQ}$ none but its upper left block $U$ (which gradient descent keeps so if it starts so, [Zhang et al. (2024)](../book/references.bib#zhang2024trained)), then
 #
 # $$
 # \hat y_q=u\,\mathbf h^\top U\mathbf x_q,\qquad\mathbf h=\tfrac1\rho\sum_iy_i\mathbf x_i .
@@ -255,7 +258,7 @@ worst = max((by_hand[k] - leaves[k].grad).abs().max().item() for k in "ab")
 print("gradient in the factors is autograd's:", worst < 1e-12)
 
 # %% [markdown]
-# (11-derivation)=
+# <a id="11-derivation"></a>
 # ## The derivation, I: the best model of rank r
 #
 # ::::{prf:lemma} The population loss (Lemma 5.1, after Zhang et al.)
@@ -431,7 +434,7 @@ def simulate(world, n_train, ranks, offset, weights=None, **prompt):
 
 
 # %% [markdown]
-# (11-experiments)=
+# <a id="11-experiments"></a>
 # ## Regression: the trade-off
 #
 # First the claim where it is cleanest: 20 directions, of which the first four are loud and carry all the signal. *Prediction:* the risk falls until rank 4 and then climbs, by the same step for each rank, and the steps grow with $\sigma^2$. Beside it, a task whose signal is spread over all directions and decays. *Prediction:* a curve with a minimum at the rank where {eq}`eq-11-gain` changes its sign, further left for more noise and for shorter contexts.
@@ -708,7 +711,7 @@ ledger.mean(
 # **What is not so.** Theorem 5.5.1 says that these networks are *the* minimisers of the loss with vanishing weight decay, for $2(\nu+1)$ heads. Three things are wrong with that, and all can be checked by enumeration.
 #
 # 1. *It is not of least norm.* For $d=4$, give each feature its own negative head, $\frac1{8\gamma}(3,-1,-1,-1)$ and its shifts, and two positive heads $\pm\frac2{4\gamma}\mathbf 1$. These are six heads, too, every margin is exactly 1, and $\gamma^2\sum\lVert V\rVert^2=2.75$ instead of 3. (At $d=2$ even a diagonal $V$ is not best: $V_{11}=V_{21}$, $V_{12}=V_{22}$ halves the norm.)
-# 2. *Four heads suffice, whatever $d$ is.* The count of the thesis lets only the signs of a head's entries matter. But a negative head $\mathbf v$ answers to $\zeta_i=-\zeta_j=2\gamma$ as soon as $v_i>v_j$, and two heads can put all features in order: with $v_i=\frac1{2\gamma}(i-\frac{d+1}2)$, the network $\frac{d-1}{4\gamma}\lvert\mathbf 1^\top\boldsymbol\zeta\rvert-\lvert\mathbf v^\top\boldsymbol\zeta\rvert$ has margin $\lvert i-j\rvert\ge1$ where the label is $-1$, and at least $(d-1)-(d-2)=1$ where it is 1, since $\lvert i+j-d-1\rvert\le d-2$. No diagonal network has fewer: a head that answers to $\boldsymbol\zeta$ is silent at $-\boldsymbol\zeta$, so that either label needs two. Four heads are dear, though, with a squared norm of $\frac{d(d-1)(2d-1)}{12\gamma^2}$. Heads whose entries are $\pm1$, up to a factor, can give names: let each feature have a set of negative heads, so that no set contains another; $n$ heads serve $\binom n{\lfloor n/2\rfloor}$ features (Sperner). For $d=8$ five are enough instead of six, for $d=16$ six instead of eight {cite}`spencer1970separating`, and of these networks the norm, too, is below the bit code's.
+# 2. *Four heads suffice, whatever $d$ is.* The count of the thesis lets only the signs of a head's entries matter. But a negative head $\mathbf v$ answers to $\zeta_i=-\zeta_j=2\gamma$ as soon as $v_i>v_j$, and two heads can put all features in order: with $v_i=\frac1{2\gamma}(i-\frac{d+1}2)$, the network $\frac{d-1}{4\gamma}\lvert\mathbf 1^\top\boldsymbol\zeta\rvert-\lvert\mathbf v^\top\boldsymbol\zeta\rvert$ has margin $\lvert i-j\rvert\ge1$ where the label is $-1$, and at least $(d-1)-(d-2)=1$ where it is 1, since $\lvert i+j-d-1\rvert\le d-2$. No diagonal network has fewer: a head that answers to $\boldsymbol\zeta$ is silent at $-\boldsymbol\zeta$, so that either label needs two. Four heads are dear, though, with a squared norm of $\frac{d(d-1)(2d-1)}{12\gamma^2}$. Heads whose entries are $\pm1$, up to a factor, can give names: let each feature have a set of negative heads, so that no set contains another; $n$ heads serve $\binom n{\lfloor n/2\rfloor}$ features (Sperner). For $d=8$ five are enough instead of six, for $d=16$ six instead of eight ([Spencer, 1970](../book/references.bib#spencer1970separating)), and of these networks the norm, too, is below the bit code's.
 # 3. *The small model is part of the large one only up to a factor*: its positive heads have the scale $\nu_1$, those of the large one $\nu_2$.
 #
 # What follows uses the construction and not its optimality.
@@ -879,7 +882,7 @@ ledger.mean("parity-models-follow-flips", small=falls[0], large=falls[1])
 # The law holds at $d=16$ already. It also tells how long a context has to be: $\kappa\gg1$ means $M\gg d/(16\gamma^2)$, which is 25 for $d=16$ and 100 for $d=64$ at $\gamma=0.2$. With the paper's $M=16$ no accuracy reaches 0.6. And the right panel is a surprise if one comes from the language models: half of the labels flipped is the worst case, and all flipped is harmless. The parity setting explains why *noise* hurts the larger model more; it cannot say anything about following wrong labels.
 
 # %% [markdown]
-# (11-text)=
+# <a id="11-text"></a>
 # ## Real sentences: linear attention
 #
 # From here on the data are sentences that people wrote about films, each rated by twenty others, from the family of texts that SST-2 comes from ({py:func}`~mvnb.data.load_sentiment`). A sentence becomes a vector, by counts of its words and a singular value decomposition. The linear attention of {prf:ref}`thm-11-rank` is given the covariance of these vectors and nothing else; then it gets contexts of labelled sentences, $y=\pm1$, and is asked about others. Neither are the vectors normal nor the labels linear in them.
@@ -946,7 +949,7 @@ else:
 #
 # ## Real sentences: a language model
 #
-# The paper's own experiment, in the templates of {cite}`min2022metaicl`, puts $M=16$ sentences with labels before a question,
+# The paper's own experiment, in the templates of ([Min et al., 2022](../book/references.bib#min2022metaicl)), puts $M=16$ sentences with labels before a question,
 #
 # ```text
 # sentence: show us a good time
@@ -956,7 +959,7 @@ else:
 # The answer is
 # ```
 #
-# and takes for the answer that one of the two words which is more probable. A growing share of the context's labels is flipped, never that of the question. Its Llamas have 3 to 70 billion parameters. We have SmolLM2 {cite}`allal2025smollm2`, tuned on instructions, with 135 million and weights kept in four bits: smaller than the smallest one, and alone. So *size cannot be compared here*. What can be asked is whether a small model is as the paper says small models are: flat in the flips, and seldom worse than a guess. And there is one thing that the paper does not report. Small models often favour one of the two words throughout, which makes accuracy 50 % however well the sentences are told apart. So beside it we give the share of pairs of a positive and a negative sentence in which the positive one gets the higher odds of *positive* (the area under the ROC curve): it does not depend on a threshold. A third number, *log-odds apart*, is the mean of these odds' logarithm over positive sentences minus that over negative ones.
+# and takes for the answer that one of the two words which is more probable. A growing share of the context's labels is flipped, never that of the question. Its Llamas have 3 to 70 billion parameters. We have SmolLM2 ([Ben Allal et al., 2025](../book/references.bib#allal2025smollm2)), tuned on instructions, with 135 million and weights kept in four bits: smaller than the smallest one, and alone. So *size cannot be compared here*. What can be asked is whether a small model is as the paper says small models are: flat in the flips, and seldom worse than a guess. And there is one thing that the paper does not report. Small models often favour one of the two words throughout, which makes accuracy 50 % however well the sentences are told apart. So beside it we give the share of pairs of a positive and a negative sentence in which the positive one gets the higher odds of *positive* (the area under the ROC curve): it does not depend on a threshold. A third number, *log-odds apart*, is the mean of these odds' logarithm over positive sentences minus that over negative ones.
 #
 # *Prediction.* From the paper's theory, which has no prior: below one half with all labels flipped. From its experiments: flat. From {prf:ref}`prop-11-prior`: in between, and above one half if the model hears less than half of what matters.
 
@@ -1144,7 +1147,7 @@ figures.show(
     "ranks, flat for rank 0 and steepest for full rank. Right: accuracy and share of "
     "ordered pairs of a language model fall with flips and end above one half; "
     "thin lines are four sets of sentences, dashed ones the values without a context.",
-    glue="11-opening",
+    opening=True,
 )
 
 # %% tags=["hide-input"]
@@ -1190,7 +1193,7 @@ ledger.each("small-language-model-attends-to-the-relevant", prefers)
 #
 # Attention in the last layer is on both sentences. The review gets more of it than the editorial, by 0.02, and the second place more than the first, by 0.04; in the paper's figure for one order of the sentences these two could not be told apart.
 #
-# (11-held-up)=
+# <a id="11-held-up"></a>
 # ## What held up
 #
 # The sizes are ours wherever the paper has none. Rules were set on pilot runs with seeds from 1000 on, and on pilots of the language model with other contexts than those of the kept run. Where the sentences or the language model are not installed, the rows that need them say so.
@@ -1212,7 +1215,7 @@ ledger.show()
 # **Only a stand-in.** One small language model, in four bits, on texts of our choice. It says how a small model behaves; that larger ones follow flips further is quoted from the paper and not seen here.
 
 # %% [markdown]
-# (11-not-run)=
+# <a id="11-not-run"></a>
 # ## Not run here
 #
 # | What the thesis has or suggests | Why not by default | What runs it |
@@ -1225,7 +1228,7 @@ ledger.show()
 # | Regression in more dimensions | a matter of taste | `mvnb run 11 -p spectrum='[4,3,2,1,0.5,0.25,0.12,0.06]' -p n_train=100` |
 
 # %% [markdown]
-# (11-try)=
+# <a id="11-try"></a>
 # ## Try it
 #
 # :::{exercise}
@@ -1277,11 +1280,11 @@ ledger.show()
 # :::
 
 # %% [markdown]
-# (11-further)=
+# <a id="11-further"></a>
 # ## Further reading
 #
-# - The observations: Wei et al. {cite}`wei2023larger` on flipped labels and size, Shi et al. {cite}`shi2023distracted` on irrelevant context; Min et al. {cite}`min2022rethinking` found that labels in the context matter little to the models of their time, as for our small one.
-# - Linear attention and its training on regression: Zhang, Frei and Bartlett {cite}`zhang2024trained`. Applied in a loop it is gradient descent: [chapter 14](14_looped_transformers.ipynb).
-# - Texts and ratings: Hutto and Gilbert {cite}`hutto2014vader`, after Pang and Lee {cite}`pang2005seeing`.
-# - Separating systems: Spencer {cite}`spencer1970separating`.
+# - The observations: Wei et al. ([Wei et al., 2023](../book/references.bib#wei2023larger)) on flipped labels and size, Shi et al. ([Shi et al., 2023](../book/references.bib#shi2023distracted)) on irrelevant context; Min et al. ([Min et al., 2022](../book/references.bib#min2022rethinking)) found that labels in the context matter little to the models of their time, as for our small one.
+# - Linear attention and its training on regression: Zhang, Frei and Bartlett ([Zhang et al., 2024](../book/references.bib#zhang2024trained)). Applied in a loop it is gradient descent: [chapter 14](14_looped_transformers.ipynb).
+# - Texts and ratings: Hutto and Gilbert ([Hutto and Gilbert, 2014](../book/references.bib#hutto2014vader)), after Pang and Lee ([Pang and Lee, 2005](../book/references.bib#pang2005seeing)).
+# - Separating systems: Spencer ([Spencer, 1970](../book/references.bib#spencer1970separating)).
 # - Parities as features that one gradient step proposes, and dictionaries of hidden features: {doc}`chapter 9 <09_gradient_features>` and {doc}`chapter 8 <08_feature_emergence>`. A Transformer that learns from its context by softmax attention, and what a large step on the values reveals: {doc}`chapter 6 <06_decision_lists>`.

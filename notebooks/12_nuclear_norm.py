@@ -15,17 +15,20 @@
 # %% [markdown]
 # # Few features travel further: the nuclear norm
 #
-# > *Domain Generalization via Nuclear Norm Regularization*, Zhenmei Shi, Yifei Ming, Ying Fan, Frederic Sala and Yingyu Liang {cite}`shi2024nuclear`; in full as chapter 6 and
-# > appendix E of Shi's thesis {cite}`shi2024thesis`, which we follow.
+# > *Domain Generalization via Nuclear Norm Regularization*, Zhenmei Shi, Yifei Ming, Ying Fan, Frederic Sala and Yingyu Liang ([Shi et al., 2024](../book/references.bib#shi2024nuclear)); in full as chapter 6 and
+# > appendix E of Shi's thesis ([Shi, 2024](../book/references.bib#shi2024thesis)), which we follow.
 #
 # A classifier that must work in a new environment should lean on the features that decide the label everywhere, and leave those that merely go with it here. Weight decay cannot: it shares the prediction among all features in proportion to their correlation with the label, and as their number grows the accuracy elsewhere falls from nearly all to nearly nothing, at a number that can be written down. A penalty on the nuclear norm of the features, a stand-in for their rank, keeps the strongest features and sets the others to zero, exactly and over many decades of its weight, in the same model; in networks it helps as long as the features that travel are the stronger ones, and does harm when they are not.
 #
-# :::{glue:figure} 12-opening
-# :alt: Left, accuracy elsewhere over the number of features; three curves for weight decay fall from one to zero around a dashed vertical line, a horizontal line for the nuclear norm stays at one. Right, gains by the nuclear norm in three worlds of framed digits, positive in two and strongly negative in the third; those of weight decay rise from negative to clearly positive.
-# :name: fig-12-opening
-#
+# <a id="fig-12-opening"></a>
+
+# %% tags=["remove-input"]
+from mvnb import figures
+
+figures.opening()
+
+# %% [markdown]
 # Left: accuracy in the other environment against the number of features, 16 of which are invariant; exact for infinite data. Right: what two penalties add to the accuracy of small networks on digits in a domain that was left out, in three worlds whose frames hint at the label not at all, weakly, and strongly; small points are seeds, means over the four left-out domains each, large ones their means with 95 % intervals.
-# :::
 #
 # Both halves are computed [further down](#12-experiments).
 
@@ -107,7 +110,7 @@ stream = functools.partial(training.stream, seed)  # a generator for each purpos
 
 
 # %% [markdown]
-# (12-question)=
+# <a id="12-question"></a>
 # ## The question: which of two good features?
 #
 # The smallest case has two inputs. The first, $x_1$, has the sign of the label $y$ always. The second, $x_2$, has it seven times out of ten where we train, and three times out of ten elsewhere; both have uniform sizes. A rule $\mathrm{sign}(x_1+\rho x_2)$ makes no mistake with $\rho=0$. But nobody tells the learner which of the two is the one to be trusted, and both go with the label.
@@ -142,12 +145,12 @@ figures.show(
 # %% [markdown]
 # It does. With decay $\lambda=1$ the optimum has $\rho=0.38$ (the dashed line), as we shall compute; against the upright line it loses six points where we train, and thirteen elsewhere. With one feature of the second kind the damage is small. There may be many.
 #
-# (12-world)=
+# <a id="12-world"></a>
 # ## The worlds
 #
 # **Independent features** (section 6.4). Let $z_j=y\,x_j$. The $r$ *invariant* features have $z_j\sim U[0,1]$ in all environments. The $n=d-r$ *environmental* ones have $z_j\sim\mathcal D_\gamma$ where we train and $\mathcal D_{-\gamma}$ elsewhere, where $\mathcal D_\gamma$ is uniform on $[0,1]$ with probability $\frac12+\gamma$ and on $[-1,0]$ otherwise. Its mean is $\gamma$, its variance $v=\frac13-\gamma^2$; with $\gamma=\frac12$ it is the invariant law. All features are independent given the label. The plane above is $r=n=1$, $\gamma=0.2$. (The thesis gives the laws for $y=1$ only; for $y=-1$ we take the mirror image, and both labels equally often.) The sampler is {py:obj}`~mvnb.papers.nuclear_norm.data.EnvironmentFeatures`.
 #
-# **Framed digits**, our stand-in for photographs from several sources. The protocol is DomainBed's {cite}`gulrajani2021search`: train on all domains but one, choose the best checkpoint on held-out points of the *training* domains, test on the domain that was left out, average over the choice of that domain. Our four domains show the same small digits, turned by 0, 5, 10 and 15 degrees and on slightly different greys. Each is set in a frame on which one pixel is lit, and the place of this pixel says a class in a code that the domain has for itself: class $y+3e$ modulo 10 in domain $e$, with probability 0.7. Inside the training domains the frame goes with the label. In a new domain its code is unknown, and what has been learned of it misleads.
+# **Framed digits**, our stand-in for photographs from several sources. The protocol is DomainBed's ([Gulrajani and Lopez-Paz, 2021](../book/references.bib#gulrajani2021search)): train on all domains but one, choose the best checkpoint on held-out points of the *training* domains, test on the domain that was left out, average over the choice of that domain. Our four domains show the same small digits, turned by 0, 5, 10 and 15 degrees and on slightly different greys. Each is set in a frame on which one pixel is lit, and the place of this pixel says a class in a code that the domain has for itself: class $y+3e$ modulo 10 in domain $e$, with probability 0.7. Inside the training domains the frame goes with the label. In a new domain its code is unknown, and what has been learned of it misleads.
 
 
 # %% tags=["hide-input"]
@@ -189,7 +192,7 @@ figures.show(
 )
 
 # %% [markdown]
-# (12-model)=
+# <a id="12-model"></a>
 # ## The model and the objectives
 #
 # Features $\Phi(x)\in\mathbb R^k$, a linear head on top, cross-entropy $\mathcal L$. For a batch $X$ of $N$ points let $\Phi(X)$ be the $N\times k$ matrix of its features. The thesis wants few features, and so penalises
@@ -213,12 +216,11 @@ figures.show(
 # ### The nuclear norm and its gradient
 #
 # Where $M=U\mathrm{diag}(\sigma)V^\top$ has full rank the gradient of $\lVert M\rVert_*$ is $UV^\top$, the *polar factor* of $M$: it is $M(M^\top M)^{-1/2}$, a smooth function of $M$ although $U$ and $V$ are not. Two equal singular values make the derivative of the decomposition infinite and do nothing to the polar factor. So we take the eigenvectors of the small Gram matrix and never differentiate a decomposition:
-#
-# ```{literalinclude} ../src/mvnb/losses.py
-# :pyobject: nuclear_norm
-# :language: python
-# ```
-#
+
+# %% tags=["remove-input"]
+figures.show_code(losses.nuclear_norm)
+
+# %% [markdown]
 # At a zero singular value there is a whole set of subgradients, $UV^\top+W$ with $\lVert W\rVert\le1$ and $W$ orthogonal to both factors. A full decomposition returns an arbitrary one of them, we the shortest. With two columns the sum of both singular values is $\sqrt{\mathrm{tr}\,M^\top M+2\sqrt{\det M^\top M}}$.
 
 # %%
@@ -246,7 +248,7 @@ print(
 ledger.exact("nuclear-norm-gradient", automatic=gradient_error, repeated=repeated_error)
 
 # %% [markdown]
-# (12-derivation)=
+# <a id="12-derivation"></a>
 # ## The derivation, I: the plane
 #
 # ::::{prf:proposition} Accuracy in the plane
@@ -349,7 +351,7 @@ ledger.exact("plane-diagonal-is-exact", strong=strong, weak=weak)
 #
 # Now $r$ invariant and $n$ environmental features. The objective ERM-$\ell_2$ is strictly convex and does not change when features of a group are swapped, so its one optimum has equal weights in each group, $\alpha$ and $\beta$ (Lemma 6.1, parts 1 and 2). How large is $\alpha/\beta$? The thesis bounds it by $\frac3{4\gamma}$ with a chain of inequalities (E.33 to E.41) that needs $\gamma>3/\sqrt r$, so $r>36$, and has a gap: it uses $\alpha z_k+\beta z_l\ge0$, which may fail where $z_l<0$. There is a shorter way that gives an equation.
 #
-# For a random variable $z$ with mean $\mu$ and density $p$ on an interval, let $\tau(z)=\frac1{p(z)}\int_z^\infty(t-\mu)p(t)\,dt$, its *Stein kernel* {cite}`stein1986approximate`. Integration by parts gives $\mathrm{Cov}(g(z),z)=\mathbb E[g'(z)\,\tau(z)]$ for every smooth $g$; in particular $\mathbb E\tau=\mathrm{Var}\,z$. For our two laws
+# For a random variable $z$ with mean $\mu$ and density $p$ on an interval, let $\tau(z)=\frac1{p(z)}\int_z^\infty(t-\mu)p(t)\,dt$, its *Stein kernel* ([Stein, 1986](../book/references.bib#stein1986approximate)). Integration by parts gives $\mathrm{Cov}(g(z),z)=\mathbb E[g'(z)\,\tau(z)]$ for every smooth $g$; in particular $\mathbb E\tau=\mathrm{Var}\,z$. For our two laws
 #
 # $$
 # \begin{aligned}
@@ -509,10 +511,10 @@ print(f"{100 * close.excess(0.1 * close.nuclear_limit()):.0f} %")
 ledger.exact("nuclear-norm-selects", 100 * slack.min())
 
 # %% [markdown]
-# (12-experiments)=
+# <a id="12-experiments"></a>
 # ## The experiments
 #
-# (12-plane-runs)=
+# <a id="12-plane-runs"></a>
 # ### The plane, trained (Figures 6.2 and 6.3)
 #
 # The thesis trains $A\in\mathbb R^{2\times2}$ and a head by gradient descent "until convergence", without giving sizes. Here: 1,000 points, full-batch descent from PyTorch's initialisation with the head brought to length 1, five ways, four runs each. *Predictions.* With a fixed head the nuclear norm at weight 0.1 ends at $\rho\approx0.110$, 0.961 elsewhere; decay at 0.1 near $\rho=0.29$, 0.90; no penalty ends above both, since $\rho\to0$. With a free head, as in the thesis, the penalty shrinks and the run does not come to rest.
@@ -952,15 +954,15 @@ ledger.mean("stable-rank-falls-in-the-model", -np.diff(graded_ranks, axis=0).max
 # %% [markdown]
 # *Read.* Left, the first world: with the nuclear norm sixteen weights are nearly equal and the rest zero; with decay the environmental ones are half as large as the invariant ones. Middle and right, the second world, thin lines for single runs. The accuracy elsewhere rises from 97.0 % without a penalty to 98.4 % at $\lambda=0.03$, where no environmental weight is left, and falls below 96 % at 0.3, where only the three or four strongest invariant features are. The stable rank falls all the way.
 #
-# (12-images)=
+# <a id="12-images"></a>
 # ### Images: leave one domain out (Tables 6.1 and 6.2, Figure 6.4)
 #
 # The thesis fine-tunes a ResNet-50 on five benchmarks. Our stand-in is a small network, two ReLU layers of 32 units and a linear head, on the framed digits, with every other part of the protocol as there. All algorithms and left-out domains of a seed see the same batches and start from the same weights, and all of them train as one stack, each replica with its own penalties:
 #
 # - **NU**: nuclear norm of the batch's features over its rows, weight 0.6. (The published 0.01 is for 2,048 features of another size; the weights cannot be compared.) **Weight decay**: 0.01, on all parameters.
 # - **Mixup**: the pairs of [chapter 1](01_midpoint_mixup.ipynb), between domains in a random circle, weights from Beta(0.2, 0.2). Mixup-NU takes the norm of the mixed batch.
-# - **SWAD** {cite}`cha2021swad` costs nothing: it averages the weights of the same run over every step between the first checkpoint whose validation loss is the least of three and the point where that loss has risen by 30 %.
-# - **CORAL** {cite}`sun2016deep` matches means and covariances of features (weight 1), **IRM** {cite}`arjovsky2019invariant` punishes slopes of the risks in the scale of the logits (1), **VREx** {cite}`krueger2021out` the variance of the risks (10), **GroupDRO** {cite}`sagawa2020distributionally` shifts weight to the worse domain (0.01), as in DomainBed. The weight of IRM is a hundredth of DomainBed's, at which it does not train in 300 steps.
+# - **SWAD** ([Cha et al., 2021](../book/references.bib#cha2021swad)) costs nothing: it averages the weights of the same run over every step between the first checkpoint whose validation loss is the least of three and the point where that loss has risen by 30 %.
+# - **CORAL** ([Sun and Saenko, 2016](../book/references.bib#sun2016deep)) matches means and covariances of features (weight 1), **IRM** ([Arjovsky et al., 2019](../book/references.bib#arjovsky2019invariant)) punishes slopes of the risks in the scale of the logits (1), **VREx** ([Krueger et al., 2021](../book/references.bib#krueger2021out)) the variance of the risks (10), **GroupDRO** ([Sagawa et al., 2020](../book/references.bib#sagawa2020distributionally)) shifts weight to the worse domain (0.01), as in DomainBed. The weight of IRM is a hundredth of DomainBed's, at which it does not train in 300 steps.
 #
 # All have eight seeds, IRM, VREx and GroupDRO the first four of them, each with all four left-out domains; a run is a seed, its mean over these domains, and intervals are over seeds. *Predictions*, if the hypothesis of the thesis is right for these images: NU adds to all three of ERM, Mixup and SWAD, and weight decay does not.
 
@@ -1214,7 +1216,7 @@ figures.show(
     "nuclear norm and negative for decay without hints, "
     "positive for the nuclear norm with one weak hint, strongly negative for it and "
     "positive for decay with four strong hints.",
-    glue="12-opening",
+    opening=True,
 )
 
 # %% [markdown]
@@ -1222,7 +1224,7 @@ figures.show(
 #
 # ### More images, and longer
 #
-# The comparison again on the 5,000 images of MNIST {cite}`lecun1998gradient` that a package ships, with larger networks: for 1,000 steps, and, since nearly all training points but not all are right by then, for 4,000. Beside the methods stands logistic regression on the pixels.
+# The comparison again on the 5,000 images of MNIST ([LeCun et al., 1998](../book/references.bib#lecun1998gradient)) that a package ships, with larger networks: for 1,000 steps, and, since nearly all training points but not all are right by then, for 4,000. Beside the methods stands logistic regression on the pixels.
 
 # %% tags=["hide-input"]
 kept_runs.show("nuclear_norm", "longer")
@@ -1293,7 +1295,7 @@ ledger.mean("longer-nu-gains-from-the-hint", more)
 # %% [markdown]
 # After 1,000 steps NU adds two to four points to all three, and CORAL is the nearest rival, a point below. Trained until ERM is right on all training points, it adds two points to ERM (2.2 ± 1.0) and to SWAD, nothing that can be told to Mixup (−0.5 ± 0.7), and CORAL is 1.7 ± 0.9 points *above* it: whether the paper's order is there depends on the length of training. ERM itself is one to three points above logistic regression on the pixels. Weight decay comes last, two points below ERM. Against strong hints NU loses 16 ± 4 points after 1,000 steps, and weight decay adds 4.9 ± 1.6.
 #
-# (12-held-up)=
+# <a id="12-held-up"></a>
 # ## What held up
 #
 # The thesis gives no sizes for its task in the plane and no code for its theory, and its images need a pretrained network; so sizes, weights and thresholds are ours.
@@ -1319,7 +1321,7 @@ ledger.show()
 # The world of the images was set on the seeds 1000 to 1009: a first design, with four sides that all hint in one code and one of which misleads in each domain, was dropped on those seeds because its hints help more than they harm.
 
 # %% [markdown]
-# (12-not-run)=
+# <a id="12-not-run"></a>
 # ## Not run here
 #
 # | What the thesis has | Why not by default | What runs it |
@@ -1335,7 +1337,7 @@ ledger.show()
 # `mvnb run 12 --preset paper` runs all of the chapter at sizes for a large graphics card.
 
 # %% [markdown]
-# (12-try)=
+# <a id="12-try"></a>
 # ## Try it
 #
 # :::{exercise}
@@ -1387,11 +1389,11 @@ ledger.show()
 # :::
 
 # %% [markdown]
-# (12-further)=
+# <a id="12-further"></a>
 # ## Further reading
 #
-# - DomainBed {cite}`gulrajani2021search` is the protocol and the finding that ERM is hard to beat; that ERM already learns features which suffice is argued by Rosenfeld et al. {cite}`rosenfeld2022domain`.
-# - The nuclear norm as a stand-in for the rank: Fazel's thesis has the convex envelope, Recht, Fazel and Parrilo {cite}`recht2010guaranteed` the guarantees; its subgradients are Watson's {cite}`watson1992characterization`.
-# - Stein kernels come from Stein's method of normal approximation {cite}`stein1986approximate`.
-# - Colours that go with labels: Arjovsky et al. {cite}`arjovsky2019invariant`. A feature that suffices in training and is missing later: {doc}`chapter 2 <02_fine_grained_labels>`, where networks trained on coarse labels learn that one alone.
+# - DomainBed ([Gulrajani and Lopez-Paz, 2021](../book/references.bib#gulrajani2021search)) is the protocol and the finding that ERM is hard to beat; that ERM already learns features which suffice is argued by Rosenfeld et al. ([Rosenfeld et al., 2022](../book/references.bib#rosenfeld2022domain)).
+# - The nuclear norm as a stand-in for the rank: Fazel's thesis has the convex envelope, Recht, Fazel and Parrilo ([Recht et al., 2010](../book/references.bib#recht2010guaranteed)) the guarantees; its subgradients are Watson's ([Watson, 1992](../book/references.bib#watson1992characterization)).
+# - Stein kernels come from Stein's method of normal approximation ([Stein, 1986](../book/references.bib#stein1986approximate)).
+# - Colours that go with labels: Arjovsky et al. ([Arjovsky et al., 2019](../book/references.bib#arjovsky2019invariant)). A feature that suffices in training and is missing later: {doc}`chapter 2 <02_fine_grained_labels>`, where networks trained on coarse labels learn that one alone.
 # - Which directions a model of limited rank keeps is the question of {doc}`chapter 11 <11_icl_and_scale>`, too; there the answer is the largest ones, and noise comes with them.

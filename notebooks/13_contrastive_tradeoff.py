@@ -16,16 +16,19 @@
 # # Universality against label efficiency in contrastive learning
 #
 # > *The Trade-off between Universality and Label Efficiency of Representations from Contrastive Learning*, Zhenmei Shi, Jiefeng Chen, Kunyang Li, Jayaram Raghuram, Xi Wu, Yingyu Liang and
-# > Somesh Jha {cite}`shi2023tradeoff`; in full as chapter 7 and appendix F of Shi's thesis {cite}`shi2024thesis`, which we follow.
+# > Somesh Jha ([Shi et al., 2023](../book/references.bib#shi2023tradeoff)); in full as chapter 7 and appendix F of Shi's thesis ([Shi, 2024](../book/references.bib#shi2024thesis)), which we follow.
 #
 # A representation that is learned without labels from one kind of data serves one kind of task; learned from many kinds it serves many, and each of them worse: its own features are there, but small among the others', and a predictor needs more labels to pick them up. Contrastive learning makes this exact. For a linear loss it *is* principal components of what the augmentations leave alone, and on a mixture of $T$ tasks with linear features it gives shared features the weight 1 and each task's own ones the weight $1/T$. A contrastive loss on the target's own data, while fine-tuning, buys the weight back.
 #
-# :::{glue:figure} 13-opening
-# :alt: Two panels. Left, errors over the number of tasks in pretraining: the error on the target rises from 0.39 to 0.52, the mean error over ten tasks falls from 0.94 to the same. Right, accuracies of networks pretrained on more and more sets of pictures: that on the target falls by nearly eight points and recovers in part with the last set, the average over all sets ends higher than it began.
-# :name: fig-13-opening
-#
+# <a id="fig-13-opening"></a>
+
+# %% tags=["remove-input"]
+from mvnb import figures
+
+figures.opening()
+
+# %% [markdown]
 # Left: the linear model. The more tasks are in the unlabelled data, the larger is the error on one of them with 15 labels, and the smaller the mean error over all ten tasks. Right: small networks, pretrained by SimCLR on handwriting (H), then also on photographs (P), a relief (R) and letters (L), and read out linearly; bars are standard deviations over runs.
-# :::
 #
 # Both halves are computed further down. The left one is the paper's own model. The right one is a stand-in and has its limits; one of the paper's statements, that fewer labels make the trade-off larger, survives neither in it nor in the paper's own table; see [what held up](#13-held-up).
 
@@ -108,7 +111,7 @@ for name, sizes in (("labels", labels), ("tune_labels", tune_labels)):
     if not sizes or sizes != sorted(set(sizes)):
         raise ValueError(f"{name} must ascend, one or more, got {sizes}")
 # %% [markdown]
-# (13-question)=
+# <a id="13-question"></a>
 # ## The question: what does one pay for features that one does not need?
 #
 # In [chapter 12](12_nuclear_norm.ipynb) some features were better dropped; here all are wanted, and some are small. Two features decide a label, $y=z_1+z_2$. Somebody has pretrained a representation $\phi$, and what we get to see is $(z_1,\sqrt\beta\,z_2)$, the second feature in small print. All information is there, for every $\beta>0$. A predictor that is fitted to one labelled point $(z_1,z_2)$, and takes the shortest weights that fit, finds $\hat u\propto(z_1,\sqrt\beta z_2)$. In the original coordinates it predicts along $(z_1,\beta z_2)$:
@@ -147,7 +150,7 @@ figures.show(
 # %% [markdown]
 # The best weight is the one that the label has, and a mistake costs most in the tail; the median is level from a fifth to five. A feature that is small is nearly as bad as a missing one while labels are few, and as good as any once they suffice. That is the trade-off in two dimensions, and two questions are left: which weights does pretraining give, and how many labels are few?
 #
-# (13-world)=
+# <a id="13-world"></a>
 # ## The worlds
 #
 # **Hidden representations.** An input $\mathbf x=g(\mathbf z)$ is made from features $\mathbf z=[\mathbf z_R;\mathbf z_U]$. An augmentation leaves the *invariant* ones, $\mathbf z_R$, alone, and redraws the *spurious* ones:
@@ -200,7 +203,7 @@ figures.show(
 )
 
 # %% [markdown]
-# (13-model)=
+# <a id="13-model"></a>
 # ## The models and the objectives
 #
 # With $\ell$ convex and decreasing, usually $\ell(t)=\log(1+e^{-t})$, a representation minimises
@@ -215,23 +218,22 @@ figures.show(
 #
 # | Method | Loss of one view against the other | What is kept besides weights |
 # |---|---|---|
-# | SimCLR {cite}`chen2020simple` | $-\log\frac{e^{z_1\cdot z_2/\tau}}{\sum e^{z_1\cdot z/\tau}}$ over all other views of the batch | – |
-# | MoCo v2 {cite}`he2020momentum` | the same against keys $\bar k$ of earlier batches | a slow copy of the network, a queue of keys |
-# | NNCLR {cite}`dwibedi2021little` | the same with $p_2$, and for $z_1$ its nearest neighbour in the queue | a queue |
-# | SimSiam {cite}`chen2021exploring` | $-p_1\cdot\bar z_2$ | – |
+# | SimCLR ([Chen et al., 2020](../book/references.bib#chen2020simple)) | $-\log\frac{e^{z_1\cdot z_2/\tau}}{\sum e^{z_1\cdot z/\tau}}$ over all other views of the batch | – |
+# | MoCo v2 ([He et al., 2020](../book/references.bib#he2020momentum)) | the same against keys $\bar k$ of earlier batches | a slow copy of the network, a queue of keys |
+# | NNCLR ([Dwibedi et al., 2021](../book/references.bib#dwibedi2021little)) | the same with $p_2$, and for $z_1$ its nearest neighbour in the queue | a queue |
+# | SimSiam ([Chen and He, 2021](../book/references.bib#chen2021exploring)) | $-p_1\cdot\bar z_2$ | – |
 #
 # **Contrastive regularisation** is the paper's remedy. When a classifier $f$ is fine-tuned with the representation, the contrastive loss on the same pictures is added, with a weight $\lambda$, to the classifier's own loss $\ell_c$:
 #
 # $$
 # \ell_c\bigl(f(\phi(\mathbf x)),y\bigr)+\lambda\,\mathcal L_{\text{contrastive}}(\phi;\ \text{two views of }\mathbf x).
 # $$ (eq-13-regularised)
-#
-# ```{literalinclude} ../src/mvnb/papers/contrastive_tradeoff/training.py
-# :pyobject: RegularisedObjective.__call__
-# :language: python
-# ```
-#
-# (13-derivation)=
+
+# %% tags=["remove-input"]
+figures.show_code(contrastive.RegularisedObjective.__call__)
+
+# %% [markdown]
+# <a id="13-derivation"></a>
 # ## The derivation, I: contrastive learning is principal components
 #
 # ::::{prf:theorem} Contrastive learning is PCA (Theorem 7.1)
@@ -683,7 +685,7 @@ ledger.mean("rare-tasks-dropped", rare=learned[0], second=second, third=third)
 # \frac s{1+\kappa}+\frac{q\beta}{\beta+\kappa}=m .
 # $$ (eq-13-kappa)
 #
-# Then, for $m<s+q$ (quoted from Hastie et al. {cite}`hastie2022surprises` for two kinds of features, not proved here),
+# Then, for $m<s+q$ (quoted from Hastie et al. ([Hastie et al., 2022](../book/references.bib#hastie2022surprises)) for two kinds of features, not proved here),
 #
 # $$
 # \mathbb E(\hat y-y)^2\to\frac{\kappa^2\Bigl(\dfrac{v_1}{(1+\kappa)^2}+\dfrac{v_2}{(\beta+\kappa)^2}\Bigr)}{1-\dfrac1m\Bigl(\dfrac s{(1+\kappa)^2}+\dfrac{q\beta^2}{(\beta+\kappa)^2}\Bigr)} .
@@ -896,7 +898,7 @@ ledger.mean("labels-hide-the-price", **price)
 # Both the loss and the distance from $W^*$ can be reduced to singular values, and in their squares what remains is convex and symmetric. Columns on $U$ may stay 0, as in {prf:ref}`lem-13-form`, and those of other tasks do not enter. The features of the task are standard normal, so the loss depends on $W$ only through the singular values $\sigma_1\ge\dots\ge\sigma_{2s}$ of its columns on $S\cup P_t$, and falls as any of them grows. For $W^*$ they are $s$ times 1 and $s$ times $\sqrt{1/T}$. By von Neumann's inequality $\lVert W-W^*\rVert_F$ is at least the distance of the two ordered lists, and the matrix with the singular vectors of $W^*$ attains it. The first $s$ are at their cap. What remains is the choice of $b_j=\sigma_{s+j}^2\le1$ with $\sum_j(\sqrt{b_j}-\sqrt{1/T})^2\le\gamma^2$. This set is convex in $b$, because $-\sqrt{b}$ is, the loss is convex in $b$, and both are symmetric: an optimum has equal $b_j$, as large as the radius and the cap allow.
 # ::::
 #
-# (The paper argues with $a_{jj}$, the roots of the weights, in which the loss is not convex.) **Similarity.** Linear CKA {cite}`kornblith2019similarity` of two sets of features of the same inputs is $\lVert Y^\top X\rVert_F^2/(\lVert X^\top X\rVert_F\lVert Y^\top Y\rVert_F)$ for centred $X,Y$. For representations of {prf:ref}`thm-13-weights` on data of a task that was in both mixtures, of $T_1$ and of $T_2$ tasks, it is the cosine of two vectors of weights,
+# (The paper argues with $a_{jj}$, the roots of the weights, in which the loss is not convex.) **Similarity.** Linear CKA ([Kornblith et al., 2019](../book/references.bib#kornblith2019similarity)) of two sets of features of the same inputs is $\lVert Y^\top X\rVert_F^2/(\lVert X^\top X\rVert_F\lVert Y^\top Y\rVert_F)$ for centred $X,Y$. For representations of {prf:ref}`thm-13-weights` on data of a task that was in both mixtures, of $T_1$ and of $T_2$ tasks, it is the cosine of two vectors of weights,
 #
 # $$
 # \mathrm{CKA}=\frac{s+\frac q{T_1T_2}}{\sqrt{\bigl(s+\frac q{T_1^2}\bigr)\bigl(s+\frac q{T_2^2}\bigr)}} ,
@@ -979,7 +981,7 @@ ledger.mean("cka-is-a-cosine", distance=cka_off, fall=fall)
 # %% [markdown]
 # Descent finds the formula, and with the weight the error comes back: from 0.52 to 0.39, that of the specific representation.
 #
-# (13-experiments)=
+# <a id="13-experiments"></a>
 # ## The experiments: pictures
 #
 # *The paper:* ResNet-18, pretrained for 800 epochs by MoCo v2, NNCLR and SimSiam on unions of four sets that grow from one like the target (CINIC-10 for CIFAR-10, EMNIST for MNIST) to all, each from scratch; then linear probes with 1 to 100 % of the labels. *Here:* an encoder with one hidden layer and 32 outputs on grey pictures of $12\times12$ pixels; four sets of 546 pictures without labels each; some hundred steps. Everything is small, and the tasks are ours, so every claim about them is marked as a stand-in. The main method is SimCLR, which MoCo extends by a queue and a slow copy; in a few hundred steps a slow copy and a queue learn less, as we shall see.
@@ -1565,7 +1567,7 @@ figures.show(
     alt="Left: error on a task of the mixture rises with the number of tasks, the mean "
     "over ten tasks falls. Right: accuracy on the target falls for two added sets and "
     "recovers partly with the third; the class-weighted average falls a little, then rises.",
-    glue="13-opening",
+    opening=True,
 )
 
 # %% tags=["hide-input"]
@@ -1577,7 +1579,7 @@ if keep:
     kept_runs.save("contrastive_tradeoff", keep, kept)
 
 # %% [markdown]
-# (13-longer)=
+# <a id="13-longer"></a>
 # ### Longer runs
 #
 # Does the picture change with more passes? The numbers below are kept from `mvnb run 13 --preset longer -p keep=longer`: six runs, 60 passes for SimCLR and 40 for the others.
@@ -1611,7 +1613,7 @@ ledger.mean("longer-moco-drops", moco[0] - moco[1])
 # %% [markdown]
 # (± is one standard error over runs.) With more passes SimCLR's networks are a few points better and lose a fifth to a third less: with 50 labels 6 points from H to HPR. MoCo's are not far behind and lose nothing. From H to all sets SimCLR loses 0.8 points, which six runs cannot tell from none. NNCLR and SimSiam come no further than an untrained network with few labels, stay behind it with many, and lose 6 and 10 points from there. The average over all sets rises with every set, by 7 points in all. And the loss is again about the same with 20 labels and with all of them.
 #
-# (13-held-up)=
+# <a id="13-held-up"></a>
 # ## What held up
 #
 # The criteria were written before the runs that judge, with limits set on pilot runs with the seeds 1000 to 1003 and 1005. What was changed later is told below the table.
@@ -1647,7 +1649,7 @@ ledger.show()
 # - With seed 8219 the error rose by less than 0.005 on the last stretch of `regularisation-closes-the-gap`, which first allowed no rise at all.
 
 # %% [markdown]
-# (13-not-run)=
+# <a id="13-not-run"></a>
 # ## Not run here
 #
 # | What the paper has | Why not by default | What runs it |
@@ -1664,7 +1666,7 @@ ledger.show()
 # `mvnb run 13 --preset paper` also runs the linear model with more runs and steps.
 
 # %% [markdown]
-# (13-try)=
+# <a id="13-try"></a>
 # ## Try it
 #
 # :::{exercise}
@@ -1716,11 +1718,11 @@ ledger.show()
 # :::
 
 # %% [markdown]
-# (13-further)=
+# <a id="13-further"></a>
 # ## Further reading
 #
-# - Contrastive learning as a spectral method: HaoChen et al. {cite}`haochen2021provable`, whose loss has a square in the place of the logarithm, and who need no independence of features.
-# - Inductive bias: Saunshi et al. {cite}`saunshi2022understanding`, from whom the paper takes its argument on random labels. They show that real networks' success depends on it.
-# - Interpolation and its peaks: Hastie et al. {cite}`hastie2022surprises`.
+# - Contrastive learning as a spectral method: HaoChen et al. ([HaoChen et al., 2021](../book/references.bib#haochen2021provable)), whose loss has a square in the place of the logarithm, and who need no independence of features.
+# - Inductive bias: Saunshi et al. ([Saunshi et al., 2022](../book/references.bib#saunshi2022understanding)), from whom the paper takes its argument on random labels. They show that real networks' success depends on it.
+# - Interpolation and its peaks: Hastie et al. ([Hastie et al., 2022](../book/references.bib#hastie2022surprises)).
 # - {doc}`Chapter 3 <03_mask_reconstruction>` pretrains by filling in instead of comparing, and asks which features a downstream task finds; {doc}`chapter 2 <02_fine_grained_labels>` asks it of labels.
 # - {doc}`Chapter 11 <11_icl_and_scale>` has the same law in attention: a model of limited rank keeps the loudest directions and drops the rest.

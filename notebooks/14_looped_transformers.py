@@ -15,16 +15,19 @@
 # %% [markdown]
 # # A loop of attention is gradient descent
 #
-# > *Bypassing the Exponential Dependency: Looped Transformers Efficiently Learn In-context by Multi-step Gradient Descent*, Bo Chen, Xiaoyu Li, Yingyu Liang, Zhenmei Shi and Zhao Song {cite}`chen2024bypassing`; chapter 8 of Shi's thesis {cite}`shi2024thesis`, which we follow.
+# > *Bypassing the Exponential Dependency: Looped Transformers Efficiently Learn In-context by Multi-step Gradient Descent*, Bo Chen, Xiaoyu Li, Yingyu Liang, Zhenmei Shi and Zhao Song ([Chen et al., 2024](../book/references.bib#chen2024bypassing)); chapter 8 of Shi's thesis ([Shi, 2024](../book/references.bib#shi2024thesis)), which we follow.
 #
 # Take one layer of attention without softmax, fix its weights to zeros and ones, and apply it $T$ times to the same prompt. What happens in its last row is, number for number, $T$ steps of gradient descent on the least-squares problem that the prompt poses, so that the error falls exponentially in $T$ with a rate that only the condition number $\kappa$ of the prompt decides. We show that the rate is twice the one that the paper proves, that a gap which the paper sees closing widens in exact arithmetic, and what the best steps are: on average over prompts of $n$ normal tokens in dimension $d$ each loop can divide the mean squared error by $n/d$, and training finds those steps.
 #
-# :::{glue:figure} 14-opening
-# :alt: Left, logarithm of the squared error over loops for 16 and 128 examples. Exact errors are straight lines that fall far below dashed lines of the theorem; grey lines of iterates in double precision follow them until about minus 72 and then turn flat, so that one of them crosses the theorem's line. Right, mean squared error over loops for four kinds of steps on a logarithmic axis; constant steps fall slowly, the best steps and a loop with memory fall by a factor of four a loop.
-# :name: fig-14-opening
-#
+# <a id="fig-14-opening"></a>
+
+# %% tags=["remove-input"]
+from mvnb import figures
+
+figures.opening()
+
+# %% [markdown]
 # Left: the paper's figure 8.1, drawn from an exact formula (colours), with the iterates of double precision (grey) and the theorem (dashed). Right: mean squared error of regression after $T$ loops, prompts with $n=4d=1024$, for four kinds of steps; points are means over prompts, the lower two lines are formulas, the upper two join their points.
-# :::
 #
 # Both are explained [further down](#14-experiments).
 
@@ -108,10 +111,10 @@ def tenths(values):
 
 
 # %% [markdown]
-# (14-question)=
+# <a id="14-question"></a>
 # ## The question: what does one more loop do?
 #
-# A Transformer learns *in context* when it does better with examples in its prompt, although no weight changes. One explanation is that a layer of attention can carry out a step of gradient descent on the examples, in its hidden state {cite}`vonoswald2023transformers,ahn2023transformers`. Then a layer that is applied many times is many steps, and nothing has to be learned beforehand, unlike in chapters 12 and 13. Earlier theory of such loops asks for a number of examples that grows exponentially with the number of loops {cite}`gatmiry2024can`, as if looping did harm. *Does a loop need more examples, or fewer?*
+# A Transformer learns *in context* when it does better with examples in its prompt, although no weight changes. One explanation is that a layer of attention can carry out a step of gradient descent on the examples, in its hidden state ([von Oswald et al., 2023](../book/references.bib#vonoswald2023transformers), [Ahn et al., 2023](../book/references.bib#ahn2023transformers)). Then a layer that is applied many times is many steps, and nothing has to be learned beforehand, unlike in chapters 12 and 13. Earlier theory of such loops asks for a number of examples that grows exponentially with the number of loops ([Gatmiry et al., 2024](../book/references.bib#gatmiry2024can)), as if looping did harm. *Does a loop need more examples, or fewer?*
 #
 # The paper's task: the prompt holds examples $(\mathbf x_i,y_i)$ with $y_i=\langle\mathbf x_i,\boldsymbol\theta^*\rangle$ and a number $\alpha$. Wanted is a vector $\mathbf q$ with $\langle\mathbf q,\boldsymbol\theta^*\rangle=\alpha$.
 #
@@ -156,7 +159,7 @@ figures.show(
 # %% [markdown]
 # Gradient descent heads for $\alpha\boldsymbol\theta^*$ (star) along a valley, and slowly where the valley is flat. (All three paths leave the origin along the same gradient, so that the grey one covers the beginning of the others.) Two things can be read off already. With the right *two* step sizes it arrives after two steps: what a loop can do depends on its steps, and on how much they may know of the prompt. And the task asks for less than descent delivers. Any point of the dashed line will do, and a single step of the right length lands on it. Keep both in mind.
 #
-# (14-world)=
+# <a id="14-world"></a>
 # ## The world
 #
 # **The prompt.** $X\in\mathbb R^{n\times d}$ has the tokens $\mathbf x_i$ as rows; in experiments their entries are independent standard normal numbers. $\boldsymbol\theta^*$ is uniform on the unit sphere of $\mathbb R^d$, $\mathbf y=X\boldsymbol\theta^*$, and
@@ -167,7 +170,7 @@ figures.show(
 #
 # **The error** of an output $\mathbf q$ is $\lvert\langle\mathbf q,\boldsymbol\theta^*\rangle-\alpha\rvert$. Besides it we look at $\lVert\mathbf q/\alpha-\boldsymbol\theta^*\rVert$, the error of regression.
 #
-# **What matters of a prompt** is the Gram matrix $H=X^\top X$ with eigenvalues $\mu=\lambda_1\le\dots\le\lambda_d=L$, its condition number $\kappa=L/\mu$, and the *shares* $c_i^2=\langle\mathbf u_i,\boldsymbol\theta^*\rangle^2$ of $\boldsymbol\theta^*$ along its eigenvectors, which sum to 1. For large $n$ and $d$ with $\gamma=d/n$ fixed the eigenvalues of $H/n$ follow the law of Marchenko and Pastur {cite}`marchenko1967distribution`, with the density
+# **What matters of a prompt** is the Gram matrix $H=X^\top X$ with eigenvalues $\mu=\lambda_1\le\dots\le\lambda_d=L$, its condition number $\kappa=L/\mu$, and the *shares* $c_i^2=\langle\mathbf u_i,\boldsymbol\theta^*\rangle^2$ of $\boldsymbol\theta^*$ along its eigenvectors, which sum to 1. For large $n$ and $d$ with $\gamma=d/n$ fixed the eigenvalues of $H/n$ follow the law of Marchenko and Pastur ([Marčenko and Pastur, 1967](../book/references.bib#marchenko1967distribution)), with the density
 #
 # $$
 # \rho_\gamma(\lambda)=\frac{\sqrt{(b-\lambda)(\lambda-a)}}{2\pi\gamma\lambda},\quad a,b=(1\mp\sqrt\gamma)^2,\quad\text{so}\quad\kappa\to\Bigl(\frac{1+\sqrt\gamma}{1-\sqrt\gamma}\Bigr)^2 .
@@ -228,7 +231,7 @@ figures.show(
 # %% [markdown]
 # On the left a prompt with $n=16$ and $\alpha=1$; purple is positive, orange negative. The row below the line is the only one that a loop will change. On the right the eigenvalues of $H/n$: in 200 dimensions they keep to the law (black line), in 4 dimensions some lie far outside its edges. These few matter later, since beyond the edges the polynomials of this chapter are steep.
 #
-# (14-model)=
+# <a id="14-model"></a>
 # ## The model
 #
 # Linear attention with one matrix for keys and queries and one for values, and with a mask that is multiplied entry by entry, as in softmax attention (in the earlier theory, says Remark 8.8, it is a matrix factor):
@@ -278,7 +281,7 @@ def loop(z, key_query, value, mask, steps, skip=None):
 
 
 # %% [markdown]
-# (14-derivation)=
+# <a id="14-derivation"></a>
 # ## The derivation, I: attention computes the gradient
 #
 # ::::{prf:lemma} One layer (Lemma 8.13)
@@ -328,7 +331,7 @@ print("its step is autograd's:", bool((leaf - one - slope).abs().max() < 1e-11))
 # %% [markdown]
 # ## The derivation, II: the error, exactly
 #
-# The paper goes on with a general theorem on strongly convex functions {cite}`garrigos2023handbook`: $\lVert\boldsymbol\theta_T-\boldsymbol\theta^*\rVert^2\le(1-\frac1\kappa)^T\le e^{-T/\kappa}$ for $\eta_t=1/L$, hence by Cauchy and Schwarz
+# The paper goes on with a general theorem on strongly convex functions ([Garrigos and Gower, 2023](../book/references.bib#garrigos2023handbook)): $\lVert\boldsymbol\theta_T-\boldsymbol\theta^*\rVert^2\le(1-\frac1\kappa)^T\le e^{-T/\kappa}$ for $\eta_t=1/L$, hence by Cauchy and Schwarz
 #
 # $$
 # \lvert\langle\mathrm{TF},\boldsymbol\theta^*\rangle-\alpha\rvert\le\lvert\alpha\rvert\,e^{-T/(2\kappa)}\qquad\text{(Theorem 8.16).}
@@ -453,7 +456,7 @@ print("below (1 - 1/kappa)^T:", bool(below.max() < 1 + 1e-9))
 # By {prf:ref}`thm-14-average` we need the polynomials that are orthogonal in $\lambda\,d\rho_\gamma$; the factor $\lambda$ cancels the one in the denominator of {eq}`eq-14-mp`, and a classical weight is left. $\lambda\rho_\gamma(\lambda)$ is proportional to $\sqrt{(b-\lambda)(\lambda-a)}$, *the semicircle*, whose orthogonal polynomials are Chebyshev's of the second kind, $\mathrm U_T(\cos\phi)=\sin(T+1)\phi/\sin\phi$, in $\xi=\frac{1+\gamma-\lambda}{2\sqrt\gamma}$. Their zeros are $\cos\frac{t\pi}{T+1}$. For the value, $\pi_t=\mathrm U_t(\xi)-\sqrt\gamma\,\mathrm U_{t-1}(\xi)$ are orthonormal in $\rho_\gamma$ itself ({prf:ref}`thm-14-memory` has the reason), and the least $\int p^2$ with $p(0)=1$ is $1/\sum_{t\le T}\pi_t(0)^2$, by Cauchy and Schwarz for the coefficients of $p$. At $\lambda=0$, $\xi=\frac12(z+\frac1z)$ with $z=\gamma^{-1/2}$, where $\mathrm U_t=\frac{z^{t+1}-z^{-t-1}}{z-z^{-1}}$, so $\pi_t(0)=z^t$ and the sum is $\sum_{t\le T}\gamma^{-t}$.
 # :::
 #
-# This is the paper's subject in one line: $T$ loops with $n$ examples have a mean squared error of about $(d/n)^T$. Examples and loops multiply. Chebyshev's own steps have the same rate, $1/r^2\to\gamma$, but a larger constant, since they spend their care on edges where there are few eigenvalues. Best polynomials for a spectral law are from {cite:t}`pedregosa2020acceleration`.
+# This is the paper's subject in one line: $T$ loops with $n$ examples have a mean squared error of about $(d/n)^T$. Examples and loops multiply. Chebyshev's own steps have the same rate, $1/r^2\to\gamma$, but a larger constant, since they spend their care on edges where there are few eigenvalues. Best polynomials for a spectral law are from [Pedregosa and Scieur (2020)](../book/references.bib#pedregosa2020acceleration).
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -481,7 +484,7 @@ for T in (1, 2, 4, 8):
 # \end{gathered}
 # $$ (eq-14-memory)
 #
-# is $\mathbf m\leftarrow\beta\mathbf m-\eta\nabla$, $\mathbf q\leftarrow\mathbf q+\mathbf m$, *heavy-ball momentum* {cite}`polyak1964some`.
+# is $\mathbf m\leftarrow\beta\mathbf m-\eta\nabla$, $\mathbf q\leftarrow\mathbf q+\mathbf m$, *heavy-ball momentum* ([Polyak, 1964](../book/references.bib#polyak1964some)).
 #
 # ::::{prf:theorem} Weights 1/n and d/n
 # :label: thm-14-memory
@@ -535,7 +538,7 @@ square = (p.square() @ weights) / 0.25 ** torch.arange(13, **f64)
 print("its mean square is (d/n)^t:", bool((square - 1).abs().max() < 1e-8))
 
 # %% [markdown]
-# (14-experiments)=
+# <a id="14-experiments"></a>
 # ## Figure 8.1, without its floor
 #
 # The paper runs gradient descent with $\eta=1/L$ on ten prompts each for $d=4$ and $n=16,32,64,128$, and plots the logarithm of the squared error of $\boldsymbol\theta$ beside the theorem's $-t/\kappa$. It reads off three things: the error falls faster for larger $n$, it is always below the theorem, and "the gap between empirical and theoretical performance" narrows as $n$ grows.
@@ -654,7 +657,7 @@ ledger.mean(
 # %% [markdown]
 # ## What the loop predicts
 #
-# The main theorem is about the prediction, $\langle\mathrm{TF},\boldsymbol\theta^*\rangle$, and the paper does not plot it. *Prediction:* below $(1-\frac1\kappa)^T$ for each prompt, hence with a slope at least twice the printed one. Beside it, the loop that takes a single step $1/\lVert\mathbf y\rVert^2$, and the earlier bound: {cite:t}`gatmiry2024can` guarantee, as the paper quotes them, an error of $8Td^22^{2T}/\sqrt n$ if that is at most 1, which takes $n\ge(8Td^24^T)^2$ examples.
+# The main theorem is about the prediction, $\langle\mathrm{TF},\boldsymbol\theta^*\rangle$, and the paper does not plot it. *Prediction:* below $(1-\frac1\kappa)^T$ for each prompt, hence with a slope at least twice the printed one. Beside it, the loop that takes a single step $1/\lVert\mathbf y\rVert^2$, and the earlier bound: [Gatmiry et al. (2024)](../book/references.bib#gatmiry2024can) guarantee, as the paper quotes them, an error of $8Td^22^{2T}/\sqrt n$ if that is at most 1, which takes $n\ge(8Td^24^T)^2$ examples.
 
 # %%
 few = torch.arange(41)
@@ -1067,7 +1070,7 @@ figures.show(
     alt="Left: exact errors fall far below the theorem's lines; grey iterates stop "
     "near minus 72. Right: mean squared errors of four kinds of steps; the best steps "
     "and the loop with memory lie on their lines.",
-    glue="14-opening",
+    opening=True,
 )
 
 # %% tags=["remove-cell"]
@@ -1097,7 +1100,7 @@ ledger.mean("trained-steps-are-not-chebyshevs", better / reached[4])
 # With $G$ for the tokens $\mathbf g_i$ and $\boldsymbol\phi=\Sigma^{1/2}\boldsymbol\theta$, {prf:ref}`thm-14-descent` reads $\boldsymbol\theta_t=\boldsymbol\theta_{t-1}-\eta_t\Sigma^{-1}\Sigma^{1/2}G^\top(G\boldsymbol\phi_{t-1}-\mathbf y)$. Multiply by $\Sigma^{1/2}$.
 # :::
 #
-# That one trained layer preconditions in this way is due to {cite:t}`ahn2023transformers`. We train the steps and $B$ of loops with $T=4$, several runs side by side, on tokens whose variances are geometric between $1/\sqrt{16}$ and $\sqrt{16}$, and compare with the best steps for $B=I$, which {prf:ref}`thm-14-average` gives, and with $B=\Sigma^{-1}$. *Prediction:* $B$ undoes most of the covariance, and the error falls to about that of the inverse.
+# That one trained layer preconditions in this way is due to [Ahn et al. (2023)](../book/references.bib#ahn2023transformers). We train the steps and $B$ of loops with $T=4$, several runs side by side, on tokens whose variances are geometric between $1/\sqrt{16}$ and $\sqrt{16}$, and compare with the best steps for $B=I$, which {prf:ref}`thm-14-average` gives, and with $B=\Sigma^{-1}$. *Prediction:* $B$ undoes most of the covariance, and the error falls to about that of the inverse.
 
 # %%
 scale = torch.logspace(-0.25, 0.25, train_dim) ** math.log10(skew)
@@ -1238,7 +1241,7 @@ ledger.mean("more-loops-can-be-worse", groups.amin(1) / groups[:, -1])
 # %% [markdown]
 # Lines are the mean squared prediction error by {eq}`eq-14-noise`, over noise and tasks, for the spectra of 6,000 prompts; triangles mark where it is least. Dots with error bars are loops on noisy labels, $\sigma=2$; dotted levels are least squares. With $\sigma=2$ the best number of loops is about seven, with little more than half of the error that 80 loops have. It is the number of loops that regularises here: $1-p_T(\lambda)$ is a filter that lets large eigenvalues through first, as ridge regression's $\lambda/(\lambda+\text{const})$ does; the rank of {prf:ref}`thm-11-rank` is such a filter with a sharp edge. A theorem that "the error exponentially decays" in $T$ is about noise-free labels only.
 #
-# (14-held-up)=
+# <a id="14-held-up"></a>
 # ## What held up
 #
 # The paper has one figure; all other experiments are ours, with thresholds set on runs with the seeds 1000 to 1009 before the runs that judge. What is true of every prompt is counted, and the rest is judged by means over prompts, sets of prompts or trained loops. (The cells that record the claims are left out of the page; they are in the notebook.)
@@ -1256,12 +1259,12 @@ ledger.show()
 #
 # **Further slips**, listed on the [errata page](../book/errata.md): the sizes of $Q$, $P$ and $Z$ in Definition 8.6, the sphere $\mathbb S^d$, invertibility, the step size that Theorem 8.16 does not repeat and the caption's theorem, an index, a letter, an inequality that is an equality, a fact for integers used with $\kappa$, a wrong reference, and spellings.
 #
-# **Not what the theorem is about.** Weights here are set by hand or trained for steps and values alone. Whether a full linear Transformer comes to this by training is the question of {cite:t}`gatmiry2024can`, whose bound answers another question than the one it is compared with. Softmax attention does not compute this gradient.
+# **Not what the theorem is about.** Weights here are set by hand or trained for steps and values alone. Whether a full linear Transformer comes to this by training is the question of [Gatmiry et al. (2024)](../book/references.bib#gatmiry2024can), whose bound answers another question than the one it is compared with. Softmax attention does not compute this gradient.
 #
 # **Open.** For finite $d$ the mean spectrum has tails beyond the edges, and the best error of long schedules is decided by rare prompts; how, we do not know in closed form. Nor do we know what a loop can do that looks at the prompt to choose its steps, without being told $L$; conjugate gradients do, at the price of divisions.
 
 # %% [markdown]
-# (14-not-run)=
+# <a id="14-not-run"></a>
 # ## Not run here
 #
 # | What the thesis has or suggests | Why not by default | What runs it |
@@ -1271,12 +1274,12 @@ ledger.show()
 # | Mean errors nearer to their limit | 0.3 s a prompt at $d=1024$ | `mvnb run 14 -p limit_dim=1024 -p limit_draws=8` |
 # | Condition numbers up to 4,096 | a matter of taste | `mvnb run 14 -p kappas='[4,16,64,256,1024,4096]'` |
 # | Longer training on more prompts | minutes | `mvnb run 14 -p train_steps=4000 -p skew_steps=4000 -p train_prompts=65536` |
-# | Training all of $Q$ and $P$ | another parametrisation, with a literature of its own ({cite:t}`ahn2023transformers`) | not offered |
+# | Training all of $Q$ and $P$ | another parametrisation, with a literature of its own ([Ahn et al. (2023)](../book/references.bib#ahn2023transformers)) | not offered |
 #
 # `mvnb run 14 --preset paper` runs the paper's figure with more repetitions and the rest in larger sizes.
 
 # %% [markdown]
-# (14-try)=
+# <a id="14-try"></a>
 # ## Try it
 #
 # :::{exercise}
@@ -1328,10 +1331,10 @@ ledger.show()
 # :::
 
 # %% [markdown]
-# (14-further)=
+# <a id="14-further"></a>
 # ## Further reading
 #
-# - Attention as a gradient step: von Oswald et al. {cite}`vonoswald2023transformers`; its preconditioned form and its training: Ahn et al. {cite}`ahn2023transformers`; one trained layer, and what its rank lets through: {doc}`chapter 11 <11_icl_and_scale>`.
-# - Looped Transformers as learners of algorithms: Yang et al. {cite}`yang2024looped`; their training on regression: Gatmiry et al. {cite}`gatmiry2024can`.
-# - Descent on convex functions, with the lemma that the paper uses: Garrigos and Gower {cite}`garrigos2023handbook`. Best polynomials for a spectral law: Pedregosa and Scieur {cite}`pedregosa2020acceleration`. Momentum: Polyak {cite}`polyak1964some`.
+# - Attention as a gradient step: von Oswald et al. ([von Oswald et al., 2023](../book/references.bib#vonoswald2023transformers)); its preconditioned form and its training: Ahn et al. ([Ahn et al., 2023](../book/references.bib#ahn2023transformers)); one trained layer, and what its rank lets through: {doc}`chapter 11 <11_icl_and_scale>`.
+# - Looped Transformers as learners of algorithms: Yang et al. ([Yang et al., 2024](../book/references.bib#yang2024looped)); their training on regression: Gatmiry et al. ([Gatmiry et al., 2024](../book/references.bib#gatmiry2024can)).
+# - Descent on convex functions, with the lemma that the paper uses: Garrigos and Gower ([Garrigos and Gower, 2023](../book/references.bib#garrigos2023handbook)). Best polynomials for a spectral law: Pedregosa and Scieur ([Pedregosa and Scieur, 2020](../book/references.bib#pedregosa2020acceleration)). Momentum: Polyak ([Polyak, 1964](../book/references.bib#polyak1964some)).
 # - Softmax attention that learns from its prompt: {doc}`chapter 6 <06_decision_lists>`.

@@ -15,16 +15,19 @@
 # %% [markdown]
 # # Early layers find the tokens that matter
 #
-# > *Discovering the Gems in Early Layers: Accelerating Long-Context LLMs with 1000x Input Token Reduction*, Zhenmei Shi, Yifei Ming, Xuan-Phi Nguyen, Yingyu Liang and Shafiq Joty {cite}`shi2024gems`; in full as chapter 9 and appendix G of Shi's thesis {cite}`shi2024thesis`, which we follow.
+# > *Discovering the Gems in Early Layers: Accelerating Long-Context LLMs with 1000x Input Token Reduction*, Zhenmei Shi, Yifei Ming, Xuan-Phi Nguyen, Yingyu Liang and Shafiq Joty ([Shi et al., 2024](../book/references.bib#shi2024gems)); in full as chapter 9 and appendix G of Shi's thesis ([Shi, 2024](../book/references.bib#shi2024thesis)), which we follow.
 #
 # Ask a language model about one sentence of a very long text, and long before its last layer the attention of the last token already points at that sentence. So run the first layers only, keep the $k$ tokens that they point at, and let the whole model read these from the beginning: *GemFilter*. In the paper's models it saves four to six tenths of the work on the prompt, and it can answer where the model that has read everything fails, because finding a token is easier than reading it among thousands of others.
 #
-# :::{glue:figure} 15-opening
-# :alt: Left, share of right values against the length of the prompt for five methods on a small trained model. At the longest trained length all but H2O are at 1; at ten times that length GemFilter is still above 0.9 and the others are at 0.85 or below. Right, share of the needle among the selected tokens by layer of a language model, three lengths; all curves are highest at layer 22 of 30, and lower in the first half.
-# :name: fig-15-opening
-#
+# <a id="fig-15-opening"></a>
+
+# %% tags=["remove-input"]
+from mvnb import figures
+
+figures.opening()
+
+# %% [markdown]
 # Left: a small model that was trained to look up values, on prompts of the trained length and longer. Right: SmolLM2, a language model of 135 million parameters: how much of a hidden sentence is among the 160 tokens that each layer would select (dotted: at random), kept from a longer run.
-# :::
 #
 # Both are explained [further down](#15-experiments). The paper's models have 4 to 12 billion parameters and read 120,000 tokens; ours read a thousand, and we say plainly what that can show and what it cannot.
 
@@ -133,10 +136,10 @@ def over_runs(values):
 
 
 # %% [markdown]
-# (15-question)=
+# <a id="15-question"></a>
 # ## The question: what is so hard about a long text?
 #
-# A model that generates text works in two phases. It first reads the prompt of $n$ tokens and stores the keys and values of every layer, the *KV cache*; then it writes token after token, each of which attends to all that is stored. For long prompts both are expensive, the first most of all: it takes time proportional to $n^2$. Methods like SnapKV {cite}`li2024snapkv` and H2O {cite}`zhang2023h2o` throw away most of the cache after the prompt has been read. In the chapters before, features carried the answer; here they decide what is read. *Can one save the reading itself?* That needs to know what is important before it has been read, which sounds impossible. It is not, because knowing *where* something stands takes less than knowing *what it says*.
+# A model that generates text works in two phases. It first reads the prompt of $n$ tokens and stores the keys and values of every layer, the *KV cache*; then it writes token after token, each of which attends to all that is stored. For long prompts both are expensive, the first most of all: it takes time proportional to $n^2$. Methods like SnapKV ([Li et al., 2024](../book/references.bib#li2024snapkv)) and H2O ([Zhang et al., 2023](../book/references.bib#zhang2023h2o)) throw away most of the cache after the prompt has been read. In the chapters before, features carried the answer; here they decide what is read. *Can one save the reading itself?* That needs to know what is important before it has been read, which sounds impossible. It is not, because knowing *where* something stands takes less than knowing *what it says*.
 #
 # Here is the smallest case. One token, the needle, has an attention score of $\Delta$; $n$ others have independent scores $s_i\sim\mathcal N(0,\sigma^2)$. To *read* the needle, the softmax must put weight on it: $e^\Delta$ must not vanish beside $\sum_ie^{s_i}$. To *find* it, it must be among the $k$ largest.
 #
@@ -176,10 +179,10 @@ figures.show(
 # %% [markdown]
 # For reading it must grow by $\log1000\approx7$; for finding it need not grow at all. A layer that can no longer read the needle, because the weights of a million other tokens add up, can still point at it. This is the picture behind the chapter; [below](#15-derivation) it is a theorem.
 #
-# (15-world)=
+# <a id="15-world"></a>
 # ## The worlds: a needle in a haystack
 #
-# **Prose.** The benchmark of Kamradt {cite}`kamradt2023needle` hides one sentence, the needle, at a chosen *depth* of a long text, and asks for it: 0 is the beginning and 1 the end. The paper's haystack are essays; ours are sentences of newspaper editorials {cite}`hutto2014vader`, joined. Needle, question and frame are the published ones:
+# **Prose.** The benchmark of Kamradt ([Kamradt, 2023](../book/references.bib#kamradt2023needle)) hides one sentence, the needle, at a chosen *depth* of a long text, and asks for it: 0 is the beginning and 1 the end. The paper's haystack are essays; ours are sentences of newspaper editorials ([Hutto and Gilbert, 2014](../book/references.bib#hutto2014vader)), joined. Needle, question and frame are the published ones:
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -254,10 +257,10 @@ print(spell(shown[0]))
 print("answer:", spell(answer[0]))
 
 # %% [markdown]
-# (15-model)=
+# <a id="15-model"></a>
 # ## The models and the methods
 #
-# A Transformer with $m$ layers of $h$ heads and rotary positions {cite}`su2024roformer`: in layer $i$, head $j$, token $a$ has a query $q_a$ and a key $k_a$ of $d$ coordinates (both turned by angles proportional to the place of the token), and attends to itself and those before it,
+# A Transformer with $m$ layers of $h$ heads and rotary positions ([Su et al., 2024](../book/references.bib#su2024roformer)): in layer $i$, head $j$, token $a$ has a query $q_a$ and a key $k_a$ of $d$ coordinates (both turned by angles proportional to the place of the token), and attends to itself and those before it,
 #
 # $$
 # \mathrm{Attn}(Q,K,V)=\mathrm{softmax}\Bigl(\frac{QK^\top}{\sqrt d}+M\Bigr)V,\qquad M_{ab}=\begin{cases}0&b\le a\\-\infty&b>a.\end{cases}
@@ -275,12 +278,11 @@ print("answer:", spell(answer[0]))
 # :::
 #
 # Layers are counted from 0, as in the paper's experiments: with its $r=13$, thirteen whole layers run and the queries and keys of a fourteenth. Steps 2 and 3 in the package ({py:func}`~mvnb.papers.gemfilter.token_selection.gem_filter` and its neighbours), which works on any causal language model of `transformers`:
-#
-# ```{literalinclude} ../src/mvnb/papers/gemfilter/token_selection.py
-# :pyobject: select_tokens
-# :language: python
-# ```
-#
+
+# %% tags=["remove-input"]
+figures.show_code(token_selection.select_tokens)
+
+# %% [markdown]
 # | Method | First pass | What remains | Places |
 # |---|---|---|---|
 # | All KV | all layers | everything | as they were |
@@ -292,7 +294,7 @@ print("answer:", spell(answer[0]))
 #
 # All keep $k$ tokens. SnapKV, H2O and One-Run read the whole prompt first, so that they save nothing there; and the first token of their answers comes from all of it.
 #
-# **A filter by hand.** Which layer can find? Let embeddings be one-hot. A first layer attends by position, each token to its predecessor, and stores that token's identity in a second block of coordinates. The next layer's query is the last token's own identity, its keys are the stored predecessors: together an *induction head* {cite}`olsson2022context`. Its score is 1 exactly where the last token's earlier occurrence was the predecessor. Before it, nothing in the scores knows about the content.
+# **A filter by hand.** Which layer can find? Let embeddings be one-hot. A first layer attends by position, each token to its predecessor, and stores that token's identity in a second block of coordinates. The next layer's query is the last token's own identity, its keys are the stored predecessors: together an *induction head* ([Olsson et al., 2022](../book/references.bib#olsson2022context)). Its score is 1 exactly where the last token's earlier occurrence was the predecessor. Before it, nothing in the scores knows about the content.
 
 
 # %%
@@ -331,7 +333,7 @@ ledger.exact("filter-by-hand-finds", induction=by_hand[1], before=by_hand[0])
 # %% [markdown]
 # Only the second layer finds. And the average over neighbours is not there to remove noise: it takes along the value behind the token that the head points at.
 #
-# **The model that is trained** is `transformers`' own Llama {cite}`grattafiori2024llama` with two layers, two heads and width 64, so that every method above runs on it as on a large one. One thing is changed. That a token carries its predecessor takes training many steps to discover, and many runs never do; so in layer 1 each token has the *key of the token before it* (the smeared keys of {cite}`olsson2022context`, without the mixing), and the matrix of the keys begins equal to that of the queries. Then retrieval is a matter of dozens of steps. This has a price: a query meets best the key that was made of its own token, so that layer 1 *begins* as an induction head. **Which layer finds is built in here, and not learned.** What training adds to it is measured [below](#15-experiments).
+# **The model that is trained** is `transformers`' own Llama ([Grattafiori et al., 2024](../book/references.bib#grattafiori2024llama)) with two layers, two heads and width 64, so that every method above runs on it as on a large one. One thing is changed. That a token carries its predecessor takes training many steps to discover, and many runs never do; so in layer 1 each token has the *key of the token before it* (the smeared keys of ([Olsson et al., 2022](../book/references.bib#olsson2022context)), without the mixing), and the matrix of the keys begins equal to that of the queries. Then retrieval is a matter of dozens of steps. This has a price: a query meets best the key that was made of its own token, so that layer 1 *begins* as an induction head. **Which layer finds is built in here, and not learned.** What training adds to it is measured [below](#15-experiments).
 
 
 # %%
@@ -409,7 +411,7 @@ for r, losses in enumerate(run.log["loss"].T):
 # %% [markdown]
 # The loss starts at 4.2, above that of guessing among all 42 tokens ($\log42=3.74$), is below that of guessing among the 16 values ($\log16=2.77$) after 15 steps, and falls steeply to nearly zero before step 30. We come back to these models after the theory.
 #
-# (15-derivation)=
+# <a id="15-derivation"></a>
 # ## The derivation
 #
 # ### Finding is easier than reading
@@ -615,7 +617,7 @@ ledger.exact("memory-beside-all-kv", saved_all["LLaMA 3.1 8B"])
 # %% [markdown]
 # In the figure all weights are held all the time, as in the published code; in the numbers printed above, the first pass of GemFilter holds only the $r+1$ layers that it needs, as in the theorem. The table does not give the 30 % for any of the three, nor, with grouped keys, the 70 % less than All KV for LLaMA and Mistral Nemo (as printed, with $h$ heads of keys, it gives 81 and 78 %). In its own terms GemFilter's peak is in the second phase, in which all weights are there, and not in the prompt phase as the text says: the prompt's weighs more only beyond two million tokens (Phi, whose keys are not shared by heads: 256,000). Only if the phases are measured apart, and layers after $r$ are really absent in the first, is more than 30 % saved. What the paper measured contains what the table leaves out: embeddings, and the activations of a long prompt, which are larger than a layer's keys.
 #
-# (15-experiments)=
+# <a id="15-experiments"></a>
 # ## The experiments
 #
 # ### A small model, on prompts longer than it knows
@@ -836,7 +838,7 @@ ledger.mean("found-where-it-is-read-less", lost_needles - lost_weight)
 #
 # ### A real model, as far as it reaches
 #
-# *What the paper did.* LLaMA 3.1 8B, Mistral Nemo 12B and Phi 3.5 Mini, whose context is 128,000 tokens. *What is done here.* SmolLM2 {cite}`allal2025smollm2` with 135 million parameters and 30 layers, weights kept in four bits; the published prompt in the model's own chat frame (in the bare one it ends its answer before it begins), 160 tokens kept, the question among them. At the lengths that we can afford All KV answers everything, so that *the paper's regime, in which All KV fails and GemFilter does not, is not reached*. What can be seen is which layers find, and what a selection costs.
+# *What the paper did.* LLaMA 3.1 8B, Mistral Nemo 12B and Phi 3.5 Mini, whose context is 128,000 tokens. *What is done here.* SmolLM2 ([Ben Allal et al., 2025](../book/references.bib#allal2025smollm2)) with 135 million parameters and 30 layers, weights kept in four bits; the published prompt in the model's own chat frame (in the bare one it ends its answer before it begins), 160 tokens kept, the question among them. At the lengths that we can afford All KV answers everything, so that *the paper's regime, in which All KV fails and GemFilter does not, is not reached*. What can be seen is which layers find, and what a selection costs.
 #
 # *Prediction.* From the paper: nothing in the first layers, the needle from 40 to 60 % of the depth on. The filter layer, 22, was chosen in pilots on other prose.
 
@@ -1014,7 +1016,7 @@ figures.show(
     "longest length all have fallen, GemFilter least. Right: share of the "
     "needle among selected tokens by layer for three prompt lengths, highest at "
     "layer 22, lower in the first half; dotted lines are chance.",
-    glue="15-opening",
+    opening=True,
 )
 
 # %% tags=["hide-input"]
@@ -1074,7 +1076,7 @@ ledger.mean("real-largest-row-fails", ours - answered["largest row"])
 #
 # ### What the paper printed
 #
-# LongBench {cite}`bai2024longbench` has fourteen English tasks; the paper's three models are too large to be run here. These are its averages, recomputed from the scores of the tasks.
+# LongBench ([Bai et al., 2024](../book/references.bib#bai2024longbench)) has fourteen English tasks; the paper's three models are too large to be run here. These are its averages, recomputed from the scores of the tasks.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -1114,7 +1116,7 @@ drops = [t["GemFilter-1024"][-1] - t["All KV"][-1] for t in printed.LONGBENCH.va
 ledger.exact("drop-with-1024-is-negligible", min(drops))
 
 # %% [markdown]
-# (15-held-up)=
+# <a id="15-held-up"></a>
 # ## What held up
 #
 # Rules were set on small models with seeds from 1000 on and on pilots of the language model with other prose. (The cells that measure the claims are left out of the page; they are in the notebook.) The last row is measured with the page; where the language model or the sentences are not installed, it says so.
@@ -1135,7 +1137,7 @@ ledger.show()
 # **Only a stand-in.** A Transformer of two layers, in which it is built in that layer 1 finds, so that it says nothing on where a filter layer arises; and one language model in four bits, with 45 prompts of one text.
 
 # %% [markdown]
-# (15-not-run)=
+# <a id="15-not-run"></a>
 # ## Not run here
 #
 # | What the thesis has or suggests | Why not by default | What runs it |
@@ -1148,7 +1150,7 @@ ledger.show()
 # | Prompts of twenty times the trained length | half a minute more | `mvnb run 15 -p test_lengths='[48,144,960]' -p language_model=''` |
 
 # %% [markdown]
-# (15-try)=
+# <a id="15-try"></a>
 # ## Try it
 #
 # :::{exercise}
@@ -1200,10 +1202,10 @@ ledger.show()
 # :::
 
 # %% [markdown]
-# (15-further)=
+# <a id="15-further"></a>
 # ## Further reading
 #
-# - The caches that are cut down after the prompt: SnapKV {cite}`li2024snapkv` and H2O {cite}`zhang2023h2o`; before it, prompts compressed by a small model, LLMLingua {cite}`jiang2023llmlingua`.
-# - Induction heads in trained models: Olsson et al. {cite}`olsson2022context`. Rotary positions: Su et al. {cite}`su2024roformer`.
+# - The caches that are cut down after the prompt: SnapKV ([Li et al., 2024](../book/references.bib#li2024snapkv)) and H2O ([Zhang et al., 2023](../book/references.bib#zhang2023h2o)); before it, prompts compressed by a small model, LLMLingua ([Jiang et al., 2023](../book/references.bib#jiang2023llmlingua)).
+# - Induction heads in trained models: Olsson et al. ([Olsson et al., 2022](../book/references.bib#olsson2022context)). Rotary positions: Su et al. ([Su et al., 2024](../book/references.bib#su2024roformer)).
 # - What attention does with irrelevant context, in the same language model: {doc}`chapter 11 <11_icl_and_scale>`; how one large step teaches attention which token decides: {doc}`chapter 6 <06_decision_lists>`.
 # - The [closing page](../book/closing.md) says where the thesis sees the questions that remain.

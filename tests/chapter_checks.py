@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from pathlib import Path
 
 import nbformat
+from pybtex.database import parse_file
 
 from mvnb import claims, verdicts
 from mvnb.runner import catalogue, errors, pairing, sweeps
 from mvnb.runner.parameters import _fits, _numbers
 
+ROOT = Path(__file__).resolve().parents[1]
 LESSON = (
     "question",
     "world",
@@ -105,13 +109,15 @@ def anatomy(chapter):
     """One heading of level one, first; then the labelled sections, in order, each with its heading below."""
     text = _markdown(chapter)
     prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-    wrong = [] if re.match(r"(\([\w-]+\)=\s*)*# ", text.lstrip()) else ["the first cell does not begin with the title"]
+    wrong = [] if text.startswith("# ") else ["the first cell does not begin with the title"]
     if len(re.findall(r"^# ", prose, re.MULTILINE)) != 1:
         wrong.append("there is not exactly one heading of level one")
-    sections = LESSON if f"({chapter.number}-record)=" in text else SECTIONS
+    sections = LESSON if f'id="{chapter.number}-record"' in text else SECTIONS
     labels = [f"{chapter.number}-{section}" for section in sections]
     found = [
-        label for label in re.findall(r"^\(([\w-]+)\)=\n+(?:\([\w-]+\)=\n+)*##{0,2} ", text, re.MULTILINE) if label in labels
+        label
+        for label in re.findall(r'^<a id="([\w-]+)"></a>\n+(?:<a id="[\w-]+"></a>\n+)*##{0,2} ', text, re.MULTILINE)
+        if label in labels
     ]
     return wrong if found == labels else [*wrong, f"sections are {found}, not {labels}"]
 
@@ -127,10 +133,37 @@ def mathematics(chapter):
     return [f"there is no {name}" for name, pattern in wanted.items() if not re.search(pattern, text, re.MULTILINE)]
 
 
-def fences(chapter):
-    """Directives that hold mathematics have fences of colons: between backticks other readers show its source."""
-    blocks = re.findall(r"^(`{3,})(\{[\w:+-]+\}[^\n]*)\n(.*?)^\1$", _markdown(chapter), re.MULTILINE | re.DOTALL)
-    return [f"mathematics between backticks: {name}" for _, name, body in blocks if "$" in body]
+def plain(chapter):
+    """What Markdown can say is said in it, and directives that hold mathematics have fences of colons."""
+    text = _markdown(chapter)
+    blocks = re.findall(r"^(`{3,})(\{[\w:+-]+\}[^\n]*)\n(.*?)^\1$", text, re.MULTILINE | re.DOTALL)
+    wrong = [f"mathematics between backticks: {name}" for _, name, body in blocks if "$" in body]
+    own = re.findall(r"^\([\w-]+\)=$|\{cite[:\w]*\}`.*?`|\{literalinclude\}.*|\{glue:.*", text, re.MULTILINE)
+    return wrong + [f"other readers show as text: {one}" for one in own]
+
+
+def citations(chapter):
+    """Links to the bibliography name an entry, and their text its authors and year."""
+    entries = bibliography()
+    found = re.findall(r"\[([^][]+)\]\(\.\./book/references\.bib#([^)]*)\)", _markdown(chapter))
+    wrong = []
+    for text, key in found:
+        said = re.sub(r",? \(?(\d{4})\)?$", r", \1", text)
+        if said != entries.get(key):
+            wrong.append(f"the link to {key} says {text!r}, and the entry is {entries.get(key)!r}")
+    return wrong
+
+
+@functools.cache
+def bibliography() -> dict[str, str]:
+    """Authors and year of each entry by its key, such as ``Zhang et al., 2018``."""
+    entries = parse_file(ROOT / "book" / "references.bib", bib_format="bibtex").entries
+    found = {}
+    for key, entry in entries.items():
+        names = [" ".join(map(str, one.rich_prelast_names + one.rich_last_names)) for one in entry.persons["author"]]
+        who = f"{names[0]} et al." if len(names) > 2 else " and ".join(names)
+        found[key] = f"{who}, {entry.fields['year']}"
+    return found
 
 
 def exercises(chapter):
@@ -233,7 +266,8 @@ CHECKS = (
     ranges,
     anatomy,
     mathematics,
-    fences,
+    plain,
+    citations,
     exercises,
     ledger,
     seeds,

@@ -38,26 +38,26 @@ CHAPTER = (
 # %% [markdown]
 # # A tiny chapter
 #
-# Three sentences and a picture.
+# Three sentences ([Zhang et al., 2018](../book/references.bib#zhang2018mixup)) and a picture.
 
 """
     + PARAMETERS
     + """\
 # %% [markdown]
-# (01-question)=
+# <a id="01-question"></a>
 # ## Why this
 #
-# (01-world)=
+# <a id="01-world"></a>
 # ## What is drawn
 #
-# (01-model)=
+# <a id="01-model"></a>
 # ## What learns
 #
 # $$
 # y = \\sum_i x_i
 # $$ (eq-tiny)
 #
-# (01-derivation)=
+# <a id="01-derivation"></a>
 # ## Why it works
 #
 # :::{prf:theorem} Sums
@@ -69,7 +69,7 @@ CHAPTER = (
 # Count.
 # :::
 #
-# (01-experiments)=
+# <a id="01-experiments"></a>
 # ## What happens
 
 # %%
@@ -94,7 +94,7 @@ figure = {"image/png": PNG, "text/plain": "a figure"}
 display(figure, raw=True, metadata={"image/png": {"alt": "One blue dot."}})
 
 # %% [markdown]
-# (01-held-up)=
+# <a id="01-held-up"></a>
 # ## What held up
 
 # %%
@@ -104,10 +104,10 @@ ledger.exact("small-mean", sum(values) / replicas, noise=noise)
 ledger.show()
 
 # %% [markdown]
-# (01-not-run)=
+# <a id="01-not-run"></a>
 # ## What is not run
 #
-# (01-try)=
+# <a id="01-try"></a>
 # ## Try it
 #
 """
@@ -127,7 +127,7 @@ ledger.show()
         for n in (1, 2, 3)
     )
     + """\
-# (01-further)=
+# <a id="01-further"></a>
 # ## Further reading
 """
 )

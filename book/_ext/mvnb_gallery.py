@@ -2,7 +2,7 @@
 
 ``{gallery} Views`` shows a card for each chapter of a part of ``_toc.yml``: its result as a small picture, title, paper,
 claims and seconds, all read from the committed notebooks. ``{chapter-seconds}`` is a table of the seconds, and every chapter
-says its own below its citation; ``{card-seconds}`` is one of the seconds on a graphics card, where ``make gpu`` has left its
+says its own below its citation and its headline claims' verdicts below its claim; ``{card-seconds}`` is one of the seconds on a graphics card, where ``make gpu`` has left its
 report. ``mvnb book`` writes them to ``results/seconds.json``, since notebooks, the same bytes after every run, hold no times.
 """
 
@@ -20,6 +20,7 @@ import nbformat
 from docutils import nodes
 from docutils.statemachine import StringList
 from mvnb_chapters import chapters, ledger
+from mvnb_plain import keys
 from mvnb_scoreboard import table
 from PIL import Image
 from sphinx.util.docutils import SphinxDirective
@@ -45,21 +46,16 @@ def measured(srcdir) -> dict:
 
 
 def papers(chapter: Chapter) -> list[str]:
-    """Keys of what the citation below a chapter's title cites, the chapter's paper first."""
-    return re.findall(r"\{cite(?::\w+)?\}`([\w:-]+)`", chapter.citation)
+    """Return the keys of what the citation below a chapter's title cites, the chapter's paper first."""
+    return keys(chapter.citation)
 
 
 @functools.cache
 def small(chapter: Chapter) -> Small:
-    """The chapter's first picture, which may be glued from further down, at the width of a card."""
+    """Return the chapter's first picture at the width of a card."""
     notebook = nbformat.read(chapter.notebook, as_version=4)
-    glued = re.search(r"\{glue:figure\} (\S+)", "\n".join(cell.source for cell in notebook.cells))
-    pictures = {}
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            if "image/png" in output.get("data", {}):
-                pictures.setdefault(output.metadata.get("scrapbook", {}).get("name"), output)
-    output = pictures[glued[1] if glued else None]
+    outputs = (output for cell in notebook.cells for output in cell.get("outputs", []))
+    output = next(output for output in outputs if "image/png" in output.get("data", {}))
     image = Image.open(io.BytesIO(base64.b64decode(output.data["image/png"]))).convert("RGB")
     height = round(image.height * WIDTH / image.width)
     file = io.BytesIO()
@@ -149,15 +145,42 @@ def card_seconds(report: dict, book) -> list[nodes.Node]:
 
 
 def say_cost(app, doctree):
-    """A line below the citation of a chapter."""
+    """Insert the seconds of a chapter below its citation, and the verdicts on its headline claims below its claim."""
     match = re.match(r"notebooks/(\d\d)_", app.env.docname)
     quote = next(doctree.findall(nodes.block_quote), None)
     if match and quote is not None:
         app.env.note_dependency(str(Path(app.srcdir, SECONDS)))
-        chapter = chapters(app.srcdir)[match[1]]
-        text = f"{held(chapter)} here. The chapter {seconds(app.srcdir, chapter)} on two processor cores."
-        place = quote.parent.index(quote) + 1
-        quote.parent.insert(place, nodes.paragraph("", text, classes=["chapter-cost"]))
+        chapter, top = chapters(app.srcdir)[match[1]], quote.parent
+        place = top.index(quote) + 1
+        text = f"The chapter {seconds(app.srcdir, chapter)} on two processor cores."
+        after = next((i for i in range(place, len(top)) if not isinstance(top[i], nodes.paragraph)), len(top))
+        top.insert(after, verdict_line([row for row in ledger(chapter) if row["headline"]]))
+        top.insert(place, nodes.paragraph("", text, classes=["chapter-cost"]))
+
+
+def verdict_line(rows: list[dict]) -> nodes.paragraph:
+    """Return the verdicts on headline claims as a sentence, in which each claim that does not hold is a link to its row."""
+    found = verdicts.counts(rows)
+    line = nodes.paragraph(classes=["claim-verdict"])
+    share = f"All {len(rows)}" if found["holds"] == len(rows) else f"{found['holds']} of {len(rows)}"
+    symbol, style = verdicts.MARKS["holds"]
+    line += [nodes.inline("", symbol, classes=[style]), nodes.Text(f" {share} headline claims hold here.")]
+    for verdict, word in (("fails", "Fails"), ("undecided", "Undecided"), ("not run", "Not run")):
+        symbol, style = verdicts.MARKS[verdict]
+        links = [
+            nodes.reference("", row["says"], refuri=f"#claim-{row['id']}", internal=True)
+            for row in rows
+            if row["verdict"] == verdict
+        ]
+        for i, link in enumerate(links):
+            line += (
+                [nodes.Text("; ")]
+                if i
+                else [nodes.Text(" "), nodes.inline("", f"{symbol} {word}", classes=[style]), nodes.Text(": ")]
+            )
+            line += link
+        line += [nodes.Text(".")] if links else []
+    return line
 
 
 def write_pictures(app, exc):

@@ -1,4 +1,4 @@
-"""The two readings of a chapter: a lesson, and a record for those who check, which begins at the label ``(NN-record)=``.
+"""The two readings of a chapter: a lesson, and a record for those who check, which begins at the anchor ``NN-record``.
 
 - below the citation stands how many minutes the lesson takes and where the record is;
 - the record opens with a table of its sections;
@@ -27,9 +27,9 @@ CHAPTER = re.compile(r"notebooks/(\d\d)_")
 MARK = "# NBVAL_CHECK_OUTPUT"
 WORDS_A_MINUTE, LINES_A_MINUTE = 110, 20  # of mathematical text; of code that is shown
 _FENCE = re.compile(r"^ *(`{3,}|~{3,}|:{3,})(.*)$")
-_OPTION = re.compile(r" *:[\w-]+:|\([\w-]+\)=")
+_OPTION = re.compile(r' *:[\w-]+:|<a id="[\w-]+"></a>$')
 _PROVED = re.compile(r"\{prf:(?!definition|example|remark)")
-_NOT_READ = ("{solution}", "{literalinclude}")
+_NOT_READ = ("{solution}",)
 _FORMERLY = {
     "experiments": "the-experiments",
     "held-up": "what-held-up",
@@ -56,7 +56,7 @@ class Length(NamedTuple):
 
 def lesson(notebook: nbformat.NotebookNode, number: str) -> list[nbformat.NotebookNode] | None:
     """The cells in front of the record, nothing where there is no record."""
-    label, cells = f"({number}-record)=", []
+    label, cells = f'<a id="{number}-record"></a>', []
     for cell in notebook.cells:
         if cell.cell_type == "markdown" and label in cell.source:
             return [*cells, nbformat.v4.new_markdown_cell(cell.source.partition(label)[0])]
@@ -71,12 +71,21 @@ def length(cells: list[nbformat.NotebookNode]) -> Length:
         tags = set(cell.metadata.get("tags", []))
         if cell.cell_type == "markdown":
             all_, inside = _words(cell.source)
-            words, proofs, figures = words + all_, proofs + inside, figures + cell.source.count("{glue:figure}")
+            words, proofs = words + all_, proofs + inside
+        elif "figures.show_code(" in cell.source:
+            shown += sum(map(_code_lines, cell.get("outputs", [])))
+        elif "figures.opening(" in cell.source:
+            figures += 1
         elif not tags & {*_HIDDEN, "parameters", "install"} and not cell.source.startswith(("import ", "from ")):
             lines = sum(bool(line.strip()) and line != MARK for line in cell.source.splitlines())
             shown, folded = (shown, folded + lines) if tags & _FOLDED else (shown + lines, folded)
-            figures += "figures.show(" in cell.source and "glue=" not in cell.source
+            figures += "figures.show(" in cell.source and "opening=" not in cell.source
     return Length(words, proofs, shown, folded, figures)
+
+
+def _code_lines(output: nbformat.NotebookNode) -> int:
+    """Return how many lines of source an output shows; docstrings count as the words that they replace."""
+    return sum(bool(line.strip()) for line in output.get("data", {}).get("text/plain", "").splitlines())
 
 
 def _words(source: str) -> tuple[int, int]:

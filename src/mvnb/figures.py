@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import io
+import textwrap
+from collections.abc import Callable
 from contextlib import contextmanager
+from types import ModuleType
 
 import matplotlib as mpl
 import matplotlib.style
@@ -45,6 +49,7 @@ COLORS = {
     "Tangent kernel": HUES["brown"],
     "theory": HUES["ink"],
 }
+_OPENING = "opening"  # display id of a chapter's first figure
 VIEW_COLORS = (HUES["sky"], HUES["yellow"])
 """Colours of the first and the second feature of a class."""
 LINES = {
@@ -106,11 +111,11 @@ def shades(n: int) -> np.ndarray:
     return mpl.colormaps["viridis"](np.linspace(0, 0.7, n))
 
 
-def show(fig: Figure, alt: str, title: str | None = None, glue: str | None = None) -> None:
+def show(fig: Figure, alt: str, title: str | None = None, opening: bool = False) -> None:
     """Display a figure as a PNG with twice its resolution, and close it.
 
     ``alt`` is the alternative text, which describes the figure in a sentence or two. ``title`` is a heading above all panels.
-    ``glue`` is a name under which other pages can display the figure, with MyST-NB's directive ``glue:figure``.
+    With ``opening``, the figure also replaces the output of the cell that called :func:`opening`.
 
     Raises ``ValueError`` if ``alt`` is empty.
     """
@@ -126,10 +131,26 @@ def show(fig: Figure, alt: str, title: str | None = None, glue: str | None = Non
     width, height = (round(side * fig.dpi) for side in fig.get_size_inches())
     data = {"image/png": _png(fig), "text/plain": f"Figure: {alt}"}
     plt.close(fig)
-    metadata: dict[str, dict] = {"image/png": {"alt": alt, "width": width, "height": height}}
-    if glue:
-        metadata["scrapbook"] = {"name": glue, "mime_prefix": ""}
+    metadata = {"image/png": {"alt": alt, "width": width, "height": height}}
     display(data, metadata=metadata, raw=True)
+    if opening:
+        display(data, metadata=metadata, raw=True, display_id=_OPENING, update=True)
+
+
+def opening() -> None:
+    """Reserve an output for the figure that opens a chapter, which a later cell draws with ``show(..., opening=True)``."""
+    from IPython.display import display
+
+    waiting = "The figure appears here when the cell that draws it, further down, has run."
+    display({"text/plain": waiting}, display_id=_OPENING, raw=True)
+
+
+def show_code(of: Callable | type | ModuleType) -> None:
+    """Display the source of a function, class or module as Python code."""
+    from IPython.display import display
+
+    source = textwrap.dedent(inspect.getsource(of)).strip()
+    display({"text/markdown": f"```python\n{source}\n```", "text/plain": source}, raw=True)
 
 
 def _remove_minor_ticks(fig: Figure) -> None:

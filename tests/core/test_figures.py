@@ -1,6 +1,7 @@
 """Figures carry their alternative text, are the same bytes every time, and close behind themselves."""
 
 import struct
+from pathlib import Path
 
 import IPython.display
 import matplotlib as mpl
@@ -61,11 +62,20 @@ def test_a_figure_is_a_png_with_its_text_and_size(shown):
     assert not plt.fignum_exists(fig.number)
 
 
-def test_a_glued_figure_has_a_name(shown):
-    figures.show(drawing(), alt="A line.", glue="01-line")
-    metadata = shown[0][1]["metadata"]
-    assert metadata["scrapbook"] == {"name": "01-line", "mime_prefix": ""}
-    assert metadata["image/png"]["alt"] == "A line."
+def test_the_opening_figure_fills_the_output_that_waits_for_it(shown):
+    figures.opening()
+    figures.show(drawing(), alt="A line.", opening=True)
+    (_, waiting), (drawn, _), (filled, update) = shown
+    assert filled == drawn and update["update"]
+    assert update["display_id"] == waiting["display_id"]
+
+
+def test_shown_code_is_the_source(shown):
+    figures.show_code(figures.show_code)
+    figures.show_code(Path.exists)  # a method, indented in its class
+    (one, _), (method, _) = shown
+    assert one["text/markdown"].startswith("```python\ndef show_code(") and one["text/markdown"].endswith("\n```")
+    assert method["text/plain"].startswith("def exists(")
 
 
 def test_the_same_figure_is_the_same_bytes(shown):

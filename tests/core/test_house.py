@@ -14,7 +14,6 @@ EXPLORERS = ROOT / "tests" / "site" / "test_explorers.py"  # what the pages' scr
 USERS = [*(ROOT / "notebooks").glob("*.py"), *(ROOT / "book" / "_ext").glob("*.py"), EXPLORERS, *SOURCE.rglob("*.py")]
 PAGES = [*(ROOT / "notebooks").glob("*.py"), *(ROOT / "book").glob("*.md")]
 ROLE = re.compile(r"\{py:\w+\}`~?([\w.]+)`")
-SHOWN = re.compile(r"literalinclude\} ../src/(\S+)\n(?:# )?:pyobject: ([\w.]+)")
 CALLED = {  # by name, from outside: torch, IPython, click, pickle
     *("forward", "backward", "setup_context", "generate_vmap_rule"),
     *("_repr_mimebundle_", "parse_args", "find_class"),
@@ -204,8 +203,6 @@ def unused(trees):
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         linked = [("mvnb." * (not one.startswith("mvnb")) + one).split(".") for one in ROLE.findall(text)]
-        for file, name in SHOWN.findall(text):
-            linked.append([*name_of(SOURCE / file).split("."), *name.split(".")])
         for parts in linked:
             size = max(i for i in range(1, len(parts) + 1) if ".".join(parts[:i]) in MODULES)
             reached |= {names.place(".".join(parts[:size]), *parts[size : size + 1])} if parts[size:] else set()

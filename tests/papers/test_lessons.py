@@ -60,7 +60,7 @@ def test_what_is_counted():
         code("# NBVAL_CHECK_OUTPUT\na = 1\n\nb = 2"),
         code("figures.show(\n    fig)", metadata={"tags": ["hide-input"]}),
         code("x", metadata={"tags": ["remove-cell"]}),
-        text("Last.\n\n(01-record)=\n## The record\n\nNot counted."),
+        text('Last.\n\n<a id="01-record"></a>\n## The record\n\nNot counted.'),
         code("not_counted = 1"),
     ]
     found = mvnb_lesson.length(mvnb_lesson.lesson(notebook(*cells), "01"))

@@ -32,7 +32,7 @@ TORCH, NUMPY = "(a @ b).numpy(),", "a.numpy() @ b.numpy(), np.einsum('ij,jk->ik'
 
 def tiny(folder, cell, name="01_tiny"):
     """The tiny chapter with one more cell behind its parameters, in a book of its own."""
-    mark = "# %% [markdown]\n# (01-question)="
+    mark = '# %% [markdown]\n# <a id="01-question"></a>'
     assert mark in tiny_book.CHAPTER
     (chapter,) = catalogue.discover(tiny_book.make(folder / "book", tiny_book.CHAPTER.replace(mark, f"{cell}\n{mark}")))
     return chapter

@@ -301,10 +301,10 @@ def test_a_notebook_is_up_to_date_until_its_code_or_its_outputs_change(tiny, tmp
 
 
 def test_markdown_of_the_book_is_put_plainly():
-    proof = "::::{prf:proof}\n:label: p\n```{math}\n:label: e\nx\n```\n{eq}`e`, {cite:t}`a2024`\n::::"
-    text = f"(a-b)=\n## H\n\n{proof}\n\n```python\n:::{{x}}\n```"
+    proof = "::::{prf:proof}\n:label: p\n```{math}\n:label: e\nx\n```\n{eq}`e` [A (2024)](../book/references.bib#a2024)\n::::"
+    text = f"## H\n\n{proof}\n\n```python\n:::{{x}}\n```"
     plain = _plain_markdown(text)
-    assert plain.split() == "## H **Proof.** $$ x $$ (e), [a2024] ```python :::{x} ```".split()
+    assert plain.split() == "## H **Proof.** $$ x $$ (e) A (2024) ```python :::{x} ```".split()
 
 
 def test_a_relative_data_folder_is_meant_from_where_the_command_runs(book, tmp_path, monkeypatch):

@@ -131,8 +131,8 @@ def test_taking_the_notebook_of_a_chapter_gives_its_source(chapter, tmp_path):
 # --- edits during a run ---
 
 SLOW = tiny_book.CHAPTER.replace("base64\n", "base64\nimport time\n", 1).replace(
-    "# %% [markdown]\n# (01-held-up)=",
-    "# %%\nimport mvnb\n\ntime.sleep(2)\nprint('first', mvnb.__file__)\n\n# %% [markdown]\n# (01-held-up)=",
+    '# %% [markdown]\n# <a id="01-held-up"></a>',
+    "# %%\nimport mvnb\n\ntime.sleep(2)\nprint('first', mvnb.__file__)\n\n# %% [markdown]\n# <a id=\"01-held-up\"></a>",
 )
 
 

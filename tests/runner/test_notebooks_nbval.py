@@ -63,13 +63,13 @@ ax.plot([1, 2, 3])
 figures.show(fig, "A line.")
 
 # %% [markdown]
-# (01-held-up)=
+# <a id="01-held-up"></a>
 """
 
 
 def test_what_the_user_has_configured_changes_no_output(tmp_path, monkeypatch):
     """Start-up files that end the kernel or count in float64, a profile that displays each line, two files of Matplotlib's."""
-    source = tiny_book.CHAPTER.replace("# %% [markdown]\n# (01-held-up)=\n", DRAWS)
+    source = tiny_book.CHAPTER.replace('# %% [markdown]\n# <a id="01-held-up"></a>\n', DRAWS)
     (tiny,) = catalogue.discover(root := tiny_book.make(tmp_path / "book", source))
     shutil.copy(ROOT / "conftest.py", root)
     execution.execute(tiny)

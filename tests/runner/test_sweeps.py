@@ -28,11 +28,11 @@ with open(os.environ["MVNB_TRACE"], "a") as trace:
     trace.write(f"{seed} {noise}\\n")
 
 # %% [markdown]
-# (01-held-up)=
+# <a id="01-held-up"></a>
 """
 PARAMETERS = 'pause = 0.0  # seconds (0 or more)\nfail = 0  # every so manieth seed fails (0: none)\n\n# %% tags=["check"]\n'
 CHECK = 'if noise > 100:\n    raise ValueError(f"noise must be at most 100, got {noise}")\n\n'
-CHAPTER = tiny_book.CHAPTER.replace("# %% [markdown]\n# (01-held-up)=\n", TRACE).replace(
+CHAPTER = tiny_book.CHAPTER.replace('# %% [markdown]\n# <a id="01-held-up"></a>\n', TRACE).replace(
     "interval = [0.1, 2.0]  # ends of what is drawn (0 or more)\n\n",
     f"interval = [0.1, 2.0]  # ends of what is drawn (0 or more)\n{PARAMETERS}{CHECK}",
 )

@@ -83,8 +83,21 @@ def test_the_gallery_shows_every_chapter(site):
         assert image["src"].endswith(f"/{number}.webp") and f"../{name}" in page.links
         assert file.stat().st_size < 15_000 and image["loading"] == "lazy" and len(image["alt"]) > 20
         assert Image.open(file).size == (int(image["width"]), int(image["height"]))
-        for where in (text, (site.folder / name).read_text(encoding="utf-8")):
-            assert verdicts.tally(rows) in where and f"runs in about {seconds[number]} s" in where
+        chapter = (site.folder / name).read_text(encoding="utf-8")
+        assert verdicts.tally(rows) in text
+        assert f"runs in about {seconds[number]} s" in text and f"runs in about {seconds[number]} s" in chapter
+
+
+def test_the_verdicts_on_headline_claims_stand_below_the_claim(site):
+    for name in site.chapters:
+        rows = [row for row in claims.read(ROOT / name.replace(".html", ".ipynb")) if row["headline"]]
+        text = (site.folder / name).read_text(encoding="utf-8")
+        opening = text[text.index("<h1>") : text.index("<h2>")]
+        line = re.search(r'<p class="claim-verdict">.*?</p>', opening, re.DOTALL)[0]
+        held = sum(row["verdict"] == "holds" for row in rows)
+        assert (f"All {held}" if held == len(rows) else f"{held} of {len(rows)}") in line
+        assert set(re.findall(r'href="#claim-([^"]+)"', line)) == {row["id"] for row in rows if row["verdict"] != "holds"}
+        assert opening.index("claim-verdict") < opening.index("<img")
 
 
 @pytest.mark.parametrize("tab", [{"viewport": PHONE, "java_script_enabled": False}], indirect=True)

@@ -35,6 +35,7 @@ MathJax = {tex: {inlineMath: [["$", "$"], ["\\\\(", "\\\\)"]], tags: "ams", proc
 </script>
 """
 _OPEN = re.compile(r"^(?P<fence>`{3,}|:{3,}|~{3,})\{(?P<name>[\w:+-]+)\}\s*(?P<title>.*)$")
+_CITED = re.compile(r"\[([^][]+)\]\(\.\./book/references\.bib#[^)]*\)")
 _ROLE = re.compile(r"\{(?P<name>[\w:+-]+)\}`(?P<text>[^`]*)`")
 
 
@@ -54,7 +55,7 @@ def render(notebook: NotebookNode, title: str) -> str:
 
 
 def _plain_markdown(text: str) -> str:
-    """Replace MyST directives, roles and labels with plain Markdown; leave mathematics and code unchanged."""
+    """Replace MyST directives, roles and links to the bibliography by plain text; leave mathematics and code unchanged."""
     lines: list[str] = []
     open_fences: list[tuple[str, str]] = []
     in_code = ""
@@ -71,8 +72,9 @@ def _plain_markdown(text: str) -> str:
             lines.append(line)
         elif in_code:
             lines.append(line)
-        elif not re.fullmatch(r"\([\w-]+\)=|:[\w-]+:.*", stripped):
-            lines.append(_ROLE.sub(_role, re.sub(r"^(\s*\$\$)\s*\([\w:-]+\)\s*$", r"\1", line)))
+        elif not re.fullmatch(r":[\w-]+:.*", stripped):
+            line = re.sub(r"^(\s*\$\$)\s*\([\w:-]+\)\s*$", r"\1", line)
+            lines.append(_ROLE.sub(_role, _CITED.sub(r"\1", line)))
     return "\n".join(lines)
 
 
@@ -87,7 +89,7 @@ def _role(match: re.Match) -> str:
     text = re.sub(r"\s*<[^>]*>$", "", match["text"])
     if match["name"] == "math":
         return f"${text}$"
-    return f"[{text}]" if match["name"].startswith("cite") else f"({text})" if match["name"] == "eq" else text
+    return f"({text})" if match["name"] == "eq" else text
 
 
 def _mathjax() -> str:
