@@ -133,7 +133,7 @@ figures.show(
 )
 
 # %% [markdown]
-# White circles are starts. Squares are ends after equal time. Dark is low loss; $k=10$. Both losses prefer the diagonal. ERM's gradient is proportional to its remaining error: the farther out the start, the less the model moves. The midpoint loss has walls that do not flatten. On a midpoint of two classes a model with $c_1\ne c_2$ prefers the class whose point shows more of the stronger feature, and preferring one of two equal labels costs loss.
+# Circles are starts. Squares are ends after equal time. Shades are levels of the loss; $k=10$. Both losses prefer the diagonal. ERM's gradient is proportional to its remaining error: the farther out the start, the less the model moves. The midpoint loss has walls that do not flatten. On a midpoint of two classes a model with $c_1\ne c_2$ prefers the class whose point shows more of the stronger feature, and preferring one of two equal labels costs loss.
 #
 # On linear models ERM is slow. In the network that follows, ERM stops for all polynomial times.
 #
@@ -183,7 +183,7 @@ figures.show(
 )
 
 # %% [markdown]
-# Pale cells are feature noise. The last column stands for 37 equal patches. In the runs noise fills 998 of 1,000.
+# Faint cells are feature noise. The last column stands for 37 equal patches. In the runs noise fills 998 of 1,000.
 #
 # <a id="01-model"></a>
 # ## The model and the two objectives

@@ -123,7 +123,7 @@ figures.show(
 
 
 # %% [markdown]
-# Dark means low loss, blue is the path of descent. At the origin (white) each sequence raises its right score at rate $\frac23$ and lowers the others at $\frac13$, in units of $\frac c3$ with $c=8$. So $w_b$ rises at $\frac25\cdot\frac23=\frac4{15}$ and $w_a$ at $\frac35\cdot\frac23-\frac25\cdot\frac13=\frac4{15}$. *The score of one sequence's right answer is pulled down by other sequences.* Still the path enters the wedge. We now show why, for every list and every distribution, when the values are right and large.
+# Shades are levels of the loss, and the line is the path of descent. At the origin (circle) each sequence raises its right score at rate $\frac23$ and lowers the others at $\frac13$, in units of $\frac c3$ with $c=8$. So $w_b$ rises at $\frac25\cdot\frac23=\frac4{15}$ and $w_a$ at $\frac35\cdot\frac23-\frac25\cdot\frac13=\frac4{15}$. *The score of one sequence's right answer is pulled down by other sequences.* Still the path enters the wedge. We now show why, for every list and every distribution, when the values are right and large.
 #
 # <a id="06-world"></a>
 # ## The world: every token has a list

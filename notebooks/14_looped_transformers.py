@@ -229,7 +229,7 @@ figures.show(
 )
 
 # %% [markdown]
-# On the left a prompt with $n=16$ and $\alpha=1$; purple is positive, orange negative. The row below the line is the only one that a loop will change. On the right the eigenvalues of $H/n$: in 200 dimensions they keep to the law (black line), in 4 dimensions some lie far outside its edges. These few matter later, since beyond the edges the polynomials of this chapter are steep.
+# On the left a prompt with $n=16$ and $\alpha=1$; purple is positive, orange negative. The row below the line is the only one that a loop will change. On the right the eigenvalues of $H/n$: in 200 dimensions they keep to the law (thin line), in 4 dimensions some lie far outside its edges. These few matter later, since beyond the edges the polynomials of this chapter are steep.
 #
 # <a id="14-model"></a>
 # ## The model

@@ -24,6 +24,8 @@ FLAGS = [
     "--disable-sync",
     "--no-first-run",
 ]
+# All formulas, which are otherwise set when they come near.
+TYPESET = "() => window.MathJax?.startup?.promise.then(() => MathJax.startup.document.lazyTypesetAll())"
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 
@@ -160,6 +162,6 @@ def tab(browser, request):
 def visit(tab, site, page, idle=True):
     """Open a page and wait for its mathematics, if it is loaded; with ``idle`` until nothing was asked for half a second."""
     tab.goto(site.url + page, wait_until="load")
-    tab.evaluate("() => window.MathJax?.startup?.promise")
+    tab.evaluate(TYPESET)
     if idle:
         tab.wait_for_load_state("networkidle")

@@ -11,6 +11,7 @@ Chapters without the label are left as they are.
 
 from __future__ import annotations
 
+import functools
 import re
 from html import escape
 from pathlib import Path
@@ -22,6 +23,7 @@ from mvnb_chapters import chapters, ledger
 from sphinx.util.docutils import SphinxDirective
 
 from mvnb import verdicts
+from mvnb.runner.catalogue import Chapter
 
 CHAPTER = re.compile(r"notebooks/(\d\d)_")
 MARK = "# NBVAL_CHECK_OUTPUT"
@@ -107,6 +109,13 @@ def _words(source: str) -> tuple[int, int]:
         counted += found
         inside += found if any(_PROVED.match(kind) for kind in kinds) else 0
     return counted, inside
+
+
+@functools.cache
+def reading_minutes(chapter: Chapter) -> int:
+    """Return the minutes that a chapter's lesson takes, in fives; those of the whole chapter where it has no record yet."""
+    notebook = nbformat.read(chapter.notebook, as_version=4)
+    return 5 * round(length(lesson(notebook, chapter.number) or notebook.cells).minutes / 5)
 
 
 # -- on the page ---------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from pathlib import Path
 import yaml
 from docutils import nodes
 from mvnb_chapters import chapters
+from mvnb_lesson import reading_minutes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
@@ -107,7 +108,7 @@ def draw(app, fromdoc: str, plan: dict) -> str:
 
 
 def as_list(app, fromdoc: str, plan: dict) -> str:
-    """What the map says, for phones, printers and screen readers."""
+    """Return what the map says as lists, for phones and for paper."""
     known, rows = pages(app.srcdir), []
     for column, title in COLUMNS.items():
         items = []
@@ -121,19 +122,22 @@ def as_list(app, fromdoc: str, plan: dict) -> str:
                 f'<li><a href="{address(app, fromdoc, idea["target"])}">{escape(idea["name"])}</a>: {where} {links}</li>'
             )
         rows.append(f"<p>{title}</p><ul>{''.join(items)}</ul>")
-    return f'<details class="idea-list"><summary>The map as a list</summary>{"".join(rows)}</details>'
+    return f'<div class="idea-list">{"".join(rows)}</div>'
 
 
 def paths(app, fromdoc: str, plan: dict) -> str:
-    """The reading paths, each an ordered list whose links carry the path's name."""
+    """Return the reading paths, each an ordered list with minutes, whose links carry the path's name."""
     known, parts = pages(app.srcdir), []
+    minutes = {int(number): reading_minutes(chapter) for number, chapter in chapters(app.srcdir).items()}
     for path in plan["paths"]:
         items = "".join(
             f'<li><a href="{app.builder.get_relative_uri(fromdoc, known[n][0])}?path={path["name"]}">{n}. '
-            f"{escape(short(known[n][1]))}</a></li>"
+            f"{escape(short(known[n][1]))}</a> ({minutes[n]} min)</li>"
             for n in path["chapters"]
         )
-        parts.append(f"<section><h3>{escape(path['title'])}</h3><p>{escape(path['says'])}</p><ol>{items}</ol></section>")
+        hours = round(sum(minutes[n] for n in path["chapters"]) / 30) / 2
+        said = f"{escape(path['says'])} About {hours:g} hours."
+        parts.append(f"<section><h3>{escape(path['title'])}</h3><p>{said}</p><ol>{items}</ol></section>")
     return f'<div class="reading-paths">{"".join(parts)}</div>'
 
 

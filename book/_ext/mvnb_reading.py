@@ -1,6 +1,6 @@
 """What makes the pages good to read, to link to and to run again.
 
-- pictures load when they come near and keep their place until then;
+- pictures load and formulas are set when they come near, and both keep their place until then;
 - a comma or full stop stays on the line of the formula before it;
 - every theorem, exercise, claim and picture of a cell has a permalink, as headings and equations have by themselves;
 - a chapter can be downloaded as ``.py``, too;
@@ -28,6 +28,9 @@ STATEMENT = re.compile(
 )
 CLAIM = re.compile(r'(<tr id="(claim-[^"]+)"><th scope="row">)(.*?)</th>')
 END_OF_WORD = re.compile(r"[^\s\w(]+|\w{1,2}\b")
+INLINE = re.compile(r'(<span class="math notranslate nohighlight")>(\\\(.*?\\\))', re.DOTALL)
+DISPLAY = re.compile(r'(<div class="(?:amsmath )?math notranslate nohighlight"(?: id="[^"]+")?)>(.*?</div>)', re.DOTALL)
+ARRANGES = re.compile(r"\\(?:math\w+|text\w*|tilde|hat|bar|big[lr]?|left|right|operatorname|boldsymbol|sqrt|frac)\b|&\w+;")
 OUTPUT = re.compile(r'<div class="cell_output docutils container">\s*(?:<[^>]*>\s*)*?<img [^>]*>')
 
 
@@ -55,8 +58,21 @@ def dress(app, pagename, templatename, context, doctree):
     body = CLAIM.sub(lambda m: f"{m[1]}{m[3]}{permalink(m[2], 'claim')}</th>", body)
     if CHAPTER.match(pagename):
         body = number_pictures(body)
+    body = INLINE.sub(lambda m: f'{m[1]} style="--width: {width(m[2]):.1f}em">{m[2]}', body)
+    body = DISPLAY.sub(lambda m: f'{m[1]} style="--height: {height(m[2]):.1f}em">{m[2]}', body)
     body = PICTURE.sub(r'<img alt="\1" src="\2" width="\3" height="\4" loading="lazy" decoding="async" />', body)
     context["body"] = body
+
+
+def width(tex: str) -> float:
+    """Return about how wide an inline formula is, in em: its signs without commands that only arrange them."""
+    signs = re.findall(r"\\[A-Za-z]+|[^\s{}\\^_()$,.&;]", ARRANGES.sub("", tex))
+    return 0.5 + 0.58 * len(signs)
+
+
+def height(tex: str) -> float:
+    """Return about how high a displayed formula is, in em."""
+    return 1.2 + sum(2.4 if re.search(r"frac|sum|int|prod|max|min|begin", row) else 1.4 for row in tex.split(r"\\"))
 
 
 def number_pictures(body: str) -> str:
@@ -127,7 +143,15 @@ def copy_sources(app, exc):
                 shutil.copyfile(Path(app.srcdir, f"{docname}.py"), target)
 
 
+# Tells the style sheet that placeholders have replaced the source of formulas, or that there is no MathJax to do so.
+READY = """addEventListener("DOMContentLoaded", async () => {
+  await window.MathJax?.startup?.promise;
+  document.documentElement.classList.add("mathematics");
+});"""
+
+
 def setup(app):
+    app.add_js_file(None, body=READY)
     app.add_config_value("mvnb_repository", "", "html", str)
     if os.environ.get("MVNB_SITE"):
         app.setup_extension("sphinx_sitemap")  # which warns when there is no address

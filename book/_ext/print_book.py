@@ -27,7 +27,7 @@ OPEN = """async () => {
   const pictures = [...document.images];
   pictures.forEach((one) => (one.loading = "eager"));
   await Promise.all(pictures.map((one) => one.decode().catch(() => null)));
-  await window.MathJax?.startup?.promise;
+  await window.MathJax?.startup?.promise.then(() => MathJax.startup.document.lazyTypesetAll());
 }"""
 
 
