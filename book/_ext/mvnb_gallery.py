@@ -3,7 +3,8 @@
 ``{gallery} Views`` shows a card for each chapter of a part of ``_toc.yml``: its result as a small picture, title, paper,
 claims and seconds, all read from the committed notebooks. ``{chapter-seconds}`` is a table of the seconds, and every chapter
 says its own below its citation and its headline claims' verdicts below its claim; ``{card-seconds}`` is one of the seconds
-on a graphics card, where ``make gpu`` has left its report. ``mvnb book`` writes them to ``results/seconds.json``, since notebooks, the same bytes after every run, hold no times.
+on a graphics card, where ``make gpu`` has left its report. ``mvnb book`` writes them to ``results/seconds.json``, since
+notebooks, the same bytes after every run, hold no times.
 """
 
 from __future__ import annotations

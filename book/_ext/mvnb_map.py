@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 PLACE = "book/map.yml"
 COLUMNS = {"data": "Data", "models": "Models", "theorems": "Theorems"}
 WIDTH, ROW, TOP = 1180, 35, 36  # units of the drawing; a row holds one box
-LEFT, MIDDLE, RIGHT = (0, 240), (330, 440), (860, 320)  # start and width of the three columns
+LEFT, MIDDLE, RIGHT = (0, 252), (316, 456), (836, 344)  # start and width of the three columns
 
 
 class IdeaMap(nodes.General, nodes.Element):
@@ -132,7 +132,7 @@ def paths(app, fromdoc: str, plan: dict) -> str:
     for path in plan["paths"]:
         items = "".join(
             f'<li><a href="{app.builder.get_relative_uri(fromdoc, known[n][0])}?path={path["name"]}">{n}. '
-            f"{escape(short(known[n][1]))}</a> ({minutes[n]} min)</li>"
+            f"{escape(short(known[n][1]))}</a> ({minutes[n]}&nbsp;min)</li>"
             for n in path["chapters"]
         )
         hours = round(sum(minutes[n] for n in path["chapters"]) / 30) / 2

@@ -37,6 +37,14 @@ def test_map_lights_up_what_belongs_together_by_keyboard(site, tab):
     assert not tab.trouble
 
 
+def test_labels_of_the_map_fit_into_their_boxes(site, tab):
+    visit(tab, site, site.written[0])
+    room = tab.locator("svg.idea-map a").evaluate_all(
+        "all => all.map(a => a.querySelector('rect').getBBox().width - a.querySelector('text').getBBox().width)"
+    )
+    assert len(room) > 30 and min(room) > 16
+
+
 def test_every_chapter_is_on_the_map_and_ideas_know_their_chapters(site):
     ideas = PLAN["data"] + PLAN["models"] + PLAN["theorems"]
     assert {n for idea in ideas for n in idea["chapters"]} == {int(Path(name).name[:2]) for name in site.chapters}
