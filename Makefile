@@ -68,7 +68,7 @@ CALM := 2> >(grep -v '^WARNING' >&2)
 QUIET_BARS := test -t 2 || export TQDM_DISABLE=1
 
 $(READY): requirements.lock requirements-torch.lock requirements-llm.lock pyproject.toml
-	@echo "creating the environment in $(VENV) (about 2 GB, a few minutes)"
+	@echo "creating the environment in $(VENV) (about 3 GB, more with CUDA; a few minutes)"
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@set -o pipefail; $(BIN)/pip install --no-color --progress-bar off --require-hashes -r requirements.lock $(CALM) | $(COUNT)
 	@set -o pipefail; echo "installing PyTorch"; $(BIN)/pip install --no-color --progress-bar off -r requirements-torch.lock $(CALM) | $(COUNT)
