@@ -144,7 +144,8 @@ def plain(chapter):
 
 def citations(chapter):
     """Links to the bibliography name an entry, and their text its authors and year."""
-    entries = bibliography()
+    own = chapter.root / "book" / "references.bib"
+    entries = bibliography(own if own.is_file() else ROOT / "book" / "references.bib")
     found = re.findall(r"\[([^][]+)\]\(\.\./book/references\.bib#([^)]*)\)", _markdown(chapter))
     wrong = []
     for text, key in found:
@@ -155,9 +156,9 @@ def citations(chapter):
 
 
 @functools.cache
-def bibliography() -> dict[str, str]:
+def bibliography(path: Path) -> dict[str, str]:
     """Authors and year of each entry by its key, such as ``Zhang et al., 2018``."""
-    entries = parse_file(ROOT / "book" / "references.bib", bib_format="bibtex").entries
+    entries = parse_file(path, bib_format="bibtex").entries
     found = {}
     for key, entry in entries.items():
         names = [" ".join(map(str, one.rich_prelast_names + one.rich_last_names)) for one in entry.persons["author"]]

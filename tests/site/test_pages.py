@@ -164,3 +164,25 @@ def test_formulas_that_go_on_beyond_the_edge_of_a_phone_say_so(site, browser):
         visit(tab, site, min(site.chapters))
         signed = tab.evaluate(SIGNED)
         assert signed and all(signed)
+
+
+SHIFTS = """window.shifted = 0;
+new PerformanceObserver(list => list.getEntries().forEach(one => { window.shifted += one.value; }))
+    .observe({ type: 'layout-shift', buffered: true });"""
+UNSET = """() => [...document.querySelectorAll('article .math:has(mjx-lazy)')].filter(one => one.checkVisibility())
+    .map(one => one.getBoundingClientRect()).filter(box => box.bottom > 0 && box.top < innerHeight).length"""
+
+
+def test_formulas_are_set_when_they_come_near_and_nothing_moves(site, browser):
+    with fresh_tab(browser) as tab:
+        tab.add_init_script(SHIFTS)
+        tab.goto(site.url + max(site.chapters), wait_until="load")
+        tab.wait_for_function("document.documentElement.classList.contains('mathematics')")
+        waiting = tab.locator("mjx-lazy").count()
+        assert waiting > 20
+        for _ in range(12):
+            tab.mouse.wheel(0, 700)
+            tab.wait_for_timeout(300)
+        tab.wait_for_function(f"({UNSET})() === 0")
+        assert tab.locator("mjx-lazy").count() < waiting
+        assert tab.evaluate("window.shifted") < 0.1
