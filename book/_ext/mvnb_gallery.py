@@ -154,34 +154,32 @@ def say_cost(app, doctree):
         chapter, top = chapters(app.srcdir)[match[1]], quote.parent
         place = top.index(quote) + 1
         text = f"The chapter {seconds(app.srcdir, chapter)} on two processor cores."
-        after = next((i for i in range(place, len(top)) if not isinstance(top[i], nodes.paragraph)), len(top))
-        top.insert(after, verdict_line([row for row in ledger(chapter) if row["headline"]]))
+        if headlines := [row for row in ledger(chapter) if row["headline"]]:
+            after = next((i for i in range(place, len(top)) if not isinstance(top[i], nodes.paragraph)), len(top))
+            top.insert(after, verdict_line(headlines))
         top.insert(place, nodes.paragraph("", text, classes=["chapter-cost"]))
 
 
 def verdict_line(rows: list[dict]) -> nodes.paragraph:
     """Return the verdicts on headline claims as a sentence, in which each claim that does not hold is a link to its row."""
-    found = verdicts.counts(rows)
+    held = verdicts.counts(rows)["holds"]
+    said = f"{held} of {len(rows)} headline claims hold here."
+    if held == len(rows):
+        said = f"All {held} headline claims hold here." if held > 1 else "The headline claim holds here."
     line = nodes.paragraph(classes=["claim-verdict"])
-    share = f"All {len(rows)}" if found["holds"] == len(rows) else f"{found['holds']} of {len(rows)}"
-    symbol, style = verdicts.MARKS["holds"]
-    line += [nodes.inline("", symbol, classes=[style]), nodes.Text(f" {share} headline claims hold here.")]
-    for verdict, word in (("fails", "Fails"), ("undecided", "Undecided"), ("not run", "Not run")):
-        symbol, style = verdicts.MARKS[verdict]
-        links = [
-            nodes.reference("", row["says"], refuri=f"#claim-{row['id']}", internal=True)
-            for row in rows
-            if row["verdict"] == verdict
-        ]
-        for i, link in enumerate(links):
-            line += (
-                [nodes.Text("; ")]
-                if i
-                else [nodes.Text(" "), nodes.inline("", f"{symbol} {word}", classes=[style]), nodes.Text(": ")]
-            )
-            line += link
-        line += [nodes.Text(".")] if links else []
+    line += [_marked("holds", ""), nodes.Text(f" {said}")] if held else nodes.Text(said)
+    for verdict, word in (("fails", " Fails"), ("undecided", " Undecided"), ("not run", " Not run")):
+        before = [nodes.Text(" "), _marked(verdict, word), nodes.Text(": ")]
+        for row in (row for row in rows if row["verdict"] == verdict):
+            line += [*before, nodes.reference("", row["says"], refuri=f"#claim-{row['id']}", internal=True)]
+            before = [nodes.Text("; ")]
+        line += [nodes.Text(".")] if len(before) == 1 else []
     return line
+
+
+def _marked(verdict: str, word: str) -> nodes.inline:
+    symbol, style = verdicts.MARKS[verdict]
+    return nodes.inline("", symbol + word, classes=[style])
 
 
 def write_pictures(app, exc):
