@@ -155,7 +155,7 @@ def test_pages_fit_a_phone(site, browser):
             assert tab.evaluate(STRETCHED) == [], name
 
 
-SIGNED = """() => [...document.querySelectorAll('.math > mjx-container')].filter(x => x.scrollWidth > x.clientWidth + 1)
+SIGNED = """() => [...document.querySelectorAll('div.math > mjx-container')].filter(x => x.scrollWidth > x.clientWidth + 1)
     .map(x => getComputedStyle(x).backgroundAttachment.startsWith('local, local, scroll, scroll'))"""
 
 
