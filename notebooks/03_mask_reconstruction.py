@@ -1946,7 +1946,7 @@ for name, title in (("ERM", "from scratch"), ("MAE", "SimMIM, fine-tuned")):
     print(f"{title:20s} multi {multi.mean():.3f}   single {lone.mean():.3f}", end="   ")
     print(f"tiles {covered[name].mean():.2f}")
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "picture"]
 fig, axes = plt.subplots(3, 6, figsize=(5.8, 3.2))
 for column in range(6):
     picture = as_picture(quarters(exam)[column : column + 1])[0]

@@ -985,7 +985,7 @@ oracle = {m: frozen_errors(m, kernel_draws, k, kernel_d, True) for m in counts}
 trained = 1 - accurate[-1]
 
 # %% [markdown]
-# Every draw is a mark, a circle with the best common threshold and a triangle with oracle thresholds; dark bars are means:
+# Every draw is a mark, a circle with the best common threshold and a triangle with oracle thresholds; bars are means:
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(7.5, 3.0))
@@ -1130,7 +1130,7 @@ def scene(task, background, level, part, n, g):
 # %% [markdown]
 # One image per kind of background, at the largest level (grey levels run from $-0.5$ to 1, since Gaussian noise has both signs; 0 is the dark grey):
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "picture"]
 shown = [("10 classes", "Gaussian", 0.0), ("10 classes", "Gaussian", gaussian_noise)]
 shown += [("10 classes", "texture", 1.0), ("4 classes", "distractors", 1.0)]
 fig, axes = plt.subplots(1, 4, figsize=(7.5, 2.2))

@@ -156,7 +156,7 @@ for one_k, one_p in ((2, 97), (3, 31), (4, 11), (5, 5), (2, 47), (3, 13), (4, 7)
     share = theory.known_share(one_k, one_p, n // 2)
     print(f"{one_k}  {one_p:3d}  {n:7,d}   {twin:23.1%}   {share:15.1%}")
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "picture"]
 picture = ModularSum(13, 2)
 fig, axes = plt.subplots(1, 2, figsize=(6.0, 3.1), sharey=True)
 for ax, by, share in zip(axes, ("tuple", "multiset"), (0.5, known)):

@@ -168,7 +168,7 @@ figures.show(
 #
 # other features are fair coins. The first $k=2^{\nu_1}$ of the $d=2^{\nu_2}$ features are *important*: tasks are pairs of important features with probability $1-p_{\mathcal T}$ and any other pairs with the small probability $p_{\mathcal T}$.
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "picture"]
 world = InContextRegression(tuple(spectrum), n_context)
 shown = world.sample(1, stream(2), noise=noise)
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 2.9), width_ratios=(1.2, 1))

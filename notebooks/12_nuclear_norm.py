@@ -167,7 +167,7 @@ compared = comparison.Comparison(
     domain=own_domain,
 )
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "picture"]
 shown, *_, tests = compared.domains(main_world, [seed])
 side = round((shown.shape[1] / images.shape[1]) ** 0.5)
 rows = []
@@ -668,7 +668,7 @@ fixed_gain, free_gain = plane_there[[2, 3]] - plane_there[[0, 4]]
 ledger.mean("plane-erm-below-nuclear", fixed=fixed_gain, free=free_gain)
 
 # %% [markdown]
-# *Read.* On the right each line is a run, and the two black lines are the limits of strong penalties, 0.4 for decay and 0.114 for the nuclear norm with a fixed head.
+# *Read.* On the right each line is a run, and the two thin lines across are the limits of strong penalties, 0.4 for decay and 0.114 for the nuclear norm with a fixed head.
 #
 # The nuclear norm is ahead of decay at every level of the loss; the thesis compares it with no penalty. The numbers of Figure 6.2 are not: ERM without a penalty, trained long enough, does *better* elsewhere than ERM-NU, with a fixed head and with a free one, because a penalty stops or slows the descent of $\rho$. What the figure shows must be another model, other data, or an early stop.
 #

@@ -183,7 +183,7 @@ unlabelled = {name: pictures[name][0][:own_images].to(device) for name in SETS}
 augment = Augmentation(scale=(0.5, 1.0), degrees=15.0)
 print({name: (len(pictures[name][1]), n_classes[name]) for name in SETS})
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "picture"]
 fig, axes = plt.subplots(4, 1, figsize=(7.5, 2.8))
 for ax, name in zip(axes, SETS):
     few = unlabelled[name][:5].cpu()
