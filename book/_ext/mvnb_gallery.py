@@ -22,7 +22,7 @@ from docutils import nodes
 from docutils.statemachine import StringList
 from mvnb_chapters import chapters, ledger
 from mvnb_plain import keys
-from mvnb_scoreboard import table
+from mvnb_scoreboard import marked, table
 from PIL import Image
 from sphinx.util.docutils import SphinxDirective
 
@@ -167,19 +167,14 @@ def verdict_line(rows: list[dict]) -> nodes.paragraph:
     if held == len(rows):
         said = f"All {held} headline claims hold here." if held > 1 else "The headline claim holds here."
     line = nodes.paragraph(classes=["claim-verdict"])
-    line += [_marked("holds", ""), nodes.Text(f" {said}")] if held else nodes.Text(said)
-    for verdict, word in (("fails", " Fails"), ("undecided", " Undecided"), ("not run", " Not run")):
-        before = [nodes.Text(" "), _marked(verdict, word), nodes.Text(": ")]
+    line += [marked("holds"), nodes.Text(f" {said}")] if held else nodes.Text(said)
+    for verdict, word in (("fails", "Fails"), ("undecided", "Undecided"), ("not run", "Not run")):
+        before = [nodes.Text(" "), marked(verdict, word), nodes.Text(": ")]
         for row in (row for row in rows if row["verdict"] == verdict):
             line += [*before, nodes.reference("", row["says"], refuri=f"#claim-{row['id']}", internal=True)]
             before = [nodes.Text("; ")]
         line += [nodes.Text(".")] if len(before) == 1 else []
     return line
-
-
-def _marked(verdict: str, word: str) -> nodes.inline:
-    symbol, style = verdicts.MARKS[verdict]
-    return nodes.inline("", symbol + word, classes=[style])
 
 
 def write_pictures(app, exc):

@@ -86,7 +86,7 @@ def length(cells: list[nbformat.NotebookNode]) -> Length:
 
 
 def _code_lines(output: nbformat.NotebookNode) -> int:
-    """Return how many lines of source an output shows; docstrings count as the words that they replace."""
+    """Return how many lines of source an output shows, docstrings included and blank lines left out."""
     return sum(bool(line.strip()) for line in output.get("data", {}).get("text/plain", "").splitlines())
 
 

@@ -39,6 +39,12 @@ def table(header: list[str], rows: list[list[list[nodes.Node]]], classes: list[s
     return nodes.table("", group, classes=["scoreboard", *classes])
 
 
+def marked(verdict: str, word: str = "") -> nodes.inline:
+    """Return the symbol of a verdict, in its colour, and a word."""
+    symbol, style = verdicts.MARKS[verdict]
+    return nodes.inline("", f"{symbol} {word}".rstrip(), classes=[style])
+
+
 class ScoreboardDirective(SphinxDirective):
     """Common to both directives: the committed notebooks and their rows."""
 
@@ -128,9 +134,7 @@ class Scoreboard(ScoreboardDirective):
     def cells(self, chapter: Chapter, row: dict) -> list[list[nodes.Node]]:
         number = self.link(chapter.number, self.page(chapter))
         claim = self.link(row["says"], f"{self.page(chapter)}#claim-{row['id']}")
-        symbol, style = verdicts.MARKS[row["verdict"]]
-        judged = nodes.inline("", f"{symbol} {row['verdict']}", classes=[style])
-        note = [judged]
+        note = [marked(row["verdict"], row["verdict"])]
         if seeds := row.get("seeds"):
             runs = sum(seeds[one] for one in verdicts.JUDGED)
             said = f"{seeds['holds']} of {runs} seeds" if seeds["values"] > 1 else "no seed enters"
