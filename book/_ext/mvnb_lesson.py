@@ -27,9 +27,10 @@ from mvnb.runner.catalogue import Chapter
 
 CHAPTER = re.compile(r"notebooks/(\d\d)_")
 MARK = "# NBVAL_CHECK_OUTPUT"
-WORDS_A_MINUTE, LINES_A_MINUTE = 110, 20  # of mathematical text; of code that is shown
+WORDS_PER_MINUTE, LINES_PER_MINUTE, FORMULAS_PER_MINUTE = 200, 6, 1  # of text; of code that is shown; displayed
 _FENCE = re.compile(r"^ *(`{3,}|~{3,}|:{3,})(.*)$")
 _OPTION = re.compile(r' *:[\w-]+:|<a id="[\w-]+"></a>$')
+_DISPLAYED = re.compile(r"\$\$.*?\$\$(?: *\(eq-[^)]*\))?", re.DOTALL)
 _PROVED = re.compile(r"\{prf:(?!definition|example|remark)")
 _NOT_READ = ("{solution}",)
 _FORMERLY = {
@@ -43,21 +44,24 @@ _FOLDED = {"hide-input", "hide-cell"}
 
 
 class Length(NamedTuple):
-    """What a reader of a lesson meets: words (a formula is one), those in statements and proofs, lines of code, figures."""
+    """Length of a lesson: words (a formula is one), words in statements and proofs, displayed formulas, code, figures."""
 
     words: int
     words_in_proofs: int
+    formulas: int
     lines_shown: int
     lines_folded: int
     figures: int
 
     @property
     def minutes(self) -> int:
-        return round(self.words / WORDS_A_MINUTE + self.lines_shown / LINES_A_MINUTE)
+        """Return the estimated reading time."""
+        lines = self.lines_shown / LINES_PER_MINUTE
+        return round(self.words / WORDS_PER_MINUTE + lines + self.formulas / FORMULAS_PER_MINUTE)
 
 
 def lesson(notebook: nbformat.NotebookNode, number: str) -> list[nbformat.NotebookNode] | None:
-    """The cells in front of the record, nothing where there is no record."""
+    """Return the cells in front of the record, or ``None`` if there is no record."""
     label, cells = f'<a id="{number}-record"></a>', []
     for cell in notebook.cells:
         if cell.cell_type == "markdown" and label in cell.source:
@@ -67,13 +71,14 @@ def lesson(notebook: nbformat.NotebookNode, number: str) -> list[nbformat.Notebo
 
 
 def length(cells: list[nbformat.NotebookNode]) -> Length:
-    """How long some cells are; solutions are left out, and so are parameters and imports."""
-    words = proofs = shown = folded = figures = 0
+    """Return the length of some cells without their solutions, parameters and imports."""
+    words = proofs = formulas = shown = folded = figures = 0
     for cell in cells:
         tags = set(cell.metadata.get("tags", []))
         if cell.cell_type == "markdown":
             all_, inside = _words(cell.source)
             words, proofs = words + all_, proofs + inside
+            formulas += len(_DISPLAYED.findall(cell.source))
         elif "figures.show_code(" in cell.source:
             shown += sum(map(_code_lines, cell.get("outputs", [])))
         elif "figures.opening(" in cell.source:
@@ -82,7 +87,7 @@ def length(cells: list[nbformat.NotebookNode]) -> Length:
             lines = sum(bool(line.strip()) and line != MARK for line in cell.source.splitlines())
             shown, folded = (shown, folded + lines) if tags & _FOLDED else (shown + lines, folded)
             figures += "figures.show(" in cell.source and "opening=" not in cell.source
-    return Length(words, proofs, shown, folded, figures)
+    return Length(words, proofs, formulas, shown, folded, figures)
 
 
 def _code_lines(output: nbformat.NotebookNode) -> int:
@@ -91,8 +96,8 @@ def _code_lines(output: nbformat.NotebookNode) -> int:
 
 
 def _words(source: str) -> tuple[int, int]:
-    """Words of a text, and how many of them stand in statements and proofs."""
-    source = re.sub(r"\$\$.*?\$\$( *\(eq-[^)]*\))?", "formula", source, flags=re.DOTALL)
+    """Return the number of words of a text, and how many of them stand in statements and proofs."""
+    source = _DISPLAYED.sub("formula", source)
     source = re.sub(r"\$[^$]+\$", "formula", source)
     counted, inside, open_ = 0, 0, []
     for line in source.splitlines():

@@ -32,18 +32,20 @@ HUES = {
     "yellow": "#E69F00",
     "ink": "#333333",
 }
+METHOD, BASELINE = HUES["orange"], HUES["blue"]
+"""Colours of the method that a chapter's paper proposes, and of the baseline that it is compared with."""
 # One colour per method throughout the book.
 COLORS = {
-    "ERM": HUES["blue"],
-    "Midpoint Mixup": HUES["orange"],
+    "ERM": BASELINE,
+    "Midpoint Mixup": METHOD,
     "Uniform Mixup": HUES["green"],
     "Beta Mixup": HUES["pink"],
-    "coarse labels": "#332288",
-    "fine labels": "#117733",
+    "coarse labels": BASELINE,
+    "fine labels": METHOD,
     "random labels": "#AA4499",
     "cluster labels": "#999933",
     "unique labels": "#882255",
-    "MAE": "#CC3311",
+    "MAE": METHOD,
     "Teacher-student": "#009988",
     "Random features": HUES["grey"],
     "Tangent kernel": HUES["brown"],

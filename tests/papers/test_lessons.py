@@ -31,8 +31,8 @@ def test_the_models_have_a_lesson():
 def test_a_lesson_can_be_read_in_half_an_hour(number):
     found = mvnb_lesson.length(LESSONS[number])
     assert found.words <= 2400 and found.words_in_proofs <= 500
-    assert found.lines_shown <= 140 and found.lines_folded <= 100
-    assert found.figures <= 6 and found.minutes <= 30
+    assert found.lines_shown <= 45 and found.lines_folded <= 170
+    assert found.formulas <= 14 and found.figures <= 6
 
 
 @pytest.mark.parametrize("number", LESSONS)
@@ -64,9 +64,9 @@ def test_what_is_counted():
         code("not_counted = 1"),
     ]
     found = mvnb_lesson.length(mvnb_lesson.lesson(notebook(*cells), "01"))
-    assert found == (3 + 4 + 5 + 1, 5, 2, 2, 1)
+    assert found == (3 + 4 + 5 + 1, 5, 1, 2, 2, 1)
     assert mvnb_lesson.lesson(notebook(*cells[:3]), "01") is None
-    assert mvnb_lesson.Length(2200, 0, 100, 0, 0).minutes == 25
+    assert mvnb_lesson.Length(2000, 0, 8, 30, 0, 0).minutes == 10 + 8 + 5
 
 
 def test_the_recipe_of_chapter_06_sorts_the_lists():
