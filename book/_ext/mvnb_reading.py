@@ -60,7 +60,9 @@ def dress(app, pagename, templatename, context, doctree):
         body = number_pictures(body)
     body = INLINE.sub(lambda m: f'{m[1]} style="--width: {width(m[2]):.1f}em">{m[2]}', body)
     body = DISPLAY.sub(lambda m: f'{m[1]} style="--height: {height(m[2]):.1f}em">{m[2]}', body)
-    body = PICTURE.sub(r'<img alt="\1" src="\2" width="\3" height="\4" loading="lazy" decoding="async" />', body)
+    body = PICTURE.sub(
+        r'<img alt="\1" src="\2" width="\3" height="\4" style="--width: \3px" loading="lazy" decoding="async" />', body
+    )
     context["body"] = body
 
 
