@@ -1,0 +1,39 @@
+"""The preset ``paper`` of each lesson, cut short: its networks and its code path, with few replicas, steps and points."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mvnb.runner import catalogue, execution
+
+ROOT = Path(__file__).resolve().parents[2]
+# Numbers of replicas, steps, epochs and points, taken from the preset ``smoke`` instead. All else is as in ``paper``.
+CUT = {
+    "01": (
+        "replicas midpoint_replicas erm_steps midpoint_steps dim_replicas dim_steps image_epochs image_replicas "
+        "standin_epochs standin_replicas"
+    ),
+    "06": (
+        "replicas one_step_sequences lemma_sets exact_steps column_steps column_batch uniform_steps extension_steps "
+        "extension_batch extension_replicas n_test"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def blank_images(tmp_path_factory):
+    """A folder with 60 blank training images and 20 test images of the shape of each data set that is downloaded."""
+    folder = tmp_path_factory.mktemp("images")
+    for name, shape in {"mnist": (28, 28), "fashion_mnist": (28, 28), "cifar10": (32, 32, 3), "cifar100": (32, 32, 3)}.items():
+        x, y = np.zeros((60, *shape), np.uint8), np.arange(60) % (100 if name == "cifar100" else 10)
+        np.savez_compressed(folder / f"{name}.npz", x_train=x, y_train=y, x_test=x[:20], y_test=y[:20])
+    return folder
+
+
+@pytest.mark.parametrize("number", CUT)
+def test_paper_preset_cut_short(number, blank_images, tmp_path, monkeypatch):
+    monkeypatch.setenv("MVNB_DATA", str(blank_images))
+    chapter = catalogue.resolve(number, ROOT)
+    paper, smoke = (catalogue.preset(chapter, name) for name in ("paper", "smoke"))
+    execution.run(chapter, paper | {name: smoke[name] for name in CUT[number].split()}, tmp_path, html=False)
