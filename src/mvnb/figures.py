@@ -34,7 +34,7 @@ HUES = {
 }
 METHOD, BASELINE = HUES["orange"], HUES["blue"]
 """Colours of the method that a chapter's paper proposes, and of the baseline that it is compared with."""
-# One colour per method throughout the book.
+# Colours of methods throughout the book; only a proposed method and a baseline have the same colour in several chapters.
 COLORS = {
     "ERM": BASELINE,
     "Midpoint Mixup": METHOD,
@@ -70,7 +70,7 @@ def use_style() -> None:
     mpl.style.use(["default", "seaborn-v0_8-whitegrid"])  # Matplotlib's copy: importing seaborn takes a second or two
     mpl.rcParams.update(
         {
-            "axes.prop_cycle": mpl.cycler(color=COLORS.values()),
+            "axes.prop_cycle": mpl.cycler(color=dict.fromkeys(COLORS.values())),
             "figure.figsize": (7.5, 3.4),
             "figure.constrained_layout.use": True,
             "font.size": 12,
