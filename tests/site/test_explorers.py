@@ -19,6 +19,7 @@ from scipy import special
 
 from mvnb import figures
 from mvnb.papers.algorithmic_stability import theory as stability
+from mvnb.papers.decision_lists import theory as lists
 from mvnb.papers.gemfilter import theory as gemfilter
 from mvnb.papers.icl_and_scale import icl
 from mvnb.papers.landscape_aware_growing import theory as growth
@@ -157,6 +158,31 @@ def race(time, lead, alpha, strength, seen):
     }
 
 
+def column(steps, list, present, size, seen):
+    problem, scale = lists.ColumnPopulation(size, 3, len(list)), torch.tensor([8.0], dtype=torch.float64)
+    w, way = {"entries": torch.zeros(1, len(list)).double(), "outside": torch.zeros(1, 1).double()}, []
+    for _ in range(61):
+        way.append(torch.cat([w["entries"], w["outside"]], 1)[0])
+        _, slope = problem(w, scale)
+        rates = {"entries": 0.25, "outside": 0.25 / (size - len(list))}
+        w = {name: w[name] - rate * slope[name] for name, rate in rates.items()}
+    scores = way[steps].where(problem.copies > 0, -torch.inf)  # (case, kind)
+    own = torch.nn.functional.one_hot(problem.decides, len(list) + 1).bool()
+    correct = scores[own] > scores.masked_fill(own, -torch.inf).amax(1) + 1e-9  # a tie is a mistake
+
+    tokens = sorted(["a", *present], key=lambda token: [*list, token].index(token))
+    alone = [torch.stack([way[steps][[*list, token].index(token)] for token in tokens])]
+    attention, query = alone[0].softmax(0), tokens.index("a")
+    matrix, values = torch.zeros(1, size, size).double(), 8 * torch.eye(size).double()[None]
+    for _ in range(5):  # the sequence is tokens 0, 1 and 2, of which 0 decides
+        matrix[0, :3, query] = alone[-1]
+        one = lists.forward_backward(matrix, values, torch.arange(3)[None, None], torch.zeros(1, 1, 3).long())
+        alone.append(alone[-1] - 0.25 * one.slope[0, 0, :, query])
+    assert seen["tokens"] == tokens
+    share = problem.probability[correct].sum()
+    return {"way": torch.stack(way), "alone": torch.stack(alone), "attention": attention, "share": share}
+
+
 def transition(size, gamma, r, factor, seen):
     def accuracy(x, g, sign):
         group = nuclear.GroupPopulation(r, max(1, math.floor(r * (x - 1) + 0.5)), g)
@@ -175,6 +201,7 @@ EXPECTED = {
     "01-race": (race, {"way", "margins", "first", "second", "reached", "now"}),
     "04-tie": (tie, {"sizes", "levels"}),
     "05-threshold": (threshold, {"ratios", "sizes"}),
+    "06-column": (column, {"tokens"}),
     "07-order": (order, {"starts", "times"}),
     "11-rank": (rank, set()),
     "12-transition": (transition, {"sizes", "gammas", "rows"}),
