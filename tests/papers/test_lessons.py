@@ -70,10 +70,9 @@ def test_what_is_counted():
 
 
 def test_the_recipe_of_chapter_06_sorts_the_lists():
-    torch.manual_seed(0)
-    scores = recipe.train_attention(steps=60)
-    margin = theory.list_margin(scores.T[None], DecisionLists.shifted().lists[None])
-    assert (margin > 0).double().mean() > 0.95
+    lists = DecisionLists.shifted().lists[None]
+    shares = [(theory.list_margin(recipe.train_attention(steps=n).T[None], lists) > 0).double().mean() for n in (1, 60)]
+    assert shares[0] < 0.05 and shares[1] > 0.95
 
 
 def test_the_recipe_of_chapter_01_closes_the_gap_between_two_features():
