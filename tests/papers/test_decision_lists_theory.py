@@ -239,6 +239,17 @@ def test_directional_derivative_is_a_derivative():
     assert torch.allclose(slope[rows], seen.along_v[0][tokens[0] == a], atol=1e-12)
 
 
+def test_the_direction_needs_the_earliest_mistake():
+    """List (b, d, a), tokens a, b, d = 0, 1, 2: b decides and a is wrong, and along e_b + e_d the loss rises."""
+    w = torch.zeros(1, 6, 6, dtype=torch.float64)
+    w[0, :3, 0] = torch.tensor([0.45, 0.05, 0.5]).double().log()
+    v = 10 * torch.eye(6, dtype=torch.float64)[None]
+    one = theory.forward_backward(w, v, torch.tensor([[[0, 1, 2]]]), torch.tensor([[[1, 1, 2]]]))
+    assert theory.misclassified(one.logits, torch.tensor([[[1, 1, 2]]]))[0, 0, 0]
+    slope = one.slope[0, 0, :, 0]
+    assert slope[1] < 0 and math.isclose(slope[1] + slope[2], 0.2337, abs_tol=1e-4)
+
+
 def test_hessian_is_autograds_and_below_the_bound():
     some = worlds((6, 3, 2), 2)
     tokens, labels, _ = every_sequence(some)

@@ -1,4 +1,4 @@
-"""One position of a shift-symmetric world: a column of W and a row of entries of V by offset stand for the whole matrices.
+"""One position of a shift-symmetric world: a column of W and the entries of V by offset represent both matrices.
 
 For lists that are shifts of one another, all columns of W are shifts of token 0's, and V is ``V[l, i] = v[l - pi(i)]``, so that
 logits are a circular convolution of v with attention. A step on the column is the step on the matrices over L.
@@ -17,14 +17,14 @@ from mvnb.papers.decision_lists.data import DecisionLists
 
 
 class Column(nn.Module):
-    """The position of token 0, from sequences that hold it; scores ``w`` and entries ``v`` by offset, ``(n_tokens,)`` each."""
+    """Attention at the position of token 0; scores ``w`` and entries ``v`` by offset, ``(n_tokens,)`` each."""
 
     def __init__(self, n_tokens: int):
         super().__init__()
         self.w, self.v = nn.Parameter(torch.zeros(n_tokens)), nn.Parameter(torch.zeros(n_tokens))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits ``(n, n_tokens)`` by offset, the class less pi(0), for tokens ``(n, length)``."""
+        """Return logits ``(n, n_tokens)`` by offset, the class minus pi(0), for sequences ``(n, length)`` with token 0."""
         attention = self.w[tokens].softmax(-1)
         dense = attention.new_zeros(len(tokens), len(self.v)).scatter(1, tokens, attention)
         spectrum = torch.fft.rfft(dense) * torch.fft.rfft(self.v)
@@ -45,7 +45,7 @@ def train(
     rates: Mapping[str, float] | None = None,
     log_every: int = 4,
 ) -> training.Run:
-    """Train copies of the column from w = 0 and v = ``values``, ``(n_tokens,)`` or one row a run, on fresh sequences.
+    """Train copies of the column from w = 0 and v = ``values``, ``(n_tokens,)`` or one row per run, on fresh sequences.
 
     Probes: ``error`` on ``n_test`` fresh sequences, ``margin`` by which the column is ordered like its list, and ``w``.
     ``rates`` as for :class:`mvnb.training.GD`.
@@ -75,6 +75,6 @@ def train(
 
 
 def _draw(world: DecisionLists, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return ``n`` sequences that hold token 0 ``(n, length)``, and the token that decides its label ``(n,)``."""
+    """Draw ``n`` sequences with token 0 ``(n, length)``, and return them with the token that decides its label ``(n,)``."""
     sample = world.sample(n, generator, containing=0)
     return sample.tokens, sample.decides[:, 0]

@@ -21,7 +21,7 @@ class Sequences(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class DecisionLists:
-    r"""Sequences of distinct tokens in random order; position by position, a decision list picks the token that is the answer.
+    r"""Distribution of sequences of different tokens whose labels follow from decision lists.
 
     Every token a has a list, row a of ``lists``, that ends with a itself. In a sequence that holds a, the first entry of the
     list that is present is the *deciding* token b, and the label at a's position is ``permutation[b]``. Source: Karp thesis
@@ -39,7 +39,7 @@ class DecisionLists:
     Raises
     ------
     ValueError
-        When a list does not end with its own token, the permutation is none, or sequences are too long.
+        If a list does not end with its own token, ``permutation`` is not a permutation, or ``length`` is out of range.
     """
 
     lists: Tensor
@@ -56,10 +56,10 @@ class DecisionLists:
 
     @classmethod
     def shifted(cls, n_tokens: int = 200, length: int = 25, offsets=(10, 20, 30), shift: int = 20) -> DecisionLists:
-        """The lists ``(a + offsets[0], a + offsets[1], ..., a)`` and the labels ``b + shift``, all modulo ``n_tokens``.
+        """Return the world of lists ``(a + offsets[0], a + offsets[1], ..., a)`` and labels ``b + shift``, modulo ``n_tokens``.
 
-        The defaults are those of Karp thesis 2024, Figure 4.1, with tokens counted from 0. ``ValueError`` unless the offsets
-        are different and not 0 modulo ``n_tokens``.
+        The defaults are those of Karp thesis 2024, Figure 4.1, with tokens counted from 0. Raises ``ValueError`` unless the
+        offsets are different and not 0 modulo ``n_tokens``.
         """
         entries = [*(offset % n_tokens for offset in offsets), 0]
         if len(set(entries)) < len(entries):
@@ -69,9 +69,9 @@ class DecisionLists:
 
     @classmethod
     def random(cls, n_tokens: int, length: int, list_length: int, generator: Seed) -> DecisionLists:
-        """Lists of ``list_length`` different tokens in random order, the own token last, and a random permutation.
+        """Draw lists of ``list_length`` different tokens in random order, the own token last, and a random permutation.
 
-        ``ValueError`` unless ``1 <= list_length <= n_tokens``.
+        Raises ``ValueError`` unless ``1 <= list_length <= n_tokens``.
         """
         generator = as_generator(generator)
         if not 1 <= list_length <= n_tokens:
@@ -87,7 +87,7 @@ class DecisionLists:
         return len(self.lists)
 
     def deciding(self, tokens: Tensor) -> Tensor:
-        """The token that decides each position's label, the shape of ``tokens`` ``(n, length)``."""
+        """Return the token that decides each position's label, ``(n, length)``, for ``tokens`` ``(n, length)``."""
         present = torch.zeros(len(tokens), self.n_tokens, dtype=torch.bool).scatter_(1, tokens, True)
         entries = self.lists[tokens]  # (n, length, list_length)
         hit = present.gather(1, entries.flatten(1)).view(entries.shape)
@@ -99,9 +99,9 @@ class DecisionLists:
         return scale * torch.nn.functional.one_hot(self.permutation).T.double()
 
     def sample(self, n: int, generator: Seed, containing: int | None = None) -> Sequences:
-        """``n`` sequences of ``length`` different tokens, uniform over all such sequences.
+        """Draw ``n`` sequences of ``length`` different tokens, uniformly.
 
-        With ``containing``, uniform over those that hold that token, which then stands first.
+        With ``containing``, all sequences contain that token, at their first position.
         """
         generator = as_generator(generator)
         keys = torch.rand(n, self.n_tokens, generator=generator)
@@ -112,9 +112,9 @@ class DecisionLists:
 
 
 def every_sequence(worlds: Sequence[DecisionLists]) -> tuple[Tensor, Tensor, Tensor]:
-    """All token sets of worlds of equal size: tokens, labels and deciding tokens ``(world, set, length)``.
+    """Return all token sets of worlds of equal size: tokens, labels and deciding tokens ``(world, set, length)``.
 
-    In each set tokens stand in ascending order; what a layer without positions computes does not depend on it.
+    Tokens of a set are in ascending order; a layer without positional encoding does not depend on the order.
     """
     sets = torch.combinations(torch.arange(worlds[0].n_tokens), worlds[0].length)
     decides = torch.stack([world.deciding(sets) for world in worlds])

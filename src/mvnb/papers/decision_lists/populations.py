@@ -1,4 +1,4 @@
-"""Small worlds in which every sequence is listed, distributions over the sequences, and what is measured on them."""
+"""Small worlds whose sequences are all listed, with distributions over the sequences."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Populations(NamedTuple):
 
 
 def listed(size: tuple[int, int, int], seed: int, replicas: int, uniform: bool = False) -> Populations:
-    """Random lists for ``size``, (vocabulary, sequence, list), and a random distribution over all sequences, one a replica.
+    """Draw lists for ``size``, (vocabulary, sequence, list), and a distribution over all sequences, for each replica.
 
-    Three in ten sequences never occur, the others have probabilities in proportion to numbers uniform on [0.1, 1]; with
-    ``uniform`` all have the same.
+    Three in ten sequences never occur; the others have probabilities in proportion to numbers uniform on [0.1, 1]. With
+    ``uniform``, all sequences have equal probability.
     """
     streams = training.generators(seed, replicas)
     worlds = [DecisionLists.random(*size, g) for g in streams]

@@ -35,7 +35,7 @@ class Pass(NamedTuple):
 
 
 def forward_backward(w: Tensor, v: Tensor, tokens: Tensor, labels: Tensor) -> Pass:
-    """The Transformer ``sigma(V X sigma(X^T W X))`` on one-hot tokens, with the derivatives that Karp's proofs print.
+    """Return the forward pass of ``sigma(V X sigma(X^T W X))`` on one-hot tokens, and its derivatives.
 
     ``w`` and ``v`` ``(R, L, L)``; ``tokens`` and ``labels`` ``(R, S, n)``. Source: Karp, eq. (4.1) and Theorem 4.3.
     """
@@ -54,7 +54,7 @@ def forward_backward(w: Tensor, v: Tensor, tokens: Tensor, labels: Tensor) -> Pa
 def objective(
     params: dict[str, Tensor], tokens: Tensor, labels: Tensor, probability: Tensor | None = None
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Mean loss ``(R,)`` over sequences and positions, and its gradient, for :func:`mvnb.training.fit`.
+    """Return the mean loss ``(R,)`` over sequences and positions, and its gradient, for :func:`mvnb.training.fit`.
 
     ``params`` holds ``w`` and ``v`` ``(R, L, L)``; ``probability`` ``(R, S)`` weighs the sequences, equally by default. Over
     all sequences it is the population loss. The losses are differentiable. Source: Karp, section 4.3.
@@ -71,7 +71,7 @@ def objective(
 
 
 def misclassified(logits: Tensor, labels: Tensor) -> Tensor:
-    """Where some other class's logit is at least as large as the label's: ``logits`` ``(..., L)``, the rest ``(...)``."""
+    """Return ``(...)`` whether another class has a logit at least as large as the label's, for ``logits`` ``(..., L)``."""
     own = logits.gather(-1, labels[..., None])
     others = logits.scatter(-1, labels[..., None], -math.inf)
     return own[..., 0] <= others.amax(-1)
@@ -116,7 +116,7 @@ def list_ranks(lists: Tensor) -> Tensor:
 def directional_derivatives(
     w: Tensor, v: Tensor, tokens: Tensor, labels: Tensor, deciding: Tensor, lists: Tensor
 ) -> Directional:
-    """Derivatives of every sequence's loss along the direction that is 1 on k* and all tokens before it in the list.
+    """Return derivatives of every sequence's loss along the direction that is 1 on k* and all tokens before it in the list.
 
     k* is, token by token, the earliest deciding token with a misclassification among ``tokens``, which should be all
     sequences. ``tokens``, ``labels``, ``deciding`` ``(R, S, n)``; ``lists`` ``(R, L, M)``. Source: Karp, proof of Theorem 4.3.
@@ -146,7 +146,7 @@ def directional_derivatives(
 
 
 def hessian_blocks(w: Tensor, v: Tensor, tokens: Tensor, labels: Tensor) -> Tensor:
-    """Return the Hessian of the mean loss in W: its blocks ``(R, L, L, L)``, one for every column of W. Other blocks are zero.
+    """Return the nonzero blocks ``(R, L, L, L)`` of the Hessian of the mean loss in W, one for every column of W.
 
     For one position it is ``J V^T (diag(sigma) - sigma sigma^T) V J + diag(h) - h p^T - p h^T`` with
     ``J = diag(p) - p p^T`` and h the derivative of the position's loss by its scores.
@@ -169,7 +169,7 @@ def hessian_blocks(w: Tensor, v: Tensor, tokens: Tensor, labels: Tensor) -> Tens
 
 
 def token_share(n_tokens: int, tokens: Tensor, probability: Tensor) -> Tensor:
-    """``max_a Pr[a in s] / n``, ``(R,)``, of the distribution that gives ``tokens`` ``(R, S, n)`` their ``probability``."""
+    """Return ``max_a Pr[a in s] / n``, ``(R,)``, for sequences ``tokens`` ``(R, S, n)`` of ``probability`` ``(R, S)``."""
     n = tokens.shape[-1]
     weight = probability[..., None].expand(tokens.shape).flatten(1)
     present = torch.zeros(len(tokens), n_tokens, dtype=weight.dtype).scatter_add(1, tokens.flatten(1), weight)
@@ -177,7 +177,7 @@ def token_share(n_tokens: int, tokens: Tensor, probability: Tensor) -> Tensor:
 
 
 def smoothness(scale, share):
-    """An upper bound for the eigenvalues of the Hessian in W, at every W, with V = c P: ``(c^2 / 8 + c) share``.
+    """Return an upper bound for the eigenvalues of the Hessian in W, at every W, with V = c P: ``(c^2 / 8 + c) share``.
 
     ``scale`` is c, ``share`` :func:`token_share`; it is 1 / L for uniform sequences.
     """
@@ -185,9 +185,9 @@ def smoothness(scale, share):
 
 
 def joint_smoothness(scale, epsilon, n_tokens, length):
-    """The same in W and V together, for uniform sequences, wherever all entries of V are within ``epsilon`` of c P.
+    """Return such a bound in W and V together, for uniform sequences, where all entries of V are within ``epsilon`` of c P.
 
-    The larger of ``((c + epsilon sqrt(L n))^2 / 4 + c + 2 epsilon + 1 / sqrt(2)) / L`` and ``1 + 1 / sqrt(2)``.
+    It is the larger of ``((c + epsilon sqrt(L n))^2 / 4 + c + 2 epsilon + 1 / sqrt(2)) / L`` and ``1 + 1 / sqrt(2)``.
     """
     norm = scale + epsilon * np.sqrt(n_tokens * length)
     return np.maximum((norm**2 / 4 + scale + 2 * epsilon + 0.5**0.5) / n_tokens, 1 + 0.5**0.5)
@@ -197,12 +197,12 @@ def joint_smoothness(scale, epsilon, n_tokens, length):
 
 
 def initial_loss(n_tokens, length, scale):
-    """Loss at W = 0, V = c P, whatever the lists: ``log(n + (L - n) exp(-c / n))``; log L at c = 0, and log n for c >> n."""
+    """Return the loss at W = 0, V = c P, which is ``log(n + (L - n) exp(-c / n))`` for all lists."""
     return np.log(length + (n_tokens - length) * np.exp(-np.asarray(scale, dtype=float) / length))
 
 
 def subset_probability(n_tokens, length, included, excluded=0):
-    """Probability that a uniform set of ``length`` tokens holds ``included`` given tokens and none of ``excluded`` others."""
+    """Return the probability that ``length`` uniform tokens hold ``included`` given ones and none of ``excluded`` others."""
     rest = n_tokens - included - excluded
     if rest < 0 or not included <= length:
         return 0.0
@@ -210,9 +210,9 @@ def subset_probability(n_tokens, length, included, excluded=0):
 
 
 def triple_probability(n_tokens, length, list_length):
-    """Assumption 4.3's delta for uniform sequences and lists of ``list_length`` different tokens.
+    """Return the delta of Assumption 4.3 for uniform sequences and lists of ``list_length`` different tokens.
 
-    The least positive probability that a, b and c are in a sequence and b decides a's label. Source: Karp, Assumption 4.3.
+    It is the least positive probability that a, b and c are in a sequence and b decides a's label. Source: Karp, section 4.2.3.
     """
     cases = [subset_probability(n_tokens, length, 2, list_length - 1)]  # b = a, all others of the list absent
     cases += [subset_probability(n_tokens, length, 3, place) for place in range(list_length - 1)]
@@ -220,7 +220,7 @@ def triple_probability(n_tokens, length, list_length):
 
 
 def least_triple(n_tokens: int, tokens: Tensor, deciding: Tensor, probability: Tensor) -> Tensor:
-    """The same delta, ``(R,)``, for any distribution over ``tokens`` ``(R, S, n)``, by counting all triples."""
+    """Return this delta, ``(R,)``, for any distribution over ``tokens`` ``(R, S, n)``, by counting all triples."""
     key = tokens[..., None, :].expand(*tokens.shape, tokens.shape[-1])  # (R, S, query, key)
     triple = (tokens[..., None] * n_tokens + deciding[..., None]) * n_tokens + key
     weight = probability[..., None, None].expand(triple.shape)
@@ -229,23 +229,26 @@ def least_triple(n_tokens: int, tokens: Tensor, deciding: Tensor, probability: T
 
 
 def needed_scale(n_tokens, length, delta):
-    """The scale ``c = 4 n^2 log L / delta`` of Karp, Theorem 4.3."""
+    """Return the scale ``c = 4 n^2 log L / delta`` of Karp, Theorem 4.3."""
     return 4 * length**2 * math.log(n_tokens) / delta
 
 
 def step_bound(list_length, curvature, n_tokens):
-    """The number of steps ``32 M lambda / log L`` of Karp, Theorem 4.3, for the step size ``1 / lambda``."""
+    """Return the number of steps ``32 M lambda / log L`` of Karp, Theorem 4.3, for the step size ``1 / lambda``."""
     return 32 * list_length * curvature / math.log(n_tokens)
 
 
 def needed_scale_joint(length, delta, list_length, epsilon, start_loss):
-    """The scale of Karp, Theorem 4.4: ``(4 B sqrt(M / eps) + 6 eps / n) 10 n^2 / delta + 4 eps``, B = max(1, start loss)."""
+    """Return the scale ``(4 B sqrt(M / eps) + 6 eps / n) 10 n^2 / delta + 4 eps`` of Karp, Theorem 4.4.
+
+    B is the larger of 1 and ``start_loss``.
+    """
     bar = max(1.0, start_loss)
     return (4 * bar * math.sqrt(list_length / epsilon) + 6 * epsilon / length) * 10 * length**2 / delta + 4 * epsilon
 
 
 def step_bound_joint(curvature, epsilon, start_loss):
-    """The number of steps ``lambda eps / (2 max(1, start loss))`` of Karp, Theorem 4.4."""
+    """Return the number of steps ``lambda eps / (2 max(1, start loss))`` of Karp, Theorem 4.4."""
     return curvature * epsilon / (2 * np.maximum(1.0, start_loss))
 
 
@@ -253,10 +256,9 @@ def step_bound_joint(curvature, epsilon, start_loss):
 
 
 def co_occurrence(lists: Tensor, length: int) -> np.ndarray:
-    """``Q[b, i]``, the expected number of positions whose label token b decides, in sequences that hold token i.
+    """Return ``Q[b, i] = sum_a Pr[a and i are in s, and b decides a]`` for uniform sequences of ``length`` tokens.
 
-    ``Q[b, i] = sum_a Pr[a and i are in s, and b decides a]`` over uniform sequences of ``length`` different tokens;
-    ``lists`` ``(L, M)`` without repetitions. A sum of hypergeometric ratios.
+    ``lists`` ``(L, M)`` are without repetitions. Every term is a hypergeometric ratio.
     """
     lists = np.asarray(lists)
     n_tokens, n_places = lists.shape
@@ -273,9 +275,9 @@ def co_occurrence(lists: Tensor, length: int) -> np.ndarray:
 
 
 def first_value_step(lists: Tensor, permutation: Tensor, length: int, step_size: float) -> np.ndarray:
-    """``V_1 - V_0`` ``(L, L)`` of one step on the population loss from W = 0 and V = 0.
+    """Return ``V_1 - V_0`` ``(L, L)`` of one step on the population loss from W = 0 and V = 0.
 
-    ``eta (Q[b, i] / n^2 - 1 / L^2)`` in row ``permutation[b]`` and column i.
+    It is ``eta (Q[b, i] / n^2 - 1 / L^2)`` in row ``permutation[b]`` and column i.
     """
     q = co_occurrence(lists, length)
     out = np.empty_like(q)
@@ -284,9 +286,9 @@ def first_value_step(lists: Tensor, permutation: Tensor, length: int, step_size:
 
 
 def uniform_attention_accuracy(labels: Tensor) -> Tensor:
-    """The best accuracy with W = 0 on sequences with these labels ``(..., S, n)``: the mean share of the commonest label.
+    """Return the best accuracy with W = 0 on sequences with ``labels`` ``(..., S, n)``: the mean share of the commonest label.
 
-    Under uniform attention all positions of a sequence get one and the same prediction.
+    Under uniform attention all positions of a sequence get the same prediction.
     """
     same = labels[..., :, None] == labels[..., None, :]
     return same.sum(-1).amax(-1).double().mean(-1) / labels.shape[-1]
@@ -296,16 +298,16 @@ def uniform_attention_accuracy(labels: Tensor) -> Tensor:
 
 
 class ColumnPopulation:
-    r"""The exact population loss of one column of W, with V = c P and uniform sequences, in M + 1 numbers.
+    r"""Exact population loss of one column of W, with V = c P and uniform sequences, in M + 1 numbers.
 
     Tokens outside a list are interchangeable, so only which entries of the list are present matters: ``2^(M - 1)`` cases with
-    hypergeometric probabilities. Every column of every world with the same L, n and M is this one problem, relabelled.
+    hypergeometric probabilities. Every column of every world with the same L, n and M is the same problem, relabelled.
 
     An objective for :func:`mvnb.training.fit`: called with ``params`` ``entries`` ``(R, M)`` (the weights of the list, own
     token last) and ``outside`` ``(R, 1)`` (the weight of every other token), and ``scale`` ``(R,)``, it returns the loss of the
     own token's position, given that it is present, ``(R,)``, and the gradients. A step eta on W is a step ``eta / L`` here,
     divided by ``L - M`` for ``outside``, which is ``L - M`` weights at once. The losses are differentiable.
-    ``ValueError`` unless ``1 <= list_length <= n_tokens - length``.
+    Raises ``ValueError`` unless ``1 <= list_length <= n_tokens - length``.
     """
 
     def __init__(self, n_tokens: int, length: int, list_length: int):
@@ -338,21 +340,21 @@ class ColumnPopulation:
         return loss @ self.probability, {"entries": slope[:, :-1], "outside": slope[:, -1:]}
 
     def error(self, params: dict[str, Tensor]) -> Tensor:
-        """Probability ``(R,)`` that the own token's position is misclassified, given that the token is present."""
+        """Return the probability ``(R,)`` that the own token's position is misclassified, given that the token is present."""
         w = torch.cat([params["entries"], params["outside"]], 1)[:, None].expand(-1, *self.copies.shape)
         own = torch.nn.functional.one_hot(self.decides, w.shape[-1]).bool()
         others = w.masked_fill(own | (self.copies == 0), -math.inf).amax(-1)
         return (w[:, own] <= others).double() @ self.probability
 
     def margin(self, params: dict[str, Tensor]) -> Tensor:
-        """By how much the column is ordered like its list, ``(R,)``; see :func:`list_margin`."""
+        """Return by how much the column is ordered like its list, ``(R,)``; see :func:`list_margin`."""
         return -torch.cat([params["entries"], params["outside"]], 1).diff(dim=1).amax(1)
 
 
 def first_attention_step(n_tokens, length, list_length, scale):
-    """One step ``-dL/dW[:, a]`` from W = 0 with V = c P and uniform sequences: ``(M + 1,)``, the list's entries and the others.
+    """Return ``-dL/dW[:, a]`` ``(M + 1,)`` at W = 0, V = c P, uniform sequences, for the list's entries and the others.
 
-    ``c / n^2 (Pr[a in s and k decides] - Pr[a and k in s] / n)``.
+    It is ``c / n^2 (Pr[a in s and k decides] - Pr[a and k in s] / n)``.
     """
     both = subset_probability(n_tokens, length, 2)
     gain = [subset_probability(n_tokens, length, 2, place) - both / length for place in range(list_length - 1)]
