@@ -40,26 +40,26 @@
 
 # %% tags=["parameters", "hide-input"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
-replicas = 16  # independent runs of every experiment, one stack each (2 or more)
+replicas = 16  # independent runs of every experiment (2 or more)
 device = "auto"  # "auto", "cpu" or "cuda"; small exact worlds stay on the CPU
 n_tokens = 200  # tokens of the vocabulary, L (13 to 1000000; above 6 list_gap)
 length = 25  # tokens of a sequence, n (2 or more, below n_tokens)
 list_gap = 10  # lists are (a + gap, a + 2 gap, a + 3 gap, a) modulo L (2 or more)
-one_step_sequences = 8000  # sequences of the single step on V, a run (1 or more)
-lemma_sets = 30  # sets of random lists on which the key lemma is tried (1 or more)
+one_step_sequences = 8000  # sequences per run of the single step on V (1 or more)
+lemma_sets = 30  # sets of random lists on which the key lemma is checked (1 or more)
 exact_steps = 20000  # most steps of a run on an exact population (100 or more)
 scale = 200.0  # the scale c of the values in sampled runs (above 0)
 column_step = 0.05  # step on one column, eta / L (above 0)
 column_steps = 48  # steps of a sampled run (20 or more)
-column_batch = 256  # fresh sequences a step (1 or more)
+column_batch = 256  # fresh sequences per step (1 or more)
 epsilon = 0.5  # V starts within epsilon / 2 of c P, entry by entry (above 0)
-joint_scale = 200.0  # the scale c there, in sampled runs (above 0; above 4 epsilon)
-uniform_steps = 100  # steps of V alone under uniform attention (1 or more)
+joint_scale = 200.0  # the scale c where V is trained too (above 0; above 4 epsilon)
+uniform_steps = 100  # steps that train V or W alone in small worlds (1 or more)
 extension_steps = 280  # steps of W, or of W and V, after the large step (20 or more)
-extension_step = 4.0  # their size, eta / L (above 0)
-extension_batch = 128  # fresh sequences a step (1 or more)
-extension_replicas = 4  # runs of each kind (2 or more)
-n_test = 1000  # fresh sequences that judge a sampled run (1 or more)
+extension_step = 4.0  # size of these steps, eta / L (above 0)
+extension_batch = 128  # fresh sequences per step (1 or more)
+extension_replicas = 4  # runs of each arm of this experiment (2 or more)
+n_test = 1000  # fresh sequences on which errors are measured (1 or more)
 
 # %% tags=["hide-input"]
 import matplotlib.pyplot as plt
@@ -116,7 +116,7 @@ figures.show(
 
 
 # %% [markdown]
-# Dark is low loss; arrows point along descent. **Answer:** $w_b$ and $w_a$ first rise equally fast, along the edge of the wedge; then the path bends into it. Although $a$ is the more frequent answer, $w_a$ does not lead, because sequences that $b$ decides pull it down ([the numbers](#06-rates)). We now show why descent gets there for every list, if the values are right and large and no kind of mistake is too rare.
+# Darker means lower loss; arrows point along descent. **Answer:** $w_b$ and $w_a$ first rise equally fast, along the edge of the wedge; then the path bends into it. Although $a$ is the more frequent answer, $w_a$ does not lead, because sequences that $b$ decides pull it down ([the numbers](#06-rates)). We now show why descent gets there for every list, if the values are right and large and no kind of mistake is too rare.
 #
 # <a id="06-world"></a>
 # ## The world: every token has a list
@@ -223,7 +223,7 @@ def logits_of(w, v, x):
 # :::
 #
 # <a id="06-rates"></a>
-# *The example again.* At $W=0$, $V=cP$ the formula is $\frac cn\bigl(\frac1n-\mathbb 1[k\text{ decides}]\bigr)$: a sequence raises the score of the token that decides and lowers the others. With $n=3$ the rates are $\frac23$ and $-\frac13$, in units of $\frac c3$. Two in five sequences hold $b$, so $w_b$ rises at $\frac25\cdot\frac23=\frac4{15}$, and $w_a$ at $\frac35\cdot\frac23-\frac25\cdot\frac13=\frac4{15}$.
+# *The example again.* At $W=0$, $V=cP$ the formula is $\frac cn\bigl(\frac1n-\mathbb 1[k\text{ decides}]\bigr)$: a sequence raises the score of the token that decides and lowers the others. With $n=3$ the rates are $\frac23$ and $-\frac13$, in units of $\frac c3$. Two in five sequences with $a$ hold $b$, so $w_b$ rises at $\frac25\cdot\frac23=\frac4{15}$, and $w_a$ at $\frac35\cdot\frac23-\frac25\cdot\frac13=\frac4{15}$.
 #
 # <a id="06-derivation"></a>
 # <a id="the-derivation-i-a-direction-in-which-every-sequence-agrees"></a>
@@ -352,7 +352,7 @@ ledger.mean("one-entry-is-not-enough", wrong_way)
 #
 # *What if $V$ is trained as well?* Theorem 4.4 starts within $\frac\epsilon2$ of $cP$ in every entry, with a [larger scale](#06-both) $c$, and reaches a correct iterate within $\frac{\lambda\epsilon}{2\max\{1,\mathcal L_0\}}$ steps of $1/\lambda$. By {eq}`eq-06-gradient` no entry of the gradient in $V$ exceeds 1, so no entry of $V$ moves by more than $\frac\epsilon2$ altogether: learning $W$ is robust to small errors of $V$, but $V$ itself is not learned. Triples $a,b,d$ no longer give $\delta$, because whether $w_d\ge w_b$ causes a mistake now depends on the other tokens of $s$. Sets of $n$ tokens do: each has probability 0 or at least $\delta$, now a far smaller number.
 #
-# *Not proved:* training both from noise, and anything about finite training sets.
+# *Not proved:* training both matrices from noise; results for finite training sets.
 #
 # <a id="06-values"></a>
 # <a id="the-derivation-v-what-one-step-writes-into-v"></a>
@@ -502,7 +502,7 @@ ledger.each("error-gone-early", right[by_forty].cpu())
 # - With $V=cP$, raising the score of a right answer can raise the loss of other sequences. But let $k^*$ be the earliest entry of a token's list that decides a misclassified sequence: along the scores of $k^*$ and all entries before it, no loss rises.
 # - A mistake therefore keeps the gradient large. Descent on the population loss from $W=0$, with $V=cP$, $c\ge4n^2\log L/\delta$ and steps of $1/\lambda$, makes fewer than $32M\lambda/\log L$ steps from a mistake. Here $\delta$ is the probability of the rarest kind of mistake, and $\lambda$ bounds the Hessian.
 # - If uniform sequences are short compared with the vocabulary, one step on $V$ from uniform attention shows $\pi$, because a token that decides is always present. [It fails](#06-when) where one token decides too often.
-# - Attention is needed: uniform attention gives all positions of a sequence the same prediction, so accuracy is at most the mean share of the commonest label, [below two thirds](#06-needed) in our small worlds.
+# - Uniform attention gives all positions of a sequence the same prediction. Without learned attention, accuracy is therefore at most the mean share of the commonest label, [below two thirds](#06-needed) in our small worlds.
 # - The bounds are loose by orders of magnitude. No theorem covers training both matrices from noise; [it works](#06-beyond) in our runs, from $W=V=0$.
 #
 # The headline claims, as shares of runs with 95 % intervals ([all claims](#06-held-up)):

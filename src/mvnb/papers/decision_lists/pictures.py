@@ -112,5 +112,5 @@ def scores(run: Run, own_list: Tensor) -> Figure:
         ax.annotate(f" {name}", end, (0, apart), textcoords="offset points", va="center", color=color)
     ax.annotate(" others", (run.steps[-1], path[-1][:, beside].max()), color=GREY)
     ax.set(xlabel="step on $W$", ylabel="attention score", xlim=(0, 1.2 * run.steps[-1]))
-    ax.set_title("In every run the scores end in the order of the list")
+    ax.set_title("The scores end in the order of the list")
     return fig
