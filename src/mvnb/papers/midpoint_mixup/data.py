@@ -1,4 +1,4 @@
-"""Turning a one-view data set into a two-view one: every training point gets a spurious companion from a partner class."""
+"""Two-view data, in which each training point has a spurious companion from a partner class, and data of the stand-in."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mvnb.training.stacking import pick_own
 
 
 def class_pairing(n_classes: int, generator: Seed) -> Tensor:
-    """A random pairing of the classes, shape ``(n_classes,)``: ``pairing[pairing[y]] == y`` and ``pairing[y] != y``.
+    """Return a random pairing of the classes, shape ``(n_classes,)``.
 
-    Raises ``ValueError`` when ``n_classes`` is odd.
+    ``pairing[pairing[y]] == y`` and ``pairing[y] != y`` for every class y. Raises ``ValueError`` if ``n_classes`` is odd.
     """
     generator = as_generator(generator)
     if n_classes % 2 or n_classes < 2:
-        raise ValueError(f"classes can only be paired when their number is even, got {n_classes}")
+        raise ValueError(f"n_classes must be even and at least 2, got {n_classes}")
     order = torch.randperm(n_classes, generator=generator).view(-1, 2)
     pairing = torch.empty(n_classes, dtype=torch.long)
     pairing[order[:, 0]], pairing[order[:, 1]] = order[:, 1], order[:, 0]
@@ -27,9 +27,9 @@ def class_pairing(n_classes: int, generator: Seed) -> Tensor:
 
 
 def draw_companions(y: Tensor, pairing: Tensor, generator: Seed) -> Tensor:
-    """For every point, the index of a uniformly random point of its class's partner: shape ``(n,)``.
+    """Draw for every point the index ``(n,)`` of a uniformly random point of the class paired with its own.
 
-    Raises ``ValueError`` when a partner class has no point.
+    Raises ``ValueError`` if a partner class has no points.
     """
     generator = as_generator(generator)
     by_class = y.argsort(stable=True)
@@ -44,11 +44,12 @@ def draw_companions(y: Tensor, pairing: Tensor, generator: Seed) -> Tensor:
 
 @dataclass(frozen=True)
 class ConcatenatedViews:
-    """Chidambaram et al. 2024, section 5: inputs ``[g x, (1 - g) e(x)]`` in training and ``[x, 0]`` in test.
+    """Inputs ``[g x, (1 - g) e(x)]`` for training and ``[x, 0]`` for testing.
 
-    The concatenation is along the first axis of a point (the channels of an image). ``x`` ``(R, n, ...)`` are the points of a
-    stack of R runs, ``companions`` ``(R, n)`` the index of each point's companion, frozen for the run. ``spurious=False``
-    replaces companions by zeros, which leaves everything else as it is: the control that isolates the spurious view.
+    They are concatenated along the first axis of a point (the channels of an image). ``x`` ``(R, n, ...)`` are the points of a
+    stack of R runs, and ``companions`` ``(R, n)`` the index of each point's companion e(x), fixed for the run. With
+    ``spurious=False`` companions are replaced by zeros and everything else is unchanged, as a control. Source: Chidambaram et
+    al. 2024, section 5.
     """
 
     x: Tensor
@@ -56,21 +57,21 @@ class ConcatenatedViews:
     spurious: bool = True
 
     def train(self, index: Tensor, weight: Tensor) -> Tensor:
-        """Return training inputs of the points ``index`` ``(R, b)``, with weights g in [0, 1] of the same shape."""
+        """Return the training inputs of the points ``index`` ``(R, b)``, with weights g in [0, 1] of the same shape."""
         own, other = pick_own(self.x, index), pick_own(self.x, self.companions.gather(1, index))
         weight = weight.to(own.dtype).view(*index.shape, *[1] * (own.dim() - 2))
         return torch.cat([weight * own, (1 - weight) * self.spurious * other], 2)
 
     @staticmethod
     def test(x: Tensor) -> Tensor:
-        """Test inputs: the points followed by zeros, shape ``(n, 2 c, ...)``."""
+        """Return test inputs ``(n, 2 c, ...)``, the points followed by zeros."""
         return torch.cat([x, torch.zeros_like(x)], 1)
 
 
 class PrototypeMixture:
-    """Vectors around several prototypes a class: ``x = p + noise * N(0, I/dim)``, classes and prototypes equally likely.
+    """Noisy copies ``x = p + noise * N(0, I/dim)`` of the prototypes p of a class, each equally likely.
 
-    ``prototypes`` ``(n_classes, per_class, dim)`` are drawn uniformly on the unit sphere.
+    The ``prototypes`` ``(n_classes, per_class, dim)`` are drawn uniformly on the unit sphere.
     """
 
     def __init__(self, n_classes: int, per_class: int, dim: int, noise: float, generator: Seed):
@@ -79,7 +80,7 @@ class PrototypeMixture:
         self.prototypes, self.noise = gaussian / gaussian.norm(dim=-1, keepdim=True), noise
 
     def sample(self, points_per_class: int, generator: Seed) -> tuple[Tensor, Tensor]:
-        """Return ``(x, y)`` with ``points_per_class`` points of every class, in class order."""
+        """Draw ``(x, y)`` with ``points_per_class`` points of every class, in the order of the classes."""
         generator = as_generator(generator)
         n_classes, per_class, dim = self.prototypes.shape
         y = torch.arange(n_classes).repeat_interleave(points_per_class)
@@ -91,10 +92,10 @@ class PrototypeMixture:
 def random_coordinates(
     shape: tuple[int, ...], n_features: int, dim: float, scale: float, generator: Seed
 ) -> tuple[Tensor, Tensor]:
-    """Return coordinates ``(*shape, n_features)`` and norm of the rest ``shape`` of weights drawn from ``N(0, scale^2 I)``.
+    """Draw weights from ``N(0, scale^2 I)``: coordinates ``(*shape, n_features)`` and the norm ``shape`` of the rest.
 
-    Nothing of size ``dim`` is made, so ``dim`` may be as large as a float goes: the rest's squared norm is
-    ``scale^2`` times a chi-square variable with ``dim - n_features`` degrees of freedom. Float64. ``ValueError`` when
+    The squared norm of the rest is ``scale^2`` times a chi-square variable with ``dim - n_features`` degrees of freedom, so no
+    array of size ``dim`` is needed and ``dim`` may be any float. Both results are float64. Raises ``ValueError`` if
     ``dim < n_features``.
     """
     generator = as_generator(generator)

@@ -1,4 +1,4 @@
-"""Networks trained on images with a second view and tested on one (Chidambaram et al. 2024, section 5)."""
+"""Networks trained on images with two views and tested on one (Chidambaram et al. 2024, section 5)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from mvnb.papers.midpoint_mixup.data import ConcatenatedViews
 from mvnb.training import Params
 
 LAWS = {"ERM": None, "Midpoint Mixup": "midpoint", "Uniform Mixup": "uniform"}
-"""The mixing law of each method, nothing where single points are trained on."""
+"""Mixing law of each method; None stands for training on single points."""
 
 
 def kept_curves(name: str) -> tuple[np.ndarray, dict[str, dict[str, dict[str, np.ndarray]]]]:
-    """Of a kept run on CIFAR-10 the epochs looked at, and the curves, ``[group][method][key]`` of shape ``(seed, look)``."""
+    """Return the logged epochs of a kept run on CIFAR-10 and its curves ``[group][method][key]``, of shape ``(seed, look)``."""
     record = kept_runs.load("midpoint_mixup", name)
     seeds, every = [run["values"] for run in record["runs"]], record["parameters"]["every"]
     epochs = np.arange(every, record["parameters"]["epochs"] + 1, every)
@@ -31,15 +31,15 @@ def kept_curves(name: str) -> tuple[np.ndarray, dict[str, dict[str, dict[str, np
 
 
 def midpoint_lead(arms: Mapping[str, Mapping[str, np.ndarray]]) -> np.ndarray:
-    """Test error of ERM minus that of Midpoint Mixup in percentage points, of shape ``(seed, look)``."""
+    """Return the test error of ERM minus that of Midpoint Mixup in percentage points, of shape ``(seed, look)``."""
     return arms["ERM"]["error"] - arms["Midpoint Mixup"]["error"]
 
 
 class StridedConvNet(nn.Sequential):
-    """Three 3x3 convolutions of stride 2 with batch normalisation, and a linear layer on all that is left.
+    """Three 3x3 convolutions of stride 2 with batch normalisation, followed by a linear layer.
 
-    Input ``(n, in_channels, side, side)``. It has few operations for its parameters, and so learns nearly all of its
-    training points within minutes on a processor.
+    Inputs have shape ``(n, in_channels, side, side)``. With few operations per parameter, the network fits nearly all of its
+    training points within minutes on a CPU.
     """
 
     def __init__(self, in_channels: int, n_classes: int, width: int, side: int):
@@ -51,11 +51,11 @@ class StridedConvNet(nn.Sequential):
 
 
 class _ViewBatches:
-    """Batches ``(x, y)``, or ``(x, y, x2, y2, lam)`` under a mixing law, of a stack of R runs; a function of the step.
+    """Batches ``(x, y)``, or ``(x, y, x2, y2, lam)`` under a mixing law, of a stack of R runs, as a function of the step.
 
-    An epoch goes through the points in a random order. Views have fresh weights at every access, the partner of a point is any
-    point, and ``lam`` is one number a batch, as in the paper's code. What an epoch draws follows from its number and the run's
-    generator, so that a run that was interrupted goes on as it would have.
+    An epoch visits the points in random order. Views get fresh weights at every access, the partner of a point is any point,
+    and ``lam`` is one number per batch, as in the paper's code. The draws of an epoch depend only on its number and on the
+    run's generator, so an interrupted run continues on the same path.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class _ViewBatches:
 
     def __call__(self, step: int) -> tuple[Tensor, ...]:
         epoch, k = divmod(step, self.per_epoch)
-        epoch = min(epoch, len(self._seeds[0]) - 1)  # after the last step a batch is only looked at
+        epoch = min(epoch, len(self._seeds[0]) - 1)  # the batch after the last step is only used by probes
         if epoch != self._epoch:
             drawn = [self._draw(torch.Generator().manual_seed(seeds[epoch])) for seeds in self._seeds]
             self._epoch, self._drawn = epoch, [torch.stack(part).to(self._y.device) for part in zip(*drawn)]
@@ -86,7 +86,7 @@ class _ViewBatches:
         return self._views.train(index, weight), self._y.gather(1, index)
 
     def _draw(self, g: torch.Generator) -> tuple[Tensor, ...]:
-        """Of one epoch of one run: the order and the views' weights; partners, theirs, and mixing weights."""
+        """Draw one epoch of one run: order and weights of the points; partners, their weights and mixing weights."""
         n = self._y.shape[-1]
         points = torch.randperm(n, generator=g), torch.rand(n, generator=g)
         if self._law is None:
@@ -96,7 +96,7 @@ class _ViewBatches:
 
 
 class Prepared(NamedTuple):
-    """The arguments of :func:`mvnb.training.fit`, and the network that parameters are put into."""
+    """The network, and the arguments of :func:`mvnb.training.fit`."""
 
     net: torch.nn.Module
     objective: Callable
@@ -106,7 +106,7 @@ class Prepared(NamedTuple):
 
 @dataclass(frozen=True)
 class TwoViewTask:
-    """Training views with labels ``y`` ``(R, n)``, and test inputs ``(R, m, ...)`` with labels ``(R, m)``."""
+    """Training views with labels ``(R, n)`` and test inputs ``(R, m, ...)`` with labels ``(R, m)`` of a stack of R runs."""
 
     views: ConcatenatedViews
     y: Tensor
@@ -114,7 +114,7 @@ class TwoViewTask:
     test_y: Tensor
 
     def prepare(self, make: Callable[[], nn.Module], law, *, seed: int, epochs: int, batch: int) -> Prepared:
-        """A stack of new networks and their batches under a mixing law; run r is that of ``seed + r``."""
+        """Return a stack of new networks and their batches under a mixing law; run r depends on ``seed + r`` only."""
         modules = []
         for r in range(len(self.y)):
             torch.manual_seed(seed + r)

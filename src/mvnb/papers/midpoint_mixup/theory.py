@@ -1,4 +1,4 @@
-"""Closed forms for *Provably Learning Diverse Features in Multi-View Data with Midpoint Mixup*.
+"""Closed forms of *Provably Learning Diverse Features in Multi-View Data with Midpoint Mixup*.
 
 Source: Chidambaram, Wang, Wu and Ge 2024 (arXiv 2210.13512), called "Chidambaram et al. 2024" below.
 
@@ -25,9 +25,9 @@ BETA_RANGE = (0.1, 0.9)
 
 
 def cross_pair_fraction(counts):
-    """Fraction of the N^2 ordered pairs of points whose labels differ, ``1 - sum_y (n_y / N)^2``.
+    """Return the fraction of the N^2 ordered pairs of points whose labels differ, ``1 - sum_y (n_y / N)^2``.
 
-    ``counts``: points per class, shape (..., n_classes), nonnegative with a positive sum (``ValueError`` otherwise).
+    ``counts`` ``(..., n_classes)``: points per class, nonnegative with a positive sum (``ValueError`` otherwise).
     Source: Chidambaram et al. 2024, Lemma 3.2 (the constant in front of its cross-class term).
     """
     counts = np.asarray(counts, dtype=float)
@@ -38,7 +38,7 @@ def cross_pair_fraction(counts):
 
 
 def midpoint_loss(c, n_classes, p_cross):
-    """Midpoint Mixup loss of the linear model whose within-class correlations all equal ``c``.
+    """Return the Midpoint Mixup loss of the linear model whose within-class correlations all equal ``c``.
 
     ``p_cross log(2 + (k-2) e^{-c/2}) + (1 - p_cross) log(1 + (k-1) e^{-c})``, exact for every sample because the
     mirrored coefficients sum to one. Arguments broadcast; ``c`` is any real, ``n_classes >= 2``, ``p_cross`` in [0, 1]
@@ -53,7 +53,7 @@ def midpoint_loss(c, n_classes, p_cross):
 
 
 def _expected_entropy(beta_a):
-    """Mean label entropy ``E[-l log l - (1-l) log(1-l)]`` in nats for a mixing weight ``l ~ Beta(beta_a, beta_a)``.
+    """Return the mean label entropy ``E[-l log l - (1-l) log(1-l)]`` in nats for ``l ~ Beta(beta_a, beta_a)``.
 
     Equals ``digamma(2a+1) - digamma(a+1)``: 0 at a -> 0, 1/2 for uniform mixing (a = 1), log 2 at the midpoint limit
     a -> infinity. It is the smallest loss any function can have on a cross-class pair. Broadcasts over ``beta_a > 0``
@@ -64,7 +64,7 @@ def _expected_entropy(beta_a):
 
 
 def _mixup_gap(n_classes, scale, beta_a):
-    """Excess Mixup loss on one cross-class pair, over the best function, for equal correlations ``scale``.
+    """Return the excess Mixup loss on one cross-class pair, over the best function, for equal correlations ``scale``.
 
     ``E[log(k-2 + e^{l C} + e^{(1-l) C}) - (l^2 + (1-l)^2) C] - E[entropy(l)]`` with ``C = scale`` and ``l ~
     Beta(beta_a, beta_a)``: positive and convex in ``scale``. All cross-class pairs are alike, so the excess of the
@@ -81,10 +81,10 @@ def _mixup_gap(n_classes, scale, beta_a):
 
 
 def minimal_mixup_gap(n_classes, beta_a):
-    """The scale that minimises :func:`_mixup_gap`, and the minimum: ``(C*, gap)``.
+    """Return the scale that minimises :func:`_mixup_gap`, and the minimum, ``(C*, gap)``.
 
-    ``n_classes >= 2``, ``beta_a > 0``, scalars. The gap is positive for every finite ``beta_a`` and tends to 0 in the
-    midpoint limit, where ``C*`` runs off to infinity. Source: Chidambaram et al. 2024, Prop. 3.3 (its epsilon_0).
+    ``n_classes >= 2`` and ``beta_a > 0`` are scalars. The gap is positive for every finite ``beta_a`` and tends to 0 in the
+    midpoint limit, where ``C*`` tends to infinity. Source: Chidambaram et al. 2024, Prop. 3.3 (its epsilon_0).
     """
     best = minimize_scalar(lambda scale: _mixup_gap(n_classes, scale, beta_a), bracket=(0.0, 1.0))
     return float(best.x), float(best.fun)
@@ -92,10 +92,9 @@ def minimal_mixup_gap(n_classes, beta_a):
 
 @lru_cache(maxsize=64)
 def _beta_rule(beta_a, n_nodes=128):
-    """Gauss rule for Beta(a, a): nodes in (0, 1) and weights that sum to 1 (Golub-Welsch on the Jacobi recurrence).
+    """Return a Gauss rule for Beta(a, a): nodes in (0, 1) and weights that sum to 1 (Golub-Welsch, Jacobi recurrence).
 
-    The density is the weight function, so the end-point singularity at a < 1 and the narrow peak at large a cost
-    nothing.
+    The density is the weight function, so neither the singularities at a < 1 nor the narrow peak at large a cost accuracy.
     """
     n = np.arange(2, n_nodes)
     squares = np.r_[1 / (2 * beta_a + 1), n * (n + 2 * beta_a - 2) / ((2 * n + 2 * beta_a - 3) * (2 * n + 2 * beta_a - 1))]
@@ -107,7 +106,7 @@ def _beta_rule(beta_a, n_nodes=128):
 
 
 def _gradient_correlations(own, other, n_classes, objective="midpoint"):
-    """``n_classes`` times the population ``(<-grad_{w_y} J, v_{y,1}>, <-grad_{w_y} J, v_{y,2}>)`` of a linear model.
+    """Return ``n_classes`` times the population ``(<-grad_{w_y} J, v_{y,1}>, <-grad_{w_y} J, v_{y,2}>)`` of a linear model.
 
     ``own``: the two correlations of class y, shape (..., 2). ``other``: those shared by each of the other classes, same
     shape; they matter only for ``objective="midpoint"``. ``objective`` is ``"erm"`` (cross-entropy) or ``"midpoint"``.
@@ -125,7 +124,7 @@ def _gradient_correlations(own, other, n_classes, objective="midpoint"):
         miss = expit(np.log(k - 1) - out_own)[..., 0]  # 1 - phi_y: (..., node)
         return miss @ (w * beta), miss @ (w * (1 - beta))
     if objective != "midpoint":
-        raise ValueError(f"objective must be 'erm' or 'midpoint', not {objective!r}")
+        raise ValueError(f"objective must be 'erm' or 'midpoint', got {objective!r}")
     log_rest = np.logaddexp(_log(k - 2), _class_output(other, second) / 2)
     cross = np.tanh((log_rest - out_own / 2) / 2)  # A_1 = 1 - 2 phi_y on a cross-class midpoint
     same = expit(np.log(k - 1) - (out_own + _class_output(own, second)) / 2)  # A_2 = 1 - phi_y, both points of class y
@@ -144,7 +143,7 @@ def population_losses(c1, c2, n_classes):
     beta, weight = _legendre(40)
     own = np.asarray(c1)[..., None] * beta + np.asarray(c2)[..., None] * (1 - beta)  # a point's own logit
     erm = np.log1p((n_classes - 1) * np.exp(-own)) @ weight
-    i, j = own[..., :, None] / 2, own[..., None, :] / 2  # what each end of a pair brings to the midpoint
+    i, j = own[..., :, None] / 2, own[..., None, :] / 2  # contribution of each end of a pair
     different = np.log(n_classes - 2 + np.exp(i) + np.exp(j)) - (i + j) / 2
     same = np.log1p((n_classes - 1) * np.exp(-(i + j)))
     pairs = (1 - 1 / n_classes) * different + same / n_classes
@@ -152,10 +151,10 @@ def population_losses(c1, c2, n_classes):
 
 
 def gradient_flow(objective, start, n_classes, time):
-    """Path ``(2, looks)`` of the correlations of that model from ``start``, by gradient flow in ``n_classes`` times the time.
+    """Return the path ``(2, looks)`` of the two correlations of that model under gradient flow from ``start``.
 
-    Under the flow cross-class correlations leave 0, too; only ``<w_y - w_s, v_{y,l}>`` acts, which follows the same curve,
-    faster by the factor ``k / (k - 1)``.
+    ``time`` is in units of ``n_classes``. Cross-class correlations do not stay 0 under the flow, but only the differences
+    ``<w_y - w_s, v_{y,l}>`` matter, which follow the same curve, faster by the factor ``k / (k - 1)``.
     """
 
     def push(_, c):
@@ -165,22 +164,22 @@ def gradient_flow(objective, start, n_classes, time):
 
 
 def linear_gradient_correlations(scale, n_classes, objective="midpoint", others="zero"):
-    """:func:`_gradient_correlations` of a class that has learned one feature: ``w_y = scale log(k) v_{y,1}``.
+    """Return ``n_classes`` times the two gradient correlations of a class with ``w_y = scale log(k) v_{y,1}``.
 
     ``scale`` (the paper's C) and ``n_classes >= 2`` broadcast. ``others`` says what the other classes have learned:
     ``"zero"`` nothing, ``"same-gap"`` the same as class y, ``"equal"`` both features with correlation
-    ``scale log(k) / 2``. Returns the two arrays (towards v_{y,1}, towards v_{y,2}), times ``n_classes``.
-    ``ValueError`` for an unknown name. Source: the setting of Chidambaram et al. 2024, Props. 3.4 and 3.5.
+    ``scale log(k) / 2``. The arrays are the correlations with v_{y,1} and v_{y,2}. Raises ``ValueError`` for an unknown name.
+    Source: the setting of Chidambaram et al. 2024, Props. 3.4 and 3.5.
     """
     known = {"zero": (0.0, 0.0), "same-gap": (1.0, 0.0), "equal": (0.5, 0.5)}
     if others not in known:
-        raise ValueError(f"others must be one of {sorted(known)}, not {others!r}")
+        raise ValueError(f"others must be one of {sorted(known)}, got {others!r}")
     gap = (np.asarray(scale, dtype=float) * np.log(_classes(n_classes)))[..., None]
     return _gradient_correlations(gap * np.array([1.0, 0.0]), gap * np.array(known[others]), n_classes, objective)
 
 
 def erm_gradient_bound(scale, n_classes):
-    """Cross-entropy's push towards the lagging feature: ``(exact, bound)`` for ``<-grad_{w_y} J, v_{y,2}>``.
+    """Return the push of cross-entropy on the lagging feature, ``<-grad_{w_y} J, v_{y,2}>``, and its bound.
 
     ``exact`` is the population value at ``w_y = scale log(k) v_{y,1}``, the largest among all models with gap at least
     ``scale log(k)``, ``<w_y, v_{y,2}> >= 0`` and no cross-class correlation. ``bound`` replaces every output by its
@@ -193,7 +192,7 @@ def erm_gradient_bound(scale, n_classes):
 
 
 def empirical_gap_gradient(coefficients, labels, correlations):
-    """Exact ``<-grad_{w_y} J_MM, v_{y,1} - v_{y,2}>`` on a sample, for every class y, split into its two sums.
+    """Return ``<-grad_{w_y} J_MM, v_{y,1} - v_{y,2}>`` on a sample for every class y, split into its two sums.
 
     ``coefficients``: beta_i in front of the first feature, shape (N,). ``labels``: integers in [0, k), shape (N,).
     ``correlations``: ``<w_y, v_{s,l}>`` at ``[y, s, l]``, shape (k, k, 2); cross-class entries need not vanish.
@@ -209,7 +208,8 @@ def empirical_gap_gradient(coefficients, labels, correlations):
     corr = np.asarray(correlations, dtype=float)
     k = corr.shape[0]
     if corr.shape != (k, k, 2) or beta.ndim != 1 or labels.shape != beta.shape:
-        raise ValueError("need coefficients (N,), labels (N,) and correlations (k, k, 2)")
+        shapes = beta.shape, labels.shape, corr.shape
+        raise ValueError(f"expected coefficients (N,), labels (N,) and correlations (k, k, 2), got shapes {shapes}")
     if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0 or labels.max() >= k:
         raise ValueError("labels must be integers in [0, k)")
     out = (corr[:, labels, 0] * beta + corr[:, labels, 1] * (1 - beta)).T  # (point, class)
@@ -227,7 +227,7 @@ def empirical_gap_gradient(coefficients, labels, correlations):
 
 
 def separable(n_classes, signal, noise):
-    """Whether some linear classifier ``h_y(x) = sum_p <w_y, x^(p)>`` fits every point, decided by linear programming.
+    """Return whether some linear classifier ``h_y(x) = sum_p <w_y, x^(p)>`` fits every point, by linear programming.
 
     Every (label u, noise class v != u) occurs, and its patches sum to ``signal V_u + noise V_v`` with ``V_a = v_{a,1} +
     v_{a,2}``. The unknowns are ``M[a, b] = <w_a, V_b>``; each competitor s != u demands ``signal (M[u,u] - M[s,u]) +
@@ -255,7 +255,7 @@ def separable(n_classes, signal, noise):
 
 
 def feature_strength(coefficients, labels, n_classes, act_power):
-    """``S_{y,l} = 1/N sum_{i: y_i = y} sum_p beta_{i,p}^alpha``: how hard the data push feature l of class y.
+    """Return the strength ``S_{y,l} = 1/N sum_{i: y_i = y} sum_p beta_{i,p}^alpha`` of feature l of class y in the data.
 
     ``coefficients``: nonnegative, shape (N, 2, C_P), feature l of point i's own class in its signal patches.
     ``labels``: integers, shape (N,). Returns shape (n_classes, 2). ``ValueError`` when the shapes do not fit. Source:
@@ -263,17 +263,18 @@ def feature_strength(coefficients, labels, n_classes, act_power):
     """
     coefficients, labels = np.asarray(coefficients, dtype=float), np.asarray(labels)
     if coefficients.ndim != 3 or coefficients.shape[1] != 2 or labels.shape != coefficients.shape[:1]:
-        raise ValueError("need coefficients (N, 2, C_P) and labels (N,)")
+        shapes = coefficients.shape, labels.shape
+        raise ValueError(f"expected coefficients (N, 2, C_P) and labels (N,), got shapes {shapes}")
     member = labels[:, None] == np.arange(int(_classes(n_classes)))  # (point, class)
     return member.T @ (coefficients**act_power).sum(-1) / len(labels)
 
 
 def predicted_winner(strength, initial_correlation, act_power):
-    """Index (0 or 1) of the feature that cross-entropy training learns: ``argmax_l S_l^{1/(alpha-2)} Lambda_l(0)``.
+    """Return the index (0 or 1) of the feature that ERM learns, ``argmax_l S_l^{1/(alpha-2)} Lambda_l(0)``.
 
     ``strength`` >= 0 and ``initial_correlation`` (the largest over the neurons of the class), shapes (..., 2),
-    broadcast. A negative correlation never grows; -1 where neither feature can. ``act_power > 2`` (``ValueError``
-    otherwise). Source: Chidambaram et al. 2024, Claim B.10.
+    broadcast. A negative correlation never grows; the index is -1 where neither feature can grow. ``act_power > 2``
+    (``ValueError`` otherwise). Source: Chidambaram et al. 2024, Claim B.10.
     """
     _check_power(act_power)
     score = np.asarray(strength, dtype=float) ** (1 / (act_power - 2)) * np.maximum(initial_correlation, 0.0)
@@ -281,7 +282,7 @@ def predicted_winner(strength, initial_correlation, act_power):
 
 
 def escape_time(initial_correlation, strength, n_classes, act_power, threshold, level):
-    """Steps until a correlation has grown from its initial value to ``level`` in the polynomial part of the activation.
+    """Return the time in which a correlation grows to ``level`` in the polynomial part of the activation.
 
     Solves ``ds/dt = c s^{alpha-1}``, ``c = (1 - 1/k) S / rho^{alpha-1}`` (the class is not yet fitted, so
     ``1 - phi_y = 1 - 1/k``): ``(s0^{-(alpha-2)} - level^{-(alpha-2)}) / ((alpha-2) c)``. Broadcasts over
@@ -301,7 +302,7 @@ def escape_time(initial_correlation, strength, n_classes, act_power, threshold, 
 
 
 def race_bound(margin, power):
-    """Largest factor by which the slower of two power iterations ``x += eta x^{q-1}`` grows while the faster escapes.
+    """Return the largest growth factor of the slower of two power iterations ``x += eta x^{q-1}`` while the faster escapes.
 
     For ``x_0 = (1 + margin) S^{1/(q-2)} y_0`` and small steps, ``y(T_x) / y_0 <= (1 - (1+margin)^{-(q-2)})^{-1/(q-2)}``
     whatever the level and however small ``y_0``: the constant that Lemma B.11 hides in its polylog. ``margin > 0``
@@ -316,7 +317,7 @@ def race_bound(margin, power):
 
 
 def _checked(value, right, rule):
-    """A number or an array in float64; ``ValueError`` with the rule where it is not right."""
+    """Return a number or an array in float64, or raise ``ValueError`` with the rule if it breaks it."""
     value = np.asarray(value, dtype=float)
     if not np.all(right(value)):
         raise ValueError(rule)
@@ -333,28 +334,28 @@ def _positive(value, name):
 
 def _check_power(power):
     if not power > 2:
-        raise ValueError("the exponent must exceed 2: at 2 the growth is exponential and nobody takes all")
+        raise ValueError(f"power must exceed 2 (at 2 growth is exponential), got {power}")
 
 
 def _log(x):
-    """Logarithm with ``log 0 = -inf`` and no warning (two classes leave no third one)."""
+    """Return the logarithm, with ``log 0 = -inf`` and no warning (with two classes there is no third one)."""
     with np.errstate(divide="ignore"):
         return np.log(x)
 
 
 @lru_cache
 def _legendre(n_nodes):
-    """Gauss-Legendre nodes on the support of the coefficients and weights of the uniform law there (they sum to 1)."""
+    """Return Gauss-Legendre nodes on the support of the coefficients, and weights of the uniform law (they sum to 1)."""
     (low, high), (x, w) = BETA_RANGE, np.polynomial.legendre.leggauss(n_nodes)
     return low + (high - low) * (x + 1) / 2, w / 2
 
 
 def _class_output(correlations, beta):
-    """Output of a class on its own points, shape (..., *beta.shape) or (..., 1, node) for a flat ``beta``."""
+    """Return the output of a class on its own points, shape (..., *beta.shape), or (..., 1, node) for a flat ``beta``."""
     return correlations[..., 0, None, None] * beta + correlations[..., 1, None, None] * (1 - beta)
 
 
 def _mean2(values, weights):
-    """Mean over a pair of independent coefficients, the last two axes."""
+    """Return the mean over a pair of independent coefficients, the last two axes."""
     values = np.broadcast_to(values, (*values.shape[:-2], len(weights), len(weights)))
     return np.einsum("...ij,i,j->...", values, weights, weights)
