@@ -133,28 +133,21 @@ def order(time, demand, seen):
     }
 
 
-def race(time, lead, alpha, strength, seen):
-    def escape(start, push, level):
-        return midpoint.escape_time(start, push, 10, alpha, 1.0, level)
+def race(time, lead, alpha, seen):
+    def escape(start, level=np.inf):
+        return midpoint.escape_time(start, 1.0, 10, alpha, 1.0, level)
 
-    unit, starts, pushes = escape(1.0, 1.0, np.inf), np.array([1 + lead, 1.0]), np.array([1.0, strength])
-    times = escape(starts, pushes, np.inf)
-    winner = midpoint.predicted_winner(pushes, starts, alpha)
-    scores = pushes ** (1 / (alpha - 2)) * starts
-    margin = scores[winner] / scores[1 - winner] - 1
-    clock = times[winner] * np.array(seen["way"])
+    first, second = 1 + lead, 1.0
+    clock = escape(first) * np.array([*seen["way"], seen["reached"]])
     # a path is right if the time it takes to each of its values is the time at which it has it
     assert seen["reached"] == min(time, seen["way"][-1])
-    for name, start, push, now in zip(("first", "second"), starts, pushes, seen["now"]):
-        taken = [float(escape(start, push, level)) for level in (*seen[name], now)]
-        due = [*clock, times[winner] * seen["reached"]]
-        np.testing.assert_allclose(taken, due, rtol=1e-6, atol=1e-6 * times[winner])
+    for name, start, now in zip(("first", "second"), (first, second), seen["now"]):
+        taken = [float(escape(start, level)) for level in (*seen[name], now)]
+        np.testing.assert_allclose(taken, clock, rtol=1e-6, atol=1e-6 * escape(first))
     return {
-        "times": times / unit,
-        "winner": winner,
-        "margin": margin,
-        "grown": midpoint.race_bound(margin, alpha),
-        "curve": midpoint.race_bound(np.array(seen["margins"]), alpha),
+        "share": escape(first) / escape(second),
+        "grown": midpoint.race_bound(lead, alpha),
+        "curve": midpoint.race_bound(np.array(seen["leads"]), alpha),
     }
 
 
@@ -198,7 +191,7 @@ def transition(size, gamma, r, factor, seen):
 
 
 EXPECTED = {
-    "01-race": (race, {"way", "margins", "first", "second", "reached", "now"}),
+    "01-race": (race, {"way", "leads", "first", "second", "reached", "now"}),
     "04-tie": (tie, {"sizes", "levels"}),
     "05-threshold": (threshold, {"ratios", "sizes"}),
     "06-column": (column, {"tokens"}),
