@@ -1,4 +1,4 @@
-"""Pictures of chapter 01 that take more than a few lines; each returns a figure."""
+"""Figures of chapter 01."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from mvnb.training import Run
 
 
 def landscape(n_classes: int, starts: Sequence[tuple[float, float]], time: float) -> Figure:
-    """Both population losses over the two correlations of a linear model, with gradient flow from some points."""
-    fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.7), sharey=True)
+    """Draw both population losses over the two correlations of a linear model, with paths of gradient flow."""
+    fig, axes = plt.subplots(1, 2, figsize=(6.5, 3.5), sharey=True)
     grid = np.linspace(-1, 30, 78)
     surfaces = theory.population_losses(*np.meshgrid(grid, grid), n_classes)
     for ax, values, objective, name in zip(axes, surfaces, ("erm", "midpoint"), ("ERM", "Midpoint Mixup")):
@@ -27,61 +27,60 @@ def landscape(n_classes: int, starts: Sequence[tuple[float, float]], time: float
             ax.plot(*path, color=figures.COLORS[name])
             ax.plot(*path[:, 0], "o", ms=4, color="white", mec=figures.COLORS[name])
             ax.plot(*path[:, -1], "s", ms=5, color=figures.COLORS[name])
-        ax.set(title=name, xlabel="correlation $c_1$ with the first feature", xlim=(-1, 30), ylim=(-1, 30))
+        ax.set(title=name, xlabel="correlation $c_1$", xlim=(-1, 30), ylim=(-1, 30))
         ax.set_aspect("equal")
-    axes[0].set_ylabel("correlation $c_2$ with the second")
+    axes[0].set_ylabel("correlation $c_2$")
     return fig
 
 
 def points_and_midpoint(pair: Patches, n_patches: int) -> Figure:
-    """Two points of different classes and their midpoint, features against patches."""
-    fig, axes = plt.subplots(1, 3, figsize=(7.5, 2.9), sharey=True)
+    """Draw two points of different classes and their midpoint, patches against features."""
+    fig, axes = plt.subplots(3, 1, figsize=(5, 4.6), sharex=True)
     slots, dim = pair.x.shape[1:]
-    rows = [f"$v_{{{y},{view}}}$" for y in range(dim // 2) for view in (1, 2)]
-    columns = [*range(1, slots), f"{slots}–{n_patches}"]
-    named = [f"a point of class {y}" for y in pair.y.tolist()]
-    for ax, x, title in zip(axes, (*pair.x, pair.x.mean(0)), (*named, "their midpoint")):
-        cells = figures.heatmap(ax, x.T, rows, columns, limits=(0, 1.4), cmap="Blues")
-        ax.hlines(range(2, dim, 2), 0, slots, color="#bbbbbb", lw=0.8)
-        ax.set(title=title, xlabel="patch")
-    axes[0].set_ylabel("feature")
+    columns = [f"$v_{{{y},{view}}}$" for y in range(dim // 2) for view in (1, 2)]
+    rows = [*range(1, slots), f"{slots}–{n_patches}"]
+    titles = (*(f"a point of class {y}" for y in pair.y.tolist()), "their midpoint")
+    for ax, x, title in zip(axes, (*pair.x, pair.x.mean(0)), titles):
+        cells = figures.heatmap(ax, x, rows, columns, limits=(0, 1.4), cmap="Blues")
+        ax.vlines(range(2, dim, 2), 0, slots, color="#bbbbbb", lw=0.8)
+        ax.set_title(title, fontsize=11)
+    axes[1].set_ylabel("patch")
+    axes[2].set_xlabel("feature")
     fig.colorbar(cells, ax=axes, label="coefficient")
     return fig
 
 
 def paths(runs: Mapping[str, Run], shown: int) -> Figure:
-    """The classes of some networks in the plane of their two best correlations, over training, a panel a method."""
-    fig, axes = plt.subplots(1, len(runs), figsize=(7.5, 3.8), sharex=True, sharey=True)
+    """Draw the paths of the classes of ``shown`` networks in the plane of their best correlations, one panel per method."""
+    fig, axes = plt.subplots(1, len(runs), figsize=(6.5, 3.5), sharex=True, sharey=True)
     for ax, (name, run) in zip(axes, runs.items()):
         path = run.log["best"][:, :shown].flatten(1, 2).numpy()  # (logged step, class of a run, feature)
         ax.plot([0, 11], [0, 11], color="#bbbbbb", lw=1, ls="--")
         ax.plot(path[..., 0], path[..., 1], color=figures.COLORS[name], lw=0.9, alpha=0.7)
         ax.plot(path[-1, :, 0], path[-1, :, 1], "s", ms=4, color=figures.COLORS[name])
-        ax.set(title=name, xlabel="largest correlation with feature 1", xticks=range(0, 13, 4), yticks=range(0, 13, 4))
+        ax.set(title=name, xlabel="response to feature 1", xticks=range(0, 13, 4), yticks=range(0, 13, 4))
         ax.set_aspect("equal")
-    axes[0].set_ylabel("largest correlation with feature 2")
+    axes[0].set_ylabel("response to feature 2")
     return fig
 
 
 MARKERS = {"ERM": "o", "Midpoint Mixup": "s", "Uniform Mixup": "^"}
 
 
-def error_by_epoch(whole: Mapping, control: Mapping, epochs: np.ndarray) -> Figure:
-    """Test errors by epoch, mean over seeds, with the second view and without; and Midpoint Mixup's lead over ERM, paired."""
-    fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.6))
-    for arms, style in ((whole, "-"), (control, "--")):
-        for name, arm in arms.items():
-            look = {"color": figures.COLORS[name], "ls": style, "lw": 1.6, "marker": MARKERS[name], "markevery": 7, "ms": 4.5}
-            axes[0].plot(epochs, arm["error"].mean(0), label=name if style == "-" else None, **look)
-    axes[0].set(xlabel="epoch", ylabel="test error, %")
-    axes[0].legend(loc="upper right", title="dashed: zeros instead of\nthe second view")
-    groups = {"with the second view": whole, "zeros instead": control}
+def error_by_epoch(groups: Mapping[str, Mapping], epochs: np.ndarray) -> Figure:
+    """Draw test errors by epoch of the first group, and Midpoint Mixup's lead over ERM in both, paired by seed."""
+    fig, axes = plt.subplots(2, 1, figsize=(5, 5.6), sharex=True)
+    for name, arm in next(iter(groups.values())).items():
+        look = {"color": figures.COLORS[name], "marker": MARKERS[name], "markevery": 7, "ms": 4.5}
+        axes[0].plot(epochs, arm["error"].mean(0), label=name, **look)
+    axes[0].set_ylabel("test error, %")
+    axes[0].legend(loc="upper right", fontsize=11)
     _draw_leads(axes[1], groups, epochs, (("s", "-", "ink"), ("o", "--", "grey")), 1, lw=1.4)
     return fig
 
 
 def lead_by_width(widths: Mapping[int, Mapping], epochs: np.ndarray) -> Figure:
-    """Midpoint Mixup's lead over ERM by epoch, a line a width of the network."""
+    """Draw Midpoint Mixup's lead over ERM by epoch, one line per width of the network."""
     fig, ax = plt.subplots(figsize=(7.5, 3.3))
     groups = {f"{width} channels": arms for width, arms in widths.items()}
     _draw_leads(ax, groups, epochs, (("v", ":", "grey"), ("s", "-", "ink"), ("^", "--", "brown")), 1.2)
@@ -89,7 +88,7 @@ def lead_by_width(widths: Mapping[int, Mapping], epochs: np.ndarray) -> Figure:
 
 
 def _draw_leads(ax, groups: Mapping[str, Mapping], epochs: np.ndarray, looks: Sequence, apart: float, lw=None) -> None:
-    """ERM minus Midpoint Mixup over ten epochs each, paired by seed, a line a group."""
+    """Draw ERM minus Midpoint Mixup, means of ten epochs with intervals, paired by seed, one line per group."""
     tens = (epochs - 1) // 10
     shifts = np.linspace(-apart, apart, len(groups))
     for shift, (label, arms), (marker, style, hue) in zip(shifts, groups.items(), looks):
@@ -100,11 +99,11 @@ def _draw_leads(ax, groups: Mapping[str, Mapping], epochs: np.ndarray, looks: Se
         ax.errorbar(places + shift, mean, yerr=half, label=label, **look)
     ax.axhline(0, **figures.LINES["chance"])
     ax.set(xlabel="epoch", ylabel="ERM minus Midpoint,\npercentage points")
-    ax.legend(loc="lower right", title="ten epochs each, 95 % intervals")
+    ax.legend(loc="lower right", title="ten epochs each, 95 % intervals", title_fontsize=11)
 
 
 def risk_by_epoch(groups: Mapping[str, Mapping], epochs: np.ndarray) -> Figure:
-    """Test errors above, cross-entropy on training views below, by epoch: seeds and their mean; a column a group."""
+    """Draw test errors and cross-entropies on training views by epoch, seeds and their means, one column per group."""
     fig, axes = plt.subplots(2, len(groups), figsize=(7.5, 5.0), sharex=True, sharey="row")
     for column, (title, arms) in zip(axes.T, groups.items()):
         for ax, key in zip(column, ("error", "risk")):
@@ -121,7 +120,7 @@ def risk_by_epoch(groups: Mapping[str, Mapping], epochs: np.ndarray) -> Figure:
 
 
 def excess_of_laws(shapes: np.ndarray, excess: Mapping[int, Sequence[float]]) -> Figure:
-    """Smallest excess loss of equal correlations against ``a`` of Beta(a, a), a line a number of classes."""
+    """Draw the smallest excess loss of equal correlations against ``a`` of Beta(a, a), one line per number of classes."""
     fig, ax = plt.subplots(figsize=(7.5, 3.3))
     for (k, gap), style in zip(excess.items(), (":", "-", "--")):
         ax.plot(shapes, gap, style, color=figures.COLORS["Beta Mixup"])
@@ -136,7 +135,7 @@ def excess_of_laws(shapes: np.ndarray, excess: Mapping[int, Sequence[float]]) ->
 
 
 def gaps(gap: Mapping[str, np.ndarray], steps: np.ndarray) -> Figure:
-    """The gap ``(look, sample)`` between two correlations over training, a line a sample."""
+    """Draw the gap ``(look, sample)`` between two correlations over training, one line per sample."""
     fig, ax = plt.subplots(figsize=(7.5, 3.1))
     for name, values in gap.items():
         ax.plot(steps, values, color=figures.COLORS[name], alpha=0.5, lw=1)
@@ -147,7 +146,7 @@ def gaps(gap: Mapping[str, np.ndarray], steps: np.ndarray) -> Figure:
 
 
 def escape_times(expected: np.ndarray, measured: np.ndarray) -> Figure:
-    """Measured against predicted times, both axes logarithmic."""
+    """Draw measured against predicted escape times, both axes logarithmic."""
     fig, ax = plt.subplots(figsize=(7.5, 3.5))
     finite = expected[np.isfinite(expected)]
     line = np.array([finite.min(), finite.max()]) if len(finite) else np.ones(2)
@@ -159,7 +158,7 @@ def escape_times(expected: np.ndarray, measured: np.ndarray) -> Figure:
 
 
 def one_feature_shares(powers: Sequence, by_power: Sequence, scales: Sequence, by_scale: Sequence) -> Figure:
-    """Shares of classes with one feature, values of some runs each, by exponent and by the size of initial weights."""
+    """Draw the share of classes with one feature, means over runs, by exponent and by the size of initial weights."""
     fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.1), sharey=True)
     by_dim = [f"{1 / s**2:,.0f}" for s in scales]
     panels = (
@@ -175,7 +174,7 @@ def one_feature_shares(powers: Sequence, by_power: Sequence, scales: Sequence, b
 
 
 def own_dimension(runs: Mapping[str, Run], unit: float, threshold: float) -> Figure:
-    """Best correlations of the first network's classes over flow time: solid the stronger feature, dashed the weaker."""
+    """Draw the best correlations of the first network's classes over flow time; the weaker feature is dashed."""
     fig, axes = plt.subplots(1, len(runs), figsize=(7.5, 3.2), sharex=True, sharey=True)
     for ax, (name, run) in zip(axes, runs.items()):
         time, best = run.log["time"][:, 0].numpy() / unit, run.log["best"][:, 0].numpy()  # (look,), (look, class, feature)
@@ -192,7 +191,7 @@ def own_dimension(runs: Mapping[str, Run], unit: float, threshold: float) -> Fig
 
 
 def standin(errors: Mapping[tuple[str, str], np.ndarray], cases: Sequence[str]) -> Figure:
-    """Test errors of runs by method, a panel a case."""
+    """Draw the test errors of all runs by method, one panel per case."""
     fig, axes = plt.subplots(1, len(cases), figsize=(7.5, 3.1), sharey=True)
     for ax, case in zip(axes, cases):
         names = [name for c, name in errors if c == case]
