@@ -18,13 +18,13 @@
 # > *Provable Gradient-Descent-Based Learning of Decision Lists by Transformers*, Stefani Karp, Pranjal Awasthi and Satyen Kale ([Karp et al., 2023](../book/references.bib#karp2023decision)); in full as
 # > chapter 4 of Karp's thesis ([Karp, 2024](../book/references.bib#karp2024thesis)), which we follow.
 #
-# Every token has a *decision list*: the first token of the list that occurs in the sequence decides the label. Gradient descent on the expected loss of one softmax attention layer, started from uniform attention, provably learns the right answers to all sequences that can occur, if the value matrix is large and nearly right; the size needed and the number of steps depend on the probability of the rarest mistake. In the paper's experiment, one large gradient step on the value matrix under uniform attention shows which label each token stands for.
+# Every token has a *decision list*: the first token of the list that occurs in the sequence decides the label. Gradient descent on the expected loss of one softmax attention layer, started from uniform attention, provably learns the right answers to all sequences that can occur, if the value matrix is large and nearly right; how large, and in how many steps, depends on how rare a wrong answer can be. In the paper's experiment, one large gradient step on the value matrix under uniform attention shows which label each token stands for.
 #
 # <a id="06-column-explorer"></a>
 # :::{explorer} 06-column
 # :alt: Left, the attention of token a to three tokens of a sequence. After six steps a attends most to itself, although b decides. Right, scores over sixty gradient steps. The score of a rises first and is overtaken by those of b and d, in the order of the list; all other tokens fall below zero. Dashed lines show that steps on the one sequence would lift b and lower a and d at once.
 #
-# Sequences consist of $a$ and two other tokens. Gradient steps on all of them change the scores of $a$ (curves); a softmax over the tokens present turns scores into attention (stems), and the token with most attention is the answer. Dashed: five steps on the chosen sequence alone. *Predict:* which score rises first, although it has to end below those of $b$ and $d$? What if the vocabulary is larger and $b$ rarer?
+# Token $a$ has the list $(b,d,a)$; sequences consist of $a$ and two other tokens. Gradient steps on all of them change the scores that $a$ gives (curves); a softmax over the tokens present turns scores into attention (stems), and the token with most attention is the answer. Dashed: five steps on the chosen sequence alone. *Predict:* which score rises first, although it has to end below those of $b$ and $d$? What if the vocabulary is larger and $b$ rarer?
 # :::
 #
 # <a id="06-question"></a>
@@ -32,7 +32,7 @@
 #
 # A softmax is hard to train through: nearly equal scores average over all tokens, and widely separated scores give almost no gradient. [Chapter 11](11_icl_and_scale.ipynb) and [chapter 14](14_looped_transformers.ipynb) therefore study linear attention; this paper keeps the softmax.
 #
-# Here is the smallest task that needs attention: six tokens, uniform sequences of three different tokens, and one query token $a$ with the rule *if $b$ is in the sequence, the answer is $b$; otherwise it is $a$.* Attention must rank $b$ above $a$ and $a$ above the rest. Let $w_i$ be the *score* that $a$ gives to token $i$. Two numbers matter, $w_b-w_{\text{rest}}$ and $w_a-w_{\text{rest}}$.
+# Here is a small task for attention: six tokens, uniform sequences of three different tokens, and one query token $a$ with the rule *if $b$ is in the sequence, the answer is $b$; otherwise it is $a$.* Attention must rank $b$ above $a$ and $a$ above the rest. Let $w_i$ be the *score* that $a$ gives to token $i$. By symmetry two numbers matter, $w_b-w_{\text{rest}}$ and $w_a-w_{\text{rest}}$.
 #
 # **Predict before you look.** Of the sequences with $a$, three in five lack $b$. In which direction does descent leave the origin? Does it end in the wedge where $w_b>w_a>w_{\text{rest}}$?
 #
@@ -116,7 +116,7 @@ figures.show(
 
 
 # %% [markdown]
-# Darker means lower loss; arrows point along descent. **Answer:** $w_b$ and $w_a$ first rise equally fast, along the edge of the wedge; then the path bends into it. Although $a$ is the more frequent answer, $w_a$ does not lead, because sequences that $b$ decides pull it down ([the numbers](#06-rates)). We now show why descent gets there for every list, if the values are right and large and no kind of mistake is too rare.
+# Darker means lower loss; arrows point along descent. **Answer:** $w_b$ and $w_a$ first rise equally fast, along the edge of the wedge; then the path bends into it. Although $a$ is the more frequent answer, $w_a$ does not lead, because sequences that $b$ decides pull it down ([the numbers](#06-rates)). We now show why descent gets there for every list, if the values are right and large.
 #
 # <a id="06-world"></a>
 # ## The world: every token has a list
@@ -158,7 +158,7 @@ figures.show(
 
 
 # %% [markdown]
-# Attention has to be largest at the grey cells. They change from sequence to sequence; the lists do not.
+# Attention has to be largest at the grey cells, which change with the sequence; the lists do not.
 #
 # <a id="06-model"></a>
 # ## The model and the objective
@@ -223,13 +223,13 @@ def logits_of(w, v, x):
 # :::
 #
 # <a id="06-rates"></a>
-# *The example again.* At $W=0$, $V=cP$ the formula is $\frac cn\bigl(\frac1n-\mathbb 1[k\text{ decides}]\bigr)$: a sequence raises the score of the token that decides and lowers the others. With $n=3$ the rates are $\frac23$ and $-\frac13$, in units of $\frac c3$. Two in five sequences with $a$ hold $b$, so $w_b$ rises at $\frac25\cdot\frac23=\frac4{15}$, and $w_a$ at $\frac35\cdot\frac23-\frac25\cdot\frac13=\frac4{15}$.
+# *The example again.* At $W=0$, $V=cP$ the softmax terms cancel and leave $\frac cn\bigl(\frac1n-\mathbb 1[k\text{ decides}]\bigr)$: a sequence raises the score of the token that decides and lowers the others. With $n=3$ the rates are $\frac23$ and $-\frac13$, in units of $\frac c3$. Two in five sequences with $a$ hold $b$, so $w_b$ rises at $\frac25\cdot\frac23=\frac4{15}$, and $w_a$ at $\frac35\cdot\frac23-\frac25\cdot\frac13=\frac4{15}$.
 #
 # <a id="06-derivation"></a>
 # <a id="the-derivation-i-a-direction-in-which-every-sequence-agrees"></a>
 # ## The derivation: a direction in which every sequence agrees
 #
-# The obvious plan is to follow the score $w_k$ of the token that decides. But $k$ also occurs where an *earlier* token of the list decides, and such sequences may lower $w_k$. How the two balance depends on the distribution. The paper follows a sum of scores instead.
+# The obvious plan is to follow the score $w_k$ of the token that decides. But $k$ also occurs where an *earlier* token of the list decides, and such sequences may lower $w_k$. The paper follows a sum of scores instead.
 #
 # Suppose that $a$ is misclassified in some sequence of positive probability. Let $k^*$ be the token *earliest* in $L_a$ that decides $a$ in such a sequence. Let $\mathcal S$ be the set of all sequences of positive probability in which $k^*$ decides $a$ and $a$ is misclassified, and let
 #
@@ -248,7 +248,7 @@ def logits_of(w, v, x):
 # :::
 #
 # ::::{prf:proof}
-# Raising the scores in $v$ moves attention to the tokens of $v$, to each in proportion to its attention. In $\mathcal S$ the token that decides is the only one of these present. Elsewhere either none is present, or the token that decides is among them, has most attention, and so gains most.
+# Raising the scores in $v$ moves attention to the tokens of $v$, to each in proportion to its attention. In $\mathcal S$ the token that decides is the only one of these present. Otherwise $a\notin s$, none is present, or the token that decides is among them, has most attention, and so gains most.
 #
 # **In $\mathcal S$.** Tokens before $k^*$ are absent, since $k^*$ decides, and $y=\pi(k^*)$. In {eq}`eq-06-gradient` the term $l=y$ vanishes; for $l\ne y$ we have $V_{y,k^*}=c$, $V_{l,k^*}=0$, $z_y=c\,p_{k^*}$ and $z_l\ge0$. So
 #
@@ -272,12 +272,12 @@ def logits_of(w, v, x):
 # \end{aligned}
 # $$
 #
-# The inequalities drop $t\notin s'$, use $p_k\le p_b$, and $\sum\sigma\le1$.
+# The inequalities drop $t\notin s'$, use $p_k\le p_b$ and $\sum\sigma\le1$.
 # ::::
 #
 # In the example with $k^*=a$, sequences with $b$ lower $w_a$, but no loss rises along $e_a+e_b$. *Earliest* is needed: with the list $(b,d,a)$, $c=10$ and attention $p_a,p_b,p_d=0.45,0.05,0.5$, the sequence $\{a,b,d\}$ is a mistake that $b$ decides, and its loss rises along $e_b+e_d$.
 #
-# The lemma on random lists and scores, for every sequence and query:
+# We try the lemma on random lists and scores:
 
 # %% tags=["hide-input"]
 c, n = 10.0, 4
@@ -314,26 +314,26 @@ ledger.mean("one-entry-is-not-enough", wrong_way)
 
 
 # %% [markdown]
-# Left: in about 4 % of the cases outside $\mathcal S$, right of the line, the loss rises with $w_{k^*}$. Right: along $v$ no loss rises. (Zeros are left out; bars overlap.)
+# Left: in about 4 % of the cases outside $\mathcal S$, right of the line, the loss rises with $w_{k^*}$. Right: along $v$ no loss rises. (Without zeros; bars overlap.)
 #
 # It remains to add up. A mistake must not be arbitrarily rare:
 #
 # :::{prf:definition} Mistakes are not rare (Assumptions 4.2 and 4.3)
 # :label: def-06-delta
 #
-# $\delta>0$ is such that $\Pr[\mathcal S]\ge\delta$ for every $\mathcal S$ of positive probability in training. With $V=cP$ this holds if, for all $b\in L_a$ and $d\ne b$, the event "$a,b,d\in s$ and $b$ decides $a$" has probability 0 or at least $\delta$: when $w_d\ge w_b$, all such sequences are mistakes.
+# $\delta>0$ is such that $\Pr[\mathcal S]\ge\delta$ for every set $\mathcal S$ that some $a$ and $W_t$ give rise to. With $V=cP$ this holds if, for all $b\in L_a$ and $d\ne b$, the event "$a,b,d\in s$ and $b$ decides $a$" has probability 0 or at least $\delta$: when $w_d\ge w_b$, all such sequences are mistakes.
 # :::
-#
-# The paper's $\lambda$ is "the maximum eigenvalue of the Hessian of $\mathcal L(W)$", which depends on $W$; ours is a bound for all $W$.
 #
 # :::{prf:theorem} Training $W$ (Theorem 4.3)
 # :label: thm-06-w
 #
-# Let $V=cP$ with $c\ge\frac{4n^2\log L}\delta$ be fixed and $W_0=0$. Let the step be $\eta=1/\lambda$, where no eigenvalue of the Hessian of $\mathcal L(W)$ exceeds $\lambda$ at any $W$. Then some $W_t$ with $t\le T=\frac{32M\lambda}{\log L}$ classifies every sequence of positive probability correctly. Fewer than $T$ of *all* iterates misclassify any (ours).
+# Let $V=cP$ with $c\ge\frac{4n^2\log L}\delta$ be fixed and $W_0=0$. Let the step be $\eta=1/\lambda$, where no eigenvalue of the Hessian of $\mathcal L(W)$ exceeds $\lambda$ at any $W$. Then some $W_t$ with $t\le T=\frac{32M\lambda}{\log L}$ classifies every sequence of positive probability correctly. Fewer than $T$ of *all* iterates make mistakes (ours).
 # :::
 #
+# The paper's $\lambda$ is "the maximum eigenvalue of the Hessian of $\mathcal L(W)$", which depends on $W$; ours is a bound for all $W$.
+#
 # ::::{prf:proof}
-# Because a mistake keeps the gradient away from zero, every step from a mistake lowers the loss by a fixed amount, and the loss starts at $\log L$ or less. Let $W_t$ misclassify $a$ somewhere.
+# Because mistakes keep the gradient away from zero, every step from one lowers the loss by at least a fixed amount, and the loss starts at $\log L$ or less. Let $W_t$ misclassify $a$ somewhere.
 #
 # *Few sequences of $\mathcal S$ have $p_{k^*}\le\frac1{2n}$.* Attention adds up to 1, so some token has $p_l\ge\frac1n$. If $p_{k^*}\le\frac1{2n}$, it is another one, so $\ell\ge z_{\pi(l)}-z_y\ge\frac c{2n}$ and the loss of the sequence is at least $\frac c{2n^2}$. Since $\mathcal L_t\le\mathcal L_0\le\log L$ (no step of $1/\lambda$ raises the loss), such sequences have probability at most $\frac{2n^2\log L}c\le\frac\delta2$.
 #
@@ -350,7 +350,7 @@ ledger.mean("one-entry-is-not-enough", wrong_way)
 #
 # *How loose is the bound?* For uniform sequences $\lambda=(\frac{c^2}8+c)/L$ will do ([proof](#06-curvature)), so with the theorem's $c$ the bound $T$ grows like $n^4/\delta^2$. In our small worlds $T$ exceeds a million; descent with exactly this $c$ and step size [needs 1 to about 130 steps](#06-theorem).
 #
-# *What if $V$ is trained as well?* Theorem 4.4 starts within $\frac\epsilon2$ of $cP$ in every entry, with a [larger scale](#06-both) $c$, and reaches a correct iterate within $\frac{\lambda\epsilon}{2\max\{1,\mathcal L_0\}}$ steps of $1/\lambda$. By {eq}`eq-06-gradient` no entry of the gradient in $V$ exceeds 1, so no entry of $V$ moves by more than $\frac\epsilon2$ altogether: learning $W$ is robust to small errors of $V$, but $V$ itself is not learned. Triples $a,b,d$ no longer give $\delta$, because whether $w_d\ge w_b$ causes a mistake now depends on the other tokens of $s$. Sets of $n$ tokens do: each has probability 0 or at least $\delta$, now a far smaller number.
+# *What if $V$ is trained as well?* Theorem 4.4 starts from $W_0=0$ and a $V_0$ within $\frac\epsilon2$ of $cP$ in every entry, with a [larger scale](#06-both) $c$, and reaches a correct iterate within $\frac{\lambda\epsilon}{2\max\{1,\mathcal L_0\}}$ steps of $1/\lambda$. By {eq}`eq-06-gradient` no entry of the gradient in $V$ exceeds 1, so no entry of $V$ moves by more than $\frac\epsilon2$ altogether: learning $W$ is robust to small errors of $V$, but $V$ itself is not learned. Triples $a,b,d$ no longer give $\delta$, because whether $w_d\ge w_b$ causes a mistake now depends on the other tokens of $s$. Sets of $n$ tokens do, if each has probability 0 or at least $\delta$, now a far smaller number.
 #
 # *Not proved:* training both matrices from noise; results for finite training sets.
 #
@@ -386,14 +386,14 @@ ledger.mean("one-entry-is-not-enough", wrong_way)
 # <a id="one-large-step-figure-4-1"></a>
 # ## The paper's experiment: one large step (Figure 4.1)
 #
-# *What the paper did:* lists {eq}`eq-06-lists`, $V_0$ with entries from $\mathcal N(0,10^{-8})$, $W=0$, one step of size $\eta=L^2$, and a picture of $V$ in which a diagonal stands out. *Here:* the same in several runs, beside the exact expectation. *Prediction:*
+# *What the paper did:* lists {eq}`eq-06-lists`, $V_0$ with entries from $\mathcal N(0,10^{-8})$, $W=0$, one step of size $\eta=L^2$, and a picture of $V$ in which a diagonal stands out: a hint that both matrices can be trained from noise, which no theorem covers. *Here:* the same in several runs, beside the exact expectation. *Prediction:*
 #
 # - $\frac Ln-1=7$ on the line of the permutation, $i=b$: a token that decides is always present;
 # - three positive side lines, at $i=b-10,b-20,b-30$: these tokens have $b$ in their lists, so that $b$ decides more often when they are present;
 # - three negative ones, at $i=b+10,b+20,b+30$: these precede $b$ in $L_b$ and keep $b$ from deciding for itself;
 # - slightly below 0 everywhere else.
 #
-# Under uniform attention all positions of a sequence share one output distribution, so the gradient is two products of matrices:
+# Under uniform attention all positions of a sequence share one output distribution:
 
 
 # %%
@@ -494,16 +494,16 @@ ledger.each("error-gone-early", right[by_forty].cpu())
 
 
 # %% [markdown]
-# The score of $a$ itself rises first, because $a$ is the answer in two sequences out of three, where no other token of its list is present. Then the other three overtake it, and in every run the order is that of the list. By {eq}`eq-06-order` such a column is right on *each* of the $4.5\cdot10^{31}$ sequences.
+# The score of $a$ itself rises first, because in two thirds of its sequences no other token of its list is present and $a$ is the answer. Then the other three overtake it, and in every run the order is that of the list. By {eq}`eq-06-order` such a column is right on *each* of the $4.5\cdot10^{31}$ sequences.
 #
 # <a id="06-take-home"></a>
 # ## What to take home
 #
-# - With $V=cP$, raising the score of a right answer can raise the loss of other sequences. But let $k^*$ be the earliest entry of a token's list that decides a misclassified sequence: along the scores of $k^*$ and all entries before it, no loss rises.
-# - A mistake therefore keeps the gradient large. Descent on the population loss from $W=0$, with $V=cP$, $c\ge4n^2\log L/\delta$ and steps of $1/\lambda$, makes fewer than $32M\lambda/\log L$ steps from a mistake. Here $\delta$ is the probability of the rarest kind of mistake, and $\lambda$ bounds the Hessian.
-# - If uniform sequences are short compared with the vocabulary, one step on $V$ from uniform attention shows $\pi$, because a token that decides is always present. [It fails](#06-when) where one token decides too often.
-# - Uniform attention gives all positions of a sequence the same prediction. Without learned attention, accuracy is therefore at most the mean share of the commonest label, [below two thirds](#06-needed) in our small worlds.
-# - The bounds are loose by orders of magnitude. No theorem covers training both matrices from noise; [it works](#06-beyond) in our runs, from $W=V=0$.
+# - With $V=cP$, raising the score of a right answer can raise the loss of other sequences. But let $k^*$ be the earliest entry of a token's list that decides a misclassified sequence: raising $k^*$ and all entries before it equally raises no loss.
+# - Descent on the population loss from $W=0$, with $V=cP$, $c\ge4n^2\log L/\delta$ and steps of $1/\lambda$, therefore makes fewer than $32M\lambda/\log L$ steps from a mistake ($n$ of $L$ tokens per sequence, at most $M$ per list). Here $\delta$ is the probability of the rarest kind of mistake, and $\lambda$ bounds the Hessian.
+# - If uniform sequences are short compared with the vocabulary and no token decides too often, one step on $V$ from uniform attention [shows](#06-when) $\pi$, because a token that decides is always present.
+# - Uniform attention gives all positions of a sequence the same prediction. Accuracy is therefore at most the mean share of the commonest label, [below two thirds](#06-needed) in our small worlds.
+# - The theorem's bounds are orders of magnitude loose. Neither theorem covers training both matrices from scratch; [it works](#06-beyond) in our runs, from $W=V=0$.
 #
 # The headline claims, as shares of runs with 95 % intervals ([all claims](#06-held-up)):
 #
@@ -524,7 +524,7 @@ ledger.each("error-gone-early", right[by_forty].cpu())
 # :::{solution} ex-06-repeat
 # :class: dropdown
 #
-# Copies share a score, so let $p_i=m_ie^{w_i}/\sum_jm_je^{w_j}$ be the attention to all copies of $i$. Then $z=Vp$ as before, and $\partial p_i/\partial w_k=p_i(\mathbb 1[i=k]-p_k)$ as before. The proof of the lemma uses nothing else, so it holds. Order is no longer enough: the answer is right if $w_k-w_i>\log(m_i/m_k)$ for the deciding token $k$ and all other $i$, so the scores need gaps of up to $\log(n-1)$, for one copy of the deciding token beside $n-1$ copies of $a$. And $\mathcal L_0\le\log L$ is false: at $W=0$ the logits are $cm_i/n$, so if one token occurs more often than the deciding one, the loss grows like $c$. The proof of {prf:ref}`thm-06-w` then breaks down: a larger $c$ no longer makes sequences with $p_{k^*}\le\frac1{2n}$ rare.
+# Copies share a score, so let $p_i=m_ie^{w_i}/\sum_jm_je^{w_j}$ be the attention to all copies of $i$. Then $z=Vp$ as before, and $\partial p_i/\partial w_k=p_i(\mathbb 1[i=k]-p_k)$ as before. The proof of the lemma uses nothing else, so it holds. Order is no longer enough: the answer is right if $w_k-w_i>\log(m_i/m_k)$ for the deciding token $k$ and all other $i$, so the scores may need gaps above $\log(n-1)$, for one copy of the deciding token beside $n-1$ copies of $a$. And $\mathcal L_0\le\log L$ is false: at $W=0$ the logits are $cm_i/n$, so if one token occurs more often than the deciding one, the loss grows like $c$. The proof of {prf:ref}`thm-06-w` then breaks down: a larger $c$ no longer makes sequences with $p_{k^*}\le\frac1{2n}$ rare.
 # :::
 #
 # :::{exercise}
@@ -536,7 +536,7 @@ ledger.each("error-gone-early", right[by_forty].cpu())
 # :::{solution} ex-06-dense
 # :class: dropdown
 #
-# The line of the permutation is only $\frac Ln-1=\frac13$ high: the presence of a token says little when most tokens are present. The paper's own lists are still read without an error in every run, and the exact expectation is as good as before. With random lists, nearly all columns are wrong after one step, even without noise ([figure](#06-when)). Two claims of the record fail because their steps were chosen for $n=25$: the step that was too long is harmless here, and after the large step, $W$ alone does not finish in time. All other claims hold, those on trained columns among them.
+# The line of the permutation is only $\frac Ln-1=\frac13$ high: the presence of a token says little when most tokens are present. The paper's own lists are still read without an error in every run, and the exact expectation is as good as before. With random lists, nearly all columns are wrong after one step, even without noise ([figure](#06-when)). Two claims of the record fail because their steps were chosen for $n=25$: a longer step, which fails for $n=25$, is harmless here, and after the large step, $W$ alone does not finish in time. All other claims hold, those on trained columns among them.
 # :::
 
 # %% [markdown]
