@@ -19,14 +19,14 @@
 # > *Provably Learning Diverse Features in Multi-View Data with Midpoint Mixup*, Muthu Chidambaram, Xiang Wang, Chenwei Wu
 # > and Rong Ge ([Chidambaram et al., 2024](../book/references.bib#chidambaram2024midpoint)).
 #
-# When every class can be recognised by either of two features, a network trained on single points (**ERM**, empirical risk minimisation) learns *one* feature of almost every class, which the initial weights decide. Trained on the midpoints of pairs of points (**Midpoint Mixup**), the same network learns *both* features of *every* class. On a midpoint, any output that depends on a point's split between its features costs loss.
+# When every class can be recognised by either of two features, networks trained on single points (**ERM**, empirical risk minimisation) tend to learn *one* feature of almost every class, which the initial weights decide. Trained on the midpoints of pairs of points (**Midpoint Mixup**), the same networks learn *both* features of *every* class, because unequal features cannot give both labels of a midpoint the same output.
 #
 # <a id="01-race-explorer"></a>
 #
 # :::{explorer} 01-race
 # :alt: Left, the responses to two features over time until the first takes off. Feature 1, with a head start of two percent, takes off steeply at the very end, when feature 2 has grown by less than half. Right, falling curves of the growth of feature 2 over the head start of feature 1, the lower the larger the exponent.
 #
-# *Why one feature?* At first, the response to a feature grows at a rate proportional to its power $\alpha-1$. So a head start of 2 % is decisive. How small must it be for feature 2 to double before feature 1 takes off?
+# *Why one feature?* At first, the response to a feature grows in proportion to its $(\alpha-1)$th power; $\alpha$ is set by the activation. So a head start of 2 % is decisive. How small must it be for feature 2 to double before feature 1 takes off?
 # :::
 #
 # <a id="fig-01-paths"></a>
@@ -44,7 +44,7 @@ figures.opening()
 #
 # A car can be recognised by its wheels or by its windows. A classifier that uses the wheels alone fits every training photograph. Networks trained on such *multi-view* data learn one view of each class ([Allen-Zhu and Li, 2020](../book/references.bib#allenzhu2020towards)). *Can the loss alone make one network learn all views?*
 #
-# The smallest example has two numbers. Every class $y\in[k]$ has two features $v_{y,1}$, $v_{y,2}$, all orthonormal, and a point of class $y$ is
+# The smallest example has two correlations. Every class $y\in[k]$ has two features $v_{y,1}$, $v_{y,2}$, all orthonormal, and a point of class $y$ is
 #
 # $$
 # x=\beta\,v_{y,1}+(1-\beta)\,v_{y,2},\qquad \beta\sim\mathrm{Uniform}[0.1,0.9].
@@ -142,7 +142,7 @@ figures.show(
 # %% [markdown]
 # Circles are starts, squares ends after equal time, shades levels of the loss ($k=10$). *Answer:* both losses are smallest far out on the diagonal. ERM's gradient is proportional to its remaining error: the farther out the start, the less the model moves. The midpoint loss has walls that do not flatten: on a midpoint of two classes, a model with $c_1\ne c_2$ prefers the class whose point shows more of the stronger feature, although both labels count equally.
 #
-# ERM is merely slow here; in the network below, it stops.
+# ERM is slow here; in the network below, it practically stops.
 #
 # <a id="01-world"></a>
 # ## The world: signal patches among noise patches
@@ -157,9 +157,9 @@ figures.show(
 # 3. Every other patch is *feature noise*: a combination of both features of $Q$ other classes, with coefficients in $[\delta_3,\delta_4]$.
 # :::
 #
-# Every point shows the same total of its class; only the split between the two features varies. Assumption 4.3 sets $C_P,\delta_1,\delta_2=\Theta(1)$, $P=\Theta(k^2)$, $\delta_3,\delta_4=\Theta(k^{-3/2})$ and $d=\Omega(k^{20})$. Each noise coefficient is small, but their sum exceeds the signal: $P\delta_3=\Theta(\sqrt k)$. So [linear models](#01-linear-models), which add all patches, fail.
+# Every point shows the same total of its class; only the split between the two features varies. Assumption 4.3 sets $C_P,\delta_1,\delta_2=\Theta(1)$, $P=\Theta(k^2)$, $\delta_3,\delta_4=\Theta(k^{-3/2})$ and $d=\mathrm{poly}(k)=\Omega(k^{20})$. Each noise coefficient is small, but their sum exceeds the signal: $P\delta_3=\Theta(\sqrt k)$. So [linear models](#01-linear-models), which add patches, can fail.
 #
-# Two exact shortcuts: gradients are combinations of patches, hence of features, so a filter *is* its $2k$ inner products with the features, drawn with standard deviation $\sigma=1/\sqrt d$; the rest of it neither changes nor matters. All noise patches of a point may be equal: one copy with a multiplicity stands for them.
+# Two exact shortcuts: gradients are combinations of patches, hence of features, so a filter *is* its $2k$ inner products with the features, drawn with standard deviation $\sigma=1/\sqrt d$; the rest of it neither changes nor matters. By definition, all noise patches of a point may be equal: one copy with a multiplicity stands for them.
 
 # %%
 world = MultiView(
@@ -188,7 +188,7 @@ figures.show(
 # <a id="01-model"></a>
 # ## The model and the two objectives
 #
-# The network slides $m$ filters per class over the patches and adds up their responses:
+# The network slides $m$ filters per class over the patches and adds up their activations:
 #
 # $$
 # \begin{aligned}
@@ -282,12 +282,12 @@ figures.show_code(recipe.midpoint_loss)
 #
 # If $\beta$ did not vary, the covariance would be 0 ([exercise](#ex-01-constant)). Hence "without concentrating".
 #
-# The paper's Proposition 3.4 claims more: $\Delta_y\ge\log k$ alone makes the midpoint push the *lagging correlation itself* up. As printed this is false: a class far ahead of all others outweighs its partner on nearly every midpoint, so $\phi_y>\frac12$, and both correlations are pushed *down*. [It holds](#01-lagging) if the leading correlation is not pushed down and the classes' outputs are about equal. ERM's push vanishes with the error:
+# The paper's Proposition 3.4 claims more: $\Delta_y\ge\log k$ makes the midpoint push the *lagging correlation itself* up. As printed this is false: a class far ahead of all others outweighs its partner on nearly every midpoint, so $\phi_y>\frac12$, and both correlations are pushed *down*. [The claim holds](#01-lagging) if the leading correlation is not pushed down and the classes' outputs are about equal. ERM's push vanishes with the error:
 #
 # :::{prf:proposition} ERM's push on a lagging feature (after Proposition 3.5)
 # :label: prop-01-erm
 #
-# Under the same conditions, with $\langle w_y,v_{y,2}\rangle\ge0$ and $\Delta_y\ge C\log k$,
+# Under the same conditions, with $\langle w_y,v_{y,2}\rangle\ge0$ and $\Delta_y\ge C\log k>0$,
 #
 # $$
 # \begin{aligned}
@@ -301,7 +301,7 @@ figures.show_code(recipe.midpoint_loss)
 # The other logits of a point of class $y$ are 0, so $1-\phi_y=(k-1)/(e^{g_y}+k-1)$. And $g_y\ge\beta\Delta_y\ge0.1\,C\log k$.
 # :::
 #
-# Under other mixing laws, equal correlations leave [an excess loss](#01-midpoint-only) (Proposition 3.3).
+# Unless $\lambda\in\{0,\frac12,1\}$, equal correlations leave [an excess loss](#01-midpoint-only) (Proposition 3.3).
 #
 # <a id="the-derivation-iii-the-lottery-that-erm-plays"></a>
 # ## The derivation, II: why a network under ERM keeps one feature
@@ -317,7 +317,7 @@ figures.show_code(recipe.midpoint_loss)
 # :::{prf:lemma} The race
 # :label: lem-01-race
 #
-# The solution of $\dot\Lambda=\kappa\,\Lambda^{\alpha-1}$, $\alpha>2$, $\Lambda(0)=\Lambda_0>0$ escapes to infinity at $T=\dfrac{\Lambda_0^{-(\alpha-2)}}{(\alpha-2)\,\kappa}$. Of two such solutions with $T_1<T_2$, the slower one has grown, at time $T_1$, only by the factor $(1-T_1/T_2)^{-1/(\alpha-2)}$.
+# The solution of $\dot\Lambda=\kappa\,\Lambda^{\alpha-1}$, $\alpha>2$, $\kappa>0$, $\Lambda(0)=\Lambda_0>0$ escapes to infinity at $T=\dfrac{\Lambda_0^{-(\alpha-2)}}{(\alpha-2)\,\kappa}$. Of two such solutions with $T_1<T_2$, the slower one has grown, at time $T_1$, only by the factor $(1-T_1/T_2)^{-1/(\alpha-2)}$.
 # :::
 #
 # :::{prf:proof}
@@ -337,7 +337,7 @@ figures.show_code(recipe.midpoint_loss)
 # Under Assumption 4.3, for large $k$ and $N$ and a step $\eta=1/\mathrm{poly}(k)$, with probability $1-O(1/k)$, after $\mathrm{poly}(k)/\eta$ steps of gradient descent on $J$ and for any polynomial number of further steps: (1) every training point is classified correctly; (2) for $(1-o(1))k$ classes exactly one feature is learned: test points keep their label when the other feature is deleted, but not when this one is.
 # :::
 #
-# *Idea* ([proof](#01-erm-proof)). All filters of a class grow with the integral of the same residual. Once the winner has escaped, the class's output grows like $\log t$ and the residual falls like $k/t$, so the integral grows only like $k\log t$. Until the loser escapes, it must grow by about $T_{y,2}-T_{y,1}$. Since $T\propto d^3$, that is more than $k^{50}$ and takes a time of at least $\exp(k^{49})$. Near ties, rare for large $k$, are the exceptions.
+# *Idea* ([proof](#01-erm-proof)). All filters of a class grow with the integral of the same residual. Once the winner has escaped, the class's output grows like $\log t$ and the residual falls like $k/t$, so the integral grows only like $k\log t$. Until the loser escapes, the integral must grow by about $T_{y,2}-T_{y,1}$. Since $T\propto d^3$, that is more than $k^{50}$ and takes a time of at least $\exp(k^{49})$. Near ties, rare for large $k$, are the exceptions.
 #
 # <a id="the-derivation-iv-why-midpoints-learn-both"></a>
 # ## The derivation, III: why a network on midpoints learns both
@@ -348,18 +348,18 @@ figures.show_code(recipe.midpoint_loss)
 # {prf:ref}`thm-01-erm` holds for gradient descent on $J_{MM}$ as well, with (1) for the original training points, and with (2) replaced by: for **every** class both features are learned.
 # :::
 #
-# *Idea* ([proof](#01-midpoint-proof)), for $C_P=1$. Let the first feature of a class escape first. The gap $\Delta_y$, the slope of the output in $\beta_y$, now sums over the filters beyond $\rho$. Let $A=\sum_{s\ne y}(1-2\phi_y(g(z_{y,s})))$ be the sum of residuals, at first about $k$. It pushes the first feature by $\mathbb E[A\beta_y]$ and, since coefficients are mirrored, the second by
+# *Idea* ([proof](#01-midpoint-proof)), for $C_P=1$. Let the first feature of a class escape first. The gap $\Delta_y$ is again the slope of the output in $\beta_y$, now summed over the filters beyond $\rho$. Let $A=\sum_{s\ne y}(1-2\phi_y(g(z_{y,s})))$ be the sum of residuals, at first about $k$. It pushes the first feature in proportion to $\mathbb E[A\beta_y]$ and, since coefficients are mirrored, the second by
 #
 # $$
 # \mathbb E\bigl[A\,(\delta_2-\beta_y)\bigr]=\mathbb E[A\beta_y]-2\,\mathbb E\bigl[A(\beta_y-\tfrac{\delta_2}2)\bigr].
 # $$ (eq-01-mirror)
 #
-# The winner grows until its push vanishes, so $\mathbb E[A\beta_y]\ge0$ up to small terms. The other expectation is a covariance as in {prf:ref}`thm-01-gap`, so it is negative. Once $\Delta_y\ge\log k$, the push on the second feature is at least of order 1,
+# The winner grows until its push vanishes, so $\mathbb E[A\beta_y]\ge0$ up to small terms. The other expectation is, as in {prf:ref}`thm-01-gap`, a negative covariance. Once $\Delta_y\ge\log k$, the push on the second feature is at least of order 1,
 #
 # - if some partner's output is about as large: then the covariance is of order 1;
-# - if the class is behind all partners: then $A$ itself is.
+# - if the class is behind all partners: then $A$ itself is of order 1 or more.
 #
-# The paper leaves out a class ahead of some partners and behind the rest ([a weaker bound](#01-midpoint-proof)). So a filter that responds weakly to $v_{y,2}$ keeps growing as in {eq}`eq-01-race`, with a sum of residuals of order 1 instead of $k$, *as long as the gap lasts*. It escapes in polynomial time, and then the gap stays below $\log k$.
+# The paper leaves out a class ahead of some partners and behind the rest ([a weaker bound](#01-midpoint-proof)). So a filter that responds weakly to $v_{y,2}$ keeps growing as in {eq}`eq-01-race`, with a push of order 1 instead of $k$, *as long as the gap lasts*. It escapes in polynomial time, and then the gap shrinks below $\log k$.
 #
 # <a id="01-experiments"></a>
 # <a id="theorems-4-6-and-4-7-run"></a>
@@ -368,7 +368,7 @@ figures.show_code(recipe.midpoint_loss)
 # The paper reports no experiment in this world. Here are 32 networks under ERM and the first five again under Midpoint Mixup, with $k=\alpha=8$ and noise that outweighs the signal sixfold in sum, but without the theorem's $N\gg k^2$ and $d\ge k^{20}$. *Prediction:*
 #
 # - ERM: one feature for most classes, the one that {eq}`eq-01-winner` names;
-# - Midpoint Mixup: both features for every class that is learned at all, but later: at half the strength, which most midpoints show, a filter grows $2^8$ times more slowly.
+# - Midpoint Mixup: both features for every class that is learned at all, but later, up to $2^8$ times: most midpoints show features at half strength.
 
 # %% tags=["hide-input"]
 generators = training.generators(seed, replicas)
@@ -494,7 +494,7 @@ ledger.mean(
 )
 
 # %% [markdown]
-# The predictions come true. ERM learns one feature of 88 % of the classes, the one that {eq}`eq-01-winner` names; the exceptions are [near ties](#01-escape-times). Midpoint Mixup, twelve times later, has learned both features of all classes but two, not fitted yet. But patches lie at random here, so a midpoint within a class may show both features in one patch, a short cut that the proof does not use. With [fixed places and $d=k^{20}$](#01-own-dimension), ERM learns one feature of every class, and Midpoint Mixup still both. [Other mixing laws](#01-mixing) teach both as well.
+# The predictions come true. ERM learns one feature of 88 % of the classes, the one that {eq}`eq-01-winner` names; the exceptions are [near ties](#01-escape-times). Midpoint Mixup, twelve times later, has learned both features of all classes but two, not fitted yet. But patches lie at random here, so a midpoint within a class may show both features in one patch, a shortcut that the proof does not use. With [fixed places and $d=k^{20}$](#01-own-dimension), ERM learns one feature of every class, and Midpoint Mixup still both. [Other mixing laws](#01-mixing) teach both as well.
 #
 # <a id="01-images"></a>
 # <a id="images-with-a-spurious-view"></a>
@@ -547,16 +547,16 @@ ledger.mean("cifar10-view-adds-to-the-lead", lead["with the view"] - lead["witho
 ledger.mean("cifar10-lead-needs-the-view", lead["without"])
 
 # %% [markdown]
-# Both Mixups end ahead of ERM, Midpoint by 2.6 ± 1.8 points (paper: 5.5), Uniform by 3.2 ± 1.3 (paper: 9.3; ±: 95 % interval, five paired seeds). In the control Midpoint still ends 1.5 ± 1.4 points ahead, as ERM's error [rises from 49 to 53 %](#01-trained). The second view adds 1.12 ± 1.10 points (paired; positive for each seed). So learning both views can explain only a part of Mixup's lead.
+# Both Mixups end ahead of ERM, Midpoint by 2.6 ± 1.8 points (paper: 5.5), Uniform by 3.2 ± 1.3 (paper: 9.3; ±: 95 % interval, five paired seeds). In the control Midpoint still ends 1.5 ± 1.4 points ahead, as ERM's error later [rises from 49 to 53 %](#01-trained). The second view adds 1.12 ± 1.10 points (paired; positive for each seed). So learning both views can explain only a part of Mixup's lead.
 #
 # <a id="01-take-home"></a>
 # ## What to take home
 #
-# - Where points show both features of their class, one is enough for zero error. Deleting a feature shows what a network has learned; accuracy does not.
-# - Under ERM a class's gradient fades with its error. In a patch network with small initial weights and a steep activation, one feature of most classes wins the race and leaves the other too little gradient.
-# - On midpoints the residual is larger where a lagging feature shows more. So Midpoint Mixup teaches this network both features of every class, if their coefficients vary and have a constant sum.
-# - The dimension of these patches only sets the size of the initial correlations, so $d=k^{20}$ can be run.
-# - On two-view CIFAR-10, small networks err less under Midpoint Mixup than under ERM, but also when the second view is blank: test error does not show which views were learned.
+# - Where points show both features of their class, one is enough for zero error. Deleting one shows whether the other suffices; accuracy does not.
+# - Under ERM a class's gradient fades with its residual. In a patch network with small initial weights and a steep activation, one feature of most classes wins the race and leaves the other too little gradient.
+# - On midpoints the residual stays larger where a lagging feature shows more. So Midpoint Mixup teaches patch networks both features of every class, if their coefficients vary and have a constant sum.
+# - The dimension of feature patches only sets the size of initial correlations; with growing steps, $d=k^{20}$ can be run.
+# - On two-view CIFAR-10, small networks err less under Midpoint Mixup than under ERM, but also when trained without the second view: test error does not show which views were learned.
 #
 # The headline claims ([all claims](#01-held-up)):
 #
@@ -577,7 +577,7 @@ ledger.mean("cifar10-lead-needs-the-view", lead["without"])
 # :::{solution} ex-01-constant
 # :class: dropdown
 #
-# Nothing. With $\tilde\beta\equiv0$ the push on the gap is 0, and with $\beta_y\equiv\delta_2-\beta_y$ both sides of {eq}`eq-01-mirror` push equally: when the winner's push vanishes, so does the other one. A single feature makes every midpoint a tie. `mvnb run 01 -p beta_low=1` agrees: at $d=k^{20}$ with fixed places Midpoint Mixup learns both features of 3 of 16 classes, instead of 16. With random places it still learns both, through patches of midpoints that show both features, but not equally.
+# Nothing. With $\tilde\beta\equiv0$ the push on the gap is 0, and with $\beta_y\equiv\delta_2-\beta_y$ {eq}`eq-01-mirror` says that both features are pushed equally: when the winner's push vanishes, so does the loser's. A single feature makes every midpoint a tie. `mvnb run 01 -p beta_low=1` agrees: at $d=k^{20}$ with fixed places Midpoint Mixup learns both features of 3 of 16 classes, instead of 16. With random places it still learns both, but unequally, through patches of midpoints that show both features.
 # :::
 #
 # :::{exercise}
