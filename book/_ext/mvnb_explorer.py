@@ -53,7 +53,8 @@ def visit(self, node):
     name, url = node["name"], "../" * self.builder.current_docname.count("/") + f"_static/{FOLDER}/{node['name']}.svg"
     text = self.encode(node["readout"])
     self.body.append(
-        f'<figure class="explorer" id="explorer-{name}" data-explorer="{name}">\n<div class="explorer-controls">'
+        "".join(f'<span id="{label}"></span>' for label in node["ids"])
+        + f'<figure class="explorer" id="explorer-{name}" data-explorer="{name}">\n<div class="explorer-controls">'
         + '<span class="explorer-slot"></span>' * node["controls"]
         + '</div>\n<div class="explorer-stage">'
         + f'<picture><source media="(max-width: 600px)" srcset="{url}#narrow"><img class="dark-light" src="{url}" '
