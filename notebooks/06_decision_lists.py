@@ -116,7 +116,7 @@ figures.show(
 
 
 # %% [markdown]
-# Darker means lower loss; arrows point along descent. **Answer:** $w_b$ and $w_a$ first rise equally fast, along the edge of the wedge; then the path bends into it. Although $a$ is the more frequent answer, $w_a$ does not lead, because sequences that $b$ decides pull it down ([the numbers](#06-rates)). We now show why descent gets there for every list, if the values are right and large.
+# Darker means lower loss; arrows point along descent. **Answer:** $w_b$ and $w_a$ first rise equally fast, along the edge of the wedge; then the path bends into it. Although $a$ is the more frequent answer, $w_a$ does not lead, because sequences with $b$ pull it down ([the numbers](#06-rates)). We now show why descent gets there for every list, if the values are right and large.
 #
 # <a id="06-world"></a>
 # ## The world: every token has a list
@@ -275,7 +275,7 @@ def logits_of(w, v, x):
 # The inequalities drop $t\notin s'$, use $p_k\le p_b$ and $\sum\sigma\le1$.
 # ::::
 #
-# In the example with $k^*=a$, sequences with $b$ lower $w_a$, but no loss rises along $e_a+e_b$. *Earliest* is needed: with the list $(b,d,a)$, $c=10$ and attention $p_a,p_b,p_d=0.45,0.05,0.5$, the sequence $\{a,b,d\}$ is a mistake that $b$ decides, and its loss rises along $e_b+e_d$.
+# In the example with $k^*=a$, sequences with $b$ lower $w_a$, but no loss rises along $e_a+e_b$. *Earliest* is needed: let $a$ have the list $(b,d,a)$, $c=10$ and attention $p_a,p_b,p_d=0.45,0.05,0.5$ in $\{a,b,d\}$. There $b$ decides, $a$ is misclassified, and along $e_b+e_d$ the loss rises.
 #
 # We try the lemma on random lists and scores:
 
@@ -499,7 +499,7 @@ ledger.each("error-gone-early", right[by_forty].cpu())
 # <a id="06-take-home"></a>
 # ## What to take home
 #
-# - With $V=cP$, raising the score of a right answer can raise the loss of other sequences. But let $k^*$ be the earliest entry of a token's list that decides a misclassified sequence: raising $k^*$ and all entries before it equally raises no loss.
+# - With $V=cP$, raising the score of a right answer can raise the loss of other sequences. But let $k^*$ be the earliest entry of $a$'s list that decides $a$ where $a$ is misclassified: raising $k^*$ and all entries before it equally raises no loss.
 # - Descent on the population loss from $W=0$, with $V=cP$, $c\ge4n^2\log L/\delta$ and steps of $1/\lambda$, therefore makes fewer than $32M\lambda/\log L$ steps from a mistake ($n$ of $L$ tokens per sequence, at most $M$ per list). Here $\delta$ is the probability of the rarest kind of mistake, and $\lambda$ bounds the Hessian.
 # - If uniform sequences are short compared with the vocabulary and no token decides too often, one step on $V$ from uniform attention [shows](#06-when) $\pi$, because a token that decides is always present.
 # - Uniform attention gives all positions of a sequence the same prediction. Accuracy is therefore at most the mean share of the commonest label, [below two thirds](#06-needed) in our small worlds.

@@ -69,7 +69,7 @@
       const moves = tokens.map((_, i) => signed(alone[1][i] - alone[0][i])).join(", ");
       return {
         readout:
-          `${tokens[0]} decides this sequence. After ${steps} steps on all sequences, a attends ${result}. Of all sequences with a, ` +
+          `Here ${tokens[0]} decides. After ${steps} steps on all sequences, a attends ${result}. Of all sequences with a, ` +
           `${number(100 * share)} % are right. One step on this sequence alone would change the scores of ${tokens.join(", ")} by ${moves}.`,
         panels: [
           {
