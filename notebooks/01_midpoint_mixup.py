@@ -47,7 +47,10 @@ figures.opening()
 # The smallest example has two correlations. Every class $y\in[k]$ has two features $v_{y,1}$, $v_{y,2}$, all orthonormal, and a point of class $y$ is
 #
 # $$
-# x=\beta\,v_{y,1}+(1-\beta)\,v_{y,2},\qquad \beta\sim\mathrm{Uniform}[0.1,0.9].
+# \begin{gathered}
+# x=\beta\,v_{y,1}+(1-\beta)\,v_{y,2},\\
+# \beta\sim\mathrm{Uniform}[0.1,0.9].
+# \end{gathered}
 # $$ (eq-01-simple)
 #
 # A linear model $g_y(x)=\langle w_y,x\rangle$ that treats classes alike, with $\langle w_y,v_{s,\ell}\rangle=0$ for $s\ne y$, has two *correlations* $c_\ell=\langle w_y,v_{y,\ell}\rangle$. ERM minimises the cross-entropy of points, Midpoint Mixup that of the midpoints $\frac12(x_i+x_j)$ of all pairs, where each of the two labels counts half.
@@ -237,8 +240,9 @@ figures.show_code(recipe.midpoint_loss)
 #
 # $$
 # \begin{aligned}
-# J_{MM}(g)&=p_\times\log\bigl(2+(k-2)e^{-c/2}\bigr)+(1-p_\times)\log\bigl(1+(k-1)e^{-c}\bigr)\\
-# &\to p_\times\log2\qquad(c\to\infty),
+# J_{MM}(g)&=p_\times\log\bigl(2+(k-2)e^{-c/2}\bigr)\\
+# &\quad{}+(1-p_\times)\log\bigl(1+(k-1)e^{-c}\bigr)\\
+# &\to p_\times\log2\quad(c\to\infty),
 # \end{aligned}
 # $$ (eq-01-optimal)
 #
@@ -264,8 +268,9 @@ figures.show_code(recipe.midpoint_loss)
 #
 # $$
 # \begin{aligned}
-# k\,\langle-\nabla_{w_y}J_{MM},\,v_{y,1}-v_{y,2}\rangle=\frac1k\sum_{s\ne y}\,&\mathbb E\bigl[(1-2\phi_y(g(z_{y,s})))\tilde\beta\bigr]\\
-# {}+\frac2k\,&\mathbb E\bigl[(1-\phi_y(g(z_{y,y})))\tilde\beta\bigr],
+# &k\,\langle-\nabla_{w_y}J_{MM},\,v_{y,1}-v_{y,2}\rangle\\
+# &\quad=\frac1k\sum_{s\ne y}\mathbb E\bigl[(1-2\phi_y(g(z_{y,s})))\tilde\beta\bigr]\\
+# &\quad\quad{}+\frac2k\,\mathbb E\bigl[(1-\phi_y(g(z_{y,y})))\tilde\beta\bigr],
 # \end{aligned}
 # $$ (eq-01-gap-gradient)
 #
@@ -291,7 +296,8 @@ figures.show_code(recipe.midpoint_loss)
 #
 # $$
 # \begin{aligned}
-# 0\le\langle-\nabla_{w_y}J,v_{y,2}\rangle&=\frac1k\,\mathbb E\Bigl[\frac{(k-1)(1-\beta)}{e^{g_y(x)}+k-1}\Bigr]\\
+# 0&\le\langle-\nabla_{w_y}J,v_{y,2}\rangle\\
+# &=\frac1k\,\mathbb E\Bigl[\frac{(k-1)(1-\beta)}{e^{g_y(x)}+k-1}\Bigr]\\
 # &\le\frac1{2k}\cdot\frac{k-1}{k^{C/10}+k-1}=O\bigl(k^{-C/10}\bigr).
 # \end{aligned}
 # $$ (eq-01-erm)
@@ -309,7 +315,10 @@ figures.show_code(recipe.midpoint_loss)
 # Now the network {eq}`eq-01-network`. Let $\Lambda_{y,\ell}=\max_r\langle w_{y,r},v_{y,\ell}\rangle$ be the correlation of the best filter with a feature. While all responses are below the threshold, the filter that attains $\Lambda_{y,\ell}$ grows by
 #
 # $$
-# \dot\Lambda_{y,\ell}\approx\Bigl(1-\frac1k\Bigr)\frac{S_{y,\ell}}{\rho^{\alpha-1}}\,\Lambda_{y,\ell}^{\alpha-1},\qquad S_{y,\ell}=\frac1N\sum_{y_i=y}\ \sum_{p\text{ shows }v_{y,\ell}}\beta_{i,p}^{\,\alpha},
+# \begin{aligned}
+# \dot\Lambda_{y,\ell}&\approx\Bigl(1-\frac1k\Bigr)\frac{S_{y,\ell}}{\rho^{\alpha-1}}\,\Lambda_{y,\ell}^{\alpha-1},\\
+# S_{y,\ell}&=\frac1N\sum_{y_i=y}\ \sum_{p\text{ shows }v_{y,\ell}}\beta_{i,p}^{\,\alpha},
+# \end{aligned}
 # $$ (eq-01-race)
 #
 # where $\beta_{i,p}$ is the coefficient in patch $p$ of $x_i$, and $1-\frac1k$ the residual of a class that is not learned yet.
@@ -327,8 +336,10 @@ figures.show_code(recipe.midpoint_loss)
 # In [the race above](#01-race-explorer), with $\alpha=8$ and a head start of 2 %, the loser has grown by the factor 1.44 when the winner escapes (2 for a head start of 0.26 %; 51 for $\alpha=3$). So the start decides:
 #
 # $$
-# \ell^*=\arg\max_\ell\ S_{y,\ell}^{1/(\alpha-2)}\,\Lambda_{y,\ell}^{(0)},\qquad
-# T_{y,\ell}=\frac{\rho^{\alpha-1}\,\bigl(\Lambda^{(0)}_{y,\ell}\bigr)^{-(\alpha-2)}}{(\alpha-2)(1-\frac1k)S_{y,\ell}} .
+# \begin{aligned}
+# \ell^*&=\arg\max_\ell\ S_{y,\ell}^{1/(\alpha-2)}\,\Lambda_{y,\ell}^{(0)},\\
+# T_{y,\ell}&=\frac{\rho^{\alpha-1}\,\bigl(\Lambda^{(0)}_{y,\ell}\bigr)^{-(\alpha-2)}}{(\alpha-2)(1-\frac1k)S_{y,\ell}} .
+# \end{aligned}
 # $$ (eq-01-winner)
 #
 # :::{prf:theorem} ERM learns one feature (Theorem 4.6)
@@ -351,7 +362,10 @@ figures.show_code(recipe.midpoint_loss)
 # *Idea* ([proof](#01-midpoint-proof)), for $C_P=1$. Let the first feature of a class escape first. The gap $\Delta_y$ is again the slope of the output in $\beta_y$, now summed over the filters beyond $\rho$. Let $A=\sum_{s\ne y}(1-2\phi_y(g(z_{y,s})))$ be the sum of residuals, at first about $k$. It pushes the first feature in proportion to $\mathbb E[A\beta_y]$ and, since coefficients are mirrored, the second by
 #
 # $$
-# \mathbb E\bigl[A\,(\delta_2-\beta_y)\bigr]=\mathbb E[A\beta_y]-2\,\mathbb E\bigl[A(\beta_y-\tfrac{\delta_2}2)\bigr].
+# \begin{aligned}
+# &\mathbb E\bigl[A\,(\delta_2-\beta_y)\bigr]\\
+# &\quad=\mathbb E[A\beta_y]-2\,\mathbb E\bigl[A(\beta_y-\tfrac{\delta_2}2)\bigr].
+# \end{aligned}
 # $$ (eq-01-mirror)
 #
 # The winner grows until its push vanishes, so $\mathbb E[A\beta_y]\ge0$ up to small terms. The other expectation is, as in {prf:ref}`thm-01-gap`, a negative covariance. Once $\Delta_y\ge\log k$, the push on the second feature is at least of order 1,
@@ -365,7 +379,7 @@ figures.show_code(recipe.midpoint_loss)
 # <a id="theorems-4-6-and-4-7-run"></a>
 # ## The experiment: both theorems, run
 #
-# The paper reports no experiment in this world. Here are 32 networks under ERM and the first five again under Midpoint Mixup, with $k=\alpha=8$ and noise that outweighs the signal sixfold in sum, but without the theorem's $N\gg k^2$ and $d\ge k^{20}$. *Prediction:*
+# The paper reports no experiment in this world. We train 32 networks under ERM, and the first five again under Midpoint Mixup, with $k=\alpha=8$ and noise that outweighs the signal sixfold in sum, but without the theorem's $N\gg k^2$ and $d\ge k^{20}$. *Prediction:*
 #
 # - ERM: one feature for most classes, the one that {eq}`eq-01-winner` names;
 # - Midpoint Mixup: both features for every class that is learned at all, but later, up to $2^8$ times: most midpoints show features at half strength.
