@@ -1254,10 +1254,10 @@ for name, id in (
 # <a id="06-recipe"></a>
 # ### In your own training loop
 #
-# *The paper's model and objective in a plain training loop; a test runs this function and checks that it sorts the lists.* Only the data come from the book: `world` is a {py:class}`~mvnb.papers.decision_lists.data.DecisionLists`, by default that of Figure 4.1.
+# *The paper's model and objective in a plain training loop; a test checks that {py:func}`~mvnb.papers.decision_lists.recipe.train_attention` sorts the lists.* Only the data come from the book: `world` is a {py:class}`~mvnb.papers.decision_lists.data.DecisionLists`, by default that of Figure 4.1.
 
 # %% tags=["remove-input"]
-figures.show_code(recipe.train_attention)
+figures.show_code(recipe)
 
 # %% [markdown]
 # <a id="06-held-up"></a>
