@@ -11,13 +11,7 @@ from mvnb import training
 from mvnb.models import patch_logits
 from mvnb.papers.fine_grained_labels import data as hierarchical
 from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView
-from mvnb.papers.fine_grained_labels.label_functions import (
-    cluster_within,
-    grouped_labels,
-    hierarchy_level,
-    random_ids,
-    rebalanced_counts,
-)
+from mvnb.papers.fine_grained_labels.label_functions import cluster_within, grouped_labels, nearest_cluster, random_ids
 from mvnb.papers.fine_grained_labels.model import (
     ReluPatchObjective,
     compressed_detectors,
@@ -81,6 +75,7 @@ def test_hard_points_lack_the_common_feature_and_point_to_the_other_superclass()
 
 def test_subclasses_take_turns():
     sample = draw(n=24)
+    assert torch.equal(sample.superclass, sample.subclass // 3)
     for part in sample.subclass.split(6):
         assert sorted(part.tolist()) == list(range(6))
 
@@ -139,23 +134,6 @@ def test_nonsense_is_refused(change, message):
 
 # --- Label functions ---
 
-TREE = {"poodle": "dog", "beagle": "dog", "dog": "animal", "siamese": "cat", "cat": "animal", "animal": "thing"}
-
-
-def test_hierarchy_levels():
-    assert hierarchy_level(TREE, "poodle", 0) == "poodle"
-    assert hierarchy_level(TREE, "poodle", 1) == "dog"
-    assert hierarchy_level(TREE, "thing", 7) == "thing"
-    leaves = ["poodle", "beagle", "siamese"]
-    for level in range(5):  # nested: equal labels stay equal further up
-        names = [hierarchy_level(TREE, leaf, level) for leaf in leaves]
-        above = [hierarchy_level(TREE, leaf, level + 1) for leaf in leaves]
-        for i in range(3):
-            for j in range(3):
-                assert names[i] != names[j] or above[i] == above[j]
-    with pytest.raises(ValueError, match="level"):
-        hierarchy_level(TREE, "poodle", -1)
-
 
 def test_groups_and_random_ids():
     classes = torch.tensor([0, 1, 2, 3, 0])
@@ -168,7 +146,7 @@ def test_groups_and_random_ids():
     assert (torch.bincount(ids) > 150).all() and len(torch.unique(ids)) == 15
 
 
-def test_clusters_stay_within_their_superclass_and_rebalancing_keeps_the_least():
+def test_clusters_stay_within_their_superclass():
     rng = np.random.default_rng(0)
     centres = np.array([[0, 0], [10, 0], [0, 10], [10, 10]])
     which = rng.integers(4, size=200)
@@ -180,10 +158,10 @@ def test_clusters_stay_within_their_superclass_and_rebalancing_keeps_the_least()
     assert set(uneven[superclass == 0]) == {0} and set(uneven[superclass == 1]) == {1, 2, 3}
     whole = cluster_within(points, np.zeros(200, dtype=int), 4, seed=0)
     assert len(np.unique(whole)) == 4
-    clusterings = {c: cluster_within(points, superclass, c, seed=0) for c in (2, 8, 32)}
-    best = rebalanced_counts(clusterings, superclass, least=20)
-    assert best == [2, 2]
-    assert rebalanced_counts(clusterings, superclass, least=1000) == [1, 1]
+    label = nearest_cluster(torch.tensor(points)[None], torch.tensor(superclass)[None], 2, seed=0, n_init=1)
+    assert np.array_equal(label(torch.tensor(points)[None], torch.tensor(superclass)[None])[0].numpy(), labels)
+    other = label(torch.tensor(points)[None], 1 - torch.tensor(superclass)[None])[0].numpy()
+    assert np.array_equal(other // 2, 1 - superclass)  # the nearest centre of the superclass that is asked for
 
 
 # --- The network ---
@@ -205,7 +183,7 @@ def test_compressed_network_is_the_dense_one():
         "bias": dense["bias"].gather(2, order[None]),
     }
     sample = world.sample(24, g, dtype=torch.float64)
-    batch = (sample.x[None], sample.subclass[None] // 2)
+    batch = (sample.x[None], sample.superclass[None])
     runs = [
         training.fit(ReluPatchObjective(0.05), p, batch, steps=30, optimizer=training.GD(0.01)).params for p in (dense, part)
     ]

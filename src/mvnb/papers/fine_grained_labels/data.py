@@ -17,18 +17,20 @@ from mvnb.data.multi_view import place, random_positions
 from mvnb.seeds import Seed, as_generator
 
 NOISE, COMMON, FINE, DISTRACTOR, STRONG_NOISE, BACKGROUND = range(6)
-"""What a patch holds, as recorded in the field ``kind`` of a sample."""
+"""Contents of a patch, as recorded in the field ``kind`` of a sample."""
 
 
 class HierarchicalPatches(NamedTuple):
     """Points of hierarchical multi-view data.
 
     ``x`` ``(..., n, patches, dim)``; ``subclass`` ``(..., n)`` from 0 to 2k - 1, the first k of them in superclass 0;
-    ``kind`` ``(..., n, patches)`` says what each patch holds; ``background`` ``(..., n)``, -1 where there is none.
+    ``superclass`` ``(..., n)``, 0 or 1; ``kind`` ``(..., n, patches)``, what each patch holds; ``background`` ``(..., n)``, -1
+    where there is none.
     """
 
     x: Tensor
     subclass: Tensor
+    superclass: Tensor
     kind: Tensor
     background: Tensor
 
@@ -56,11 +58,11 @@ class HierarchicalMultiView:
     distractor_patches, distractor_low, distractor_high
         Patches with the other superclass's common feature in a hard point, s-dagger, and the range of their coefficients.
     binomial
-        Every patch decides by itself, as in the paper's appendix, so that the numbers of patches are right in the mean;
-        by default they are precisely these, at random positions.
+        Draw each patch independently, as in the paper's appendix, so that the numbers of patches are right on average. By
+        default the numbers are exact and the positions random.
     n_backgrounds, background_patches
-        An extension: every point also shows one of these features, 1.5 times as strong as the others and drawn independently
-        of the label (none by default).
+        An extension: every point also shows one of these features, 1.5 times as strong as the others and independent of the
+        label (none by default).
     """
 
     n_subclasses: int
@@ -100,7 +102,10 @@ class HierarchicalMultiView:
         return 2 + 2 * self.n_subclasses + self.n_backgrounds
 
     def sample(self, n: int, generator: Seed, hard: bool = False, dtype=torch.float32) -> HierarchicalPatches:
-        """``n`` easy (or hard) points. The subclasses take turns: any 2k consecutive points hold each of them once."""
+        """Draw ``n`` easy (or hard) points.
+
+        The subclasses take turns, so any 2k consecutive points contain each of them once.
+        """
         generator = as_generator(generator)
         subclass = torch.arange(n) % (2 * self.n_subclasses)
         superclass = subclass // self.n_subclasses
@@ -134,10 +139,10 @@ class HierarchicalMultiView:
         scale = torch.where(kind == STRONG_NOISE, self.strong_noise, self.noise).to(dtype)
         if self.noise or (hard and self.strong_noise):
             x += scale[..., None] * torch.randn(x.shape, generator=generator, dtype=dtype)
-        return HierarchicalPatches(x, subclass, kind, background)
+        return HierarchicalPatches(x, subclass, superclass, kind, background)
 
     def _counts(self, n: int, generator: torch.Generator, hard: bool) -> dict[int, Tensor]:
-        """How many patches of each kind every point has, ``(n,)`` each, in the order in which the paper assigns them."""
+        """Return the number of patches of each kind, ``(n,)`` each, in the order in which the paper assigns them."""
 
         def draw(mean: int, free: Tensor) -> Tensor:
             if not self.binomial:

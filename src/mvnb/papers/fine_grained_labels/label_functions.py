@@ -1,11 +1,11 @@
-"""Label functions: ways of giving finer labels to data, all of them on integer tensors.
+"""Label functions: ways of giving finer labels to data.
 
 Source of the definitions: Hong et al. 2024, section 6 and Appendix A.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -14,20 +14,8 @@ from torch import Tensor
 from mvnb.seeds import Seed, as_generator
 
 
-def hierarchy_level(parent: Mapping[str, str], leaf: str, level: int) -> str:
-    """The node ``level`` steps above a leaf of a tree given by ``parent``, or the root when the path is shorter.
-
-    ``ValueError`` when ``level`` is negative.
-    """
-    if level < 0:
-        raise ValueError(f"level must not be negative, got {level}")
-    for _ in range(level):
-        leaf = parent.get(leaf, leaf)
-    return leaf
-
-
 def grouped_labels(classes: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
-    """Which of the ``groups`` each class belongs to. ``ValueError`` unless every class is in exactly one."""
+    """Return the group of each class. Raises ``ValueError`` unless every class is in exactly one of the ``groups``."""
     flat = [c for group in groups for c in group]
     if sorted(flat) != list(range(len(flat))) or len(flat) <= int(classes.max()):
         raise ValueError("every class must be in exactly one group")
@@ -38,16 +26,16 @@ def grouped_labels(classes: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
 
 
 def random_ids(superclass: Tensor, n_ids: int, generator: Seed) -> Tensor:
-    """Labels ``n_ids * superclass + i`` with ``i`` uniform on ``n_ids``: sub-labels that say nothing."""
+    """Return labels ``n_ids * superclass + i`` with ``i`` uniform on ``n_ids``, independent of the data."""
     generator = as_generator(generator)
     return n_ids * superclass + torch.randint(n_ids, superclass.shape, generator=generator)
 
 
 def cluster_within(points: np.ndarray, superclass: np.ndarray, n_clusters, seed: int, n_init: int = 1) -> np.ndarray:
-    """Labels of k-means clusters found inside every superclass: cluster c of superclass s is ``offset_s + c``.
+    """Return labels of k-means clusters found inside every superclass: cluster c of superclass s is ``offset_s + c``.
 
-    ``points`` ``(n, dim)``; ``superclass`` ``(n,)``, from 0; ``n_clusters`` is a number, or one number a superclass. With
-    one superclass for all points this is plain k-means on the whole set; the best of ``n_init`` starts counts.
+    ``points`` ``(n, dim)``; ``superclass`` ``(n,)``, from 0; ``n_clusters`` is a number, or one number per superclass. With one
+    superclass for all points this is k-means on the whole set. The best of ``n_init`` starts counts.
     """
     from sklearn.cluster import KMeans  # here, because importing it is slow
 
@@ -60,16 +48,21 @@ def cluster_within(points: np.ndarray, superclass: np.ndarray, n_clusters, seed:
     return labels
 
 
-def rebalanced_counts(clusterings: Mapping[int, np.ndarray], superclass: np.ndarray, least: int) -> list[int]:
-    """For every superclass the largest number of clusters whose smallest still has more than ``least`` points.
+def nearest_cluster(pools: Tensor, superclass: Tensor, n_clusters: int, seed: int, n_init: int):
+    """Return a function from points to the label of the nearest centre of k-means clusters, found in each replica's pool.
 
-    ``clusterings`` maps C to the labels :func:`cluster_within` gives with C clusters a superclass; 1 where none qualifies.
+    ``pools`` ``(R, n, dim)`` are embedded points. Clusters are found inside each ``superclass`` ``(R, n)``, or on the whole
+    pool if it is 0 throughout. The function takes points ``(R, n, dim)`` and their superclasses.
     """
-    best = []
-    for s in range(int(superclass.max()) + 1):
-        mine = superclass == s
-        fit = [
-            size for size, labels in clusterings.items() if np.bincount(labels[mine] - size * s, minlength=size).min() > least
-        ]
-        best.append(max(fit, default=1))
-    return best
+    centres = []
+    for pool, sign in zip(pools, superclass):
+        found = cluster_within(pool.numpy(), sign.numpy(), n_clusters, seed, n_init)
+        centres.append(torch.stack([pool[found == c].mean(0) for c in np.unique(found)]))
+    centres = torch.stack(centres)  # (R, centre, dim)
+
+    def label(points: Tensor, sign: Tensor) -> Tensor:
+        home = torch.arange(centres.shape[1], device=points.device) // n_clusters
+        distance = torch.cdist(points, centres.to(points))  # (R, n, centre)
+        return distance.masked_fill(home != sign[..., None], torch.inf).argmin(-1)
+
+    return label

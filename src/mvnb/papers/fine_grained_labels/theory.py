@@ -20,7 +20,7 @@ from scipy.stats import irwinhall
 
 
 def grouped_label_probabilities(n_subclasses, groups):
-    """``Pr[label | feature]`` when every superclass's k subclasses fall into ``groups`` equal groups, the labels.
+    """Return ``Pr[label | feature]`` if the k subclasses of each superclass form ``groups`` equal groups, the labels.
 
     Shape ``(2 groups, 2 + 2k)``. ``groups=1`` are coarse labels, ``groups=k`` fine ones; ``ValueError`` unless ``groups``
     divides k.
@@ -55,7 +55,7 @@ def first_drift(label_given_feature, step, signal_patches, mean_coefficient):
 
 
 def growth_ratio(n_subclasses, groups=1):
-    """First drift of a common detector over that of an own fine detector: ``k / (2g - 1)`` with g labels a superclass."""
+    """Return the first growth of common over own fine detectors, ``k / (2g - 1)`` with g labels per superclass."""
     return n_subclasses / (2 * groups - 1)
 
 
@@ -80,17 +80,6 @@ def coarse_response(clock):
     return np.log(wrightomega(clock + 1))
 
 
-def log_law_excess(growth, start, steps):
-    """Upper bound for ``A_t - log(exp(A_0) + C t)`` in the recursion ``A_{t+1} = A_t + C exp(-A_t)``; 0 is a lower bound.
-
-    ``growth`` C > 0, ``start`` A_0, ``steps`` t >= 0. It tends to 0 like ``log(t) / t``.
-    """
-    y0 = np.exp(start)
-    line = y0 + growth * np.asarray(steps, dtype=float)
-    curvature = growth / 2 * np.exp(growth / y0) * (growth / y0 + np.log(line / y0))
-    return np.log1p(np.where(np.asarray(steps) > 0, curvature, 0.0) / line)
-
-
 def fine_trajectory(times, step, signal_patches, coefficient, bias_rate, n_subclasses):
     """Return the movements ``(A_common, A_fine)``, shape ``(2, len(times))``, of a class's detectors under fine labels.
 
@@ -111,15 +100,6 @@ def fine_trajectory(times, step, signal_patches, coefficient, bias_rate, n_subcl
     return solve_ivp(velocity, span, [0.0, 0.0], t_eval=times, rtol=1e-9, atol=1e-12).y
 
 
-def common_residual_bounds(n_subclasses, p_own, p_sibling):
-    """The factor ``(1 - p_own) - (k - 1) p_sibling`` that drives a class's common detectors under fine labels.
-
-    Between 1/4 and 2/3 while both probabilities lie in [1/(3k), 3/(4k)], as they do until an output reaches log(3/2).
-    Source: Hong et al. 2024, Lemma G.2.
-    """
-    return (1 - np.asarray(p_own)) - (n_subclasses - 1) * np.asarray(p_sibling)
-
-
 # --- Hard samples ---
 
 
@@ -135,7 +115,7 @@ def critical_subclasses(signal_patches, coefficient, distractor_patches, distrac
 
 
 def hard_error(ratio, signal_patches, coefficient, distractor_patches, low, high, bias_rate):
-    """Probability that the distractors of a hard sample outweigh its fine feature, for detectors that grew as ``ratio`` to 1.
+    """Return the probability that the distractors of a hard sample outweigh its fine feature.
 
     ``Pr[sum_p (a'_p - 1/lambda) * ratio >= s* (a - 1/lambda)]`` with ``a'_p`` uniform on ``[low, high]``, where ``ratio`` is
     the growth of common over fine detectors. Strong noise and the small jitter of the fine patches are left out. ``ValueError``
@@ -151,14 +131,14 @@ def hard_error(ratio, signal_patches, coefficient, distractor_patches, low, high
 
 
 def detector_threshold(n_neurons, n_detectors):
-    """The threshold, in units of the initial scale, that ``n_detectors`` of ``n_neurons`` Gaussians exceed in the mean."""
+    """Return the threshold that ``n_detectors`` of ``n_neurons`` Gaussians exceed on average, in units of the initial scale."""
     if not 0 < n_detectors < n_neurons:
         raise ValueError(f"need 0 < n_detectors < n_neurons, got {n_detectors}, {n_neurons}")
     return -float(ndtri(n_detectors / n_neurons))
 
 
 def detector_counts(n_neurons, n_features, threshold, slack):
-    """Expected numbers ``(singleton, possible)`` of a class's detectors of one feature.
+    """Return the expected numbers ``(singleton, possible)`` of a class's detectors of one feature.
 
     ``m Q(threshold + slack) (1 - Q(threshold - slack))^(n_features - 1)`` and ``m Q(threshold - slack)``, Q the Gaussian tail.
     Source: Hong et al. 2024, Propositions 1 and 2, before asymptotics.
