@@ -103,7 +103,7 @@ def ratio_and_law(unit: Sequence[float], trained: Mapping[str, Run], fine_step: 
     axes[1].plot(times, theory.coarse_response(theory.coarse_clock(*unit) * times), **figures.LINES["theory"])
     axes[1].plot(steps, ideal[COARSE].log["easy"].mean(-1), "o", ms=4, alpha=0.7, color=HUES[COARSE])
     axes[1].set(title="output $F$, coarse labels")
-    axes[1].annotate("$F+e^F=1+\\kappa t$", (0.45, 0.3), xycoords="axes fraction")
+    axes[1].annotate("$F+e^F=1+\\kappa t$", (0.5, 0.16), xycoords="axes fraction")
     for ax in axes:
         ax.set(xscale="log", xlabel="training step")
     return fig
