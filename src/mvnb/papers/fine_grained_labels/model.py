@@ -56,7 +56,7 @@ class ReluPatchObjective:
 
 
 def relu_responses(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
-    """What every neuron says to every patch, ``(R, n, patches, n_classes, n_neurons)``.
+    """Return the response of every neuron to every patch, ``(R, n, patches, n_classes, n_neurons)``.
 
     ``x`` is ``(R, n, patches, dim)``, or ``(n, patches, dim)`` for points that all replicas see.
     """
@@ -67,13 +67,13 @@ def relu_responses(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
 
 
 def relu_logits(params: dict[str, Tensor], x: Tensor, chunk: int = 32) -> Tensor:
-    """Outputs ``(R, n, n_classes)`` at ``x`` as for :func:`relu_responses`, a few points at a time."""
+    """Return the outputs ``(R, n, n_classes)`` at ``x``, as for :func:`relu_responses`, ``chunk`` points at a time."""
     parts = (patch_logits(params["weight"], part, None, 1, 1.0, params["bias"]) for part in x.split(chunk, -3))
     return torch.cat(list(parts), 1)
 
 
 def max_read_out(logits: Tensor) -> Tensor:
-    """The two superclass logits of a network trained on finer labels: largest of the first and second half of the classes."""
+    """Return the two superclass logits, the largest outputs of the first and of the second half of the classes."""
     return logits.unflatten(-1, (2, -1)).amax(-1)
 
 
@@ -101,10 +101,10 @@ def compressed_detectors(
 def stratified_detectors(
     n_classes: int, n_features: int, dim: int, scale: float, replicas: int, dtype=torch.float32
 ) -> dict[str, Tensor]:
-    """The idealised network: neuron f of every class is a detector of feature f and of nothing else.
+    """Return the idealised network, in which neuron f of every class is a detector of feature f and of nothing else.
 
     Since all detectors of one class and feature move alike, n of them behave as one trained with n times the step.
-    The start is a tenth above the threshold ``scale``, so that the neuron fires on weaker patches, too.
+    The start is a tenth above the threshold ``scale``, so that the neuron also fires on weaker patches.
     """
     weight = torch.zeros(replicas, n_classes, n_features, dim, dtype=dtype)
     weight[..., torch.arange(n_features), torch.arange(n_features)] = 1.1 * scale
@@ -114,7 +114,7 @@ def stratified_detectors(
 def detector_masks(
     weight: Tensor, n_features: int, scale: float, threshold: float, slack: float = 0.3
 ) -> tuple[Tensor, Tensor]:
-    """Which neurons are singleton detectors of which feature, and which may be detectors at all: ``(..., neurons, features)``.
+    """Return which neurons are singleton and which are possible detectors of each feature, ``(..., neurons, features)``.
 
     A possible detector's inner product with the feature is at least ``scale * (threshold - slack)``. A singleton's is at least
     ``scale * (threshold + slack)``, and it is a possible detector of nothing else: the sets S* and S of Hong et al. 2024,

@@ -119,7 +119,7 @@ def hard_error(ratio, signal_patches, coefficient, distractor_patches, low, high
 
     ``Pr[sum_p (a'_p - 1/lambda) * ratio >= s* (a - 1/lambda)]`` with ``a'_p`` uniform on ``[low, high]``, where ``ratio`` is
     the growth of common over fine detectors. Strong noise and the small jitter of the fine patches are left out. ``ValueError``
-    when ``low < bias_rate``: then some distractors are not seen, and the sum is no sum of uniforms.
+    when ``low < bias_rate``: then some distractors make no detector fire, and the sum is not one of uniforms.
     """
     if low < bias_rate or high <= low:
         raise ValueError(f"need bias_rate <= low < high, got {bias_rate}, {low}, {high}")
