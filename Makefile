@@ -18,13 +18,13 @@ book: $(READY)          ## run every chapter with its default parameters and bui
 test: $(READY)          ## run the linter and all tests: unit, chapters, notebooks, strict site build, browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pytest -n0 --doctest-modules src
+	$(BIN)/pytest -n0 --doctest-modules --ignore-glob='*/kept/*' src
 	$(BIN)/pytest
 
 check: $(READY)         ## run the linter, tests of the core and checks of the chapters' files (two minutes, no site)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pytest -n0 --doctest-modules src
+	$(BIN)/pytest -n0 --doctest-modules --ignore-glob='*/kept/*' src
 	$(BIN)/pytest tests/core tests/runner/test_chapter_contract.py tests/runner/test_plans.py tests/runner/test_spelling.py
 
 site: $(READY)          ## build the site from the committed notebooks; warnings are errors
