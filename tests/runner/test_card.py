@@ -240,7 +240,11 @@ def test_batches_in_blocks_are_the_batches_and_cross_once_a_block():
 
 SABOTAGE = {
     "a result for NumPy": ("01", "threshold=0.9).cpu().numpy()", "threshold=0.9).numpy()"),
-    "an operand": ("02", "training.to_device(runs.Start(free, unknown, unknown), device)", "runs.Start(free, unknown, unknown)"),
+    "an operand": (
+        "02",
+        "training.to_device(runs.Start(free, unknown, unknown), device)",
+        "runs.Start(free, unknown, unknown)",
+    ),
     "a network": ("04", "nets = [build(s).to(device) for s in trial_seeds]", "nets = [build(s) for s in trial_seeds]"),
     "parameters": ("11", "training.to_device(factors, device)", "factors"),
     "what is indexed": ("13", "[:own_images].to(device) for", "[:own_images] for"),
