@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import psutil
@@ -13,7 +14,7 @@ import pytest
 import tiny_book
 from processes import command_line, kernels, start, until
 
-from mvnb.runner import catalogue, sweeps
+from mvnb.runner import catalogue, sweeps, workers
 
 # Each run that comes to this cell leaves a line; `pause` makes a run long enough to be killed, `fail` fails some seeds.
 TRACE = """\
@@ -193,6 +194,16 @@ def scheduler(book):
         process.terminate()
     for process in processes:
         process.wait(20)
+
+
+def test_workers_that_end_late_are_killed_without_an_error():
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+
+    def close():
+        raise TimeoutError
+
+    workers._close(SimpleNamespace(workers={0: process}, close=close))
+    assert process.wait(10) == -signal.SIGKILL
 
 
 def test_a_cluster_gives_the_table_of_processes(mvnb, book, scheduler):

@@ -119,14 +119,16 @@ def _unset_allocator_settings() -> None:
 
 
 def _close(cluster: LocalCluster) -> None:
-    """Close the workers, and kill the kernels that are left behind if a worker is closed while running a notebook."""
+    """Close the workers, and kill what is left behind, such as kernels of a worker that is closed while running a notebook."""
     import psutil
 
-    kernels = []
+    processes = []
     for worker in cluster.workers.values():
         with suppress(psutil.NoSuchProcess, TypeError):  # a worker that is restarting has no process
-            kernels += psutil.Process(worker.pid).children(recursive=True)
-    cluster.close()
-    for kernel in kernels:
+            process = psutil.Process(worker.pid)
+            processes += [process, *process.children(recursive=True)]
+    with suppress(TimeoutError):  # on a busy machine workers may take longer to end than Dask waits
+        cluster.close()
+    for process in processes:
         with suppress(psutil.NoSuchProcess):
-            kernel.kill()
+            process.kill()
