@@ -14,6 +14,7 @@ CUT = {
         "replicas midpoint_replicas erm_steps midpoint_steps dim_replicas dim_steps image_epochs image_replicas "
         "standin_epochs standin_replicas"
     ),
+    "02": "replicas coarse_steps fine_steps ideal_steps sweep_steps image_epochs image_replicas",
     "06": (
         "replicas one_step_sequences lemma_sets exact_steps column_steps column_batch uniform_steps extension_steps "
         "extension_batch extension_replicas n_test"
