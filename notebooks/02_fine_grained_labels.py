@@ -565,7 +565,7 @@ kept = images.kept_errors("cifar10")  # by arm and measurement, one number per s
 # %% tags=["hide-input"]
 figures.show(
     pictures.errors_by_arm(kept),
-    title="Error on animals or vehicles, by pretraining labels",
+    title="True finer labels lower the error, one label per image raises it",
     alt="Test errors by pretraining labels, seeds and means with 95 percent intervals, "
     "after fine-tuning on the images of pretraining and on 1,000 other images.",
 )

@@ -296,7 +296,7 @@ def test_rows_of_the_kept_run_do_not_hold_for_exchanged_labels():
         assert found[1] == opposite[found[0]] and verdict(id, "mean", 0 * gain) == "fails"
 
 
-# Digits, in percentage points, one number a run.
+# Digits, in percentage points, one number per run.
 
 
 @pytest.fixture(scope="module")

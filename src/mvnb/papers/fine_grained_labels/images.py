@@ -25,9 +25,8 @@ TREES = {  # the target's groups of the ten classes, and groups just finer
 NETWORKS = ("mlp", "resnet34")
 TARGET, JUST_FINER, CLASSES = "target", "just finer", "classes"
 
-
 ARMS = ("none", "two", "pairs", "ten", "clusters", "random IDs", "unique")
-"""Pretraining labels of the kept run, none first."""
+"""Pretraining labels of the kept run; "none" is no pretraining."""
 
 
 def kept_errors(name: str) -> dict[str, dict[str, np.ndarray]]:
