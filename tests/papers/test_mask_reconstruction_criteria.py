@@ -6,7 +6,6 @@ deviation from a closed form are broken in the closed form, the others in the tr
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import judged
@@ -14,12 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-from mvnb import probes, stats, training
+from mvnb import kept_runs, probes, stats, training
 from mvnb.models import PatchObjective, patch_logits, smoothed_relu
-from mvnb.papers.mask_reconstruction import theory
+from mvnb.papers.mask_reconstruction import images, theory
 from mvnb.papers.mask_reconstruction.data import SparseMultiView
 from mvnb.papers.mask_reconstruction.model import FineTuneObjective, MaskedAutoencoderObjective, TeacherStudentObjective
-from mvnb.runner import catalogue
 
 REPLICAS, CLASSES, FILTERS, POINTS, DIM, POWER, THRESHOLD, KEEP, RATE = 4, 4, 10, 80, 128, 4, 0.6, 0.5, 1.6
 FEATURES = 2 * CLASSES
@@ -263,85 +261,76 @@ def test_the_lottery_is_foreseen_by_its_own_start_only():
         assert verdict("lottery-foreseen", "mean", foreseen(theory.lottery(other))) == ahead(other) == "fails"
 
 
-# --- Images: the chapter's own cells ---
-
-IMAGE_CELLS = (
-    "seed = 0  #",
-    "from dataclasses import",
-    "world = SparseMultiView(",
-    "fresh = lambda",
-    "def walsh_tiles",
-    "class Encoder",
-    "class Classifier",
-    "def scratch_and_simmim",
-    "def eigen_cam",
-    "def cell_probe",
-)
+# --- Images: small runs, and the values that were kept ---
 
 
 @pytest.fixture(scope="module")
-def images():
-    """The names of the chapter's image section, and what its networks do with true and with shuffled labels."""
-    (chapter,) = (c for c in catalogue.discover(Path(__file__).resolve().parents[2]) if c.number == "03")
-    space = {}
-    for cell in chapter.cells.cells:
-        if cell.cell_type == "code" and any(text in cell.source for text in IMAGE_CELLS):
-            source = cell.source.split("own_tiles =")[0]  # of the cell probe only the function
-            exec(source, space)
-            if "image_replicas" in source and "seed = 0  #" in source:
-                space |= {"image_replicas": 4, "replicas": 2}
-    here = SimpleNamespace(**space)
-    pictures = training.stack([here.picture_world.sample(here.image_points, g) for g in here.image_generators])
-    cells = torch.stack([here.quarters(type(pictures)(*part)) for part in zip(*pictures)])
-    exam = here.picture_tests["multi-view"]
+def planted():
+    """A test sample of pictures, and what networks make of it that were trained on true and on shuffled labels."""
+    world = SparseMultiView(5, 16, 64, foreign=2.0, balanced=True, patch_noise=0.6, background_noise=0.6)
+    samples = [world.sample(400, g) for g in training.generators(3, 4)]
+    x, y = torch.stack([images.pictures(s) for s in samples]), torch.stack([s.y for s in samples])
+    exam = world.sample(300, torch.Generator().manual_seed(9))
+    shown = images.pictures(exam).expand(4, -1, -1, -1, -1)
 
-    def trained(labels, runs, steps):
-        settings = here.image_generators[:runs], steps, here.image_label_steps, here.n_classes
-        module, runs = here.scratch_and_simmim(cells[:runs], labels[:runs], *settings)
-        shown = here.quarters(exam).expand(len(settings[0]), -1, -1, -1)
+    def trained(y, steps):
+        net, runs = images.ImageTask(x, y, 100, 5, images.NETWORKS["small"], 16, 25).fit(0, steps, 200, 1)
         results = {}
-        for name, run in runs.items():
-            inner = {k[8:]: v for k, v in run.params.items() if k.startswith("encoder.")}
-            features = training.predict(module.encoder, inner, shown)
-            accuracy = probes.accuracy(training.predict(module, run.params, shown), exam.y).numpy()
-            results[name] = accuracy, features, torch.stack([here.eigen_cam(f) for f in features])
+        for name in ("ERM", "MAE"):
+            params = runs[name].params
+            inner = {k[8:]: v for k, v in params.items() if k.startswith("encoder.")}
+            features = training.predict(net.encoder, inner, shown)
+            accuracy = probes.accuracy(training.predict(net, params, shown), exam.y).numpy()
+            results[name] = accuracy, features, [images.eigen_cam(f) for f in features]
         return results
 
-    order = torch.randperm(here.image_points, generator=torch.Generator().manual_seed(1))
-    true, shuffled = trained(pictures.y, 4, here.image_steps), trained(pictures.y[:, order], 2, 10)
-    return SimpleNamespace(here=here, exam=exam, true=true, shuffled=shuffled)
+    order = torch.randperm(400, generator=torch.Generator().manual_seed(1))
+    return SimpleNamespace(own=images.own_tiles(exam), true=trained(y, 500), shuffled=trained(y[:, order], 10))
 
 
-def test_pretraining_helps_on_images_only_if_labels_mean_something(images):
+def test_pretraining_helps_on_pictures_only_if_labels_mean_something(planted):
     def helps(pretrained, scratch):
         return verdict("images-pretraining-helps", "mean", 100 * (pretrained[0] - scratch[0]))
 
-    pretrained, scratch = images.true["MAE"], images.true["ERM"]
+    pretrained, scratch = planted.true["MAE"], planted.true["ERM"]
     assert helps(pretrained, scratch) == "holds"
     assert helps(scratch, pretrained) == helps(scratch, scratch) == "fails"
     # Five classes: with shuffled labels both guess, and neither's lead over the other means a thing.
-    assert max(one[0].mean() for one in images.shuffled.values()) <= 0.35 < scratch[0].mean()
-    assert helps(*(images.shuffled[name] for name in ("MAE", "ERM"))) != "holds"
+    assert max(one[0].mean() for one in planted.shuffled.values()) <= 0.35 < scratch[0].mean()
+    assert helps(*(planted.shuffled[name] for name in ("MAE", "ERM"))) != "holds"
 
 
-def test_maps_cover_own_tiles_of_their_own_image(images):
-    def wider(shift):
+def test_maps_cover_own_tiles_of_their_own_picture(planted):
+    def wider(shift, arms=("MAE", "ERM")):
+        lit = {name: [images.lit_tiles(m.roll(shift, 0)) for m in r[2]] for name, r in planted.true.items()}
         covered = {
-            n: [images.here.coverage(m.roll(shift, 0), images.exam).mean() for m in r[2]] for n, r in images.true.items()
+            name: [((one & planted.own).sum(1) / (one | planted.own).sum(1)).mean() for one in stack]
+            for name, stack in lit.items()
         }
-        return verdict("images-cam-covers-parts", "mean", np.subtract(covered["MAE"], covered["ERM"]))
+        return verdict("images-cam-covers-parts", "mean", np.subtract(*(covered[name] for name in arms)))
 
-    assert wider(0) == "holds"
-    assert wider(1) == "fails"
+    assert wider(0) == "holds" != wider(1)
+    assert wider(0, ("ERM", "MAE")) == wider(0, ("MAE", "MAE")) == "fails"
 
 
-def test_the_cell_probe_finds_own_tiles_and_no_others(images):
-    own = (images.exam.holds // 2 == images.exam.y[:, None]) & (images.exam.holds >= 0)
-    own = own.view(-1, 4, 4).repeat_interleave(2, 1).repeat_interleave(2, 2).flatten(1)
-
+def test_the_cell_probe_finds_own_tiles_and_no_others(planted):
     def sharper(own):
-        found = {name: [images.here.cell_probe(f, own) for f in r[1]] for name, r in images.true.items()}
+        found = {name: [images.cell_probe(f, own) for f in r[1]] for name, r in planted.true.items()}
         return verdict("images-cell-probe", "mean", np.subtract(found["MAE"], found["ERM"]))
 
-    assert sharper(own) == "holds"
-    assert sharper(own.roll(1, 0)) == "fails"
+    assert sharper(planted.own) == "holds"
+    assert sharper(planted.own.roll(1, 0)) == "fails"
+
+
+def test_rows_of_mnist_fail_if_the_arms_change_places_or_are_one():
+    rows = [row for run in kept_runs.load("mask_reconstruction", "mnist")["runs"] for row in run["values"]["arms"]]
+
+    def of(arm, shift):
+        here = [r for r in rows if r["arm"].split(",")[0] == arm and r["labels"] == 100]
+        return np.array([r["error"] for r in here if r["shift"] == shift])
+
+    for id, shift in (("mnist-100-labels", 0), ("mnist-shifted-100-labels", 3)):
+        scratch, pretrained = of("scratch", shift), of("pretrained", shift)
+        there, back = (verdict(id, "mean", gain) for gain in (scratch - pretrained, pretrained - scratch))
+        assert {there, back} in ({"holds", "fails"}, {"undecided"})
+        assert verdict(id, "mean", scratch - scratch) == "fails"

@@ -102,6 +102,18 @@ def autoencoder_fixed_point(power, threshold, keep, strengths, weights=None):
     return brentq(push, low, high, xtol=1e-12)
 
 
+def stair(level, strength, power, threshold, keep):
+    """Return how much the masked autoencoder's loss of a patch falls when its feature is held at ``level`` by one kernel."""
+    answer = level * _activation(level * np.asarray(strength), power, threshold)[0]
+    return answer * strength - answer**2 / (2 * keep)
+
+
+def per_feature(value, strength, holds, n_features):
+    """Return ``value(strength)``, summed over a feature's patches, mean over points: (..., n, patches) to (..., 2k)."""
+    value = value(np.asarray(strength, dtype=float))
+    return np.stack([np.where(holds == f, value, 0.0).sum((-2, -1)) for f in range(n_features)], -1) / holds.shape[-2]
+
+
 def strength_rule(own, foreign, rate, n_classes):
     """Return a Gauss-Legendre rule ``(strengths, weights)`` for a feature's strength on a patch that holds it.
 
