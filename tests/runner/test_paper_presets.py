@@ -15,6 +15,10 @@ CUT = {
         "standin_epochs standin_replicas"
     ),
     "02": "replicas coarse_steps fine_steps ideal_steps sweep_steps image_epochs image_replicas",
+    "03": (
+        "replicas n_points mae_steps sl_steps n_test side_points side_steps side_replicas ts_steps image_points image_labels "
+        "image_steps image_label_steps image_replicas"
+    ),
     "06": (
         "replicas one_step_sequences lemma_sets exact_steps column_steps column_batch uniform_steps extension_steps "
         "extension_batch extension_replicas n_test"
