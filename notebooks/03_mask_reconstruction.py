@@ -578,7 +578,11 @@ ledger.mean("mnist-random-features", frozen["random"][0] - errors["pretrained", 
 # <a id="03-take-home"></a>
 # ## What to take home
 #
-# - TAKE HOME
+# - Labels teach a class until its points fit. The push on each of its features carries the same factor, the remaining error, so the feature with the best start can leave the other behind.
+# - Reconstruction pays for every feature separately. In our runs the autoencoder learns all of them, one by one, at times set by the initial weights.
+# - In this model, with zeros for hidden patches, a mask is on average only a change of scale. Nothing is inferred, and features are learned without masks, too.
+# - A missing feature costs nothing on points that show both features of their class. On points that show only the missing one it costs accuracy, as soon as strangers are present.
+# - Masks in front of labels teach missing features as well. A gain of masked pretraining does not tell which of the two was at work.
 #
 # The headline claims ([all claims](#03-held-up)):
 #
