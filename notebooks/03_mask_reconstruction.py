@@ -68,7 +68,6 @@ dataset = "digits"  # real images: or mnist5k, mnist, fashion_mnist, cifar10, ci
 image_network = "small"  # "small" (three convolutions) or "resnet18"
 image_points = 400  # images without labels (10 or more; 0: all)
 image_labels = 100  # how many of them have labels (1 or more; 0: all)
-image_width = 16  # channels of the first layer (1 or more; the paper: 64)
 image_batch = 25  # images per step (1 or more)
 image_steps = 150  # pretraining steps (1 or more)
 image_label_steps = 100  # steps with labels (1 or more)
@@ -353,6 +352,8 @@ def fresh(view, shift=0):
 
 
 tests = {"multi-view": fresh(world), "single-view": fresh(lone_world)}
+
+# %% tags=["hide-input"]
 best = lambda p: networks.best_correlations(p, n_features)  # (run, feature)
 best_own = lambda p: networks.own_correlations(p, n_features)
 mae = training.fit(
@@ -476,6 +477,8 @@ hidden = lambda step: (
 with_masks = networks.from_scratch(
     owned[:few], data, activation, sl_steps * 3 // 4, batches=hidden, stop=0.0
 )
+
+# %% tags=["hide-input"]
 probe = lambda weight: networks.linear_probe(weight, data, activation, n_classes)
 logits = {
     "autoencoder, fine-tuned": networks.head_logits(tuned.params, activation),
@@ -563,9 +566,12 @@ for s, n in product((0, 3), range(len(label_counts))):
     print(f"{said} points, from {errors['scratch', s][n].mean():.1f} %")
 
 # %% tags=["remove-cell"]
-for n, count in enumerate(label_counts):
-    ledger.mean(f"mnist-{count}-labels", gain[0][n])
-    ledger.mean(f"mnist-shifted-{count}-labels", gain[3][n])
+ledger.mean("mnist-100-labels", gain[0][0])
+ledger.mean("mnist-300-labels", gain[0][1])
+ledger.mean("mnist-1000-labels", gain[0][2])
+ledger.mean("mnist-shifted-100-labels", gain[3][0])
+ledger.mean("mnist-shifted-300-labels", gain[3][1])
+ledger.mean("mnist-shifted-1000-labels", gain[3][2])
 ledger.mean("mnist-gain-shrinks", gain[0][0] - gain[0][-1])
 shifts_lead = errors["pretrained", 0][0] - errors["scratch", 3][0]
 ledger.mean("mnist-shifts-do-more", shifts_lead)
@@ -687,7 +693,6 @@ ledger.mean("mae-gradient-as-printed", slip)
 
 
 # %%
-# NBVAL_CHECK_OUTPUT
 def flow_time(name, start, end, steps=100):
     """Time from start to end: 1 / push integrated on a logarithmic grid (Simpson)."""
     u = np.geomspace(start, end, 2 * steps + 1)
@@ -696,6 +701,8 @@ def flow_time(name, start, end, steps=100):
     return h / 3 * (rate[0] + 4 * rate[1::2].sum() + 2 * rate[2:-1:2].sum() + rate[-1])
 
 
+# %%
+# NBVAL_CHECK_OUTPUT
 laws = {
     "Teacher-student": theory.teacher_student_growth(*activation, 0.5, 1.0, 1.0),
     "MAE": theory.autoencoder_growth(*activation, 1.0),
@@ -822,6 +829,8 @@ for j in ((y + shift) % n_classes for shift in range(1, n_classes)):
 print("margins as the formula says, to 1e-10:", margin_error < 1e-10)
 
 
+# %%
+# NBVAL_CHECK_OUTPUT
 def centroid_accuracy(known):
     """Accuracies (samples, 2) after one step if the encoder answers ``known`` (2k,)."""
     answer, found = lambda sample: total_strength(sample) * known, []
@@ -948,6 +957,7 @@ def until_t0(weight, x, theta):
     )
 
 
+# %%
 at_t0 = until_t0(ts_start, ts_data.x, 0.5)
 pairs = lambda weight: weight[..., :n_features].cpu().numpy()  # (run, kernel, feature)
 first, last = pairs(ts_start), pairs(at_t0.params["weight"])
@@ -1151,6 +1161,7 @@ def scratch_again(view=side_world, scale=1.0, power=act_power, stop=0.01, points
     return views, seen, theory.single_view_accuracy(views, view.foreign), outputs
 
 
+# %%
 settings = {
     "as it is": {},
     "start 4 times larger": {"scale": 4.0},
@@ -1199,6 +1210,8 @@ tasks = {
     "an overlap: 2 new classes": (world, swap),
 }
 transfer = {}
+
+# %%
 for number, (name, (view, basis)) in enumerate(tasks.items()):
     move = lambda sample, basis=basis: sample if basis is None else embed(sample, basis)
     gens = training.generators(seed + (3 + number) * 10**4, few)
@@ -1353,7 +1366,7 @@ task = images.ImageTask(
     labels=min(image_labels or points, points),
     n_classes=real.n_classes,
     network=network,
-    width=image_width,
+    width=network.width,
     batch=image_batch,
 )
 net, runs = task.fit(seed, image_steps, image_label_steps, network.squares)

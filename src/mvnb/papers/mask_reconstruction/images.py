@@ -75,9 +75,10 @@ def draw_masks(x: Tensor, ratio: float, generator: torch.Generator, patch: int =
 
 
 class Network(NamedTuple):
-    """An encoder by name: ``make(channels, width)``, features per unit of width, side of a patch, squares of the classifier."""
+    """An encoder ``make(channels, width)``, usual width, features per unit of it, patch side, squares of the classifier."""
 
     make: Callable[[int, int], nn.Module]
+    width: int
     features: int
     patch: int
     squares: int
@@ -97,7 +98,7 @@ def _resnet18(channels: int, width: int) -> nn.Module:
     return nn.Sequential(net.stem, net.blocks)
 
 
-NETWORKS = {"small": Network(_small, 1, PATCH, 4), "resnet18": Network(_resnet18, 8, 8, 1)}
+NETWORKS = {"small": Network(_small, 16, 1, PATCH, 4), "resnet18": Network(_resnet18, 64, 8, 8, 1)}
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,8 @@ class ImageTask:
 
     def fit(self, seed: int, steps: int, label_steps: int, squares: int) -> tuple[Classifier, dict[str, training.Run]]:
         """Return a classifier and stacks of runs: "SimMIM", and classifiers from it ("MAE") and from its start ("ERM")."""
-        make, features, patch, _ = self.network
-        features, channels, modules = features * self.width, self.x.shape[2], []
+        make, patch = self.network.make, self.network.patch
+        features, channels, modules = self.network.features * self.width, self.x.shape[2], []
         for r in range(len(self.x)):
             torch.manual_seed(seed + r)
             filler = Filler(make(channels, self.width), features, channels, patch)
