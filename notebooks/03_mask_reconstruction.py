@@ -127,9 +127,7 @@ figures.show(
 )
 
 # %% [markdown]
-# *Answer:* the push of the cross-entropy carries the factor $1-p_y$, with $p_y$ the probability of the right class. Kernel 1 alone can make it small: at $u_1=3$ a seventh of the push is left (with the activation below), at $u_1=6$ less than a hundredth. Reconstruction compares each patch with its own reconstruction, and nothing that kernel 1 does improves patch 2.
-#
-# Nothing here depends on a mask.
+# *Answer:* the push of the cross-entropy carries the factor $1-p_y$, with $p_y$ the probability of the right class. Kernel 1 alone can make it small: at $u_1=3$ a seventh of the push is left (with the activation below), at $u_1=6$ less than a hundredth. Reconstruction compares each patch with its own reconstruction, and nothing that kernel 1 does improves patch 2. Nothing here depends on a mask.
 #
 # <a id="03-world"></a>
 # ## The world: two views, a few strangers, noise
@@ -557,11 +555,12 @@ figures.show(
     pictures.gains(errors, label_counts),
     title="On MNIST, pretraining gains nothing over a tuned baseline",
     alt="Test error against the number of labels, from scratch and pretrained. "
-    "The lines of the two lie on each other, with shifts and without; shifts lower "
+    "Circles (from scratch) and squares (pretrained) lie on each other, with shifts and without; shifts lower "
     "both by up to two thirds. Gains of pretraining are zero within their intervals.",
 )
 for s, n in product((0, 3), range(len(label_counts))):
     mean, half = stats.mean_interval(gain[s][n])
+    mean = round(mean, 1) + 0.0  # not -0.0
     said = f"{label_counts[n]:5d} labels, shifts to {s}: gain {mean:4.1f} ± {half:.1f}"
     print(f"{said} points, from {errors['scratch', s][n].mean():.1f} %")
 
@@ -580,7 +579,7 @@ ledger.mean("mnist-features", frozen["random"][0] - frozen["pretrained"][0])
 ledger.mean("mnist-random-features", frozen["random"][0] - errors["pretrained", 0][0])
 
 # %% [markdown]
-# Nothing is gained (−0.1 ± 1.5, 0.1 ± 0.3, −0.1 ± 0.1 points), nor with shifts. Both starts fit all labelled images. Shifting 100 images is worth 12 points. ([More](#03-mnist-more).)
+# Nothing is gained (0.0 ± 1.5, 0.1 ± 0.3, −0.1 ± 0.1 points), nor with shifts. Both starts fit all labelled images. Shifting 100 images is worth 12 points. ([More](#03-mnist-more).)
 #
 # <a id="03-take-home"></a>
 # ## What to take home

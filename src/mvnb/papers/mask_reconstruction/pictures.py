@@ -99,7 +99,8 @@ def gains(errors: Mapping[tuple[str, int], np.ndarray], labels: Sequence[int]) -
     fig, axes = plt.subplots(1, 2, figsize=(6.5, 3.5))
     for shift, style, off in ((0, "-", 0.96), (3, "--", 1.04)):
         for arm, marker, color in (("scratch", "o", LABELS), ("pretrained", "s", MASKED)):
-            axes[0].plot(labels, errors[arm, shift].mean(1), ls=style, marker=marker, color=color)
+            name = {"scratch": "from scratch"}.get(arm, arm) if not shift else None
+            axes[0].plot(labels, errors[arm, shift].mean(1), ls=style, marker=marker, color=color, label=name)
         gain = errors["scratch", shift] - errors["pretrained", shift]
         mean, half = np.transpose([stats.mean_interval(one) for one in gain])
         how = {"ls": style, "marker": "D", "ms": 5, "capsize": 3, "color": figures.HUES["ink"]}
@@ -116,6 +117,8 @@ def gains(errors: Mapping[tuple[str, int], np.ndarray], labels: Sequence[int]) -
     (top, low), at = (errors["scratch", shift][1].mean() for shift in (0, 3)), {"ha": "left", "va": "bottom"}
     axes[0].annotate(" as they are", (labels[1], top), **at)
     axes[0].annotate(" shifted", (labels[1], low), **at)
+    axes[0].legend(loc="lower left", frameon=False)
+    axes[1].annotate("solid: as they are\ndashed: shifted", (0.97, 0.97), xycoords="axes fraction", ha="right", va="top")
     return fig
 
 
