@@ -102,7 +102,7 @@ figures.use_style()
 ledger = claims.Ledger("mask_reconstruction")
 device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
-# What may be wrong with the parameters shows here, before anything is trained.
+# Check the parameters before anything is trained.
 real = load_images(dataset)
 least = {"dim": 2 * n_classes + 4, "side_dim": 2 * n_classes}
 least |= {"n_points": n_classes, "side_points": n_classes}
@@ -739,16 +739,16 @@ ledger.exact("ts-drift-rates", drift=drift_ratio - 1, growth=rate / pair_rate - 
 # <a id="03-theorem"></a>
 # ### Theorem 1: its proof, and when each feature is learned
 #
-# *Supports {prf:ref}`thm-03-pretraining`: the skeleton of the proof, and the run of [the experiment](#03-experiments) feature by feature. All features are learned at the predicted level, nearly all within 30 % of the predicted time.*
+# *Supports {prf:ref}`thm-03-pretraining`: an outline of the proof, and the run of [the experiment](#03-experiments) feature by feature. All features are learned at the predicted level, nearly all within 30 % of the predicted time.*
 #
 # Let $\mathcal M_{i,\ell}$ be the kernels with $\langle w_r^{(0)},v_{i,\ell}\rangle\ge\Lambda^{(0)}_{i,\ell}(1-O(1/\log k))$. The theorem's three statements are: (a) $\Lambda^{(T)}_{i,\ell}\in[1/\mathrm{polylog}(k),\tilde O(1)]$, and the winner lies in $\mathcal M_{i,\ell}$; (b) a kernel of $\mathcal M_{i,\ell}$ has correlations of at most $\tilde O(\sigma_0)$ with all other features; (c) a kernel outside has at most $\tilde O(\sigma_0)$ with $v_{i,\ell}$. They are claimed for the teacher–student loss with $q\ge3$ (Assumption C.2) and for the autoencoder with $q\ge4$ (H.1).
 #
 # :::{prf:proof}
-# *(The skeleton. Quoted: the noise bounds, Claims E.3, E.4, H.4–H.6 and F.6, and the lottery's size, Lemma C.1.)*
+# *(An outline. Quoted: the noise bounds, Claims E.3, E.4, H.4–H.6 and F.6, and the lottery's size, Lemma C.1.)*
 #
 # *Every feature rises.* By {prf:ref}`lem-03-growth` and {eq}`eq-03-ts-growth` the best kernel of each feature follows $\dot u=cu^n$ with $c>0$ of order $1/k$, so it reaches $\varrho$ after a time of order $k\,\sigma_0^{-(n-1)}$. Other features do not enter: teacher–student kernels do not interact at all ({eq}`eq-03-ts` is a sum over $r$), and the autoencoder's interact through $\Delta_p$ only, on patches of the *same* feature.
 #
-# *Who rises.* A kernel that starts behind by a factor $1-\Omega(1/\log k)$ is, by the comparison lemma of chapter 1 ({prf:ref}`lem-01-race`), still within a polylogarithmic factor of its start when the winner arrives. Hence (c) up to $T_0$, the time at which the last feature reaches $\varrho$; and (b), because a kernel's correlations with other features are such losers, too.
+# *Who rises.* A kernel that starts behind by a factor $1-\Omega(1/\log k)$ is, by the comparison lemma of chapter 1 ({prf:ref}`lem-01-race`), still within a polylogarithmic factor of its start when the winner arrives. Hence (c) up to $T_0$, the time at which the last feature reaches $\varrho$; and (b), because a kernel's correlations with other features are such losers.
 #
 # *After $T_0$* the autoencoder comes to rest ({prf:ref}`prop-03-fixed-point`). The teacher–student loss does [not](#03-teacher).
 # :::
@@ -766,7 +766,7 @@ shares = share(held.sum(-1) == 1, held.any(-1))
 print(f"of the kernels with a feature, {shares.mean():.1%} have one only")
 
 # %% [markdown]
-# The few features that come much later than predicted have lost their best kernel to another feature, so the second-best has to run. Predicted times use the strengths in each run's own sample, and count as the passing of half the threshold. Once a kernel is as long as $\varrho$ it gets a clock of its own ([chapter 1](01_midpoint_mixup.ipynb)), because it settles at once on the time scale on which the others race.
+# The few features that come much later than predicted have lost their best kernel to another feature, so the second-best has to run. Predicted times use the strengths in each run's own sample, and count as the passing of half the threshold. Once a kernel is as long as $\varrho$ it runs on a faster time scale ([chapter 1](01_midpoint_mixup.ipynb)), because it settles at once on the time scale on which the others race.
 #
 # <a id="03-margins"></a>
 # <a id="thm-03-downstream"></a>
@@ -800,7 +800,7 @@ print(f"of the kernels with a feature, {shares.mean():.1%} have one only")
 # $\mathbb E[h\mid y=i]-\mathbb E[h]$ is $\psi(\bar Z_{own}-\frac sk\bar Z_{for})$ times $1-\frac1k$ for the kernels of class $i$ and times $-\frac1k$ for others, so $c_{y,r}-c_{j,r}=\pm\frac{\eta_2}k\psi_r(\bar Z_{own}-\frac sk\bar Z_{for})$ on the kernels of $y$ and $j$ and 0 on all others.
 # :::
 #
-# Theorem 2, quoted: with $N_2\ge k$ labelled points, $\eta_2=\Theta(k)$ and kernel steps $\eta_1\le\tilde\Theta(k)$, fine-tuning reaches a loss of $1/\mathrm{poly}(k)$, and on a fresh point of either kind $F_y\ge\max_{j\ne y}F_j+\tilde\Omega(1)$ (printed: $\tilde O(1)$) with probability $1-e^{-\Omega(\log^2k)}$. For the teacher–student, $\Lambda\in[1/\mathrm{polylog},\tilde O(1)]$ alone does not give the sign of {eq}`eq-03-margin`; the paper relies on the training that follows. The autoencoder's $\Psi$ are equal if each feature has one kernel and all have one law of strengths. If several kernels share a feature, $\sum_ru_ra(u_rz)=\theta z$ is still the same for all features, but $\Psi=\sum_ru_r^2$ is not: 0.94, 1.20, 1.43 and 1.88 for 1, 2, 3 and 5 equal kernels ($\theta=\frac12$, $z=1$). What the head weighs by is then $\sum_ra(u_rz)^2$, which falls: 0.27, 0.21, 0.17 and 0.13.
+# Theorem 2, quoted: with $N_2\ge k$ labelled points, $\eta_2=\Theta(k)$ and kernel steps $\eta_1\le\tilde\Theta(k)$, fine-tuning reaches a loss of $1/\mathrm{poly}(k)$, and on a fresh point of either kind $F_y\ge\max_{j\ne y}F_j+\tilde\Omega(1)$ (printed: $\tilde O(1)$) with probability $1-e^{-\Omega(\log^2k)}$. For the teacher–student, $\Lambda\in[1/\mathrm{polylog},\tilde O(1)]$ alone does not give the sign of {eq}`eq-03-margin`; the paper relies on the training that follows. The autoencoder's $\Psi$ are equal if each feature has one kernel and all have one law of strengths. If several kernels share a feature, $\sum_ru_ra(u_rz)=\theta z$ is still the same for all features, but $\Psi=\sum_ru_r^2$ is not: 0.94, 1.20, 1.43 and 1.88 for 1, 2, 3 and 5 equal kernels ($\theta=\frac12$, $z=1$). The head then weighs a feature by $\sum_ra(u_rz)^2$, which falls: 0.27, 0.21, 0.17 and 0.13.
 #
 # The first check compares {eq}`eq-03-margin` on 2,000 noise-free single-view points, against every other class, for kernels of unequal lengths. The second takes equal lengths and a head estimated from 2,000 points, with all features, and with one feature of each class deleted.
 
@@ -1344,13 +1344,13 @@ for name, values in frozen.items():
 # %% [markdown]
 # The same four step sizes were tried for both arms, and large ones are best for both. From a step of 0.004 to the best one the validation error with 100 labels falls by 2.4 points from scratch and by 2.9 after pretraining: against a baseline left at 0.004, pretraining would have seemed to gain 3 points. Training errors are 0 without shifts and at most 0.3 % with them; with shifts and 1,000 labels the loss still fell by up to 2.5 % in the last fifth.
 #
-# A linear layer on frozen pretrained features errs less than one on random features with 100 labels (1.9 ± 1.0 points), and not with 1,000 (−0.6 ± 0.7). Filling in strokes from their surroundings seems to need little of what tells digits apart, at least in a network with 52,000 weights in its convolutions. Mask ratios of 0.6 and 0.8 end alike. What a larger network, longer pretraining or images of objects would change is not known here.
+# A linear layer on frozen pretrained features errs less than one on random features with 100 labels (1.9 ± 1.0 points), and not with 1,000 (−0.6 ± 0.7). Filling in strokes from their surroundings seems to need little of what tells digits apart, at least in a network with 52,000 weights in its convolutions. Mask ratios of 0.6 and 0.8 end alike. We do not know what a larger network, longer pretraining or images of objects would change.
 #
 # <a id="03-real"></a>
 # <a id="claim-real-images-no-loss"></a>
 # ### Other images, other networks
 #
-# *SimMIM on real images in seconds, to exercise every step; it is no evidence.* The default is a small network on 8×8 digits, enlarged to 32×32. `-p dataset=cifar10` (or `mnist`, `fashion_mnist`, `cifar100`) takes a real set. The preset `paper` takes all of CIFAR-10 and a ResNet-18 of full width, with the paper's 300 and 100 epochs: the largest network of the package, since ImageNet and a ResNet-50 do not fit.
+# *SimMIM on real images in seconds, to exercise every step; not meant as evidence.* The default is a small network on 8×8 digits, enlarged to 32×32. `-p dataset=cifar10` (or `mnist`, `fashion_mnist`, `cifar100`) takes a real set. The preset `paper` takes all of CIFAR-10 and a ResNet-18 of full width, with the paper's 300 and 100 epochs: the largest network of the package, since ImageNet and a ResNet-50 do not fit.
 
 # %%
 enlarged = lambda x: torch.nn.functional.interpolate(x, (32, 32), mode="bilinear")

@@ -3,7 +3,7 @@
 The encoder is that of :func:`mvnb.models.patch_features`: kernels ``weight`` ``(R, kernels, dim)`` shared by all classes,
 ``h_r(X) = sum_p s(<w_r, x_p>)``. Each objective maps ``(params, *batch)`` to losses ``(R,)`` and gradients, as
 :func:`mvnb.training.fit` expects; losses are means over points. ``keep``, the probability that a patch is kept (theta), is a
-number or one a replica; a ``mask`` ``(R, n, patches)`` holds 1 for a kept patch, and without it the loss is the exact
+number or one per replica; a ``mask`` ``(R, n, patches)`` holds 1 for a kept patch, and without it the loss is the exact
 expectation over masks. Source: Pan, Zhou and Yan 2023.
 """
 
@@ -23,7 +23,7 @@ _CACHED = 100_000  # pre-activations (60 kernels on 1,500 patches, say) whose fe
 
 
 class _Encoder:
-    """What the objectives share: the smoothed ReLU of an integer ``power`` with its ``threshold``."""
+    """An objective on kernels with the smoothed ReLU of an integer ``power`` and a ``threshold``."""
 
     def __init__(self, power: int, threshold: float):
         if power != int(power) or power < 2:
@@ -35,7 +35,7 @@ class _Encoder:
     @returns_gradients(weight="R kernels dim", x="R n patches dim")
     def __call__(self, params: dict[str, Tensor], x: Tensor, *rest):
         names = list(params)
-        # As many replicas at a time as fit into the cache; a graphics card takes all of them.
+        # As many replicas at a time as fit into the cache; a GPU takes all of them.
         each = x.shape[1] * x.shape[2] * params["weight"].shape[1]
         size = max(1, _CACHED // each) if x.device.type == "cpu" else len(x)
 
@@ -72,7 +72,7 @@ class TeacherStudentObjective(_Encoder):
     student's features are divided by ``keep``. The teacher is the student with kernels times ``tau = 1 + (1 - keep) / keep``
     (C_p = 1 and delta_t = 0), held fixed in the gradient; with ``target`` ``(R, n, kernels)`` those features take the teacher's
     place (a frozen teacher).
-    Source: Pan et al. 2023, eqs. (2) and (3), Fact 2.1. ``ValueError`` for a power that is no integer of at least 2.
+    Source: Pan et al. 2023, eqs. (2) and (3), Fact 2.1. ``ValueError`` for a power that is not an integer of at least 2.
     """
 
     def _losses(self, params: dict[str, Tensor], x: Tensor, keep, target: Tensor | None = None):
@@ -98,7 +98,7 @@ class MaskedAutoencoderObjective(_Encoder):
 
     Called as ``(params, x, keep, mask=None)``; patch p is reconstructed as ``sum_r w_r s(<w_r, x_p>) / keep`` if it is
     kept, as 0 if it is masked. ``gradient="paper"`` gives the direction printed in Fact 2.2, which is not the gradient.
-    Source: Pan et al. 2023, Appendix H. ``ValueError`` for an unknown gradient or a power that is no integer of at least 2.
+    Source: Pan et al. 2023, Appendix H. ``ValueError`` for an unknown gradient or a power that is not an integer of at least 2.
 
     No tensor of the size of the data is made: ``<w_r, g_p>`` and ``s^T g`` go through the kernels' Gram matrix.
     """
@@ -130,10 +130,10 @@ class MaskedAutoencoderObjective(_Encoder):
 
 
 class FineTuneObjective(_Encoder):
-    """Cross-entropy of a linear head on the encoder's features: ``F_i(X) = sum_r u_{i,r} h_r(X)``, kernels trained, too.
+    """Cross-entropy of a linear head on the encoder's features: ``F_i(X) = sum_r u_{i,r} h_r(X)``, with trained kernels.
 
     Called as ``(params, x, y)`` with ``params["head"]`` ``(R, n_classes, kernels)`` beside the kernels and labels ``(R, n)``.
-    Source: Pan et al. 2023, section 3.3 and Appendix G. ``ValueError`` for a power that is no integer of at least 2.
+    Source: Pan et al. 2023, section 3.3 and Appendix G. ``ValueError`` for a power that is not an integer of at least 2.
     """
 
     @returns_gradients(head="R classes kernels", weight="R kernels dim", x="R n patches dim", y="int R n")
