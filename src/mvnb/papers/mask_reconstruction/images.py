@@ -20,6 +20,7 @@ from mvnb import losses, training
 from mvnb.data import embed
 from mvnb.models import ResNet18
 from mvnb.papers.mask_reconstruction.data import SparsePatches
+from mvnb.seeds import Seed, as_generator
 
 PATCH = 4  # side of a patch in pixels
 
@@ -65,9 +66,10 @@ def fill_in(f, x: Tensor, masked: Tensor) -> Tensor:
     return ((f(x, masked) - x).abs() * masked).sum() / (masked.sum() * x.shape[1])
 
 
-def draw_masks(x: Tensor, ratio: float, generator: torch.Generator, patch: int = PATCH) -> Tensor:
+def draw_masks(x: Tensor, ratio: float, generator: Seed, patch: int = PATCH) -> Tensor:
     """Return masks ``(n, 1, height, width)`` that cover each patch of images ``x`` with probability ``ratio``, on the CPU."""
-    cells = torch.rand(len(x), 1, x.shape[-2] // patch, x.shape[-1] // patch, generator=generator) < ratio
+    shape = len(x), 1, x.shape[-2] // patch, x.shape[-1] // patch
+    cells = torch.rand(shape, generator=as_generator(generator)) < ratio
     return cells.repeat_interleave(patch, 2).repeat_interleave(patch, 3)
 
 
