@@ -98,9 +98,9 @@ def gains(errors: Mapping[tuple[str, int], np.ndarray], labels: Sequence[int]) -
     """Test errors on MNIST ``(label count, seed)`` by arm and shift, and what pretraining gains, paired."""
     fig, axes = plt.subplots(1, 2, figsize=(6.5, 3.5))
     for shift, style, off in ((0, "-", 0.96), (3, "--", 1.04)):
-        for arm, marker, color in (("scratch", "o", LABELS), ("pretrained", "s", MASKED)):
-            name = {"scratch": "from scratch"}.get(arm, arm) if not shift else None
-            axes[0].plot(labels, errors[arm, shift].mean(1), ls=style, marker=marker, color=color, label=name)
+        for arm, name, marker, color in (("scratch", "from scratch", "o", LABELS), ("pretrained", "pretrained", "s", MASKED)):
+            how = {"ls": style, "marker": marker, "color": color, "label": None if shift else name}
+            axes[0].plot(labels, errors[arm, shift].mean(1), **how)
         gain = errors["scratch", shift] - errors["pretrained", shift]
         mean, half = np.transpose([stats.mean_interval(one) for one in gain])
         how = {"ls": style, "marker": "D", "ms": 5, "capsize": 3, "color": figures.HUES["ink"]}
