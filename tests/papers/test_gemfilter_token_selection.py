@@ -6,9 +6,16 @@ import transformers
 
 from mvnb.papers.gemfilter import token_selection as ts
 
-KINDS = ("Llama", "Mistral", "Qwen2", "Phi3")
+KINDS = ("Llama", "Mistral", "Qwen2", "Phi3", "Gemma")
 SIZE = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
-SIZE |= {"num_key_value_heads": 2, "initializer_range": 0.6, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+SIZE |= {
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "initializer_range": 0.6,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -106,17 +113,21 @@ def test_selected_places_are_the_largest_averages_in_order():
 
 
 def test_cached_answers_are_those_without_a_cache(model, tokens):
-    answer = ts.all_kv(model, tokens, 6)
+    answer = ts.all_kv(model, ts.read(model, tokens), 6)
     assert torch.equal(answer.tokens, again(model, tokens, 6)) and answer.kept.shape == (2, 40)
 
 
 def test_with_room_for_everything_every_method_is_the_whole_model(model, tokens):
     whole = again(model, tokens, 6)
     for layer in range(3):
-        for one_run in (False, True):
-            assert torch.equal(ts.gem_filter(model, tokens, 6, 40, layer, one_run=one_run).tokens, whole)
-    assert torch.equal(ts.snap_kv(model, tokens, 6, 60).tokens, whole)
-    assert torch.equal(ts.h2o(model, tokens, 6, 60).tokens, whole)
+        assert torch.equal(ts.gem_filter(model, tokens, 6, 40, layer).tokens, whole)
+    prompt = ts.read(model, tokens, 32, sums=True)
+    for answer in (
+        ts.one_run(model, prompt, 6, torch.arange(40).expand(2, -1)),
+        ts.snap_kv(model, prompt, 6, 60),
+        ts.h2o(model, prompt, 6, 60),
+    ):
+        assert torch.equal(answer.tokens, whole)
 
 
 def test_rotary_scores_depend_on_differences_of_places_alone():
@@ -147,8 +158,8 @@ def test_the_second_run_has_no_distance_of_k_and_t_or_more(model, tokens):
     places = ts.select_tokens(ts.filter_scores(model, tokens, [1])[0], k)
     largest = {}
     for name, call in (
-        ("second run", lambda: ts.all_kv(model, tokens.gather(1, places), t)),
-        ("One-Run", lambda: ts.gem_filter(model, tokens, t, k, 1, one_run=True)),
+        ("second run", lambda: ts.all_kv(model, ts.read(model, tokens.gather(1, places)), t)),
+        ("One-Run", lambda: ts.one_run(model, ts.read(model, tokens), t, places)),
     ):
         seen.clear()
         call()
@@ -166,7 +177,7 @@ def test_gem_filter_reads_the_selected_tokens_alone(model, tokens):
 def masked(model, tokens, kept, n_new):
     """Answers by whole runs without a cache, in which tokens after the prompt see only what was kept of it.
 
-    ``kept`` ``(n_layers, B, h_kv, k)``; the first new token sees everything.
+    ``kept`` ``(n_layers, B, h, k)``; the first new token sees everything.
     """
     n, out = tokens.shape[1], tokens
 
@@ -176,7 +187,7 @@ def masked(model, tokens, kept, n_new):
         length = query.shape[2]
         allowed = torch.ones(len(query), key.shape[1], length, length, dtype=torch.bool).tril()
         seen = torch.zeros(len(query), kept.shape[2], n, dtype=torch.bool).scatter(2, kept[module.layer_idx], True)
-        allowed[:, :, n:, :n] = seen.repeat_interleave(groups, 1)[:, :, None]
+        allowed[:, :, n:, :n] = seen[:, :, None]
         scores = (query @ key.mT * scaling).masked_fill(~allowed, -torch.inf)
         return (scores.softmax(-1) @ value).transpose(1, 2), None
 
@@ -190,25 +201,30 @@ def masked(model, tokens, kept, n_new):
     return out[:, n:]
 
 
-def test_answers_from_an_evicted_cache_are_those_under_a_mask(model, tokens):
-    one = ts.gem_filter(model, tokens, 6, 10, 1, one_run=True)
-    assert torch.equal(one.tokens, masked(model, tokens, one.kept[None, :, None].expand(3, 2, 2, -1), 6))
-    snap = ts.snap_kv(model, tokens, 6, 12, window=4)
-    assert snap.kept.shape == (3, 2, 2, 12)
+def test_answers_from_a_part_of_the_cache_are_those_under_a_mask_and_leave_the_cache(model, tokens):
+    prompt = ts.read(model, tokens, 4)
+    places = ts.select_tokens(prompt.rows[1], 10)
+    one = ts.one_run(model, prompt, 6, places)
+    assert torch.equal(one.tokens, masked(model, tokens, places[None, :, None].expand(3, 2, 4, -1), 6))
+    snap = ts.snap_kv(model, prompt, 6, 12, window=4)
+    assert snap.kept.shape == (3, 2, 4, 12)
     assert torch.equal(snap.tokens, masked(model, tokens, snap.kept, 6))
-    assert not torch.equal(snap.kept[0], snap.kept[1])
+    assert not torch.equal(snap.kept[0], snap.kept[1]) and not torch.equal(snap.kept[2, :, 0], snap.kept[2, :, 1])
+    assert prompt.cache.get_seq_length() == 40
+    assert torch.equal(ts.all_kv(model, prompt, 6).tokens, again(model, tokens, 6))
 
 
 def test_snap_kv_keeps_its_window_and_what_the_window_attends_to(model, tokens):
-    kept = ts.snap_kv(model, tokens, 1, 12, window=4).kept
+    kept = ts.snap_kv(model, ts.read(model, tokens, 4), 1, 12, window=4).kept
     assert (kept[..., -4:] == torch.arange(36, 40)).all()
     q, k, scaling = queries_and_keys(model, tokens)[2]
-    maps = torch.zeros(2, 2, 36)
+    groups = q.shape[1] // k.shape[1]
+    maps = torch.zeros(2, 4, 36)
     for b in range(2):
         for head in range(4):
             for i in range(36, 40):
-                scores = (k[b, head // 2, : i + 1] @ q[b, head, i]) * scaling
-                maps[b, head // 2] += scores.softmax(0)[:36]
+                scores = (k[b, head // groups, : i + 1] @ q[b, head, i]) * scaling
+                maps[b, head] += scores.softmax(0)[:36]
     assert torch.equal(kept[2, ..., :-4], ts.select_tokens(maps, 8))
 
 
@@ -219,14 +235,13 @@ def heavy_hitters(n, k, recent):
         groups, length = query.shape[1] // key.shape[1], query.shape[2]
         out = query.new_zeros(len(query), length, *query.shape[1::2])
         for b in range(len(query)):
-            for head in range(key.shape[1]):
-                sums, kept = query.new_zeros(length), []
+            for h in range(query.shape[1]):
+                sums, kept, head = query.new_zeros(length), [], h // groups
                 for row in range(length):
                     seen = torch.tensor([*range(row + 1)] if row < n else [*kept, row])
-                    for h in range(head * groups, (head + 1) * groups):
-                        weight = (key[b, head, seen] @ query[b, h, row] * scaling).softmax(0)
-                        out[b, row, h] = weight @ value[b, head, seen]
-                        sums[seen] += weight
+                    weight = (key[b, head, seen] @ query[b, h, row] * scaling).softmax(0)
+                    out[b, row, h] = weight @ value[b, head, seen]
+                    sums[seen] += weight
                     if row >= n - 1:
                         early = seen[:-recent]
                         kept = sorted(early[sums[early].topk(k - recent).indices].tolist()) + seen[-recent:].tolist()
@@ -237,8 +252,9 @@ def heavy_hitters(n, k, recent):
 
 def test_h2o_keeps_heavy_hitters_and_goes_on_choosing(model, tokens):
     k, recent, n_new = 12, 3, 6
-    answer = ts.h2o(model, tokens, n_new, k, recent, chunk=7)
-    assert answer.kept.shape == (3, 2, 2, k) and (answer.kept[..., -recent:] == torch.arange(37, 40)).all()
+    prompt = ts.read(model, tokens, sums=True)
+    answer = ts.h2o(model, prompt, n_new, k, recent)
+    assert answer.kept.shape == (3, 2, 4, k) and (answer.kept[..., -recent:] == torch.arange(37, 40)).all()
     transformers.AttentionInterface.register("test_heavy", heavy_hitters(40, k, recent))
     usual = model.config._attn_implementation
     model.set_attn_implementation("test_heavy")
@@ -246,5 +262,82 @@ def test_h2o_keeps_heavy_hitters_and_goes_on_choosing(model, tokens):
         said = model(torch.cat([tokens, answer.tokens], 1)).logits[:, 39:-1].argmax(-1)
     model.set_attn_implementation(usual)
     assert torch.equal(answer.tokens, said)
-    small = ts.h2o(model, tokens, 2, 5, 5)
-    assert torch.equal(small.kept, torch.arange(35, 40).expand(3, 2, 2, 5))
+    small = ts.h2o(model, prompt, 2, 5, 5)
+    assert torch.equal(small.kept, torch.arange(35, 40).expand(3, 2, 4, 5))
+
+
+def test_sums_do_not_depend_on_the_chunks(model):
+    tokens = torch.randint(50, (1, 300), generator=torch.Generator().manual_seed(2))  # more than a chunk of 256
+    with torch.inference_mode():
+        q, k, scaling = queries_and_keys(model, tokens)[0]
+        whole = ts._attention_sums(q, k, scaling, 0)
+    assert torch.allclose(ts.read(model, tokens, sums=True).sums[0], whole, atol=1e-4)
+
+
+def test_answers_stop_at_an_end_token(model, tokens):
+    whole = again(model, tokens, 6)
+    prompt = ts.read(model, tokens)
+    third = ts.all_kv(model, prompt, 6, ends=whole[:, 2].tolist()).tokens
+    assert third.shape[1] <= 3 and torch.equal(third, whole[:, : third.shape[1]])
+
+
+def tiny(kind, **changes):
+    torch.manual_seed(0)
+    return getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**SIZE | changes)).eval()
+
+
+UNSUPPORTED = {
+    "GptOss": {"num_local_experts": 2, "num_experts_per_tok": 1},  # attention sinks
+    "Gemma2": {},  # soft-capped attention
+    "Bloom": {"n_layer": 3, "n_head": 4},  # ALiBi
+    "Mamba": {},  # no attention
+}
+
+
+@pytest.mark.parametrize("kind", UNSUPPORTED)
+def test_other_attention_is_refused_in_one_line(kind, tokens):
+    model = tiny(kind, **UNSUPPORTED[kind])
+    for call in (lambda: ts.read(model, tokens, 4), lambda: ts.gem_filter(model, tokens, 3, 10, 1)):
+        with pytest.raises(ValueError, match="expected a model with softmax attention in every layer, got ") as error:
+            call()
+        assert "\n" not in str(error.value) and kind in str(error.value)
+
+
+def test_a_model_that_no_rule_foresees_is_refused(tokens, monkeypatch):
+    model = tiny("Llama")
+    from transformers.models.llama import modeling_llama
+
+    usual = modeling_llama.eager_attention_forward
+    scale = {"scaled": lambda m, q, *rest, **options: usual(m, 2 * q, *rest, **options)}
+    monkeypatch.setattr(modeling_llama, "eager_attention_forward", scale["scaled"])
+    model.set_attn_implementation("eager")
+    with pytest.raises(ValueError, match="scaled inner products change its logits by"):
+        ts.read(model, tokens)
+
+
+def test_sliding_windows_are_respected(tokens):
+    model = tiny("Mistral", sliding_window=45)
+    prompt = ts.read(model, tokens, 4, sums=True)
+    assert torch.equal(ts.all_kv(model, prompt, 5).tokens, again(model, tokens, 5))
+    refused = "expected at most 45 tokens, which is the sliding window of the model, got 46"
+    for call in (ts.all_kv, lambda *a: ts.snap_kv(*a, 12, 4), lambda *a: ts.h2o(*a, 12)):
+        with pytest.raises(ValueError, match=refused):
+            call(model, prompt, 6)
+    with pytest.raises(ValueError, match="expected at most 45"):
+        ts.gem_filter(model, tokens.repeat(1, 2), 3, 10, 1)
+
+
+def test_sizes_and_layers_that_do_not_exist_are_refused(model, tokens):
+    prompt = ts.read(model, tokens, 4, sums=True)
+    for bad, call in (
+        ("layers must lie between 0 and 2, got", lambda: ts.gem_filter(model, tokens, 3, 10, 3)),
+        ("layers must lie between 0 and 2, got", lambda: ts.filter_scores(model, tokens, [-1])),
+        ("k must be 1 or more, got 0", lambda: ts.gem_filter(model, tokens, 3, 0, 1)),
+        ("k must be 1 or more, got 0", lambda: ts.snap_kv(model, prompt, 3, 0)),
+        ("k must be 1 or more, got 0", lambda: ts.h2o(model, prompt, 3, 0)),
+        ("n_new must be 1 or more, got 0", lambda: ts.all_kv(model, prompt, 0)),
+        ("read with a window", lambda: ts.snap_kv(model, ts.read(model, tokens), 3, 10)),
+        ("read with sums=True", lambda: ts.h2o(model, ts.read(model, tokens), 3, 10)),
+    ):
+        with pytest.raises(ValueError, match=bad):
+            call()

@@ -1,42 +1,72 @@
-"""A needle in a haystack: one sentence hidden in a long text, the question about it, and the published score of an answer.
+"""A needle in a haystack: one sentence hidden in a long text, the question about it, and how much of it an answer has.
 
 Source: Kamradt's benchmark as in the code of Shi et al. 2024 (GemFilter; Shi thesis 2024, section 9.4.1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mvnb.models.language import LanguageModel
-from mvnb.papers.gemfilter import token_selection
-from mvnb.seeds import Seed, as_generator
 
-NEEDLE = "The best thing to do in San Francisco is eat a sandwich and sit in Dolores Park on a sunny day."
-"""The sentence that is hidden."""
-QUESTION = "What is the best thing to do in San Francisco?"
-"""What is asked about it."""
-EXPECTED = "eat a sandwich and sit in Dolores Park on a sunny day."
-"""The answer that :func:`needle_score` looks for: 12 words, of which 11 are different."""
+
+class Needle(NamedTuple):
+    """A sentence to hide, the question about it, the answer, and the words of the answer that the question does not suggest."""
+
+    sentence: str
+    question: str
+    answer: str
+    words: str
+
+
+NEEDLES = (
+    Needle(
+        "The best thing to do in San Francisco is eat a sandwich and sit in Dolores Park on a sunny day.",
+        "What is the best thing to do in San Francisco?",
+        "eat a sandwich and sit in Dolores Park on a sunny day.",
+        "sandwich dolores park sunny",
+    ),
+    Needle(
+        "The secret of Aunt Martha's apple pie is a pinch of black pepper and two spoons of orange honey.",
+        "What is the secret of Aunt Martha's apple pie?",
+        "a pinch of black pepper and two spoons of orange honey.",
+        "pinch pepper orange honey",
+    ),
+    Needle(
+        "The lighthouse keeper of Port Ellery hid his silver key under the third step of the blue staircase.",
+        "Where did the lighthouse keeper of Port Ellery hide his silver key?",
+        "under the third step of the blue staircase.",
+        "third step blue staircase",
+    ),
+    Needle(
+        "The meeting about the new library was moved to Thursday morning in the green room behind the kitchen.",
+        "When and where is the meeting about the new library?",
+        "Thursday morning in the green room behind the kitchen.",
+        "thursday morning green kitchen",
+    ),
+    Needle(
+        "The best gift for a gardener in Toronto is a pair of red gloves and a small book of winter poems.",
+        "What is the best gift for a gardener in Toronto?",
+        "a pair of red gloves and a small book of winter poems.",
+        "gloves book winter poems",
+    ),
+)
+"""The published needle and four more of its kind."""
 BEST_SCORE = 11 / 12
-"""The score of the exact answer."""
-
-METHODS = ("All KV", "SnapKV", "H2O", "nothing forced", "One-Run", "middle row", "largest row")
-"""What :class:`NeedleTest` judges beside GemFilter; *nothing forced* is GemFilter without the question kept by force."""
-
-_BEFORE = "This is a very long story book: <book>"
-_AFTER = f" </book>.\nBased on the content of the book, Question: {QUESTION}"
+"""The published score of the exact answer to the first needle."""
+REPEATED = ("The grass is green.", "The sky is blue.", "The sun is yellow.", "Here we go.", "There and back again.")
+"""The five sentences of passkey tests (Mohtashami and Jaggi 2023), to be repeated as a haystack."""
 
 
 class NeedlePrompt(NamedTuple):
-    """The ``tokens`` ``(n,)`` of a prompt, int64; the needle's places ``start <= i < stop``; how many follow the book.
+    """The ``tokens`` ``(n,)`` of a prompt, int64; the needle's places ``start <= i < stop``; how many tokens follow the book.
 
-    Those last ``tail`` tokens are the question and what stands around it.
+    Those last ``tail`` tokens are the question and the text around it.
     """
 
     tokens: Tensor
@@ -46,130 +76,74 @@ class NeedlePrompt(NamedTuple):
 
 
 def needle_score(response: str) -> float:
-    """Share of the expected answer's words that the response has, in [0, 11/12].
+    """Return the published score: the share of the first needle's expected words that the response has, in [0, 11/12].
 
-    Words are what lies between blanks, in lower case, and are counted once in the response; the divisor counts them as often as
-    they are expected. That is how the published code does it, so that the exact answer gets 11/12.
+    Words are separated by blanks, in lower case, and counted once in the response; the divisor counts them as often as they are
+    expected, so the exact answer gets 11/12.
     """
-    expected = EXPECTED.lower().split()
+    expected = NEEDLES[0].answer.lower().split()
     return len(set(expected) & set(response.lower().split())) / len(expected)
 
 
-def _needle_prompt(
-    encode: Callable[[str], list[int]],
+def words_found(response: str, needle: Needle) -> float:
+    """Return the share of ``needle.words`` that the response has, in [0, 1], whatever their case and the marks around them."""
+    wanted = set(needle.words.split())
+    return len(wanted & set(re.findall(r"\w+", response.lower()))) / len(wanted)
+
+
+def needle_prompt(
+    lm: LanguageModel,
     sentences: Sequence[str],
     length: int,
     depth: float,
-    start: str = "",
-    end: str = "\nAnswer:",
+    needle: Needle = NEEDLES[0],
+    frame: Sequence[str] = (),
 ) -> NeedlePrompt:
-    """A prompt of exactly ``length`` tokens with the needle at ``depth`` (0: beginning, 1: end) of the haystack.
+    """Return a prompt of exactly ``length`` tokens with the needle at ``depth`` (0: beginning, 1: end) of the haystack.
 
-    The haystack is made of ``sentences`` in their order, cut where the prompt is full; the needle comes after the last sentence
-    that ends before its depth. ``encode`` gives the tokens of a text without any that mark its ends. ``start`` comes before the
-    published prompt and ``end`` after its question: as published, or what a model's chat template puts there.
+    The haystack consists of ``sentences`` in their order, cut where the prompt is full; the needle follows the last sentence
+    that ends before its depth. ``frame`` gives the texts before the published prompt and after its question, for a model's chat
+    template; without it they are empty and "Answer:", as published. A tokenizer's mark of the beginning comes first.
 
-    Raises
-    ------
-    ValueError
-        When ``depth`` is outside [0, 1], when the needle and its frame leave no room, or when there is too little text.
+    Raises ``ValueError`` if ``depth`` lies outside [0, 1], the needle and its frame are too long, or there is too little text.
     """
     if not 0 <= depth <= 1:
         raise ValueError(f"depth must lie between 0 and 1, got {depth}")
-    before, after, needle = (encode(text) for text in (start + _BEFORE, _AFTER + end, " " + NEEDLE))
-    room = length - len(before) - len(after) - len(needle)
+    start, end = frame or ("", "\nAnswer:")
+    marks = [token for token in lm.tokenizer.encode("")[:1] if token != lm.tokenizer.eos_token_id]
+    before = marks + lm.encode(f"{start}This is a very long story book: <book>")
+    after = lm.encode(f" </book>.\nBased on the content of the book, Question: {needle.question}{end}")
+    hidden = lm.encode(" " + needle.sentence)
+    room = length - len(before) - len(after) - len(hidden)
     if room < 0:
         raise ValueError(f"a prompt with the needle has at least {length - room} tokens, got {length}")
     hay, ends = [], [0]
     for sentence in sentences:
         if len(hay) >= room:
             break
-        hay += encode(" " + sentence)
+        hay += lm.encode(" " + sentence)
         ends.append(len(hay))
     if len(hay) < room:
-        raise ValueError(f"the sentences have {len(hay)} tokens, {room} are needed")
+        raise ValueError(f"expected sentences with {room} tokens, got {len(hay)}")
     place = max(end for end in ends if end <= depth * room)
-    tokens = before + hay[:place] + needle + hay[place:room] + after
+    tokens = before + hay[:place] + hidden + hay[place:room] + after
     first = len(before) + place
-    return NeedlePrompt(torch.tensor(tokens), first, first + len(needle), len(after))
+    return NeedlePrompt(torch.tensor(tokens), first, first + len(hidden), len(after))
 
 
-class Reading(NamedTuple):
-    """What a language model made of prompts of one length, in the order of the depths, those of one depth together.
-
-    ``places`` ``(layer, prompt, k)`` are those that each layer would select, ``share`` ``(layer, prompt)`` how much of the
-    needle is among them, and ``scores`` those of the answers by method, a filter layer's under its number as text.
-    """
-
-    places: Tensor
-    share: Tensor
-    scores: dict[str, list[float]]
+def end_tokens(lm: LanguageModel) -> list[int]:
+    """Return the tokens that end an answer: those of the generation configuration, of the model and of the tokenizer."""
+    named = [lm.model.generation_config.eos_token_id, lm.model.config.eos_token_id, lm.tokenizer.eos_token_id]
+    return sorted({token for one in named for token in (one if isinstance(one, list) else [one]) if token is not None})
 
 
-@dataclass(frozen=True)
-class NeedleTest:
-    """A needle at several depths of real prose, looked for by every layer, and answers of several methods.
-
-    ``k`` tokens are selected, the question among them; answers of ``methods`` (of :data:`METHODS`, filtered at
-    ``filter_layer``) and of GemFilter with each of ``layers`` have ``n_new`` tokens at most; ``frame`` is what stands before
-    and behind the published prompt.
-    """
-
-    k: int
-    filter_layer: int
-    depths: Sequence[float]
-    n_new: int
-    frame: Sequence[str] = ()
-    methods: Sequence[str] = ()
-    layers: Sequence[int] = ()
-
-    def draw(
-        self, encode: Callable[[str], list[int]], sentences: Sequence[str], length: int, size: int, generator: Seed
-    ) -> list[NeedlePrompt]:
-        """Return ``size`` prompts per depth, each from another place of the prose."""
-        generator = as_generator(generator)
-        starts = torch.randint(len(sentences) - length // 8, (len(self.depths), size), generator=generator).tolist()
-        return [
-            _needle_prompt(encode, sentences[start:], length, depth, *self.frame)
-            for depth, some in zip(self.depths, starts)
-            for start in some
-        ]
-
-    def read(self, lm: LanguageModel, prompts: list[NeedlePrompt]) -> Reading:
-        """What the model makes of prompts of one length, in one batch."""
-        model, tokens = lm.model, torch.stack([one.tokens for one in prompts]).to(lm.model.device)
-        k, tail, filter_layer = self.k, prompts[0].tail, self.filter_layer
-        scores = token_selection.filter_scores(model, tokens, range(model.config.num_hidden_layers))
-        places = token_selection.select_tokens(scores, k, keep_last=tail)
-
-        chosen = {str(layer): places[layer] for layer in sorted({filter_layer, *self.layers})}
-        if "nothing forced" in self.methods:
-            chosen["nothing forced"] = token_selection.select_tokens(scores[filter_layer], k)
-        for row in {"middle", "largest"} & {name.removesuffix(" row") for name in self.methods}:
-            other = token_selection.filter_scores(model, tokens, [filter_layer], row)[0]
-            chosen[f"{row} row"] = token_selection.select_tokens(other, k, keep_last=tail)
-        read_again = torch.cat([tokens.gather(1, one) for one in chosen.values()])
-        answers = dict(zip(chosen, token_selection.all_kv(model, read_again, self.n_new).tokens.split(len(prompts))))
-
-        from_cache = {
-            "All KV": token_selection.all_kv,
-            "SnapKV": partial(token_selection.snap_kv, k=k),
-            "H2O": partial(token_selection.h2o, k=k),
-            "One-Run": partial(token_selection.gem_filter, k=k, layer=filter_layer, one_run=True, keep_last=tail),
-        }
-        answers |= {name: from_cache[name](model, tokens, self.n_new).tokens for name in self.methods if name in from_cache}
-        judged = {name: _answer_scores(lm, one) for name, one in answers.items()}
-        return Reading(places.cpu(), _selected_share(places.cpu(), prompts), judged)
+def answer_text(lm: LanguageModel, tokens: Tensor) -> str:
+    """Return the text of an answer ``(n_new,)`` up to its first end token, without special tokens."""
+    row, ends = tokens.tolist(), set(end_tokens(lm))
+    stop = next((i for i, token in enumerate(row) if token in ends), len(row))
+    return lm.tokenizer.decode(row[:stop], skip_special_tokens=True).strip()
 
 
-def _answer_scores(lm: LanguageModel, tokens: Tensor) -> list[float]:
-    """The score of every answer ``(prompt, token)``, up to its end mark."""
-    end = lm.model.config.eos_token_id
-    rows = [row[: row.index(end)] if end in row else row for row in tokens.tolist()]
-    return [needle_score(lm.decode(row)) for row in rows]
-
-
-def _selected_share(places: Tensor, prompts: Sequence[NeedlePrompt]) -> Tensor:
-    """Share ``(..., prompt)`` of each prompt's needle that is among ``places`` ``(..., prompt, k)``."""
-    start, stop = (torch.tensor([getattr(one, end) for one in prompts])[:, None] for end in ("start", "stop"))
-    return ((places >= start) & (places < stop)).sum(-1) / (stop - start)[:, 0]
+def share_in(places: Tensor, start: int, stop: int) -> Tensor:
+    """Return the share ``(...)`` of the places ``start`` to ``stop - 1`` that are among ``places`` ``(..., k)``."""
+    return ((places >= start) & (places < stop)).sum(-1) / (stop - start)

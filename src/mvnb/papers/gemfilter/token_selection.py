@@ -1,14 +1,14 @@
-"""Answers from a part of a long prompt: GemFilter, and the methods that evict what a model has cached.
+"""Answers from a part of a long prompt: GemFilter, and methods that evict what a model has cached.
 
-All work on any causal language model of ``transformers`` whose attention takes the package's attention interface, with rotary
-positions or without: queries and keys are seen as they meet. Prompts of a batch have one length. Source: Shi thesis 2024,
+They work on causal language models of ``transformers`` whose attention is the softmax of scaled inner products, with grouped
+queries or without; other models are refused before they run. Prompts of a batch have one length. Source: Shi thesis 2024,
 chapter 9 (Shi et al. 2024, GemFilter); SnapKV, Li et al. 2024; H2O, Zhang et al. 2023.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -16,18 +16,36 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-Visit = Callable[[int, Tensor, Tensor, float], None]  # layer, queries (B, h, T, d), keys (B, h_kv, T_all, d), scaling
+Visit = Callable[[int, Tensor, Tensor, float], "Tensor | None"]
+"""Takes a layer, queries ``(B, h, T, d)``, keys ``(B, h_kv, n, d)`` and their scaling; may return a mask ``(B, h, T, n)``."""
+
+_KNOWN = "scaling dropout is_causal sliding_window position_ids cache_position output_attentions use_cache".split()
 
 
 class Answer(NamedTuple):
     """Greedy continuation ``tokens`` ``(B, n_new)``, and the prompt's places that it was made from.
 
-    ``kept`` is ``(B, k)``, ascending, where all layers keep the same; ``(n_layers, B, h_kv, k)`` for the methods that choose by
-    layer and head.
+    ``kept`` is ``(B, k)``, ascending, where all layers keep the same; ``(n_layers, B, h, k)`` for the methods that choose by
+    layer and query head.
     """
 
     tokens: Tensor
     kept: Tensor
+
+
+class Prompt(NamedTuple):
+    """A prompt ``tokens`` ``(B, n)`` after all layers have read it, see :func:`read`.
+
+    ``cache`` holds its keys and values and ``next`` ``(B, 1)`` the first token of the answer. ``rows`` ``(n_layers, B, n)`` are
+    GemFilter's scores; ``window`` and ``sums`` ``(n_layers, B, h, n)`` add up the attention of the last queries and of all.
+    """
+
+    tokens: Tensor
+    cache: Any
+    next: Tensor
+    rows: Tensor | None = None
+    window: Tensor | None = None
+    sums: Tensor | None = None
 
 
 class _Enough(Exception):
@@ -35,11 +53,11 @@ class _Enough(Exception):
 
 
 def counted_flops(call: Callable[[], Any]) -> int:
-    """Floating-point operations that PyTorch counts in the matrix products of ``call()``, two for a multiplication and a sum.
+    """Return the floating-point operations of the matrix products in ``call()``, two for a multiplication and a sum.
 
-    The angles of rotary positions are left out: some versions of ``transformers`` have them from a product, some do not.
+    The angles of rotary positions are left out: some versions of ``transformers`` compute them by a product, some do not.
     """
-    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # of which PyTorch has no count of its own
+    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # PyTorch has no count of its own for it
     mapping = {fused: lambda query, key, value, *_, **__: sdpa_flop_count(query, key, value)}
     with FlopCounterMode(display=False, custom_mapping=mapping) as counter, torch.inference_mode():
         call()
@@ -48,19 +66,21 @@ def counted_flops(call: Callable[[], Any]) -> int:
     return counter.get_total_flops() - sum(angles)
 
 
-# --- scores ---
+# --- which models ---
 
 
 @contextmanager
 def _watch_attention(model: Any, visit: Visit) -> Iterator[None]:
-    """Within it ``visit`` is called with the queries and keys of every layer, after positions have turned them."""
+    """Call ``visit`` with the queries and keys of every layer, after positions have turned them."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.masking_utils import sdpa_mask
 
     def attend(module, query, key, value, attention_mask, **options):
-        visit(module.layer_idx, query, key, options["scaling"])
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        if unknown := sorted(name for name, value in options.items() if value is not None and name not in _KNOWN):
+            raise ValueError(f"its attention takes {', '.join(unknown)}")
+        mask = visit(module.layer_idx, query, key, options.get("scaling") or query.shape[-1] ** -0.5)
+        return sdpa_attention_forward(module, query, key, value, attention_mask if mask is None else mask, **options)
 
     AttentionInterface.register("mvnb_watched", attend)
     AttentionMaskInterface.register("mvnb_watched", sdpa_mask)
@@ -72,17 +92,65 @@ def _watch_attention(model: Any, visit: Visit) -> Iterator[None]:
         model.set_attn_implementation(usual)
 
 
-def row_scores(queries: Tensor, keys: Tensor, row: str = "last", scaling: float | None = None) -> Tensor:
-    """Head-summed scores ``(B, n)`` of one query with all keys: ``(B, h, n, d)``, ``(B, h_kv, n, d)``.
+@torch.inference_mode()
+def _check_attention(model: Any) -> None:
+    """Raise ``ValueError`` if watching the attention of ``model`` changes its logits, or misses a layer.
 
-    Raw inner products, as GemFilter takes them; with ``scaling`` the softmax of the scaled ones over what that query sees (keys
-    after it get 0). ``row``: the last query, the one in the middle, or the one whose row of head-summed products is longest.
+    It runs eight tokens, once for each model: a model that no rule foresees is refused too.
+    """
+    if getattr(model, "_mvnb_watched", False):
+        return
+    tokens, seen = torch.arange(8, device=model.device)[None] % model.get_input_embeddings().num_embeddings, []
+    plain, why = model(tokens, use_cache=False).logits.float(), ""
+    try:
+        with _watch_attention(model, lambda layer, *_: seen.append(layer)):
+            watched = model(tokens, use_cache=False).logits.float()
+        off = float((watched - plain).abs().max() / plain.abs().max())
+        if sorted(seen) != [*_all_layers(model)]:
+            why = f"only {len(set(seen))} of its layers use the attention interface of transformers"
+        elif off > (1e-3 if model.dtype in (torch.float32, torch.float64) else 0.1):
+            why = f"scaled inner products change its logits by {off:.0%}"
+    except (ValueError, RuntimeError, TypeError, KeyError, AttributeError, NotImplementedError) as error:
+        why = str(error).strip().splitlines()[0]
+    if why:
+        raise ValueError(f"expected a model with softmax attention in every layer, got {type(model).__name__}: {why}")
+    model._mvnb_watched = True
+
+
+def _check(model: Any, length: int, layers: Sequence[int], **sizes: int) -> None:
+    """Raise ``ValueError`` for an unsupported model, layers that cannot see ``length`` tokens, or one of ``sizes`` below 1."""
+    config = model.config.get_text_config()
+    for name, value in sizes.items():
+        if value < 1:
+            raise ValueError(f"{name} must be 1 or more, got {value}")
+    if not layers or not 0 <= min(layers) <= max(layers) < config.num_hidden_layers:
+        raise ValueError(f"layers must lie between 0 and {config.num_hidden_layers - 1}, got {list(layers)}")
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * config.num_hidden_layers
+    windows = [getattr(config, "sliding_window", None), getattr(config, "attention_chunk_size", None)]
+    window = min((one for one in windows if one), default=length)
+    if length > window and any(kinds[layer] != "full_attention" for layer in layers):
+        raise ValueError(f"expected at most {window} tokens, which is the sliding window of the model, got {length}")
+    _check_attention(model)
+
+
+def _all_layers(model: Any) -> range:
+    return range(model.config.get_text_config().num_hidden_layers)
+
+
+# --- scores ---
+
+
+def row_scores(queries: Tensor, keys: Tensor, row: str = "last", scaling: float | None = None) -> Tensor:
+    """Return the scores ``(B, n)`` of one query with all keys, summed over heads: ``(B, h, n, d)``, ``(B, h_kv, n, d)``.
+
+    They are raw inner products, as in GemFilter; with ``scaling``, the softmax of the scaled ones over the keys that the query
+    sees (later keys get 0). ``row`` is ``"last"``, ``"middle"`` or ``"largest"``, the query whose row of products is longest.
     """
     keys, n = keys.repeat_interleave(queries.shape[1] // keys.shape[1], 1).float(), queries.shape[2]
     places = {"last": n - 1, "middle": n // 2}
     if row == "largest":
-        products = torch.einsum("bhid,bhjd->bij", queries.float(), keys)
-        chosen = products.norm(dim=2).argmax(1)
+        norms = [torch.einsum("bhid,bhjd->bij", some.float(), keys).norm(dim=2) for some in queries.split(256, 2)]
+        chosen = torch.cat(norms, 1).argmax(1)
     elif row in places:
         chosen = torch.full((len(queries),), places[row], device=queries.device)
     else:
@@ -97,10 +165,11 @@ def row_scores(queries: Tensor, keys: Tensor, row: str = "last", scaling: float 
 
 @torch.inference_mode()
 def filter_scores(model: Any, tokens: Tensor, layers: Sequence[int], row: str = "last", softmax: bool = False) -> Tensor:
-    """:func:`row_scores` of the named layers (from 0) on ``tokens`` ``(B, n)``: ``(len(layers), B, n)``.
+    """Return :func:`row_scores` of ``layers`` (from 0) on ``tokens`` ``(B, n)``: ``(len(layers), B, n)``.
 
     Layers after the last one that is named are not run. Source: Shi thesis 2024, Algorithm 2.
     """
+    _check(model, tokens.shape[1], layers)
     found: dict[int, Tensor] = {}
 
     def visit(layer: int, queries: Tensor, keys: Tensor, scaling: float) -> None:
@@ -117,8 +186,8 @@ def filter_scores(model: Any, tokens: Tensor, layers: Sequence[int], row: str = 
 def select_tokens(scores: Tensor, k: int, pool: int = 5, keep_last: int = 0) -> Tensor:
     """Return the places of the ``k`` largest scores, ascending: ``(..., n)`` to ``(..., min(k, n))``.
 
-    Scores are averaged over ``pool`` neighbours first (odd; zeros beyond the ends, as published); the ``keep_last`` last places
-    are kept whatever their score. ``ValueError`` for an even ``pool`` or more forced places than ``k``.
+    Scores are first averaged over ``pool`` neighbours (odd; zeros beyond the ends, as published); the last ``keep_last`` places
+    are kept whatever their score. Raises ``ValueError`` for an even ``pool`` or more than ``k`` forced places.
     """
     n = scores.shape[-1]
     if pool % 2 == 0 or keep_last > k:
@@ -128,115 +197,149 @@ def select_tokens(scores: Tensor, k: int, pool: int = 5, keep_last: int = 0) -> 
     return smooth.topk(min(k, n), -1).indices.sort(-1).values
 
 
+def _attention_sums(queries: Tensor, keys: Tensor, scaling: float, start: int) -> Tensor:
+    """Return the attention ``(B, h, n)`` of the queries at places ``start`` and after, summed over them."""
+    stop = start + queries.shape[2]
+    per_head = keys[:, :, :stop].repeat_interleave(queries.shape[1] // keys.shape[1], 1)
+    scores = (queries @ per_head.mT).float() * scaling
+    places = torch.arange(stop, device=keys.device)
+    sums = scores.masked_fill(places > places[start:, None], -torch.inf).softmax(-1).sum(2)
+    return functional.pad(sums, (0, keys.shape[2] - stop))
+
+
 # --- answers ---
 
 
 @torch.inference_mode()
-def _read(model: Any, tokens: Tensor, visit: Visit | None = None) -> tuple[Any, Tensor]:
-    """Return the cache after a prompt, and the next token ``(B, 1)``."""
-    with _watch_attention(model, visit) if visit else nullcontext():
+def read(model: Any, tokens: Tensor, window: int = 0, sums: bool = False) -> Prompt:
+    """Run all layers on a prompt ``(B, n)`` once, for :func:`all_kv` and all methods that drop a part of its cache.
+
+    With ``window`` it returns GemFilter's scores of all layers and the attention of the last ``window`` queries, for
+    :func:`snap_kv`; with ``sums`` the attention of all queries, for :func:`h2o`, which takes about as long again.
+    """
+    n = tokens.shape[1]
+    _check(model, n, _all_layers(model), n=n)
+    rows, last, total = [], [], []
+    start = max(n - window, 0)
+
+    def visit(layer: int, queries: Tensor, keys: Tensor, scaling: float) -> None:
+        if window:
+            rows.append(row_scores(queries, keys))
+            last.append(_attention_sums(queries[:, :, start:], keys, scaling, start))
+        if sums:
+            chunks = zip(queries.split(256, 2), range(0, n, 256))
+            total.append(sum(_attention_sums(some, keys, scaling, at) for some, at in chunks))
+
+    with _watch_attention(model, visit):
         out = model(tokens, use_cache=True, logits_to_keep=1)
-    return out.past_key_values, out.logits[:, -1].argmax(-1, keepdim=True)
+    found = [torch.stack(one) if one else None for one in (rows, last, total)]
+    return Prompt(tokens, out.past_key_values, out.logits[:, -1:].argmax(-1), *found)
 
 
 @torch.inference_mode()
-def _go_on(model: Any, cache: Any, token: Tensor, place: int, n_new: int, after: Callable[[], None] | None = None) -> Tensor:
-    """Greedy continuation ``(B, n_new)`` that begins with ``token``, whose place is ``place`` whatever the cache has lost."""
-    tokens = [token]
-    for step in range(n_new - 1):
-        at = torch.full_like(token, place + step)
-        out = model(tokens[-1], past_key_values=cache, position_ids=at, use_cache=True)
-        tokens.append(out.logits[:, -1].argmax(-1, keepdim=True))
-        if after:
-            after()
+def _go_on(model: Any, prompt: Prompt, n_new: int, ends: Sequence[int], visit: Visit | None = None, after=None) -> Tensor:
+    """Return the greedy continuation ``(B, at most n_new)``, until each has one of the tokens ``ends``.
+
+    ``visit`` masks keys; ``after`` is called after each new token. The cache is left as it was.
+    """
+    n, tokens = prompt.tokens.shape[1], [prompt.next]
+    _check(model, n + n_new, _all_layers(model), n_new=n_new)
+    ended = torch.isin(prompt.next, torch.tensor(list(ends), device=prompt.next.device))
+    with _watch_attention(model, visit or (lambda *_: None)):
+        while len(tokens) < n_new and not ended.all():
+            at = torch.full_like(prompt.next, n + len(tokens) - 1)
+            out = model(tokens[-1], past_key_values=prompt.cache, position_ids=at, use_cache=True)
+            tokens.append(out.logits[:, -1:].argmax(-1))
+            ended |= torch.isin(tokens[-1], torch.tensor(list(ends), device=at.device))
+            if after:
+                after()
+    prompt.cache.crop(-(len(tokens) - 1))
     return torch.cat(tokens, 1)
 
 
-def _evict(cache: Any, kept: Tensor) -> None:
-    """Keep those places of every layer's keys and values: ``(n_layers, B, h_kv, k)``."""
-    for layer, places in zip(cache.layers, kept):
-        index = places[..., None].expand(-1, -1, -1, layer.keys.shape[-1])
-        layer.keys, layer.values = layer.keys.gather(2, index), layer.values.gather(2, index)
+def _with_places(model: Any, prompt: Prompt, n_new: int, kept: Tensor, ends: Sequence[int]) -> Tensor:
+    """Return the continuation that sees, from its second token on, only ``kept`` ``(n_layers, B, h, k)`` of the prompt.
 
-
-def all_kv(model: Any, tokens: Tensor, n_new: int) -> Answer:
-    """The whole prompt ``(B, n)`` and everything cached."""
-    cache, token = _read(model, tokens)
-    kept = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
-    return Answer(_go_on(model, cache, token, tokens.shape[1], n_new), kept)
-
-
-def gem_filter(model: Any, tokens: Tensor, n_new: int, k: int, layer: int, one_run: bool = False, **options: Any) -> Answer:
-    """Run ``layer + 1`` layers, select ``k`` tokens, and run the model on these alone. Source: Shi thesis 2024, Algorithm 2.
-
-    ``options`` are those of :func:`filter_scores` (``row``, ``softmax``) and of :func:`select_tokens`. With ``one_run`` the
-    selection evicts the cache of a whole run instead, and places stay as they were. Source: Shi 2024, G.4.
+    Dropped keys are masked: this gives the same answers as evicting them, and leaves the cache to other methods.
     """
-    kept = _gems(model, tokens, k, layer, **options)
-    if not one_run:
-        return Answer(all_kv(model, tokens.gather(1, kept), n_new).tokens, kept)
-    cache, token = _read(model, tokens)
-    _evict(cache, kept[None, :, None].expand(len(cache.layers), -1, cache.layers[0].keys.shape[1], -1))
-    return Answer(_go_on(model, cache, token, tokens.shape[1], n_new), kept)
+    allowed = torch.zeros(*kept.shape[:3], prompt.tokens.shape[1], dtype=torch.bool, device=kept.device).scatter(3, kept, True)
+
+    def visit(layer: int, queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
+        return functional.pad(allowed[layer], (0, keys.shape[2] - allowed.shape[3]), value=True)[:, :, None]
+
+    return _go_on(model, prompt, n_new, ends, visit)
 
 
-def _gems(model: Any, tokens: Tensor, k: int, layer: int, row: str = "last", softmax: bool = False, **selection: int) -> Tensor:
-    return select_tokens(filter_scores(model, tokens, [layer], row, softmax)[0], k, **selection)
+def all_kv(model: Any, prompt: Prompt, n_new: int, ends: Sequence[int] = ()) -> Answer:
+    """Answer from the whole cache. Tokens ``ends`` end an answer; it stops when every prompt of the batch has one."""
+    kept = torch.arange(prompt.tokens.shape[1], device=prompt.tokens.device).expand_as(prompt.tokens)
+    return Answer(_go_on(model, prompt, n_new, ends), kept)
 
 
-def snap_kv(model: Any, tokens: Tensor, n_new: int, k: int, window: int = 32) -> Answer:
-    """Keep, per layer and key head, the window at the end and the places that it attends to most, ``k`` in all.
+def gem_filter(
+    model: Any, tokens: Tensor, n_new: int, k: int, layer: int, ends: Sequence[int] = (), row: str = "last",
+    softmax: bool = False, pool: int = 5, keep_last: int = 0,
+) -> Answer:  # fmt: skip
+    """Run the layers up to ``layer``, select ``k`` tokens, and run the model on these alone.
 
-    Attention is summed over the window's queries and over the query heads that share a key head, and averaged over neighbours
-    by :func:`select_tokens`. A cache of at most ``k`` places is kept. Source: Li et al. 2024, as in Shi thesis 2024.
+    ``row`` and ``softmax`` are those of :func:`filter_scores`, ``pool`` and ``keep_last`` those of :func:`select_tokens`.
+    Source: Shi thesis 2024, Algorithm 2.
     """
-    n, window = tokens.shape[1], min(window, k, tokens.shape[1])
-    kept: list[Tensor] = []
-
-    def visit(layer: int, queries: Tensor, keys: Tensor, scaling: float) -> None:
-        scores = _attention_sums(queries[:, :, n - window :], keys, scaling, n - window)
-        scores[..., n - window :] = 0  # the window is kept whatever it attends to, and is no neighbour
-        kept.append(select_tokens(scores, k, keep_last=window))
-
-    cache, token = _read(model, tokens, visit)
-    _evict(cache, torch.stack(kept))
-    return Answer(_go_on(model, cache, token, n, n_new), torch.stack(kept))
+    _check(model, 1, [layer], k=k, n_new=n_new)
+    kept = select_tokens(filter_scores(model, tokens, [layer], row, softmax)[0], k, pool, keep_last)
+    return Answer(all_kv(model, read(model, tokens.gather(1, kept)), n_new, ends).tokens, kept)
 
 
-def h2o(model: Any, tokens: Tensor, n_new: int, k: int, recent: int = 32, chunk: int = 256) -> Answer:
-    """Per layer and key head, the last places and those that all queries so far have attended to most, ``k`` in all.
+def one_run(model: Any, prompt: Prompt, n_new: int, kept: Tensor, ends: Sequence[int] = ()) -> Answer:
+    """Answer from the cache of the places ``kept`` ``(B, k)`` in all layers, where they stand. Source: Shi thesis 2024, G.4."""
+    config = model.config.get_text_config()
+    alike = kept[None, :, None].expand(config.num_hidden_layers, -1, config.num_attention_heads, -1)
+    return Answer(_with_places(model, prompt, n_new, alike, ends), kept)
 
-    Goes on while answering: each new token adds to the sums and the least one goes. ``kept`` tells what was kept after the
-    prompt. Source: Zhang et al. 2023.
+
+def snap_kv(model: Any, prompt: Prompt, n_new: int, k: int, window: int = 32, ends: Sequence[int] = ()) -> Answer:
+    """Keep, per layer and query head, the last ``window`` places and those that they attend to most, ``k`` in all.
+
+    :func:`read` has to have used the same ``window``. Attention is averaged over neighbours by :func:`select_tokens`. With
+    grouped queries, the heads of a group keep different places, as in the published code. Source: Li et al. 2024.
     """
-    n, recent = tokens.shape[1], min(recent, k, tokens.shape[1])
-    sums: dict[int, Tensor] = {}
+    _check(model, 1, [0], k=k)
+    if prompt.window is None:
+        raise ValueError("expected a prompt that was read with a window")
+    n, window = prompt.tokens.shape[1], min(window, k, prompt.tokens.shape[1])
+    scores = prompt.window.clone()
+    scores[..., n - window :] = 0  # the window is kept whatever it attends to, and is not a neighbour
+    kept = select_tokens(scores, k, keep_last=window)
+    return Answer(_with_places(model, prompt, n_new, kept, ends), kept)
 
-    def visit(layer: int, queries: Tensor, keys: Tensor, scaling: float) -> None:
-        starts = range(keys.shape[2] - queries.shape[2], keys.shape[2], chunk)
-        new = sum(_attention_sums(q, keys, scaling, start) for q, start in zip(queries.split(chunk, 2), starts))
-        if layer in sums:
-            new[..., : sums[layer].shape[-1]] += sums[layer]
-        sums[layer] = new
+
+def h2o(model: Any, prompt: Prompt, n_new: int, k: int, recent: int = 32, ends: Sequence[int] = ()) -> Answer:
+    """Keep, per layer and query head, the last places and those that all queries so far have attended to most, ``k`` in all.
+
+    The choice goes on while answering: each new token adds to the sums and the least place goes. ``kept`` tells what was kept
+    after the prompt, which :func:`read` must have read with ``sums``. Source: Zhang et al. 2023.
+    """
+    _check(model, 1, [0], k=k)
+    if prompt.sums is None:
+        raise ValueError("expected a prompt that was read with sums=True")
+    recent = min(recent, k, prompt.tokens.shape[1])
+    state = {"sums": prompt.sums, "allowed": torch.ones_like(prompt.sums, dtype=torch.bool)}
+    fresh: dict[int, Tensor] = {}
+
+    def visit(layer: int, queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
+        mask = functional.pad(state["allowed"][layer], (0, 1), value=True)[:, :, None]
+        per_head = keys.repeat_interleave(queries.shape[1] // keys.shape[1], 1)
+        scores = (queries @ per_head.mT).float() * scaling
+        fresh[layer] = scores.masked_fill(~mask, -torch.inf).softmax(-1)[:, :, 0]
+        return mask
 
     def shrink() -> Tensor:
-        kept = torch.stack([select_tokens(sums[layer], k, 1, keep_last=recent) for layer in range(len(cache.layers))])
-        _evict(cache, kept)
-        for layer, places in enumerate(kept):
-            sums[layer] = sums[layer].gather(-1, places)
+        if fresh:
+            state["sums"] = functional.pad(state["sums"], (0, 1)) + torch.stack([fresh[i] for i in range(len(fresh))])
+            state["allowed"] = functional.pad(state["allowed"], (0, 1), value=True)
+        kept = select_tokens(state["sums"].masked_fill(~state["allowed"], -torch.inf), k, 1, recent)
+        state["allowed"] = torch.zeros_like(state["allowed"]).scatter(3, kept, True)
         return kept
 
-    cache, token = _read(model, tokens, visit)
     kept = shrink()
-    with _watch_attention(model, visit):
-        return Answer(_go_on(model, cache, token, n, n_new, shrink), kept)
-
-
-def _attention_sums(queries: Tensor, keys: Tensor, scaling: float, start: int) -> Tensor:
-    """Return the attention ``(B, h_kv, n)`` of queries at places ``start`` and after, summed over them and by key head."""
-    per_head = keys.repeat_interleave(queries.shape[1] // keys.shape[1], 1)
-    scores = (queries @ per_head.mT).float() * scaling
-    places = torch.arange(keys.shape[2], device=keys.device)
-    later = places > places[start : start + queries.shape[2], None]
-    maps = scores.masked_fill(later, -torch.inf).softmax(-1)  # (B, h, T, n)
-    return maps.sum(2).unflatten(1, (keys.shape[1], -1)).sum(2)
+    return Answer(_go_on(model, prompt, n_new, ends, visit, shrink), kept)
