@@ -1,7 +1,4 @@
-"""The criteria of chapter 15 hold for what they judge and fail for what they do not.
-
-Functions of the page are read from the page.
-"""
+"""The criteria of chapter 15 hold for what they judge and fail for what they do not."""
 
 from functools import partial
 
@@ -9,30 +6,12 @@ import judged
 import numpy as np
 import pytest
 import torch
-from chapter_source import functions_of
 
-from mvnb import kept_runs
-from mvnb.papers.gemfilter import needle, theory
+from mvnb.papers.gemfilter import lookup, needle, pictures, theory
 from mvnb.papers.gemfilter import tables as printed
 from mvnb.papers.gemfilter import token_selection as ts
 
 verdict = partial(judged.verdict, "gemfilter")
-
-
-@pytest.fixture(scope="module")
-def page():
-    space = functions_of("15_gemfilter")
-    sizes = {"NOISE": 8, "KEYS": 16, "VALUES": 16, "MARK": 40, "QUERY": 41, "VOCABULARY": 42, "NEEDLES": 4}
-    none = {"no softmax": {"softmax": False}, "middle row": {"row": "middle"}, "no pooling": {"pool": 1}}
-    return space | sizes | {"ABLATIONS": none, "test_prompts": 4, "depths": [0.0, 1.0]}
-
-
-@pytest.fixture(scope="module")
-def page_with_globals(page):
-    """Functions of a page read its globals: they are given what the cells between would have defined."""
-    some = page["haystack"].__globals__
-    some.update(page)
-    return some
 
 
 def g(seed=0):
@@ -42,10 +21,9 @@ def g(seed=0):
 # --- The world and the filter by hand ---
 
 
-def test_prompts_ask_for_a_needle_that_is_there(page_with_globals):
-    page = page_with_globals
+def test_prompts_ask_for_a_needle_that_is_there():
     for depth in (0.0, 0.5, 1.0):
-        tokens, values, places = page["prompts_at"](64, 50, depth, g())
+        tokens, values, places = lookup.prompts_at(64, 50, depth, g())
         assert tokens.shape == (50, 66) and (tokens[:, -2] == 41).all()
         found = tokens.gather(1, places)
         assert (found[:, 0] == 40).all() and (found[:, 1] == tokens[:, -1]).all() and torch.equal(found[:, 2:], values)
@@ -54,8 +32,8 @@ def test_prompts_ask_for_a_needle_that_is_there(page_with_globals):
         assert ((tokens[:, :64] == tokens[:, -1:]).sum(1) == 1).all()
 
 
-def test_training_asks_for_every_needle_once(page_with_globals):
-    tokens = page_with_globals["training_batch"](24, 30, g())
+def test_training_asks_for_every_needle_once():
+    tokens = lookup.training_batch(24, 30, g())
     asked = tokens[:, 24:].view(30, 4, 4)
     assert (asked[..., 0] == 41).all()
     for row, questions in zip(tokens[:, :24], asked):
@@ -64,12 +42,11 @@ def test_training_asks_for_every_needle_once(page_with_globals):
         assert there == sorted(q[1:].tolist() for q in questions)
 
 
-def test_only_the_second_layer_by_hand_finds_and_only_with_neighbours(page_with_globals):
-    page = page_with_globals
-    tokens, _, places = page["prompts_at"](200, 20, 0.4, g())
+def test_only_the_second_layer_by_hand_finds_and_only_with_neighbours():
+    tokens, _, places = lookup.prompts_at(200, 20, 0.4, g())
     for pool, found in ((5, [False, True]), (1, [False, False])):
         for row, place in zip(tokens, places):
-            kept = ts.select_tokens(page["hand_made_scores"](row), 8, pool, keep_last=2)
+            kept = ts.select_tokens(lookup.hand_made_scores(row), 8, pool, keep_last=2)
             whole = [set(place[1:].tolist()) <= set(one.tolist()) for one in kept]
             assert whole == found
 
@@ -77,11 +54,11 @@ def test_only_the_second_layer_by_hand_finds_and_only_with_neighbours(page_with_
 # --- The small model ---
 
 
-def test_keys_are_those_of_the_token_before_and_go_on_with_a_cache(page_with_globals):
-    model = page_with_globals["small_llama"](g()).double()
-    tokens, *_ = page_with_globals["prompts_at"](32, 3, 0.5, g())
+def test_keys_are_those_of_the_token_before_and_go_on_with_a_cache():
+    model = lookup.small_llama(g()).double()
+    tokens, *_ = lookup.prompts_at(32, 3, 0.5, g())
     attention, seen = model.model.layers[1].self_attn, {}
-    attention.k_proj.register_forward_hook(lambda m, args, out: seen.update(x=args[0], keys=out))  # after the page's own
+    attention.k_proj.register_forward_hook(lambda m, args, out: seen.update(x=args[0], keys=out))  # after the model's own
     assert torch.equal(attention.k_proj.weight, attention.q_proj.weight)
     with torch.inference_mode():
         model(tokens)
@@ -94,61 +71,72 @@ def test_keys_are_those_of_the_token_before_and_go_on_with_a_cache(page_with_glo
     assert torch.equal(said, whole[:, -5:])
 
 
-def test_an_untrained_model_finds_but_is_not_sure_and_does_not_answer(page_with_globals):
+DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def asked(n, size=4, depths=(0.0, 1.0), seed=0):
+    return lookup.prompts_by_depth(n, depths, size, g(seed), "cpu")
+
+
+def test_an_untrained_model_finds_but_is_not_sure_and_does_not_answer():
     """Layer 1 begins as an induction head: the page says so, with these numbers, and judges what training adds to it."""
-    page = page_with_globals
-    model = page["small_llama"](g())
-    page["device"] = torch.device("cpu")
-    found, tokens, places = page["answers_of"](model, 48, g(), True)
-    assert set(found) == {0, 1, "All KV", "SnapKV", "H2O", "One-Run", "no softmax", "middle row", "no pooling"}
-    away, weight, whole = page["layer_view"](model, tokens, places)
-    assert away.shape == (2, 8) and weight.shape == (2, 8) and whole.shape == (2, 8)
-    assert found[1].mean() <= 0.2 and not found[1].mean() - found[0].mean() >= 0.2
-    assert not found[1].mean() - found["middle row"].mean() >= 0.2 and not found[1].mean() - found["no pooling"].mean() >= 0.5
+    model = lookup.small_llama(g())
+    tokens, values, places = asked(48)
+    found = {name: float(one.mean()) for name, one in lookup.answers(model, tokens, values, True).items()}
+    others = {"layer 0", "whole cache", "SnapKV", "H2O", "One-Run", *lookup.ABLATIONS}
+    assert set(found) == {"GemFilter", *others}
+    view = lookup.layer_view(model, tokens, places)
+    assert {one.shape for one in view.values()} == {(2, 8)}
+    assert found["GemFilter"] <= 0.2 and not found["GemFilter"] - found["layer 0"] >= 0.2
+    assert not found["GemFilter"] - found["middle row"] >= 0.2 and not found["GemFilter"] - found["no pooling"] >= 0.5
     shares = []
     for n in (48, 480):
-        views = []
-        for depth in (0.0, 0.25, 0.5, 0.75, 1.0):
-            tokens, _, places = page["prompts_at"](n, 30, depth, g(n))
-            views.append([one[1].double().mean() for one in page["layer_view"](model, tokens, places)[1:]])
-        shares.append(np.mean(views, 0).tolist())
+        tokens, _, places = asked(n, 30, DEPTHS, n)
+        view = lookup.layer_view(model, tokens, places)
+        shares.append([float(view[what][1].double().mean()) for what in ("weight", "whole")])
     (weight, whole), (far_weight, far_whole) = shares
     assert 0.6 <= far_whole <= whole <= 0.95  # some three needles in four
     assert weight == pytest.approx(0.3, abs=0.06) and far_weight == pytest.approx(0.05, abs=0.03)
 
 
-def test_distances_weights_and_needles_kept_are_those_of_a_loop(page_with_globals):
-    page = page_with_globals
-    model = page["small_llama"](g(3))
-    tokens, _, places = page["prompts_at"](48, 6, 0.5, g(3))
-    away, weight, whole = page["layer_view"](model, tokens, places)
+def test_distances_weights_and_needles_kept_are_those_of_a_loop():
+    model = lookup.small_llama(g(3))
+    tokens, _, places = lookup.prompts_at(48, 6, 0.5, g(3))
+    view = lookup.layer_view(model, tokens, places)
     scores = ts.filter_scores(model, tokens, [0, 1], softmax=True)
     kept = ts.select_tokens(scores, 16, keep_last=2)
     for layer in range(2):
         for b in range(6):
             own = places[b].tolist()
-            assert away[layer, b] == min(abs(i - j) for i in kept[layer, b].tolist() for j in own)
-            assert whole[layer, b] == (set(own) <= set(kept[layer, b].tolist()))
-            assert weight[layer, b] == pytest.approx(float(scores[layer, b, own].sum() / 2), rel=1e-5)
+            assert view["distance"][layer, b] == min(abs(i - j) for i in kept[layer, b].tolist() for j in own)
+            assert view["whole"][layer, b] == (set(own) <= set(kept[layer, b].tolist()))
+            assert view["weight"][layer, b] == pytest.approx(float(scores[layer, b, own].sum() / 2), rel=1e-5)
+
+
+def test_methods_of_the_small_model_do_not_see_one_anothers_keys():
+    """The model remembers the key of its last token: each answer is that of a fresh run."""
+    model = lookup.small_llama(g(4))
+    tokens, values, _ = asked(48)
+    alone = ts.snap_kv(model, ts.read(model, tokens, 4), 2, 16, 4).tokens
+    found = lookup.answers(model, tokens, values)["SnapKV"]
+    assert torch.equal((alone == values).double().mean(1), found)
 
 
 # --- The rules ---
 
 
-def test_rules_of_the_small_model_fail_without_training(page_with_globals):
+def test_rules_of_the_small_model_fail_without_training():
     """Four models as they are built, at twice the trained length: what the methods differ in is then worth nothing."""
-    page = page_with_globals
-    page["device"] = torch.device("cpu")
-    runs = [page["answers_of"](page["small_llama"](g(r)), 96, g(r), True)[0] for r in range(4)]
-    gap = {name: np.array([(one[1] - one[name]).mean() for one in runs]) for name in runs[0]}
+    runs = [lookup.answers(lookup.small_llama(g(r)), *asked(96, seed=r)[:2], True) for r in range(4)]
+    gap = {name: np.array([float((one["GemFilter"] - one[name]).mean()) for one in runs]) for name in runs[0]}
     found = {
-        "better-beyond-known-lengths": verdict("better-beyond-known-lengths", "mean", gap["All KV"]),
+        "better-beyond-known-lengths": verdict("better-beyond-known-lengths", "mean", gap["whole cache"]),
         "better-than-eviction": verdict("better-than-eviction", "mean", SnapKV=gap["SnapKV"], H2O=gap["H2O"]),
-        "last-row-is-needed": verdict("last-row-is-needed", "mean", middle=gap["middle row"], largest=gap["middle row"]),
+        "last-row-is-needed": verdict("last-row-is-needed", "mean", middle=gap["middle row"], largest=gap["largest row"]),
         "pooling-is-needed": verdict("pooling-is-needed", "mean", gap["no pooling"]),
     }
     assert "holds" not in found.values(), found
-    gains = verdict("layer-finds-the-needle", "mean", gain=gap[0], distance=np.zeros(4), distance_before=np.ones(4))
+    gains = verdict("layer-finds-the-needle", "mean", gain=gap["layer 0"], distance=np.zeros(4), distance_before=np.ones(4))
     assert gains != "holds"
 
 
@@ -169,47 +157,51 @@ def test_rules_of_the_small_model_hold_for_gains_in_every_run_and_fail_for_losse
         assert verdict(id, "mean", same) == "holds" and verdict(id, "mean", same + 0.6) == "fails"
 
 
-@pytest.fixture(scope="module")
-def kept():
-    """Of the kept run: shares selected ``(run, length, layer, depth)``, and by method the scores of answers ``(run,)``."""
-    lengths = (record := kept_runs.load("gemfilter", "needles"))["parameters"]["lengths"]
-    values = [[run["values"][str(n)] for n in lengths] for run in record["runs"]]
-    share = np.array([[one["share"] for one in run] for run in values])
-    scores = {
-        name: np.mean([[one["scores"][name] for one in run] for run in values], (1, 2)) for name in values[0][0]["scores"]
-    }
-    return share, scores
+PAIRED = (
+    "filter-layer-decides-the-answer",
+    "last-layer-filters-worse",
+    "real-model-beats-snapkv",
+    "real-model-beats-h2o",
+    "real-model-beats-a-random-selection",
+    "real-model-has-a-filter-layer",
+    "real-model-finds-in-the-middle",
+)
 
 
-def filter_layer_verdicts(share):
-    third = share.shape[2] // 3
-    ahead = (share[:, :, 22] - share[:, :, :third].mean(2)).mean((1, 2))
-    best = share.mean((1, 3)).argmax(1)
-    early = verdict("filter-layer-is-early", "mean", (best + 1) / share.shape[2])
-    return verdict("real-model-has-a-filter-layer", "mean", ahead), early
+@pytest.mark.parametrize("id", PAIRED)
+def test_rules_on_the_language_model_need_a_difference_in_both_haystacks(id):
+    gain = np.array([0.3, 0.4, 0.35, 0.25, 0.45])
+    assert verdict(id, "mean", repeated=gain, prose=gain) == "holds"
+    for broken in (0 * gain, -gain):  # a method compared with itself; the two methods exchanged
+        assert verdict(id, "mean", repeated=gain, prose=broken) == "fails"
+        assert verdict(id, "mean", repeated=broken, prose=gain) == "fails"
+    mixed = np.array([0.4, -0.3, 0.2, -0.2, 0.1])
+    assert verdict(id, "mean", repeated=gain, prose=mixed) == "undecided"
 
 
-def test_rules_on_layers_of_the_language_model_follow_its_layers(kept):
-    share, _ = kept
-    there = filter_layer_verdicts(share)
-    moved = filter_layer_verdicts(np.roll(share, -15, axis=2))  # layer 22 is then the seventh, and the seventh the last but ten
-    assert there == ("holds", "fails") and moved[0] != "holds" and moved[1] == "holds"
-    alike = np.repeat(share.mean(2, keepdims=True), share.shape[2], axis=2)
-    assert filter_layer_verdicts(alike)[0] == "fails"
+def test_the_rule_on_the_filter_layer_follows_its_place():
+    """Shares of 30 layers that jump at one layer; the measurement is that of the page."""
+    for jump, expected in ((12, "holds"), (24, "fails")):
+        share = np.where(np.arange(30) >= jump, 0.9, 0.2) + 0.02 * np.random.default_rng(0).random((5, 30))
+        found_at = (share >= share.max(-1, keepdims=True) - 0.05).argmax(-1)
+        assert (found_at == jump).all()
+        assert verdict("filter-layer-is-early", "mean", repeated=(found_at + 1) / 30, prose=(found_at + 1) / 30) == expected
+        early = verdict("filter-layer-is-early", "mean", repeated=np.full(5, 0.5), prose=(found_at + 1) / 30)
+        assert early == expected
 
 
-def test_rules_on_answers_of_the_language_model_need_a_difference(kept):
-    _, scores = kept
-    whole = verdict("real-model-beats-the-whole-cache", "mean", scores["All KV"] - scores["middle row"])
-    assert whole == "holds"  # as a method would that answers where the whole cache does not
-    for id in ("real-model-beats-the-whole-cache", "real-model-beats-snapkv", "last-layer-filters-worse"):
-        assert verdict(id, "mean", scores["22"] - scores["22"]) == "fails"
-    for id in ("real-middle-row-fails", "real-largest-row-fails", "filter-layer-decides-the-answer"):
-        assert verdict(id, "mean", scores["22"] - scores["22"]) == "fails"
-        assert verdict(id, "mean", scores["All KV"] - scores["middle row"]) == "holds"
-    for id in ("real-model-keeps-the-question-itself", "real-model-one-run-is-comparable"):
-        assert verdict(id, "mean", scores["22"] - scores["22"]) == "holds"
-        assert verdict(id, "mean", scores["All KV"] - scores["middle row"]) == "fails"
+def test_rules_on_answers_can_go_either_way():
+    near, far = np.array([-0.01, 0.0, -0.02, 0.01, 0.0]), np.array([-0.5, -0.4, -0.6, -0.5, -0.5])
+    id = "real-model-keeps-up-with-the-whole-cache"
+    assert verdict(id, "mean", repeated=near, prose=near) == "holds"
+    assert verdict(id, "mean", repeated=near, prose=far) == "fails"
+    id = "real-model-keeps-the-question-itself"
+    assert verdict(id, "mean", repeated=1 + near, prose=1 + near) == "holds"
+    assert verdict(id, "mean", repeated=1 + near, prose=1 + far) == "fails"
+    for one, expected in ((near, "fails"), (-far, "holds")):
+        for id in ("repeated-haystack-is-easier", "real-middle-row-fails", "real-largest-row-fails"):
+            assert verdict(id, "mean", one) == expected
+        assert (verdict("real-model-one-run-is-comparable", "mean", one) == "holds") == (expected == "fails")
 
 
 def test_rules_on_printed_tables_can_go_either_way():
@@ -250,16 +242,16 @@ def test_rules_of_work_and_memory_tell_other_layers_and_shapes():
     assert verdict("memory-by-the-theorem", "exact", saved) == "holds"
 
 
-# --- The language model's functions ---
+# --- Figures ---
 
 
-def test_highlighting_shows_every_token_once(page):
+def test_highlighting_shows_every_token_once():
     class Reader:
         def decode(self, tokens):
             return "".join(chr(t) for t in tokens)
 
     text = "what is <kept> here"
-    shown = page["highlight"](Reader(), torch.tensor([ord(c) for c in text]), torch.arange(8, 14)).data
+    shown = pictures.highlighted(Reader(), torch.tensor([ord(c) for c in text]), torch.arange(8, 14)).data
     assert "<mark><b>&lt;kept&gt;</b></mark>" in shown and shown.count("span") == 4
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mvnb.models.language import LanguageModel
+from mvnb.papers.gemfilter import token_selection
 
 
 class Needle(NamedTuple):
@@ -147,3 +148,27 @@ def answer_text(lm: LanguageModel, tokens: Tensor) -> str:
 def share_in(places: Tensor, start: int, stop: int) -> Tensor:
     """Return the share ``(...)`` of the places ``start`` to ``stop - 1`` that are among ``places`` ``(..., k)``."""
     return ((places >= start) & (places < stop)).sum(-1) / (stop - start)
+
+
+class Looked(NamedTuple):
+    """``places`` ``(layer, prompt, k)`` that each layer selects, ``share`` ``(layer, prompt)`` of the needle, and ``answers``.
+
+    ``answers`` are texts by method, one for each prompt.
+    """
+
+    places: Tensor
+    share: Tensor
+    answers: dict[str, list[str]]
+
+
+def look(lm: LanguageModel, prompts: Sequence[NeedlePrompt], k: int, filter_layer: int, n_new: int) -> Looked:
+    """Return what every layer selects from prompts of one length, and answers of GemFilter, the whole cache and SnapKV."""
+    model, ends = lm.model, end_tokens(lm)
+    tokens = torch.stack([one.tokens for one in prompts]).to(model.device)
+    gem = token_selection.gem_filter(model, tokens, n_new, k, filter_layer, ends)
+    prompt = token_selection.read(model, tokens, window=32)
+    found = {"GemFilter": gem, "whole cache": token_selection.all_kv(model, prompt, n_new, ends)}
+    found["SnapKV"] = token_selection.snap_kv(model, prompt, n_new, k, ends=ends)
+    places = token_selection.select_tokens(prompt.rows, k).cpu()
+    share = torch.stack([share_in(places[:, i], one.start, one.stop) for i, one in enumerate(prompts)], 1)
+    return Looked(places, share, {name: [answer_text(lm, row) for row in answer.tokens] for name, answer in found.items()})

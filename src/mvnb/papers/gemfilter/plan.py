@@ -11,7 +11,4 @@ def peak_bytes(p) -> float:
     if not p.language_model:
         return small
     # The numbers of the language model are those of the default, SmolLM2 with 135 million parameters in float32.
-    longest = max(p.llm_lengths, default=0)
-    cached = 11_500 if any(name in p.llm_methods for name in ("All KV", "SnapKV", "H2O", "One-Run")) else 0
-    maps = 7000 * ("H2O" in p.llm_methods) + 2 * longest * ("largest row" in p.llm_methods)
-    return max(small, 0.6e9 + 4 * len(p.llm_depths) * p.llm_prompts * longest * (8500 + cached + maps))
+    return max(small, 0.6e9 + 4 * 2 * len(p.llm_depths) * p.llm_length * 20_000)

@@ -1,0 +1,113 @@
+"""Figures of chapter 15, and the results of its kept run as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from IPython.display import HTML
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from mvnb import figures, kept_runs, stats
+from mvnb.models.language import LanguageModel
+from mvnb.papers.gemfilter import needle as nd
+
+GREY = figures.HUES["grey"]
+COLORS = {"whole cache": figures.BASELINE, "GemFilter": figures.METHOD, "random": GREY}
+COLORS |= {name: figures.HUES[hue] for name, hue in (("SnapKV", "green"), ("H2O", "pink"), ("One-Run", "brown"))}
+MARKS = dict(zip(COLORS, "oDxs^v"))
+
+
+class Kept(NamedTuple):
+    """The kept run: shares of needle and question selected by each layer, and words found by method.
+
+    ``share`` and ``question`` are ``(run, haystack, length, depth, layer)``, each array of ``words`` ``(run, haystack, length,
+    depth)``; ``GemFilter`` is the method with the filter layer of ``setting``.
+    """
+
+    setting: dict[str, Any]
+    share: np.ndarray
+    question: np.ndarray
+    words: dict[str, np.ndarray]
+
+
+def load_kept(name: str = "long") -> Kept:
+    """Return the results of a kept run."""
+    record = kept_runs.load("gemfilter", name)
+    setting, runs = record["parameters"], [run["values"] for run in record["runs"]]
+    shape = (len(runs), *(len(setting[key]) for key in ("haystacks", "lengths", "depths")))
+    share, question = (np.array([[one[key] for one in run] for run in runs]) for key in ("needle", "question"))
+    words = {}
+    for method in runs[0][0]["answers"]:
+        found = [[nd.words_found(one["answers"][method], nd.NEEDLES[one["index"]]) for one in run] for run in runs]
+        words[method] = np.array(found).reshape(shape)
+    words["GemFilter"] = words[f"layer {setting['filter_layer']}"]
+    return Kept(setting, share.reshape(*shape, -1), question.reshape(*shape, -1), words)
+
+
+def needle_by_layer(kept: Kept) -> Figure:
+    """Draw the share of the needle that each layer selects from the longest prompts, by depth and haystack."""
+    depths, filter_layer, length = kept.setting["depths"], kept.setting["filter_layer"], kept.setting["lengths"][-1]
+    titles = {"repeated": "five sentences, repeated", "prose": "newspaper prose"}
+    fig, axes = plt.subplots(kept.share.shape[1], 1, figsize=(6.5, 4.6), sharex=True)
+    for ax, haystack, values in zip(axes, kept.setting["haystacks"], kept.share[:, :, -1].mean(0)):
+        image = ax.imshow(values, cmap="cividis", vmin=0, vmax=1, aspect="auto", interpolation="none")
+        ax.set_yticks(range(len(depths)), [f"{100 * depth:.0f}" for depth in depths])
+        ax.set(title=f"{titles.get(haystack, haystack)}, {length:,} tokens", ylabel="needle at (%)")
+        ax.grid(False)
+        box = {"edgecolor": figures.METHOD, "facecolor": "none", "lw": 2.5}
+        ax.add_patch(plt.Rectangle((filter_layer - 0.5, -0.5), 1, len(depths), **box))
+    axes[-1].set(xlabel=f"layer, from 0 (framed: filter layer {filter_layer})")
+    fig.colorbar(image, ax=axes, label="share of the needle selected")
+    return fig
+
+
+def _lines_by_length(ax, lengths: Sequence[int], values: dict[str, np.ndarray]) -> None:
+    """Draw means and 95 % intervals of runs ``(run, length)`` against the length of the prompt, by method."""
+    for i, (name, one) in enumerate(values.items()):
+        mean, half = np.array([stats.mean_interval(column) for column in one.T]).T
+        style = {"color": COLORS[name], "fmt": MARKS[name] + "-", "capsize": 3, "ms": 6}
+        beside = np.array(lengths) * 1.03 ** (i - len(values) / 2)
+        ax.errorbar(beside, mean, half, label=name, **style)
+    ax.set(xscale="log", xlabel="tokens in the prompt", ylim=(-0.05, 1.08))
+    ax.set_xticks(lengths, [f"{n:,}" for n in lengths])
+    ax.minorticks_off()
+
+
+def answers_by_length(kept: Kept) -> Figure:
+    """Draw words found by method against the length of the prompt, a panel for each haystack."""
+    fig, axes = plt.subplots(1, kept.share.shape[1], figsize=(6.5, 3.9), sharey=True)
+    shown = {name: kept.words[name].mean(3) for name in COLORS if name != "One-Run"}  # (run, haystack, length)
+    for i, (ax, haystack) in enumerate(zip(axes, kept.setting["haystacks"])):
+        _lines_by_length(ax, kept.setting["lengths"], {name: one[:, i] for name, one in shown.items()})
+        ax.set_title({"repeated": "repeated sentences"}.get(haystack, haystack))
+    axes[0].set_ylabel("words of the answer found")
+    fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=11)
+    return fig
+
+
+def right_by_length(lengths: Sequence[int], values: dict[str, np.ndarray], trained: int) -> Figure:
+    """Draw the share of right values ``(run, length)`` of the small model, by method."""
+    fig, ax = plt.subplots(figsize=(5.0, 3.6))
+    _lines_by_length(ax, lengths, values)
+    ax.axvline(trained, **figures.LINES["chance"])
+    ax.set(ylabel="values right", title="A small model, beyond its trained length")
+    ax.legend(fontsize=11, loc="lower left")
+    return fig
+
+
+def highlighted(lm: LanguageModel, tokens: Tensor, kept: Tensor) -> HTML:
+    """Return a prompt as text, with selected tokens bold and the others faint."""
+    chosen = torch.zeros(len(tokens), dtype=torch.bool)
+    chosen[kept] = True
+    spans = []
+    for on, run in groupby(range(len(tokens)), key=lambda i: bool(chosen[i])):
+        text = escape(lm.decode([int(tokens[i]) for i in run]))
+        spans.append(("<mark><b>{}</b></mark>" if on else '<span style="opacity:.6">{}</span>').format(text))
+    return HTML(f'<pre style="white-space:pre-wrap;font-size:.8em;line-height:1.4">{"".join(spans)}</pre>')
