@@ -36,9 +36,9 @@ figures.opening()
 # <a id="the-question-what-is-so-hard-about-a-long-text"></a>
 # ## The question: can one know where to look before reading?
 #
-# A language model generates text in two phases. It first reads the prompt of $n$ tokens and stores the keys and values of every layer, the *KV cache*; then it writes token after token, each of which attends to everything stored. For long prompts the first phase is the most expensive, because its time grows with $n^2$. SnapKV ([Li et al., 2024](../book/references.bib#li2024snapkv)) and H2O ([Zhang et al., 2023](../book/references.bib#zhang2023h2o)) drop most of the cache, but only after the prompt has been read. *Can one save the reading itself?* One would have to know what is important before having read it. This is possible, because knowing *where* something stands takes less than knowing *what it says*.
+# A language model first reads the prompt of $n$ tokens and stores the keys and values of every layer, the *KV cache*; then it writes token after token, each of which attends to everything stored. For long prompts reading is the most expensive part, because its time grows with $n^2$. SnapKV ([Li et al., 2024](../book/references.bib#li2024snapkv)) and H2O ([Zhang et al., 2023](../book/references.bib#zhang2023h2o)) drop most of the cache, but only after the prompt has been read. *Can one save the reading itself?* It is possible, because knowing *where* something stands takes less than knowing *what it says*.
 #
-# Here is the smallest case. One token, the needle, has the attention score $\Delta$; $n$ other tokens have independent scores $s_i\sim\mathcal N(0,\sigma^2)$. To *read* the needle, the softmax must put weight on it: $e^\Delta$ competes with $\sum_ie^{s_i}$. To *find* it, its score must be among the $k$ largest.
+# The smallest case: one token, the needle, has the attention score $\Delta$; $n$ other tokens have independent scores $s_i\sim\mathcal N(0,\sigma^2)$. To *read* the needle, the softmax must put weight on it: $e^\Delta$ competes with $\sum_ie^{s_i}$. To *find* it, its score must be among the $k$ largest.
 #
 # **Predict before you look.** Let $\sigma=1$ and $k=n/100$. From a thousand tokens to a million, by how much must $\Delta$ grow for reading, and by how much for finding?
 #
@@ -49,7 +49,7 @@ figures.opening()
 # Left: what a margin is good for. Right: the margin needed for half of the weight (read), and for a place among the $k$ largest (find). *Predict:* what happens to the needle when fewer and fewer tokens are kept?
 # :::
 #
-# **Answer:** by $\log1000\approx7$ for reading, and not at all for finding. A layer that cannot read the needle any more, because the weights of a million other tokens add up, can still point at it. The fewer tokens are kept the better they can be read, until the needle is lost, and then it is lost all at once. (The folded cell holds what you can change in [your own run](#15-try).)
+# **Answer:** by $\log1000\approx7$ for reading, and not at all for finding. A layer that cannot read the needle, because a million other weights add up, can still point at it. The fewer tokens are kept the better they can be read, until the needle is lost all at once. (The folded cell holds what you can change in [your own run](#15-try).)
 
 # %% tags=["parameters", "hide-input"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
@@ -133,7 +133,7 @@ print("haystack:", *needle.REPEATED)
 print(needle.words_found("Eat a sandwich in the park.", needle.NEEDLES[0]))
 
 # %% [markdown]
-# We score an answer by the share of four words that the question does not suggest. (The published score [cannot exceed 0.917](#15-score).)
+# An answer's score is the share of four words that the question does not suggest. (The published score [cannot exceed 0.917](#15-score).)
 #
 # <a id="15-model"></a>
 # <a id="the-models-and-the-methods"></a>
@@ -210,13 +210,7 @@ def gems(queries, keys, k):
 #
 # and $p$ tends to the right-hand side in probability as $n\to\infty$ with $\Delta-\log n$ fixed. Half of the weight needs $\Delta=\log n+\sigma^2/2$.
 #
-# (c) *Reading again.* If the needle and $k-1$ others are read with new independent scores of the same law, half of the weight needs $\Delta=\log(k-1)+\sigma^2/2$ in the sense of (b). If they are read by the very scores that selected them, then as $n\to\infty$ with $k/n$ fixed, the others keep the share
-#
-# $$
-# \Phi(\sigma-z)\ \ge\ k/n
-# $$ (eq-15-survive)
-#
-# of their weight.
+# (c) *Reading again.* If the needle and $k-1$ others are read with new independent scores of the same law, half of the weight needs $\Delta=\log(k-1)+\sigma^2/2$ in the sense of (b).
 # :::
 #
 # :::{prf:proof}
@@ -224,12 +218,12 @@ def gems(queries, keys, k):
 #
 # (b) $x\mapsto1/(1+xe^{-\Delta})$ is convex for $x\ge0$ and $\mathbb Ee^{s_i}=e^{\sigma^2/2}$, so Jensen's inequality gives {eq}`eq-15-read`. By the law of large numbers $\frac1n\sum_ie^{s_i}\to e^{\sigma^2/2}$, which gives the limit.
 #
-# (c) The first half is (b) with $k-1$. In the limit the $k$ largest scores are those above $\sigma z$. Completing the square, $\mathbb E[e^s;s>\sigma z]=\int_z^\infty e^{\sigma x-x^2/2}\frac{dx}{\sqrt{2\pi}}=e^{\sigma^2/2}\,\bar\Phi(z-\sigma)$. Divide by $\mathbb Ee^s$; the result is at least $\bar\Phi(z)=k/n$.
+# (c) is (b) with $k-1$ in place of $n$.
 # :::
 #
-# With $k$ in proportion to $n$, the margin for finding stays constant, and that for reading grows with $\log n$; after a selection it is $\log k$. This is one of two reasons why GemFilter can answer *better* than the model that has read everything. The other reason is distance: in the second run no two tokens are farther apart than $k$ plus the length of the answer, so that rotary angles stay where they were in training. One-Run has only the first advantage, and not for the first token of its answer, which comes from the whole prompt.
+# With $k$ in proportion to $n$, the margin for finding stays constant, and that for reading grows with $\log n$; after a selection it is $\log k$. This is one of two reasons why GemFilter can answer *better* than the model that has read everything. The other is distance: in the second run no two tokens are farther apart than $k$ plus the length of the answer, so rotary angles stay as in training. One-Run has only the first advantage, and not for the first token of its answer.
 #
-# *Not proved:* that a trained model has such a layer, or which. The theorem is about one token and independent scores.
+# *Not proved:* that a trained model has such a layer. The theorem is about one token and independent scores.
 #
 # <a id="15-cost"></a>
 # <a id="work-and-memory"></a>
@@ -270,36 +264,31 @@ def gems(queries, keys, k):
 n, saved, cheaper = 122_880, {}, {}
 for name, (one, r) in theory.PAPER_MODELS.items():
     gem = theory.peak_memory(one, "GemFilter", n, 1024, 50, r, loaded=False)
-    other = {
-        of: theory.peak_memory(one, of, n, 1024, 50, r) for of in ("SnapKV", "All KV")
-    }
-    saved[name] = {of: float(1 - gem / peak) for of, peak in other.items()}
+    for of in ("SnapKV", "All KV"):
+        saved[name, of] = float(1 - gem / theory.peak_memory(one, of, n, 1024, 50, r))
     cheaper[name] = float(theory.speed_up(one, 131_072, 1024, r))
-    memory = "{SnapKV:.0%} less than SnapKV, {All KV:.0%} less than all".format(
-        **saved[name]
-    )
     print(
-        f"{name:16} work m/r = {one.n_layers / r:.2f}, counted {cheaper[name]:.2f}",
-        end="",
+        f"{name:16} m/r = {one.n_layers / r:.2f}, work {cheaper[name]:.2f} times less,"
     )
-    print(f"; peak memory {memory}")
+    less = [f"{saved[name, of]:.0%} less than {of}" for of in ("SnapKV", "All KV")]
+    print(f"{'':16} peak memory {less[0]} and {less[1]}")
 
 # %% tags=["remove-cell"]
 ledger.exact("speed-up-on-the-prompt", cheaper["LLaMA 3.1 8B"])
 speeds = cheaper.values()
 ledger.exact("speed-up-of-all-three-models", least=min(speeds), most=max(speeds))
-ledger.exact("memory-by-the-theorem", max(one["SnapKV"] for one in saved.values()))
-ledger.exact("memory-beside-all-kv", saved["LLaMA 3.1 8B"]["All KV"])
+ledger.exact("memory-by-the-theorem", max(saved[name, "SnapKV"] for name in cheaper))
+ledger.exact("memory-beside-all-kv", saved["LLaMA 3.1 8B", "All KV"])
 
 # %% [markdown]
-# The paper reports 2.4 times less time for all three models; in operations that is LLaMA's number and cannot be that of the other two. It reports 30 % less memory than SnapKV and 70 % less than the whole cache. The theorem's table, with grouped keys, gives the numbers above for the peak of both phases: the second run has to hold all weights, so only the prompt phase saves much ([details](#15-memory)).
+# The paper reports 2.4 times less time for all three models; in operations this is LLaMA's number only. It reports 30 % less memory than SnapKV and 70 % less than the whole cache. The theorem's table, with grouped keys, gives other numbers for the peak, because the second run has to hold all weights ([details](#15-memory)).
 #
 # <a id="15-experiments"></a>
 # <a id="15-beyond"></a>
 # <a id="a-small-model-on-prompts-longer-than-it-knows"></a>
 # ## The paper's regime in a small model
 #
-# *What the paper did.* It put needles at depths from 0 to 100 % into prompts of up to 60,000 and 120,000 tokens; with $k=1024$, GemFilter answers far better than the whole cache and SnapKV (Figure 9.4). *Here:* two-layer Llamas that were trained to look up values behind keys in haystacks of up to 48 noise tokens, on haystacks of up to 480; $k=n/8$, at least 16. *That layer 1 finds is [built into](#15-small) these models*; what they test is whether reading again helps. *Prediction:*
+# *What the paper did.* It put needles at depths from 0 to 100 % into prompts of up to 60,000 and 120,000 tokens; with $k=1024$, GemFilter answers far better than the whole cache and SnapKV (Figure 9.4). *Here:* two-layer Llamas, trained to look up values behind keys in haystacks of up to 48 tokens, on haystacks of up to 480; $k=n/8$, at least 16. *That layer 1 finds is [built in](#15-small)*; the test is whether reading again helps. *Prediction:*
 #
 # - the longer the prompt, the worse the whole cache reads;
 # - methods that evict keep the needle at its distance, and gain little;
@@ -312,12 +301,10 @@ how = {"steps": steps, "batch": batch, "step_size": step_size, "length": train_l
 models, run = lookup.train(starts, sources, device, **how)
 small = {n: [] for n in test_lengths}  # by length: answers of each model, by method
 views = {n: [] for n in test_lengths}  # what its layers select
+draw = functools.partial(lookup.prompts_by_depth, depths=depths, size=test_prompts)
 for r, model in enumerate(models):
     for n in test_lengths:
-        asked = lookup.prompts_by_depth(
-            n, depths, test_prompts, stream(200 + r), device
-        )
-        tokens, values, places = asked
+        tokens, values, places = draw(n, g=stream(200 + r), device=device)
         small[n].append(lookup.answers(model, tokens, values, n == test_lengths[1]))
         views[n].append(lookup.layer_view(model, tokens, places))
 right = {  # by method: (run, length)
@@ -349,7 +336,7 @@ ledger.mean("better-than-eviction", **over)
 ledger.mean("one-run-loses-far-needles", gap(far, "One-Run", torch.tensor(shallow)))
 
 # %% [markdown]
-# All three come true. Bars are 95 % intervals over the models, the dotted line is the trained length, and points are moved sideways to part them. Beyond it GemFilter answers most: it puts what it keeps side by side. One-Run, which keeps the same tokens at their old places, gains little.
+# All three come true. (Bars: 95 % intervals over models; dotted: trained length; points are moved sideways.) GemFilter puts what it keeps side by side; One-Run, with the same tokens at their old places, gains little.
 #
 # <a id="15-evidence"></a>
 # <a id="a-real-model-as-far-as-it-reaches"></a>
@@ -388,7 +375,7 @@ if kept:
 # %% [markdown]
 # KEPT-text
 #
-# What the model reads the second time can be looked at before the answer is written, which the paper counts among the advantages. Selected tokens are bold in this prompt of 400 tokens, run with the page:
+# What the model reads the second time can be inspected before the answer is written. Selected tokens are bold in this prompt of 400 tokens, run with the page:
 
 # %% tags=["hide-input"]
 lm, looked = None, None
@@ -522,7 +509,23 @@ ledger.exact("needle-score-has-a-ceiling", needle.needle_score(every_word))
 # <a id="15-check"></a>
 # ### The theorem, by simulation
 #
-# *Supports {prf:ref}`thm-15-find`: its formulas agree with simulated scores.*
+# *Supports {prf:ref}`thm-15-find`: its formulas agree with simulated scores.* Tokens that are read again by the very scores that selected them are the loudest ones:
+#
+# :::{prf:proposition} Noise that survives (ours)
+# :label: prop-15-survive
+#
+# In the setting of {prf:ref}`thm-15-find`, as $n\to\infty$ with $k/n$ fixed, the $k$ largest of the other scores carry the share
+#
+# $$
+# \Phi(\sigma-z)\ \ge\ k/n
+# $$ (eq-15-survive)
+#
+# of $\sum_ie^{s_i}$.
+# :::
+#
+# :::{prf:proof}
+# In the limit the $k$ largest scores are those above $\sigma z$. Completing the square, $\mathbb E[e^s;s>\sigma z]=\int_z^\infty e^{\sigma x-x^2/2}\frac{dx}{\sqrt{2\pi}}=e^{\sigma^2/2}\,\bar\Phi(z-\sigma)$. Divide by $\mathbb Ee^s=e^{\sigma^2/2}$; the result is at least $\bar\Phi(z)=k/n$.
+# :::
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -640,10 +643,8 @@ built = {n: [] for n in test_lengths}  # layers of the untrained models
 for r in range(replicas):
     fresh = lookup.small_llama(training.generators(seed + r, 1)[0]).to(device)
     for n in test_lengths:
-        asked = lookup.prompts_by_depth(
-            n, depths, test_prompts, stream(200 + r), device
-        )
-        built[n].append(lookup.layer_view(fresh, asked[0], asked[2]))
+        tokens, _, places = draw(n, g=stream(200 + r), device=device)
+        built[n].append(lookup.layer_view(fresh, tokens, places))
 
 
 def seen(when, n, what, layer=1):
@@ -653,14 +654,11 @@ def seen(when, n, what, layer=1):
 
 for n in test_lengths:
     away = [seen(views, n, "distance", layer).mean() for layer in (0, 1)]
-    print(
-        f"n = {n:3}: distance at layer 0 {away[0]:.1f}, at layer 1 {away[1]:.1f}",
-        end="",
-    )
+    row = "n = {:3}: distance {:.1f} at layer 0, {:.1f} at layer 1".format(n, *away)
     for what in ("weight", "whole"):
-        print(f"; {what} {seen(built, n, what).mean():.2f} ->", end=" ")
-        print(f"{seen(views, n, what).mean():.2f}", end="")
-    print()
+        change = [seen(when, n, what).mean() for when in (built, views)]
+        row += "; {} {:.2f} -> {:.2f}".format(what, *change)
+    print(row)
 
 # %% tags=["remove-cell"]
 ledger.mean(
@@ -684,19 +682,14 @@ ledger.mean("found-where-it-is-read-less", lost_needles - lost_weight)
 # %%
 for name, values in right.items():
     if name not in lookup.ABLATIONS:
-        row = [
-            f"{values[:, i].mean():.2f} "
-            f"({np.mean([float(one[name][shallow].mean()) for one in small[n]]):.2f})"
-            for i, n in enumerate(test_lengths)
+        early = [
+            np.mean([one[name][shallow].mean() for one in small[n]]) for n in small
         ]
-        print(f"{name:12}", *row)
+        pairs = zip(values.mean(0), early)
+        print(f"{name:12}", *["{:.2f} ({:.2f})".format(*pair) for pair in pairs])
 for name in ("GemFilter", *lookup.ABLATIONS):
-    values = [float(one[name].mean()) for one in small[beyond]]
-    print(
-        "n = {}, {:17} {:.2f} ± {:.2f}".format(
-            beyond, name, *stats.mean_interval(values)
-        )
-    )
+    mean, half = stats.mean_interval([float(one[name].mean()) for one in small[beyond]])
+    print(f"n = {beyond}, {name:17} {mean:.2f} ± {half:.2f}")
 
 # %% tags=["remove-cell"]
 rows = {name: gap(beyond, f"{name} row") for name in ("middle", "largest")}
@@ -716,37 +709,24 @@ ledger.mean("raw-scores-suffice", gap(beyond, "no softmax"))
 # %%
 if kept:
     setting, words = kept.setting, kept.words  # (run, haystack, length, depth)
-    names = [name for name in words if name != f"layer {setting['filter_layer']}"]
-    print(
-        "words found; columns: " + ", ".join(map(str, setting["lengths"])) + " tokens"
-    )
-    for i, haystack in enumerate(setting["haystacks"]):
-        for name in names:
-            values = words[name][:, i].mean((0, 2))
-            print(f"{haystack:9} {name:12}", *[f"{x:6.2f}" for x in values])
-    for i, haystack in enumerate(setting["haystacks"]):
-        print(f"{haystack}, by depth:", end=" ")
-        for name in ("whole cache", "GemFilter", "SnapKV"):
-            values = words[name][:, i].mean((0, 1))
-            print(name, *[f"{x:.2f}" for x in values], end="; ")
-        print()
+    at, haystacks = setting["filter_layer"], setting["haystacks"]
+    print("words found, at", setting["lengths"], "tokens; in brackets by depth")
+    for i, haystack in enumerate(haystacks):
+        for name, values in words.items():
+            row = [f"{x:.2f}" for x in values[:, i].mean((0, 2))]
+            row += ["(", *[f"{x:.2f}" for x in values[:, i].mean((0, 1))], ")"]
+            print(f"{haystack:9} {name:12}", *row)
 
 # %%
 if kept:
-    at = setting["filter_layer"]
     by_layer = kept.share.mean((2, 3))  # (run, haystack, layer)
     most = by_layer.max(-1, keepdims=True)
     found_at = (by_layer >= most - 0.05).argmax(-1)  # first layer close to the most
-    for i, haystack in enumerate(setting["haystacks"]):
-        print(
-            haystack, "share by layer:", *[f"{x:.2f}" for x in by_layer[:, i].mean(0)]
-        )
+    for i, haystack in enumerate(haystacks):
+        row = [f"{x:.2f}" for x in by_layer[:, i].mean(0)]
+        print(haystack, "needle by layer:", *row)
         print("  first layer within 0.05 of the most, by run:", found_at[:, i])
-        middle = kept.share[:, i, :, len(setting["depths"]) // 2, at].mean(0)
-        print(
-            f"  layer {at}, depth 50 %, by length: {middle.round(2)}; question", end=" "
-        )
-        print(f"selected: {kept.question[:, i, :, :, at].mean():.2f}")
+        print(f"  question: {kept.question[:, i, ..., at].mean():.2f} at layer {at}")
 
 # %% tags=["remove-cell"]
 if kept:
@@ -754,7 +734,7 @@ if kept:
     def by_haystack(values):
         """One number per run for each haystack, from (run, haystack, ...)."""
         means = values.reshape(*values.shape[:2], -1).mean(-1)
-        return dict(zip(setting["haystacks"], means.T))
+        return dict(zip(haystacks, means.T))
 
     third = kept.share.shape[-1] // 3
     ahead = kept.share[..., at] - kept.share[..., :third].mean(-1)
@@ -796,19 +776,13 @@ else:
 
 # %%
 if looked:
-    limit = lm.model.config.get_text_config().max_position_embeddings
-    print(
-        f"{lm.name}: {lm.n_parameters / 1e6:.0f} million parameters, {limit:,} places"
-    )
+    print(f"{lm.name}: {lm.n_parameters / 1e6:.0f} million parameters")
     for i, (kind, depth) in enumerate(cases):
-        print(
-            f"{kind}, depth {depth}: {shares[filter_layer, i]:.0%} of the needle",
-            end="",
-        )
+        row = f"{kind}, depth {depth}: {shares[filter_layer, i]:.0%} of the needle"
         for name, texts in looked.answers.items():
             found = needle.words_found(texts[i], needle.NEEDLES[i % 5])
-            print(f"; {name} {found:.2f}", end="")
-        print()
+            row += f"; {name} {found:.2f}"
+        print(row)
 
 # %% tags=["remove-cell"]
 finds = "language-model-has-a-layer-that-finds"

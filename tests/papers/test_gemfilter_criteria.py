@@ -65,7 +65,7 @@ def test_keys_are_those_of_the_token_before_and_go_on_with_a_cache():
         own = seen["x"] @ attention.k_proj.weight.T
         assert torch.allclose(seen["keys"][:, 1:], own[:, :-1], atol=1e-5)
         assert not seen["keys"][:, 0].any()
-        said, whole = ts.all_kv(model, tokens, 5).tokens, tokens
+        said, whole = ts.all_kv(model, ts.read(model, tokens), 5).tokens, tokens
         for _ in range(5):
             whole = torch.cat([whole, model(whole).logits[:, -1:].argmax(-1)], 1)
     assert torch.equal(said, whole[:, -5:])
@@ -279,4 +279,4 @@ def test_printed_averages_are_told_from_wrong_ones():
     assert len(rows) == 40 and all(len(row) in (15, 7) for row in rows)
     assert all(abs(np.mean(row[:-1]) - row[-1]) <= 0.006 for row in rows)
     assert not abs(np.mean(rows[0][1:-1]) - rows[0][-1]) <= 0.006
-    assert max(printed.NEEDLE.values()) <= needle.BEST_SCORE
+    assert max(printed.NEEDLE.values()) <= 11 / 12

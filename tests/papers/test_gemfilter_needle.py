@@ -11,6 +11,7 @@ from mvnb.papers.gemfilter import needle as nd
 from mvnb.papers.gemfilter import token_selection as ts
 
 SENTENCES = [f"Line {i} is about nothing at all." for i in range(60)]
+BEST_SCORE = 11 / 12
 BOS, EOS, TURN = 1, 2, 3  # marks of the beginning, of the end and of the end of a turn
 
 
@@ -51,8 +52,8 @@ def text_of(tokens):
 
 def test_the_exact_answer_has_the_published_score_eleven_twelfths_and_nothing_scores_more():
     sentence, question, answer, _ = nd.NEEDLES[0]
-    assert nd.needle_score(answer) == nd.BEST_SCORE == pytest.approx(11 / 12)
-    assert nd.needle_score(sentence) == nd.needle_score(f"{answer} {answer} {question}") == nd.BEST_SCORE
+    assert nd.needle_score(answer) == BEST_SCORE
+    assert nd.needle_score(sentence) == nd.needle_score(f"{answer} {answer} {question}") == BEST_SCORE
     assert nd.needle_score("") == nd.needle_score("Nothing") == 0
     assert nd.needle_score("EAT a sandwich.") == pytest.approx(2 / 12)  # "sandwich." is another word
     assert nd.needle_score("eat a sandwich") == pytest.approx(3 / 12)
@@ -116,7 +117,7 @@ def test_answers_end_at_any_end_mark_and_have_no_special_tokens():
     for mark in (EOS, TURN, 5):
         tokens = torch.tensor([BOS, *sentence, mark, *sentence[:4], mark])
         assert nd.answer_text(lm, tokens) == nd.NEEDLES[0].answer
-        assert nd.needle_score(nd.answer_text(lm, tokens)) == nd.BEST_SCORE
+        assert nd.needle_score(nd.answer_text(lm, tokens)) == BEST_SCORE
     assert nd.answer_text(lm, torch.tensor(sentence)) == nd.NEEDLES[0].answer  # it did not end
 
 
@@ -134,3 +135,5 @@ def test_a_look_is_what_each_method_gives_alone(lm, monkeypatch):
     assert len({str(one) for one in found.answers.values()}) > 1
     with pytest.raises(ValueError, match="layers must lie"):
         nd.look(lm, prompts, 150, 3, 6)
+    with pytest.raises(ValueError, match="at most 2048 tokens, got 500 and 1549"):
+        nd.look(lm, prompts, 150, 1, 1549)

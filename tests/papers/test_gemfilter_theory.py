@@ -73,7 +73,7 @@ def test_weights_and_caches_have_the_sizes_stated(model):
     assert layer == SHAPE.layer_weights and theory.LLAMA_31_8B.layer_weights == 218_103_808
     tokens = torch.randint(11, (1, 50), generator=torch.Generator().manual_seed(0))
     for k in (50, 12):
-        kept, _ = ts._read(model, tokens[:, :k])
+        kept = ts.read(model, tokens[:, :k]).cache
         assert sum(x.keys.numel() + x.values.numel() for x in kept.layers) == theory.cached_numbers(SHAPE, k)
 
 
@@ -97,7 +97,7 @@ def test_the_selection_stops_where_its_work_is_counted(model, monkeypatch):
 def test_a_generated_token_costs_what_is_counted(model):
     model.set_attn_implementation("eager")
     for cached in (50, 12):
-        kept, token = ts._read(model, torch.zeros(1, cached, dtype=torch.long))
+        _, kept, token, *_ = ts.read(model, torch.zeros(1, cached, dtype=torch.long))
         step = ts.counted_flops(lambda token=token, kept=kept: model.model(token, past_key_values=kept))
         assert step == theory.step_flops(SHAPE, cached)
     model.set_attn_implementation("sdpa")

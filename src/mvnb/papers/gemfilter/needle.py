@@ -58,8 +58,6 @@ NEEDLES = (
     ),
 )
 """The published needle and four more of its kind."""
-BEST_SCORE = 11 / 12
-"""The published score of the exact answer to the first needle."""
 REPEATED = ("The grass is green.", "The sky is blue.", "The sun is yellow.", "Here we go.", "There and back again.")
 """The five sentences of passkey tests (Mohtashami and Jaggi 2023), to be repeated as a haystack."""
 
@@ -162,8 +160,13 @@ class Looked(NamedTuple):
 
 
 def look(lm: LanguageModel, prompts: Sequence[NeedlePrompt], k: int, filter_layer: int, n_new: int) -> Looked:
-    """Return what every layer selects from prompts of one length, and answers of GemFilter, the whole cache and SnapKV."""
-    model, ends = lm.model, end_tokens(lm)
+    """Return what every layer selects from prompts of one length, and answers of GemFilter, the whole cache and SnapKV.
+
+    Raises ``ValueError`` if prompt and answer are longer than the model's positions.
+    """
+    model, ends, limit = lm.model, end_tokens(lm), lm.model.config.get_text_config().max_position_embeddings
+    if len(prompts[0].tokens) + n_new > limit:
+        raise ValueError(f"prompt and answer must have at most {limit} tokens, got {len(prompts[0].tokens)} and {n_new}")
     tokens = torch.stack([one.tokens for one in prompts]).to(model.device)
     gem = token_selection.gem_filter(model, tokens, n_new, k, filter_layer, ends)
     prompt = token_selection.read(model, tokens, window=32)

@@ -18,8 +18,7 @@ from mvnb import figures, kept_runs, stats
 from mvnb.models.language import LanguageModel
 from mvnb.papers.gemfilter import needle as nd
 
-GREY = figures.HUES["grey"]
-COLORS = {"whole cache": figures.BASELINE, "GemFilter": figures.METHOD, "random": GREY}
+COLORS = {"whole cache": figures.BASELINE, "GemFilter": figures.METHOD, "random": figures.HUES["grey"]}
 COLORS |= {name: figures.HUES[hue] for name, hue in (("SnapKV", "green"), ("H2O", "pink"), ("One-Run", "brown"))}
 MARKS = dict(zip(COLORS, "oDxs^v"))
 
