@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from mvnb.papers.gemfilter import lookup, needle, pictures, theory
+from mvnb.papers.gemfilter import lookup, pictures, theory
 from mvnb.papers.gemfilter import tables as printed
 from mvnb.papers.gemfilter import token_selection as ts
 

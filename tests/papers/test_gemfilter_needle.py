@@ -1,5 +1,6 @@
 """Prompts with a needle: of the length asked for, with the needle whole and where it belongs; and the scores of answers."""
 
+import re
 from functools import partial
 from types import SimpleNamespace
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
+from mvnb import kept_runs
 from mvnb.papers.gemfilter import needle as nd
 from mvnb.papers.gemfilter import token_selection as ts
 
@@ -137,3 +139,47 @@ def test_a_look_is_what_each_method_gives_alone(lm, monkeypatch):
         nd.look(lm, prompts, 150, 3, 6)
     with pytest.raises(ValueError, match="at most 2048 tokens, got 500 and 1549"):
         nd.look(lm, prompts, 150, 1, 1549)
+
+
+@pytest.fixture(scope="module")
+def script():
+    """The functions of the kept run, with numbered sentences as prose."""
+    space = {"__name__": "long"}
+    exec(kept_runs.declared("gemfilter")["long"].code, space)
+    space["load_sentiment"] = lambda name: SimpleNamespace(texts=[f"Word{i:05d} is here." for i in range(1000)])
+    return space
+
+
+SETTING = {"haystacks": ["repeated", "prose"], "lengths": [700, 800], "depths": [0.0, 0.25, 0.5, 0.75, 1.0], "frame": ()}
+
+
+def test_prompts_of_the_kept_run_have_every_needle_once_per_length_and_prose_of_their_own(lm, script):
+    books = []
+    for seed in (0, 1):
+        found = list(script["prompts"](lm, seed, prose_parts=2, **SETTING))
+        assert len(found) == 20 and {len(prompt.tokens) for *_, prompt in found} == {700, 800}
+        orders = [tuple(index for _, _, _, index, _ in found[at : at + 5]) for at in range(0, 20, 5)]
+        assert all(sorted(order) == [0, 1, 2, 3, 4] for order in orders) and orders[:2] == orders[2:]
+        texts = [text_of(prompt.tokens) for *_, prompt in found]
+        assert all(nd.REPEATED[0] in text for text in texts[:10]) and not any("grass" in text for text in texts[10:])
+        assert all(nd.NEEDLES[index].sentence in text for (_, _, _, index, _), text in zip(found, texts))
+        words = [set(re.findall(r"Word\d{5}", text)) for text in texts[10:]]
+        books.append(set.union(*words))
+        assert len({tuple(sorted(one)) for one in words}) > 5
+    assert not books[0] & books[1]
+
+
+def test_answers_of_the_kept_run_are_those_of_the_methods(lm, script):
+    *_, prompt = next(script["prompts"](lm, 0, prose_parts=2, **SETTING))
+    tokens = prompt.tokens[None]
+    read = ts.read(lm.model, tokens, 32, sums=True)
+    places = ts.select_tokens(read.rows, 200)
+    said = script["answers"](lm, prompt, read, places, torch.Generator(), k=200, layers=[0, 2], filter_layer=1, n_new=6)
+    fresh = {f"layer {r}": ts.gem_filter(lm.model, tokens, 6, 200, r, [EOS]) for r in (0, 2)}
+    fresh |= {f"{row} row": ts.gem_filter(lm.model, tokens, 6, 200, 1, [EOS], row=row) for row in ("middle", "largest")}
+    again = ts.read(lm.model, tokens, 32, sums=True)
+    fresh |= {"whole cache": ts.all_kv(lm.model, again, 6, [EOS]), "H2O": ts.h2o(lm.model, again, 6, 200, ends=[EOS])}
+    fresh |= {"SnapKV": ts.snap_kv(lm.model, again, 6, 200, ends=[EOS])}
+    fresh |= {"One-Run": ts.one_run(lm.model, again, 6, places[1], [EOS])}
+    assert said.keys() - fresh.keys() == {"random"}
+    assert {name: said[name] for name in fresh} == {name: nd.answer_text(lm, one.tokens[0]) for name, one in fresh.items()}

@@ -96,7 +96,7 @@ def right_by_length(lengths: Sequence[int], values: dict[str, np.ndarray], train
     fig, ax = plt.subplots(figsize=(5.0, 3.6))
     _lines_by_length(ax, lengths, values)
     ax.axvline(trained, **figures.LINES["chance"])
-    ax.set(ylabel="values right", title="A small model, beyond its trained length")
+    ax.set(ylabel="values right", title="Reading again wins beyond the trained length")
     ax.legend(fontsize=11, loc="lower left")
     return fig
 
