@@ -128,9 +128,10 @@ stream = functools.partial(training.stream, seed)  # a generator for each purpos
 # %%
 # NBVAL_CHECK_OUTPUT
 for one in needle.NEEDLES[:2]:
-    print(one.sentence, one.question, "->", one.words)
-print("haystack:", *needle.REPEATED)
-print(needle.words_found("Eat a sandwich in the park.", needle.NEEDLES[0]))
+    print(one.sentence, one.question, f"Scored words: {one.words}", sep="\n")
+print("One haystack:", *needle.REPEATED)
+answer = "Eat a sandwich in the park."
+print(f"Score of '{answer}':", needle.words_found(answer, needle.NEEDLES[0]))
 
 # %% [markdown]
 # An answer's score is the share of four words that the question does not suggest. (The published score [cannot exceed 0.917](#15-score).)
@@ -270,8 +271,10 @@ for name, (one, r) in theory.PAPER_MODELS.items():
     print(
         f"{name:16} m/r = {one.n_layers / r:.2f}, work {cheaper[name]:.2f} times less,"
     )
-    less = [f"{saved[name, of]:.0%} less than {of}" for of in ("SnapKV", "All KV")]
-    print(f"{'':16} peak memory {less[0]} and {less[1]}")
+    less = [f"{saved[name, of]:.0%}" for of in ("SnapKV", "All KV")]
+    print(
+        f"{'':16} peak memory {less[0]} below SnapKV, {less[1]} below the whole cache"
+    )
 
 # %% tags=["remove-cell"]
 ledger.exact("speed-up-on-the-prompt", cheaper["LLaMA 3.1 8B"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -78,7 +79,7 @@ def hand_made_scores(tokens: Tensor) -> Tensor:
     return torch.cat([to_previous, induction]) - 1e-6 * torch.arange(n)  # of equal scores, the earlier place
 
 
-def small_llama(g: torch.Generator) -> LlamaForCausalLM:
+def small_llama(g: torch.Generator) -> Any:
     """Return an untrained Llama of two layers; in layer 1 a token has the key of its predecessor."""
     sizes = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2}
     sizes |= dict.fromkeys(["bos_token_id", "eos_token_id", "pad_token_id"])
@@ -101,7 +102,7 @@ def small_llama(g: torch.Generator) -> LlamaForCausalLM:
     return model
 
 
-def retrieval_loss(model: LlamaForCausalLM, tokens: Tensor) -> Tensor:
+def retrieval_loss(model: Any, tokens: Tensor) -> Tensor:
     """Return the cross-entropy of the values of the four answered questions at the end."""
     length = tokens.shape[1]
     asked = torch.arange(length - 16, length).view(4, 4)[:, 2:].flatten()
@@ -143,7 +144,7 @@ def prompts_by_depth(n: int, depths: Sequence[float], size: int, g: torch.Genera
     return tuple(torch.cat(part).to(device) for part in zip(*(prompts_at(n, size, depth, g) for depth in depths)))
 
 
-def answers(model: LlamaForCausalLM, tokens: Tensor, values: Tensor, ablate: bool = False) -> dict[str, Tensor]:
+def answers(model: Any, tokens: Tensor, values: Tensor, ablate: bool = False) -> dict[str, Tensor]:
     """Return the share of the two values that each method gives, by prompt; an eighth of the prompt is kept, 16 or more tokens.
 
     GemFilter sums scores after the softmax and keeps the question; it is also run with layer 0 and, with ``ablate``, varied as
@@ -164,7 +165,7 @@ def answers(model: LlamaForCausalLM, tokens: Tensor, values: Tensor, ablate: boo
     return {name: (answer.tokens == values).double().mean(1).cpu() for name, answer in found.items()}
 
 
-def layer_view(model: LlamaForCausalLM, tokens: Tensor, places: Tensor) -> dict[str, Tensor]:
+def layer_view(model: Any, tokens: Tensor, places: Tensor) -> dict[str, Tensor]:
     """Return, by layer and prompt, the ``distance`` of the nearest selected token, the ``weight`` on the needle, and ``whole``.
 
     ``whole`` is whether all four tokens of the needle are selected.

@@ -101,7 +101,7 @@ def right_by_length(lengths: Sequence[int], values: dict[str, np.ndarray], train
     return fig
 
 
-def highlighted(lm: LanguageModel, tokens: Tensor, kept: Tensor) -> HTML:
+def highlighted(lm: LanguageModel, tokens: Tensor, kept: Tensor) -> Any:
     """Return a prompt as text, with selected tokens bold and the others faint."""
     chosen = torch.zeros(len(tokens), dtype=torch.bool)
     chosen[kept] = True
