@@ -172,9 +172,9 @@ def test_prompts_of_the_kept_run_have_every_needle_once_per_length_and_prose_of_
 def test_answers_of_the_kept_run_are_those_of_the_methods(lm, script):
     *_, prompt = next(script["prompts"](lm, 0, prose_parts=2, **SETTING))
     tokens = prompt.tokens[None]
-    read = ts.read(lm.model, tokens, 32, sums=True)
+    read, rows = script["read_prompt"](lm, prompt, 1)
     places = ts.select_tokens(read.rows, 200)
-    said = script["answers"](lm, prompt, read, places, torch.Generator(), k=200, layers=[0, 2], filter_layer=1, n_new=6)
+    said = script["answers"](lm, prompt, read, rows, places, torch.Generator(), k=200, layers=[0, 2], filter_layer=1, n_new=6)
     fresh = {f"layer {r}": ts.gem_filter(lm.model, tokens, 6, 200, r, [EOS]) for r in (0, 2)}
     fresh |= {f"{row} row": ts.gem_filter(lm.model, tokens, 6, 200, 1, [EOS], row=row) for row in ("middle", "largest")}
     again = ts.read(lm.model, tokens, 32, sums=True)

@@ -211,11 +211,12 @@ def _attention_sums(queries: Tensor, keys: Tensor, scaling: float, start: int) -
 
 
 @torch.inference_mode()
-def read(model: Any, tokens: Tensor, window: int = 0, sums: bool = False) -> Prompt:
+def read(model: Any, tokens: Tensor, window: int = 0, sums: bool = False, look: Visit | None = None) -> Prompt:
     """Run all layers on a prompt ``(B, n)`` once, for :func:`all_kv` and all methods that drop a part of its cache.
 
     With ``window`` it returns GemFilter's scores of all layers and the attention of the last ``window`` queries, for
-    :func:`snap_kv`; with ``sums`` the attention of all queries, for :func:`h2o`, which takes about as long again.
+    :func:`snap_kv`; with ``sums`` the attention of all queries, for :func:`h2o`, which takes about as long again. ``look`` is
+    called with every layer, its queries, keys and scaling.
     """
     n = tokens.shape[1]
     _check(model, n, _all_layers(model), n=n)
@@ -223,6 +224,8 @@ def read(model: Any, tokens: Tensor, window: int = 0, sums: bool = False) -> Pro
     start = max(n - window, 0)
 
     def visit(layer: int, queries: Tensor, keys: Tensor, scaling: float) -> None:
+        if look:
+            look(layer, queries, keys, scaling)
         if window:
             rows.append(row_scores(queries, keys))
             last.append(_attention_sums(queries[:, :, start:], keys, scaling, start))

@@ -33,13 +33,22 @@ def prompts(lm, seed, *, haystacks, lengths, depths, frame, prose_parts):
                 yield haystack, length, depth, index, nd.needle_prompt(lm, sentences, length, depth, nd.NEEDLES[index], frame)
 
 
-def answers(lm, prompt, read, places, g, *, k, layers, filter_layer, n_new):
+def read_prompt(lm, prompt, filter_layer):
+    """Return the prompt read by all layers, and the scores of the middle and the largest row of the filter layer."""
+    rows = {}
+
+    def look(layer, queries, keys, scaling):
+        if layer == filter_layer:
+            rows.update({f"{row} row": ts.row_scores(queries, keys, row) for row in ("middle", "largest")})
+
+    return ts.read(lm.model, prompt.tokens[None].to(lm.model.device), window=32, sums=True, look=look), rows
+
+
+def answers(lm, prompt, read, rows, places, g, *, k, layers, filter_layer, n_new):
     """Return the text of each method's answer; a filter layer of GemFilter is named by its number."""
     model, ends = lm.model, nd.end_tokens(lm)
     selected = {f"layer {layer}": places[layer] for layer in layers}
-    for row in ("middle", "largest"):
-        scores = ts.filter_scores(model, read.tokens, [filter_layer], row)[0]
-        selected[f"{row} row"] = ts.select_tokens(scores, k)
+    selected |= {name: ts.select_tokens(scores, k) for name, scores in rows.items()}
     chance = torch.rand(1, len(prompt.tokens), generator=g).to(read.tokens.device)
     selected["random"] = ts.select_tokens(chance, k, 1, keep_last=prompt.tail)
     again = ts.read(model, torch.cat([read.tokens.gather(1, one) for one in selected.values()]))
@@ -63,13 +72,13 @@ def run(seed, device, scratch, *, language_model, k, layers, filter_layer, n_new
         if i < len(found):
             continue
         g = torch.Generator().manual_seed(10**6 * (seed + 1) + i)
-        read = ts.read(lm.model, prompt.tokens[None].to(lm.model.device), window=32, sums=True)
+        read, rows = read_prompt(lm, prompt, filter_layer)
         places = ts.select_tokens(read.rows, k)  # (layer, 1, k)
         shares = [nd.share_in(places[:, 0], *ends) for ends in ((prompt.start, prompt.stop), (length - prompt.tail, length))]
         found.append({"haystack": haystack, "length": length, "depth": depth, "index": index})
         found[-1] |= {name: [round(x, 2) for x in one.tolist()] for name, one in zip(("needle", "question"), shares)}
         options = {"k": k, "layers": layers, "filter_layer": filter_layer, "n_new": n_new}
-        found[-1]["answers"] = answers(lm, prompt, read, places, g, **options)
+        found[-1]["answers"] = answers(lm, prompt, read, rows, places, g, **options)
         files.write(saved, json.dumps(found))
     return found
 
