@@ -1,4 +1,4 @@
-"""GemFilter for any such model of ``transformers``, in plain PyTorch."""
+"""GemFilter for causal language models of ``transformers``, in plain PyTorch."""
 
 from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
