@@ -18,7 +18,7 @@
 # > *Discovering the Gems in Early Layers: Accelerating Long-Context LLMs with 1000x Input Token Reduction*, Zhenmei Shi, Yifei Ming, Xuan-Phi Nguyen, Yingyu Liang and Shafiq Joty ([Shi et al., 2024](../book/references.bib#shi2024gems)); in full as
 # > chapter 9 and appendix G of Shi's thesis ([Shi, 2024](../book/references.bib#shi2024thesis)), which we follow.
 #
-# Ask a language model about one sentence of a long text, and the last token of the question attends to that sentence in a middle layer, before any answer is formed. *GemFilter* runs only the layers up to there on the whole prompt, keeps the $k$ tokens with the largest attention scores, and gives these $k$ tokens to the whole model as a new prompt. In the paper's models this saves 40 to 60 % of the work on the prompt, and it can answer where the model that has read everything fails. (The 1000x of the title counts tokens: 100 kept of 108,172.)
+# In the paper's language models, the last token of a prompt attends in a middle layer to the sentence that is asked about, before any answer is formed. *GemFilter* runs only the layers up to there on the whole prompt, keeps the $k$ tokens to which that last token attends most, and gives these to the whole model as a new prompt. This saves 40 to 60 % of the work on a long prompt, and it can answer where the model that has read everything fails. (1000x in the title: 100 tokens kept of 108,172.)
 #
 # <a id="fig-15-opening"></a>
 
@@ -28,17 +28,17 @@ from mvnb import figures
 figures.opening()
 
 # %% [markdown]
-# A sentence, the *needle*, is hidden in a prompt of 4,000 tokens. Columns are layers of SmolLM2 (135 million parameters), rows places of the needle (0 %: beginning). The colour is the share of the needle's tokens among the 256 tokens that a layer would select, averaged over five runs.
+# A sentence, the *needle*, is hidden in a prompt of 4,000 tokens. Columns are layers of SmolLM2 (135 million parameters), rows places of the needle (0 %: beginning). The colour is the share of the needle's tokens among the 256 to which the last token attends most, averaged over five runs.
 #
-# Among repeated sentences layers half-way up already select the needle; in prose hardly any layer does ([details](#15-evidence)).
+# Among repeated sentences layer 15, half-way up, selects the needle; in prose hardly any layer does, except right before the question, where all do ([details](#15-evidence)).
 #
 # <a id="15-question"></a>
 # <a id="the-question-what-is-so-hard-about-a-long-text"></a>
 # ## The question: can one know where to look before reading?
 #
-# A language model first reads the prompt of $n$ tokens and stores the keys and values of every layer, the *KV cache*; then it writes token after token, each of which attends to everything stored. For long prompts reading costs most, because its time grows with $n^2$. SnapKV ([Li et al., 2024](../book/references.bib#li2024snapkv)) and H2O ([Zhang et al., 2023](../book/references.bib#zhang2023h2o)) drop most of the cache, but only after the prompt has been read. *Can one save the reading itself?* Yes, if a layer can tell *where* a sentence stands without passing on *what it says*.
+# A language model first reads the prompt of $n$ tokens and stores the keys and values of every layer, the *KV cache*; then it writes token after token. For long prompts reading costs most: its time grows with $n^2$. SnapKV ([Li et al., 2024](../book/references.bib#li2024snapkv)) and H2O ([Zhang et al., 2023](../book/references.bib#zhang2023h2o)) drop most of the cache, but only after the prompt has been read. *Can one save the reading itself?* Yes, if an early layer shows *where* to read, even if it cannot read *what it says*.
 #
-# The smallest case: the needle is a single token with the attention score $\Delta$; $n$ other tokens have independent scores $s_i\sim\mathcal N(0,\sigma^2)$. We call $\Delta$ the *margin* over their mean 0. To *read* the needle, the softmax must put half of its weight on it: $e^\Delta$ competes with $\sum_ie^{s_i}$. To *find* it, its score must be among the $k$ largest.
+# The smallest case: the needle is a single token with the attention score $\Delta$; $n$ other tokens have independent scores $s_i\sim\mathcal N(0,\sigma^2)$. ($\Delta$ is the *margin* over their mean.) To *read* the needle, the softmax must put half of its weight on it: $e^\Delta$ competes with $\sum_ie^{s_i}$. To *find* it, its score must be among the $k$ largest.
 #
 # **Predict before you look.** Let $\sigma=1$ and $k=n/100$. From a thousand tokens to a million, by how much must $\Delta$ grow for reading, and by how much for finding?
 #
@@ -49,7 +49,7 @@ figures.opening()
 # Left ($n=100{,}000$ at first): probability of finding a needle with this margin, and its weight. Right: the margin needed for half of the weight, and for a place among the $k$ largest. *Predict:* what happens when fewer tokens are kept?
 # :::
 #
-# **Answer:** for reading by $\log1000\approx7$, because $\sum_ie^{s_i}$ is about $ne^{1/2}$; for finding not at all, because the $k$-th largest score depends on $k/n$ only. A layer that cannot read the needle, because a million other weights add up, can still point at it. Fewer tokens are easier to read, unless the needle is not among them. (The next cell lists the parameters of [your own run](#15-try).)
+# **Answer:** for reading by $\log1000\approx7$, because $\sum_ie^{s_i}$ is about $ne^{1/2}$; for finding not at all, because the $k$-th largest score depends on $k/n$ only. A layer that cannot read the needle, because a million other weights add up, can still point at it. Fewer tokens are easier to read, if the needle is among them. ([Your own run](#15-try): see the parameters.)
 
 # %% tags=["parameters", "hide-input"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
@@ -134,7 +134,7 @@ answer = "Eat a sandwich in the park."
 print(f"Score of '{answer}':", needle.words_found(answer, needle.NEEDLES[0]))
 
 # %% [markdown]
-# Four words of each needle are not suggested by its question; an answer's score is the share of these that it contains. (The published score counts a repeated word once and [cannot exceed 0.917](#15-score).)
+# An answer's score is the share that it has of four words that the question does not suggest. (The published score expects *a* twice and counts it once: [at most 11/12 = 0.917](#15-score).)
 #
 # <a id="15-model"></a>
 # <a id="the-models-and-the-methods"></a>
@@ -149,7 +149,7 @@ print(f"Score of '{answer}':", needle.words_found(answer, needle.NEEDLES[0]))
 # \end{gathered}
 # $$ (eq-15-attention)
 #
-# :::{prf:algorithm} GemFilter (Algorithm 2)
+# :::{prf:algorithm} GemFilter (Algorithm 2, averages as in its code)
 # :label: alg-15-gem
 #
 # **Inputs** a prompt $T$ of $n$ tokens, a filter layer $r$, a number $k$
@@ -160,7 +160,7 @@ print(f"Score of '{answer}':", needle.words_found(answer, needle.NEEDLES[0]))
 # 4. Run the whole model on the $k$ tokens $T_J$, at places $0,\dots,k-1$, and generate the answer.
 # :::
 #
-# Layers are counted from 0, as in the published code: LLaMA's $r=13$ means thirteen whole layers and the queries and keys of a fourteenth. Heads that share keys use the shared ones. Division by $\sqrt d$ would not change the order of $s$; a softmax in each head would. Steps 2 and 3 in code:
+# Layers are counted from 0, as in the published code: $r=13$ means thirteen whole layers and the queries and keys of a fourteenth. Heads that share keys use the shared ones. Division by $\sqrt d$ would not change the order of $s$; a softmax in each head, before the sum, would. Steps 2 and 3 in code:
 
 
 # %%
@@ -172,22 +172,22 @@ def gems(queries, keys, k):
 
 
 # %% [markdown]
-# No token is kept by force, not even the question's. The *last* query is used because only the end of the prompt has seen the whole question. The average over *neighbours* takes along the words around a token that the layer points at. It divides a single high score by 5 but noise only by $\sqrt5$, so it [costs margin](#15-check).
+# No token is kept by force, not even the question's. The *last* query is used because only the end of the prompt has seen the whole question. The average over *neighbours* takes along the words around a token that the layer points at. A lone high score is divided by 5 but noise only by $\sqrt5$, which [costs margin](#15-check).
 #
 # <a id="15-methods"></a>
 # | Method | First pass | What remains | Places |
 # |---|---|---|---|
 # | whole cache | all layers | everything | as they were |
 # | SnapKV | all layers | per layer and query head: the last 32 tokens, and those with most attention from these | as they were |
-# | H2O | all layers | the same, with most attention from all tokens | as they were |
+# | H2O | all layers | as SnapKV, but those with most attention from all tokens | as they were |
 # | **GemFilter** | layers before $r$ | the *tokens* $T_J$, one set for all layers, read again | $0,\dots,k-1$ |
 # | One-Run | all layers; layer $r$ selects | the cache of $J$ in all layers, not read again | as they were |
 #
 # All but the first keep $k$ tokens. One-Run, the paper's variant without the second run, saves nothing on the prompt.
 #
-# *How is $r$ chosen?* For a needle at depth 50 % the authors plot the distance of the nearest selected token (Figure 9.5), and take the first layer where it is zero: 13 of 32 for LLaMA 3.1 8B, 19 of 40 for Mistral Nemo 12B, 19 of 32 for Phi 3.5 Mini.
+# *How is $r$ chosen?* The authors take the first layer whose selection hits a needle at depth 50 % (Figure 9.5): 13 of 32 for LLaMA 3.1 8B, 19 of 40 for Mistral Nemo 12B, 19 of 32 for Phi 3.5 Mini.
 #
-# *What it cannot do.* A selection belongs to one question (SnapKV's, too): every question about a document needs a first pass of its own, $r/m$ of a reading. The whole cache takes one reading, so beyond $m/r$ questions (two or three) it is less work on the prompt.
+# *What it gives up.* A selection belongs to one question (SnapKV's, too), and nothing of the first pass is cached, so every question costs $r/m$ of a reading. The whole cache costs one, and is less work from the second or third question on. (Caching the first layers would avoid this.)
 #
 # <a id="15-derivation"></a>
 # <a id="the-derivation"></a>
@@ -209,7 +209,7 @@ def gems(queries, keys, k):
 #
 # and $p$ tends to the right-hand side in probability as $n\to\infty$ with $\sigma$ and $\Delta-\log n$ fixed. In this limit $\Delta=\log n+\sigma^2/2$ gives half of the weight.
 #
-# (c) *Reading again.* If another layer reads the needle and $k-1$ others, with the same $\Delta$ and new independent scores of the same law, half of the weight takes $\Delta=\log(k-1)+\sigma^2/2$, in the limit of (b).
+# (c) *Reading again.* If another layer reads the needle and $k-1\ge1$ others, with the same $\Delta$ and scores of the same law that are independent of the selection, half of the weight takes $\Delta=\log(k-1)+\sigma^2/2$, in the limit $k\to\infty$ as in (b).
 # :::
 #
 # :::{prf:proof}
@@ -220,38 +220,39 @@ def gems(queries, keys, k):
 # (c) is (b) with $k-1$ in place of $n$.
 # :::
 #
-# A selection lowers the margin for reading by $\log(n/k)$. This is one of two reasons why GemFilter can answer *better* than the model that has read everything. The other is distance: in the second run tokens are at most $k$ plus the answer's length apart, so rotary angles are those of training if that length was trained. One-Run has only the first advantage, and not for the first token of its answer, which comes from the pass over the whole prompt.
+# If the needle is found, the margin for reading falls by $\log(n/k)$ ([less](#15-check) if scores are not new). This is one of two possible reasons why GemFilter can answer *better* than the model that has read everything. The other is distance: in the second run tokens are at most $k$ plus the answer's length apart, so rotary angles are as in training if prompts were that long. One-Run has only the first, and only for new tokens: its cache and its first token come from the pass over the whole prompt.
 #
-# *Not proved:* that a trained model has such a layer. The theorem is about one token and independent scores.
+# *Not proved:* that a trained model has such a layer. The theorem is about one head, one token and independent scores; in a sum over heads, one that points can drown.
 #
 # <a id="15-cost"></a>
 # <a id="work-and-memory"></a>
 # ## What it costs
 #
-# Theorem 9.3 of the thesis, with $t$ generated tokens, $w$ weights per layer and $n\ge\max\{d,k,t\}$ (times are those of attention; [the weights' share](#15-memory) is left out):
+# Theorem 9.3 of the thesis, with $t$ generated tokens, $w$ weights per layer and $n\ge\max\{d,k,t\}$ (times of attention, [without the weights](#15-memory)):
 #
 # | | Standard attention | SnapKV and H2O | GemFilter |
 # |---|---|---|---|
 # | time, prompt | $\Theta(mhn^2d)$ | $\Theta(mhn^2d)$ | $\Theta(rhn^2d)$ |
 # | time, generation | $\Theta(mh(nt+t^2)d)$ | $\Theta(mh(kt+t^2)d)$ | $\Theta(mh(k^2+t^2)d)$ |
-# | memory, prompt | $mw+2mhd$ | $mw+2hnd+2mhkd$ | $rw+2hnd$ |
+# | memory, prompt | $mw+2mhd$ (*sic*) | $mw+2hnd+2mhkd$ | $rw+2hnd$ |
 # | memory, generation | $mw+2mh(n+t)d$ | $mw+2mh(k+t)d$ | $mw+2mh(k+t)d$ |
 #
 # The first entry for memory lacks a factor $n$: $mw+2mhnd$. The term $2hnd$ is the keys and values of the running layer, $k^2$ the second run.
 #
-# With all constants ({prf:ref}`thm-15-work`), the operations of the whole model on the prompt over those of GemFilter are below $m/r$, because the projections of layer $r$ and the second run come on top of $r$ layers; the ratio tends to $m/r$ as $n\to\infty$ at fixed $k$. For the paper's models:
+# With all constants and the weights ({prf:ref}`thm-15-work`), the whole model's operations on the prompt over GemFilter's stay below $m/r$, since the projections of layer $r$ and the second run come on top, and tend to $m/r$ as $n\to\infty$ at fixed $k$. For the paper's models:
 
 # %% tags=["hide-input"]
 # NBVAL_CHECK_OUTPUT
 n, saved, cheaper = 122_880, {}, {}
-print("1,024 tokens kept, of 131,072 for the work and of 122,880 for the memory")
+print("1,024 tokens kept: work of 131,072, memory of 122,880 (as in the paper)")
 for name, (one, r) in theory.PAPER_MODELS.items():
     gem = theory.peak_memory(one, "GemFilter", n, 1024, 50, r, loaded=False)
     for of in ("SnapKV", "All KV"):
         saved[name, of] = float(1 - gem / theory.peak_memory(one, of, n, 1024, 50, r))
     cheaper[name] = float(theory.speed_up(one, 131_072, 1024, r))
     print(
-        f"{name:16} m/r = {one.n_layers / r:.2f}, work {cheaper[name]:.2f} times less,"
+        f"{name:16} m/r = {one.n_layers / r:.2f}, work {cheaper[name]:.2f} times less, "
+        f"{one.n_heads // one.n_kv_heads} query heads per key head,"
     )
     less = [f"{saved[name, of]:.0%}" for of in ("SnapKV", "All KV")]
     print(
@@ -266,14 +267,14 @@ ledger.exact("memory-by-the-theorem", max(saved[name, "SnapKV"] for name in chea
 ledger.exact("memory-beside-all-kv", saved["LLaMA 3.1 8B", "All KV"])
 
 # %% [markdown]
-# The paper reports 2.4 times less time for all three models (in operations, LLaMA's number only), 30 % less memory than SnapKV and 70 % less than the whole cache. In the theorem's table, with shared keys counted once, GemFilter's peak is its second run, which holds all weights as SnapKV does. (Phi's heads share no keys: its whole cache is the largest; [details](#15-memory).)
+# The paper reports 2.4 times less time for all three models (by operations, this is right for LLaMA only), 30 % less memory than SnapKV and 70 % less than the whole cache. In the theorem's table, GemFilter's peak is its second run, which holds all weights as SnapKV does. ([Details](#15-memory).)
 #
 # <a id="15-experiments"></a>
 # <a id="15-beyond"></a>
 # <a id="a-small-model-on-prompts-longer-than-it-knows"></a>
 # ## The paper's regime in a small model
 #
-# *What the paper did.* Needles at depths from 0 to 100 % of up to 60,000 tokens (Mistral Nemo) and 120,000 (LLaMA): with $k=1024$, GemFilter "significantly outperforms" the whole cache and SnapKV (heat maps of Figure 9.4). *Here:* two-layer Llamas, trained to look up the two symbols behind a name in haystacks of up to 48 tokens, read haystacks of up to 480; $k=n/8$, at least 16. *That layer 1 finds is [built in](#15-small)*: its keys carry the token before. *Prediction:*
+# *What the paper did.* On prompts of up to 120,000 tokens, with $k=1024$, GemFilter "significantly outperforms" the whole cache and SnapKV (Figure 9.4). *Here:* two-layer Llamas, trained to look up the two symbols that follow a name in haystacks of up to 48 tokens, read haystacks of up to 480; $k=n/8$. *That layer 1 finds is [built in](#15-small)*: its keys carry the token before, so the query for a name points behind that name. *Prediction:*
 #
 # - the longer the prompt, the worse the whole cache reads;
 # - SnapKV, H2O and One-Run leave the needle at its distance, and gain little;
@@ -321,14 +322,14 @@ ledger.mean("better-than-eviction", **over)
 ledger.mean("one-run-loses-far-needles", gap(far, "One-Run", torch.tensor(shallow)))
 
 # %% [markdown]
-# All three come true: at 480 tokens GemFilter finds nine of ten values, the whole cache and One-Run about seven. (Bars: 95 % intervals over models; dotted: trained length.) One-Run leaves the selected tokens at their old distances. H2O, whose choice hardly depends on the question, is weak at every length.
+# All three come true: at 480 tokens GemFilter finds nine of ten values, the whole cache and One-Run about seven. (Bars: 95 % intervals over models; dotted: trained length.) H2O's choice hardly depends on the question.
 #
 # <a id="15-evidence"></a>
 # <a id="a-real-model-as-far-as-it-reaches"></a>
 # <a id="claim-real-model-beats-the-whole-cache"></a>
 # ## The evidence: SmolLM2 to 4,000 tokens
 #
-# *The paper.* Average scores of answers are printed for Phi 3.5 Mini: 0.910 (of at most 0.917) for GemFilter, 0.864 for SnapKV, 0.851 for the whole cache. *Here:* a model 28 to 89 times smaller; 256 of up to 4,000 tokens are kept by layer 24 of 30 (chosen in pilots on film reviews; it saves at most a fifth of the work). A random selection containing the question shows what a shorter prompt alone does. *Prediction*, from the paper:
+# *The paper.* Average scores of the three methods are printed for Phi 3.5 Mini only: 0.910 (of at most 0.917) for GemFilter, 0.864 for SnapKV, 0.851 for the whole cache. *Here:* a model 28 to 89 times smaller; 256 of up to 4,000 tokens are kept by layer 24 of 30 (chosen before, on film reviews; a sixth of the work is saved at 4,000 tokens, nothing at 1,000). *Prediction*, from the paper:
 #
 # - a layer between 40 and 60 % of the depth finds the needle, and earlier layers do not;
 # - GemFilter answers what the whole cache answers, and more than SnapKV and H2O.
@@ -344,36 +345,36 @@ figures.show(
     alt="Words of the answer found against the length of the prompt, by method. Among "
     "repeated sentences GemFilter stays with the whole cache near one, SnapKV falls to 0.6; "
     "in prose GemFilter is near 0.2, SnapKV falls from 0.6 to 0.2, the whole cache from 0.8 "
-    "to 0.5. H2O and a random selection are near zero.",
+    "to 0.5. H2O falls from 0.2 to zero in prose; a random selection is near zero.",
 )
 
 # %% tags=["remove-cell"]
 figures.show(
     pictures.needle_by_layer(kept),
     alt="Share of the needle that each layer selects from 4,000 tokens, by depth. Among "
-    "repeated sentences layers 14, 15 and 24 select nearly all of it at every depth; in "
+    "repeated sentences layers 15 and 24 select nearly all of it at every depth; in "
     "prose only needles right before the question are selected, and hardly any others.",
     opening=True,
 )
 
 # %% [markdown]
-# (±, bars: 95 % intervals over five runs.) Among repeated sentences the paper's picture is there: layer 15 selects 0.96 of the needle or more at every depth, and GemFilter finds 0.94 ± 0.05 of the words (whole cache 0.96 ± 0.03, SnapKV 0.75 ± 0.08). In prose no layer selects more than 0.3 of a needle in the middle half; GemFilter finds 0.22 ± 0.04 (whole cache 0.71 ± 0.08, SnapKV 0.41 ± 0.02). At 4,000 tokens of prose the whole cache itself finds only 0.48. A possible reason, not tested: among repeated sentences only the needle is new. ([By layer and depth](#15-real).)
+# (±, bars: 95 % intervals over five runs.) Among repeated sentences the paper's picture is there in part: layer 15, the best of thirty and not tried as a filter, selects 0.96 of the needle or more at every depth (averaged over lengths), but layer 7 already 0.83. With layer 24 GemFilter finds 0.94 ± 0.05 of the words (whole cache 0.96 ± 0.03, SnapKV 0.75 ± 0.08). In prose no layer selects more than 0.16 of the needles at depths of 25 to 75 %, and GemFilter finds 0.22 ± 0.04 of the words (SnapKV, which selects by head, 0.41 ± 0.02; the whole cache 0.71 ± 0.08, at 4,000 tokens 0.48): this model reads what no layer's sum finds. ([By layer and depth](#15-real).)
 #
 # <a id="15-take-home"></a>
 # ## What to take home
 #
-# - If the other tokens' scores are independent with one Gaussian law, the margin for finding a needle among the $k$ largest of $n$ scores depends on $k/n$ only (for large $k$); the margin for reading it grows like $\log n$.
-# - GemFilter reads the prompt with its first $r$ layers only, and $k$ tokens with all $m$; for fixed $k$ the number of operations on long prompts falls by a factor that approaches $m/r$ from below.
-# - Reading again puts distant tokens side by side. In a small model with a built-in finding layer this answers more beyond the trained length than the same tokens at their old places.
-# - Whether a layer points at the needle depends on the haystack: in SmolLM2 a layer half-way up does among repeated sentences, and none does reliably in prose, although the whole cache answers most questions.
-# - A selection belongs to one question; with more than $m/r$ questions on one document the whole cache takes less work on the prompt.
+# - If the other tokens' scores are independent with one Gaussian law, the margin for finding a needle among the $k$ largest of $n$ scores, in standard deviations, depends on $k/n$ only (for large $k$); the margin for reading it grows like $\log n$.
+# - GemFilter reads the prompt with its first $r$ layers only, and $k$ tokens with all $m$; in a model with full attention, for fixed $k$, the operations on long prompts fall by a factor that approaches $m/r$ from below.
+# - Reading again puts distant tokens side by side: in a small model with a built-in finding layer this answers more, far beyond the trained length, than the same tokens at their old places.
+# - Whether a layer points at the needle depends on the haystack: in SmolLM2 one layer half-way up does among repeated sentences, and none does reliably in prose, although the whole cache answers most questions up to 2,000 tokens.
+# - A selection belongs to one question: with more than $m/r$ questions on one long document, and nothing of the first pass kept, the whole cache takes less work.
 #
 # The headline claims ([all claims](#15-held-up)):
 #
 # ```{headlines}
 # ```
 #
-# *Confirmed*: finding is easier than reading; reading again helps beyond the trained length (small model); LLaMA's 2.4 times, counted. *Among repeated sentences only*: a layer half-way up finds the needle, and GemFilter beats SnapKV. *Not confirmed*: answers as good as the whole cache's in prose (by a small model); 2.4 times for the other models; 30 % less memory by the theorem's table; *comparable* on all of LongBench.
+# *Confirmed*: finding takes less margin than reading (one head, independent scores); reading again helps (small model, far beyond the trained length); LLaMA's 2.4 times, counted. *In part*: among repeated sentences a layer half-way up finds, and GemFilter with layer 24 beats SnapKV. *Not confirmed*: finding in prose; answers as good as the whole cache's; 2.4 times for the other models; 30 % less memory by the theorem's table; *comparable to SnapKV* on all of LongBench.
 #
 # <a id="15-try"></a>
 # ## Try it
@@ -381,25 +382,25 @@ figures.show(
 # :::{exercise}
 # :label: ex-15-margin
 #
-# By hand: a head gives the needle $\Delta=6$ with $\sigma=1$ among $n=120{,}000$ tokens. Which share of the head's weight is on the needle, is the needle among the 1,024 largest scores, and what is the share when another head reads these with the same margin and new scores?
+# By hand: a head gives the needle $\Delta=6$ with $\sigma=1$ among $n=120{,}000$ tokens. How much of the head's weight is on the needle? Is the needle among the 1,024 largest scores? How much is it when another head reads these, with the same margin and new scores?
 # :::
 #
 # :::{solution} ex-15-margin
 # :class: dropdown
 #
-# $n\,e^{1/2-6}=120{,}000\cdot0.0041=490$, so the share is about $1/491$. The number of tokens above 6 is $n\bar\Phi(6)=10^{-4}$ on average, so it is found; $z=2.4$ would do. With 1,024 tokens $1{,}024\cdot0.0041=4.2$, and the share is $1/5.2=0.19$, a hundred times as much.
+# $n\,e^{1/2-6}=120{,}000\cdot0.0041=490$, so the share is about $1/491$. The number of tokens above 6 is $n\bar\Phi(6)=10^{-4}$ on average, so it is found; 2.5 would do. With 1,024 tokens $1{,}024\cdot0.0041=4.2$, and the share is $1/5.2=0.19$, a hundred times as much.
 # :::
 #
 # :::{exercise}
 # :label: ex-15-rerun
 #
-# Re-run the small model on prompts of twenty times the trained length. What becomes of the whole cache, of GemFilter, and of the layer that finds?
+# Re-run the small model on prompts of twenty times the trained length. What becomes of the whole cache, GemFilter and the finding layer?
 # :::
 #
 # :::{solution} ex-15-rerun
 # :class: dropdown
 #
-# `mvnb run 15 -p test_lengths='[48,144,960]' -p language_model=''` (an empty name leaves the language model out). The whole cache loses more, and GemFilter begins to lose too: the filter itself misses needles at the beginning, since its own attention has to bridge distances that it was not trained on. Selection moves the limit; it does not abolish it.
+# `mvnb run 15 -p test_lengths='[48,144,960]' -p language_model=''` (an empty name leaves the language model out). The whole cache falls to about 0.4, GemFilter to about 0.8: the filter itself misses more needles at the beginning, since its own attention has to bridge distances that it was not trained on. Selection moves the limit; it does not abolish it.
 # :::
 
 # %% [markdown]
@@ -466,7 +467,7 @@ ledger.exact("needle-score-has-a-ceiling", needle.needle_score(every_word))
 # :::{prf:proposition} Noise that survives (ours)
 # :label: prop-15-survive
 #
-# In the setting of {prf:ref}`thm-15-find`, as $n\to\infty$ with $k/n$ fixed, the $k$ largest of the other scores carry the share
+# In the setting of {prf:ref}`thm-15-find`, as $n\to\infty$ with $\sigma$ and $k/n$ fixed, the $k$ largest of the other scores carry, in probability, the share
 #
 # $$
 # \Phi(\sigma-z)\ \ge\ k/n
@@ -476,7 +477,7 @@ ledger.exact("needle-score-has-a-ceiling", needle.needle_score(every_word))
 # :::
 #
 # :::{prf:proof}
-# In the limit the $k$ largest scores are those above $\sigma z$. Completing the square, $\mathbb E[e^s;s>\sigma z]=\int_z^\infty e^{\sigma x-x^2/2}\frac{dx}{\sqrt{2\pi}}=e^{\sigma^2/2}\,\bar\Phi(z-\sigma)$. Divide by $\mathbb Ee^s=e^{\sigma^2/2}$; the result is at least $\bar\Phi(z)=k/n$.
+# In the limit the $k$ largest scores are those above $\sigma z$. Completing the square, $\mathbb E[e^s;s>\sigma z]=\int_z^\infty e^{\sigma x-x^2/2}\frac{dx}{\sqrt{2\pi}}=e^{\sigma^2/2}\,\bar\Phi(z-\sigma)$. Divide by $\mathbb Ee^s=e^{\sigma^2/2}$ (law of large numbers for both sums); the result is at least $\bar\Phi(z)=k/n$.
 # :::
 
 # %%
@@ -496,7 +497,7 @@ gaps.append(loud.mean() / theory.surviving_noise(1.0, 2000, 200) - 1)
 assert max(gaps[:3]) < 4, "finding: more than four standard errors off"
 assert -1e-3 < gaps[3] < 0.02, "reading: not just above Jensen's bound"
 assert abs(gaps[4]) < 0.03, "noise that survives: more than 3 % off"
-print("finding, reading and surviving noise are as the theorem says")
+print("finding, reading and surviving noise are as stated")
 
 # %% [markdown]
 # Averaging over $l$ neighbours divides $\sigma$ by $\sqrt l$ and the score of a single loud token by $l$: it costs a factor $\sqrt l$ in margin, and buys the neighbours.
@@ -509,7 +510,7 @@ print("finding, reading and surviving noise are as the theorem says")
 # :::{prf:theorem} Operations on the prompt (after Theorem 9.3)
 # :label: thm-15-work
 #
-# Let a layer have $w$ weights in matrices, $h$ heads of dimension $d$ and $h_{kv}\le h$ key heads, in a model of width $D$; count all $n^2$ pairs of tokens. All layers take $m(2wn+4hdn^2)$ operations on $n$ tokens. GemFilter, with $r\ge1$, takes
+# Let a layer have $w$ weights in matrices, $h$ heads of dimension $d$ and $h_{kv}\le h$ key heads, in a model of width $D$ with full attention; count all $n^2$ pairs of tokens, and operations in matrix products only. All layers take $m(2wn+4hdn^2)$ operations on $n$ tokens. GemFilter, with $1\le r<m$ and $k\le n$, takes
 #
 # $$
 # \begin{gathered}
@@ -574,7 +575,7 @@ ledger.exact(
 ledger.exact("prompt-takes-less-work", gem / whole / stated)
 
 # %% [markdown]
-# The thesis states $\Theta(mhn^2d)$ for $n\ge d$. The matrices cost $2wn$, and with $w\ge4(hd)^2$ they outweigh the rest until $n$ is of the order of the *whole* width $hd$, not of one head's: for LLaMA 3.1 8B until $w/(2hd)\approx27{,}000$ tokens. The ratio of the methods is not changed, since GemFilter saves on both alike. The case study's $n:k:k$ for generation is the ratio of the attention alone; a generated token of LLaMA becomes six times cheaper, not $n/k=128$ times.
+# The thesis states $\Theta(mhn^2d)$ for $n\ge d$. The matrices cost $2wn$, and with $w\ge4(hd)^2$ they outweigh the rest until $n$ is several times the *whole* width $hd$, not one head's: for LLaMA 3.1 8B until $w/(2hd)\approx27{,}000$ tokens. The ratio of the methods is not changed, since GemFilter saves on both alike. The case study's $n:k:k$ for generation is the ratio of the attention alone; a generated token of LLaMA becomes six times cheaper, not $n/k=128$ times.
 #
 # *Four notions of peak memory.* (1) All weights loaded all the time, as in the published code: GemFilter and SnapKV differ by nothing that counts. (2) The theorem's table, whose first pass holds $r+1$ layers, and the larger of both phases: the numbers of the lesson. In these terms GemFilter's peak is the second phase, not the prompt phase as the text says, up to two million tokens (Phi, whose keys are not shared by heads: 256,000). (3) The first phase alone: the last line above. (4) What the paper measured, which contains what the table leaves out: embeddings, and the activations of a long prompt, which are larger than a layer's keys.
 #
@@ -608,7 +609,7 @@ print("share of needles selected whole, by layer:", by_hand)
 ledger.exact("filter-by-hand-finds", induction=by_hand[1], before=by_hand[0])
 
 # %% [markdown]
-# *The model that is trained* is `transformers`' Llama ([Grattafiori et al., 2024](../book/references.bib#grattafiori2024llama)) with two layers, two heads and width 64. That a token carries its predecessor takes many steps to discover, and many runs never do. So in layer 1 each token has the *key of the token before it* (the smeared keys of [Olsson et al. (2022)](../book/references.bib#olsson2022context)), and the matrix of the keys begins equal to that of the queries. Layer 1 therefore *begins* as an induction head: which layer finds is built in, and not learned. Two options of the package are used: the question is always kept, and scores are summed after the softmax. SnapKV and H2O keep the last 4 tokens.
+# *The model that is trained* is `transformers`' Llama ([Grattafiori et al., 2024](../book/references.bib#grattafiori2024llama)) with two layers, two heads and width 64. That a token carries its predecessor takes many steps to discover, and many runs never do. So in layer 1 each token has the *key of the token before it* (the smeared keys of [Olsson et al. (2022)](../book/references.bib#olsson2022context)), and the matrix of the keys begins equal to that of the queries. Layer 1 therefore *begins* as an induction head: which layer finds is built in, and not learned. An eighth of the prompt is kept, at least 16 tokens. Two options of the package are used: the question is always kept, and scores are summed after the softmax. SnapKV and H2O keep the last 4 tokens.
 #
 # Losses (chance among 16 values: 2.77), distances of the nearest selected token to the needle, and what layer 1 does before and after training:
 
@@ -651,7 +652,7 @@ lost_weight, lost_needles = (
 ledger.mean("found-where-it-is-read-less", lost_needles - lost_weight)
 
 # %% [markdown]
-# Layer 0 misses, layer 1 hardly does: *search* and *found*, two of the paper's three stages; the third, in which later layers turn to the answer, needs more layers. (*Whole*: share of needles selected whole; *weight*: softmax weight on the needle.) With the length, the weight falls faster than needles are lost, as {prf:ref}`thm-15-find` says. The untrained layer 1 already selects most needles; training makes it certain, and teaches the model to read.
+# Layer 0 misses, layer 1 hardly does: *search* and *found*, two of the paper's three stages; the third, in which later layers turn to the answer, needs more layers. (*Whole*: share of needles selected whole; *weight*: softmax weight on the needle.) With the length, the weight falls faster than needles are lost: before training as {prf:ref}`thm-15-find` says, after it faster, since distance comes on top. The untrained layer 1 already selects most needles; training makes it surer, and teaches the model to read.
 #
 # Share of right values by method, in brackets for needles in the first quarter; and variants of GemFilter at the second length:
 
@@ -741,7 +742,9 @@ for id, name in (
 
 
 # %% [markdown]
-# Among repeated sentences the whole needle is selected at every depth by layer 15, and nearly so by layer 24, whose answers fall short of the whole cache's by less than 0.15 in most cells. Layer 20 finds 0.24 ± 0.13 fewer words than layer 24, layer 12 0.53 ± 0.10; layers 14 and 15 were not among those that answered. In prose the share of the needle is above one half only right before the question (depth 1) and, in short prompts, at the beginning; at the other depths GemFilter finds next to nothing, SnapKV 0.2, the whole cache 0.6. The middle row, too, finds most needles among repeated sentences that stand close to it (depths 0.5 to 1). One-Run, with the tokens of layer 24 at their old places, is behind GemFilter among repeated sentences and level with it in prose, within the intervals. The question is always selected.
+# *Repeated sentences.* Layer 15 selects nearly the whole needle at every depth, and so does layer 24, whose answers fall short of the whole cache's by less than 0.15 in all but two of fifteen cells. Of the layers that answered, 24 alone beats SnapKV: layer 20 finds 0.24 ± 0.13 fewer words than layer 24, layer 22 0.37 ± 0.11, layer 12 0.53 ± 0.10. Layer 7 selects 0.83 of the needle, so it is not only middle layers that find. The middle row finds many needles at or behind it (depths 0.5 to 1). One-Run, with the tokens of layer 24 at their old places, is not told apart from GemFilter.
+#
+# *Prose.* Layer 24 selects more than half of the needle only right before the question (depth 1), where every layer does since it selects what is near, and, in short prompts, at the beginning. Elsewhere GemFilter finds next to nothing, SnapKV 0.2, the whole cache 0.6. Layers 12, 22 and 29 do as well as 24. The loss is in the selection: where layer 24 selects at least 0.9 of the needle (12 of 75 prompts), GemFilter finds 0.92 of the words, the whole cache 0.90; where it selects less than half (51 prompts), GemFilter finds almost none. A possible reason for the difference, not tested: in the repeated haystack only the needle is said once. The question is always selected.
 #
 # <a id="15-live"></a>
 # ### The language model of the page, and other models
@@ -777,7 +780,7 @@ if lm:
         print("answer:", looked.answers["GemFilter"][i])
 
 # %% [markdown]
-# A needle that is selected is read; where it is not selected, the answer is made up. The needle's share and the words found, by method:
+# A needle that is selected as a whole is read; where little of it is selected, the answer is made up. The needle's share and the words found, by method:
 
 # %%
 if looked:
@@ -862,7 +865,7 @@ ledger.show()
 # | MInference and LLMLingua | other methods, of which the thesis reports numbers only | not offered |
 # | Time and memory on a GPU (Figures 9.3 and 9.6) | no such GPU; counted above | not offered |
 # | Selected places of all layers and heads (Figures G.5 to G.7) | the share of the needle by layer says the same | `mvnb.papers.gemfilter.token_selection.snap_kv(...).kept` |
-# | The kept run | two hours of a core | `mvnb keep 15 long` |
+# | The kept run | an hour and a half of a core | `mvnb keep 15 long` |
 # | Prompts of twenty times the trained length | half a minute more | `mvnb run 15 -p test_lengths='[48,144,960]' -p language_model=''` |
 #
 # <a id="15-exercises"></a>
@@ -877,7 +880,7 @@ ledger.show()
 # :::{solution} ex-15-score
 # :class: dropdown
 #
-# Of the expected words *eat, a, sandwich, and, sit, in, dolores, park, on, a, sunny, day.* it has *a*, *in* and *on*: $3/12=0.25$. Since a question about San Francisco invites answers with such words, 0.125 and 0.198 are what a model gets that has not seen the needle.
+# Of the expected words *eat, a, sandwich, and, sit, in, dolores, park, on, a, sunny, day.* it has *a*, *in* and *on*: $3/12=0.25$. Since a question about San Francisco invites answers with such words, 0.125 and 0.198 are no sign that any needle was found.
 # :::
 #
 # :::{exercise}
@@ -889,7 +892,7 @@ ledger.show()
 # :::{solution} ex-15-pool
 # :class: dropdown
 #
-# An average that contains it has mean $\Delta/5$ and deviation close to $\sigma/\sqrt5$, those of noise alone have mean 0: it takes $\Delta/5\ge z\sigma/\sqrt5$, so $\Delta\ge\sqrt5\,z\sigma$, where a token alone needs $z\sigma$. At this margin each window that contains the key is found in half of the cases; when $\Delta$ is clearly larger, all five are: two places before the key and two behind. The values are the two behind.
+# An average that contains it has mean $\Delta/5$ and deviation close to $\sigma/\sqrt5$, those of noise alone have mean 0: it takes $\Delta/5\ge z\sigma/\sqrt5$, so $\Delta\ge\sqrt5\,z\sigma$, where a token alone needs $z\sigma$. At this margin each window that contains the key is found in half of the cases; when $\Delta$ is clearly larger, all five are: the key, two places before it and two behind. The values are the two behind.
 # :::
 #
 # <a id="15-further"></a>
