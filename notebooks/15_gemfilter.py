@@ -252,7 +252,7 @@ for name, (one, r) in theory.PAPER_MODELS.items():
     cheaper[name] = float(theory.speed_up(one, 131_072, 1024, r))
     print(
         f"{name:16} m/r = {one.n_layers / r:.2f}, work {cheaper[name]:.2f} times less, "
-        f"{one.n_heads // one.n_kv_heads} query heads per key head,"
+        f"queries per key {one.n_heads // one.n_kv_heads},"
     )
     less = [f"{saved[name, of]:.0%}" for of in ("SnapKV", "All KV")]
     print(
@@ -749,7 +749,7 @@ for id, name in (
 # <a id="15-live"></a>
 # ### The language model of the page, and other models
 #
-# *Supports [the evidence](#15-evidence) with a look at a few prompts: the filter layer selects more of the needle than the first third of the layers.* The second prompt can be inspected before it is answered: below, the selected tokens of the first prompt are bold, and the answers to it and to one in prose are printed. Any folder with a causal language model of `transformers` can be put in place of SmolLM2: `mvnb run 15 -p language_model=FOLDER -p filter_layer=13 -p 'llm_frame=[]'`; the package refuses models whose attention it cannot watch. An answer ends at any end mark of the model's generation configuration, and a mark of the beginning is put in front if the tokenizer has one. The published prompt has newlines around the needle, and its code puts such a mark before the needle too; ours does neither.
+# *Supports [the evidence](#15-evidence) with a look at a few prompts: the filter layer selects more of the needle than the first third of the layers.* The second prompt can be inspected before it is answered: below, the selected tokens of the first prompt are bold. Any folder with a causal language model of `transformers` can be put in place of SmolLM2: `mvnb run 15 -p language_model=FOLDER -p filter_layer=13 -p 'llm_frame=[]'`; the package refuses models whose attention it cannot watch. An answer ends at any end mark of the model's generation configuration, and a mark of the beginning is put in front if the tokenizer has one. The published prompt has newlines around the needle, and its code puts such a mark before the needle too; ours does neither.
 
 # %% tags=["hide-input"]
 lm, looked = None, None
@@ -775,12 +775,9 @@ if lm:
     shares = looked.share.numpy()  # (layer, prompt)
     chosen = looked.places[filter_layer, 0]
     display(pictures.highlighted(lm, prompts[0].tokens, chosen))
-    for i in (0, len(llm_depths)):  # the first prompt of each haystack
-        print(f"{cases[i][0]}: {shares[filter_layer, i]:.0%} of the needle selected;")
-        print("answer:", looked.answers["GemFilter"][i])
 
 # %% [markdown]
-# A needle that is selected as a whole is read; where little of it is selected, the answer is made up. The needle's share and the words found, by method:
+# A needle that is selected as a whole is read; where little of it is selected, the answer is made up. The needle's share, the words found by method, and GemFilter's answer:
 
 # %%
 if looked:
@@ -790,7 +787,7 @@ if looked:
         for name, texts in looked.answers.items():
             found = needle.words_found(texts[i], needle.NEEDLES[i % 5])
             row += f"; {name} {found:.2f}"
-        print(row)
+        print(row, looked.answers["GemFilter"][i], sep="\n  ")
 
 # %% tags=["remove-cell"]
 finds = "language-model-has-a-layer-that-finds"
