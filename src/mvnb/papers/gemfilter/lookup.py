@@ -8,7 +8,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from mvnb import training
 from mvnb.papers.gemfilter import token_selection as ts
@@ -81,6 +80,8 @@ def hand_made_scores(tokens: Tensor) -> Tensor:
 
 def small_llama(g: torch.Generator) -> Any:
     """Return an untrained Llama of two layers; in layer 1 a token has the key of its predecessor."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
     sizes = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2}
     sizes |= dict.fromkeys(["bos_token_id", "eos_token_id", "pad_token_id"])
     model = LlamaForCausalLM(LlamaConfig(vocab_size=VOCABULARY, num_hidden_layers=2, **sizes)).eval()

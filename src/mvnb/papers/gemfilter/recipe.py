@@ -1,9 +1,6 @@
 """GemFilter for causal language models of ``transformers``, in plain PyTorch."""
 
 from torch.nn import functional as F
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
 
 class Found(Exception):
@@ -12,6 +9,9 @@ class Found(Exception):
 
 def generate_from_gems(model, input_ids, k=1024, layer=13, **generation):
     """Select k of the tokens (1, n) by the filter layer, counted from 0, and generate."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
+    from transformers.masking_utils import sdpa_mask
 
     def attend(module, query, key, value, mask, **options):
         if module.layer_idx == layer:
