@@ -126,10 +126,15 @@ def _run(
         int | None, typer.Option(min=1, help="Number of PyTorch threads; use more than one only if as many cores are idle.")
     ] = None,
     html: Annotated[bool, typer.Option(help="Also render the notebook as HTML.")] = True,
-    output: Annotated[Path, typer.Option("-o", metavar="DIR", help="Folder for the results.")] = Path("runs"),
+    output: Annotated[
+        Path | None, typer.Option("-o", metavar="DIR", help="Folder for the results; runs/CHAPTER-PARAMETERS by default.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier run of the chapter in the folder.")] = False,
     anyway: Anyway = False,
 ) -> int:
     """Run a chapter, optionally with other parameters, without changing the book.
+
+    If the folder already holds the same run, its results are printed again.
 
     The exit status is 1 if the verdict of a claim is the opposite of that in the committed notebook, unless parameters other
     than seed, replicas and device were changed. If the HTML cannot be rendered, the reason is printed on stderr and the exit
@@ -137,14 +142,20 @@ def _run(
     """
     found = _resolved(chapter)
     seeds = [] if seed is None else [f"seed={seed}"]
-    values = _values(found, preset, [*(parameter or []), *seeds])
-    if not anyway and (why := plans.refusal(found, values)):
-        given = [f"--preset={preset}"] if preset else []
-        given += [word for one in [*(parameter or []), *seeds] for word in ("-p", one)]
-        asked = shlex.join(["mvnb", "plan", chapter, *given])
-        raise errors.ChapterError(f"{why}; try other values with {asked}, or run it with --anyway")
-    options = {"html": html, "progress": found.name, "threads": threads} | _limits(timeout, memory)
-    result = execution.run(found, values, output, **options)
+    assignments = [*(parameter or []), *seeds]
+    values = _values(found, preset, assignments)
+    folder = output or execution.default_folder(found, preset, found.parse(assignments))
+    result = None if force else execution.finished(found, values, folder)
+    if result:
+        print(f"{folder} already holds this run; repeat it with --force")
+    else:
+        if not anyway and (why := plans.refusal(found, values)):
+            given = [f"--preset={preset}"] if preset else []
+            given += [word for one in assignments for word in ("-p", one)]
+            asked = shlex.join(["mvnb", "plan", chapter, *given])
+            raise errors.ChapterError(f"{why}; try other values with {asked}, or run it with --anyway")
+        options = {"html": html, "progress": found.name, "threads": threads} | _limits(timeout, memory)
+        result = execution.run(found, values, folder, **options)
     for path in filter(None, (result.notebook, result.html, result.claims)):
         print(path)
     if result.unrendered:

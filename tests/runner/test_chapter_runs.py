@@ -50,6 +50,7 @@ def printed_settings(chapter, monkeypatch):
         raise Begun({name: some[-1] for name, some in grid.items()} | fixed)
 
     monkeypatch.setattr(execution, "run", run)
+    monkeypatch.setattr(execution, "finished", lambda *given: None)
     monkeypatch.setattr(sweeps, "prepare", prepare)
     monkeypatch.setattr(plans, "_machine_bytes", lambda device: (float("inf"), "a machine for all of them"))
     for command, number in itertools.chain(*(COMMAND.findall(page.read_text(encoding="utf-8")) for page in PAGES)):

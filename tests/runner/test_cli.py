@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -93,7 +94,47 @@ def test_a_failing_run_is_one_line_and_status_1(mvnb, book):
     (book / "notebooks" / "02_broken.py").write_text(tiny_book.BROKEN)
     status, out, err = mvnb("run", "2")
     assert (status, out) == (1, "") and "ZeroDivisionError" in err and err.count("\n") == 1
-    assert tree(book / "runs") == ["02_broken.partial.ipynb"]
+    assert tree(book / "runs") == ["02", "02/02_broken.partial.ipynb"]
+
+
+@pytest.mark.parametrize(
+    ("preset", "given", "folder"),
+    [
+        (None, [], "01"),
+        (None, ["seed=0"], "01"),  # the default
+        (None, ["noise=2", "replicas=3"], "01-replicas=3-noise=2.0"),
+        (None, ["widths=[4]"], r"01-\d{6}"),
+        (None, ["device=a/b"], r"01-\d{6}"),
+        (None, ["device=" + 60 * "a"], r"01-\d{6}"),
+        ("smoke", ["seed=7"], "01-smoke-seed=7"),
+        ("smoke", ["replicas=2"], "01-smoke"),  # as in the preset
+        ("smoke", ["replicas=4"], "01-smoke-replicas=4"),  # the default, but not of the preset
+    ],
+)
+def test_a_run_has_a_folder_named_by_its_parameters(book, preset, given, folder):
+    tiny = catalogue.resolve("1")
+    found = execution.default_folder(tiny, preset, tiny.parse(given))
+    assert found.parent.name == "runs" and re.fullmatch(folder, found.name)
+    assert found == execution.default_folder(tiny, preset, tiny.parse(given[::-1]))
+    assert found != execution.default_folder(tiny, preset, tiny.parse([*given, "exact=False"]))
+
+
+def test_a_run_does_not_overwrite_another(mvnb, book, monkeypatch):
+    (book / "mine").mkdir()
+    (book / "mine" / "01_tiny.py").write_text(tiny_book.PARAMETERS)
+    run = ("run", "mine/01_tiny.py", "-p", "noise=0.7")
+    folder = book / "runs" / "01_tiny-noise=0.7"
+    assert mvnb(*run)[0] == 0 and "noise = 0.7" in (first := (folder / "01_tiny.ipynb").read_text())
+    with monkeypatch.context() as patch:
+        patch.setattr("mvnb.runner.execution.run_notebook", None)  # a call would fail
+        status, out, err = mvnb(*run)
+        assert (status, err) == (0, "") and out.startswith(f"{folder.relative_to(book)} already holds this run; ")
+        (book / "mine" / "01_tiny.py").write_text(tiny_book.PARAMETERS + "# %%\nprint('edited')\n")
+        for command in (run, ["run", "1", "-o", str(folder)]):
+            status, out, err = mvnb(*command)
+            assert (status, out) == (2, "") and "holds a run of 01_tiny with other parameters, code or libraries; use" in err
+        assert (folder / "01_tiny.ipynb").read_text() == first
+    assert mvnb(*run, "--force")[0] == 0 and "edited" in (folder / "01_tiny.ipynb").read_text()
 
 
 def test_the_book_is_executed_listed_and_its_claims_checked(mvnb, book):
@@ -245,13 +286,13 @@ def test_a_result_takes_its_name_only_when_it_is_whole(mvnb, book, monkeypatch):
 
     def watched(*given, **options):
         ran = run_notebook(*given, **options)
-        seen.append(tree(book / "runs"))
+        seen.append(tree(book / "runs" / "01"))
         return ran
 
     monkeypatch.setattr("mvnb.runner.execution.run_notebook", watched)
     assert mvnb("run", "1", "--no-html")[0] == 0
     assert seen == [[".01_tiny.lock", "01_tiny.partial.ipynb"]]
-    assert tree(book / "runs") == ["01_tiny.claims.json", "01_tiny.ipynb"]
+    assert tree(book / "runs" / "01") == ["01_tiny.claims.json", "01_tiny.ipynb"]
 
 
 def test_two_runs_of_a_chapter_do_not_share_a_folder(mvnb, book):

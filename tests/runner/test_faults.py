@@ -138,7 +138,7 @@ def test_a_full_disk_is_one_line_and_spoils_nothing(mvnb, mounted, monkeypatch):
     folder = mounted("-t", "tmpfs", "-o", "size=1m", "tmpfs")
     assert mvnb("run", "2", "-p", "text=old", "--no-html", "-o", str(folder))[0] == 0
     old = (folder / "02_harm.ipynb").read_text()
-    status, out, err = mvnb("run", "2", "-p", "harm=disk", "--no-html", "-o", str(folder))
+    status, out, err = mvnb("run", "2", "-p", "harm=disk", "--no-html", "--force", "-o", str(folder))
     assert (status, out) == (1, "") and err.count("\n") == 1 and "No space left on device" in err
     assert (folder / "02_harm.ipynb").read_text() == old
     status, out, err = mvnb("sweep", "2", "--grid", "harm=disk,none", "-j", "1", "-o", str(folder / "sweep"))

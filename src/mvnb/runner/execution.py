@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 import time
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -16,13 +18,15 @@ from typing import Any
 import nbformat
 
 from mvnb import claims, verdicts
-from mvnb.files import write
+from mvnb.files import read_json, write
 from mvnb.runner import addresses, workers
 from mvnb.runner import html as page_html
-from mvnb.runner.catalogue import Chapter
+from mvnb.runner.catalogue import Chapter, preset
 from mvnb.runner.errors import CellFailed, ChapterError, error_text
 from mvnb.runner.kernel import run_notebook
 from mvnb.runner.pairing import cells_of, paired, tidy
+
+_PLAIN = re.compile(r"[\w=.,+-]{0,60}", re.ASCII)  # parameters that may be part of a folder's name
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,48 @@ class RunResult:
     rows: list[dict[str, Any]]
     seconds: float
     unrendered: str = ""  # why the requested HTML is missing
+
+
+def default_folder(chapter: Chapter, preset_name: str | None, values: Mapping[str, Any]) -> Path:
+    """Return the default folder of a run, named by its preset and parameters, such as ``runs/06-list_gap=5``.
+
+    ``values`` are the parameters that override the preset; those that do not differ from it are left out. If the name would be
+    too long or contain unusual characters, a number that depends on the parameters replaces them.
+    """
+    base = {name: one.default for name, one in chapter.parameters.items()}
+    base |= preset(chapter, preset_name) if preset_name else {}
+    changed = [f"{name}={values[name]}" for name in base if values.get(name, base[name]) != base[name]]
+    text = "-".join(filter(None, (preset_name, *changed))).replace(" ", "")
+    if not _PLAIN.fullmatch(text):
+        text = f"{zlib.crc32(ascii(text).encode()) % 10**6:06}"
+    return Path("runs") / "-".join(filter(None, (chapter.number if chapter.root else chapter.name, text)))
+
+
+def finished(chapter: Chapter, parameters: Mapping[str, Any], folder: Path) -> RunResult | None:
+    """Return the result of the same run if ``folder`` holds it, or None if it holds no run of the chapter.
+
+    Two runs are the same if their code, parameters and versions of libraries are; see :mod:`mvnb.runner.addresses`.
+
+    Raises
+    ------
+    ChapterError
+        If the folder is unusable or holds another run of the chapter.
+    """
+    refuse_unusable(folder, chapter)
+    written, recorded = _results(chapter, folder)
+    if not written.is_file():
+        return None
+    metadata = (read_json(written) or {}).get("metadata", {})
+    if metadata.get("mvnb", {}).get("address") != addresses.digests(chapter, [parameters])[0]:
+        other = f"{folder} holds a run of {chapter.name} with other parameters, code or libraries"
+        raise ChapterError(f"{other}; use another folder (-o), or replace it with --force")
+    page = folder / f"{chapter.name}.html"
+    seconds = metadata["papermill"]["duration"]
+    return RunResult(written, page if page.is_file() else None, recorded, claims.read(written), seconds)
+
+
+def _results(chapter: Chapter, folder: Path) -> tuple[Path, Path]:
+    return folder / f"{chapter.name}.ipynb", folder / f"{chapter.name}.claims.json"
 
 
 def run(
@@ -80,11 +126,13 @@ def run(
     made = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f"{chapter.name}.partial.ipynb"
+    address = {"mvnb": {"address": addresses.digests(chapter, [values])[0]}}
+    notebook = nbformat.from_dict({**chapter.cells, "metadata": {**chapter.cells.metadata, **address}})
     started = time.monotonic()
     try:
         with alone(folder / f".{chapter.name}.lock", f"another run of {chapter.name} is writing to {folder}"):
-            ran = run_notebook(chapter.cells, partial, values, chapter.source.parent, package=chapter.snapshot, **options)
-            written, recorded = folder / f"{chapter.name}.ipynb", folder / f"{chapter.name}.claims.json"
+            ran = run_notebook(notebook, partial, values, chapter.source.parent, package=chapter.snapshot, **options)
+            written, recorded = _results(chapter, folder)
             try:
                 rows = claims.read(partial)
                 write(recorded, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
