@@ -45,6 +45,7 @@ Parameters = Annotated[list[str] | None, typer.Option("-p", metavar="NAME=VALUE"
 Preset = Annotated[str | None, typer.Option(help="Name of a predefined set of parameters.")]
 Timeout = Annotated[float | None, typer.Option(min=0.001, help="Time limit per notebook cell, in seconds.")]
 Memory = Annotated[float | None, typer.Option(min=0.001, help="Memory limit per run, in GB.")]
+Changed = Annotated[bool, typer.Option("--changed", help="Print only the claims whose verdict or value differs.")]
 Anyway = Annotated[bool, typer.Option("--anyway", help="Run even if the estimated memory exceeds that of the machine.")]
 
 
@@ -132,9 +133,9 @@ def _run(
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier run of the chapter in the folder.")] = False,
     anyway: Anyway = False,
 ) -> int:
-    """Run a chapter, optionally with other parameters, without changing the book.
+    """Run a chapter, optionally with other parameters, and print the claims that differ from the committed notebook.
 
-    If the folder already holds the same run, its results are printed again.
+    The book is not changed. If the folder already holds the same run, its results are printed again.
 
     The exit status is 1 if the verdict of a claim is the opposite of that in the committed notebook, unless parameters other
     than seed, replicas and device were changed. If the HTML cannot be rendered, the reason is printed on stderr and the exit
@@ -161,12 +162,29 @@ def _run(
     if result.unrendered:
         _print_error(f"{found.name} could not be rendered as HTML: {result.unrendered}", 0)
     print(f"{result.seconds:.1f} s")
-    if result.rows:
-        print(f"\n{verdicts.table(result.rows)}")
-        if values.keys() - {"seed", "replicas", "device"}:
-            print("The claims were stated for the default parameters and any seed; with other parameters, a claim may fail.")
-            return 0
-    return _report_reversed(found.name, verdicts.opposite(result.rows, _committed(found) if found.notebook.is_file() else []))
+    if not result.rows:
+        return 0
+    committed = _committed(found) if found.notebook.is_file() else []
+    print()
+    if committed:
+        _print_changes(committed, result.rows, ("committed", "this run"), "the committed notebook")
+    print(verdicts.tally(result.rows) if committed else verdicts.table(result.rows))
+    if values.keys() - {"seed", "replicas", "device"}:
+        print("The claims were stated for the default parameters and any seed; with other parameters, a claim may fail.")
+        return 0
+    return _report_reversed(found.name, verdicts.opposite(result.rows, committed))
+
+
+def _print_changes(before: list, after: list, names: tuple[str, str], reference: str, every: bool = False) -> None:
+    """Print the claims that differ between two runs, or ``every`` claim; say so if none differ or no verdict was reversed."""
+    moved = verdicts.moved(before, after)
+    if moved or every:
+        ids = dict.fromkeys(row["id"] for row in [*before, *after]) if every else moved
+        print(verdicts.side_by_side(before, after, names, ids))
+    if not moved:
+        print(f"No verdict or value differs from {reference}.")
+    elif not verdicts.opposite(before, after):
+        print("No verdict was reversed.")
 
 
 def _report_reversed(chapter: str, ids: list[str]) -> int:
@@ -174,6 +192,34 @@ def _report_reversed(chapter: str, ids: list[str]) -> int:
     for id in ids:
         _print_error(f"{chapter}: the verdict of {id} was reversed", 1)
     return 1 if ids else 0
+
+
+@app.command("compare", cls=_Command)
+def _compare(
+    first: Annotated[str, typer.Argument(metavar="A", help="Folder or notebook of a run, or a chapter for its committed one.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another run of the same chapter.")],
+    changed: Changed = False,
+) -> None:
+    """Compare two runs of a chapter: the parameters that differ, and the verdicts and values side by side."""
+    names, runs = (first, second), [_run_in(text) for text in (first, second)]
+    if runs[0].name != runs[1].name:
+        raise errors.ChapterError(f"expected two runs of one chapter, got {runs[0].name} and {runs[1].name}")
+    before, after = map(execution.parameters, runs)
+    differ = [name for name in before | after if before.get(name) != after.get(name)]
+    lines = [(name, *(str(one.get(name, "–")) for one in (before, after))) for name in differ]
+    print(verdicts.aligned(("parameter", *names), lines) if lines else "All parameters are equal.", end="\n\n")
+    _print_changes(*map(_committed, runs), names, first, not changed)
+
+
+def _run_in(text: str) -> catalogue.Chapter:
+    """Return the chapter whose notebook holds a run: the one in a folder, or else the one that ``text`` identifies."""
+    folder = Path(text)
+    if not folder.is_dir():
+        return catalogue.resolve(text)
+    notebooks = [path for path in folder.glob("*.ipynb") if not path.name.endswith(".partial.ipynb")]
+    if len(notebooks) != 1:
+        raise errors.ChapterError(f"expected one finished notebook in {folder}, got {len(notebooks)}")
+    return catalogue.resolve(str(notebooks[0]))
 
 
 @app.command("plan", cls=_Command)

@@ -43,21 +43,30 @@ def opposite(rows: Iterable[Row], others: Iterable[Row]) -> list[str]:
     return [row["id"] for row in rows if {row["verdict"], known.get(row["id"])} == {"holds", "fails"}]
 
 
+def moved(before: Iterable[Row], after: Iterable[Row]) -> list[str]:
+    """Return the ids of the claims whose verdict or value, as displayed, differs between two collections of rows."""
+    first, second = ({row["id"]: (row["verdict"], value(row)) for row in rows} for rows in (before, after))
+    return [id for id in first | second if first.get(id) != second.get(id)]
+
+
 def _number(value: float | None, digits: int = 3) -> str:
     """Format a value with ``digits`` significant digits; None stands for a value that is not finite."""
     return "not finite" if value is None else f"{value:.{digits}g}"
 
 
-def measured(row: Row) -> str:
-    """Return the measured values as text, with their intervals and unit; a dash if there are none.
+def value(row: Row) -> str:
+    """Return the measured values as text, with their intervals; a dash if there are none.
 
     If the rule has several names, each value is preceded by its name.
     """
-    if not row["measured"]:
-        return "–"
     several = len(row["measured"]) > 1
     parts = [f"{f'{name} ' if several else ''}{_with_interval(ends)}" for name, ends in row["measured"].items()]
-    return f"{', '.join(parts)} {row['unit']}".rstrip()
+    return ", ".join(parts) or "–"
+
+
+def measured(row: Row) -> str:
+    """Return the text of :func:`value` with the unit, if there are measured values."""
+    return f"{value(row)} {row['unit']}".rstrip() if row["measured"] else value(row)
 
 
 def _with_interval(ends: Sequence[float | None]) -> str:
@@ -98,6 +107,17 @@ def table(rows: Iterable[Row]) -> str:
         for row in rows
     ]
     return f"{aligned(columns, lines)}\n\n{tally(rows)}"
+
+
+def side_by_side(before: Iterable[Row], after: Iterable[Row], names: tuple[str, str], ids: Iterable[str]) -> str:
+    """Return the claims ``ids`` of two runs as a plain-text table with the values in both; ``names`` are the headings."""
+    runs = [{row["id"]: row for row in rows} for rows in (before, after)]
+    lines = []
+    for id in ids:
+        rows = [run.get(id) for run in runs]
+        found = dict.fromkeys(row["verdict"] if row else "absent" for row in rows)
+        lines.append((id, " → ".join(found), *(value(row) if row else "–" for row in rows)))
+    return aligned(("claim", "verdict", *names), lines)
 
 
 def aligned(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

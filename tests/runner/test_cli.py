@@ -184,14 +184,53 @@ def test_an_opposite_verdict_is_named_and_status_1(mvnb, book):
         )
 
     git("init"), git("add", "."), git("commit", "-m", "a")
-    assert mvnb("claims", "--against", "HEAD")[0] == mvnb("run", "1", "--seed", "3", "--no-html")[0] == 0
+    assert mvnb("claims", "--against", "HEAD")[0] == 0
+    status, out, _ = mvnb("run", "1", "--seed", "3", "--no-html")
+    assert status == 0 and "\nNo verdict was reversed.\n1 hold, 0 fail of 1" in out
+    assert "\nsmall-mean  holds    value -0.0955, noise 0.5  value 0.176, noise 0.5\n" in out
     notebook.write_text(notebook.read_text().replace('"verdict": "holds"', '"verdict": "fails"'))
     for command in (["claims", "--against", "HEAD"], ["run", "1", "--no-html"], ["book", "1", "--again", "--no-site"]):
-        status, _, err = mvnb(*command)
+        status, out, err = mvnb(*command)
         assert status == 1 and "01_tiny: the verdict of small-mean was reversed" in err
-    assert mvnb("book", "1", "--again", "--no-site")[0] == 0
+        assert "No verdict" not in out and ("fails → holds" in out) == (command[0] == "run")
+    status, out, _ = mvnb("run", "1")  # the book was run again
+    assert status == 0 and "\nNo verdict or value differs from the committed notebook.\n" in out and "small-mean" not in out
     status, _, err = mvnb("claims", "--against", "nowhere")
     assert status == 2 and err == f"mvnb: git has no commit 'nowhere' in {notebook.parent}\n"
+
+
+def test_two_runs_are_compared(mvnb, executed_book):
+    notebook = nbformat.read(executed_book / "notebooks" / "01_tiny.ipynb", as_version=4)
+    (row,) = notebook.cells[-2].outputs[0].data[claims.MIME]
+    row["verdict"], row["measured"]["value"] = "fails", [100, 100, 100]
+    notebook.metadata["papermill"] = {"parameters": {"noise": 2.0}}
+    run = "runs/01-noise=2.0"
+    (executed_book / run).mkdir(parents=True)
+    for name in ("01_tiny", "01_tiny.partial"):
+        nbformat.write(notebook, executed_book / run / f"{name}.ipynb")
+    status, out, err = mvnb("compare", "1", run)
+    lines = [re.split("  +", line) for line in out.splitlines()]
+    assert (status, err) == (0, "") and "reversed" not in out
+    assert lines[0] == ["parameter", "1", run] and lines[2] == ["noise", "0.5", "2.0"]
+    assert lines[4] == ["claim", "verdict", "1", run] and lines[6][:2] == ["small-mean", "holds → fails"]
+    assert lines[6][2].startswith("value -0.0955, noise ") and lines[6][3].startswith("value 100, noise ")
+    assert "fails → holds" in mvnb("compare", run, "1")[1]
+    for options, rows in ([], 1), (["--changed"], 0):
+        status, out, _ = mvnb("compare", "1", "notebooks/01_tiny.ipynb", *options)
+        assert status == 0 and "All parameters are equal.\n" in out and out.count("small-mean  holds  ") == rows
+        assert out.endswith("No verdict or value differs from 1.\n")
+
+
+def test_what_cannot_be_compared_is_one_line(mvnb, executed_book):
+    shutil.copy(executed_book / "notebooks" / "01_tiny.ipynb", executed_book / "notebooks" / "02_other.ipynb")
+    for other, message in {
+        "papers": "expected one finished notebook in papers, got 0",
+        "notebooks": "expected one finished notebook in notebooks, got 2",
+        "notebooks/02_other.ipynb": "expected two runs of one chapter, got 01_tiny and 02_other",
+        "7": "no chapter '7'",
+    }.items():
+        status, out, err = mvnb("compare", "1", other)
+        assert (status, out) == (2, "") and err.startswith(f"mvnb: {message}") and err.count("\n") == 1
 
 
 def test_the_book_runs_what_has_changed_and_goes_on_where_it_was_killed(mvnb, book):
@@ -248,7 +287,7 @@ def test_cores_are_those_that_the_process_may_use():
 
 def test_help_is_printed_for_a_bare_call(mvnb):
     assert mvnb() == mvnb("--help")
-    assert mvnb()[0] == 0 and all(word in mvnb()[1] for word in ("list", "run", "claims", "book"))
+    assert mvnb()[0] == 0 and all(word in mvnb()[1] for word in ("list", "run", "compare", "claims", "book"))
 
 
 def test_the_version_is_printed_also_by_python_m(mvnb):

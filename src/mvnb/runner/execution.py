@@ -155,6 +155,12 @@ def run(
     return RunResult(written, page, recorded, rows, time.monotonic() - started, unrendered)
 
 
+def parameters(chapter: Chapter) -> dict[str, Any]:
+    """Return the parameters with which the notebook of a chapter was run."""
+    injected = nbformat.read(chapter.notebook, as_version=4).metadata.get("papermill", {}).get("parameters", {})
+    return {name: one.default for name, one in chapter.parameters.items()} | injected
+
+
 @contextmanager
 def alone(lock: Path, refusal: str) -> Iterator[None]:
     """Hold an exclusive lock on the file ``lock``, which the system releases even if the process is killed.
