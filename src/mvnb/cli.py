@@ -155,7 +155,8 @@ def _run(
             given += [word for one in assignments for word in ("-p", one)]
             asked = shlex.join(["mvnb", "plan", chapter, *given])
             raise errors.ChapterError(f"{why}; try other values with {asked}, or run it with --anyway")
-        options = {"html": html, "progress": found.name, "threads": threads} | _limits(timeout, memory)
+        label = f"{found.name}{execution.last_time(found, folder)}"
+        options = {"html": html, "progress": label, "threads": threads} | _limits(timeout, memory)
         result = execution.run(found, values, folder, **options)
     for path in filter(None, (result.notebook, result.html, result.claims)):
         print(path)

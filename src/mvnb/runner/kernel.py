@@ -36,6 +36,7 @@ KEEP_FREED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": 
 """Environment variables that let glibc reuse freed blocks of up to 1 GB; new blocks would be cleared page by page."""
 _THREADS = [name for name in ENVIRONMENT if name.endswith("_NUM_THREADS")]
 _SAVE_EVERY = 20  # seconds
+_BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} cells, {elapsed}"
 _LONGEST_SOCKET = 100  # bytes of a path; macOS allows 103, including the number of the socket
 CHECK = "check"  # tag of the cells that validate parameters before any computation
 # Messages of Python, NumPy and PyTorch when memory runs out.
@@ -93,7 +94,8 @@ def run_notebook(
     folder
         Working directory of the kernel.
     progress
-        Label of a progress bar over the cells, shown if stderr is a terminal; if empty, there is no bar.
+        Label of the progress on stderr: a bar over the cells in a terminal, or else one line after the checks have passed; if
+        empty, there is neither.
     timeout
         Maximum time per cell in seconds; unlimited by default.
     memory
@@ -120,14 +122,23 @@ def run_notebook(
     from tqdm import tqdm
 
     notebook = nbformat.from_dict({**notebook, "metadata": {**notebook.metadata, "kernelspec": dict(KERNELSPEC)}})
-    total = sum(cell.cell_type == "code" for cell in notebook.cells) + bool(parameters)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    checks = [cell.source for cell in code if CHECK in cell.metadata.get("tags", [])]
+    total = len(code) + bool(parameters)
+    accepted = [*(cell.source for cell in code[:1]), *checks][-1:]  # from then on, a log says that the run has begun
     tqdm.set_lock(threading.RLock())  # one process draws; the default lock is a system semaphore, which a killed process leaks
     papermill.engines.papermill_engines.register("mvnb", _engine())
     try:
         with (
             _kernel_manager(memory, threads, package, startup) as manager,
-            tqdm(total=total, desc=progress, unit="cell", disable=None if progress else True) as bar,
+            tqdm(total=total, desc=progress, bar_format=_BAR, disable=None if progress else True) as bar,
         ):
+
+            def report(cell, cell_index, execute_reply):
+                bar.update()
+                if progress and bar.disable and [cell.source] == accepted and execute_reply["content"]["status"] == "ok":
+                    print(f"{progress}: running {total} cells", file=sys.stderr, flush=True)
+
             return papermill.execute_notebook(
                 notebook,
                 str(partial.resolve()).replace("{", "{{").replace("}", "}}"),
@@ -137,11 +148,10 @@ def run_notebook(
                 kernel_name=KERNELSPEC["name"],
                 progress_bar=False,
                 kernel_manager_class=manager,
-                on_cell_complete=lambda cell, cell_index: bar.update(),
+                on_cell_executed=report,
                 execution_timeout=timeout,
             )
     except papermill.PapermillExecutionError as error:
-        checks = [cell.source for cell in notebook.cells if CHECK in cell.metadata.get("tags", [])]
         if error.source in checks:
             partial.unlink(missing_ok=True)
             raise ChapterError(_with_memory_note(error.evalue or error.ename)) from None
