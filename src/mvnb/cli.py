@@ -66,12 +66,16 @@ def main(arguments: list[str] | None = None) -> int:
         stream.reconfigure(errors="backslashreplace")  # for letters that the terminal's encoding lacks
     try:
         status = app(args=arguments or ["--help"], prog_name="mvnb", standalone_mode=False) or 0
+        sys.stdout.flush()
     except _UsageError as error:
         return _print_error(error.format_message(), 2)
     except (errors.ChapterError, claims.ClaimsError, RecordError) as error:
         return _print_error(str(error), 2)
     except errors.CellFailed as error:
         return _print_error(str(error), 1)
+    except (BrokenPipeError, SystemExit):  # the reader of the output, such as head, has ended; click then raises SystemExit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python will flush the output once more
+        return 0
     except OSError as error:
         return _print_error(f"{error.strerror}: {error.filename}" if error.filename else str(error), 1)
     except (KeyboardInterrupt, typer.Abort):
@@ -82,6 +86,15 @@ def main(arguments: list[str] | None = None) -> int:
 def _print_error(message: str, status: int) -> int:
     print(f"mvnb: {' '.join(message.split())}", file=sys.stderr)
     return status
+
+
+def _print_table(columns: tuple[str, ...], lines: list[tuple[str, ...]]) -> None:
+    print(verdicts.aligned(columns, lines, _width()))
+
+
+def _width() -> int | None:
+    """Return the width of the terminal; None if the output goes to a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _limits(timeout: float | None, memory: float | None) -> dict[str, Any]:
@@ -112,7 +125,7 @@ def _list() -> None:
         (chapter.number, chapter.slug, chapter.title, " ".join(presets.get(chapter.name, {})) or "-", _held(chapter))
         for chapter in catalogue.discover(root)
     ]
-    print(verdicts.aligned(("no.", "chapter", "title", "presets", "claims held"), rows))
+    _print_table(("no.", "chapter", "title", "presets", "claims held"), rows)
 
 
 @app.command("run", cls=_Command)
@@ -169,7 +182,7 @@ def _run(
     print()
     if committed:
         _print_changes(committed, result.rows, ("committed", "this run"), "the committed notebook")
-    print(verdicts.tally(result.rows) if committed else verdicts.table(result.rows))
+    print(verdicts.tally(result.rows) if committed else verdicts.table(result.rows, _width()))
     if values.keys() - {"seed", "replicas", "device"}:
         print("The claims were stated for the default parameters and any seed; with other parameters, a claim may fail.")
         return 0
@@ -181,7 +194,7 @@ def _print_changes(before: list, after: list, names: tuple[str, str], reference:
     moved = verdicts.moved(before, after)
     if moved or every:
         ids = dict.fromkeys(row["id"] for row in [*before, *after]) if every else moved
-        print(verdicts.side_by_side(before, after, names, ids))
+        print(verdicts.side_by_side(before, after, names, ids, _width()))
     if not moved:
         print(f"No verdict or value differs from {reference}.")
     elif not verdicts.opposite(before, after):
@@ -208,7 +221,9 @@ def _compare(
     before, after = map(execution.parameters, runs)
     differ = [name for name in before | after if before.get(name) != after.get(name)]
     lines = [(name, *(str(one.get(name, "–")) for one in (before, after))) for name in differ]
-    print(verdicts.aligned(("parameter", *names), lines) if lines else "All parameters are equal.", end="\n\n")
+    if lines:
+        _print_table(("parameter", *names), lines)
+    print("" if lines else "All parameters are equal.\n")
     _print_changes(*map(_committed, runs), names, first, not changed)
 
 
@@ -302,7 +317,7 @@ def _print_progress(plan: sweeps.Sweep, errors: dict[str, str]) -> int:
     done = len(known) - len(failed)
     print(f"{plan.chapter.name}: {done} of {len(plan.cells)} runs done, {len(failed)} failed, in {plan.folder}")
     judged = {id: [counts[one] for one in verdicts.JUDGED] for id, counts in sweeps.verdicts_of(plan).items()}
-    print(verdicts.aligned(("claim", "held"), [(id, f"{counts[0]} of {sum(counts)}") for id, counts in judged.items()]))
+    _print_table(("claim", "held"), [(id, f"{counts[0]} of {sum(counts)}") for id, counts in judged.items()])
     for address, error in failed.items():
         _print_error(f"{sweeps.named(plan.cells[address])}: {error}", 1)
     return 0 if done == len(plan.cells) else 1
@@ -322,7 +337,7 @@ def _keep(
 ) -> None:
     """Make a kept run, a long computation stored with its chapter; a repeated call only runs the missing seeds."""
     if status:
-        return print(verdicts.aligned(("chapter", "name", "made", "state"), list(keeping.status(catalogue.discover()))))
+        return _print_table(("chapter", "name", "made", "state"), list(keeping.status(catalogue.discover())))
     if chapter is None or name is None:
         raise errors.ChapterError("keep needs a chapter and the name of a kept run; mvnb keep --status lists them")
     print(keeping.make(catalogue.resolve(chapter), name, parameter or [], output, jobs, device))
@@ -332,20 +347,37 @@ def _keep(
 def _claims(
     chapter: SomeChapters = None,
     format: Annotated[Literal["table", "json"], typer.Option(help="Output format.")] = "table",
-    against: Annotated[str | None, typer.Option(metavar="REF", help="Git commit to compare the verdicts with.")] = None,
+    against: Annotated[str | None, typer.Option(metavar="REF", help="Git commit to compare the claims with.")] = None,
+    changed: Changed = False,
 ) -> int:
-    """Print the claims of the committed notebooks; with --against, the exit status is 1 if a verdict was reversed."""
+    """Print the claims of the committed notebooks, with --against beside those of another commit.
+
+    The exit status is 1 if a verdict was reversed since that commit. --changed without --against compares with HEAD.
+    """
     chosen = _chosen(chapter)
     rows = {found: _committed(found) for found in chosen}
     for found in chosen:
         if (claims.PAPERS / found.slug / "claims.toml").is_file():  # other books keep their claims elsewhere
             claims.declared(found.slug)
-    every = [row for some in rows.values() for row in some]
-    print(json.dumps(every, indent=1) if format == "json" else verdicts.table(every))
-    if against is None:
-        return 0
-    reversed_ids = {found.name: verdicts.opposite(some, pairing.rows_at(found, against)) for found, some in rows.items()}
+    against = "HEAD" if changed and against is None else against
+    earlier = {found: pairing.rows_at(found, against) if against else [] for found in chosen}
+    if format == "json":
+        ids = {found: verdicts.moved(earlier[found], some) for found, some in rows.items()}
+        chosen_rows = [row for found, some in rows.items() for row in some if not changed or row["id"] in ids[found]]
+        print(json.dumps(chosen_rows, indent=1))
+    elif against:
+        _print_changes(_joined(earlier), _joined(rows), (against, "now"), against, not changed)
+    else:
+        print(verdicts.table(_joined(rows), _width()))
+    reversed_ids = {found.name: verdicts.opposite(some, earlier[found]) for found, some in rows.items()}
     return max([_report_reversed(name, ids) for name, ids in reversed_ids.items()], default=0)
+
+
+def _joined(rows: dict[catalogue.Chapter, list]) -> list:
+    """Return the rows of all chapters; if there are several, the ids are preceded by the chapter's number."""
+    if len(rows) == 1:
+        return next(iter(rows.values()))
+    return [row | {"id": f"{found.number or found.name} {row['id']}"} for found, some in rows.items() for row in some]
 
 
 @app.command("new", cls=_Command)
@@ -401,7 +433,7 @@ def _book(
     built = _build_site(root) if site else True
     rows = [(result.chapter, f"{result.seconds:.0f}", "failed" if result.error else _fraction(result.rows)) for result in done]
     rows = sorted(rows + [(one.name, "unchanged", _held(one)) for one in kept])
-    print(verdicts.aligned(("chapter", "seconds", "claims held"), rows))
+    _print_table(("chapter", "seconds", "claims held"), rows)
     for result in filter(lambda result: result.error, done):
         _print_error(f"{result.chapter}: {result.error}", 1)
     reversed_chapters = sum(_report_reversed(result.chapter, result.opposite) for result in done)

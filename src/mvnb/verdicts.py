@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import zip_longest
+from textwrap import wrap
 from typing import Any
 
 Row = dict[str, Any]
@@ -98,18 +100,16 @@ def note(row: Row) -> str:
     return "; ".join(filter(None, (row["reason"], runs)))
 
 
-def table(rows: Iterable[Row]) -> str:
+def table(rows: Iterable[Row], width: int | None = None) -> str:
     """Return the rows as a plain-text table, followed by a line with the number of claims with each verdict."""
     rows = list(rows)
-    columns = ("chapter", "claim", "kind", "source", "paper", "measured", "verdict", "rule")
-    lines = [
-        (row["chapter"], row["id"], row["kind"], row["source"], paper(row), measured(row), row["verdict"], row["criterion"])
-        for row in rows
-    ]
-    return f"{aligned(columns, lines)}\n\n{tally(rows)}"
+    lines = [(row["id"], row["verdict"], value(row), paper(row), row["criterion"]) for row in rows]
+    return f"{aligned(('claim', 'verdict', 'measured', 'paper', 'rule'), lines, width)}\n\n{tally(rows)}"
 
 
-def side_by_side(before: Iterable[Row], after: Iterable[Row], names: tuple[str, str], ids: Iterable[str]) -> str:
+def side_by_side(
+    before: Iterable[Row], after: Iterable[Row], names: tuple[str, str], ids: Iterable[str], width: int | None = None
+) -> str:
     """Return the claims ``ids`` of two runs as a plain-text table with the values in both; ``names`` are the headings."""
     runs = [{row["id"]: row for row in rows} for rows in (before, after)]
     lines = []
@@ -117,14 +117,22 @@ def side_by_side(before: Iterable[Row], after: Iterable[Row], names: tuple[str, 
         rows = [run.get(id) for run in runs]
         found = dict.fromkeys(row["verdict"] if row else "absent" for row in rows)
         lines.append((id, " → ".join(found), *(value(row) if row else "–" for row in rows)))
-    return aligned(("claim", "verdict", *names), lines)
+    return aligned(("claim", "verdict", *names), lines, width)
 
 
-def aligned(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a plain-text table with the headings ``columns`` and the rows ``lines``, padded to align the columns."""
+def aligned(columns: Sequence[str], lines: Sequence[Sequence[str]], width: int | None = None) -> str:
+    """Return a plain-text table with the headings ``columns`` and the rows ``lines``, padded to align the columns.
+
+    If the table would be wider than ``width`` characters, the cells of its widest columns are wrapped.
+    """
     widths = [max(map(len, column)) for column in zip(columns, *lines)]
-    rows = [columns, ["-" * width for width in widths], *lines]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+    while width and sum(widths) + 2 * len(widths) - 2 > width and max(widths) > 1:
+        widths[widths.index(max(widths))] -= 1
+    printed = []
+    for row in [columns, ["-" * one for one in widths], *lines]:
+        cells = [wrap(cell, one) if len(cell) > one else [cell] for cell, one in zip(row, widths)]
+        printed += ["  ".join(map(str.ljust, parts, widths)).rstrip() for parts in zip_longest(*cells, fillvalue="")]
+    return "\n".join(printed)
 
 
 def html(rows: Sequence[Row], prefix: str) -> str:

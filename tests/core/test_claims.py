@@ -206,7 +206,22 @@ def test_verdicts_are_counted_compared_and_printed(ledger):
     assert verdicts.opposite(found[:1], found[1:]) == ["first"]
     assert not any(verdicts.opposite(found[:1], [other]) for other in (found[0], open_, absent))
     assert verdicts.note(open_) == "some 1200 runs like these 4 would decide it"
-    assert all(word in verdicts.table([*found, absent]) for word in ("holds", "fails", "not run", "value >= 0.4"))
+    table = verdicts.table([*found, absent]).splitlines()
+    assert table[0].split() == ["claim", "verdict", "measured", "paper", "rule"]
+    assert [line.split()[:3] for line in table[2:4]] == [["first", "holds", "1"], ["first", "fails", "0.1"]]
+    assert all(word in table[4] for word in ("not run", "value >= 0.4"))
+    assert verdicts.moved(found[:1], found[1:]) == verdicts.moved(found[:1], []) == verdicts.moved([], found[:1]) == ["first"]
+    assert verdicts.moved(found[:1], [found[0] | {"reason": "other"}]) == []
+    assert verdicts.side_by_side(found[:1], [], ("a", "b"), ["first"]).split("\n")[2] == "first  holds → absent  1  –"
+
+
+@pytest.mark.parametrize("width", [None, 24])
+def test_a_table_fits_the_width_and_loses_no_word(width):
+    lines = [("a-long-name-of-a-claim", "holds", "1 2 3 4 5 6 7 8 9"), ("b", "fails", "1")]
+    table = verdicts.aligned(("claim", "verdict", "rule"), lines, width).splitlines()
+    assert max(map(len, table)) == (width or 50)
+    assert [line.split()[1] for line in (table[0], table[2], table[-1])] == ["verdict", "holds", "fails"]
+    assert sorted("".join(table[2:]).replace(" ", "")) == sorted("".join(map("".join, lines)).replace(" ", ""))
 
 
 DECLARED = sorted(path.parent.name for path in claims.PAPERS.glob("*/claims.toml"))

@@ -108,20 +108,24 @@ def test_a_log_gets_one_line_with_the_time_of_the_last_run(mvnb, book):
     assert re.fullmatch(r"01_tiny \(last run: \d+ s\): running 6 cells\n", mvnb("run", "1", "--seed", "3", "--force")[2])
 
 
-def test_a_terminal_shows_a_bar_over_the_cells(book):
+def in_a_terminal(stream, *arguments):
+    """Run the command with one of its streams in a terminal of 50 columns, and return what it shows."""
     ours, theirs = os.openpty()
     termios.tcsetwinsize(theirs, (24, 50))
-    subprocess.run([sys.executable, "-m", "mvnb", "run", "1"], stderr=theirs, stdout=subprocess.DEVNULL, check=True)
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | {stream: theirs}
+    subprocess.run([sys.executable, "-m", "mvnb", *arguments], check=True, **streams)
     os.close(theirs)
-    shown = ""
+    shown = b""
     with suppress(OSError):  # the end of what a terminal shows
-        while text := os.read(ours, 1000).decode():
+        while text := os.read(ours, 1000):
             shown += text
-    assert (
-        "01_tiny:   0%|" in shown
-        and re.search(r"01_tiny: 100%\|.+\| 5/5 cells, 00:\d\d\r\n$", shown)
-        and "running" not in shown
-    )
+    return shown.decode()
+
+
+def test_a_terminal_shows_a_bar_over_the_cells(book):
+    shown = in_a_terminal("stderr", "run", "1")
+    assert "01_tiny:   0%|" in shown and re.search(r"01_tiny: 100%\|.+\| 5/5 cells, 00:\d\d\r\n$", shown)
+    assert "running" not in shown
 
 
 @pytest.mark.parametrize(
@@ -211,15 +215,20 @@ def test_an_opposite_verdict_is_named_and_status_1(mvnb, book):
         )
 
     git("init"), git("add", "."), git("commit", "-m", "a")
-    assert mvnb("claims", "--against", "HEAD")[0] == 0
+    assert mvnb("claims", "--changed") == (0, "No verdict or value differs from HEAD.\n", "")
+    assert json.loads(mvnb("claims", "--changed", "--format", "json")[1]) == []
+    status, out, _ = mvnb("claims", "--against", "HEAD")
+    assert status == 0 and "\nsmall-mean  holds " in out and out.endswith("\nNo verdict or value differs from HEAD.\n")
     status, out, _ = mvnb("run", "1", "--seed", "3", "--no-html")
     assert status == 0 and "\nNo verdict was reversed.\n1 hold, 0 fail of 1" in out
     assert "\nsmall-mean  holds    value -0.0955, noise 0.5  value 0.176, noise 0.5\n" in out
     notebook.write_text(notebook.read_text().replace('"verdict": "holds"', '"verdict": "fails"'))
-    for command in (["claims", "--against", "HEAD"], ["run", "1", "--no-html"], ["book", "1", "--again", "--no-site"]):
+    assert len(json.loads(mvnb("claims", "--changed", "--format", "json")[1])) == 1
+    for command in (["claims", "--changed"], ["run", "1", "--no-html"], ["book", "1", "--again", "--no-site"]):
         status, out, err = mvnb(*command)
         assert status == 1 and "01_tiny: the verdict of small-mean was reversed" in err
-        assert "No verdict" not in out and ("fails → holds" in out) == (command[0] == "run")
+        assert "No verdict" not in out
+        assert {"run": "fails → holds", "claims": "holds → fails", "book": ""}[command[0]] in out
     status, out, _ = mvnb("run", "1")  # the book was run again
     assert status == 0 and "\nNo verdict or value differs from the committed notebook.\n" in out and "small-mean" not in out
     status, _, err = mvnb("claims", "--against", "nowhere")
@@ -246,6 +255,26 @@ def test_two_runs_are_compared(mvnb, executed_book):
         status, out, _ = mvnb("compare", "1", "notebooks/01_tiny.ipynb", *options)
         assert status == 0 and "All parameters are equal.\n" in out and out.count("small-mean  holds  ") == rows
         assert out.endswith("No verdict or value differs from 1.\n")
+
+
+def test_claims_fit_the_terminal_and_name_their_chapters(mvnb, executed_book):
+    lines = in_a_terminal("stdout", "claims", "1").splitlines()
+    assert lines[0].split()[:2] == ["claim", "verdict"] and 40 < max(map(len, lines)) <= 50
+    assert max(map(len, mvnb("claims", "1")[1].splitlines())) > 50
+    for suffix in (".py", ".ipynb"):
+        shutil.copy(executed_book / "notebooks" / f"01_tiny{suffix}", executed_book / "notebooks" / f"02_other{suffix}")
+    out = mvnb("claims")[1]
+    assert "\n01 small-mean  holds " in out and "\n02 small-mean  holds " in out and "\n2 hold, 0 fail of 2 claims\n" in out
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_closed_pipe_is_not_an_error(executed_book, unbuffered):
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    command = [sys.executable, "-m", "mvnb", "claims"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
 
 
 def test_what_cannot_be_compared_is_one_line(mvnb, executed_book):
