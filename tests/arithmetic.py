@@ -70,7 +70,7 @@ def run(chapter: catalogue.Chapter, profile: str) -> dict:
     startup = elsewhere.startup(marker, *STARTUP[profile]) if profile in STARTUP else ""
     try:
         with mock.patch.dict(os.environ, PROFILES[profile]):
-            result = execution.run(chapter, {}, folder, html=False, startup=startup)
+            result = execution.run(chapter, {}, folder, startup=startup)
     except (CellFailed, ChapterError) as error:
         return failed(str(error))
     if startup and not marker.is_file():

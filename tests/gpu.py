@@ -44,7 +44,7 @@ def run(chapter: catalogue.Chapter, kind: str, folder: Path, key: list[str], unt
         return None
     values = (catalogue.preset(chapter, "smoke") if kind == "smoke" else {}) | {"device": KINDS[kind]}
     try:
-        found = {"verdicts": verdicts(execution.run(chapter, values, folder / kind, html=False, startup=startup).notebook)}
+        found = {"verdicts": verdicts(execution.run(chapter, values, folder / kind, startup=startup).notebook)}
     except (CellFailed, ChapterError) as error:
         found = {"failed": str(error)}
     if addresses.digests(replace(chapter), [{}])[0] != key[0]:

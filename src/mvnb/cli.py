@@ -139,7 +139,6 @@ def _run(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Number of PyTorch threads; use more than one only if as many cores are idle.")
     ] = None,
-    html: Annotated[bool, typer.Option(help="Also render the notebook as HTML.")] = True,
     output: Annotated[
         Path | None, typer.Option("-o", metavar="DIR", help="Folder for the results; runs/CHAPTER-PARAMETERS by default.")
     ] = None,
@@ -151,8 +150,7 @@ def _run(
     The book is not changed. If the folder already holds the same run, its results are printed again.
 
     The exit status is 1 if the verdict of a claim is the opposite of that in the committed notebook, unless parameters other
-    than seed, replicas and device were changed. If the HTML cannot be rendered, the reason is printed on stderr and the exit
-    status is not affected.
+    than seed, replicas and device were changed.
     """
     found = _resolved(chapter)
     seeds = [] if seed is None else [f"seed={seed}"]
@@ -169,13 +167,9 @@ def _run(
             asked = shlex.join(["mvnb", "plan", chapter, *given])
             raise errors.ChapterError(f"{why}; try other values with {asked}, or run it with --anyway")
         label = f"{found.name}{execution.last_time(found, folder)}"
-        options = {"html": html, "progress": label, "threads": threads} | _limits(timeout, memory)
+        options = {"progress": label, "threads": threads} | _limits(timeout, memory)
         result = execution.run(found, values, folder, **options)
-    for path in filter(None, (result.notebook, result.html, result.claims)):
-        print(path)
-    if result.unrendered:
-        _print_error(f"{found.name} could not be rendered as HTML: {result.unrendered}", 0)
-    print(f"{result.seconds:.1f} s")
+    print(f"{result.notebook}\n{result.claims}\n{result.seconds:.1f} s")
     if not result.rows:
         return 0
     committed = _committed(found) if found.notebook.is_file() else []

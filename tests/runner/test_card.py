@@ -263,7 +263,7 @@ def test_what_a_chapter_forgets_is_noticed(name, tmp_path):
     broken.write_text(source.replace(needed, forgotten), encoding="utf-8")
     startup = elsewhere.startup(tmp_path / "begun", elsewhere.CARD)
     with pytest.raises(CellFailed, match=r"same device|to numpy|indexed tensor"):
-        execution.run(catalogue.resolve(str(broken)), preset, tmp_path / "run", html=False, startup=startup)
+        execution.run(catalogue.resolve(str(broken)), preset, tmp_path / "run", startup=startup)
 
 
 # --- The report of a real card ---
@@ -279,7 +279,7 @@ def test_without_a_card_there_is_one_line_and_status_2(monkeypatch, capsys):
 def test_the_report_resumes_and_says_what_differs(book, capsys):
     startup = elsewhere.startup(book / "begun", elsewhere.CARD)
     (chapter,) = catalogue.discover(book)
-    shutil.copy(execution.run(chapter, {}, book / "plain", html=False).notebook, chapter.notebook)
+    shutil.copy(execution.run(chapter, {}, book / "plain").notebook, chapter.notebook)
     with card.card():
         assert gpu.main(0, root=book, startup=startup) == 3 and "3 of 3 runs are left" in capsys.readouterr().out
         assert gpu.main(600, root=book, startup=startup) == 0 and "no verdict is the opposite" in capsys.readouterr().out

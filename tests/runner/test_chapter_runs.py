@@ -31,7 +31,7 @@ def test_smoke(chapter, tmp_path):
     """On the stand-in GPU, whose rules are stricter than a CPU's, with moved last places, and a seed like ``date +%s%N``."""
     values = catalogue.preset(chapter, "smoke") | {"seed": 1_764_203_991_123_456_789}
     startup = elsewhere.startup(tmp_path / "begun", elsewhere.ROUNDING, elsewhere.CARD)
-    result = execution.run(chapter, values, tmp_path, html=False, startup=startup)
+    result = execution.run(chapter, values, tmp_path, startup=startup)
     assert (tmp_path / "begun").is_file() and "device: cuda" in result.notebook.read_text(encoding="utf-8")
     assert chapter_checks.differing_outputs(chapter, result.notebook) > 0
 
@@ -127,14 +127,14 @@ def test_more_replicas_than_memory_holds_are_one_line(tmp_path):
     chapter = catalogue.resolve("06", ROOT)
     values = catalogue.preset(chapter, "smoke") | {"replicas": 10**9}
     with pytest.raises(errors.CellFailed, match="out of memory") as failure:
-        execution.run(chapter, values, tmp_path, html=False, memory=2 * 10**9)
+        execution.run(chapter, values, tmp_path, memory=2 * 10**9)
     assert "\n" not in str(failure.value)
 
 
 def test_a_smoke_run_that_changes_nothing_is_noticed(tmp_path):
     (tiny,) = catalogue.discover(tiny_book.make(tmp_path / "book"))
     execution.execute(tiny)
-    same = execution.run(tiny, {}, tmp_path / "same", html=False)
-    other = execution.run(tiny, catalogue.preset(tiny, "smoke"), tmp_path / "other", html=False)
+    same = execution.run(tiny, {}, tmp_path / "same")
+    other = execution.run(tiny, catalogue.preset(tiny, "smoke"), tmp_path / "other")
     assert chapter_checks.differing_outputs(tiny, same.notebook) == 0
     assert chapter_checks.differing_outputs(tiny, other.notebook) == 2

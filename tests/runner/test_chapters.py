@@ -10,7 +10,6 @@ import tiny_book
 
 from mvnb import claims, kept_runs
 from mvnb.runner import catalogue, errors, execution, pairing
-from mvnb.runner.html import _plain_markdown
 
 
 @pytest.fixture
@@ -145,18 +144,15 @@ def test_presets_are_read_and_checked(tiny, book):
             catalogue.preset(tiny, "smoke")
 
 
-def test_a_run_writes_notebook_page_and_claims_and_leaves_the_book_alone(tiny, book, tmp_path):
+def test_a_run_writes_notebook_and_claims_and_leaves_the_book_alone(tiny, book, tmp_path):
     before = files(book / "notebooks")
     values = {"replicas": 2, "interval": [1.0, 1e300], "widths": []}
     result = execution.run(tiny, values, tmp_path / "{out}")
     assert files(book / "notebooks") == before
-    assert files(tmp_path / "{out}") == ["01_tiny.claims.json", "01_tiny.html", "01_tiny.ipynb"]
+    assert files(tmp_path / "{out}") == ["01_tiny.claims.json", "01_tiny.ipynb"]
     assert "2 values" in stdout(result.notebook)
     assert "interval = [1.0, 1e+300]" in result.notebook.read_text()
     assert result.rows == json.loads(result.claims.read_text()) == claims.read(result.notebook)
-    page = result.html.read_text()
-    assert 'alt="One blue dot."' in page and 'id="claim-small-mean"' in page and "prf:theorem" not in page
-    assert page.count("<script") == 2 and '<script src="' not in page
 
 
 def test_a_notebook_runs_like_its_source(tiny, book, tmp_path):
@@ -165,16 +161,13 @@ def test_a_notebook_runs_like_its_source(tiny, book, tmp_path):
     (book / "copies" / "copy.ipynb").write_bytes(tiny.notebook.read_bytes())
     assert catalogue.resolve("notebooks/01_tiny.ipynb").source == tiny.source
     copy = catalogue.resolve(str(book / "copies" / "copy.ipynb"))
-    result = execution.run(copy, {"replicas": 3}, tmp_path / "out", html=False)
+    result = execution.run(copy, {"replicas": 3}, tmp_path / "out")
     assert copy.root is None and "3 values" in stdout(result.notebook)
 
 
 def test_a_seed_changes_the_run_and_the_same_seed_does_not(tiny, tmp_path):
-    seen = [
-        stdout(execution.run(tiny, {"seed": seed}, tmp_path / str(k), html=False).notebook) for k, seed in enumerate((3, 3, 4))
-    ]
+    seen = [stdout(execution.run(tiny, {"seed": seed}, tmp_path / str(k)).notebook) for k, seed in enumerate((3, 3, 4))]
     assert seen[0] == seen[1] != seen[2]
-    assert not (tmp_path / "0" / "01_tiny.html").exists()
 
 
 def test_bad_requests_leave_nothing_behind(tiny, book, tmp_path):
@@ -212,7 +205,7 @@ def test_the_kernel_is_this_interpreter_in_the_chapters_folder_with_one_thread(b
         ({"threads": 2}, ["2", "2", str(1 << 40)]),
         ({"memory": 8 << 30}, ["1", "3", None]),
     ):
-        result = execution.run(chapter, {}, tmp_path / "out", html=False, **options)
+        result = execution.run(chapter, {}, tmp_path / "out", **options)
         assert eval(stdout(result.notebook)) == [sys.executable, str(tmp_path), *found]
     assert os.environ.get("OMP_NUM_THREADS") is None
 
@@ -257,7 +250,7 @@ def test_the_line_that_raised_is_told(book, tmp_path, source, line):
     cells = "".join(f"# %%\n{one}\n\n" for one in (before, source))
     (tmp_path / "fails.py").write_text(tiny_book.HEADER + tiny_book.PARAMETERS + cells)
     with pytest.raises(errors.CellFailed) as found:
-        execution.run(catalogue.resolve(str(tmp_path / "fails.py")), output_dir=tmp_path / "out", html=False)
+        execution.run(catalogue.resolve(str(tmp_path / "fails.py")), output_dir=tmp_path / "out")
     assert f"failed at {line!r}: " in str(found.value) and "\n" not in str(found.value)
 
 
@@ -300,13 +293,6 @@ def test_a_notebook_is_up_to_date_until_its_code_or_its_outputs_change(tiny, tmp
     assert not execution.up_to_date(tiny), "what a chapter reads has changed"
 
 
-def test_markdown_of_the_book_is_put_plainly():
-    proof = "::::{prf:proof}\n:label: p\n```{math}\n:label: e\nx\n```\n{eq}`e` [A (2024)](../book/references.bib#a2024)\n::::"
-    text = f"## H\n\n{proof}\n\n```python\n:::{{x}}\n```"
-    plain = _plain_markdown(text)
-    assert plain.split() == "## H **Proof.** $$ x $$ (e) A (2024) ```python :::{x} ```".split()
-
-
 def test_a_relative_data_folder_is_meant_from_where_the_command_runs(book, tmp_path, monkeypatch):
     monkeypatch.setenv("MVNB_DATA", "data")
     source = tmp_path / "where.py"
@@ -316,5 +302,5 @@ def test_a_relative_data_folder_is_meant_from_where_the_command_runs(book, tmp_p
         + tiny_book.PARAMETERS
         + "# %%\nimport os\n\nprint(os.environ['MVNB_DATA'])\n"
     )
-    result = execution.run(catalogue.resolve(str(source)), output_dir=tmp_path / "out", html=False)
+    result = execution.run(catalogue.resolve(str(source)), output_dir=tmp_path / "out")
     assert stdout(result.notebook).strip() == str(book / "data")

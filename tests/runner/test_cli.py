@@ -82,7 +82,7 @@ def test_outside_a_book_every_command_says_so(mvnb, tmp_path, monkeypatch):
 
 
 def test_a_run_prints_paths_seconds_and_claims_and_options_override_the_preset(mvnb, book):
-    status, out, _ = mvnb("run", "tiny", "--preset", "paper", "-p", "replicas=3", "--seed", "5", "-o", "out/deep", "--no-html")
+    status, out, _ = mvnb("run", "tiny", "--preset", "paper", "-p", "replicas=3", "--seed", "5", "-o", "out/deep")
     assert status == 0
     lines = out.splitlines()
     assert lines[:2] == ["out/deep/01_tiny.ipynb", "out/deep/01_tiny.claims.json"] and lines[2].endswith(" s")
@@ -219,12 +219,12 @@ def test_an_opposite_verdict_is_named_and_status_1(mvnb, book):
     assert json.loads(mvnb("claims", "--changed", "--format", "json")[1]) == []
     status, out, _ = mvnb("claims", "--against", "HEAD")
     assert status == 0 and "\nsmall-mean  holds " in out and out.endswith("\nNo verdict or value differs from HEAD.\n")
-    status, out, _ = mvnb("run", "1", "--seed", "3", "--no-html")
+    status, out, _ = mvnb("run", "1", "--seed", "3")
     assert status == 0 and "\nNo verdict was reversed.\n1 hold, 0 fail of 1" in out
     assert "\nsmall-mean  holds    value -0.0955, noise 0.5  value 0.176, noise 0.5\n" in out
     notebook.write_text(notebook.read_text().replace('"verdict": "holds"', '"verdict": "fails"'))
     assert len(json.loads(mvnb("claims", "--changed", "--format", "json")[1])) == 1
-    for command in (["claims", "--changed"], ["run", "1", "--no-html"], ["book", "1", "--again", "--no-site"]):
+    for command in (["claims", "--changed"], ["run", "1"], ["book", "1", "--again", "--no-site"]):
         status, out, err = mvnb(*command)
         assert status == 1 and "01_tiny: the verdict of small-mean was reversed" in err
         assert "No verdict" not in out
@@ -387,7 +387,7 @@ def test_a_result_takes_its_name_only_when_it_is_whole(mvnb, book, monkeypatch):
         return ran
 
     monkeypatch.setattr("mvnb.runner.execution.run_notebook", watched)
-    assert mvnb("run", "1", "--no-html")[0] == 0
+    assert mvnb("run", "1")[0] == 0
     assert seen == [[".01_tiny.lock", "01_tiny.partial.ipynb"]]
     assert tree(book / "runs" / "01") == ["01_tiny.claims.json", "01_tiny.ipynb"]
 
@@ -395,15 +395,15 @@ def test_a_result_takes_its_name_only_when_it_is_whole(mvnb, book, monkeypatch):
 def test_two_runs_of_a_chapter_do_not_share_a_folder(mvnb, book):
     sleeper = tiny_book.BROKEN[: tiny_book.BROKEN.index("# This")].replace("import time", STARTED)
     (book / "notebooks" / "02_sleeper.py").write_text(sleeper)
-    first = start(book, "run", "2", "-p", "seconds=600", "-o", "out", "--no-html")
+    first = start(book, "run", "2", "-p", "seconds=600", "-o", "out")
     until((book / "notebooks" / "started").exists)
     running = kernels(first.pid)
-    status, out, err = mvnb("run", "2", "-o", "out", "--no-html")
+    status, out, err = mvnb("run", "2", "-o", "out")
     assert (status, out, err) == (2, "", "mvnb: another run of 02_sleeper is writing to out\n")
-    assert mvnb("run", "1", "-o", "out", "--no-html")[0] == 0  # another chapter may
+    assert mvnb("run", "1", "-o", "out")[0] == 0  # another chapter may
     first.kill()
     first.communicate()
     assert not psutil.wait_procs(running, timeout=20)[1]
-    assert mvnb("run", "2", "-o", "out", "--no-html")[0] == 0  # and what a killed run leaves stops no other
+    assert mvnb("run", "2", "-o", "out")[0] == 0  # and what a killed run leaves stops no other
     kept = ["01_tiny.claims.json", "01_tiny.ipynb", "02_sleeper.claims.json", "02_sleeper.ipynb"]
     assert tree(book / "out") == kept

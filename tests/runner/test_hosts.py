@@ -172,7 +172,7 @@ def test_an_address_stands_in_the_first_code_cell_once(tmp_path):
 
 # What the extras bring, by the names under which it is imported.
 BROUGHT = (
-    "mlxtend pooch papermill jupytext nbformat nbconvert nbclient jupyter_client ipykernel typer yaml "
+    "mlxtend pooch papermill jupytext nbformat nbclient jupyter_client ipykernel typer yaml "
     "distributed filelock psutil pyarrow transformers accelerate gguf"
 )
 

@@ -79,7 +79,7 @@ def test_a_new_chapter_keeps_every_rule_and_is_on_the_site(copy):
     for command in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["pytest", "tests/papers/test_toy_chapter.py"]):
         done = python(*command)
         assert done.returncode == 0, done.stdout + done.stderr
-    smoke = python("mvnb.cli", "run", "16", "--preset", "smoke", "--no-html")
+    smoke = python("mvnb.cli", "run", "16", "--preset", "smoke")
     assert smoke.returncode == 0 and ", 0 fail" in smoke.stdout, smoke.stderr  # a few runs may leave it undecided
 
     site, page = root / "_build" / "html", "notebooks/16_toy_chapter"

@@ -42,4 +42,4 @@ def test_paper_preset_cut_short(number, blank_images, tmp_path, monkeypatch):
     monkeypatch.setenv("MVNB_DATA", str(blank_images))
     chapter = catalogue.resolve(number, ROOT)
     paper, smoke = (catalogue.preset(chapter, name) for name in ("paper", "smoke"))
-    execution.run(chapter, paper | {name: smoke[name] for name in CUT[number].split()}, tmp_path, html=False)
+    execution.run(chapter, paper | {name: smoke[name] for name in CUT[number].split()}, tmp_path)

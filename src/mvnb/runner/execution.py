@@ -20,9 +20,8 @@ import nbformat
 from mvnb import claims, verdicts
 from mvnb.files import read_json, write
 from mvnb.runner import addresses, derived, workers
-from mvnb.runner import html as page_html
 from mvnb.runner.catalogue import Chapter, preset
-from mvnb.runner.errors import CellFailed, ChapterError, error_text
+from mvnb.runner.errors import CellFailed, ChapterError
 from mvnb.runner.kernel import run_notebook
 from mvnb.runner.pairing import cells_of, paired, tidy
 
@@ -34,11 +33,9 @@ class RunResult:
     """Paths of the files that :func:`run` has written, with the recorded claims and the run time."""
 
     notebook: Path
-    html: Path | None
     claims: Path
     rows: list[dict[str, Any]]
     seconds: float
-    unrendered: str = ""  # why the requested HTML is missing
 
 
 def default_folder(chapter: Chapter, preset_name: str | None, values: Mapping[str, Any]) -> Path:
@@ -74,9 +71,7 @@ def finished(chapter: Chapter, parameters: Mapping[str, Any], folder: Path) -> R
     if metadata.get("mvnb", {}).get("address") != addresses.digests(chapter, [parameters])[0]:
         other = f"{folder} holds a run of {chapter.name} with other parameters, code or libraries"
         raise ChapterError(f"{other}; use another folder (-o), or replace it with --force")
-    page = folder / f"{chapter.name}.html"
-    seconds = metadata["papermill"]["duration"]
-    return RunResult(written, page if page.is_file() else None, recorded, claims.read(written), seconds)
+    return RunResult(written, recorded, claims.read(written), metadata["papermill"]["duration"])
 
 
 def last_time(chapter: Chapter, folder: Path) -> str:
@@ -96,14 +91,11 @@ def run(
     chapter: Chapter,
     parameters: Mapping[str, Any] | None = None,
     output_dir: str | Path = "runs",
-    *,
-    html: bool = True,
     **options: Any,
 ) -> RunResult:
-    """Run a chapter with some parameters replaced, and write the notebook, HTML page and claims to ``output_dir``.
+    """Run a chapter with some parameters replaced, and write the notebook and its claims to ``output_dir``.
 
-    The notebook is named ``NAME.partial.ipynb`` while it runs, and is renamed when all cells have finished. If the HTML cannot
-    be rendered, it is omitted and the result gives the reason.
+    The notebook is named ``NAME.partial.ipynb`` while it runs, and is renamed when all cells have finished.
 
     Parameters
     ----------
@@ -114,8 +106,6 @@ def run(
         :meth:`~mvnb.runner.catalogue.Chapter.parse`.
     output_dir
         Folder for the results; it is created if it does not exist.
-    html
-        Whether to render ``NAME.html``.
     options
         The options ``progress``, ``timeout``, ``memory``, ``threads`` and ``startup`` of
         :func:`~mvnb.runner.kernel.run_notebook`.
@@ -140,7 +130,7 @@ def run(
     started = time.monotonic()
     try:
         with alone(folder / f".{chapter.name}.lock", f"another run of {chapter.name} is writing to {folder}"):
-            ran = run_notebook(notebook, partial, values, chapter.source.parent, package=chapter.snapshot, **options)
+            run_notebook(notebook, partial, values, chapter.source.parent, package=chapter.snapshot, **options)
             written, recorded = _results(chapter, folder)
             try:
                 rows = claims.read(partial)
@@ -149,19 +139,12 @@ def run(
             except (KeyboardInterrupt, OSError):
                 partial.unlink(missing_ok=True)
                 raise
-            page, unrendered = folder / f"{chapter.name}.html" if html else None, ""
-            if page is not None:
-                page.unlink(missing_ok=True)  # from an earlier run
-                try:
-                    write(page, page_html.render(ran, chapter.title))
-                except Exception as error:  # a rendering error must not discard the results
-                    page, unrendered = None, error_text(error)
     except ChapterError:
         for path in made:
             with suppress(OSError):  # another chapter may be running into it by now
                 path.rmdir()
         raise
-    return RunResult(written, page, recorded, rows, time.monotonic() - started, unrendered)
+    return RunResult(written, recorded, rows, time.monotonic() - started)
 
 
 def parameters(chapter: Chapter) -> dict[str, Any]:

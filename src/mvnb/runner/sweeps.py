@@ -299,7 +299,7 @@ def _attempt(chapter: catalogue.Chapter, parameters, folder: Path, limits) -> di
     """Run the notebook in ``folder`` and return the record of the run."""
     started, rows, device, error = time.monotonic(), [], "", ""
     try:
-        result = execution.run(chapter, parameters, folder, html=False, **limits)
+        result = execution.run(chapter, parameters, folder, **limits)
         rows, device = result.rows, _device(result.notebook)
     except (CellFailed, ChapterError) as failure:
         error = str(failure)
