@@ -1,4 +1,4 @@
-"""The command ``mvnb``: list, run, sweep and check the chapters, and build the book.
+"""The command ``mvnb``: list, run, compare, sweep and check the chapters, and build the book.
 
 The exit status is 0 for success, 1 if a run or the site build fails or the verdict of a claim is reversed, 2 for an invalid
 request (reported in one line on stderr, without writing a file), and 130 after an interrupt.
