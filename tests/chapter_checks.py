@@ -179,11 +179,18 @@ def exercises(chapter):
 
 
 def ledger(chapter):
-    """Claims are shown in a compared cell, and every id stands in the source."""
+    """Claims are shown in a compared cell as they are declared, and every id stands in the source."""
     rows = claims.read(chapter.notebook)
     source = "\n".join(cell.source for cell in _code(chapter.cells))
     wrong = [] if rows else ["no ledger is shown"]
-    wrong += [f"claim {row['id']} is not recorded in the source" for row in rows if f'"{row["id"]}"' not in source]
+    folders = (chapter.root / "src" / "mvnb" / "papers", chapter.root / "papers")
+    declared = claims.declared(next(path for one in folders if (path := one / chapter.slug / "claims.toml").is_file()))
+    rules = {id: claim.rule.text for id, claim in declared.items()}
+    wrong += [f"claim {id} is not recorded in the source" for id in rules if f'"{id}"' not in source]
+    shown = {row["id"]: row["criterion"] for row in rows}
+    if stale := [id for id in sorted(rules.keys() | shown.keys()) if rules.get(id) != shown.get(id)]:
+        again = f"run: mvnb book {chapter.number} --no-site"
+        wrong.append(f"claims {', '.join(stale)} differ in claims.toml and the notebook; {again}")
     wrong += [f"claim {row['id']} is of {row['chapter']}" for row in rows if row["chapter"] not in (chapter.name, chapter.slug)]
     showing = [cell for cell in _code(_committed(chapter)) if any(claims.MIME in out.get("data", {}) for out in cell.outputs)]
     marked = [cell for cell in showing if re.search(r"^# NBVAL_CHECK_OUTPUT$", cell.source, re.MULTILINE)]
@@ -196,7 +203,8 @@ def seeds(chapter):
     kept = sweeps.kept(chapter)
     if not kept:
         return []
-    wrong = [f"claim {id} is not in both the notebook and the sweep" for id in sorted(judged.keys() ^ kept.keys())]
+    again = f"run: mvnb sweep {chapter.number} --grid seed=1000:3000:100 --keep"
+    wrong = [f"claim {id} is not in both the notebook and the sweep; {again}" for id in sorted(judged.keys() ^ kept.keys())]
     for id in judged.keys() & kept.keys():
         counts = {one: kept[id][one] for one in verdicts.JUDGED}
         found = [one for one in ("holds", "fails") if counts[one] >= 2 or one == judged[id]]

@@ -232,4 +232,4 @@ def test_every_headline_is_tried_on_a_broken_variant(slug):
     """That a test evaluates the rule of each; whether it tells right from wrong, the test says itself."""
     tests = "".join(path.read_text(encoding="utf-8") for path in PAPERS.glob(f"test_{slug}*.py"))
     headlines = [claim.id for claim in claims.declared(slug).values() if claim.headline]
-    assert headlines and not [id for id in headlines if f'"{id}"' not in tests]
+    assert headlines and not [id for id in headlines if f'"{id}"' not in tests], f"no test in tests/papers/test_{slug}*.py"

@@ -160,6 +160,26 @@ def test_broken_outputs_are_noticed(executed, tmp_path, check, breakage, message
     assert message in "\n".join(check(chapter))
 
 
+NEW = "\n[large-mean]" + tiny_book.CLAIMS.removeprefix("[small-mean]").replace("headline = true\n", "")
+RUN = "differ in claims.toml and the notebook; run: mvnb book 01 --no-site"
+
+
+@pytest.mark.parametrize(
+    ("declared", "messages"),
+    [
+        (tiny_book.CLAIMS + NEW, ["claim large-mean is not recorded in the source", f"claims large-mean {RUN}"]),
+        (tiny_book.CLAIMS.replace("100", "99"), [f"claims small-mean {RUN}"]),
+        (NEW, ["claim large-mean is not recorded in the source", f"claims large-mean, small-mean {RUN}"]),
+    ],
+    ids=["added", "another rule", "renamed"],
+)
+def test_a_claim_that_the_notebook_lacks_is_noticed_and_the_command_is_named(executed, tmp_path, declared, messages):
+    (chapter,) = catalogue.discover(tiny_book.make(tmp_path / "book"))
+    chapter.notebook.write_bytes(executed.notebook.read_bytes())
+    (chapter.root / "papers" / "tiny" / "claims.toml").write_text(declared)
+    assert chapter_checks.ledger(chapter) == messages
+
+
 @pytest.mark.parametrize(
     ("kept", "message"),
     [
@@ -167,7 +187,10 @@ def test_broken_outputs_are_noticed(executed, tmp_path, check, breakage, message
         ({"small-mean": {"holds": 13, "fails": 2, "undecided": 5}}, "'fails': 2"),
         ({"small-mean": {"holds": 0, "fails": 3, "undecided": 17}}, "holds in the notebook"),
         ({"small-mean": {"holds": 19, "fails": 0, "undecided": 0}}, "'holds': 19"),
-        ({"large-mean": {"holds": 20, "fails": 0, "undecided": 0}}, "claim small-mean is not in both"),
+        (
+            {"large-mean": {"holds": 20, "fails": 0, "undecided": 0}},
+            "claim small-mean is not in both the notebook and the sweep; run: mvnb sweep 01 --grid seed=1000:3000:100 --keep",
+        ),
     ],
 )
 def test_a_verdict_that_hangs_on_the_seed_is_noticed(executed, tmp_path, kept, message):
