@@ -55,7 +55,12 @@ def test_a_path_outside_the_book_is_a_chapter_too(book, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("2", "the book has 01_tiny"), ("tinny", "did you mean 'tiny'"), ("no.py", "no such file"), ("a/b", "no such file")],
+    [
+        ("2", "the book has 01_tiny"),
+        ("tinny", r"no chapter 'tinny'; did you mean 'tiny'\? The book has 01_tiny"),
+        ("no.py", "no such file"),
+        ("a/b", "no such file"),
+    ],
 )
 def test_an_unknown_chapter_is_named_with_the_nearest(book, text, message):
     with pytest.raises(errors.ChapterError, match=message):
@@ -95,7 +100,7 @@ def test_texts_become_values_of_the_default_type(tiny, text, value):
     [
         ("replicas", "expected name=value, got"),
         ("=3", "expected name=value, got"),
-        ("replica=3", "did you mean 'replicas'"),
+        ("replica=3", r"no parameter 'replica'; did you mean 'replicas'\? It has seed"),
         ("replicas=3.5", "an integer, got '3.5'"),
         ("replicas=many", "an integer, got 'many'"),
         ("replicas=True", "an integer, got 'True'"),
@@ -132,7 +137,7 @@ def test_a_parameters_cell_holds_literals_only(tmp_path, source, message):
 def test_presets_are_read_and_checked(tiny, book):
     assert catalogue.preset(tiny, "paper") == {"replicas": 1000, "noise": 1.0}
     for name, message in {
-        "smok": "did you mean 'smoke'",
+        "smok": r"did you mean 'smoke'\? It has smoke, paper",
         "unknown": "no parameter 'replica'",
         "mistyped": "an int",
     }.items():

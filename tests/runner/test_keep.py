@@ -210,10 +210,10 @@ def test_a_seed_that_fails_leaves_the_others_and_no_result(mvnb, book, kept):
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (["1", "mean"], "01_tiny declares no kept run 'mean'; it has means; did you mean 'means'?"),
+        (["1", "mean"], "01_tiny declares no kept run 'mean'; did you mean 'means'? It has means"),
         (
             ["1", "means", "-p", "sizes=1"],
-            "01 means has no parameter 'sizes'; it has seed, seeds, size, pause, fail; did you mean 'size'?",
+            "01 means has no parameter 'sizes'; did you mean 'size'? It has seed, seeds, size, pause, fail",
         ),
         (["1", "means", "-p", "size=big"], "parameter 'size' must be a number, got 'big'"),
         (["1", "means", "-p", "seeds=0"], "parameter 'seeds' must be 1 or more, got '0'"),

@@ -20,7 +20,7 @@ from nbformat import NotebookNode
 
 from mvnb.runner.errors import ChapterError
 from mvnb.runner.hosts import repository, with_install_cell
-from mvnb.runner.parameters import Parameter, check_values, did_you_mean, parse_assignments, read_parameters
+from mvnb.runner.parameters import Parameter, check_values, choices_text, parse_assignments, read_parameters
 
 _STEM = re.compile(r"\d\d_\w+")
 
@@ -155,8 +155,8 @@ def resolve(text: str, root: Path | None = None) -> Chapter:
             return chapter
     if not chapters:
         raise ChapterError(f"no chapter {text!r}: {root / 'notebooks'} contains no chapters")
-    hint = did_you_mean(word, [name for chapter in chapters for name in (chapter.slug, chapter.name)])
-    raise ChapterError(f"no chapter {text!r}; the book has {', '.join(chapter.name for chapter in chapters)}{hint}")
+    names, slugs = zip(*((chapter.name, chapter.slug) for chapter in chapters))
+    raise ChapterError(f"no chapter {text!r}{choices_text(word, names, 'the book', slugs)}")
 
 
 def _from_path(path: Path, root: Path | None) -> Chapter:
@@ -210,6 +210,5 @@ def preset(chapter: Chapter, name: str) -> dict[str, Any]:
     """Return the values of a preset; raise ``ChapterError`` if it does not exist or the chapter rejects its values."""
     named = presets(chapter.root).get(chapter.name, {})
     if name not in named:
-        available = f"; it has {', '.join(named)}" if named else "; it has none"
-        raise ChapterError(f"{chapter.name} has no preset {name!r}{available}{did_you_mean(name, named)}")
+        raise ChapterError(f"{chapter.name} has no preset {name!r}{choices_text(name, named)}")
     return check_values(named[name], chapter.parameters, f"preset {name!r} of {chapter.name}: the chapter")

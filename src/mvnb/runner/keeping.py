@@ -23,7 +23,7 @@ from mvnb import files, kept_runs
 from mvnb.runner import addresses, workers
 from mvnb.runner.catalogue import Chapter
 from mvnb.runner.errors import CellFailed, ChapterError
-from mvnb.runner.parameters import Parameter, did_you_mean, parse_assignments
+from mvnb.runner.parameters import Parameter, choices_text, parse_assignments
 
 
 def make(
@@ -65,8 +65,7 @@ def make(
 
     every = kept_runs.declared(chapter.slug)
     if name not in every:
-        available = f"it has {', '.join(every)}" if every else "it has none"
-        raise ChapterError(f"{chapter.name} declares no kept run {name!r}; {available}{did_you_mean(name, every)}")
+        raise ChapterError(f"{chapter.name} declares no kept run {name!r}{choices_text(name, every)}")
     declared = every[name].parameters
     known = {key: Parameter(key, value, "(1 or more)" if key == "seeds" else "") for key, value in declared.items()}
     values = declared | parse_assignments(assignments, known, f"{chapter.number} {name}")

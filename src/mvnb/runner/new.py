@@ -9,6 +9,7 @@ from pathlib import Path
 from mvnb.files import write
 from mvnb.runner.catalogue import Chapter, discover, parts
 from mvnb.runner.errors import ChapterError
+from mvnb.runner.parameters import choices_text
 
 
 def create(root: Path, number: str, slug: str, part: str | None = None) -> Chapter:
@@ -35,7 +36,7 @@ def create(root: Path, number: str, slug: str, part: str | None = None) -> Chapt
         raise ChapterError(f"{taken[0] if taken else papers / slug} already exists")
     known = parts(root)
     if part is not None and part not in known:
-        raise ChapterError(f"no part {part!r} in _toc.yml; it has {', '.join(known)}")
+        raise ChapterError(f"no part {part!r} in _toc.yml{choices_text(part, known)}")
     listed = _with_entry(contents.read_text(encoding="utf-8"), f"notebooks/{number}_{slug}", part or list(known)[-1])
     for path, name in (
         (root / "notebooks" / f"{number}_{slug}.py", "chapter"),

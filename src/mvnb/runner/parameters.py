@@ -11,7 +11,7 @@ import io
 import math
 import re
 import tokenize
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fractions import Fraction
@@ -177,16 +177,19 @@ def _numbers(value: Any) -> Iterator[float]:
             yield from _numbers(item)
 
 
-def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """Return ``; did you mean 'x'?`` for the closest choice, or an empty string if no choice is close."""
-    near = get_close_matches(word, list(choices), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
+def choices_text(word: str, choices: Collection[str], owner: str = "it", also: Iterable[str] = ()) -> str:
+    """Return the end of a message about an unknown name, such as ``; did you mean 'x'? It has x, y``.
+
+    The question is left out if no choice, and no name of ``also``, is close to ``word``.
+    """
+    near = get_close_matches(word, [*choices, *also], n=1, cutoff=0.6)
+    listed = f"{owner} has {', '.join(choices) or 'none'}"
+    return f"; did you mean {near[0]!r}? {listed[0].upper()}{listed[1:]}" if near else f"; {listed}"
 
 
 def _lookup(key: str, parameters: Mapping[str, Parameter], name: str) -> Parameter:
     if key not in parameters:
-        hint = did_you_mean(key, parameters)
-        raise ChapterError(f"{name} has no parameter {key!r}; it has {', '.join(parameters)}{hint}")
+        raise ChapterError(f"{name} has no parameter {key!r}{choices_text(key, parameters)}")
     return parameters[key]
 
 
