@@ -23,6 +23,7 @@ LESSON = (
     "take-home",
     "try",
     "record",
+    "recipe",
     "held-up",
     "not-run",
     "further",
@@ -203,7 +204,7 @@ def seeds(chapter):
     kept = sweeps.kept(chapter)
     if not kept:
         return []
-    again = f"run: mvnb sweep {chapter.number} --grid seed=1000:3000:100 --keep"
+    again = f"run: mvnb sweep {chapter.number} --grid seed=1000:21000:1000 --keep"
     wrong = [f"claim {id} is not in both the notebook and the sweep; {again}" for id in sorted(judged.keys() ^ kept.keys())]
     for id in judged.keys() & kept.keys():
         counts = {one: kept[id][one] for one in verdicts.JUDGED}

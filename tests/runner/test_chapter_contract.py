@@ -189,7 +189,7 @@ def test_a_claim_that_the_notebook_lacks_is_noticed_and_the_command_is_named(exe
         ({"small-mean": {"holds": 19, "fails": 0, "undecided": 0}}, "'holds': 19"),
         (
             {"large-mean": {"holds": 20, "fails": 0, "undecided": 0}},
-            "claim small-mean is not in both the notebook and the sweep; run: mvnb sweep 01 --grid seed=1000:3000:100 --keep",
+            "claim small-mean is not in both the notebook and the sweep; run: mvnb sweep 01 --grid seed=1000:21000:1000 --keep",
         ),
     ],
 )

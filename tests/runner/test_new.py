@@ -52,13 +52,13 @@ BIBLIOGRAPHY = "\n@misc{toy2026, title = {Means}, author = {Toy, Ann}, year = {2
 
 
 def test_a_new_chapter_keeps_every_rule_and_is_on_the_site(copy):
-    """As CONTRIBUTING.md says: ``mvnb new``, six files, ``mvnb book``; here five of the files stay the example's."""
+    """As CONTRIBUTING.md says: ``mvnb new``, the files, ``mvnb book``; here only the bibliography is changed."""
     root, python = copy
     before = files_of(root)
     done = python("mvnb.cli", "new", "16", "toy_chapter", "--part", "Structure")
     assert done.returncode == 0, done.stderr
     room = "src/mvnb/papers/toy_chapter"
-    by_hand = {f"{room}/{name}" for name in ("__init__.py", "claims.toml", "plan.py")}
+    by_hand = {f"{room}/{name}" for name in ("__init__.py", "claims.toml", "plan.py", "recipe.py")}
     by_hand |= {"notebooks/16_toy_chapter.py", "tests/papers/test_toy_chapter.py"}
     assert files_of(root) - before == by_hand | {"notebooks/16_toy_chapter.ipynb"}
 
@@ -76,7 +76,9 @@ def test_a_new_chapter_keeps_every_rule_and_is_on_the_site(copy):
     chapter = catalogue.resolve("16", root)
     wrong = {check.__name__: check(chapter) for check in chapter_checks.CHECKS}
     assert not any(wrong.values()), wrong
-    for command in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["pytest", "tests/papers/test_toy_chapter.py"]):
+    tests = ["papers/test_toy_chapter.py", "papers/test_lessons.py", "core/test_claims.py", "core/test_house.py"]
+    tested = ["pytest", "-n0", "-k", "toy_chapter or 16 or house", *(f"tests/{name}" for name in tests)]
+    for command in (["ruff", "check", "."], ["ruff", "format", "--check", "."], tested):
         done = python(*command)
         assert done.returncode == 0, done.stdout + done.stderr
     smoke = python("mvnb.cli", "run", "16", "--preset", "smoke")
@@ -126,7 +128,7 @@ def test_a_number_may_have_one_digit(mvnb, small_checkout, monkeypatch, number):
     status, out, _ = mvnb("new", number, "toy")
     assert status == 0 and ran == ["06"] and out.splitlines()[0] == str(small_checkout / "notebooks" / "06_toy.py")
     made = {"notebooks/06_toy.py", "tests/papers/test_toy.py"}
-    made |= {f"src/mvnb/papers/toy/{name}" for name in ("__init__.py", "claims.toml", "plan.py")}
+    made |= {f"src/mvnb/papers/toy/{name}" for name in ("__init__.py", "claims.toml", "plan.py", "recipe.py")}
     assert files_of(small_checkout) - before == made
     assert "- file: notebooks/06_toy\n" in (small_checkout / "_toc.yml").read_text()
     assert "06_toy:" in (small_checkout / "presets.yml").read_text()
