@@ -306,14 +306,18 @@ def _sweep(
 
 def _print_progress(plan: sweeps.Sweep, errors: dict[str, str]) -> int:
     """Print the progress and failures of a sweep, including the unrecorded ``errors``; return status 0 if all runs are done."""
+    running = plan.running()
     known = {address: record["error"] for address in plan.cells if (record := plan.record(address))} | errors
     failed = {address: error for address, error in known.items() if error}
     done = len(known) - len(failed)
-    print(f"{plan.chapter.name}: {done} of {len(plan.cells)} runs done, {len(failed)} failed, in {plan.folder}")
-    judged = {id: [counts[one] for one in verdicts.JUDGED] for id, counts in sweeps.verdicts_of(plan).items()}
-    _print_table(("claim", "held"), [(id, f"{counts[0]} of {sum(counts)}") for id, counts in judged.items()])
+    counted = f"{done} of {len(plan.cells)} runs done, {len(failed)} failed, {len(running)} running"
+    print(f"{plan.chapter.name}: {counted}, in {plan.folder}")
+    for address in running:
+        print(f"running: {plan.name(address)}")
+    counts = [(id, *(str(of[one]) for one in verdicts.JUDGED)) for id, of in sweeps.verdicts_of(plan).items()]
+    _print_table(("claim", *verdicts.JUDGED), counts)
     for address, error in failed.items():
-        _print_error(f"{sweeps.named(plan.cells[address])}: {error}", 1)
+        _print_error(f"{plan.name(address)}: {error}", 1)
     return 0 if done == len(plan.cells) else 1
 
 

@@ -58,6 +58,25 @@ class Sweep:
         """Return the addresses of the cells that have not been run or have failed."""
         return [address for address in self.cells if (self.record(address) or {"error": "not run"})["error"]]
 
+    def running(self) -> list[str]:
+        """Return the addresses of the cells that a worker is running now."""
+        from filelock import FileLock, Timeout
+
+        found = []
+        for address in self.missing():
+            lock = self.folder / ".running" / f"{address}.lock"
+            if os.access(lock, os.W_OK):  # the file stays when the lock is released, or the worker killed
+                try:
+                    with FileLock(lock, timeout=0):
+                        pass
+                except Timeout:
+                    found.append(address)
+        return found
+
+    def name(self, address: str) -> str:
+        """Format the values of the grid at a cell for messages, such as "width=64, seed=1"."""
+        return ", ".join(f"{name}={self.cells[address][name]}" for name in self.grid)
+
     def _rows(self) -> list[dict[str, Any]]:
         """Return the rows of the sweep's table: one per claim of each finished cell, and one per failed cell."""
         rows = []
@@ -76,11 +95,6 @@ def _measured(claim: Mapping[str, Any]) -> dict[str, Any]:
     ends = next(iter(claim.get("measured", {}).values()), [None] * 3)
     seen = {key: claim.get(key) for key in ("kind", "unit", "verdict")}
     return {"claim": claim.get("id"), **dict(zip(("measured", "low", "high"), ends)), **seen}
-
-
-def named(parameters: Mapping[str, Any]) -> str:
-    """Format the parameters of a cell for messages, such as "width=64, seed=1"."""
-    return ", ".join(f"{name}={value}" for name, value in parameters.items())
 
 
 def grid(chapter: catalogue.Chapter, texts: Iterable[str]) -> dict[str, list[Any]]:
@@ -170,7 +184,7 @@ def prepare(
     large = "; run them with --anyway" if any(reasons) else ""
     if missing and not large:
         reasons = kernel.refusals(chapter.cells, cases, chapter.source.parent, limits)
-    if refused := [f"{named(values)}: {text}" for values, text in zip(cases, reasons) if text]:
+    if refused := [f"{sweep.name(address)}: {text}" for address, text in zip(missing, reasons) if text]:
         more = f" (and {len(refused) - 1} more of {len(sweep.cells)} cells)" if len(refused) > 1 else ""
         raise ChapterError(f"{refused[0]}{more}{large}")
     return sweep
