@@ -3,7 +3,7 @@
 - pictures load and formulas are set when they come near, and both keep their place until then;
 - a comma or full stop stays on the line of the formula before it;
 - every theorem, exercise, claim and picture of a cell has a permalink, as headings and equations have by themselves;
-- a chapter can be downloaded as ``.py``, too;
+- a chapter can be downloaded as ``.py``, and as a notebook in plain Markdown (``mvnb_download``);
 - where ``pyproject.toml`` names the address of the repository, chapters have launch buttons and a box with the commands that
   run them again; where the site has an address of its own (``MVNB_SITE``), it has a sitemap and absolute previews.
 """

@@ -268,7 +268,8 @@ def test_sources_can_be_downloaded(site, tab):
             assert (site.folder / "_sources" / f"{stem}.{kind}").read_bytes() == (ROOT / f"{stem}.{kind}").read_bytes()
     visit(tab, site, site.chapters[0])
     links = tab.locator(".dropdown-download-buttons a").evaluate_all("all => all.map(a => a.getAttribute('href'))")
-    assert [Path(link).suffix for link in links[:2]] == [".ipynb", ".py"]
+    name = Path(site.chapters[0]).stem
+    assert links[:2] == [f"../_sources/plain/{name}.ipynb", f"../_sources/notebooks/{name}.py"]
 
 
 @pytest.fixture(scope="module")

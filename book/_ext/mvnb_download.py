@@ -1,0 +1,165 @@
+"""The notebook behind a chapter's download button: plain Markdown, with the numbers of the site, for readers without MyST.
+
+Theorems, proofs and exercises are block quotes under a bold title, solutions can be opened, equations have their numbers as
+tags, explorers are pictures, references are links, and the papers that the chapter cites are listed in a last cell. Code cells
+and outputs are those of the committed notebook.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import nbformat
+from mvnb_chapters import chapters, ledger
+from mvnb_explorer import FOLDER, STATIC
+from mvnb_plain import keys
+from pybtex.plugin import find_plugin
+
+from mvnb import verdicts
+from mvnb.files import write
+
+PLACE = "_sources/plain"
+_FENCE = re.compile(r"(:{3,}|`{3,})(?:\{([\w:]+)\} *)?(.*)")
+_OPTION = re.compile(r" *:([\w-]+): *(.*)")
+_DISPLAYED = re.compile(r"^( *)\$\$\n(.*?)\n *\$\$(?: *\(([\w-]+)\))?$", re.DOTALL | re.MULTILINE)
+_ROLE = re.compile(r"\{([\w:]+)\}`(?:([^`<]*?) *<)?([^`>]*)>?`")
+
+
+class Number(NamedTuple):
+    page: str
+    kind: str
+    text: str
+
+
+def numbers(env) -> dict[str, Number]:
+    """Return the number of every equation, statement and exercise of the site by its label."""
+    return {
+        id.removeprefix("equation-"): Number(page, kind, ".".join(map(str, number)))
+        for page, kinds in env.toc_fignumbers.items()
+        for kind, found in kinds.items()
+        for id, number in found.items()
+    }
+
+
+def to_plain(text: str, page: str, numbered: dict[str, Number], headlines: str = "") -> str:
+    """Replace the MyST in a Markdown cell of ``page``; ``headlines`` is a table that stands for ``{headlines}``."""
+
+    def link(label: str) -> str:
+        there = numbered[label].page
+        return f"#{label}" if there == page else f"{Path(there).name}.ipynb#{label}"
+
+    def tag(match: re.Match) -> str:
+        indent, formula, label = match.groups()
+        anchor, end = (f'{indent}<a id="{label}"></a>\n', f" \\tag{{{numbered[label].text}}}") if label else ("", "")
+        return f"{anchor}{indent}$$\n{formula}{end}\n{indent}$$"
+
+    def role(match: re.Match) -> str:
+        name, title, target = match.groups()
+        if name in ("eq", "prf:ref"):
+            if not (number := numbered.get(target)):  # in a chapter that this site does not have
+                return title or target
+            shown = f"({number.text})" if name == "eq" else f"{number.kind.title()} {number.text}"
+            return f"[{title or shown}]({link(target)})"
+        if name.startswith("py:"):
+            return f"`{target.rpartition('.')[2] if target.startswith('~') else target}`"
+        return f"[{title}]({f'{target}.ipynb' if name == 'doc' else f'#{target}'})"
+
+    def title(directive: str, argument: str, label: str) -> str:
+        anchor, number = (f'<a id="{label}"></a>', f" {numbered[label].text}") if label in numbered else ("", "")
+        return f"{anchor}**{directive.removeprefix('prf:').title()}{number}**{f' ({argument})' if argument else ''}."
+
+    lines, written, open_, verbatim = _DISPLAYED.sub(tag, text).splitlines(), [], [], ""
+    while lines:
+        line = lines.pop(0)
+        fence = _FENCE.fullmatch(line)
+        prefix = "> " * sum(quoted for _, quoted in open_)
+        if verbatim or (fence and fence[1][0] == "`" and not fence[2]):
+            verbatim = (fence[1] if fence else "") if not verbatim else "" if line == verbatim else verbatim
+            written.append(prefix + line)
+        elif fence and not fence[2]:
+            written += [] if open_.pop()[1] else [f"{prefix}</details>"]
+        elif fence:
+            options = {}
+            while lines and (option := _OPTION.fullmatch(lines[0])):
+                options[option[1]] = option[2]
+                lines.pop(0)
+            while lines and not lines[0]:
+                lines.pop(0)
+            directive, argument = fence[2], fence[3].strip()
+            if directive == "headlines":
+                written.append(headlines)
+                lines.pop(0)  # the closing fence
+                continue
+            open_.append((fence[1], directive != "solution"))
+            if directive == "solution":
+                written.append(f"{prefix}<details><summary>Solution of Exercise {numbered[argument].text}</summary>")
+            elif directive == "explorer":
+                written.append(f"{prefix}> ![{options['alt']}](attachment:{argument}.svg)")
+            else:
+                written.append(f"{prefix}> {title(directive, argument, options.get('label', ''))}")
+            written.append(f"{prefix}>" if open_[-1][1] else prefix)
+        else:
+            written.append((prefix + _ROLE.sub(role, line)).rstrip())
+    return "\n".join(written).replace("(../book/references.bib#", "(#ref-")
+
+
+def headlines_table(rows: list[dict]) -> str:
+    """Return the headline claims with verdicts as a Markdown table."""
+    lines = [("Headline claim", "Measured; rule", "Verdict"), ("---",) * 3]
+    for row in (row for row in rows if row["headline"]):
+        lines.append((row["says"], f"{verdicts.measured(row)}; `{row['criterion']}`", row["verdict"]))
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def references(entries, cited: list[str]) -> str:
+    """Return a list of the cited entries of the bibliography, formatted as on the site."""
+    style, backend = find_plugin("pybtex.style.formatting", "unsrt")(), find_plugin("pybtex.backends", "markdown")()
+    found = style.format_entries([entries[key] for key in dict.fromkeys(cited)])
+    lines = (f'- <a id="ref-{one.key}"></a>{" ".join(one.text.render(backend).split())}' for one in found)
+    return "\n".join(["## References", "", *lines])
+
+
+def plain_notebook(chapter, page: str, numbered: dict[str, Number], entries, site: str = "") -> nbformat.NotebookNode:
+    """Return the committed notebook in plain Markdown; links to pages of the book lead to the address ``site``, if given."""
+    notebook, cited = nbformat.read(chapter.notebook, as_version=4), []
+    table = headlines_table(ledger(chapter))
+    for cell in (cell for cell in notebook.cells if cell.cell_type == "markdown"):
+        cited += keys(cell.source)
+        cell.source = to_plain(cell.source, page, numbered, table)
+        if site:
+            cell.source = re.sub(r"\]\(\.\./(book/[\w-]+)\.md", rf"]({site}\1.html", cell.source)
+        for name in re.findall(r"\(attachment:([\w-]+\.svg)\)", cell.source):
+            picture = base64.b64encode((STATIC / FOLDER / name).read_bytes()).decode()
+            cell.setdefault("attachments", {})[name] = {"image/svg+xml": picture}
+    if cited:
+        notebook.cells.append(nbformat.v4.new_markdown_cell(references(entries, cited), id="references"))
+    for key in ("mvnb", "jupytext"):  # it is not the pair of a source
+        notebook.metadata.pop(key, None)
+    return notebook
+
+
+def offer(app, pagename, templatename, context, doctree):
+    """Lead the button for the notebook to the plain version."""
+    chapter = next((one for one in chapters(app.srcdir).values() if pagename == f"notebooks/{one.name}"), None)
+    for group in context.get("header_buttons", []) if chapter else []:
+        if group.get("label") == "download-buttons":
+            group["buttons"][0]["url"] = context["pathto"](f"{PLACE}/{chapter.name}.ipynb", 1)
+
+
+def write_notebooks(app, exc):
+    if exc is None and app.builder.format == "html":
+        numbered, entries = numbers(app.env), app.env.get_domain("cite").bibdata.data.entries
+        Path(app.outdir, PLACE).mkdir(parents=True, exist_ok=True)
+        for chapter in chapters(app.srcdir).values():
+            if (page := f"notebooks/{chapter.name}") in app.env.found_docs:
+                plain = plain_notebook(chapter, page, numbered, entries, app.config.html_baseurl)
+                write(Path(app.outdir, PLACE, f"{chapter.name}.ipynb"), nbformat.writes(plain) + "\n")
+
+
+def setup(app):
+    app.connect("html-page-context", offer, priority=902)
+    app.connect("build-finished", write_notebooks)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

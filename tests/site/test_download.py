@@ -1,0 +1,117 @@
+"""The notebooks behind the download buttons: plain Markdown, with the numbers that the site shows."""
+
+import re
+from pathlib import Path
+
+import mvnb_chapters
+import mvnb_download
+import nbformat
+import pytest
+from mvnb_download import Number, to_plain
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = "notebooks/06_lists"
+NUMBERED = {
+    "eq-06-a": Number(HERE, "displaymath", "6.1"),
+    "thm-06-a": Number(HERE, "theorem", "6.2"),
+    "ex-06-a": Number(HERE, "exercise", "6.3"),
+    "lem-01-b": Number("notebooks/01_mixup", "lemma", "1.4"),
+}
+MYST = re.compile(r":::|\{[a-z:]+\}`|^ *\$\$ *\(|^ *:[a-z]+:|references\.bib|\{headlines\}", re.MULTILINE)
+
+PLAIN = {
+    "equation": (
+        "$$\na\n$$\n\n$$\nb\n$$ (eq-06-a)\n\nSee {eq}`eq-06-a`.",
+        '$$\na\n$$\n\n<a id="eq-06-a"></a>\n$$\nb \\tag{6.1}\n$$\n\nSee [(6.1)](#eq-06-a).',
+    ),
+    "equation in a list": ("- x\n\n  $$\n  b\n  $$ (eq-06-a)", '- x\n\n  <a id="eq-06-a"></a>\n  $$\n  b \\tag{6.1}\n  $$'),
+    "theorem": (
+        ":::{prf:theorem} Sums of $x$\n:label: thm-06-a\n\nOne.\n\nTwo.\n:::\n\nLast.",
+        '> <a id="thm-06-a"></a>**Theorem 6.2** (Sums of $x$).\n>\n> One.\n>\n> Two.\n\nLast.',
+    ),
+    "proof with code": (
+        "::::{prf:proof}\n```python\n{eq}`x` :::\n```\n:::{prf:remark}\nIn.\n:::\nOut.\n::::",
+        "> **Proof**.\n>\n> ```python\n> {eq}`x` :::\n> ```\n> > **Remark**.\n> >\n> > In.\n> Out.",
+    ),
+    "exercise": (":::{exercise}\n:label: ex-06-a\nDo it.\n:::", '> <a id="ex-06-a"></a>**Exercise 6.3**.\n>\n> Do it.'),
+    "solution": (
+        ":::{solution} ex-06-a\n:class: dropdown\n\nDone.\n:::\n\nLast.",
+        "<details><summary>Solution of Exercise 6.3</summary>\n\nDone.\n</details>\n\nLast.",
+    ),
+    "explorer": (
+        ":::{explorer} 06-column\n:alt: Two lines.\n\nWhat if?\n:::",
+        "> ![Two lines.](attachment:06-column.svg)\n>\n> What if?",
+    ),
+    "headlines": ("Claims:\n\n```{headlines}\n```\n\nEnd.", "Claims:\n\n| table |\n\nEnd."),
+    "references": (
+        "{prf:ref}`thm-06-a`, {prf:ref}`lem-01-b`, {prf:ref}`here <thm-06-a>`, {eq}`eq-99-absent`",
+        "[Theorem 6.2](#thm-06-a), [Lemma 1.4](01_mixup.ipynb#lem-01-b), [here](#thm-06-a), eq-99-absent",
+    ),
+    "pages": ("{doc}`chapter 1 <01_mixup>`, {ref}`this <06-try>`", "[chapter 1](01_mixup.ipynb), [this](#06-try)"),
+    "names": ("{py:func}`~mvnb.claims.read`, {py:mod}`mvnb.claims`", "`read`, `mvnb.claims`"),
+    "citation": ("([A, 2018](../book/references.bib#a2018))", "([A, 2018](#ref-a2018))"),
+    "Markdown": ("# A\n\n> *B* `c` $d$\n\n| e |\n|---|", "# A\n\n> *B* `c` $d$\n\n| e |\n|---|"),
+}
+
+
+@pytest.mark.parametrize(("myst", "plain"), PLAIN.values(), ids=PLAIN)
+def test_myst_becomes_plain_markdown(myst, plain):
+    assert to_plain(myst, HERE, NUMBERED, "| table |") == plain
+    assert "code" in myst or not MYST.search(plain.replace("{eq}`x` :::", ""))
+
+
+def plain(site, name):
+    return nbformat.read(site.folder / mvnb_download.PLACE / f"{Path(name).stem}.ipynb", as_version=4)
+
+
+def markdown(notebook):
+    return "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+
+
+def test_every_chapter_is_there_without_myst_and_its_links_lead_somewhere(site):
+    anchors = {}
+    for name in site.chapters:
+        notebook = plain(site, name)
+        nbformat.validate(notebook)
+        text = markdown(notebook)
+        assert not MYST.search(text), (name, MYST.search(text))
+        anchors[f"{Path(name).stem}.ipynb"] = re.findall(r'<a id="([^"]+)"></a>', text)
+        code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+        assert code == [
+            cell
+            for cell in nbformat.read(ROOT / name.replace(".html", ".ipynb"), as_version=4).cells
+            if cell.cell_type == "code"
+        ]
+    for name in site.chapters:
+        own = f"{Path(name).stem}.ipynb"
+        assert len(anchors[own]) == len(set(anchors[own]))
+        for file, _, anchor in re.findall(r"\]\(([\w-]*\.ipynb)?(#([\w-]+))?\)", markdown(plain(site, name))):
+            assert not anchor or anchor in anchors[file or own], (name, file, anchor)
+            assert not file or file in anchors, (name, file)
+
+
+def test_the_numbers_are_those_of_the_site(site):
+    for name in site.chapters:
+        page, text = (site.folder / name).read_text(encoding="utf-8"), markdown(plain(site, name))
+        equations = re.findall(r'<a id="(eq-[^"]+)"></a>\n.*?\\tag\{([\d.]+)\}', text.replace("> ", ""), re.DOTALL)
+        shown = re.findall(r'id="equation-(eq-[^"]+)"[^>]*>\s*<span class="eqno">\(([\d.]+)\)', page)
+        assert equations == shown and shown, name
+        titles = re.findall(r'> <a id="([^"]+)"></a>\*\*(\w+ [\d.]+)\*\*', text)
+        found = re.findall(
+            r'<div class="(?:proof|exercise) ?[\w ]*admonition" id="([^"]+)">\s*<p[^>]*>(.*?)</p>', page, re.DOTALL
+        )
+        numbers = {id: re.sub(r"<[^>]*>", "", title).replace("\xa0", " ").strip() for id, title in found}
+        assert titles and all(numbers[id].startswith(title) for id, title in titles), name
+
+
+def test_headlines_explorers_and_the_cited_papers_are_in_the_notebook(site):
+    notebook = plain(site, "notebooks/06_decision_lists.html")
+    text = markdown(notebook)
+    (headline, *_) = [row for row in mvnb_chapters.ledger(mvnb_chapters.chapters(ROOT)["06"]) if row["headline"]]
+    assert re.search(rf"^\| {re.escape(headline['says'])} \| .* \| {headline['verdict']} \|$", text, re.MULTILINE)
+    (pictures,) = [cell.attachments for cell in notebook.cells if "attachments" in cell]
+    assert list(pictures["06-column.svg"]) == ["image/svg+xml"] and "(attachment:06-column.svg)" in text
+    assert notebook.cells[-1].source.startswith(
+        '## References\n\n- <a id="ref-karp2023decision"></a>Stefani Karp, Pranjal Awasthi'
+    )
+    assert "mvnb" not in notebook.metadata
