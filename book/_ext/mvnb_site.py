@@ -76,6 +76,12 @@ def drop_unused_mathjax(app, exc):
             bundle.unlink()
 
 
+def skip_mathjax(app, pagename, templatename, context, doctree):
+    """Leave MathJax (1 MB) out of a page without formulas; Sphinx loads it there if a page below the page has one."""
+    if not re.search('class="(?:amsmath )?math', context.get("body", "")):
+        context["script_files"] = [one for one in context["script_files"] if "mathjax" not in str(one.filename)]
+
+
 ICONS = re.compile(r'<script [^>]*fontawesome[^>]*></script>|<link rel="preload"[^>]*fa-(?:brands|regular)[^>]*>')
 TOGGLE = re.compile(r"(>([^<]+)</a><details[^>]*><summary)>")
 
@@ -95,6 +101,7 @@ def setup(app):
     NbElementRenderer.render_image = render_image
     NbElementRenderer.render_mime_type = render_mime_type
     TocTreeCollectorWithStyles.assign_section_numbers = assign_section_numbers
+    app.connect("html-page-context", skip_mathjax, priority=900)
     app.connect("build-finished", drop_unused_mathjax, priority=900)
     app.connect("build-finished", rewrite_pages, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gzip
+import re
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -133,6 +134,13 @@ def test_mathematics_is_rendered(site, desk):
         assert not finding(desk, key), key
     few = finding(desk, "formulas", lambda count: count <= 10)
     assert not set(few) & {*site.chapters, "book/notation.html"}
+
+
+def test_mathjax_is_loaded_where_there_are_formulas(site):
+    for name in site.written:
+        formulas = re.search('class="(?:amsmath )?math', (site.folder / name).read_text(encoding="utf-8"))
+        assert any("mathjax" in asset for asset in site.pages[name].assets) == bool(formulas), name
+    assert not any("mathjax" in asset for asset in site.pages[site.written[0]].assets)
 
 
 def test_solutions_open_on_click(site, desk):
