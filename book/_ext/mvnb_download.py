@@ -76,11 +76,14 @@ def to_plain(text: str, page: str, numbered: dict[str, Number], headlines: str =
         line = lines.pop(0)
         fence = _FENCE.fullmatch(line)
         prefix = "> " * sum(quoted for _, quoted in open_)
-        if verbatim or (fence and fence[1][0] == "`" and not fence[2]):
-            verbatim = (fence[1] if fence else "") if not verbatim else "" if line == verbatim else verbatim
+        if verbatim:
+            verbatim = "" if line == verbatim else verbatim
             written.append(prefix + line)
-        elif fence and not fence[2]:
+        elif open_ and line == open_[-1][0]:
             written += [] if open_.pop()[1] else [f"{prefix}</details>"]
+        elif fence and not fence[2]:  # of code
+            verbatim = fence[1]
+            written.append(prefix + line)
         elif fence:
             options = {}
             while lines and (option := _OPTION.fullmatch(lines[0])):

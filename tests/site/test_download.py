@@ -33,6 +33,7 @@ PLAIN = {
         "::::{prf:proof}\n```python\n{eq}`x` :::\n```\n:::{prf:remark}\nIn.\n:::\nOut.\n::::",
         "> **Proof**.\n>\n> ```python\n> {eq}`x` :::\n> ```\n> > **Remark**.\n> >\n> > In.\n> Out.",
     ),
+    "fence of a directive": ("```{prf:remark}\nIn.\n```\nOut.", "> **Remark**.\n>\n> In.\nOut."),
     "exercise": (":::{exercise}\n:label: ex-06-a\nDo it.\n:::", '> <a id="ex-06-a"></a>**Exercise 6.3**.\n>\n> Do it.'),
     "solution": (
         ":::{solution} ex-06-a\n:class: dropdown\n\nDone.\n:::\n\nLast.",
