@@ -113,7 +113,8 @@ def in_a_terminal(stream, *arguments):
     ours, theirs = os.openpty()
     termios.tcsetwinsize(theirs, (24, 50))
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | {stream: theirs}
-    subprocess.run([sys.executable, "-m", "mvnb", *arguments], check=True, **streams)
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}  # those of a shell
+    subprocess.run([sys.executable, "-m", "mvnb", *arguments], check=True, env=environment, **streams)
     os.close(theirs)
     shown = b""
     with suppress(OSError):  # the end of what a terminal shows
