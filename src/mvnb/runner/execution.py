@@ -67,7 +67,7 @@ def finished(chapter: Chapter, parameters: Mapping[str, Any], folder: Path) -> R
     written, recorded = _results(chapter, folder)
     if not written.is_file():
         return None
-    metadata = (read_json(written) or {}).get("metadata", {})
+    metadata = _metadata(written)
     if metadata.get("mvnb", {}).get("address") != addresses.digests(chapter, [parameters])[0]:
         other = f"{folder} holds a run of {chapter.name} with other parameters, code or libraries"
         raise ChapterError(f"{other}; use another folder (-o), or replace it with --force")
@@ -76,8 +76,8 @@ def finished(chapter: Chapter, parameters: Mapping[str, Any], folder: Path) -> R
 
 def last_time(chapter: Chapter, folder: Path) -> str:
     """Return how long the run in ``folder`` took, or else the default run, in parentheses; empty if not known."""
-    metadata = (read_json(_results(chapter, folder)[0]) or {}).get("metadata", {})
-    if seconds := metadata.get("papermill", {}).get("duration"):
+    written, _ = _results(chapter, folder)
+    if seconds := _metadata(written).get("papermill", {}).get("duration"):
         return f" (last run: {seconds:.0f} s)"
     seconds = derived.read_seconds(chapter.root)["seconds"].get(chapter.number) if chapter.root else None
     return f" (default run: {seconds} s)" if seconds else ""
@@ -85,6 +85,11 @@ def last_time(chapter: Chapter, folder: Path) -> str:
 
 def _results(chapter: Chapter, folder: Path) -> tuple[Path, Path]:
     return folder / f"{chapter.name}.ipynb", folder / f"{chapter.name}.claims.json"
+
+
+def _metadata(notebook: Path) -> dict[str, Any]:
+    """Return the metadata of a notebook; they are empty if the file cannot be read."""
+    return (read_json(notebook) or {}).get("metadata", {})
 
 
 def run(
