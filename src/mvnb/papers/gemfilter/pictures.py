@@ -56,14 +56,14 @@ def needle_by_layer(kept: Kept) -> Figure:
     titles = {"repeated": "five sentences, repeated", "prose": "newspaper prose"}
     fig, axes = plt.subplots(kept.share.shape[1], 1, figsize=(6.5, 4.6), sharex=True)
     for ax, haystack, values in zip(axes, kept.setting["haystacks"], kept.share[:, :, -1].mean(0)):
-        image = ax.imshow(values, cmap="cividis", vmin=0, vmax=1, aspect="auto", interpolation="none")
-        ax.set_yticks(range(len(depths)), [f"{100 * depth:.0f}" for depth in depths])
+        columns = ["" if layer % 5 else layer for layer in range(values.shape[1])]
+        rows = [f"{100 * depth:.0f}" for depth in depths]
+        cells = figures.heatmap(ax, values, rows, columns, limits=(0, 1), cmap="cividis")
         ax.set(title=f"{titles.get(haystack, haystack)}, {length:,} tokens", ylabel="needle at (%)")
-        ax.grid(False)
         box = {"edgecolor": figures.METHOD, "facecolor": "none", "lw": 2.5}
-        ax.add_patch(plt.Rectangle((filter_layer - 0.5, -0.5), 1, len(depths), **box))
+        ax.add_patch(plt.Rectangle((filter_layer, 0), 1, len(depths), **box))
     axes[-1].set(xlabel=f"layer, from 0 (framed: filter layer {filter_layer})")
-    fig.colorbar(image, ax=axes, label="share of the needle selected")
+    fig.colorbar(cells, ax=axes, label="share of the needle selected")
     return fig
 
 
