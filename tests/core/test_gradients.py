@@ -119,7 +119,7 @@ OF_PAPERS = {
     "normalised_distance": of_two(measures.normalised_distance, w=(2, 3, 2), b=(2, 3)),
     "interpolate": of_two(lambda a, b: measures.interpolate(a, b, torch.tensor([0.0, 0.3, 1.0]))["w"], w=(2, 3)),
     "barrier": (lambda c: measures.barrier(c, torch.tensor([0.0, 0.5, 1.0])), (numbers(3, 4),)),
-    "nt_xent": (lambda a, b: contrastive._nt_xent(a, b, 0.5), (numbers(4, 3), numbers(4, 3, seed=1))),
+    "nt_xent": (lambda a, b: contrastive.nt_xent(a, b, 0.5), (numbers(4, 3), numbers(4, 3, seed=1))),
     "info_nce": (lambda *v: contrastive._info_nce(*v, 0.5), (numbers(4, 3), numbers(4, 3, seed=1), numbers(5, 3))),
     "in_batch_nce": (lambda a, b: contrastive._in_batch_nce(a, b, 0.5), (numbers(4, 3), numbers(4, 3, seed=1))),
     "nearest": (lambda support: contrastive._nearest(numbers(4, 3, seed=1).detach(), support), (numbers(5, 3),)),

@@ -122,28 +122,35 @@ class Augmentation:
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
             raise ValueError(f"scale must be a range in (0, 1], got {self.scale}")
 
-    def apply(self, x: Tensor, draws: Tensor) -> Tensor:
-        """Return the views of images ``x`` ``(n, channels, height, width)`` that uniform numbers ``draws`` ``(n, 9)`` decide.
+    def crop(self, x: Tensor, u: Tensor) -> Tensor:
+        """Return a crop of each image ``(n, channels, height, width)``, resized and turned; uniform ``u`` ``(n, 5)`` decide.
 
-        In turn: area, aspect, angle, one that is free (mirror images), place across and down, contrast, brightness, and
-        another that is free (colours).
+        In turn: area, aspect, angle, and place across and down.
         """
-        u = draws.to(x).T
+        u = u.T
         area = self.scale[0] + (self.scale[1] - self.scale[0]) * u[0]
         low, high = math.log(3 / 4), math.log(4 / 3)
         ratio = torch.exp(low + (high - low) * u[1])
         wide, tall = ((area * r).sqrt().clamp(max=1) for r in (ratio, 1 / ratio))
         angle = math.radians(self.degrees) * (2 * u[2] - 1)
-        across, down = (1 - wide) * (2 * u[4] - 1), (1 - tall) * (2 * u[5] - 1)
+        across, down = (1 - wide) * (2 * u[3] - 1), (1 - tall) * (2 * u[4] - 1)
         cosine, sine = angle.cos(), angle.sin()
         rows = [wide * cosine, -tall * sine, across, wide * sine, tall * cosine, down]
         grid = _sampling_grid(torch.stack(rows, 1).unflatten(1, (2, 3)), *x.shape[2:])
-        out = F.grid_sample(x, grid, padding_mode="border", align_corners=False)
+        return F.grid_sample(x, grid, padding_mode="border", align_corners=False)
+
+    def apply(self, x: Tensor, draws: Tensor) -> Tensor:
+        """Return the views of images ``x`` ``(n, channels, height, width)`` that uniform numbers ``draws`` ``(n, 7)`` decide.
+
+        The first five decide the crop, the others contrast and brightness.
+        """
+        u = draws.to(x)
+        out = self.crop(x, u[:, :5])
         mean = out.mean((1, 2, 3), keepdim=True)
-        contrast, brightness = ((1 + 0.4 * (2 * v - 1))[:, None, None, None] for v in (u[6], u[7]))
+        contrast, brightness = (0.6 + 0.8 * u[:, 5:, None, None]).split(1, 1)
         return (((out - mean) * contrast + mean) * brightness).clamp_(0, 1)
 
     def __call__(self, x: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
         """Return one view of each image of a stack: ``x`` ``(R, n, channels, height, width)`` with a generator a replica."""
-        draws = torch.cat([torch.rand(x.shape[1], 9, generator=g) for g in generators])
+        draws = torch.cat([torch.rand(x.shape[1], 7, generator=g) for g in generators])
         return self.apply(x.flatten(0, 1), draws).unflatten(0, x.shape[:2])

@@ -26,7 +26,7 @@ _KEY, _QUEUE = "key.", "queue"
 # --- Losses ---
 
 
-def _nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
+def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
     """Every view against the other view of its image, among all 2n views but itself: ``(..., n, D)`` twice to ``(...)``.
 
     Embeddings have length 1. Equal embeddings give ``log(2n - 1)``. Source: Chen et al. 2020 (SimCLR).
@@ -131,7 +131,7 @@ class ContrastiveObjective:
         z, p = self._embed(params, torch.cat([first, second], 1))
         (z1, z2), (p1, p2) = z.chunk(2, 1), p.chunk(2, 1)
         if self.method == "simclr":
-            return _nt_xent(z1, z2, self.temperature)
+            return nt_xent(z1, z2, self.temperature)
         if self.method == "simsiam":
             return -((p1 * z2.detach()).sum(-1) + (p2 * z1.detach()).sum(-1)).mean(-1) / 2
         if self.method == "nnclr":
