@@ -121,7 +121,6 @@ OF_PAPERS = {
     "barrier": (lambda c: measures.barrier(c, torch.tensor([0.0, 0.5, 1.0])), (numbers(3, 4),)),
     "nt_xent": (lambda a, b: contrastive.nt_xent(a, b, 0.5), (numbers(4, 3), numbers(4, 3, seed=1))),
     "info_nce": (lambda *v: contrastive._info_nce(*v, 0.5), (numbers(4, 3), numbers(4, 3, seed=1), numbers(5, 3))),
-    "in_batch_nce": (lambda a, b: contrastive._in_batch_nce(a, b, 0.5), (numbers(4, 3), numbers(4, 3, seed=1))),
     "nearest": (lambda support: contrastive._nearest(numbers(4, 3, seed=1).detach(), support), (numbers(5, 3),)),
     "pca_objective": (contrastive_theory.pca_objective, (numbers(4, 3, 2), numbers(4), numbers(3))),
     "neuron_norms": of_dict(_neuron_norms, u=(1, 2, 3, 4), w=(1, 4, 3)),

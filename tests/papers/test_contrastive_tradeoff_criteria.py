@@ -10,15 +10,13 @@ import judged
 import numpy as np
 import pytest
 import torch
-from chapter_source import functions_of
 from torch import nn
 from torch.nn import functional as F
 
 from mvnb import kept_runs, training
-from mvnb.papers.contrastive_tradeoff import theory
+from mvnb.papers.contrastive_tradeoff import linear, lookup, study, theory
 from mvnb.papers.contrastive_tradeoff import training as contrastive
 
-CHAPTER = functions_of("13_contrastive_tradeoff")
 S = Q = 10
 verdict = partial(judged.verdict, "contrastive_tradeoff")
 
@@ -48,12 +46,10 @@ def strengths(p_bits, length, steps=400, runs=2):
     chance = torch.tensor(p_bits, dtype=torch.float64)
     p_table = torch.where(bits.bool(), chance, 1 - chance).prod(1)
     flips = torch.stack([(bits ^ row) @ torch.tensor([4, 2, 1]) for row in torch.eye(3).long()])
-    space = dict(CHAPTER)
     start = torch.randn(runs, 8, 1, 8, generator=gen(1)).double()
     every = torch.full((runs,), length, dtype=torch.float64)
-    phi = space["tables"](start, every, p_table, torch.ones(1).double(), steps)[:, :, 0]
-    apart = (phi[:, None] - phi[:, flips]).norm(dim=-1) / 2
-    return (apart * p_table).sum(-1) / every[:, None]  # (run, feature)
+    phi = lookup.train_tables(start, every, p_table, torch.ones(1).double(), steps)[:, :, 0]
+    return lookup.strengths(phi, flips, p_table, every)  # (run, feature)
 
 
 def test_order_needs_features_of_unequal_spread():
@@ -85,12 +81,12 @@ def test_exclusive_or_needs_two_dimensions(dims, third, unreadable):
     draws = 800
     start = torch.randn(draws, 4, 1, dims, generator=gen(2)).double()
     quarter, sure = torch.full((4,), 0.25).double(), torch.ones(1).double()
-    phi = CHAPTER["tables"](start, torch.ones(draws).double(), quarter, sure, 120)[:, :, 0]
+    phi = lookup.train_tables(start, torch.ones(draws).double(), quarter, sure, 120)[:, :, 0]
     first = torch.tensor([[-1.0, -1.0, 1.0, 1.0]]).double()
-    failed = ~CHAPTER["separable"](phi, first)[:, 0]
+    failed = ~lookup.separable(phi, first)[:, 0]
     assert verdict("xor-one-in-three", "mean", failed.double()) == third
     every = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0])] * 4).double()
-    readable = CHAPTER["separable"](phi, every).double().mean(1)
+    readable = lookup.separable(phi, every).double().mean(1)
     assert verdict("some-labels-unreadable", "mean", readable) == unreadable
 
 
@@ -103,17 +99,13 @@ def test_shared_weight_one_fails_for_the_private_weights():
     assert verdicts == ["holds", "fails", "fails", "fails"]
 
 
-def descended(steps, redrawn=True, runs=4):
-    """Learned G (run, d, d) for two tasks, three features of each kind and six spurious ones, as on the page."""
-    g, gram = gen(9), torch.eye(15).expand(runs, -1, -1) * 6 / 15
-    for step in range(steps):
-        z = torch.randn(runs, 256, 15, generator=g)
-        own = F.one_hot(torch.randint(2, (runs, 256), generator=g), 2).repeat_interleave(3, -1)
-        z[..., 3:9] *= own
-        plus = torch.cat([z[..., :9], torch.randn(runs, 256, 6, generator=g)], -1) if redrawn else z
-        _, slope = CHAPTER["linear_loss"]({"g": gram}, z, plus)
-        gram = theory.project_gram(gram - 2 / (1 + 30 * step / 400) * slope["g"], 6)
-    return gram.diagonal(dim1=1, dim2=2)
+def descended(steps, redrawn=True):
+    """Learned weights (run, d) for two tasks, three features of each kind and six spurious ones, as on the page."""
+    model = linear.LinearModel(3, 3, 6, steps=steps, batch=256, replicas=4, seed=9)
+    if not redrawn:  # the second view is the first
+        both = model.pairs([0.5, 0.5])
+        object.__setattr__(model, "pairs", lambda shares: lambda n, g: (both(n, g)[0],) * 2)
+    return model.pretrain([0.5, 0.5]).diagonal(dim1=1, dim2=2)
 
 
 def test_weights_are_there_after_training_with_an_augmentation_and_not_before():
@@ -142,24 +134,16 @@ def test_even_tasks_are_not_dropped():
 
 
 @pytest.fixture(scope="module")
-def points():
-    z = torch.randn(1600, 25, S + Q, generator=gen(3)).double()
-    u = F.normalize(torch.randn(1600, 2, S, generator=gen(4)).double(), dim=-1).flatten(1) * 0.5**0.5
-    return {**CHAPTER, "S": S, "Q": Q, "z": z, "u": u, "y": torch.einsum("rmj,rj->rm", z, u)}
+def few():
+    return linear.FewLabels.draw(1600, 25, S, gen(3))
 
 
-def shortest(points, beta, m):
-    function = CHAPTER["shortest_error"]
-    function.__globals__.update(points)
-    return function(np.repeat([1.0, beta], [S, Q]), m)
+def grouped(few, beta, m):
+    return linear.in_groups(few.shortest(beta, m).sqrt())
 
 
-def grouped(points, beta, m):
-    return CHAPTER["eighths"](shortest(points, beta, m).sqrt())
-
-
-def test_error_rules_tell_weights_apart(points):
-    error = {t: grouped(points, 1 / t, 15) for t in (1, 2, 10, 50, 200)}
+def test_error_rules_tell_weights_apart(few):
+    error = {t: grouped(few, 1 / t, 15) for t in (1, 2, 10, 50, 200)}
 
     def grows(tasks):
         return verdict("error-grows-with-tasks", "mean", np.diff([error[t] for t in tasks], axis=0).min(0))
@@ -173,8 +157,8 @@ def test_error_rules_tell_weights_apart(points):
     assert roots == ["fails", "holds"]
 
 
-def test_interpolation_formula_fails_with_the_wrong_weight(points):
-    measured = CHAPTER["eighths"](shortest(points, 0.1, 8))
+def test_interpolation_formula_fails_with_the_wrong_weight(few):
+    measured = linear.in_groups(few.shortest(0.1, 8))
 
     def found(beta):
         off = abs(measured / theory.interpolation_error(8, S, Q, 0.5, 0.5, beta) - 1)
@@ -191,27 +175,40 @@ def test_bound_rule_fails_for_unweighted_features():
         assert found == ["fails", "holds"]
 
 
-def test_floor_is_for_those_who_do_not_see(points):
-    function, floor = CHAPTER["unseen_error"], math.sqrt(1 / math.pi)
-    z_long = torch.randn(1600, 160, S + Q, generator=gen(8)).double()
-    function.__globals__.update(points, z_long=z_long, clean=torch.einsum("rmj,rj->rm", z_long, points["u"]))
+def test_the_exact_limit_fails_for_few_tasks_and_for_the_limit_of_many_features(few):
+    labels = (2, 5, 15, 18)
+
+    def found(beta, limit):
+        off = [linear.in_groups(few.shortest(beta, m)) / limit(m) - 1 for m in labels]
+        return verdict("endless-limit-exact", "mean", np.mean(off, 0))
+
+    def exact(m):
+        return float(theory.endless_error(m, S, Q, 0.5, 0.5))
+
+    assert found(1e-4, exact) == "holds"
+    assert found(0.1, exact) == found(1.0, exact) == "fails"
+    assert found(1e-4, lambda m: theory.interpolation_error(m, S, Q, 0.5, 0.5, 1e-9)) != "holds"
+
+
+def test_floor_is_for_those_who_do_not_see(few):
+    floor = math.sqrt(1 / math.pi)
+    long = linear.FewLabels(torch.randn(1600, 160, S + Q, generator=gen(8)).double(), few.u)
 
     def found(blind, universal):
-        absolute = math.sqrt(2 / math.pi)
-        named = {"blind": blind / floor, "universal": absolute * universal.sqrt()}
+        named = {"blind": blind / floor, "universal": linear.ABSOLUTE * universal.sqrt()}
         return verdict("specific-has-a-floor", "mean", **named)
 
-    many, few = shortest(points, 0.1, 25), shortest(points, 0.1, 18)
-    assert found(function(160), many) == "holds"
-    assert found(function(15), many) == found(function(160), few) == "fails"  # few labels
-    assert found(math.sqrt(2 / math.pi) * few.sqrt(), many) == "fails"  # all is seen
+    many, some = few.shortest(0.1, 25), few.shortest(0.1, 18)
+    assert found(long.blind(160, few.z), many) == "holds"
+    assert found(long.blind(15, few.z), many) == found(long.blind(160, few.z), some) == "fails"  # few labels
+    assert found(linear.ABSOLUTE * some.sqrt(), many) == "fails"  # all is seen
 
 
-def test_regularisation_of_little_strength_leaves_a_gap(points):
-    gap = grouped(points, 0.1, 15) - grouped(points, 1.0, 15)
+def test_regularisation_of_little_strength_leaves_a_gap(few):
+    gap = grouped(few, 0.1, 15) - grouped(few, 1.0, 15)
     for gamma, closed in ((2.5, "holds"), (0.5, "fails")):
         after = theory.regularised_private(10, S, gamma).item() ** 2
-        part = (grouped(points, 0.1, 15) - grouped(points, after, 15)) / gap
+        part = (grouped(few, 0.1, 15) - grouped(few, after, 15)) / gap
         assert verdict("regularisation-closes-the-gap", "mean", closed=part, rise=np.zeros(8)) == closed
 
 
@@ -243,7 +240,7 @@ KEPT = kept_runs.load("contrastive_tradeoff", "longer")
 def test_the_probe_reads_what_is_there_and_nothing_else():
     seen = torch.randn(2, 200, 8, generator=gen(6))
     y = torch.arange(200) % 4
-    probe = CHAPTER["ridge_accuracy"]
+    probe = study.ridge_accuracy
     a = probe(seen[:, :100], y[:100], seen[:, 100:], y[100:], 4)
     assert abs(a.mean() - 0.25) < 0.15  # noise: chance
     told = seen + 3 * F.one_hot(y, 8)
@@ -268,6 +265,15 @@ def test_rules_on_pictures_tell_methods_and_unions_apart():
         return verdict("pictures-average-rises", "mean", average[end] - average[begin])
 
     assert [rises(0, 3), rises(0, 0), rises(3, 0)] == ["holds", "fails", "fails"]
+
+
+def test_rules_of_the_kept_run_need_a_difference():
+    """Accuracies of five seeds with a fall of 3 points, a rise of 3, and none that five seeds could tell from 0."""
+    noise = np.array([0.5, -0.4, 0.1, -0.3, 0.1])
+    for id in ("cifar10-falls-at-equal-passes", "cifar10-average-rises", "cifar10-narrow-falls-more"):
+        assert [verdict(id, "mean", change + noise) for change in (3, -3, 0)] == ["holds", "fails", "undecided"]
+    ahead = [verdict("cifar10-encoder-ahead", "mean", pixels=noise + up, untrained=noise + 9) for up in (9, -9)]
+    assert ahead == ["holds", "fails"]
 
 
 def test_without_weight_the_regulariser_gains_nothing():

@@ -241,9 +241,34 @@ def test_interpolation_error_in_the_limit(m, beta):
 
 
 def test_endless_tasks():
-    for m in (4, 8, 13, 17):
-        limit = theory.endless_error(m, 10, 10, 0.4, 0.6)
-        assert math.isclose(theory.interpolation_error(m, 10, 10, 0.4, 0.6, 1e-7), limit, rel_tol=1e-4)
+    """The limit is that of predictors which fit with the shared features alone, or as far as these suffice."""
+    s, q, runs = 10, 10, 20_000
+    u = torch.full((s + q,), (s + q) ** -0.5, dtype=torch.float64)
+    for m in (2, 6, 15, 18):
+        z = torch.randn(runs, m, s + q, generator=gen(m), dtype=torch.float64)
+        a, c = z[..., :s], z[..., s:]
+        own = torch.linalg.pinv(a)
+        off = torch.eye(m, dtype=torch.float64) - a @ own  # what the shared features cannot fit
+        private = (torch.linalg.pinv(off @ c, rtol=1e-9) @ (off @ z @ u)[..., None])[..., 0] if m > s else torch.zeros(runs, q)
+        shared = (own @ ((z @ u)[..., None] - c @ private.double()[..., None]))[..., 0]
+        error = (shared - u[:s]).square().sum(1) + (private - u[s:]).square().sum(1)
+        limit = float(theory.endless_error(m, s, q, 0.5, 0.5))
+        assert abs(error.mean() - limit) < 4 * error.std() / runs**0.5, m
+        assert math.isclose(simulate(m, s, q, 1e-7, 2000).mean(), limit, rel_tol=0.1)
+
+
+def test_endless_tasks_at_the_exceptions_and_for_many_features():
+    found = theory.endless_error(np.array([0, 9, 10, 11, 20, 25]), 10, 10, 0.4, 0.6)
+    assert found.tolist() == [1.0, math.inf, math.inf, math.inf, 0.0, 0.0]
+    for m in (20, 160):  # a hundred times as many of everything
+        large = theory.endless_error(10 * m, 1000, 1000, 0.4, 0.6)
+        assert math.isclose(theory.interpolation_error(10 * m, 1000, 1000, 0.4, 0.6, 1e-7), large, rel_tol=0.01)
+
+
+def test_the_error_at_the_exceptions_grows_without_end():
+    for m in (9, 10, 11):
+        errors = [simulate(m, 10, 10, beta, 4000, seed=1).mean() for beta in (1e-2, 1e-4, 1e-6)]
+        assert errors[0] < errors[1] < errors[2] and errors[2] > 4
 
 
 # --- Regularisation and similarity ---

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from mvnb import training
-from mvnb.papers.contrastive_tradeoff import pictures
+from mvnb.papers.contrastive_tradeoff import pictures, study
 from mvnb.papers.contrastive_tradeoff import training as contrastive
 
 
@@ -27,7 +27,6 @@ def test_losses_of_equal_embeddings():
     one = directions(1, 1, 4).expand(2, 5, 4)
     assert torch.allclose(contrastive.nt_xent(one, one, 0.3), torch.full((2,), math.log(9.0), dtype=torch.float64))
     assert torch.allclose(contrastive._info_nce(one, one, one, 0.1), torch.full((2,), math.log(6.0), dtype=torch.float64))
-    assert torch.allclose(contrastive._in_batch_nce(one, one, 0.1), torch.full((2,), math.log(5.0), dtype=torch.float64))
 
 
 def test_nt_xent_is_the_cross_entropy_among_the_others():
@@ -49,6 +48,22 @@ def test_info_nce_is_the_cross_entropy_among_key_and_negatives():
     logits = torch.cat([(q * k).sum(1, keepdim=True), q @ negatives.T], 1) / 0.1
     expected = F.cross_entropy(logits, torch.zeros(6, dtype=torch.long))
     assert torch.allclose(contrastive._info_nce(q, k, negatives, 0.1), expected)
+
+
+def test_nnclr_is_nt_xent_between_neighbours_and_predictions():
+    """As in the authors' code: the cross-entropy among all other neighbours and predictions, in both directions."""
+    objective, params = begin("nnclr", temperature=0.5)
+    first, second = views()
+    (z1, p1), (z2, p2) = (objective._embed(params, view) for view in (first, second))
+    queue, expected = params["queue"].clone(), 0.0
+    for z, p in ((z1, p2), (z2, p1)):
+        near = torch.stack([q[(a @ q.T).argmax(1)] for a, q in zip(z, queue)])
+        both = torch.cat([near, p], 1)
+        logits = (both @ both.mT / 0.5).masked_fill(torch.eye(16, dtype=torch.bool), -math.inf)
+        expected = expected + torch.stack([F.cross_entropy(row, torch.arange(16).roll(8)) for row in logits]) / 2
+    found = objective.losses(params, first, second)
+    assert torch.allclose(found, expected, atol=1e-5)
+    assert torch.allclose(params["queue"][:, :8], z2) and torch.equal(params["queue"][:, 8:], queue[:, :8])
 
 
 def test_nearest():
@@ -110,7 +125,7 @@ def test_moco_moves_its_copy_and_its_queue():
     assert torch.allclose(params["key." + name], 0.9 * before + 0.1 * query)
     assert torch.equal(params["queue"][:, 16:], old[:, :0]) and params["queue"].shape == old.shape
     slow = {k: params["key." + k] for k in objective.net.state_dict()}
-    keys, _ = objective._embed(slow, torch.cat([first, second], 1))
+    keys = torch.cat([objective._embed(slow, view)[0] for view in (first, second)], 1)
     assert torch.allclose(params["queue"], keys, atol=1e-6)  # 16 keys fill it
 
 
@@ -127,10 +142,10 @@ def test_simsiam_stops_the_gradient():
     batch = views()
     _, grads = objective(params, *batch)
     with torch.no_grad():
-        z, _ = objective._embed(params, torch.cat(batch, 1))
+        z1, z2 = (objective._embed(params, view)[0] for view in batch)
     leaves = {k: v.detach().clone().requires_grad_() for k, v in params.items()}
-    _, p = objective._embed(leaves, torch.cat(batch, 1))
-    loss = -(p * z.roll(8, 1)).sum(-1).mean(1)
+    p1, p2 = (objective._embed(leaves, view)[1] for view in batch)
+    loss = -((p1 * z2).sum(-1) + (p2 * z1).sum(-1)).mean(1) / 2
     own = torch.autograd.grad(loss.sum(), leaves["encoder.1.weight"])[0]
     assert torch.allclose(grads["encoder.1.weight"], own, atol=1e-6)
 
@@ -166,7 +181,7 @@ def test_wrong_settings():
 
 # --- Views ---
 
-PLAIN = torch.tensor([1.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5])  # the whole image, upright, as bright as it was
+PLAIN = torch.tensor([1.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5])  # the whole image, upright, as bright as it was
 AUGMENT = pictures.Augmentation((0.25, 1.0), 90.0)
 
 
@@ -191,12 +206,12 @@ def test_turn_crop_contrast_and_brightness():
         return AUGMENT.apply(images, draws)
 
     assert torch.allclose(changed(x, _2=1.0), x.rot90(1, (2, 3)), atol=1e-5)
-    assert torch.allclose(changed(x, _7=1.0), 1.4 * x, atol=1e-5)
+    assert torch.allclose(changed(x, _6=1.0), 1.4 * x, atol=1e-5)
     mean = x.mean((1, 2, 3), keepdim=True)
-    assert torch.allclose(changed(x, _6=0.0), mean + 0.6 * (x - mean), atol=1e-5)
+    assert torch.allclose(changed(x, _5=0.0), mean + 0.6 * (x - mean), atol=1e-5)
     # a quarter of the area of a ramp spans half of its range
     ramp = torch.linspace(0, 1, 64).expand(50, 1, 64, 64)
-    crop = changed(ramp, _0=0.0, _4=torch.linspace(0, 1, 50))
+    crop = changed(ramp, _0=0.0, _3=torch.linspace(0, 1, 50))
     span = crop[..., -1] - crop[..., 0]
     wider = changed(ramp, _0=0.0, _1=1.0)
     assert (span - 0.5).abs().max() < 0.02 and (wider[..., -1] - wider[..., 0] - 3**-0.5).abs().max() < 0.02
@@ -225,3 +240,39 @@ def test_picture_sets(name, classes):
     assert y.bincount().tolist() == [len(y) // classes] * classes
     again, _ = pictures.PICTURE_SETS[name](12)
     assert torch.equal(x, again)
+
+
+# --- The study of pictures ---
+
+
+def small_study(own=40):
+    sets = study.load_pictures("digits", 8)
+    setting = {"runs": 2, "seed": 0, "device": torch.device("cpu"), "batch": 16, "step_size": 0.01, "temperature": 0.2}
+    return study.Study(sets, own, study.make_encoder("mlp", 8, 16, 8), 8, [20], **setting)
+
+
+def test_more_unlabelled_pictures_than_half_of_a_set_are_refused():
+    sets = study.load_pictures("digits", 8)
+    study.check_own_images(sets, 546)
+    with pytest.raises(ValueError, match="own_images must be at most 546, half of the set letters, got 600"):
+        study.check_own_images(sets, 600)
+
+
+def test_runs_start_alike_on_every_union_and_see_no_labelled_picture():
+    one = small_study()
+    start, again = one.start("simclr"), one.start("simclr")
+    assert all(torch.equal(start[k], again[k]) for k in start)
+    target = one.sets["handwriting"][0]
+    assert torch.equal(torch.cat([target[:40], one.known[0], one.test[0]]), target)
+    trained = one.pretrain("simclr", ["handwriting"], 2)
+    assert not torch.equal(trained["encoder.1.weight"], start["encoder.1.weight"])
+
+
+def test_accuracies_are_those_of_a_probe():
+    one = small_study()
+    found = one.judge(lambda x: 10.0 * x.flatten(1)[None])
+    assert found["target"].shape == (1, 2) and found["target"][0, 0] < found["target"][0, 1] and found["target"][0, 1] > 85
+    weights = [one.classes[name] for name in study.SETS]
+    assert weights == [10, 12, 12, 26]
+    mean = sum(w * found[name] for w, name in zip(weights, study.SETS)) / sum(weights)
+    assert found["average"] == pytest.approx(mean)

@@ -10,6 +10,8 @@ import transformers
 
 from mvnb import losses, probes
 from mvnb.data import SimpleMultiView
+from mvnb.papers.contrastive_tradeoff import recipe as contrastive_recipe
+from mvnb.papers.contrastive_tradeoff.training import nt_xent
 from mvnb.papers.decision_lists import recipe, theory
 from mvnb.papers.decision_lists.data import DecisionLists
 from mvnb.papers.fine_grained_labels import images
@@ -26,7 +28,7 @@ LESSONS = {
     for chapter in catalogue.discover(ROOT)
     if (cells := mvnb_lesson.lesson(nbformat.read(chapter.notebook, as_version=4), chapter.number)) is not None
 }
-MODELS = {"01", "02", "03", "06", "15"}  # rewritten so far; a chapter that loses its label would be left out without a word
+MODELS = {"01", "02", "03", "06", "13", "15"}  # rewritten so far; a chapter that loses its label would be left out without a word
 
 
 def test_the_models_have_a_lesson():
@@ -131,6 +133,29 @@ def test_the_recipe_of_chapter_03_infers_hidden_patches_from_visible_ones():
     scrambled = pictures[torch.randperm(300, generator=g)]
     alien = torch.cat([pictures[..., :4], scrambled[..., 4:]], -1)  # the halves do not belong together
     assert loss(pictures) < 0.6 * before and loss(pictures) < loss(alien)
+
+
+def test_the_recipe_of_chapter_13_makes_features_and_then_a_classifier():
+    digits = images.load("digits")
+    x, y = digits.x.flatten(1)[:500], digits.levels[images.CLASSES][:500]
+    torch.manual_seed(0)
+    first, second = torch.randn(2, 6, 4)
+    lengths = (torch.nn.functional.normalize(part, dim=1) for part in (first, second))
+    assert torch.allclose(contrastive_recipe.simclr_loss(first, second), nt_xent(*lengths, 0.3))
+    encoder = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32))
+    projector, classifier = torch.nn.Linear(32, 16), torch.nn.Linear(32, 10)
+
+    def view(batch):
+        return batch + 0.3 * torch.randn_like(batch)
+
+    def loss():
+        return contrastive_recipe.simclr_loss(projector(encoder(view(x))), projector(encoder(view(x)))).item()
+
+    before = loss()
+    contrastive_recipe.train(encoder, projector, x, view, steps=100)
+    assert loss() < before - 0.5
+    contrastive_recipe.train(encoder, classifier, x, view, steps=300, y=y, weight=0.1)
+    assert (classifier(encoder(x)).argmax(1) == y).double().mean() > 0.9
 
 
 @pytest.mark.parametrize("kind", ["Llama", "Mistral", "Qwen2", "Phi3", "Gemma"])

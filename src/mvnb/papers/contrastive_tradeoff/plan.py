@@ -12,7 +12,7 @@ def peak_bytes(p) -> float:
         "mlp": (pixels + 2 * h + p.features, pixels + 2 * h, h * (pixels + p.features)),
         "conv": (4 * h * pixels, 4 * h * pixels, 54 * h**2 + 2 * h * p.features),
     }.get(p.network, (19 * h * pixels, 6 * h * pixels, 2730 * h**2 + 8 * h * p.features))
-    batch = min(p.image_batch, p.own_images, 546, known / 2)
+    batch = min(p.image_batch, p.own_images)
     pretraining = 7 * (8 * batch * (kept + 8 * batch) + 32 * weights)
     largest = max(pretraining, 32 * p.image_batch * kept, 16_000 * judged, 96 * known * p.features)
     return max(linear, p.image_replicas * largest + known * (12 * pixels + 8192))

@@ -134,11 +134,16 @@ def interpolation_error(m: float, s: int, q: int, v1: float, v2: float, private:
 
 
 def endless_error(m, s, q, v1, v2):
-    """The same for endlessly many tasks, ``private -> 0``: finite except at ``m = s``; ``m`` an array, below s + q."""
+    """Return the limit, as the number of tasks grows, of the squared error of the shortest interpolation of ``m`` labels.
+
+    A mean over labelled points of any size, without an approximation; ``m`` is an array of whole numbers. Infinite at s - 1, s
+    and s + 1, and 0 from s + q on. Derived in chapter 13.
+    """
     m = np.asarray(m, dtype=float)
     with np.errstate(divide="ignore", invalid="ignore"):
-        few = v1 * (1 - m / s) + v2 / (1 - m / s)
-        return np.where(m < s, few, v2 * (1 - (m - s) / q) * m / (m - s))
+        few = v1 * (1 - m / s) + v2 * (s - 1) / (s - m - 1)
+        many = v2 * (1 - (m - s) / q) * (m - 1) / (m - s - 1)
+    return np.where(m >= s + q, 0.0, np.where(m <= s - 2, few, np.where(m >= s + 2, many, np.inf)))
 
 
 def regularised_private(n_tasks, s, gamma):

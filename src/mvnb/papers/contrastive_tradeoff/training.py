@@ -1,8 +1,7 @@
-"""Contrastive pretraining of a stack of networks: SimCLR, MoCo v2, SimSiam and NNCLR as objectives of one training loop.
+"""SimCLR, MoCo v2, SimSiam and NNCLR as objectives for a stack of networks.
 
-The losses take embeddings with any leading axes, so that a stack of replicas goes through them at once. What a method keeps
-besides weights (a slow copy of the network, a queue of earlier embeddings) lies among the parameters, where
-:func:`mvnb.training.fit` carries it along; it has no gradient and changes when the objective is called.
+The losses take embeddings with any leading axes. The slow copy of the network and the queue of earlier embeddings are entries
+of the parameters without a gradient, which change when the objective is called.
 """
 
 from __future__ import annotations
@@ -27,9 +26,10 @@ _KEY, _QUEUE = "key.", "queue"
 
 
 def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
-    """Every view against the other view of its image, among all 2n views but itself: ``(..., n, D)`` twice to ``(...)``.
+    """Return NT-Xent, the loss of SimCLR: ``(..., n, D)`` twice to ``(...)``.
 
-    Embeddings have length 1. Equal embeddings give ``log(2n - 1)``. Source: Chen et al. 2020 (SimCLR).
+    Each of the 2n embeddings, of length 1, is compared with its partner among all others. Equal embeddings give
+    ``log(2n - 1)``. Source: Chen et al. 2020.
     """
     z = torch.cat([first, second], -2) / math.sqrt(temperature)
     # Similarities are at most 1, so the sum needs no maximum taken out, which would cost as much as the rest.
@@ -39,23 +39,18 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
 
 
 def _info_nce(query: Tensor, key: Tensor, negatives: Tensor, temperature: float) -> Tensor:
-    """Every query ``(..., n, D)`` against its key ``(..., n, D)``, among ``negatives`` ``(..., K, D)``: means ``(...)``.
+    """Return InfoNCE, the loss of MoCo, of ``query`` and ``key`` ``(..., n, D)`` and ``negatives`` ``(..., K, D)``.
 
-    Embeddings have length 1. Equal similarities give ``log(1 + K)``. Source: He et al. 2020 (MoCo).
+    Each query, of length 1, is compared with its key among its key and the negatives. Equal similarities give ``log(1 + K)``.
+    Source: He et al. 2020.
     """
     own = (query * key).sum(-1, keepdim=True)
     logits = torch.cat([own, query @ negatives.mT], -1) / temperature
     return (logits.logsumexp(-1) - logits[..., 0]).mean(-1)
 
 
-def _in_batch_nce(query: Tensor, key: Tensor, temperature: float) -> Tensor:
-    """Every query against its key, among the keys of the batch: ``(..., n, D)`` twice to ``(...)``. Length 1 as above."""
-    logits = query @ key.mT / temperature
-    return (logits.logsumexp(-1) - logits.diagonal(dim1=-2, dim2=-1)).mean(-1)
-
-
 def _nearest(query: Tensor, support: Tensor) -> Tensor:
-    """The most similar element of ``support`` ``(..., K, D)`` for every query ``(..., n, D)``, ``(..., n, D)``."""
+    """Return for each query ``(..., n, D)`` the most similar element of ``support`` ``(..., K, D)``."""
     place = (query @ support.mT).argmax(-1, keepdim=True)
     return support.gather(-2, place.expand(*place.shape[:-1], support.shape[-1]))
 
@@ -64,11 +59,11 @@ def _nearest(query: Tensor, support: Tensor) -> Tensor:
 
 
 class ContrastiveNet(nn.Module):
-    """An encoder with what a contrastive method puts on top; maps inputs to embeddings and predictions ``(z, p)``.
+    """An encoder with a projector and a predictor; maps inputs to embeddings and predictions ``(z, p)``.
 
-    ``encoder`` maps ``(n, ...)`` to features ``(n, features)``. ``project`` are the widths of a projector's layers after the
-    features, ``predict`` those of a predictor's after the projection; either may be empty, and then passes on what it gets.
-    Hidden layers have batch normalisation (over the batch itself, also when judged) and a ReLU.
+    ``encoder`` maps ``(n, ...)`` to features ``(n, features)``. ``project`` has the widths of the projector's layers after the
+    features, ``predict`` those of the predictor's layers after the projection; an empty one is the identity. Hidden layers have
+    batch normalisation, always over the current batch, and a ReLU.
     """
 
     def __init__(self, encoder: nn.Module, features: int, project: Sequence[int] = (), predict: Sequence[int] = ()):
@@ -96,10 +91,12 @@ class ContrastiveObjective:
     """The loss of a contrastive method and its gradient, for a stack of :class:`ContrastiveNet`.
 
     An objective for :func:`mvnb.training.fit`: batches are two views ``(R, n, ...)`` of the same images; the start comes from
-    :meth:`start`. ``temperature`` (above 0; SimSiam has none); ``momentum`` in [0, 1) of MoCo's slow copy; ``queue`` is the
-    number of embeddings that MoCo contrasts with, and NNCLR looks for neighbours in. ``ValueError`` for anything else.
+    :meth:`start`. SimSiam ignores ``temperature``; ``momentum`` is that of MoCo's slow copy; ``queue`` is the number of earlier
+    embeddings that MoCo uses as negatives and in which NNCLR looks for neighbours. Raises ``ValueError`` unless the temperature
+    is positive, the momentum lies in [0, 1) and the queue has an element.
 
-    MoCo adds the losses of both directions, the others average them (as the code of Shi's thesis, section 7.3, does).
+    As in the code that Shi et al. published, views are embedded one after the other, NNCLR compares neighbours with predictions
+    by :func:`nt_xent`, MoCo adds the losses of both directions, and the others average them.
     """
 
     def __init__(self, net: ContrastiveNet, method: str, temperature: float = 0.5, momentum: float = 0.99, queue: int = 1024):
@@ -111,7 +108,7 @@ class ContrastiveObjective:
         self.names = [k for k, _ in net.named_parameters()]
 
     def start(self, nets: Sequence[ContrastiveNet], generators: Sequence[torch.Generator]) -> Params:
-        """Parameters of a stack of ``nets``, and what the method keeps: a copy of them, a queue of random directions."""
+        """Return the parameters of a stack of ``nets``, with the method's slow copy or its queue of random directions."""
         params = stack_modules(nets)
         if self.method == "moco":
             params |= {_KEY + k: v.clone() for k, v in params.items()}
@@ -127,42 +124,39 @@ class ContrastiveObjective:
         return losses.detach(), dict(zip(self.names, torch.autograd.grad(losses.sum(), list(leaves.values()))))
 
     def losses(self, params: Params, first: Tensor, second: Tensor) -> Tensor:
-        """Losses ``(R,)``; moves what the method keeps."""
-        z, p = self._embed(params, torch.cat([first, second], 1))
-        (z1, z2), (p1, p2) = z.chunk(2, 1), p.chunk(2, 1)
+        """Return the losses ``(R,)`` and update the slow copy and the queue."""
+        (z1, p1), (z2, p2) = (self._embed(params, view) for view in (first, second))
         if self.method == "simclr":
             return nt_xent(z1, z2, self.temperature)
         if self.method == "simsiam":
             return -((p1 * z2.detach()).sum(-1) + (p2 * z1.detach()).sum(-1)).mean(-1) / 2
         if self.method == "nnclr":
             near1, near2 = (_nearest(v.detach(), params[_QUEUE]) for v in (z1, z2))
-            self._enqueue(params, z1.detach())
-            return (_in_batch_nce(near1, p2, self.temperature) + _in_batch_nce(near2, p1, self.temperature)) / 2
+            self._enqueue(params, z2.detach())
+            return (nt_xent(near1, p2, self.temperature) + nt_xent(near2, p1, self.temperature)) / 2
         with torch.no_grad():
             slow = {k: params[_KEY + k] for k in self.net.state_dict()}
             for k in self.names:
                 slow[k].lerp_(params[k], 1 - self.momentum)
-            keys, _ = self._embed(slow, torch.cat([first, second], 1))
+            k1, k2 = (self._embed(slow, view)[0] for view in (first, second))
             negatives = params[_QUEUE].clone()
-            self._enqueue(params, keys)
-        k1, k2 = keys.chunk(2, 1)
+            self._enqueue(params, torch.cat([k1, k2], 1))
         return _info_nce(z1, k2, negatives, self.temperature) + _info_nce(z2, k1, negatives, self.temperature)
 
     def _embed(self, params: Params, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Embeddings and predictions ``(R, n, D)`` of ``x`` ``(R, n, ...)``, of length 1."""
+        """Return embeddings and predictions ``(R, n, D)`` of ``x`` ``(R, n, ...)``, of length 1."""
         return tuple(F.normalize(v, dim=-1) for v in _apply_stack(self.net, params, x))
 
     def _enqueue(self, params: Params, new: Tensor) -> None:
-        """First in, first out: the newest come first, the oldest leave."""
+        """Put new embeddings in front and drop the oldest."""
         queue = params[_QUEUE]
         queue.copy_(torch.cat([new, queue], 1)[:, : queue.shape[1]])
 
 
 def _apply_stack(module: nn.Module, params: Params, x: Tensor):
-    """Outputs of a stack of ``module`` in training mode on ``x`` ``(R, n, ...)``, with gradients; buffers change in place.
+    """Return the outputs of a stack of ``module`` in training mode on ``x`` ``(R, n, ...)``; buffers change in place.
 
-    One vectorised program, or replica by replica, see :func:`mvnb.training.stacking.one_by_one`. ``params`` may hold more than
-    the module needs.
+    Computed at once or replica by replica, see :func:`mvnb.training.stacking.one_by_one`. ``params`` may have other entries.
     """
     own = {k: params[k] for k in module.state_dict()}
     if not one_by_one(module, x.device):
@@ -174,9 +168,9 @@ def _apply_stack(module: nn.Module, params: Params, x: Tensor):
 class RegularisedObjective:
     """Cross-entropy of a linear head on the encoder's features, plus ``weight`` times a contrastive loss: eq. (7.9).
 
-    Called with two views ``(R, n, ...)`` and labels ``(R, n)``; only the first view is classified. The head is ``head.weight``
-    ``(R, classes, features)`` and ``head.bias`` ``(R, classes)`` among the parameters. With ``weight=0`` it is fine-tuning, and
-    only the encoder and the head have a gradient. Source: Shi thesis 2024, eq. (7.9).
+    A batch has two views ``(R, n, ...)`` and labels ``(R, n)`` of the first one. The head is ``head.weight``
+    ``(R, classes, features)`` and ``head.bias`` ``(R, classes)`` among the parameters. ``weight=0`` is plain fine-tuning, with
+    gradients of the encoder and the head only. Source: Shi thesis 2024, eq. (7.9).
     """
 
     def __init__(self, contrastive: ContrastiveObjective, weight: float):

@@ -1,0 +1,141 @@
+"""Figures of chapter 13; each function returns a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+from torch.nn import functional as F
+
+from mvnb import figures, stats
+from mvnb.papers.contrastive_tradeoff import theory
+from mvnb.papers.contrastive_tradeoff.linear import LinearModel
+
+MIXED, OWN = figures.METHOD, figures.BASELINE  # pretrained on many tasks or sets, on one
+SHARED, AVERAGE, GREY = (figures.HUES[hue] for hue in ("green", "pink", "grey"))
+
+
+def one_label(weights: np.ndarray, errors: np.ndarray) -> Figure:
+    """Draw the median and the upper tenth of the errors ``(draw, weight)`` with one label."""
+    fig, ax = plt.subplots(figsize=(5, 3.3))
+    for level, style, text, at in ((0.5, "-", "median", (2e-3, 0.65)), (0.9, "--", "one in ten is worse", (8e-3, 4.2))):
+        ax.plot(weights, np.quantile(errors, level, 0), style, color=MIXED)
+        ax.annotate(text, at, color=MIXED)
+    ax.axvline(1, **figures.LINES["chance"])
+    ax.set(xscale="log", xlabel="weight $\\beta$ of the second feature", ylabel="error", ylim=(0, 8))
+    return fig
+
+
+def learned_weights(model: LinearModel, grams: Mapping[int, Tensor]) -> Figure:
+    """Draw the mean learned weights of each kind of feature by number of tasks, one symbol per run."""
+    fig, ax = plt.subplots(figsize=(5, 3.4))
+    tasks = list(grams)
+    curve = np.geomspace(1, tasks[-1], 100)
+    ax.plot(curve, 1 / curve, **figures.LINES["theory"])
+    for t, gram in grams.items():
+        at = t * np.linspace(0.96, 1.04, len(gram))
+        for part, mark, color in zip(model.by_kind(gram), "so^", (SHARED, MIXED, GREY)):
+            ax.plot(at, part.mean(1), mark, color=color, ms=5)
+    for text, at, color in (("shared", 0.9, SHARED), ("private", 0.55, MIXED), ("spurious", 0.06, GREY)):
+        ax.annotate(text, ((tasks[0] * tasks[-1]) ** 0.5, at), color=color, va="center")
+    ax.annotate("$1/T$", (1.08 * tasks[-1] ** 0.25, tasks[-1] ** -0.25), ha="left")
+    ax.set(xscale="log", xlabel="tasks $T$ in the mixture", ylabel="learned weight", ylim=(-0.05, 1.1))
+    ax.set_xticks(tasks, tasks)
+    return fig
+
+
+def errors_by_labels(counts: np.ndarray, tasks: Sequence[int], errors: np.ndarray, s: int) -> Figure:
+    """Draw mean squared errors ``(T, m)`` and their limit for many tasks, with s shared and s private features."""
+    fig, ax = plt.subplots(figsize=(5, 3.7))
+    for row, color in zip(errors, [OWN, *figures.shades(len(tasks) - 1)[::-1]]):
+        ax.plot(counts, row, "o-", ms=4, lw=1.2, color=color)
+    for t, at in zip(tasks, ((5.5, 0.5), (7, 1.05), (13.4, 1.7))):
+        ax.annotate(f"$T={t}$", at)
+    whole = np.arange(1, 2 * s + 1)
+    ax.plot(whole, theory.endless_error(whole, s, s, 0.5, 0.5), "_", color=figures.COLORS["theory"], ms=9)
+    ax.annotate("bars: limit $T\\to\\infty$", (13, 2.6))
+    ax.axvline(s, **figures.LINES["chance"])
+    ax.set(xlabel="labels $m$", ylabel="mean squared error", ylim=(0, 3))
+    return fig
+
+
+def universality(tasks: np.ndarray, own: np.ndarray, average: np.ndarray) -> Figure:
+    """Draw the error on a task of the mixture and the mean error over all tasks."""
+    fig, ax = plt.subplots(figsize=(5, 3.4))
+    ax.plot(tasks, own, "o-", color=MIXED)
+    ax.plot(tasks, average, "s--", color=AVERAGE)
+    ax.annotate("on a task of the mixture", (tasks[-1], own[-1] - 0.06), color=MIXED, ha="right", va="top")
+    ax.annotate("mean over all ten tasks", (tasks[2], average[2] + 0.02), color=AVERAGE)
+    ax.set(xlabel="tasks in pretraining", ylabel="error with 15 labels", ylim=(0, 1.1 * average.max()))
+    return fig
+
+
+def kept_run(kept: Mapping[str, Mapping[str, np.ndarray]], labels: Sequence[str], falls: Mapping[str, np.ndarray]) -> Figure:
+    """Draw accuracies on the target by labels, and what was lost on it, means over seeds with 95 % intervals."""
+    fig, axes = plt.subplots(2, 1, figsize=(5, 6.6))
+    lines = {
+        "alone, 30 passes": ("CIFAR-10 alone", OWN, "o-"),
+        "added, 30 passes": ("with MNIST, equal passes", MIXED, "s-"),
+        "added, 15 passes": ("with MNIST, equal steps", SHARED, "^-"),
+        "pixels": ("raw pixels", GREY, "v:"),
+        "untrained": ("untrained encoder", figures.HUES["brown"], "d:"),
+    }
+    places = np.arange(len(labels))
+    for arm, (text, color, style) in lines.items():
+        values = kept[arm]["cifar10"].mean(0)
+        axes[0].plot(places, values, style, color=color, ms=5, label=text)
+    axes[0].legend(loc="upper left")
+    axes[0].set(ylabel="accuracy on CIFAR-10 (%)", xticks=[], xlim=(-0.3, len(labels) - 0.7))
+    marks = zip(falls.items(), (MIXED, SHARED, figures.HUES["brown"]), "s^d")
+    for i, ((text, values), color, mark) in enumerate(marks):
+        found = np.array([stats.mean_interval(column) for column in values.T])
+        at = places + 0.14 * (i - 1)
+        axes[1].errorbar(at, found[:, 0], found[:, 1], fmt=mark, color=color, capsize=3, label=text)
+    axes[1].axhline(0, **figures.LINES["chance"])
+    axes[1].legend(loc="best")
+    axes[1].set(ylabel="lost on CIFAR-10 (points)", xlabel="labels of CIFAR-10", xlim=(-0.3, len(labels) - 0.7))
+    axes[1].set_xticks(places, labels)
+    return fig
+
+
+# --- The record ---
+
+
+def strips(sets: Mapping[str, tuple[Tensor, Tensor]], augment) -> Figure:
+    """Draw five pictures of each set, each with two views of it."""
+    fig, axes = plt.subplots(len(sets), 1, figsize=(6.5, 3.2))
+    for ax, (name, (x, _)) in zip(axes, sets.items()):
+        seen = [augment(x[None, :5].cpu(), [torch.Generator().manual_seed(seed)])[0] for seed in (2, 3)]
+        strip = F.pad(torch.stack([x[:5].cpu(), *seen], 1)[:, :, 0], (1, 1, 1, 1), value=1.0).flatten(0, 1)
+        ax.imshow(torch.cat(list(strip), 1), cmap="gray", vmin=0, vmax=1)
+        ax.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=11)
+        ax.set(xticks=[], yticks=[])
+        ax.grid(False)
+    return fig
+
+
+def unions(
+    names: Sequence[str], labels: Sequence[int], shown: Sequence[int], scores: Sequence[Mapping[str, np.ndarray]]
+) -> Figure:
+    """Draw accuracies on the target by labels, and on the other sets, over growing unions."""
+    fig, axes = plt.subplots(1, 2, figsize=(6.5, 3.7))
+    ticks = range(len(names))
+    for i, color in zip(shown, figures.shades(len(shown))):
+        values = [one["target"][:, i].mean() for one in scores]
+        axes[0].plot(ticks, values, "o-", color=color)
+        axes[0].annotate(labels[i], (len(names) - 0.8, values[-1]), color=color, va="center")
+    axes[0].set(title="target, by labels", ylabel="accuracy (%)", xlim=(-0.2, len(names) + 0.1))
+    rows = {"average": (AVERAGE, "o-"), "photographs": (GREY, "s:"), "relief": (GREY, "^:"), "letters": (GREY, "v:")}
+    for name, (color, style) in rows.items():
+        values = [one[name].mean() for one in scores]
+        axes[1].plot(ticks, values, style, color=color, ms=5)
+        axes[1].annotate(name, (0.05, values[0] + 2), color=color)
+    axes[1].set(title="all sets")
+    for ax in axes:
+        ax.set_xticks(ticks, names)
+        ax.set_xlabel("pretrained on")
+    return fig
