@@ -86,11 +86,11 @@ def kept_run(kept: Mapping[str, Mapping[str, np.ndarray]], labels: Sequence[str]
     }
     places = np.arange(len(labels))
     for arm, (text, color, style) in lines.items():
-        values = kept[arm]["cifar10"].mean(0)
-        axes[0].plot(places, values, style, color=color, ms=5, label=text)
+        found = np.array([stats.mean_interval(column) for column in kept[arm]["cifar10"].T])
+        axes[0].errorbar(places, found[:, 0], found[:, 1], fmt=style, color=color, ms=5, lw=1.4, capsize=2, label=text)
     axes[0].legend(loc="upper left")
     axes[0].set(ylabel="accuracy on CIFAR-10 (%)", xticks=[], xlim=(-0.3, len(labels) - 0.7))
-    marks = zip(falls.items(), (MIXED, SHARED, figures.HUES["brown"]), "s^d")
+    marks = zip(falls.items(), (MIXED, SHARED, AVERAGE), "s^d")
     for i, ((text, values), color, mark) in enumerate(marks):
         found = np.array([stats.mean_interval(column) for column in values.T])
         at = places + 0.14 * (i - 1)
