@@ -23,7 +23,9 @@ CUT = {
         "replicas one_step_sequences lemma_sets exact_steps column_steps column_batch uniform_steps extension_steps "
         "extension_batch extension_replicas n_test"
     ),
-    "13": ("replicas sgd_steps sgd_batch lookup_steps label_runs own_images image_replicas epochs other_epochs tune_steps"),
+    "13": (
+        "replicas sgd_steps sgd_batch lookup_steps label_runs own_images image_batch image_replicas epochs other_epochs tune_steps"
+    ),
     "15": "replicas steps test_prompts check_draws language_model",  # the language model's path runs with the defaults
 }
 

@@ -61,7 +61,8 @@ def ridge_accuracy(train: Tensor, y: Tensor, test: Tensor, y_test: Tensor, class
     centre = train.mean(1, keepdim=True)
     a, goal = train - centre, F.one_hot(y, classes).double().to(train.device)
     gram = a.mT @ a
-    penalty = strength * gram.diagonal(dim1=1, dim2=2).mean(1)[:, None, None] * torch.eye(a.shape[-1], device=a.device)
+    size = gram.diagonal(dim1=1, dim2=2).mean(1).clamp(min=1e-9)[:, None, None]  # above 0 for blank pictures
+    penalty = strength * size * torch.eye(a.shape[-1], device=a.device)
     fitted = torch.linalg.solve(gram + penalty, a.mT @ (goal - goal.mean(0)))
     logits = (test - centre) @ fitted + goal.mean(0)
     return (logits.argmax(-1) == y_test.to(a.device)).double().mean(1).cpu()
