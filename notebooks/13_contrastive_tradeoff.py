@@ -214,7 +214,7 @@ figures.show_code(linear.pair_loss)
 # ::::
 #
 # ::::{prf:proof}
-# For even mixtures; [uneven ones](#13-uneven) take two lines more.
+# For even mixtures; [uneven ones](#13-uneven) take a little longer.
 #
 # *One private weight.* Averaging an optimum over all orders of the tasks loses nothing, by convexity, so all $\alpha_t$ may be replaced by their mean $\beta$. More weight always helps, so the budget is spent: $\beta=\frac1T\bigl(1+\frac sq(1-\alpha)\bigr)$.
 #
@@ -406,7 +406,7 @@ for id, claim in ledger.claims.items():
 # $$ (eq-13-regularised)
 #
 # In the linear model [the weight comes back](#13-regularisation): for $q=s$ and a $W$ that may move by $\gamma$, $\sqrt\beta$ rises from $\sqrt{1/T}$ to $\min(1,\sqrt{1/T}+\gamma/\sqrt s)$. In the paper's Table 7.1 it gains 0.7 to 0.9 points over plain fine-tuning; in [our small networks](#13-tuning) about two.
-# - *Change the augmentation*, if the task needs a feature that the augmentation redraws. Such a feature is spurious by {prf:ref}`thm-13-pca`, and neither more data nor more capacity brings it back. An augmentation that turns images grey hides colours from every later probe.
+# - *Change the augmentation*, if the task needs a feature that the augmentation redraws. Such a feature is spurious by {prf:ref}`thm-13-pca`, and neither more data nor more capacity brings it back. An augmentation that redraws colours hides them from every later probe.
 # - *Find out whether there is a price.* When the target's own unlabelled images are few, other sets help first, because they teach the shared features; so it is in the paper's Figure F.2 (g, h) and F.6. The linear model, which has unlimited unlabelled data, cannot show this.
 #
 # <a id="13-take-home"></a>
@@ -414,7 +414,7 @@ for id, claim in ledger.claims.items():
 #
 # - With a linear loss, contrastive learning is PCA of the part of the input that the augmentation leaves alone. What the augmentation redraws has no weight.
 # - In the linear model with normal features, capacity $s+q$ and a strictly convex decreasing loss, shared features get weight 1 and private features of $T\ge2$ equally frequent tasks $1/T$.
-# - The length of the predictor that a task needs, and with it the error bound, grows like $\sqrt T$. The error of the shortest interpolation grows with $T$ but has a finite limit, unless labels are about as many as shared features.
+# - There the length of the predictor that a task needs, and with it the error bound, grows like $\sqrt T$. The error of the shortest interpolation grows with $T$ but has a finite limit, unless labels are about as many as shared features.
 # - In that model the specific representation has a floor of error on other tasks, whatever the number of labels; the universal one has none.
 #
 # The headline claims ([all claims](#13-held-up)):
