@@ -219,10 +219,10 @@ def test_bound_ratio_and_weight_form():
     assert math.isclose(form, theory.rademacher_bound(m, 6, 6, 0.5, 0.5, alpha, beta), rel_tol=1e-12)
 
 
-def simulate(m, s, q, beta, runs, seed=0):
+def simulate(m, s, q, beta, runs, seed=0, u=None):
     z = torch.randn(runs, m, s + q, generator=gen(seed), dtype=torch.float64)
     a = torch.tensor([1.0] * s + [beta] * q, dtype=torch.float64).sqrt()
-    u = torch.full((s + q,), (s + q) ** -0.5, dtype=torch.float64)
+    u = torch.full((s + q,), (s + q) ** -0.5, dtype=torch.float64) if u is None else u
     found = a * (torch.linalg.pinv(z * a) @ (z @ u)[..., None])[..., 0]
     return (found - u).square().sum(1)
 
@@ -269,6 +269,19 @@ def test_the_error_at_the_exceptions_grows_without_end():
     for m in (9, 10, 11):
         errors = [simulate(m, 10, 10, beta, 4000, seed=1).mean() for beta in (1e-2, 1e-4, 1e-6)]
         assert errors[0] < errors[1] < errors[2] and errors[2] > 4
+
+
+def test_the_error_is_least_at_the_ratio_of_mean_squared_coefficients():
+    u = torch.tensor([0.4] * 6 + [0.1] * 4, dtype=torch.float64)
+    for m in (3, 8):
+        errors = [simulate(m, 6, 4, 4.0**-k, 4000, u=u).mean() for k in range(5)]
+        assert errors == sorted(errors[:3], reverse=True) + sorted(errors[3:]), m
+        assert min(errors) == errors[2]  # at a weight of 1/16
+
+
+def test_without_a_private_part_of_the_label_nothing_explodes():
+    u = torch.tensor([0.4] * 10 + [0.0] * 10, dtype=torch.float64)
+    assert simulate(10, 10, 10, 1e-6, 2000, u=u).mean() < 0.01
 
 
 # --- Regularisation and similarity ---

@@ -218,15 +218,6 @@ def test_turn_crop_contrast_and_brightness():
     assert crop[..., 0].min() < 0.1 and crop[..., -1].max() > 0.9
 
 
-def test_replicas_have_views_of_their_own_seed():
-    x = torch.rand(1, 5, 1, 8, 8, generator=gen()).expand(3, 5, 1, 8, 8)
-    augment = pictures.Augmentation((0.5, 1.0), 15.0)
-    seen = augment(x, training.generators(4, 3))
-    assert torch.allclose(seen[1:2], augment(x[:1], [gen(5)]), rtol=0, atol=1e-6)
-    assert not torch.equal(seen[0], seen[1])
-    assert seen.min() >= 0 and seen.max() <= 1
-
-
 def test_a_wrong_range():
     with pytest.raises(ValueError, match="scale must be a range"):
         pictures.Augmentation((0.0, 1.0), 0.0)

@@ -247,6 +247,7 @@ SABOTAGE = {
     ),
     "a network": ("04", "nets = [build(s).to(device) for s in trial_seeds]", "nets = [build(s) for s in trial_seeds]"),
     "parameters": ("11", "training.to_device(factors, device)", "factors"),
+    "what is indexed": ("13", "(x.to(device), y) for", "(x, y) for"),
 }
 
 

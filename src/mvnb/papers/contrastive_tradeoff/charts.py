@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
-import torch
 from matplotlib.figure import Figure
 from torch import Tensor
-from torch.nn import functional as F
 
 from mvnb import figures, stats
 from mvnb.papers.contrastive_tradeoff import theory
@@ -99,43 +97,4 @@ def kept_run(kept: Mapping[str, Mapping[str, np.ndarray]], labels: Sequence[str]
     axes[1].legend(loc="best")
     axes[1].set(ylabel="lost on CIFAR-10 (points)", xlabel="labels of CIFAR-10", xlim=(-0.3, len(labels) - 0.7))
     axes[1].set_xticks(places, labels)
-    return fig
-
-
-# --- The record ---
-
-
-def strips(sets: Mapping[str, tuple[Tensor, Tensor]], augment) -> Figure:
-    """Draw five pictures of each set, each with two views of it."""
-    fig, axes = plt.subplots(len(sets), 1, figsize=(6.5, 3.2))
-    for ax, (name, (x, _)) in zip(axes, sets.items()):
-        seen = [augment(x[None, :5].cpu(), [torch.Generator().manual_seed(seed)])[0] for seed in (2, 3)]
-        strip = F.pad(torch.stack([x[:5].cpu(), *seen], 1)[:, :, 0], (1, 1, 1, 1), value=1.0).flatten(0, 1)
-        ax.imshow(torch.cat(list(strip), 1), cmap="gray", vmin=0, vmax=1)
-        ax.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=11)
-        ax.set(xticks=[], yticks=[])
-        ax.grid(False)
-    return fig
-
-
-def unions(
-    names: Sequence[str], labels: Sequence[int], shown: Sequence[int], scores: Sequence[Mapping[str, np.ndarray]]
-) -> Figure:
-    """Draw accuracies on the target by labels, and on the other sets, over growing unions."""
-    fig, axes = plt.subplots(1, 2, figsize=(6.5, 3.7))
-    ticks = range(len(names))
-    for i, color in zip(shown, figures.shades(len(shown))):
-        values = [one["target"][:, i].mean() for one in scores]
-        axes[0].plot(ticks, values, "o-", color=color)
-        axes[0].annotate(labels[i], (len(names) - 0.8, values[-1]), color=color, va="center")
-    axes[0].set(title="target, by labels", ylabel="accuracy (%)", xlim=(-0.2, len(names) + 0.1))
-    rows = {"average": (AVERAGE, "o-"), "photographs": (GREY, "s:"), "relief": (GREY, "^:"), "letters": (GREY, "v:")}
-    for name, (color, style) in rows.items():
-        values = [one[name].mean() for one in scores]
-        axes[1].plot(ticks, values, style, color=color, ms=5)
-        axes[1].annotate(name, (0.05, values[0] + 2), color=color)
-    axes[1].set(title="all sets")
-    for ax in axes:
-        ax.set_xticks(ticks, names)
-        ax.set_xlabel("pretrained on")
     return fig

@@ -50,10 +50,10 @@ class LinearModel:
     shared: int
     private: int
     spurious: int
-    steps: int
-    batch: int
-    replicas: int
-    seed: int
+    steps: int = 400
+    batch: int = 256
+    replicas: int = 4
+    seed: int = 0
 
     def pairs(self, shares: Sequence[float]) -> Callable:
         """Return a sampler of pairs of views ``(n, d)`` twice, from tasks with these shares."""

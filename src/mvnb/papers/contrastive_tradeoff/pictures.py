@@ -6,7 +6,6 @@ The sets are letters of many fonts, patches of photographs and patches of a reli
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -149,8 +148,3 @@ class Augmentation:
         mean = out.mean((1, 2, 3), keepdim=True)
         contrast, brightness = (0.6 + 0.8 * u[:, 5:, None, None]).split(1, 1)
         return (((out - mean) * contrast + mean) * brightness).clamp_(0, 1)
-
-    def __call__(self, x: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-        """Return one view of each image of a stack: ``x`` ``(R, n, channels, height, width)`` with a generator a replica."""
-        draws = torch.cat([torch.rand(x.shape[1], 7, generator=g) for g in generators])
-        return self.apply(x.flatten(0, 1), draws).unflatten(0, x.shape[:2])

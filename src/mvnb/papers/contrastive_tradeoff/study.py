@@ -71,17 +71,16 @@ def ridge_accuracy(train: Tensor, y: Tensor, test: Tensor, y_test: Tensor, class
 class Study:
     """Stacks of ``runs`` networks, one stack for each method and union of sets; run r starts alike on every union.
 
-    ``sets`` are those of :func:`load_pictures`, of each of which ``own`` pictures are used without labels. ``labels`` are
-    numbers of labelled pictures of the target, to which all is added.
+    ``sets`` are those of :func:`load_pictures`, with pictures on ``device``. Of each set
+    ``own`` pictures are used without labels. ``labels`` are numbers of labelled pictures of the target, to which all is added.
     """
 
     def __init__(
         self, sets, own: int, encoder, features: int, labels: Sequence[int], *, runs: int, seed: int, device, batch: int,
         step_size: float, temperature: float,
     ):  # fmt: skip
-        self.own, self.encoder, self.features, self.runs, self.seed, self.device = own, encoder, features, runs, seed, device
-        self.batch, self.step_size, self.temperature = batch, step_size, temperature
-        self.sets = {name: (x.to(device), y) for name, (x, y) in sets.items()}
+        self.sets, self.own, self.encoder, self.features, self.runs, self.seed = sets, own, encoder, features, runs, seed
+        self.device, self.batch, self.step_size, self.temperature = device, batch, step_size, temperature
         self.classes = {name: int(y.max()) + 1 for name, (_, y) in sets.items()}
         x, y = self.sets[TARGET]
         self.n_test = min(1000, (len(y) - own) // 2)
@@ -130,27 +129,26 @@ class Study:
         streams = generators(1000 * self.seed + 400_000, self.runs)
         return to_device(self.objective(method).start(self.networks(method), streams), self.device)
 
-    def pretrain(self, method: str, union: Iterable[str], passes: int, decay: float = 0.0) -> Params:
+    def pretrain(self, method: str, union: Iterable[str], passes: int) -> Params:
         """Return parameters after ``passes`` over the unlabelled pictures of a union of sets."""
         pool = torch.cat([self.sets[name][0][: self.own] for name in union])
         rows = torch.arange(len(pool)).expand(self.runs, -1)
         steps = max(2, passes * len(pool) // self.batch)
         views = self.views(pool, rows, generators(1000 * self.seed + 500_000, self.runs))
         rate = self.step_size / SLOWER.get(method, 1)
-        return self.descend(self.objective(method), self.start(method), lambda step: views(step)[:2], steps, rate, decay)
+        return self.descend(self.objective(method), self.start(method), lambda step: views(step)[:2], steps, rate)
 
-    def descend(self, objective, params: Params, batches, steps: int, rate: float, decay: float = 0.0) -> Params:
+    def descend(self, objective, params: Params, batches, steps: int, rate: float) -> Params:
         """Return parameters after Adam, whose step size falls to 0 along a cosine."""
-        adam = Adam(lambda step: rate * (1 + math.cos(math.pi * step / steps)) / 2, weight_decay=decay)
+        adam = Adam(lambda step: rate * (1 + math.cos(math.pi * step / steps)) / 2)
         return fit(objective, params, batches, steps=steps, optimizer=adam).params
 
     # --- What can be read ---
 
-    def encode(self, params: Params, x: Tensor, net: nn.Module | None = None) -> Tensor:
-        """Return features ``(R, n, features)`` of pictures ``(n, ...)``, or of inputs ``(R, n, ...)`` of another ``net``."""
-        net = net or self.net
-        own = {k: params[f"encoder.{k}"] for k in net.state_dict()}
-        return predict(net, own, x if x.dim() != 4 else x.expand(len(next(iter(own.values()))), *x.shape))
+    def encode(self, params: Params, x: Tensor) -> Tensor:
+        """Return features ``(R, n, features)`` of pictures ``(n, ...)``."""
+        own = {k: params[f"encoder.{k}"] for k in self.net.state_dict()}
+        return predict(self.net, own, x.expand(self.runs, *x.shape))
 
     def judge(self, features: Callable[[Tensor], Tensor]) -> dict[str, np.ndarray]:
         """Return accuracies in %: on the ``"target"`` ``(R, labels)``, on each set, and their class-weighted ``"average"``.
@@ -195,14 +193,18 @@ class Study:
     def fine_tune(self, params: Params, weight: float, n: int, steps: int) -> np.ndarray:
         """Return test accuracies ``(R,)`` in % after fine-tuning on ``n`` labels with ``weight`` times SimCLR's loss."""
         (x, y), objective = self.known, RegularisedObjective(self.objective("simclr"), weight)
-        views, y = self.views(x, self.labelled(n), self.streams(40)), y.to(self.device)
+        views, y, like = self.views(x, self.labelled(n), self.streams(40)), y.to(self.device), {"device": self.device}
+        sizes = {"head.weight": (self.classes[TARGET], self.features), "head.bias": (self.classes[TARGET],)}
 
         def batch(step):
             *both, places = views(step)
             return *both, y[places]
 
-        found = self.descend(objective, params | self._head(), batch, steps, 0.01)
-        return self._accuracy(found, self.encode(found, self.test[0]))
+        begin = params | {name: torch.zeros(self.runs, *size, **like) for name, size in sizes.items()}
+        found = self.descend(objective, begin, batch, steps, 0.01)
+        seen = self.encode(found, self.test[0])
+        logits = torch.baddbmm(found["head.bias"][:, None], seen, found["head.weight"].mT)
+        return 100 * (logits.argmax(-1).cpu() == self.test[1]).double().mean(1).numpy()
 
     def continued(self, params: Params, steps: int) -> Params:
         """Return parameters after SimCLR on the target's labelled pictures, without their labels."""
@@ -210,42 +212,10 @@ class Study:
         views = self.views(self.known[0], rows, self.streams(60))
         return self.descend(self.objective("simclr"), params, lambda step: views(step)[:2], steps, 0.003)
 
-    def adapt(self, params: Params, weight: float, n: int, steps: int, stored: int = 10) -> np.ndarray:
-        """Return test accuracies ``(R,)`` in % of adapters between frozen features and a linear head.
 
-        An adapter has one hidden layer. It is trained on ``stored`` views of each of ``n`` labelled pictures, with ``weight``
-        times SimCLR's loss on its output.
-        """
-        rows, streams = self.labelled(n), self.streams(80)
-        x = self.known[0][rows.repeat(1, stored).to(self.device)]
-        seen = self.encode(params, self.augment(x, streams)).unflatten(1, (stored, n))
-        y, scale, run = self.known[1][rows].to(self.device), seen.std(), torch.arange(self.runs)[:, None]
-        torch.manual_seed(1_000_003 * self.seed + 29)
-        nets = [ContrastiveNet(MLP([self.features, 64, self.features]), self.features) for _ in range(self.runs)]
-        inner = ContrastiveObjective(nets[0], "simclr", self.temperature)
-
-        def batch(step):
-            u = torch.stack([torch.rand(3, self.batch, generator=g) for g in streams], 1)
-            i, a, b = ((k * v).long() for k, v in zip((n, stored, stored), u))
-            return seen[run, a, i] / scale, seen[run, b, i] / scale, y[run, i]
-
-        begin = to_device(inner.start(nets, streams), self.device) | self._head()
-        found = self.descend(RegularisedObjective(inner, weight), begin, batch, steps, 0.003)
-        return self._accuracy(found, self.encode(found, self.encode(params, self.test[0]) / scale, nets[0].encoder))
-
-    def _head(self) -> Params:
-        c, like = self.classes[TARGET], {"device": self.device}
-        weight, bias = torch.zeros(self.runs, c, self.features, **like), torch.zeros(self.runs, c, **like)
-        return {"head.weight": weight, "head.bias": bias}
-
-    def _accuracy(self, params: Params, features: Tensor) -> np.ndarray:
-        logits = torch.baddbmm(params["head.bias"][:, None], features, params["head.weight"].mT)
-        return 100 * (logits.argmax(-1).cpu() == self.test[1]).double().mean(1).numpy()
-
-
-def kept_accuracies(name: str = "cifar10") -> dict[str, dict[str, np.ndarray]]:
-    """Return the accuracies ``(seed, labels)`` in % of a kept run, by arm and data set, and their mean on ``"both"``."""
-    runs = [run["values"] for run in kept_runs.load("contrastive_tradeoff", name)["runs"]]
+def kept_accuracies() -> dict[str, dict[str, np.ndarray]]:
+    """Return the accuracies ``(seed, labels)`` in % of the run on CIFAR-10, by arm and set, and their mean on ``"both"``."""
+    runs = [run["values"] for run in kept_runs.load("contrastive_tradeoff", "cifar10")["runs"]]
     found = {}
     for arm in runs[0]:
         found[arm] = {key: np.array([run[arm][key] for run in runs]) for key in ("cifar10", "mnist")}

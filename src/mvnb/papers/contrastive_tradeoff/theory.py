@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from scipy import optimize, special, stats
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import normalize, softplus
+
+from mvnb.training import Adam, fit
 
 # --- Finite worlds, by enumeration ---
 
@@ -35,6 +37,41 @@ def pca_objective(phi: Tensor, p_r: Tensor, p_u: Tensor) -> Tensor:
     mean = torch.einsum("...aik,i->...ak", phi, p_u)
     centred = mean - torch.einsum("...ak,a->...k", mean, p_r)[..., None, :]
     return -torch.einsum("...ak,a->...", centred.square(), p_r)
+
+
+def train_tables(start: Tensor, length: Tensor, p_r: Tensor, p_u: Tensor, steps: int) -> Tensor:
+    """Return tables ``(run, N_R, N_U, k)`` that minimise the contrastive loss, from ``start``, with one ``length`` per run.
+
+    ``p_r`` and ``p_u`` are the probabilities of the invariant and the spurious values.
+    """
+    scale = length.view(-1, 1, 1, 1)
+
+    def objective(params):
+        v = params["v"].detach().requires_grad_()
+        loss = contrastive_loss(scale * normalize(v, dim=-1), p_r, p_u)
+        return loss.detach(), {"v": torch.autograd.grad((loss / length**2).sum(), v)[0]}  # scaled, or short ones learn slowly
+
+    run = fit(objective, {"v": start}, (), steps=steps, optimizer=Adam(lambda s: 0.1 * (1 - s / steps) + 1e-4))
+    return scale * normalize(run.params["v"], dim=-1)
+
+
+def separable(phi: Tensor, labels: Tensor) -> Tensor:
+    """Return which labelings ``(L, 4)`` of four vectors ``phi`` ``(run, 4, k)`` a plane can separate, ``(run, L)``.
+
+    Labels are 1 and -1. Least squares finds the plane of a square or a simplex.
+    """
+    inputs = torch.cat([phi, torch.ones_like(phi[..., :1])], -1)
+    found = torch.linalg.pinv(inputs) @ labels.T
+    return ((inputs @ found) * labels.T > 0.05).all(1)
+
+
+def strengths(phi: Tensor, flips: Tensor, p: Tensor, length: Tensor) -> Tensor:
+    """Return how strongly tables ``(run, N, k)`` encode each feature: the mean distance to the flipped value over 2 lengths.
+
+    ``flips`` ``(feature, N)`` are the values with the feature flipped, ``p`` ``(N,)`` the probabilities.
+    """
+    apart = (phi[:, None] - phi[:, flips]).norm(dim=-1)
+    return (apart * p).sum(-1) / (2 * length[:, None])
 
 
 # --- The optimal representation of the linear model ---
