@@ -400,15 +400,15 @@ for id, claim in ledger.claims.items():
 # - With a linear loss and linear $\phi$, contrastive learning is PCA of the input's mean given what the augmentation leaves alone; what it redraws does not count.
 # - In the linear model with normal features, capacity $s+q$ and a strictly convex decreasing loss, shared features get weight 1 and private features of $T\ge2$ equally frequent tasks $1/T$.
 # - There the length of the predictor that a task with $v_2>0$ needs, and so the error bound, grows like $\sqrt T$. The mean squared error of the shortest interpolation grows from $T=\frac{v_1/s}{v_2/q}$ on, to a finite limit unless $m$ is $s-1$, $s$ or $s+1$.
-# - If $v_2>0$, a specific representation has a floor of error on other tasks at any number of labels, a universal one none on its own.
+# - If $v_2>0$, a specific representation has a floor of error on other tasks at any number of labels, a universal one none on its own tasks.
 # - KEPT-BULLET
 #
-# The headline claims ([all claims](#13-held-up)):
+# Headlines ([all claims](#13-held-up)):
 #
 # ```{headlines}
 # ```
 #
-# **Confirmed:** the weights and the trade-off of the linear model. **Not confirmed:** an error like $\sqrt T$; a larger trade-off with fewer labels in Table F.5. KEPT-CONFIRMED
+# **Confirmed:** the weights and the trade-off of the linear model. **Not confirmed:** an error like $\sqrt T$; a larger trade-off with fewer labels (Table F.5). KEPT-CONFIRMED
 #
 # <a id="13-try"></a>
 # ## Try it
