@@ -97,8 +97,7 @@ if network not in ("mlp", "conv", "resnet18"):
 for name, sizes in (("labels", labels), ("tune_labels", tune_labels)):
     if not sizes or sizes != sorted(set(sizes)):
         raise ValueError(f"{name} must ascend, one or more, got {sizes}")
-small_sets = study.load_pictures(dataset, side)
-study.check_own_images(small_sets, own_images)
+study.check_own_images(study.load_pictures(dataset, 8), own_images)
 stream = functools.partial(training.stream, seed)  # a generator for each purpose
 
 # %% tags=["hide-input"]
@@ -844,7 +843,8 @@ ledger.mean("cka-is-a-cosine", distance=off, fall=fall)
 setting = {"runs": image_replicas, "seed": seed, "device": device, "batch": image_batch}
 setting |= {"step_size": image_step, "temperature": temperature}
 encoder = study.make_encoder(network, side, hidden, features)
-small_sets = {name: (x.to(device), y) for name, (x, y) in small_sets.items()}
+loaded = study.load_pictures(dataset, side).items()
+small_sets = {name: (x.to(device), y) for name, (x, y) in loaded}
 small = study.Study(small_sets, own_images, encoder, features, labels, **setting)
 names = ["H", "HP", "HPR", "HPRL"]
 growing = [study.SETS[: k + 1] for k in range(4)]
