@@ -245,6 +245,11 @@ def test_the_probe_reads_what_is_there_and_nothing_else():
     assert abs(a.mean() - 0.25) < 0.15  # noise: chance
     told = seen + 3 * F.one_hot(y, 8)
     assert probe(told[:, :100], y[:100], told[:, 100:], y[100:], 4).min() > 0.9
+    same = [contrastive.linear_cka(seen[0], seen[0])] * 2
+    assert verdict("pictures-cka-falls", "mean", first=same, fall=[0.1, 0.1]) == "fails"
+    assert verdict("pictures-cka-decay", "mean", first=same, fall=[0.1, 0.1]) == "fails"
+    apart = [contrastive.linear_cka(told[0], seen[0]) - 1] * 2
+    assert [verdict("pictures-cka-single-sets", "mean", fall) for fall in (apart, [0.0, 0.0])] == ["holds", "fails"]
 
 
 def test_rules_on_pictures_tell_methods_and_unions_apart():
@@ -265,10 +270,11 @@ def test_rules_on_pictures_tell_methods_and_unions_apart():
     assert [rises(0, 3), rises(0, 0), rises(3, 0)] == ["holds", "fails", "fails"]
 
 
-def test_rules_of_the_kept_run_need_a_difference():
+def test_rules_of_the_kept_run_and_of_adapters_need_a_difference():
     """Accuracies of five seeds with a fall of 3 points, a rise of 3, and none that five seeds could tell from 0."""
     noise = np.array([0.5, -0.4, 0.1, -0.3, 0.1])
-    for id in ("cifar10-falls-at-equal-passes", "cifar10-average-rises", "cifar10-narrow-falls-more"):
+    adapters = "pictures-adapters-gain", "pictures-adapters-beat-the-probe"
+    for id in (*adapters, "cifar10-falls-at-equal-passes", "cifar10-average-rises", "cifar10-narrow-falls-more"):
         assert [verdict(id, "mean", change + noise) for change in (3, -3, 0)] == ["holds", "fails", "undecided"]
     ahead = [verdict("cifar10-encoder-ahead", "mean", pixels=noise + up, untrained=noise + 9) for up in (9, -9)]
     assert ahead == ["holds", "fails"]

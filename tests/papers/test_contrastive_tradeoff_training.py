@@ -267,3 +267,12 @@ def test_accuracies_are_those_of_a_probe():
     assert weights == [10, 12, 12, 26]
     mean = sum(w * found[name] for w, name in zip(weights, study.SETS)) / sum(weights)
     assert found["average"] == pytest.approx(mean)
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_adapters_learn_from_their_own_labels(weight):
+    one = small_study()
+    start = one.start("simclr")
+    found = one.adapt(start, weight, 100, 400)
+    one.known = one.known[0], one.known[1].roll(1)  # labels of other pictures
+    assert found.min() > one.adapt(start, weight, 100, 400).max() + 5

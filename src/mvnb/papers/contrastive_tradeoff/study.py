@@ -129,26 +129,27 @@ class Study:
         streams = generators(1000 * self.seed + 400_000, self.runs)
         return to_device(self.objective(method).start(self.networks(method), streams), self.device)
 
-    def pretrain(self, method: str, union: Iterable[str], passes: int) -> Params:
+    def pretrain(self, method: str, union: Iterable[str], passes: int, decay: float = 0.0) -> Params:
         """Return parameters after ``passes`` over the unlabelled pictures of a union of sets."""
         pool = torch.cat([self.sets[name][0][: self.own] for name in union])
         rows = torch.arange(len(pool)).expand(self.runs, -1)
         steps = max(2, passes * len(pool) // self.batch)
         views = self.views(pool, rows, generators(1000 * self.seed + 500_000, self.runs))
         rate = self.step_size / SLOWER.get(method, 1)
-        return self.descend(self.objective(method), self.start(method), lambda step: views(step)[:2], steps, rate)
+        return self.descend(self.objective(method), self.start(method), lambda step: views(step)[:2], steps, rate, decay)
 
-    def descend(self, objective, params: Params, batches, steps: int, rate: float) -> Params:
+    def descend(self, objective, params: Params, batches, steps: int, rate: float, decay: float = 0.0) -> Params:
         """Return parameters after Adam, whose step size falls to 0 along a cosine."""
-        adam = Adam(lambda step: rate * (1 + math.cos(math.pi * step / steps)) / 2)
+        adam = Adam(lambda step: rate * (1 + math.cos(math.pi * step / steps)) / 2, weight_decay=decay)
         return fit(objective, params, batches, steps=steps, optimizer=adam).params
 
     # --- What can be read ---
 
-    def encode(self, params: Params, x: Tensor) -> Tensor:
-        """Return features ``(R, n, features)`` of pictures ``(n, ...)``."""
-        own = {k: params[f"encoder.{k}"] for k in self.net.state_dict()}
-        return predict(self.net, own, x.expand(self.runs, *x.shape))
+    def encode(self, params: Params, x: Tensor, net: nn.Module | None = None) -> Tensor:
+        """Return features ``(R, n, features)`` of pictures ``(n, ...)``, or of inputs ``(R, n, ...)`` of another ``net``."""
+        net = net or self.net
+        own = {k: params[f"encoder.{k}"] for k in net.state_dict()}
+        return predict(net, own, x if x.dim() != 4 else x.expand(self.runs, *x.shape))
 
     def judge(self, features: Callable[[Tensor], Tensor]) -> dict[str, np.ndarray]:
         """Return accuracies in %: on the ``"target"`` ``(R, labels)``, on each set, and their class-weighted ``"average"``.
@@ -193,24 +194,53 @@ class Study:
     def fine_tune(self, params: Params, weight: float, n: int, steps: int) -> np.ndarray:
         """Return test accuracies ``(R,)`` in % after fine-tuning on ``n`` labels with ``weight`` times SimCLR's loss."""
         (x, y), objective = self.known, RegularisedObjective(self.objective("simclr"), weight)
-        views, y, like = self.views(x, self.labelled(n), self.streams(40)), y.to(self.device), {"device": self.device}
-        sizes = {"head.weight": (self.classes[TARGET], self.features), "head.bias": (self.classes[TARGET],)}
+        views, y = self.views(x, self.labelled(n), self.streams(40)), y.to(self.device)
 
         def batch(step):
             *both, places = views(step)
             return *both, y[places]
 
-        begin = params | {name: torch.zeros(self.runs, *size, **like) for name, size in sizes.items()}
-        found = self.descend(objective, begin, batch, steps, 0.01)
-        seen = self.encode(found, self.test[0])
-        logits = torch.baddbmm(found["head.bias"][:, None], seen, found["head.weight"].mT)
-        return 100 * (logits.argmax(-1).cpu() == self.test[1]).double().mean(1).numpy()
+        return self._tuned(objective, params, batch, steps, 0.01, self.test[0])
 
     def continued(self, params: Params, steps: int) -> Params:
         """Return parameters after SimCLR on the target's labelled pictures, without their labels."""
         rows = torch.arange(len(self.known[1])).expand(self.runs, -1)
         views = self.views(self.known[0], rows, self.streams(60))
         return self.descend(self.objective("simclr"), params, lambda step: views(step)[:2], steps, 0.003)
+
+    def adapt(self, params: Params, weight: float, n: int, steps: int, stored: int = 10) -> np.ndarray:
+        """Return test accuracies ``(R,)`` in % of adapters between frozen features and a linear head.
+
+        An adapter has one hidden layer. It is trained on ``stored`` views of each of ``n`` labelled pictures, with ``weight``
+        times SimCLR's loss on its output.
+        """
+        rows, streams = self.labelled(n), self.streams(80)
+        x = self.known[0][rows.repeat(1, stored).to(self.device)]
+        u = torch.cat([torch.rand(n * stored, 7, generator=g) for g in streams])
+        views = self.augment.apply(x.flatten(0, 1), u).unflatten(0, x.shape[:2])
+        seen = self.encode(params, views).unflatten(1, (stored, n))
+        y, scale, run = self.known[1][rows].to(self.device), seen.std(), torch.arange(self.runs)[:, None]
+        torch.manual_seed(1_000_003 * self.seed + 29)
+        nets = [ContrastiveNet(MLP([self.features, 64, self.features]), self.features) for _ in range(self.runs)]
+        inner = ContrastiveObjective(nets[0], "simclr", self.temperature)
+
+        def batch(step):
+            u = torch.stack([torch.rand(3, self.batch, generator=g) for g in streams], 1)
+            i, a, b = ((k * v).long() for k, v in zip((n, stored, stored), u))
+            return seen[run, a, i] / scale, seen[run, b, i] / scale, y[run, i]
+
+        begin, asked = to_device(inner.start(nets, streams), self.device), self.encode(params, self.test[0]) / scale
+        return self._tuned(RegularisedObjective(inner, weight), begin, batch, steps, 0.003, asked)
+
+    def _tuned(self, objective, params: Params, batches, steps: int, rate: float, asked) -> np.ndarray:
+        """Return test accuracies ``(R,)`` in % on inputs ``asked`` after training with a linear head that starts at 0."""
+        c, like = self.classes[TARGET], {"device": self.device}
+        weight, bias = torch.zeros(self.runs, c, self.features, **like), torch.zeros(self.runs, c, **like)
+        begin = params | {"head.weight": weight, "head.bias": bias}
+        found = self.descend(objective, begin, batches, steps, rate)
+        seen = self.encode(found, asked, objective.contrastive.net.encoder)
+        logits = torch.baddbmm(found["head.bias"][:, None], seen, found["head.weight"].mT)
+        return 100 * (logits.argmax(-1).cpu() == self.test[1]).double().mean(1).numpy()
 
 
 def kept_accuracies() -> dict[str, dict[str, np.ndarray]]:
