@@ -775,12 +775,12 @@ ledger.mean("labels-hide-the-price", few=few_noisy, many=many_noisy, untuned=unt
 # Both the loss and the distance from $W^*$ can be reduced to singular values, and in their squares what remains is convex and symmetric. Columns on $U$ may stay 0, as in {prf:ref}`lem-13-form`, and those of other tasks do not enter. The features of the task are standard normal, so the loss depends on $W$ only through the singular values $\sigma_1\ge\dots\ge\sigma_{2s}$ of its columns on $S\cup P_t$, and falls as any of them grows. For $W^*$ they are $s$ times 1 and $s$ times $\sqrt{1/T}$. By von Neumann's inequality $\lVert W-W^*\rVert_F$ is at least the distance of the two ordered lists, and the matrix with the singular vectors of $W^*$ attains it. The first $s$ are at their cap. What remains is the choice of $b_j=\sigma_{s+j}^2\le1$ with $\sum_j(\sqrt{b_j}-\sqrt{1/T})^2\le\gamma^2$. This set is convex in $b$, because $-\sqrt{b}$ is, the loss is convex in $b$, and both are symmetric: an optimum has equal $b_j$, as large as the radius and the cap allow.
 # ::::
 #
-# The paper argues with the roots of the weights, in which the loss is not convex. Descent starts at $W^*$ for ten tasks. Radii are given as for $s=10$, the size at which errors are computed, and scaled to the size of the run.
+# The paper argues with the roots of the weights, in which the loss is not convex. Descent starts at $W^*$ for ten tasks. Radii are given as for $q=10$, the size at which errors are computed, and scaled to the size of the run.
 
 # %% tags=["hide-input"]
 gammas = np.array([0, 0.25, 0.5, 1.0, 1.5, 2.0, 2.5])
 after = theory.regularised_private(10, S, gammas)
-pulled = model.regularise((gammas * (shared / S) ** 0.5).tolist(), 10).sqrt().numpy()
+pulled = model.regularise((gammas / S**0.5).tolist(), 10).sqrt().numpy()
 remedy = torch.stack([few.shortest(b, 15).sqrt() for b in pulled.mean(1) ** 2])
 remedy = linear.ABSOLUTE * linear.in_groups(remedy)  # (group, gamma)
 print("root of the weight, descent:", pulled.mean(1).round(3))

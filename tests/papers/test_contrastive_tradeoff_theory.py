@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import optimize, special, stats
 
-from mvnb.papers.contrastive_tradeoff import theory
+from mvnb.papers.contrastive_tradeoff import linear, theory
 from mvnb.papers.contrastive_tradeoff import training as contrastive
 
 
@@ -158,6 +158,43 @@ def test_shared_weight_one_and_equal_private_weights(s, q, n_tasks):
     assert np.abs(found[1:] - 1 / n_tasks).max() < 2e-3
 
 
+def random_negative_weights(loss, s, q, n_tasks):
+    """Return the best ``(alpha, beta)`` of an even mixture if the negative is drawn, by Gauss quadrature."""
+    normal, chance = special.roots_hermitenorm(14)
+
+    def squared(n):  # |z|^2, and z . (z - z') given |z|^2, for n features
+        x, p = special.roots_genlaguerre(14, n / 2 - 1)
+        own = (2 * x)[:, None] - (2 * x[:, None]) ** 0.5 * normal
+        return (2 * x, p / p.sum()), (own.ravel(), (p[:, None] * chance).ravel() / (p.sum() * chance.sum()))
+
+    (z, p), (free, p_free), (own, p_own) = squared(s)[1], *squared(q)
+
+    def value(a):
+        same, other = (loss(a[0] * z[:, None] + a[1] * x) for x in (own, free))
+        return p @ (same @ p_own / n_tasks + (1 - 1 / n_tasks) * other @ p_free)
+
+    budget = {"type": "ineq", "fun": lambda a: s + q - s * a[0] - q * n_tasks * a[1]}
+    return optimize.minimize(value, [0.5, 0.5 / n_tasks], bounds=[(0, 1)] * 2, constraints=budget, tol=1e-12).x
+
+
+def test_with_a_random_negative_the_weights_are_others():
+    """For exp(-t) the closed form of the page; at ten tasks the logistic loss has the weights of the mean again."""
+
+    def logistic(t):
+        return np.logaddexp(0, -t)
+
+    assert np.abs(random_negative_weights(logistic, 3, 3, 2) - [0.81, 0.60]).max() < 0.006
+    assert np.abs(random_negative_weights(logistic, 3, 3, 10) - [1, 0.1]).max() < 1e-3
+
+    def closed(a):
+        return (1 + 2 * a[0] - a[0] ** 2) ** -1.5 * ((1 + 2 * a[1] - a[1] ** 2) ** -1.5 + (1 + 2 * a[1]) ** -1.5) / 2
+
+    budget = {"type": "ineq", "fun": lambda a: 2 - a[0] - 2 * a[1]}
+    found = optimize.minimize(closed, [0.5, 0.5], bounds=[(0, 1)] * 2, constraints=budget, tol=1e-12).x
+    assert np.abs(found - [0.716, 0.642]).max() < 1e-3
+    assert np.abs(random_negative_weights(lambda t: np.exp(-t), 3, 3, 2) - found).max() < 5e-3
+
+
 def test_shared_weight_is_one_for_uneven_mixtures_too():
     rng = np.random.default_rng(0)
     for _ in range(6):
@@ -288,12 +325,12 @@ def test_without_a_private_part_of_the_label_nothing_explodes():
 
 
 def test_regularisation_moves_by_gamma_and_is_optimal():
-    s, n_tasks, gamma = 3, 4, 0.4
-    after = theory.regularised_private(n_tasks, s, gamma)
-    assert math.isclose(math.sqrt(s) * (after - n_tasks**-0.5), gamma)
-    assert theory.regularised_private(n_tasks, s, 10.0) == 1
+    s, q, n_tasks, gamma = 3, 2, 4, 0.4
+    after = theory.regularised_private(n_tasks, q, gamma)
+    assert math.isclose(math.sqrt(q) * (after - n_tasks**-0.5), gamma)
+    assert theory.regularised_private(n_tasks, q, 10.0) == 1
     # No other point of the ball does better for the loss exp(-t), whose mean is a product.
-    start = np.append(np.ones(s), np.full(s, n_tasks**-0.5))
+    start = np.append(np.ones(s), np.full(q, n_tasks**-0.5))
 
     def loss(a):
         return np.prod((1 + 2 * a**2) ** -0.5)
@@ -301,11 +338,19 @@ def test_regularisation_moves_by_gamma_and_is_optimal():
     ball = {"type": "ineq", "fun": lambda a: gamma**2 - ((a - start) ** 2).sum()}
     rng = np.random.default_rng(0)
     tries = [
-        optimize.minimize(loss, np.clip(start + shift, 0, 1), bounds=[(0, 1)] * (2 * s), constraints=ball)
-        for shift in 0.1 * rng.normal(size=(5, 2 * s))
+        optimize.minimize(loss, np.clip(start + shift, 0, 1), bounds=[(0, 1)] * (s + q), constraints=ball)
+        for shift in 0.1 * rng.normal(size=(5, s + q))
     ]
     best = min(tries, key=lambda r: r.fun)
-    assert np.abs(best.x - np.append(np.ones(s), np.full(s, after))).max() < 1e-3
+    assert np.abs(best.x - np.append(np.ones(s), np.full(q, after))).max() < 1e-3
+
+
+@pytest.mark.parametrize(("s", "q"), [(2, 5), (4, 1)])
+def test_descent_returns_the_weight_for_unequal_numbers_of_features(s, q):
+    """Radii are given for one private feature, so roots of weights rise by the radius whatever s and q are."""
+    gammas = np.array([0.1, 0.3])
+    found = linear.LinearModel(s, q, 6, steps=200, replicas=2).regularise(gammas.tolist(), 10).sqrt().numpy()
+    assert np.abs(found - theory.regularised_private(10, 1, gammas)[:, None]).max() < 5e-3
 
 
 def test_regularisation_is_optimal_among_all_matrices():

@@ -90,11 +90,12 @@ class LinearModel:
     def regularise(self, radii: Sequence[float], n_tasks: int) -> Tensor:
         """Return mean private weights ``(radius, R)`` after descent on one task's pairs, within radii around the optimum ``W``.
 
-        The optimum is that of ``n_tasks`` equal tasks; the private features of the others have no gradient and are left out.
+        Frobenius distances are ``radii`` times the root of the number of private features. The optimum is that of ``n_tasks``
+        equal tasks; the private features of the others have no gradient and are left out.
         """
         rows, kinds = len(radii) * self.replicas, torch.tensor([self.shared, self.private, self.spurious])
         begin = torch.tensor([1.0, n_tasks**-0.5, 0.0]).repeat_interleave(kinds).diag().expand(rows, -1, -1)
-        radius = torch.tensor(radii).float().clamp(min=1e-6).repeat_interleave(self.replicas)
+        radius = self.private**0.5 * torch.tensor(radii).float().clamp(min=1e-6).repeat_interleave(self.replicas)
 
         def project(params):
             u, sizes, v = torch.linalg.svd(params["w"], full_matrices=False)

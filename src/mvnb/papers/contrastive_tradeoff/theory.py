@@ -183,9 +183,9 @@ def endless_error(m, s, q, v1, v2):
     return np.where(m >= s + q, 0.0, np.where(m <= s - 2, few, np.where(m >= s + 2, many, np.inf)))
 
 
-def regularised_private(n_tasks, s, gamma):
-    """``sqrt(beta)`` after contrastive regularisation within a distance of gamma: Shi, Proposition F.9 (r = 2 s)."""
-    return np.minimum(1.0, 1 / np.sqrt(n_tasks) + np.asarray(gamma, dtype=float) / np.sqrt(s))
+def regularised_private(n_tasks, q, gamma):
+    """Return ``sqrt(beta)`` after contrastive regularisation within a distance of gamma: Shi, Proposition F.9 (there q = s)."""
+    return np.minimum(1.0, 1 / np.sqrt(n_tasks) + np.asarray(gamma, dtype=float) / np.sqrt(q))
 
 
 def weight_cosine(first, second, s: int, q: int):
