@@ -17,17 +17,6 @@ MIXED, OWN = figures.METHOD, figures.BASELINE  # pretrained on many tasks or set
 SHARED, AVERAGE, GREY = (figures.HUES[hue] for hue in ("green", "pink", "grey"))
 
 
-def one_label(weights: np.ndarray, errors: np.ndarray) -> Figure:
-    """Draw the median and the upper tenth of the errors ``(draw, weight)`` with one label."""
-    fig, ax = plt.subplots(figsize=(5, 3.3))
-    for level, style, text, at in ((0.5, "-", "median", (2e-3, 0.65)), (0.9, "--", "one in ten is worse", (8e-3, 4.2))):
-        ax.plot(weights, np.quantile(errors, level, 0), style, color=MIXED)
-        ax.annotate(text, at, color=MIXED)
-    ax.axvline(1, **figures.LINES["chance"])
-    ax.set(xscale="log", xlabel="weight $\\beta$ of the second feature", ylabel="error", ylim=(0, 8))
-    return fig
-
-
 def learned_weights(model: LinearModel, grams: Mapping[int, Tensor]) -> Figure:
     """Draw the mean learned weights of each kind of feature by number of tasks, one symbol per run."""
     fig, ax = plt.subplots(figsize=(5, 3.4))
