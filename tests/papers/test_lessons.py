@@ -28,7 +28,7 @@ LESSONS = {
     for chapter in catalogue.discover(ROOT)
     if (cells := mvnb_lesson.lesson(nbformat.read(chapter.notebook, as_version=4), chapter.number)) is not None
 }
-MODELS = {"01", "02", "03", "06", "13", "15"}  # rewritten so far; a chapter that loses its label would be left out without a word
+MODELS = {"01", "02", "03", "06", "13", "15"}  # rewritten so far; a chapter that loses its label fails
 
 
 def test_the_models_have_a_lesson():
