@@ -49,8 +49,8 @@
       const spot = (at, inside, text) => ({ points: inside ? [at] : [], color: "orange", label: text, at });
       return {
         readout:
-          `With the label ${fixed(z[0] + z[1])} at ${pair(z)} and β = ${number(beta)}, the shortest fit is ${pair(w)}, ` +
-          `${fixed(own)} from the truth. Over random points the median is ${fixed(median[0])}; one in ten exceeds ${fixed(tenth[0])}.`,
+          `Label ${fixed(z[0] + z[1])} at ${pair(z)}, β = ${number(beta)}: the shortest fit is ${pair(w)}, ${fixed(own)} from the ` +
+          `truth. Over random points, the median is ${fixed(median[0])}; one in ten exceeds ${fixed(tenth[0])}.`,
         panels: [
           {
             title: `Coefficients, label ${fixed(z[0] + z[1])} at ${pair(z)}`,
@@ -59,7 +59,7 @@
             marks: [
               { line: ellipse, color: "grey", style: "thin dashed", label: "equal length" },
               { line: [-9, 9].map((t) => [1 + t * s, 1 - t * c]), style: "thin dotted", label: "fits the label" },
-              { line: fits.slice(1), color: "blue", style: "thin" },
+              { line: fits.slice(1), color: "blue", style: "thin", label: "all β" },
               { line: [[1, 1], w], color: "orange" },
               { points: [[1, 1]], color: "green", label: "truth" },
               spot(w.map((x) => 1 + part * (x - 1)), part === 1, part === 1 ? "shortest fit" : `fit at ${pair(w)}`),
@@ -67,14 +67,14 @@
           },
           {
             title: "Distance from the truth",
-            x: { label: "weight β", domain: [1e-3, 100], log: true },
+            x: { label: "weight β", domain: [8e-4, 125], log: true, ticks: [1e-3, 0.01, 0.1, 1, 10, 100] },
             y: { label: "distance", domain: [0, TOP] },
             marks: [
               { line: over(tenth), color: "grey", style: "dashed", label: "one in ten is worse" },
               { line: over(median), color: "grey", label: "median" },
               { line: over(distances), color: "blue", label: "this point" },
               { vertical: beta, style: "dotted" },
-              spot([beta, Math.min(own, TOP)], own <= TOP, own <= TOP ? "" : `at ${fixed(own)}`),
+              spot([beta, Math.min(own, TOP)], own <= TOP, own <= TOP ? "" : `distance ${fixed(own)}`),
             ],
           },
         ],
