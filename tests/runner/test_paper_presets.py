@@ -32,18 +32,19 @@ CUT = {
 
 
 @pytest.fixture(scope="module")
-def blank_images(tmp_path_factory):
-    """A folder with 60 blank training images and 20 test images of the shape of each data set that is downloaded."""
+def noise_images(tmp_path_factory):
+    """A folder with 60 training and 20 test images of noise, of the shape of each data set that is downloaded."""
     folder = tmp_path_factory.mktemp("images")
     for name, shape in {"mnist": (28, 28), "fashion_mnist": (28, 28), "cifar10": (32, 32, 3), "cifar100": (32, 32, 3)}.items():
-        x, y = np.zeros((60, *shape), np.uint8), np.arange(60) % (100 if name == "cifar100" else 10)
+        x = np.random.default_rng(0).integers(256, size=(60, *shape), dtype=np.uint8)
+        y = np.arange(60) % (100 if name == "cifar100" else 10)
         np.savez_compressed(folder / f"{name}.npz", x_train=x, y_train=y, x_test=x[:20], y_test=y[:20])
     return folder
 
 
 @pytest.mark.parametrize("number", CUT)
-def test_paper_preset_cut_short(number, blank_images, tmp_path, monkeypatch):
-    monkeypatch.setenv("MVNB_DATA", str(blank_images))
+def test_paper_preset_cut_short(number, noise_images, tmp_path, monkeypatch):
+    monkeypatch.setenv("MVNB_DATA", str(noise_images))
     chapter = catalogue.resolve(number, ROOT)
     paper, smoke = (catalogue.preset(chapter, name) for name in ("paper", "smoke"))
     execution.run(chapter, paper | {name: smoke[name] for name in CUT[number].split()}, tmp_path)

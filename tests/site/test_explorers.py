@@ -190,6 +190,25 @@ def transition(size, gamma, r, factor, seen):
     }
 
 
+def one_label(angle, beta, seen):
+    roots = np.sqrt([[[1, weight]] for weight in seen["weights"]])  # (weight, 1, feature)
+    assert seen["weights"][0] == beta
+
+    def fits(degrees):  # (weight, point, coefficient)
+        z = np.stack([np.cos(np.radians(degrees)), np.sin(np.radians(degrees))], -1)
+        inputs = roots * z  # the shortest vector that fits one label is a multiple of the input
+        return roots * inputs * (z.sum(-1) / np.square(inputs).sum(-1))[..., None]
+
+    own, others = fits(np.array([angle])), fits(np.linspace(-45, 135, 4003)[1::2])  # evenly spaced
+    spread = np.linalg.norm(others - 1, axis=-1)
+    return {
+        "fits": own[:, 0],
+        "distances": np.linalg.norm(own[:, 0] - 1, axis=-1),
+        "median": np.quantile(spread, 0.5, 1),
+        "tenth": np.quantile(spread, 0.9, 1),
+    }
+
+
 EXPECTED = {
     "01-race": (race, {"way", "leads", "first", "second", "reached", "now"}),
     "04-tie": (tie, {"sizes", "levels"}),
@@ -198,6 +217,7 @@ EXPECTED = {
     "07-order": (order, {"starts", "times"}),
     "11-rank": (rank, set()),
     "12-transition": (transition, {"sizes", "gammas", "rows"}),
+    "13-one-label": (one_label, {"weights"}),
     "14-schedules": (schedules, {"spectrum"}),
     "15-find-and-read": (find_and_read, {"margins", "lengths"}),
 }

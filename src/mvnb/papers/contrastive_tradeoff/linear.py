@@ -149,7 +149,7 @@ class FewLabels:
     def root(self, private: float) -> Tensor:
         """Return the roots of the weights."""
         s = self.u.shape[1] // 2
-        return torch.tensor([1.0, private**0.5]).double().repeat_interleave(torch.tensor([s, s]))
+        return torch.tensor([1.0, private**0.5], dtype=torch.float64).repeat_interleave(torch.tensor([s, s]))
 
     def shortest(self, private: float, m: int) -> Tensor:
         """Return squared errors ``(run,)`` of the shortest interpolation of the first ``m`` labels."""
