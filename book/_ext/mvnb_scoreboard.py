@@ -3,22 +3,31 @@
 ``{scoreboard}`` writes one table, each row linked to the row ``claim-<id>`` of the chapter's own ledger;
 ``{scoreboard-totals}`` writes how many claims of each kind and of each chapter hold, ``{scoreboard-headline}`` how many
 in all, ``{scoreboard-papers}`` draws the verdicts of what the papers would put into their abstracts and
-``{scoreboard-verdict}`` lists those with one verdict. The same rows lie in the site as ``_static/claims.json``.
+``{scoreboard-verdict}`` lists those with one verdict; ``{scoreboard-sources}`` counts the papers' claims by where they
+stand in the papers. The role ``{claim}`` links to a claim with a measured value. The same rows lie in the site as
+``_static/claims.json``.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from docutils import nodes
 from mvnb_chapters import chapters, ledger
-from sphinx.util.docutils import SphinxDirective
+from sphinx.util.docutils import ReferenceRole, SphinxDirective
 
 from mvnb import files, verdicts
 from mvnb.runner.catalogue import Chapter
 
 PLACE = "_static/claims.json"
+SOURCES = {
+    "numbered statement": re.compile("Theorem|Lemma|Proposition|Corollary|Claim|Fact|Remark|Definition|Assumption|Proof"),
+    "table or figure": re.compile("Table|Figure"),
+    "text": re.compile(""),
+}
+"""Where claims stand in the papers, by the names in their sources; the first that matches counts."""
 
 
 def rows(app) -> dict[Chapter, list[dict]]:
@@ -211,6 +220,42 @@ class Verdict(ScoreboardDirective):
         )
 
 
+def source(row: dict) -> str:
+    """Return where the paper makes the claim, a key of ``SOURCES``."""
+    return next(name for name, pattern in SOURCES.items() if pattern.search(row["source"]))
+
+
+class Sources(ScoreboardDirective):
+    """How many claims of the papers have each verdict, by where the papers make them."""
+
+    def run(self):
+        rows = [row for some in self.rows().values() for row in some if row["origin"] != "ours"]
+        groups = [([nodes.Text(name)], [row for row in rows if source(row) == name]) for name in SOURCES]
+        return [counted("Made in", groups, rows)]
+
+
+class Claim(ReferenceRole):
+    """A link to a claim, followed by its verdict.
+
+    The target is a chapter's number, the id of a claim and, if one is enough, the name of a measured value. The text of the
+    link is what was measured, unless another text is given.
+    """
+
+    def run(self):
+        number, id, *names = self.target.split()
+        chapter = chapters(self.env.srcdir).get(number)
+        row = next((row for row in ledger(chapter) if row["id"] == id), None) if chapter else None
+        if row is None or not set(names) <= set(row["measured"]):
+            return [], [self.inliner.reporter.error(f"expected a claim and a value of it, got {self.target}", line=self.lineno)]
+        self.env.note_dependency(str(chapter.notebook))
+        value = verdicts.value(row | {"measured": {name: row["measured"][name] for name in names or row["measured"]}})
+        page = self.env.app.builder.get_relative_uri(self.env.docname, f"notebooks/{chapter.name}")
+        title = self.title if self.has_explicit_title else value
+        link = nodes.reference("", title, refuri=f"{page}#claim-{id}", reftitle=row["says"], internal=True)
+        sign = marked(row["verdict"])
+        return [nodes.inline("", "", link, nodes.Text("\N{NO-BREAK SPACE}"), sign, classes=["claim-value"])], []
+
+
 class ClaimsFile(ScoreboardDirective):
     """A link to the file with all rows."""
 
@@ -238,6 +283,8 @@ def setup(app):
     app.add_directive("scoreboard-headline", Headline)
     app.add_directive("scoreboard-papers", Papers)
     app.add_directive("scoreboard-verdict", Verdict)
+    app.add_directive("scoreboard-sources", Sources)
+    app.add_role("claim", Claim())
     app.connect("html-page-context", add_controls)
     app.connect("build-finished", write_claims)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
