@@ -8,11 +8,13 @@ import json
 import pkgutil
 import re
 from collections import defaultdict
+from html import unescape
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import mvnb_api
+import mvnb_scoreboard
 import pytest
 from site_checks import PHONE, ROOT, visit
 
@@ -102,6 +104,34 @@ def test_scoreboard_is_the_notebooks_ledger(site):
         chapter = f"notebooks/{row['chapter']}.html"
         assert f"../{chapter}#claim-{row['id']}" in board.links
         assert f"claim-{row['id']}" in site.pages[chapter].ids
+
+
+def test_closing_page_shows_what_claims_measured_and_counts_those_of_the_papers(site):
+    from mvnb import claims, verdicts
+
+    rows = {name[10:12]: claims.read(ROOT / name.replace(".html", ".ipynb")) for name in site.chapters}
+    page = (site.folder / "book" / "closing.html").read_text(encoding="utf-8")
+    text = " ".join(unescape(re.sub("<[^>]+>", " ", page)).split())
+    cited = re.findall(r"\{claim\}`(\d\d) ([\w-]+) ?(\w*)`", (ROOT / "book" / "closing.md").read_text(encoding="utf-8"))
+    assert len(cited) > 20
+    for number, id, name in cited:
+        row = next(row for row in rows[number] if row["id"] == id)
+        value = verdicts.value(row | {"measured": {name: row["measured"][name]} if name else row["measured"]})
+        assert f"{value} {verdicts.MARKS[row['verdict']][0]}" in text, (id, value)
+    papers = [row for some in rows.values() for row in some if row["origin"] != "ours"]
+    groups = [
+        verdicts.counts(row for row in papers if mvnb_scoreboard.source(row) == name and row["verdict"] != "not run")
+        for name in mvnb_scoreboard.SOURCES
+    ]
+    for name, found in zip(mvnb_scoreboard.SOURCES, groups):
+        assert f"{name} {found.total()} {found['holds']} {found['fails']} {found['undecided']}" in text
+    # The sentences below the table.
+    holds, fails, undecided = ([found[one] / found.total() for found in groups] for one in verdicts.JUDGED)
+    assert holds[0] > 0.8 > max(holds[1:]) and abs(fails[0] - fails[1]) < 0.05 and undecided[1] > 5 * undecided[0]
+    assert all(1.6 < fails[2] / other < 2.8 for other in fails[:2])
+    false = [row for row in papers if row["kind"] == "exact" and row["verdict"] == "fails"]
+    themselves = {row["id"] for row in false if re.fullmatch(r"(Theorem|Proposition) [\w.]+", row["source"])}
+    assert themselves == {"lagging-feature-pushed-up", "bit-code-is-the-optimum"}
 
 
 # -- the helper package --------------------------------------------------------------------------------------------
