@@ -21,6 +21,13 @@
 # A single patch of an image says what it shows, and the other thousand are noise that drowns it in any sum. One convolutional filter with one bias, trained by gradient descent, first turns towards the signal and then lowers its bias until the noise no longer gets through. A linear model on the *same* architecture's
 # frozen features cannot, whatever its weights and biases, because the threshold works only along a direction that has been learned.
 #
+# <a id="05-threshold-explorer"></a>
+# :::{explorer} 05-threshold
+# :alt: Left, accuracy over the threshold for a thousand noise patches rises from 0.56 to nearly one, with the Gaussian approximation on it. Right, accuracy over the number of noise patches. With a threshold of 0.6 it dips near 0.62 and then rises to one; that of the linear classifier falls towards one half.
+#
+# A filter responds with $c$ to the signal, and with noise of size $\sigma$ to $k$ other patches. A threshold $|b|$ shrinks all responses towards 0; the sign of their sum is the answer. A filter off the signal has a part $v$ beside $c$. *Predict:* do more patches hurt, with and without a threshold? Does one help at $v=2c$?
+# :::
+#
 # <a id="fig-05-local"></a>
 
 # %% tags=["remove-input"]
@@ -911,11 +918,7 @@ ledger.mean("linear-at-chance", simulated[:, 0] - linear)
 # %% [markdown]
 # The training runs lie a hair below the curve, again because of $v$. (The paper says that the linear classifier fails with probability at least 0.49. From $\Phi(1/\log k)\le0.51$ this holds from $k\approx2\cdot10^{17}$ on; at $k=1000$ it fails with probability 0.44.)
 #
-# :::{explorer} 05-threshold
-# :alt: Left, accuracy over the threshold for a thousand noise patches rises from 0.56 to nearly one, with the Gaussian approximation on it. Right, accuracy over the number of noise patches. With a threshold of 0.6 it dips near 0.62 and then rises to one; that of the linear classifier falls towards one half.
-#
-# *Predictions:* more patches make the linear classifier worse and, from a few hundred on, the threshold better, since noise of $\sigma=\log k/\sqrt k$ becomes stronger in a sum and weaker in each patch; a filter that is off the signal by $v/c=2$ gains nothing by any threshold, so that it has to turn first; and where only a few noise patches pass, the Gaussian sum promises too much.
-# :::
+# The [explorer at the top](#05-threshold-explorer) evaluates the same formula. More patches make the linear classifier worse and, from a few hundred on, the threshold better, since noise of $\sigma=\log k/\sqrt k$ becomes stronger in a sum and weaker in each patch. A filter that is off the signal by $v/c=2$ gains nothing by any threshold, so it has to turn first. Where only a few noise patches pass, the Gaussian sum promises too much.
 #
 # ## Experiment III: frozen filters
 #
@@ -1372,10 +1375,10 @@ for layer, id in enumerate(("first-layer-gets-sparser", "activations-get-sparser
 # %% [markdown]
 # In the second layer the share falls in both cases. In the first layer it does not; without noise it seems to rise, which these runs do not decide.
 #
-# The opening figure puts both results side by side.
+# The [opening figure](#fig-05-local) puts both results side by side.
 
 
-# %% tags=["hide-input"]
+# %% tags=["remove-cell"]
 def trained_against_frozen(ax):
     """Accuracy of the trained filter over steps, and the levels of frozen ones."""
     ax.plot(marks, accurate, color=NET, lw=1.2)
@@ -1389,10 +1392,7 @@ def trained_against_frozen(ax):
     ax.set_xticks([0, steps // 2, steps])
 
 
-# %% [markdown]
-# To its right go the images, one row a task:
-
-# %% tags=["hide-input"]
+# %% tags=["remove-cell"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 2.9), width_ratios=(1.1, 1))
 trained_against_frozen(axes[0])
 for i, style in enumerate(({"shift": -0.2}, {"shift": 0.2, "marker": "s"})):

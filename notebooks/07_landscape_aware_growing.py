@@ -20,6 +20,13 @@
 #
 # A trained Transformer is made deeper by inserting layers, and then trained on. The usual advice is to insert them so that the loss stays where it is; but of thirty ways to grow BERT those that disturb the loss least end among the worst. Wait a few hundred steps instead, and the loss tells which way of growing will end best: hence *landscape-aware growing*, or LAG, which tries all ways for a moment and keeps the one that is then lowest.
 #
+# <a id="07-order-explorer"></a>
+# :::{explorer} 07-order
+# :alt: Left, losses of seven starts over time on a logarithmic axis. At time 0.35, marked by dots, the dashed losses of the three starts above c have just fallen below most of the solid ones of the starts below c, which are still flat. Right, the same dots against their losses at time 0: the starts above c lie far below the diagonal.
+#
+# The smallest network that can be grown: two weights, trained until their product is $c$. Seven starts, below $c$ (solid) and above it (dashed), stand for seven ways of growing. Right: their losses at time $t$ against those at time 0. *Predict:* which starts change places, and when is most of this over?
+# :::
+#
 # <a id="fig-07-opening"></a>
 
 # %% tags=["remove-input"]
@@ -195,11 +202,7 @@ figures.show(
 # %% [markdown]
 # The starts at 2.2 and 3 begin worst and overtake the smallest one before the dotted line. At time 0 the start at 0.6 has the lowest loss, at time 2 the one at 1.5 (right panel). There are two phases: a short one, of order $1/c$, in which curves cross (only starts with nearly equal $a$ and $b$ do so later); and a long one in which the order is settled. The long one is long because small products grow slowly. This is the paper's picture of growing in one line of mathematics, and the cell below checks it against Euler's method.
 #
-# :::{explorer} 07-order
-# :alt: Left, losses of seven starts over time on a logarithmic axis. At time 0.35, marked by dots, the dashed losses of the three starts above c have just fallen below most of the solid ones of the starts below c, which are still flat. Right, the same dots against their losses at time 0: the starts above c lie far below the diagonal.
-#
-# *Predictions, before the time runs:* the dots of the starts above $c$ fall at once, those of the smallest starts hardly move, and most exchanges of places are over at the dotted line. A larger demand $c$ makes the crossings earlier. And dots of one colour never pass each other.
-# :::
+# In the [explorer at the top](#07-order-explorer) the dots of the starts above $c$ fall at once, those of the smallest starts hardly move, and most exchanges of places are over at the dotted line. A larger $c$ makes the crossings earlier. Two starts on the same side of $c$ never pass each other.
 
 # %%
 # NBVAL_CHECK_OUTPUT

@@ -19,6 +19,13 @@
 #
 # Show a language model sixteen labelled sentences with all labels turned round: a large one follows them, a small one keeps to what it knew ([Wei et al., 2023](../book/references.bib#wei2023larger)). The paper explains this with a model of one line, attention without softmax whose matrix has rank $r$. The best one keeps the $r$ strongest directions of its inputs and drops the rest, so that a larger model hears more of the signal and more of the noise. Everything about it can be written down, and that is what we do; then we look at how much of it a real language model shows.
 #
+# <a id="11-rank-explorer"></a>
+# :::{explorer} 11-rank
+# :alt: Left, risk over rank as the sum of three parts. The signal that is missed falls, noise of inputs and of labels rise, and the sum is least at rank 4. Right, one stem a direction; the first four lower the risk, the others raise it.
+#
+# A model of rank $r$ uses the $r$ strongest of twenty directions. Each adds signal, and noise from the inputs and the labels (standard deviation $\sigma$) of the $M$ examples in context; the *risk* is the squared error. *Predict:* how does the best rank grow with $M$? What is it without label noise, and with half of the labels flipped?
+# :::
+#
 # <a id="fig-11-opening"></a>
 
 # %% tags=["remove-input"]
@@ -508,11 +515,7 @@ ledger.exact(
 # %% [markdown]
 # The left panel is the paper's explanation in one picture: everything beyond rank 4 is noise that the larger model lets through. In the right one dots are the minima, and dotted lines mark where {eq}`eq-11-gain` changes its sign: they agree, as predicted. It shows that there is no law that small is beautiful: it is a matter of what the directions carry.
 #
-# :::{explorer} 11-rank
-# :alt: Left, risk over rank as the sum of three parts. The signal that is missed falls, noise of inputs and of labels rise, and the sum is least at rank 4. Right, one stem a direction; the first four lower the risk, the others raise it.
-#
-# The world of the right panel, part by part. *Predictions:* the best rank is the number of stems that point down; without label noise there is still one, because inputs are noise to each other; 32 times as many examples make three times as many directions worth hearing, not 32 times; and with half of the labels flipped none is, however long the context.
-# :::
+# The [explorer at the top](#11-rank-explorer) shows the world of the right panel, part by part. The best rank is the number of stems that point down. Without label noise there is still one, because inputs are noise to each other. With 32 times as many examples three times as many directions are worth hearing, not 32 times; with half of the labels flipped none is, however long the context.
 #
 # ### Flipped labels, and where attention goes
 #
@@ -1107,7 +1110,7 @@ else:
     ledger.not_run(id, "the language model is not there")
 
 # %% [markdown]
-# A few contexts say little. The longer run has all four sets of sentences (film and product reviews, editorials, tweets), more contexts, and shares between none and all; the command stands [below](#11-not-run). It is the right panel of the opening figure.
+# A few contexts say little. The longer run has all four sets of sentences (film and product reviews, editorials, tweets), more contexts, and shares between none and all; the command stands [below](#11-not-run). It is the right panel of the [opening figure](#fig-11-opening).
 
 # %%
 kept = kept_runs.load("icl_and_scale", "llm")
@@ -1122,7 +1125,7 @@ print("flipped     accuracy       order of pairs")
 for p, one in zip(["none shown", *kept_flips], mid[:2].transpose(1, 0, 2)):
     print(f"{p!s:<11}", "  ".join(f"{m:.2f} +- {e:.2f}  " for m, e in one))
 
-# %% tags=["hide-input"]
+# %% tags=["remove-cell"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.3))
 draw_flips(axes[0])
 axes[0].set_title("linear attention: error by rank")
@@ -1189,7 +1192,7 @@ prefers = per_prompt[:, 0] > per_prompt[:, 1]
 ledger.each("small-language-model-attends-to-the-relevant", prefers)
 
 # %% [markdown]
-# In the right panel of the opening figure thick lines are means over contexts with 95 % intervals, thin ones the four sets of sentences, and dashed ones what there is without a context. A context with true labels raises the accuracy from 0.56 to 0.74 and the share of pairs in the right order from 78 to 90 %. Wrong labels take this away again, and then little happens: from half of the labels flipped to all of them the accuracy stays where it is, above what it was without a context, and 78 % of the pairs remain in the right order, as many as without one. So it is a small model in the sense of the paper. It hears the labels, by ten points and not by none, and it does not turn round. By {prf:ref}`prop-11-prior` one would say that it hears less than half of what it knows. The log-odds of the longer run say how much less: with all labels flipped, positive and negative sentences are 0.38 apart, still three quarters of the 0.49 without any context.
+# In the right panel of the [opening figure](#fig-11-opening) thick lines are means over contexts with 95 % intervals, thin ones the four sets of sentences, and dashed ones what there is without a context. A context with true labels raises the accuracy from 0.56 to 0.74 and the share of pairs in the right order from 78 to 90 %. Wrong labels take this away again, and then little happens: from half of the labels flipped to all of them the accuracy stays where it is, above what it was without a context, and 78 % of the pairs remain in the right order, as many as without one. So it is a small model in the sense of the paper. It hears the labels, by ten points and not by none, and it does not turn round. By {prf:ref}`prop-11-prior` one would say that it hears less than half of what it knows. The log-odds of the longer run say how much less: with all labels flipped, positive and negative sentences are 0.38 apart, still three quarters of the 0.49 without any context.
 #
 # Attention in the last layer is on both sentences. The review gets more of it than the editorial, by 0.02, and the second place more than the first, by 0.04; in the paper's figure for one order of the sentences these two could not be told apart.
 #

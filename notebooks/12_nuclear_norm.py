@@ -20,6 +20,13 @@
 #
 # A classifier that must work in a new environment should lean on the features that decide the label everywhere, and leave those that merely go with it here. Weight decay cannot: it shares the prediction among all features in proportion to their correlation with the label, and as their number grows the accuracy elsewhere falls from nearly all to nearly nothing, at a number that can be written down. A penalty on the nuclear norm of the features, a stand-in for their rank, keeps the strongest features and sets the others to zero, exactly and over many decades of its weight, in the same model; in networks it helps as long as the features that travel are the stronger ones, and does harm when they are not.
 #
+# <a id="12-transition-explorer"></a>
+# :::{explorer} 12-transition
+# :alt: Left, accuracy over the number of features per invariant one. It stays at one where we train and falls from one to nought elsewhere, around a line at d*. Right, a map of the accuracy elsewhere over the correlation and the number of features. It is one below a falling curve d* and nought above it; the curve of Proposition 6.3 lies higher still.
+#
+# A rule gives $r$ *invariant* features, which decide the label everywhere, the weight $\alpha$, and $d-r$ others, whose correlation $\gamma$ with it turns into $-\gamma$ elsewhere, the weight $\beta$. Strong weight decay sets $\alpha/\beta=1/(2\gamma)$. *Predict:* what happens elsewhere as $d$ grows? Where does the fall move if $\gamma$ grows, or $\alpha/\beta$ doubles?
+# :::
+#
 # <a id="fig-12-opening"></a>
 
 # %% tags=["remove-input"]
@@ -28,7 +35,7 @@ from mvnb import figures
 figures.opening()
 
 # %% [markdown]
-# Left: accuracy in the other environment against the number of features, 16 of which are invariant; exact for infinite data. Right: what two penalties add to the accuracy of small networks on digits in a domain that was left out, in three worlds whose frames hint at the label not at all, weakly, and strongly; small points are seeds, means over the four left-out domains each, large ones their means with 95 % intervals.
+# Left: accuracy in the other environment against the number of features, 16 of which are invariant; exact for infinite data. Right: what two penalties add to the accuracy of small networks on digits from a domain that was left out, where frames give no hint at the label, one weak hint or four strong ones. Small points are seeds, large ones their means with 95 % intervals.
 #
 # Both halves are computed [further down](#12-experiments).
 
@@ -792,11 +799,7 @@ ledger.exact("nuclear-right-elsewhere", 100 * kept.min())
 # %% [markdown]
 # *Read.* Under strong decay the curve crosses ½ at $d^\star$; Proposition 6.3 begins to speak only at four times as many environmental features. Weak decay moves the fall to the right: at $\lambda=10^{-5}$ it comes later, and without any decay never. The dots are the normal approximation. On the right solid lines are the exact ratio and dotted ones the upper bound of {prf:ref}`thm-12-ratio`, which is tight when the weights are small.
 #
-# :::{explorer} 12-transition
-# :alt: Left, accuracy over the number of features per invariant one. It stays at one where we train and falls from one to nought elsewhere, around a line at d*. Right, a map of the accuracy elsewhere over the correlation and the number of features. It is one below a falling curve d* and nought above it; the curve of Proposition 6.3 lies higher still.
-#
-# Here the ratio of the weights is given, and accuracies are exact. *Predictions:* the stronger the correlation $\gamma$, the better are environmental features where we train, and the fewer of them make the rule wrong elsewhere; more invariant features at the same $d/r$ sharpen the fall and do not move it; and twice the ratio, as weak decay might give it, moves it to twice as many environmental features.
-# :::
+# In the [explorer at the top](#12-transition-explorer) the ratio of the weights is given, and accuracies are exact. The stronger the correlation $\gamma$, the better are environmental features where we train, and the fewer of them make the rule wrong elsewhere. More invariant features at the same $d/r$ sharpen the fall and do not move it. Twice the ratio, as weak decay might give it, moves it to twice as many environmental features.
 #
 # How slowly the optimum recovers as decay vanishes shows at the transition itself, at $d=60$:
 
