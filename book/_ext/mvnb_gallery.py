@@ -22,7 +22,7 @@ from docutils import nodes
 from docutils.statemachine import StringList
 from mvnb_chapters import chapters, ledger
 from mvnb_plain import keys
-from mvnb_scoreboard import marked, table
+from mvnb_scoreboard import inline, marked, table
 from PIL import Image
 from sphinx.util.docutils import SphinxDirective
 
@@ -171,7 +171,7 @@ def verdict_line(rows: list[dict]) -> nodes.paragraph:
     for verdict, word in (("fails", "Fails"), ("undecided", "Undecided"), ("not run", "Not run")):
         before = [nodes.Text(" "), marked(verdict, word), nodes.Text(": ")]
         for row in (row for row in rows if row["verdict"] == verdict):
-            line += [*before, nodes.reference("", row["says"], refuri=f"#claim-{row['id']}", internal=True)]
+            line += [*before, nodes.reference("", "", *inline(row["says"]), refuri=f"#claim-{row['id']}", internal=True)]
             before = [nodes.Text("; ")]
         line += [nodes.Text(".")] if len(before) == 1 else []
     return line

@@ -48,6 +48,12 @@ def table(header: list[str], rows: list[list[list[nodes.Node]]], classes: list[s
     return nodes.table("", group, classes=["scoreboard", *classes])
 
 
+def inline(text: str) -> list[nodes.Node]:
+    """Return a text of a claim as nodes, with its formulas, which are between dollar signs, as mathematics."""
+    parts = text.split("$")
+    return [nodes.math(part, part) if i % 2 else nodes.Text(part) for i, part in enumerate(parts) if part]
+
+
 def marked(verdict: str, word: str = "") -> nodes.inline:
     """Return the symbol of a verdict, in its colour, and a word."""
     symbol, style = verdicts.MARKS[verdict]
@@ -64,7 +70,7 @@ class ScoreboardDirective(SphinxDirective):
         return found
 
     def link(self, text: str, target: str) -> nodes.reference:
-        return nodes.reference("", text, refuri=target, internal=True)
+        return nodes.reference("", "", *inline(text), refuri=target, internal=True)
 
     def page(self, chapter: Chapter) -> str:
         return self.env.app.builder.get_relative_uri(self.env.docname, f"notebooks/{chapter.name}")
@@ -149,9 +155,9 @@ class Scoreboard(ScoreboardDirective):
             said = f"{seeds['holds']} of {runs} seeds" if seeds["values"] > 1 else "no seed enters"
             note.append(nodes.inline("", f" ({said})", classes=["seeds"]))
         if said := verdicts.note(row):
-            note.append(nodes.Text(f": {said}"))
+            note += inline(f": {said}")
         plain = [row["source"], row["kind"], verdicts.paper(row), verdicts.measured(row), row["criterion"]]
-        return [[number], [claim], *([nodes.Text(str(cell or "–"))] for cell in plain), note]
+        return [[number], [claim], *(inline(str(cell or "–")) for cell in plain), note]
 
 
 class Headline(ScoreboardDirective):
@@ -193,7 +199,7 @@ class Papers(ScoreboardDirective):
         for row in (row for row in rows if row["kind"] == kind):
             symbol, style = verdicts.MARKS[row["verdict"]]
             one = self.link(symbol, f"{self.page(chapter)}#claim-{row['id']}")
-            one["reftitle"] = f"{row['verdict']}: {row['says']}"
+            one["reftitle"] = verdicts.plain(f"{row['verdict']}: {row['says']}")
             shown += [nodes.inline("", "", one, classes=["headline-mark", style]), nodes.Text(" ")]
         return shown or [nodes.Text("")]
 
@@ -215,9 +221,8 @@ class Verdict(ScoreboardDirective):
         claim = self.link(row["says"], f"{self.page(chapter)}#claim-{row['id']}")
         said = f" ({chapter.number}, {row['source']}): {verdicts.measured(row)}; rule {row['criterion']}. "
         note = verdicts.note(row)
-        return nodes.list_item(
-            "", nodes.paragraph("", "", claim, nodes.Text(said + (f"{note[0].upper()}{note[1:]}." if note else "")))
-        )
+        said += f"{note[0].upper()}{note[1:]}." if note else ""
+        return nodes.list_item("", nodes.paragraph("", "", claim, *inline(said)))
 
 
 def source(row: dict) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -23,6 +24,29 @@ ORIGINS = {
     "erratum": "the paper, corrected",
     "ours": "not in the paper",
 }
+_FORMULA = re.compile(r"\$([^$]+)\$")
+_SIGNS = {"ge": ">=", "le": "<=", "lvert": "|", "rvert": "|", "lVert": "|", "rVert": "|", ",": " "}
+
+
+def plain(text: str) -> str:
+    r"""Return a text of a claim with its formulas, TeX between dollar signs, in characters for the terminal.
+
+    >>> plain(r"at most $\exp(-T/(2\kappa))$ for $k\ge\log d$ and $d=k^{20}$")
+    'at most exp(-T/(2 kappa)) for k>=log d and d=k^20'
+    """
+
+    def characters(formula: re.Match) -> str:
+        tex = re.sub(r"(?:\\mathrm|(?<=[\^_]))\{(\w+)\}", r"\1", formula[1])
+        tex = re.sub(r"\\([A-Za-z]+|,)", lambda name: _SIGNS.get(name[1], f" {name[1]} "), tex)
+        tex = " ".join(tex.replace("{", "(").replace("}", ")").split())
+        return re.sub(r"(?<![A-Za-z0-9]) | (?![A-Za-z0-9])", "", tex)
+
+    return _FORMULA.sub(characters, text)
+
+
+def html_text(text: str) -> str:
+    """Return a text of a claim as HTML, with its formulas for MathJax."""
+    return _FORMULA.sub(r'<span class="math notranslate nohighlight">\\(\1\\)</span>', escape(text))
 
 
 def counts(rows: Iterable[Row]) -> Counter[str]:
@@ -103,7 +127,7 @@ def note(row: Row) -> str:
 def table(rows: Iterable[Row], width: int | None = None) -> str:
     """Return the rows as a plain-text table, followed by a line with the number of claims with each verdict."""
     rows = list(rows)
-    lines = [(row["id"], row["verdict"], value(row), paper(row), row["criterion"]) for row in rows]
+    lines = [(row["id"], row["verdict"], value(row), plain(paper(row)), row["criterion"]) for row in rows]
     return f"{aligned(('claim', 'verdict', 'measured', 'paper', 'rule'), lines, width)}\n\n{tally(rows)}"
 
 
@@ -151,19 +175,19 @@ def html_verdict(row: Row) -> str:
     """Return the verdict of a row as HTML, with its symbol and, on a second line, its :func:`note`."""
     symbol, style = MARKS[row["verdict"]]
     text = note(row)
-    reason = f'<br><span class="reason">{escape(text)}</span>' if text else ""
+    reason = f'<br><span class="reason">{html_text(text)}</span>' if text else ""
     return f'<span class="verdict {style}"><span aria-hidden="true">{symbol}</span> {row["verdict"]}</span>{reason}'
 
 
 def _html_row(row: Row, prefix: str) -> str:
     origin = "" if row["origin"] == "paper" else f" ({ORIGINS[row['origin']]})"
     cells = (
-        escape(row["source"] + origin),
+        html_text(row["source"] + origin),
         f'<abbr title="{escape(KINDS[row["kind"]])}">{row["kind"]}</abbr>',
-        escape(paper(row)),
-        escape(measured(row)),
+        html_text(paper(row)),
+        html_text(measured(row)),
         escape(row["criterion"]),
         html_verdict(row),
     )
     data = "".join(f"<td>{cell}</td>" for cell in cells)
-    return f'<tr id="{prefix}-{row["id"]}"><th scope="row">{escape(row["says"])} <code>{row["id"]}</code></th>{data}</tr>'
+    return f'<tr id="{prefix}-{row["id"]}"><th scope="row">{html_text(row["says"])} <code>{row["id"]}</code></th>{data}</tr>'

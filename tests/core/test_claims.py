@@ -169,6 +169,23 @@ def test_the_table_is_accessible_and_says_everything(ledger):
     assert "undecided" in page.text and "too noisy" in page.text and "0 hold, 0 fail, 1 undecided of 1 claims" in page.text
 
 
+def test_formulas_are_mathematics_on_pages_and_characters_in_the_terminal(ledger):
+    one = ledger(says=r"While $k<d$ and S' < 3", paper=r"$\ge 1/4$", reason=r"above $\exp(-60)$")
+    one.exact("first", 0.1)
+    page = bundle(one)["text/html"]
+    for tex in ("k&lt;d", r"\ge 1/4", r"\exp(-60)"):
+        assert rf'<span class="math notranslate nohighlight">\({tex}\)</span>' in page
+    assert "S&#x27; &lt; 3" in page and "$" not in page
+    assert ">=1/4" in verdicts.table(rows(one)) and "$" not in verdicts.table(rows(one))
+
+
+@pytest.mark.parametrize("slug", sorted(path.parent.name for path in claims.PAPERS.glob("*/claims.toml")))
+def test_formulas_of_claims_are_closed_and_can_be_printed(slug):
+    for claim in claims.declared(slug).values():
+        for text in (claim.source, claim.says, claim.unit, str(claim.paper), claim.reason):
+            assert not set("$\\{}") & set(verdicts.plain(text)), text
+
+
 def test_a_reason_is_shown_only_where_a_claim_does_not_hold(ledger):
     for value, there in ((1.0, False), (0.1, True)):
         one = ledger(reason="too noisy")

@@ -134,6 +134,17 @@ def test_closing_page_shows_what_claims_measured_and_counts_those_of_the_papers(
     assert themselves == {"lagging-feature-pushed-up", "bit-code-is-the-optimum"}
 
 
+def test_formulas_of_claims_are_mathematics_on_the_scoreboard_and_in_the_chapters(site):
+    from mvnb import claims
+
+    board = unescape((site.folder / "book" / "reproduction.html").read_text(encoding="utf-8"))
+    for name in site.chapters:
+        page = unescape((site.folder / name).read_text(encoding="utf-8"))
+        texts = [row["says"] for row in claims.read(ROOT / name.replace(".html", ".ipynb"))]
+        for tex in (tex for text in texts for tex in text.split("$")[1::2]):
+            assert rf"\({tex}\)" in board and rf"\({tex}\)" in page
+
+
 # -- the helper package --------------------------------------------------------------------------------------------
 
 INTERNAL = {"__main__", "blocks", "cli", "compiled", "files", "gradients"}  # modules without a page
