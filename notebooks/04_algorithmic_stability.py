@@ -21,6 +21,13 @@
 # Swap one training point for another, train again with the same seed and the same order of batches, and compare the two models on every test point. For logistic regression the largest change of the loss falls like $1/m$ with the number $m$ of
 # training points, as fast as the gap between test and training loss: stability can explain why logistic regression generalises. For residual networks the largest change falls more slowly than the gap, or not at all, and that is so even when the two networks lie in one basin, joined by a straight line of equally good networks.
 #
+# <a id="04-tie-explorer"></a>
+# :::{explorer} 04-tie
+# :alt: Left, the second weight against the first on logarithmic axes while both grow from 0.01. The path of one training set bends away below the diagonal and that of the other above it, and they end apart. Right, change of a test loss by the swap over the number of points. For q = 3 it stays near 0.38 up to about a hundred points and then falls; for the linear model it falls from the start.
+#
+# A model with two weights, $f(x)=u_1^qx_1+u_2^qx_2$ (linear for $q=1$, a product of weights for larger $q$), starts at $u_1=u_2=s$. Each of $m$ training points shows one feature, and a share $h$ of the other. One more point shows $x_1$; the swap gives the lead to $x_2$. *Predict:* from which $m$ on does the swap change little, for $q=1$ and $q=3$?
+# :::
+#
 # <a id="fig-04-contrast"></a>
 
 # %% tags=["remove-input"]
@@ -29,7 +36,7 @@ from mvnb import figures
 figures.opening()
 
 # %% [markdown]
-# Loss gap and largest change of the loss after swapping one training point, against the size of the training set. The bound that stability theory gives is useful only where the second falls as the first does.
+# Exponents $b$ of power laws $m^b$ in the number $m$ of training points. Stability explains the gap only if the largest change falls about as fast (dotted line); above the line it falls more slowly. Large points are means of eight runs (small points) with 95 % intervals; 1a, 2a and 2b are schedules of SGD.
 #
 # The picture is computed [further down](#04-experiments), in about half a minute.
 
@@ -205,11 +212,7 @@ figures.show(
 # %% [markdown]
 # At about $m=1/s$. A linear model passes on a difference of $1/m$ as a difference of $1/m$; a product of small weights multiplies it on the way. Whether *trained* networks on *real* images behave like the one or the other can only be measured.
 #
-# :::{explorer} 04-tie
-# :alt: Left, the second weight against the first on logarithmic axes while both grow from 0.01. The path of one training set bends away below the diagonal and that of the other above it, and they end apart. Right, change of a test loss by the swap over the number of points. For q = 3 it stays near 0.38 up to about a hundred points and then falls; for the linear model it falls from the start.
-#
-# *Predictions:* the change leaves its ceiling of 0.38 where $m$ comes to $s^{2-q}$, so that a smaller start and a larger $q$ put it off, to ten thousand points for $q=4$ and $s=0.01$; for $q=2$ no start is small enough to put it off for long; and the more the two features overlap, the sooner it falls.
-# :::
+# The [explorer at the top](#04-tie-explorer) shows the rest: the change leaves its ceiling of 0.38 where $m$ comes to $s^{2-q}$. A smaller start and a larger $q$ put it off, to ten thousand points for $q=4$ and $s=0.01$; for $q=2$ no start is small enough to put it off for long. The more the two features overlap, the sooner the change falls.
 #
 # <a id="04-world"></a>
 # ## The world: pairs of training sets
@@ -806,7 +809,7 @@ for config in CONFIGS:
     print(f"{config}: test accuracy by size {accuracy}")
 
 # %% [markdown]
-# The opening figure puts gap and stability side by side; each panel has its own two fits.
+# Gap and stability side by side; each panel has its own two fits, whose exponents the [opening figure](#fig-04-contrast) compares.
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 4, figsize=(7.5, 3.2), sharey=True)
@@ -831,7 +834,6 @@ figures.show(
     "(gap) and circles (stability) fall side by side. Networks 1a, 2a and 2b: the gap "
     "falls with a slope beyond minus one, stability lies far above it and falls more "
     "slowly.",
-    opening=True,
 )
 
 # %% [markdown]
@@ -861,6 +863,31 @@ net_log = {  # (configurations, trials) each
     name: np.stack([exponents(net_sizes, results[c, steps][name]) for c in CONFIGS])
     for name in KEYS
 }
+fig, ax = plt.subplots(figsize=(5, 3.7))
+ax.axline((-1, -1), slope=1, **figures.LINES["chance"])
+gaps, stabilities = (
+    np.stack([b_log[name], *net_log[name]]) for name in ("gap", "stability")
+)
+for (name, _, _), mark, gap, stab in zip(panels, "DosX", gaps, stabilities):
+    (x, dx), (y, dy) = stats.mean_interval(gap), stats.mean_interval(stab)
+    ax.plot(gap, stab, mark, color=COLORS[name], ms=4, alpha=0.35)
+    ax.errorbar(x, y, dy, dx, mark, color=COLORS[name], ms=9, capsize=4)
+    label = "logistic" if name == "logistic" else f"network {name}"
+    at = {"2b": (-82, 9), "2a": (9, -18), "logistic": (9, -18)}.get(name, (9, 9))
+    ax.annotate(label, (x, y), at, textcoords="offset points", color=COLORS[name])
+ax.annotate("as fast as the gap", (-1.3, -1.3), (10, -12), textcoords="offset points")
+ax.margins(x=0.2)
+ax.set(xlabel="exponent of the loss gap", ylabel="exponent of the largest change")
+figures.show(
+    fig,
+    title="In networks the change falls more slowly than the gap",
+    alt="Exponent of the largest change of the loss against that of the loss gap, with "
+    "95 % intervals. Logistic regression lies on the diagonal near minus one; three "
+    "kinds of networks lie above it, with gaps that fall faster and changes that do not.",
+    opening=True,
+)
+
+# %% tags=["remove-cell"]
 lag = dict(zip(CONFIGS, net_log["stability"] - net_log["gap"]))
 ledger.mean("stability-lags-1a", lag["1a"])
 ledger.mean("stability-lags-2a", lag["2a"])
