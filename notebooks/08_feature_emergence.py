@@ -27,7 +27,7 @@ from mvnb import figures
 figures.opening()
 
 # %% [markdown]
-# Left: parity of five patterns among a hundred, learned by a network, by its tangent kernel and by random features; dashed, the same labels on uniform inputs. Right: the directions of all neurons after two steps, mapped to the plane; the stars are plus and minus the sum of the five patterns.
+# Left: parity of five patterns among a hundred, learned by a network, by its tangent kernel and by random features; dashed, the same labels on uniform inputs. Right: histograms of the neurons' cosines with the sum of the five patterns, at the start and after the first two steps.
 #
 # Both halves are computed [further down](#08-experiments).
 
@@ -853,29 +853,34 @@ print("without structure: train, test")
 summary(unstructured)
 
 # %% tags=["hide-input"]
-fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.3), width_ratios=(1.75, 1))
-ax = axes[0]
+rows = [["accuracy", n] for n in ("at the start", "after step 1", "after step 2")]
+fig, axes = plt.subplot_mosaic(rows, figsize=(6.5, 3.5), width_ratios=(1.5, 1))
+ax = axes.pop("accuracy")
 heights = {"Network": 0.955, "Tangent kernel": 0.63, "Random features": 0.79}
 for name, height in heights.items():
     for group, style in ((structured, "-"), (unstructured, "--")):
         log = group[name].log["test"]
         ax.plot(group[name].steps, log.cpu(), style, color=COLOR[name], lw=1, alpha=0.8)
-    ax.annotate(name, (0.5 * steps, height), color=COLOR[name])
+    ax.annotate(name, (0.28 * steps, height), color=COLOR[name])
 plateau = theory.threshold_accuracy(world.weights.sum(0), world.labels)
 for level, name in ((plateau, "best threshold on the count"), (0.75, "")):
     ax.axhline(level, color=THEORY, lw=1, ls=":")
-    ax.annotate(name, (0.5 * steps, level + 0.012), fontsize=9, color="#555555")
-ax.annotate("all, on uniform inputs", (0.5 * steps, 0.535), color="#555555")
+    ax.annotate(name, (0.28 * steps, level + 0.012), fontsize=11, color="#555555")
+ax.annotate("all, on uniform inputs", (0.28 * steps, 0.535), color="#555555")
 ax.set(xlabel="step of the last stage", ylabel="test accuracy", ylim=(0.43, 1.03))
-sign = stages[0]["a"][0, index].sign().cpu().numpy()
-draw_plane(axes[1], stages[2]["w"][0, index].cpu(), relevant.cpu(), sign)
-axes[1].set_title("weights after two steps", fontsize=11)
+for (name, below), cosine in zip(axes.items(), cosines):
+    below.hist(cosine.flatten(), bins=np.linspace(-1, 1, 42), color=BLUE)
+    below.set(yticks=[], xticks=[-1, 0, 1], xlim=(-1.05, 1.05))
+    below.set_title(name, fontsize=11)
+    below.tick_params(labelbottom=name == rows[-1][1])
+below.set_xlabel("cosine with the patterns")
 figures.show(
     fig,
     title="The network finds five patterns of a hundred; fixed features do not",
     alt="Left, test accuracy over steps. The network rises to one, tangent kernel and "
     "random features stay at about three quarters, and dashed lines for uniform inputs "
-    "stay at one half. Right, two tight clusters of weights on two stars.",
+    "stay at one half. Right, histograms of the cosine between neurons and the five "
+    "patterns: around zero at the start, at minus and plus one after two steps.",
     opening=True,
 )
 
