@@ -28,7 +28,7 @@ from mvnb import figures
 figures.opening()
 
 # %% [markdown]
-# Left: the neurons of a network on exclusive-or clusters, projected onto the plane of the clusters and scaled, before and after one exact gradient step. Right: test error against dimension at the same signal-to-noise ratio, with the number of samples proportional to the dimension.
+# Left: angles of a network's neurons in the plane of four exclusive-or clusters, before and after one exact gradient step; $\pm D_1$ and $\pm D_3$ are the directions of the clusters. Right: test error against dimension at the same signal-to-noise ratio, with the number of samples proportional to the dimension; dashed, the best possible error.
 #
 # Both halves are computed [further down](#09-experiments). The paper has no experiments, so every run on this page is our illustration of a lemma or a theorem.
 
@@ -1009,33 +1009,33 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-first_draw = symmetric_start(150, 32, training.generators(seed, 1), 1.0, 1 / 15)
+first_draw = symmetric_start(1000, 32, training.generators(seed, 1), 1.0, 1 / 15)
 shown = GaussianMixture.xor(32, 6.0)
 exact, _ = theory.mixture_gradient(
     first_draw["w"][0].double(), -first_draw["b"][0].double(), shown
 )
-fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.3))
-for w, color, marker, name in (
-    (first_draw["w"][0], "#999999", ".", "before"),
-    (first_draw["a"][0, :, None] * exact, NET, "o", "after one step"),
+fig, axes = plt.subplots(1, 2, figsize=(6.5, 3.4))
+for w, look in (
+    (first_draw["a"][0, :, None] * exact, {"color": NET, "label": "after one step"}),
+    (first_draw["w"][0], {"histtype": "step", "ec": LINE, "lw": 2, "label": "before"}),
 ):
-    scaled_w = w / w[:, :2].norm(dim=1).quantile(0.97)
-    axes[0].plot(*scaled_w[:, :2].T, marker, color=color, ms=4, alpha=0.6, label=name)
-axes[0].set(xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), xlabel="$D_1$", ylabel="$D_3$")
-axes[0].set_aspect("equal")
-axes[0].legend(fontsize=8, loc="upper right")
-axes[0].set_title("neurons in the plane of the clusters")
+    turned = (torch.atan2(w[:, 1], w[:, 0]).rad2deg() + 45) % 360 - 45
+    axes[0].hist(turned, bins=np.arange(-45, 316, 10), **look)
+axes[0].set_xticks([0, 90, 180, 270], ["$D_1$", "$D_3$", "$-D_1$", "$-D_3$"])
+axes[0].set(ylabel="neurons", title="angle in the plane", ylim=(0, 470))
+axes[0].legend(fontsize=11, loc="upper right")
 for c, (color, marker) in enumerate(style):
     mean = table[:, c, -1].mean(1)
-    axes[1].plot(compare_dims, mean, marker, color=color, label=names[c])
+    axes[1].plot(compare_dims, mean, marker, color=color)
+    at = {"xytext": (0, 8 if c else -20), "textcoords": "offset points", "ha": "right"}
+    axes[1].annotate(names[c], (compare_dims[-1], mean[-1]), color=color, **at)
 axes[1].axhline(bayes, color=LINE, ls="--", lw=1)
-axes[1].set(xlabel="dimension", ylim=(0, 0.52), title="test error")
-axes[1].legend(fontsize=8, loc="upper left")
+axes[1].set(xlabel="dimension", ylim=(-0.04, 0.42), title="test error")
 figures.show(
     fig,
     title="One step turns neurons to the clusters; fixed features fall behind",
-    alt="Left: a grey cloud of neurons around the origin becomes a blue cross along "
-    "the axes. Right: test errors over dimension; network lowest, near a dashed line.",
+    alt="Left: histogram of the neurons' angles, flat before the step and with four "
+    "peaks at the directions of the clusters after it. Right: test errors over dimension; network lowest, near a dashed line.",
     opening=True,
 )
 
