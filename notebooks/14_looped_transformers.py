@@ -19,6 +19,13 @@
 #
 # Take one layer of attention without softmax, fix its weights to zeros and ones, and apply it $T$ times to the same prompt. What happens in its last row is, number for number, $T$ steps of gradient descent on the least-squares problem that the prompt poses, so that the error falls exponentially in $T$ with a rate that only the condition number $\kappa$ of the prompt decides. We show that the rate is twice the one that the paper proves, that a gap which the paper sees closing widens in exact arithmetic, and what the best steps are: on average over prompts of $n$ normal tokens in dimension $d$ each loop can divide the mean squared error by $n/d$, and training finds those steps.
 #
+# <a id="14-schedules-explorer"></a>
+# :::{explorer} 14-schedules
+# :alt: Left, error in the worst direction over loops on a logarithmic axis. Chebyshev's steps and the loop with memory fall fastest, steps 2/(L + mu) and 1/L more slowly, the printed bound slowest of all, and the earlier bound rises out of the picture. Right, the size of the four polynomials over the eigenvalues; Chebyshev's swings evenly between mu and L.
+#
+# Gradient descent on $n$ random tokens in dimension $d$: four schedules of $T$ steps. Right: the error left along each eigenvalue of the problem, between $\mu$ and $L$; left: the largest of these values, and two proved bounds. *Predict:* which schedules suffer most when $n/d$ falls from 8 to 2? When does the earlier bound come below 1?
+# :::
+#
 # <a id="fig-14-opening"></a>
 
 # %% tags=["remove-input"]
@@ -27,7 +34,7 @@ from mvnb import figures
 figures.opening()
 
 # %% [markdown]
-# Left: the paper's figure 8.1, drawn from an exact formula (colours), with the iterates of double precision (grey) and the theorem (dashed). Right: mean squared error of regression after $T$ loops, prompts with $n=4d=1024$, for four kinds of steps; points are means over prompts, the lower two lines are formulas, the upper two join their points.
+# Left: the paper's figure 8.1 from an exact formula (colours), with the iterates of double precision (grey) and the theorem (dashed). Right: mean squared error after $T$ loops on prompts with $n=4d=1024$, for four kinds of steps. Points are means over prompts, the lower two lines formulas.
 #
 # Both are explained [further down](#14-experiments).
 
@@ -782,11 +789,7 @@ ledger.exact("chebyshev-takes-the-root", slopes["chebyshev"])
 # %% [markdown]
 # The slopes are 1.00 for steps $1/L$, 0.98 for $\frac2{L+\mu}$, which takes half as many loops, and 0.51 for Chebyshev's. At $\kappa=1024$ that is about a hundred loops where $1/L$ takes nearly five thousand and the printed bound allows for fourteen thousand.
 #
-# :::{explorer} 14-schedules
-# :alt: Left, error in the worst direction over loops on a logarithmic axis. Chebyshev's steps and the loop with memory fall fastest, steps 2/(L + mu) and 1/L more slowly, the printed bound slowest of all, and the earlier bound rises out of the picture. Right, the size of the four polynomials over the eigenvalues; Chebyshev's swings evenly between mu and L.
-#
-# A schedule is a polynomial, on the right, and the largest value that it takes between $\mu$ and $L$ is its dot on the left. *Predictions:* from $n=8d$ to $n=2d$ constant steps $1/L$ lose nearly nine tenths of their speed and Chebyshev's two thirds; Chebyshev's bumps have one height, for every $T$; with few examples a dimension the loop with memory makes the worst direction *larger* at first, although its mean falls with every loop; and nowhere in reach does the earlier bound come below 1. Let the loops run: the three schedules of fixed steps press the polynomial down, loop by loop, each where it pleases.
-# :::
+# A schedule is a polynomial, on the right of the [explorer at the top](#14-schedules-explorer), and the largest value that it takes between $\mu$ and $L$ is its dot on the left. From $n=8d$ to $n=2d$ constant steps $1/L$ lose nearly nine tenths of their speed and Chebyshev's two thirds. Chebyshev's bumps have one height, for every $T$. With few examples a dimension the loop with memory makes the worst direction *larger* at first, although its mean falls with every loop. Nowhere in reach does the earlier bound come below 1.
 #
 # ## Examples in proportion to the dimension
 #
@@ -1037,32 +1040,32 @@ figures.show(
 # %% [markdown]
 # On the left are the inverses of the four steps, row by row, above the mean spectrum $\rho$ (grey). $T_4$ stands for Chebyshev's steps at the edges of the limit law, $U_4$ for the steps of {prf:ref}`thm-14-normal` there; the last row has Chebyshev's steps for the mean $\mu$ and $L$ of these prompts. On the right the limit law's interval is shaded. Trained steps are the predicted ones, and training says nothing about their order, since factors commute. At $T=4$ their mean squared error is about a seventh of that of $1/L$, although $1/L$ looks at each prompt and they look at none. Both kinds of Chebyshev nodes at the edges of the limit law fall short here, where $d=8$ is small and eigenvalues beyond the edges matter; the orthogonal polynomial of the actual mean spectrum knows about them.
 
-# %% tags=["hide-input"]
+# %% tags=["remove-cell"]
 shown = {"1/L": PLAIN, "Chebyshev": CHEB, "memory": MEMORY, "best": BEST}
 tags = {"1/L": ("$1/L$", 0.85), "Chebyshev": ("Chebyshev's", 1.2)}
 tags |= {"memory": ("memory", 0.95), "best": ("best", 0.7)}
 
-# %% tags=["hide-input"]
-fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.4))
-for n, color, at in ((examples[0], TONES[0], 150), (examples[-1], TONES[-1], 60)):
+# %% tags=["remove-cell"]
+fig, axes = plt.subplots(1, 2, figsize=(6.5, 3.4), width_ratios=(1.15, 1))
+for n, color in ((examples[0], TONES[0]), (examples[-1], TONES[-1])):
     line = exact[n].median(0).values
     axes[0].plot(t, line, color=color)
     axes[0].plot(t, floors[n].median(0).values, color=GREY, lw=1.4)
     axes[0].plot(t, bound[n].median(0).values, color=color, ls="--", lw=1.2)
-    where = min(at, loops)
-    axes[0].annotate(f"$n={n}$", (where - 3, line[where] - 14), color=color, ha="right")
-style = {"color": GREY, "fontsize": 9, "ha": "right"}
-axes[0].annotate("double precision", (loops, -65), **style)
+    end = int((line > -150).sum()) - 1  # the last loop in the picture
+    axes[0].annotate(f"$n={n}$", (end + 4, line[end] - 4), color=color, fontsize=11)
+axes[0].annotate("double\nprecision", (60, -99), color=GREY, fontsize=11)
 axes[0].set(xlabel="loops", ylabel="ln of the squared error", ylim=(-160, 6))
+axes[0].set_xlim(-10, 1.3 * loops)
 for name, color in shown.items():
     joined = "o-" if name in ("1/L", "Chebyshev") else "o"
     axes[1].semilogy(horizon, middle[name], joined, color=color, ms=5, lw=1.2)
     label, lift = tags[name]
     place = (6.15, middle[name][-1] * lift)
-    axes[1].annotate(label, place, color=color, fontsize=10)
+    axes[1].annotate(label, place, color=color, fontsize=11)
 axes[1].semilogy(horizon, formula, color=BEST, lw=1.2)
 axes[1].semilogy(horizon, powers, color=MEMORY, lw=1.2)
-axes[1].set(xlabel="loops", xlim=(0.7, 8.6), xticks=list(horizon))
+axes[1].set(xlabel="loops", xlim=(0.7, 10.2), xticks=list(horizon))
 axes[1].set_title("mean squared error, $n=4d$")
 figures.show(
     fig,
@@ -1084,7 +1087,7 @@ better = min(cheb_square, mean_edge_square)
 ledger.mean("trained-steps-are-not-chebyshevs", better / reached[4])
 
 # %% [markdown]
-# The figure is the one at the top of the chapter. On the left is figure 8.1 once more, with medians, for the smallest and the largest $n$. On the right are means over 48 prompts: the best steps and the loop with memory lie on their lines, at most 6 and 11 % above them. Chebyshev's steps fall at the same rate in the end, from a higher level, and after six loops $1/L$ leaves more than a hundred times what the best steps leave.
+# [The figure at the top of the chapter](#fig-14-opening) puts this together. On the left is figure 8.1 once more, with medians, for the smallest and the largest $n$. On the right are means over 48 prompts: the best steps and the loop with memory lie on their lines, at most 6 and 11 % above them. Chebyshev's steps fall at the same rate in the end, from a higher level, and after six loops $1/L$ leaves more than a hundred times what the best steps leave.
 #
 # ## What the values can know
 #
