@@ -74,7 +74,7 @@ def use_style() -> None:
             "figure.figsize": (7.5, 3.4),
             "figure.constrained_layout.use": True,
             "font.size": 12,
-            "font.sans-serif": ["Arial", "DejaVu Sans"],
+            "font.sans-serif": ["DejaVu Sans"],  # included in Matplotlib; also the font of the pages
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.linewidth": 1.25,
