@@ -1,7 +1,8 @@
 """The gallery of chapters on the first page, and what a chapter costs.
 
-``{gallery} Views`` shows a card for each chapter of a part of ``_toc.yml``: its result as a small picture, title, paper,
-claims and seconds, all read from the committed notebooks. ``{chapter-seconds}`` is a table of the seconds, and every chapter
+``{gallery} Views`` shows a card for each chapter of a part of ``_toc.yml``: one panel of its opening figure, title, paper,
+claims and seconds, all read from the committed notebooks. ``{opening-figure} 01`` shows the whole figure above a text.
+``{chapter-seconds}`` is a table of the seconds, and every chapter
 says its own below its citation and its headline claims' verdicts below its claim; ``{card-seconds}`` is one of the seconds
 on a graphics card, where ``make gpu`` has left its report. ``mvnb book`` writes them to ``results/seconds.json``, since
 notebooks, the same bytes after every run, hold no times.
@@ -18,9 +19,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import nbformat
+import numpy as np
 from docutils import nodes
 from docutils.statemachine import StringList
 from mvnb_chapters import chapters, ledger
+from mvnb_map import read_plan
 from mvnb_plain import keys
 from mvnb_scoreboard import inline, marked, table
 from PIL import Image
@@ -31,7 +34,7 @@ from mvnb.runner.catalogue import Chapter, parts
 from mvnb.runner.derived import SECONDS, read_seconds
 
 CARD = "results/gpu.json"
-WIDTH = 360  # of a small picture; a card is 240 to 350 wide
+WIDTH = 480  # of a small picture; a card is up to 360 wide
 PLACE = "_static/gallery"
 
 
@@ -51,18 +54,42 @@ def papers(chapter: Chapter) -> list[str]:
     return keys(chapter.citation)
 
 
+def gaps(ink: np.ndarray) -> np.ndarray:
+    """Return start and end of every run of blank lines, given which lines have ink, in an array of shape ``(n, 2)``."""
+    return np.flatnonzero(np.diff(~ink, prepend=False, append=False)).reshape(-1, 2)
+
+
+def panel(image: Image.Image, side: str) -> Image.Image:
+    """Return the left or right part of a figure of several panels, without the title above them; any other figure whole."""
+    ink = np.asarray(image.convert("L")) < 250
+    blank = gaps(ink.any(1))
+    title = blank[1, 1] if len(blank) > 1 and blank[1, 0] < 0.1 * image.height else 0
+    between = [run for run in gaps(ink[title:].any(0)) if np.ptp(run) >= 10 and 0.3 < run.mean() / image.width < 0.7]
+    if not between:
+        return image
+    (left, right), top = between[0], title - 8
+    return image.crop((0, top, left + 8, image.height) if side == "left" else (right - 8, top, image.width, image.height))
+
+
 @functools.cache
-def small(chapter: Chapter) -> Small:
-    """Return the chapter's first picture at the width of a card."""
+def small(chapter: Chapter, side: str = "", width: int = WIDTH) -> Small:
+    """Return one side of a chapter's first picture, or the whole picture, with the given width."""
     notebook = nbformat.read(chapter.notebook, as_version=4)
     outputs = (output for cell in notebook.cells for output in cell.get("outputs", []))
     output = next(output for output in outputs if "image/png" in output.get("data", {}))
-    image = Image.open(io.BytesIO(base64.b64decode(output.data["image/png"]))).convert("RGB")
-    height = round(image.height * WIDTH / image.width)
+    whole = Image.open(io.BytesIO(base64.b64decode(output.data["image/png"]))).convert("RGB")
+    image = panel(whole, side) if side else whole
+    height = round(image.height * width / image.width)
     file = io.BytesIO()
-    image.resize((WIDTH, height), Image.Resampling.LANCZOS).save(file, "WEBP", quality=70, method=6)
-    alt = re.match(r".*?[.;](?= |$)|.*", output.metadata["image/png"]["alt"])[0]
+    image.resize((width, height), Image.Resampling.LANCZOS).save(file, "WEBP", quality=60, method=6)
+    *others, said = re.split(rf"\b(?:{side or 'whole'})[:,] ", output.metadata["image/png"]["alt"], flags=re.IGNORECASE)
+    alt = re.match(r".*?[.;](?= |$)|.*", said)[0]
+    alt = alt[0].upper() + alt[1:] if others or image is whole else f"One panel of a figure. {alt}"
     return Small(file.getvalue(), height, alt)
+
+
+def side(srcdir, chapter: Chapter) -> str:
+    return "right" if int(chapter.number) in read_plan(srcdir)["right_panels"] else "left"
 
 
 def held(chapter: Chapter) -> str:
@@ -88,7 +115,7 @@ class Gallery(SphinxDirective):
     def card(self, number: str) -> nodes.list_item:
         chapter = chapters(self.env.srcdir)[number]
         self.env.note_dependency(str(chapter.notebook))
-        picture, root = small(chapter), "../" * self.env.docname.count("/")
+        picture, root = small(chapter, side(self.env.srcdir, chapter)), "../" * self.env.docname.count("/")
         image = (
             f'<img src="{root}{PLACE}/{number}.webp" width="{WIDTH}" height="{picture.height}" loading="lazy" decoding="async" '
             f'alt="{escape(picture.alt)}">'
@@ -101,6 +128,23 @@ class Gallery(SphinxDirective):
         for paragraph, kind in zip(item.findall(nodes.paragraph), ("title", "paper", "cost")):
             paragraph["classes"].append(f"gallery-{kind}")
         return item
+
+
+class OpeningFigure(SphinxDirective):
+    """The opening figure of a chapter, above the text of the directive."""
+
+    required_arguments, has_content = 1, True
+
+    def run(self):
+        chapter, width = chapters(self.env.srcdir)[self.arguments[0]], 960
+        self.env.note_dependency(str(chapter.notebook))
+        picture = small(chapter, width=width)
+        data = base64.b64encode(picture.data).decode()
+        size = f'width="{width}" height="{picture.height}"'
+        image = f'<img src="data:image/webp;base64,{data}" {size} alt="{escape(picture.alt)}">'
+        found = nodes.container("", nodes.raw("", image, format="html"), classes=["opening-figure"])
+        self.state.nested_parse(self.content, self.content_offset, found)
+        return [found]
 
 
 class Seconds(SphinxDirective):
@@ -168,7 +212,8 @@ def verdict_line(rows: list[dict]) -> nodes.paragraph:
         said = f"All {held} headline claims hold here." if held > 1 else "The headline claim holds here."
     line = nodes.paragraph(classes=["claim-verdict"])
     line += [marked("holds"), nodes.Text(f" {said}")] if held else nodes.Text(said)
-    for verdict, word in (("fails", "Fails"), ("undecided", "Undecided"), ("not run", "Not run")):
+    words = {"fails": "Fails", "undecided": "Undecided (the interval allows both answers)", "not run": "Not run"}
+    for verdict, word in words.items():
         before = [nodes.Text(" "), marked(verdict, word), nodes.Text(": ")]
         for row in (row for row in rows if row["verdict"] == verdict):
             line += [*before, nodes.reference("", "", *inline(row["says"]), refuri=f"#claim-{row['id']}", internal=True)]
@@ -182,11 +227,12 @@ def write_pictures(app, exc):
         folder = Path(app.outdir, PLACE)
         folder.mkdir(parents=True, exist_ok=True)
         for number, chapter in chapters(app.srcdir).items():
-            (folder / f"{number}.webp").write_bytes(small(chapter).data)
+            (folder / f"{number}.webp").write_bytes(small(chapter, side(app.srcdir, chapter)).data)
 
 
 def setup(app):
     app.add_directive("gallery", Gallery)
+    app.add_directive("opening-figure", OpeningFigure)
     app.add_directive("chapter-seconds", Seconds)
     app.add_directive("card-seconds", CardSeconds)
     app.connect("doctree-read", say_cost)

@@ -1,12 +1,12 @@
 """The two readings of a chapter: a lesson, and a record for those who check, which begins at the anchor ``NN-record``.
 
-- below the citation stands how many minutes the lesson takes and where the record is;
+- below the citation stands how many minutes the chapter or its lesson takes, what it assumes, and where the record is;
 - the record opens with a table of its sections;
 - ``{headlines}`` is a table of the chapter's headline claims, from the notebook's own ledger;
 - marks for the tests of notebooks do not show;
 - headings that every chapter had before are found at their old addresses.
 
-Chapters without the label are left as they are.
+Chapters without the label have only the line below the citation and the marks of tests removed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import re
 from html import escape
-from pathlib import Path
 from typing import NamedTuple
 
 import nbformat
@@ -120,7 +119,7 @@ def _words(source: str) -> tuple[int, int]:
 def reading_minutes(chapter: Chapter) -> int:
     """Return the minutes that a chapter's lesson takes, in fives; those of the whole chapter where it has no record yet."""
     notebook = nbformat.read(chapter.notebook, as_version=4)
-    return 5 * round(length(lesson(notebook, chapter.number) or notebook.cells).minutes / 5)
+    return max(5, 5 * round(length(lesson(notebook, chapter.number) or notebook.cells).minutes / 5))
 
 
 # -- on the page ---------------------------------------------------------------------------------------------------
@@ -159,16 +158,15 @@ def two_readings(app, doctree):
             text = block.astext().removeprefix(MARK).lstrip("\n")
             block.rawsource, block[:] = text, [nodes.Text(text)]
     record = next((one for one in doctree.findall(nodes.section) if f"{match[1]}-record" in one["names"]), None)
+    chapter = next(doctree.findall(nodes.section))
+    where = next((i for i, child in enumerate(chapter) if isinstance(child, nodes.block_quote)), 0)
+    chapter.insert(where + 1, _reading_time(reading_minutes(chapters(app.srcdir)[match[1]]), record))
     if record is None:
         return
     for section in doctree.findall(nodes.section):
         section["ids"] += [
             old for key, old in _FORMERLY.items() if f"{match[1]}-{key}" in section["names"] and old not in section["ids"]
         ]
-    cells = lesson(nbformat.read(Path(app.srcdir, f"{docname}.ipynb"), as_version=4), match[1])
-    chapter = next(doctree.findall(nodes.section))
-    where = next((i for i, child in enumerate(chapter) if isinstance(child, nodes.block_quote)), 0)
-    chapter.insert(where + 1, _reading_time(length(cells).minutes, record))
     record["classes"].append("record")
     sections = [child for child in record if isinstance(child, nodes.section)]
     place = next(i for i, child in enumerate(record) if isinstance(child, nodes.section))
@@ -184,15 +182,14 @@ def _link(section: nodes.section, *children: nodes.Node) -> nodes.reference:
     return nodes.reference("", "", *children, internal=True, refid=section["ids"][0])
 
 
-def _reading_time(minutes: int, record: nodes.section) -> nodes.paragraph:
-    return nodes.paragraph(
-        "",
-        "",
-        nodes.Text(f"The lesson takes about {minutes} minutes. Proofs, tests and all claims are in "),
-        _link(record, nodes.Text("the record")),
-        nodes.Text(" behind it."),
-        classes=["reading-time"],
-    )
+def _reading_time(minutes: int, record: nodes.section | None) -> nodes.paragraph:
+    what = "chapter" if record is None else "lesson"
+    said = f"The {what} takes about {minutes} minutes; it assumes gradient descent, probability, linear algebra and PyTorch."
+    line = nodes.paragraph("", said, classes=["reading-time"])
+    if record is not None:
+        line += [nodes.Text(" Proofs, tests and all claims are in "), _link(record, nodes.Text("the record"))]
+        line += nodes.Text(" behind it.")
+    return line
 
 
 def setup(app):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import html
+import io
 import json
 import os
 import re
@@ -89,11 +91,76 @@ def test_the_gallery_shows_every_chapter(site):
         number, rows = Path(name).name[:2], claims.read(ROOT / name.replace(".html", ".ipynb"))
         file = site.folder / "_static" / "gallery" / f"{number}.webp"
         assert image["src"].endswith(f"/{number}.webp") and f"../{name}" in page.links
-        assert file.stat().st_size < 15_000 and image["loading"] == "lazy" and len(image["alt"]) > 20
+        assert file.stat().st_size < 20_000 and image["loading"] == "lazy" and len(image["alt"]) > 20
         assert Image.open(file).size == (int(image["width"]), int(image["height"]))
         chapter = (site.folder / name).read_text(encoding="utf-8")
         assert verdicts.tally(rows) in text
         assert f"runs in about {seconds[number]} s" in text and f"runs in about {seconds[number]} s" in chapter
+
+
+def test_a_card_shows_one_panel_without_the_title_above_all(tmp_path):
+    from matplotlib.figure import Figure
+    from mvnb_gallery import panel
+    from PIL import Image
+
+    def drawn(*colors):
+        fig = Figure(figsize=(7.5, 3.4), layout="constrained")
+        for ax, color in zip(fig.subplots(1, len(colors), squeeze=False)[0], colors):
+            ax.set(facecolor=color, ylabel="height")
+        fig.suptitle("All panels", color="lime")
+        fig.savefig(tmp_path / "figure.png", dpi=200)
+        return Image.open(tmp_path / "figure.png").convert("RGB")
+
+    def colors(image):
+        return {color for _, color in image.getcolors(image.width * image.height)}
+
+    red, blue, lime = (255, 0, 0), (0, 0, 255), (0, 255, 0)
+    two = drawn("red", "blue")
+    assert {red, blue, lime} <= colors(two)
+    for side, shown in (("left", red), ("right", blue)):
+        part = panel(two, side)
+        assert {red, blue, lime} & colors(part) == {shown} and part.width < 0.6 * two.width
+        assert colors(part.crop((0, 0, 4, part.height))) == {(255, 255, 255)}, "a label is cut"
+    one = drawn("red")
+    assert panel(one, "left") is one
+
+
+def test_letters_of_cards_are_legible(site, tab):
+    from mvnb_gallery import WIDTH, panel, side
+    from PIL import Image
+
+    visit(tab, site, site.written[0])
+    boxes = tab.locator("ul.gallery img").evaluate_all(
+        "all => all.map(i => [i.clientWidth, i.clientHeight, i.width, i.height])"
+    )
+    sizes = [[int(i["width"]), int(i["height"])] for i in site.pages[site.written[0]].images if "gallery" in i["src"]]
+    for name, box, size in zip(site.chapters, boxes, sizes, strict=True):
+        chapter = resolve(Path(name).stem, ROOT)
+        notebook = nbformat.read(chapter.notebook, as_version=4)
+        data = [o["data"] for cell in notebook.cells for o in cell.get("outputs", []) if "image/png" in o.get("data", {})]
+        figure = panel(Image.open(io.BytesIO(base64.b64decode(data[0]["image/png"]))).convert("RGB"), side(ROOT, chapter))
+        shown = min((box[0] - 13) / size[0], (box[1] - 13) / size[1]) * WIDTH / figure.width
+        assert 11 / 72 * 200 * shown > 8, (name, "pixels of letters of 11 points, at 200 dots per inch")
+
+
+@pytest.mark.parametrize("tab", [{"viewport": {"width": 1400, "height": 900}}], indirect=True)
+def test_the_first_two_screens_have_a_start_a_feature_and_a_result(site, tab):
+    visit(tab, site, site.written[0])
+    assert tab.locator("p.start a").bounding_box()["y"] < 900
+    for picture in ("img[src$='feature.svg']", ".opening-figure img"):
+        box = tab.locator(picture).bounding_box()
+        assert box["y"] + box["height"] < 1800 and box["width"] > 300
+    tab.locator("p.start a").click()
+    tab.wait_for_url(f"**/{site.chapters[0]}")
+
+
+def test_the_first_page_and_the_scoreboard_count_the_same_claims(site):
+    pages = [(site.folder / name).read_text(encoding="utf-8") for name in (site.written[0], "book/reproduction.html")]
+    counts = [re.search(r"<strong>(Of the papers’ headline claims: .*?)</strong>", page)[1] for page in pages]
+    assert counts[0] == counts[1]
+    failing = [row for row in json.loads((site.folder / "_static" / "claims.json").read_text()) if row["verdict"] == "fails"]
+    exact = sum(row["kind"] == "exact" for row in failing)
+    assert f"{len(failing)} fail" in pages[0] and f"{exact} fail in the paper’s own set-up" in pages[0]
 
 
 def test_the_verdicts_on_headline_claims_stand_below_the_claim(site):
@@ -106,6 +173,8 @@ def test_the_verdicts_on_headline_claims_stand_below_the_claim(site):
         assert (f"All {held}" if held == len(rows) else f"{held} of {len(rows)}") in line
         assert set(re.findall(r'href="#claim-([^"]+)"', line)) == {row["id"] for row in rows if row["verdict"] != "holds"}
         assert opening.index("claim-verdict") < opening.index("<img")
+        assert ("allows both answers" in line) == any(row["verdict"] == "undecided" for row in rows)
+        assert re.search(r"The (chapter|lesson) takes about \d+ minutes; it assumes ", opening)
 
 
 @pytest.mark.parametrize("tab", [{"viewport": PHONE, "java_script_enabled": False}], indirect=True)
