@@ -298,6 +298,38 @@ def test_text_stands_still_when_the_contents_on_its_right_come(site, tab):
     assert article.bounding_box() == before
 
 
+def test_figures_and_pages_have_the_same_letters_on_every_machine(site, tab):
+    import matplotlib as mpl
+    from matplotlib.font_manager import FontProperties, findfont
+
+    from mvnb import figures
+
+    with mpl.rc_context():
+        figures.use_style()
+        families, file = mpl.rcParams["font.sans-serif"], findfont(FontProperties())
+    assert Path(file).is_relative_to(mpl.get_data_path()) and len(families) == 1
+    visit(tab, site, site.chapters[0])
+    for place in ("article p", "article h1", ".explorer-picture text"):
+        found = tab.locator(place).first.evaluate("node => getComputedStyle(node).fontFamily")
+        assert found.startswith(f'"{families[0]}", '), place
+
+
+PER_LINE = """() => [...document.querySelectorAll("article section > p")].filter(p => p.textContent.length > 300)
+  .map(p => p.textContent.length / (p.clientHeight / parseFloat(getComputedStyle(p).lineHeight) - 0.5))"""
+
+
+@pytest.mark.parametrize("tab", [{"viewport": {"width": w, "height": 900}} for w in (1280, 1800)], indirect=True)
+def test_lines_have_about_ninety_letters_and_figures_their_size(site, tab):
+    visit(tab, site, "book/closing.html")
+    letters = tab.evaluate(PER_LINE)
+    assert len(letters) > 3 and 70 < sum(letters) / len(letters) < 97
+    visit(tab, site, site.chapters[0])
+    widths = tab.locator("article .cell_output img").evaluate_all(
+        "all => all.map(i => [i.clientWidth, +i.getAttribute('width')])"
+    )
+    assert widths and all(shown == drawn for shown, drawn in widths)
+
+
 # -- for everyone --------------------------------------------------------------------------------------------------
 
 
@@ -325,6 +357,19 @@ def test_the_book_is_bound_as_one_file(site, tmp_path):
     assert len(set(map(pdf.get_page_number, [place.get_object() for place in places]))) > 1
     wrong = subprocess.run([*map(str, command[:3]), str(target), "book/nowhere.html"], capture_output=True, text=True)
     assert wrong.returncode == 1 and wrong.stderr.count("\n") == 1
+
+
+def test_errata_mark_the_theorems_whose_statement_changes(site, tab):
+    tab.set_viewport_size(PHONE)
+    visit(tab, site, "book/errata.html")
+    marks = tab.locator("table.errata td strong")
+    texts = marks.all_inner_texts()
+    assert len(texts) > 20 and all(re.match("Theorem|Proposition", text) for text in texts)
+    assert marks.evaluate_all("all => all.every(one => one.closest('td').cellIndex === 0)")
+    places = tab.locator("table.errata td:first-child:has(strong)").all_inner_texts()
+    assert not [place for place in places if "proof" in place.lower()]
+    weights = "[one, one.closest('td')].map(node => +getComputedStyle(node).fontWeight)"
+    assert marks.first.evaluate(f"one => {weights}") in ([700, 400], [900, 400])
 
 
 # -- running again -------------------------------------------------------------------------------------------------
@@ -367,38 +412,6 @@ def build_with(tmp_path_factory):
 def test_a_site_with_addresses_offers_runs_and_a_sitemap(build_with):
     done, site = build_with("https://github.com/someone/features", MVNB_SITE="https://someone.github.io/features")
     page = (site / "notebooks" / "01_small.html").read_text(encoding="utf-8")
-def test_figures_and_pages_have_the_same_letters_on_every_machine(site, tab):
-    import matplotlib as mpl
-    from matplotlib.font_manager import FontProperties, findfont
-
-    from mvnb import figures
-
-    with mpl.rc_context():
-        figures.use_style()
-        families, file = mpl.rcParams["font.sans-serif"], findfont(FontProperties())
-    assert Path(file).is_relative_to(mpl.get_data_path()) and len(families) == 1
-    visit(tab, site, site.chapters[0])
-    for place in ("article p", "article h1", ".explorer-picture text"):
-        found = tab.locator(place).first.evaluate("node => getComputedStyle(node).fontFamily")
-        assert found.startswith(f'"{families[0]}", '), place
-
-
-PER_LINE = """() => [...document.querySelectorAll("article section > p")].filter(p => p.textContent.length > 300)
-  .map(p => p.textContent.length / (p.clientHeight / parseFloat(getComputedStyle(p).lineHeight) - 0.5))"""
-
-
-@pytest.mark.parametrize("tab", [{"viewport": {"width": w, "height": 900}} for w in (1280, 1800)], indirect=True)
-def test_lines_have_about_ninety_letters_and_figures_their_size(site, tab):
-    visit(tab, site, "book/closing.html")
-    letters = tab.evaluate(PER_LINE)
-    assert len(letters) > 3 and 70 < sum(letters) / len(letters) < 97
-    visit(tab, site, site.chapters[0])
-    widths = tab.locator("article .cell_output img").evaluate_all(
-        "all => all.map(i => [i.clientWidth, +i.getAttribute('width')])"
-    )
-    assert widths and all(shown == drawn for shown, drawn in widths)
-
-
     assert done.returncode == 0, done.stdout[-2000:]
     assert "mybinder.org" in page and "colab.research.google.com/github/someone/features" in page
     assert "git clone https://github.com/someone/features" in page and "mvnb run 01" in page
