@@ -3,11 +3,14 @@
 - Images of notebooks keep the alternative text of their output metadata.
 - The claims ledger in the output of a cell is data and is not rendered.
 - Chapters have the number of their file, whichever chapters the site has.
-- Assets that no page needs are removed, and the buttons of the table of contents have names.
+- Assets that no page needs are removed, style sheets are joined, and the buttons of the table of contents have names.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import os
 import re
 from pathlib import Path
 
@@ -84,17 +87,44 @@ def skip_mathjax(app, pagename, templatename, context, doctree):
 
 ICONS = re.compile(r'<script [^>]*fontawesome[^>]*></script>|<link rel="preload"[^>]*fa-(?:brands|regular)[^>]*>')
 TOGGLE = re.compile(r"(>([^<]+)</a><details[^>]*><summary)>")
+SHEET = re.compile(r'<link (?=[^>]*rel="stylesheet")[^>]*href="([^"{]*?)(_static/[^"?]+\.css)[^>]*>\s*')
+GLYPH = re.compile(r'((?:\.fa-[\w-]+:before,?)+)\{content:"[^"]*"\}')
 
 
 def rewrite_pages(app, exc):
-    """Remove the icon scripts, since the fonts draw the same icons, and name the toggles of the table of contents."""
-    if exc is None and app.builder.format == "html":
-        for page in Path(app.outdir).rglob("*.html"):
-            text = page.read_text(encoding="utf-8")
-            if (changed := TOGGLE.sub(r'\1 aria-label="Pages of: \2">', ICONS.sub("", text))) != text:
-                page.write_text(changed, encoding="utf-8")
-        for script in Path(app.outdir, "_static", "vendor", "fontawesome").rglob("*.js*"):
-            script.unlink()
+    """Remove the icon scripts, since the fonts draw the same icons, name the toggles of the contents, and join style sheets."""
+    if exc is not None or app.builder.format != "html":
+        return
+    out = Path(app.outdir)
+    pages = {page: ICONS.sub("", page.read_text(encoding="utf-8")) for page in out.rglob("*.html")}
+    scripts = (script.read_text(encoding="utf-8") for script in Path(out, "_static", "scripts").glob("*.js"))
+    used = frozenset(re.findall(r"\bfa-[\w-]+", "".join([*pages.values(), *scripts])))
+    for page, text in pages.items():
+        text = TOGGLE.sub(r'\1 aria-label="Pages of: \2">', text)
+        if sheets := SHEET.findall(text):
+            joined = sheets[0][0] + join_styles(out, tuple(name for _, name in sheets), used)
+            text = SHEET.sub("", SHEET.sub(f'<link rel="joined" href="{joined}" />\n', text, count=1))
+            text = text.replace('rel="joined"', 'rel="stylesheet"', 1)
+        page.write_text(text, encoding="utf-8")
+    for script in Path(out, "_static", "vendor", "fontawesome").rglob("*.js*"):
+        script.unlink()
+
+
+@functools.cache
+def join_styles(out: Path, sheets: tuple[str, ...], icons: frozenset[str]) -> str:
+    """Write style sheets into one file, without the rules of icons that no page uses, and return its name."""
+
+    def read(path: Path) -> str:
+        text = re.sub(r"@charset [^;]+;", "", path.read_text(encoding="utf-8"))
+        text = GLYPH.sub(lambda m: m[0] if icons & set(re.findall(r"fa-[\w-]+", m[1])) else "", text)
+        here = os.path.relpath(path.parent, out / "_static").replace(os.sep, "/")
+        text = text if here == "." else re.sub(r"url\((?=[\w.])(?!data:)", f"url({here}/", text)
+        return re.sub(r'@import "([^"]+)";?', lambda m: read(path.parent / m[1]), text)
+
+    text = "\n".join(read(out / name) for name in sheets)
+    name = f"_static/book-{hashlib.sha256(text.encode()).hexdigest()[:8]}.css"
+    Path(out, name).write_text(text, encoding="utf-8")
+    return name
 
 
 def setup(app):

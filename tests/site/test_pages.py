@@ -155,6 +155,19 @@ def test_pages_are_light(site, desk):
     assert min(found["weight"] for found in written.values()) > 10_000
 
 
+def test_pages_have_one_style_sheet_with_the_icons_they_use(site, tab):
+    sheets = {name: re.findall(r'<link [^>]*rel="stylesheet"[^>]*>', (site.folder / name).read_text()) for name in site.written}
+    assert not {name: found for name, found in sheets.items() if len(found) != 1}
+    (sheet,) = (site.folder / "_static").glob("book-*.css")
+    assert compressed(sheet) < 80_000
+    for name in (site.written[0], site.chapters[0], "search.html"):
+        visit(tab, site, name)
+        icons = tab.locator("i.fa-solid, i.fas, span.fa-solid").evaluate_all(
+            "all => all.map(one => [one.className, getComputedStyle(one, '::before').content])"
+        )
+        assert icons and not [icon for icon, content in icons if content in ("none", "normal")], name
+
+
 def test_pages_fit_a_phone(site, browser):
     with fresh_tab(browser, viewport=PHONE, has_touch=True, is_mobile=True) as tab:
         for name in site.written:
