@@ -136,12 +136,15 @@ class OpeningFigure(SphinxDirective):
     required_arguments, has_content = 1, True
 
     def run(self):
-        chapter, width = chapters(self.env.srcdir)[self.arguments[0]], 960
+        chapter = chapters(self.env.srcdir)[self.arguments[0]]
         self.env.note_dependency(str(chapter.notebook))
-        picture = small(chapter, width=width)
+        width = 640
+        picture = small(chapter, width=width * 3 // 2)
+        size = f'width="{width}" height="{picture.height * 2 // 3}" style="--width: {width}px"'
         data = base64.b64encode(picture.data).decode()
-        size = f'width="{width}" height="{picture.height}"'
         image = f'<img src="data:image/webp;base64,{data}" {size} alt="{escape(picture.alt)}">'
+        page = self.env.app.builder.get_relative_uri(self.env.docname, f"notebooks/{chapter.name}")
+        image = f'<div class="cell_output"><a class="image-reference" href="{page}">{image}</a></div>'
         found = nodes.container("", nodes.raw("", image, format="html"), classes=["opening-figure"])
         self.state.nested_parse(self.content, self.content_offset, found)
         return [found]

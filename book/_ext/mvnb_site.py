@@ -101,7 +101,7 @@ def rewrite_pages(app, exc):
     used = frozenset(re.findall(r"\bfa-[\w-]+", "".join([*pages.values(), *scripts])))
     for page, text in pages.items():
         text = TOGGLE.sub(r'\1 aria-label="Pages of: \2">', text)
-        if sheets := SHEET.findall(text):
+        if len(sheets := SHEET.findall(text)) > 1:  # one sheet: a page that this build did not write
             joined = sheets[0][0] + join_styles(out, tuple(name for _, name in sheets), used)
             text = SHEET.sub("", SHEET.sub(f'<link rel="joined" href="{joined}" />\n', text, count=1))
             text = text.replace('rel="joined"', 'rel="stylesheet"', 1)
@@ -112,7 +112,7 @@ def rewrite_pages(app, exc):
 
 @functools.cache
 def join_styles(out: Path, sheets: tuple[str, ...], icons: frozenset[str]) -> str:
-    """Write style sheets into one file, without the rules of icons that no page uses, and return its name."""
+    """Write style sheets into one file, without the rules of icons that no page uses, and return its address."""
 
     def read(path: Path) -> str:
         text = re.sub(r"@charset [^;]+;", "", path.read_text(encoding="utf-8"))
@@ -122,9 +122,8 @@ def join_styles(out: Path, sheets: tuple[str, ...], icons: frozenset[str]) -> st
         return re.sub(r'@import "([^"]+)";?', lambda m: read(path.parent / m[1]), text)
 
     text = "\n".join(read(out / name) for name in sheets)
-    name = f"_static/book-{hashlib.sha256(text.encode()).hexdigest()[:8]}.css"
-    Path(out, name).write_text(text, encoding="utf-8")
-    return name
+    Path(out, "_static", "book.css").write_text(text, encoding="utf-8")
+    return f"_static/book.css?v={hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def setup(app):
