@@ -78,8 +78,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     except OSError as error:
         return _print_error(f"{error.strerror}: {error.filename}" if error.filename else str(error), 1)
-    except (KeyboardInterrupt, typer.Abort):
-        status = 130
+    except (KeyboardInterrupt, typer.Abort) as interrupt:
+        return _print_error("; ".join(["interrupted", *interrupt.args]), 130)
     return _print_error("interrupted", 130) if status == 130 else status
 
 
@@ -296,7 +296,11 @@ def _sweep(
     limits = _limits(timeout, memory)
     plan = sweeps.prepare(*asked, limits, anyway or dask is not None)  # the memory of a cluster's workers is not known
     missing, started = len(plan.missing()), time.monotonic()
-    failed = sweeps.run(plan, limits, jobs, dask)
+    try:
+        failed = sweeps.run(plan, limits, jobs, dask)
+    except KeyboardInterrupt:
+        command = shlex.join(["mvnb", "sweep", "--resume", str(asked[-1])])
+        raise typer.Abort(f"continue with: {command}") from None
     reused, succeeded, seconds = len(plan.cells) - missing, missing - len(failed), time.monotonic() - started
     print(f"{reused} runs reused, {succeeded} succeeded and {len(failed)} failed in {seconds:.0f} s")
     if keep:

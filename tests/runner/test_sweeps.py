@@ -176,6 +176,16 @@ def test_two_sweeps_do_not_share_a_folder(mvnb, book):
     assert first.wait(60) == 0 and traced(book) == ["0 0.5"]
 
 
+INTERRUPTED = "mvnb: interrupted; continue with: mvnb sweep --resume out\n"
+
+
+def test_an_interrupt_while_workers_start_is_one_line(book):
+    process = start(book, "sweep", "1", "--grid", "seed=0:4", "-p", "pause=600", "-j", "2", "-o", "out")
+    until(lambda: any("spawn_main" in command_line(child) for child in psutil.Process(process.pid).children()))
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == INTERRUPTED and process.returncode == 130
+
+
 def test_an_interrupt_says_so_and_leaves_no_kernel(mvnb, book):
     process = start(book, "sweep", "1", "--grid", "seed=0:4", "-p", "pause=600", "-j", "2", "-o", "out")
     until(lambda: len(kernels(process.pid)) == 2 and list((book / "out").glob(".running/*/*.ipynb")))
@@ -184,7 +194,7 @@ def test_an_interrupt_says_so_and_leaves_no_kernel(mvnb, book):
     assert status == 1 and "0 of 4 runs done, 0 failed, 2 running, in" in out
     assert "running: seed=0\nrunning: seed=1\n" in out and "seed=2" not in out
     os.killpg(process.pid, signal.SIGINT)
-    assert process.communicate(timeout=60)[1] == "mvnb: interrupted\n" and process.returncode == 130
+    assert process.communicate(timeout=60)[1] == INTERRUPTED and process.returncode == 130
     assert not psutil.wait_procs(running, timeout=10)[1] and not (book / "out" / "cells").exists()
     assert "0 of 4 runs done, 0 failed, 0 running, in" in mvnb("sweep", "--status", "out")[1]
 

@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
 from mvnb.runner.errors import CellFailed, ChapterError, error_text
@@ -86,10 +87,11 @@ def _connected(jobs: int, address: str | None) -> Iterator[Client]:
     with ExitStack() as stack:
         if address is None:
             local = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "memory_limit": 0}
-            with dask.config.set({"distributed.nanny.pre-spawn-environ": KEEP_FREED}):  # Dask's default is the opposite
+            keep_freed = dask.config.set({"distributed.nanny.pre-spawn-environ": KEEP_FREED})  # Dask's default is the opposite
+            with keep_freed, _deferred_interrupts():  # Dask cannot close a cluster whose workers are starting
                 cluster = LocalCluster(n_workers=jobs, threads_per_worker=1, silence_logs=logging.CRITICAL, **local)
+                stack.callback(_close, cluster)
             _unset_allocator_settings()
-            stack.callback(_close, cluster)
         try:
             client = stack.enter_context(Client(address or cluster, timeout=10))
         except (OSError, ValueError) as error:
@@ -97,6 +99,22 @@ def _connected(jobs: int, address: str | None) -> Iterator[Client]:
         if address is None:
             client.register_plugin(_local_worker_plugin())
         yield client
+
+
+@contextmanager
+def _deferred_interrupts() -> Iterator[None]:
+    """Defer Ctrl-C to the end of the block, and hide it from the processes that are started in the block."""
+    received: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: received.append(number))
+    resource_tracker.ensure_running()  # the thread that starts it unblocks interrupts, here before they are blocked
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited by threads and processes
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.signal(signal.SIGINT, handler)
+    for number in received[:1]:
+        signal.raise_signal(number)
 
 
 def _local_worker_plugin():
@@ -107,6 +125,7 @@ def _local_worker_plugin():
         def setup(self, worker):
             # Ctrl-C in a terminal reaches every process; only the one that the user started should react.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # kernels inherit the mask
             _unset_allocator_settings()
 
     return LocalWorker()
@@ -127,7 +146,7 @@ def _close(cluster: LocalCluster) -> None:
         with suppress(psutil.NoSuchProcess, TypeError):  # a worker that is restarting has no process
             process = psutil.Process(worker.pid)
             processes += [process, *process.children(recursive=True)]
-    with suppress(TimeoutError):  # on a busy machine workers may take longer to end than Dask waits
+    with suppress(TimeoutError, AssertionError):  # on a busy machine workers may take longer to end than Dask waits
         cluster.close()
     for process in processes:
         with suppress(psutil.NoSuchProcess):
