@@ -1,5 +1,6 @@
 """Sweeps over a small chapter: what is run, what is not run again, what is written, on processes and on Dask workers."""
 
+import itertools
 import json
 import os
 import re
@@ -152,6 +153,26 @@ def test_a_second_call_does_what_is_missing_and_a_changed_chapter_is_run_again(m
     source.write_text(source.read_text().replace("draws = random", "draws = 0\ndraws = random"))
     assert "0 of 4 runs done" in mvnb("sweep", "--status", "out")[1]
     assert "0 runs reused, 4 succeeded" in mvnb("sweep", "--resume", "out")[1]
+
+
+@pytest.mark.parametrize(("n_claims", "noises"), [(1, [0.5]), (60, [0.5]), (3, [0.5, 1.0, 2.0])])
+def test_the_figure_tells_verdicts_apart_and_fits_its_labels(recwarn, n_claims, noises):
+    grid = {"seed": [0, 1, 2]} | ({"noise": noises} if len(noises) > 1 else {})
+    sweep = SimpleNamespace(grid=grid, chapter=SimpleNamespace(name="07_landscape_aware_growing"))
+    claims = [f"claim-with-a-rather-long-name-{n}" for n in range(n_claims)]
+    rows = itertools.product(claims, noises, zip(grid["seed"], ["holds", "undecided", "undecided"]))
+    judged = pd.DataFrame([(one, noise, *of, "07") for one, noise, of in rows])
+    judged.columns = ["claim", "noise", "seed", "verdict", "chapter"]
+    judged.loc[judged["claim"] == claims[-1], "verdict"] = "fails"
+    fig = sweeps._draw_held(sweep, judged)
+    fig.draw_without_rendering()
+    for ax in fig.axes:
+        assert {text.get_text() for text in ax.texts} == {"3 ✗"} | ({"1 ✓  2 ?"} if n_claims > 1 else set())
+        assert len({bars[0].get_facecolor() for bars in ax.containers}) == 3 and ax.bbox.height > 15 * n_claims
+    page = fig.bbox
+    for box in (text.get_window_extent() for text in [fig._suptitle, *fig.legends, *fig.axes[0].get_yticklabels()]):
+        assert page.x0 <= box.x0 < box.x1 <= page.x1 and page.y0 <= box.y0 < box.y1 <= page.y1
+    assert not recwarn.list
 
 
 def test_a_failed_cell_is_told_and_the_rest_goes_on(mvnb, book):

@@ -348,7 +348,7 @@ def _save(sweep: Sweep) -> None:
         table.to_parquet(path)
     if len(judged := table[table["verdict"].isin(verdicts.JUDGED)]):
         with files.replaced_whole(sweep.folder / "held.png") as path:
-            _plot_held(sweep, judged, path)
+            _draw_held(sweep, judged).savefig(path, format="png")
 
 
 def verdicts_of(sweep: Sweep) -> dict[str, dict[str, int]]:
@@ -408,8 +408,8 @@ def _kept_path(chapter: catalogue.Chapter) -> Path:
     return (chapter.root or chapter.source.parent) / "results" / "sweeps" / f"{chapter.number}.json"
 
 
-def _plot_held(sweep: Sweep, judged, path: Path) -> None:
-    """Plot the share of runs in which each claim held: one row per claim, one column per grid point, pooled over the seeds."""
+def _draw_held(sweep: Sweep, judged):
+    """Draw how often each claim held, failed and was undecided: one bar per claim and grid point, pooled over the seeds."""
     from matplotlib.figure import Figure
 
     from mvnb import figures
@@ -417,11 +417,22 @@ def _plot_held(sweep: Sweep, judged, path: Path) -> None:
     figures.use_style()
     names = [name for name in sweep.grid if name != "seed"]
     point = judged[names].astype(str).agg("\n".join, axis=1) if names else "all"
-    table = judged.assign(point=point, held=judged["verdict"] == "holds")
-    held, runs = (table.pivot_table("held", "claim", "point", of, sort=False) for of in ("sum", "count"))
-    words = held.map("{:.0f}/".format) + runs.map("{:.0f}".format)
-    fig = Figure(figsize=(3.5 + 0.55 * held.shape[1], 0.9 + 0.24 * len(held)), layout="constrained")
-    ax = fig.subplots()
-    figures.heatmap(ax, held / runs, list(held.index), list(held.columns), limits=(0, 1), cmap="RdYlBu", words=words)
-    ax.set(xlabel=" / ".join(names), title=f"{sweep.chapter.name}: runs in which a claim held")
-    fig.savefig(path, format="png")
+    counts = judged.assign(point=point).pivot_table("chapter", ["point", "claim"], "verdict", "count", 0, sort=False)
+    counts = counts.reindex(columns=list(verdicts.JUDGED), fill_value=0)
+    claims, points = judged["claim"].unique(), counts.index.unique("point")
+    width = max(4.5, 0.5 + 0.1 * max(map(len, claims)) + 1.4 * len(points))
+    fig = Figure(figsize=(width, 1.6 + 0.27 * len(claims)), layout="constrained")
+    for ax, here in zip(fig.subplots(1, len(points), sharey=True, squeeze=False)[0], points):
+        some = counts.loc[here].reindex(claims[::-1], fill_value=0)
+        shares = some.div(some.sum(axis=1).clip(lower=1), axis=0)
+        colors = [figures.HUES[hue] for hue in ("sky", "orange", "grey")]
+        shares.plot.barh(ax=ax, stacked=True, width=0.9, color=colors, alpha=0.55, legend=False)
+        for y, row in enumerate(some.to_dict("records")):
+            text = "  ".join(f"{n} {verdicts.MARKS[verdict][0]}" for verdict, n in row.items() if n)
+            ax.text(0.5, y, text, ha="center", va="center", fontsize=9)
+        ax.set(xlim=(0, 1), xticks=[], xlabel=here if names else "", ylabel="")
+        ax.grid(False)
+    labels = [f"{verdicts.MARKS[verdict][0]} {verdict}" for verdict in verdicts.JUDGED]
+    fig.legend(ax.containers, labels, ncols=3, loc="outside lower center")
+    fig.suptitle("\nby ".join(filter(None, [f"Runs of {sweep.chapter.name}", ", ".join(names)])), fontsize=12)
+    return fig
