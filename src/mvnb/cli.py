@@ -388,7 +388,11 @@ def _new(
     slug: Annotated[str, typer.Argument(help="Lower-case words joined by underscores.")],
     part: Annotated[str | None, typer.Option(help="Caption of a part in _toc.yml; the last with chapters by default.")] = None,
 ) -> int:
-    """Create a chapter that contains a small example, with its paper package, claims, test and list entries, and run it."""
+    """Create a chapter with a small example, and run it.
+
+    The files are the notebook, the paper's package with its claims, and a test. _toc.yml, presets.yml, README.md and
+    results/seconds.json get an entry.
+    """
     chapter = new.create(catalogue.find_root(), number, slug, part)
     print(f"{chapter.source}\nReplace the example step by step, as CONTRIBUTING.md describes.")
     return _book([chapter.number], site=False)
