@@ -96,7 +96,10 @@ def test_a_sweep_refuses_points_that_do_not_fit(mvnb, book, monkeypatch, tmp_pat
     sweep = ("sweep", "1", "--grid", "replicas=2,10,20", "-o", str(tmp_path / "out"))
     status, out, err = mvnb(*sweep)
     assert (status, out) == (2, "") and err.count("\n") == 1 and not (tmp_path / "out").exists()
-    assert "replicas=10: the run needs about 9 GB" in err and "(and 1 more of 3 cells); run them with --anyway" in err
+    assert (
+        "replicas=10: the run needs about 9 GB" in err
+        and "(2 of 3 points refused, none run: also replicas=20); run them with --anyway" in err
+    )
     for option in (["--anyway"], ["--dask", "tcp://elsewhere:8786"]):  # another machine may have more
         assert "the sweep begins" in mvnb(*sweep, *option)[2]
 

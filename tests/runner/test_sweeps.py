@@ -90,7 +90,7 @@ BAD = {
     "negative": (["sweep", "1", "--grid", "noise=1,-1"], "'noise' must be 0 or more, got '-1'"),
     "refused by the chapter": (
         ["sweep", "1", "-p", "replicas=2", "--grid", "noise=1,200", "--grid", "seed=0:2"],
-        "mvnb: noise=200.0, seed=0: noise must be at most 100, got 200.0 (and 1 more of 4",
+        "mvnb: noise=200.0, seed=0: noise must be at most 100, got 200.0 (2 of 4 points refused, none run: also noise=200.0, s",
     ),
     "fixed and in the grid": (["sweep", "1", "--grid", "seed=0:2", "-p", "seed=1"], "both in the grid and fixed"),
     "over the book": (["sweep", "1", "--grid", "seed=0:2", "-o", "notebooks"], "must differ from the chapter's folder"),

@@ -184,9 +184,11 @@ def prepare(
     large = "; run them with --anyway" if any(reasons) else ""
     if missing and not large:
         reasons = kernel.refusals(chapter.cells, cases, chapter.source.parent, limits)
-    if refused := [f"{sweep.name(address)}: {text}" for address, text in zip(missing, reasons) if text]:
-        more = f" (and {len(refused) - 1} more of {len(sweep.cells)} cells)" if len(refused) > 1 else ""
-        raise ChapterError(f"{refused[0]}{more}{large}")
+    if refused := {sweep.name(address): text for address, text in zip(missing, reasons) if text}:
+        first, *others = refused
+        also = f": also {'; '.join(others[:5])}{'; …' if others[5:] else ''}" if others else ""
+        counted = f"{len(refused)} of {len(sweep.cells)} points refused, none run"
+        raise ChapterError(f"{first}: {refused[first]} ({counted}{also}){large}")
     return sweep
 
 
