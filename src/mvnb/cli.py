@@ -118,7 +118,7 @@ def _app(
 
 @app.command("list", cls=_Command)
 def _list() -> None:
-    """List the chapters, their presets and how many of their claims hold."""
+    """List the chapters, their presets and how many claims hold."""
     root = catalogue.find_root()
     presets = catalogue.presets(root)
     rows = [
@@ -145,7 +145,10 @@ def _run(
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier run of the chapter in the folder.")] = False,
     anyway: Anyway = False,
 ) -> int:
-    """Run a chapter, optionally with other parameters, and print the claims that differ from the committed notebook.
+    """Run a chapter and print the claims that differ from the book.
+
+    The cell tagged "parameters" in notebooks/NN_slug.py lists the parameters with their meaning and range. The device is one
+    of them: -p device=cuda.
 
     The book is not changed. If the folder already holds the same run, its results are printed again.
 
@@ -208,7 +211,7 @@ def _compare(
     second: Annotated[str, typer.Argument(metavar="B", help="Another run of the same chapter.")],
     changed: Changed = False,
 ) -> None:
-    """Compare two runs of a chapter: the parameters that differ, and the verdicts and values side by side."""
+    """Compare the parameters, verdicts and values of two runs."""
     names, runs = (first, second), [_run_in(text) for text in (first, second)]
     if runs[0].name != runs[1].name:
         raise errors.ChapterError(f"expected two runs of one chapter, got {runs[0].name} and {runs[1].name}")
@@ -238,7 +241,10 @@ def _plan(
     parameter: Parameters = None,
     preset: Preset = None,
 ) -> None:
-    """Print the estimated memory of a run, accurate to a factor of two, and the time measured with the default parameters."""
+    """Estimate the memory of a run, and print the time measured.
+
+    The estimate is accurate to a factor of two. The time is that of the default parameters.
+    """
     found = _resolved(chapter)
     values = _values(found, preset, parameter or [])
     needed = plans.peak_bytes(found, values)
@@ -276,7 +282,10 @@ def _sweep(
     status: Annotated[Path | None, typer.Option(metavar="DIR", help="Print the progress of the sweep in this folder.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Record how often each claim held, for the scoreboard.")] = False,
 ) -> int:
-    """Run a chapter for every point of a parameter grid; a repeated call only runs the missing points."""
+    """Run a chapter at every point of a parameter grid.
+
+    A repeated call only runs the missing points.
+    """
     if (resume or status) and (chapter or grid or parameter or preset or output):
         raise errors.ChapterError("--resume and --status cannot be combined with a chapter, --grid, -p, --preset or -o")
     if status:
@@ -337,7 +346,10 @@ def _keep(
     output: Annotated[Path | None, typer.Option("-o", metavar="DIR", help="Folder for the finished seeds.")] = None,
     status: Annotated[bool, typer.Option("--status", help="List the kept runs and show which are stale.")] = False,
 ) -> None:
-    """Make a kept run, a long computation stored with its chapter; a repeated call only runs the missing seeds."""
+    """Make a kept run, a long computation stored with its chapter.
+
+    A repeated call only runs the missing seeds.
+    """
     if status:
         return _print_table(("chapter", "name", "made", "state"), list(keeping.status(catalogue.discover())))
     if chapter is None or name is None:
@@ -352,7 +364,9 @@ def _claims(
     against: Annotated[str | None, typer.Option(metavar="REF", help="Git commit to compare the claims with.")] = None,
     changed: Changed = False,
 ) -> int:
-    """Print the claims of the committed notebooks, with --against beside those of another commit.
+    """Print the claims of the committed notebooks.
+
+    With --against, they are printed beside those of another commit.
 
     The exit status is 1 if a verdict was reversed since that commit. --changed without --against compares with HEAD.
     """
@@ -411,7 +425,7 @@ def _book(
         typer.Option(help="File whose cells to keep if an edited notebook differs from its source."),
     ] = None,
 ) -> int:
-    """Run changed chapters in place with their default parameters, then build the site."""
+    """Run changed chapters with their defaults, then build the site."""
     root = catalogue.find_root()
     found = _chosen(chapter)
     for outside in (one for one in found if one.root is None):
