@@ -45,8 +45,13 @@ def plain(text: str) -> str:
 
 
 def html_text(text: str) -> str:
-    """Return a text of a claim as HTML, with its formulas for MathJax."""
-    return _FORMULA.sub(r'<span class="math notranslate nohighlight">\\(\1\\)</span>', escape(text))
+    """Return a text of a claim as HTML, with its formulas for MathJax, each on one line with the punctuation behind it."""
+
+    def formula(match: re.Match) -> str:
+        math = rf'<span class="math notranslate nohighlight">\({match[1]}\)</span>'
+        return f'<span class="formula-and-end">{math}{match[2]}</span>' if match[2] else math
+
+    return re.sub(_FORMULA.pattern + r"([.,;:)]*)", formula, escape(text))
 
 
 def counts(rows: Iterable[Row]) -> Counter[str]:

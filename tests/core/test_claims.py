@@ -170,12 +170,12 @@ def test_the_table_is_accessible_and_says_everything(ledger):
 
 
 def test_formulas_are_mathematics_on_pages_and_characters_in_the_terminal(ledger):
-    one = ledger(says=r"While $k<d$ and S' < 3", paper=r"$\ge 1/4$", reason=r"above $\exp(-60)$")
+    one = ledger(says="While $k<d$, S' < 3", paper=r"$\ge 1/4$", reason=r"above $\exp(-60)$")
     one.exact("first", 0.1)
     page = bundle(one)["text/html"]
     for tex in ("k&lt;d", r"\ge 1/4", r"\exp(-60)"):
         assert rf'<span class="math notranslate nohighlight">\({tex}\)</span>' in page
-    assert "S&#x27; &lt; 3" in page and "$" not in page
+    assert "</span>,</span> S&#x27; &lt; 3" in page and "$" not in page
     assert ">=1/4" in verdicts.table(rows(one)) and "$" not in verdicts.table(rows(one))
 
 
