@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -9,13 +10,15 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import zipfile
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 import checkout
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from mvnb import claims
 from mvnb.data.images import cache_dir
@@ -23,6 +26,7 @@ from mvnb.models.language import SMOLLM2, load_language_model
 from mvnb.runner import catalogue, hosts
 
 ROOT = Path(__file__).resolve().parents[2]
+DISTRIBUTIONS = packages_distributions()
 ALONE = "12_nuclear_norm"  # reads a kept run
 
 
@@ -168,6 +172,37 @@ def test_an_address_stands_in_the_first_code_cell_once(tmp_path):
     assert '"git+https://example.org/someone/book"' in once.cells[1].source
     again = hosts.with_install_cell(once, "")
     assert [cell.source for cell in again.cells] == [cell.source for cell in source.cells]
+
+
+def installed_with(*extras: str) -> set[str]:
+    """The names of the package, of what it requires and of what these extras add."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)]
+    return {Requirement(text).name for group in groups for text in group} | {"mvnb"}
+
+
+def imported(code: str) -> set[str]:
+    """The distributions whose modules a program imports."""
+    nodes = list(ast.walk(ast.parse(code)))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    modules = {name.split(".")[0] for name in names} - sys.stdlib_module_names
+    return {DISTRIBUTIONS[name][0] for name in modules}
+
+
+@pytest.mark.parametrize("chapter", catalogue.discover(ROOT), ids=lambda chapter: chapter.name)
+def test_the_install_cell_brings_what_the_chapter_imports(chapter):
+    code = [cell for cell in chapter.cells.cells if cell.cell_type == "code"]
+    assert "takes minutes" in code[0].source
+    (extra,) = re.findall(r'\[(\w+)\]"', code[0].source)
+    assert imported("\n".join(cell.source for cell in code)) <= installed_with(extra)
+
+
+def test_a_recipe_imports_what_the_page_installs():
+    assert "The last needs `transformers` as well" in PAGE
+    for code, _ in RECIPES[:-1]:
+        assert imported(code) <= installed_with()
+    assert imported(RECIPES[-1][0]) <= installed_with(*re.findall(r"\.whl\[(\w+)\]", PAGE))
 
 
 # What the extras bring, by the names under which it is imported.

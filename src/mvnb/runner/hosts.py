@@ -6,6 +6,7 @@ of a chapter does not contain the install cell; it is added when the source is r
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -14,8 +15,8 @@ from nbformat import NotebookNode
 
 TAG = "install"
 _CELL = """\
-# Where the book's package is missing, as on Colab and Kaggle: install it,
-# from MVNB_SOURCE or from the book's repository.
+# Where the book's package is missing, as on Colab and Kaggle: install it, from
+# MVNB_SOURCE or from the book's repository, which takes minutes without PyTorch.
 import importlib.util
 import os
 import subprocess
@@ -27,8 +28,9 @@ if importlib.util.find_spec("mvnb") is None:
         first = "run '%env MVNB_SOURCE=SOURCE' in a new cell above this one"
         named = "SOURCE is a wheel, a folder or an address for pip"
         raise ModuleNotFoundError(f"mvnb is not installed; {{first}} ({{named}})")
+    print("installing mvnb and what it needs; without PyTorch this takes minutes")
     pip = [sys.executable, "-m", "pip", "install", "--quiet"]
-    named = f"mvnb[data] @ {{source}}" if "://" in source else f"{{source}}[data]"
+    named = f"mvnb[{extra}] @ {{source}}" if "://" in source else f"{{source}}[{extra}]"
     subprocess.run([*pip, named], check=True)
     importlib.invalidate_caches()"""
 
@@ -43,7 +45,9 @@ def repository(root: Path | None) -> str:
 
 def with_install_cell(notebook: NotebookNode, address: str) -> NotebookNode:
     """Return the notebook with exactly one install cell, below its title; it installs the package from the git ``address``."""
-    cell = nbformat.v4.new_code_cell(_CELL.format(source=address and f"git+{address}"), metadata={"tags": [TAG, "remove-cell"]})
     others = [one for one in notebook.cells if TAG not in one.metadata.get("tags", [])]
+    imported = any(re.search(r"^(?:from|import) transformers\b", cell.source, re.MULTILINE) for cell in others)
+    text = _CELL.format(source=address and f"git+{address}", extra="llm" if imported else "data")
+    cell = nbformat.v4.new_code_cell(text, metadata={"tags": [TAG, "remove-cell"]})
     place = 1 if others and others[0].cell_type == "markdown" else 0
     return nbformat.from_dict({**notebook, "cells": [*others[:place], cell, *others[place:]]})
