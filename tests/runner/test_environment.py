@@ -83,6 +83,7 @@ def test_conda_python_suits_the_project(conda):
 
 def test_torch_is_pinned_exactly_and_alone():
     assert locked("requirements-torch.lock") == {"torch": "2.13.0"}
+    assert "pip install torch==2.13.0 " in (ROOT / "book" / "rerunning.md").read_text(encoding="utf-8")
 
 
 def test_make_shows_why_pip_waits(tmp_path):
