@@ -348,7 +348,7 @@ ledger.mean("one-entry-is-not-enough", wrong_way)
 # *This cannot go on.* A step of $1/\lambda$ lowers the loss by at least $\frac1{2\lambda}\|\nabla\mathcal L\|^2$ (descent lemma), so every such iterate uses up more than $\frac{\log^2L}{32M\lambda}$ of $\mathcal L_0\le\log L$. There are fewer than $\frac{32M\lambda}{\log L}$ of them.
 # ::::
 #
-# *How loose is the bound?* For uniform sequences $\lambda=(\frac{c^2}8+c)/L$ will do ([proof](#06-curvature)), so with the theorem's $c$ the bound $T$ grows like $n^4/\delta^2$. In our small worlds $T$ exceeds a million; descent with exactly this $c$ and step size [needs 1 to about 130 steps](#06-theorem).
+# *How loose is the bound?* For uniform sequences $\lambda=(\frac{c^2}8+c)/L$ will do ([proof](#06-curvature)), so with the theorem's $c$ the bound $T$ grows like $n^4/\delta^2$. In our small random worlds $T$ exceeds a million; descent with exactly this $c$ and step size [needs 2 to 132 steps](#06-theorem).
 #
 # *What if $V$ is trained as well?* Theorem 4.4 starts from $W_0=0$ and a $V_0$ within $\frac\epsilon2$ of $cP$ in every entry, with a [larger scale](#06-both) $c$, and reaches a correct iterate within $\frac{\lambda\epsilon}{2\max\{1,\mathcal L_0\}}$ steps of $1/\lambda$. By {eq}`eq-06-gradient` no entry of the gradient in $V$ exceeds 1, so no entry of $V$ moves by more than $\frac\epsilon2$ altogether: learning $W$ is robust to small errors of $V$, but $V$ itself is not learned. Triples $a,b,d$ no longer give $\delta$, because whether $w_d\ge w_b$ causes a mistake now depends on the other tokens of $s$. Sets of $n$ tokens do, if each has probability 0 or at least $\delta$, now a far smaller number.
 #
