@@ -1171,7 +1171,7 @@ figures.show_code(recipe)
 # <a id="02-held-up"></a>
 # ### All claims
 #
-# Rules were set on pilot runs of other sizes, some of them with the default seed; those of the CIFAR-10 run before it, after a pilot with another seed. (Cells that record claims are left out of the page; the notebook has them.)
+# Rules were set on pilot runs of other sizes, some of them with the default seed; those of the CIFAR-10 run before it, after a pilot with another seed. (The cells that record claims are in the notebook, but not on the site.)
 
 # %%
 # NBVAL_CHECK_OUTPUT

@@ -1440,7 +1440,7 @@ figures.show(
 # ## What held up
 #
 # Not all criteria were fixed before anything was seen. What was changed later is told below the table.
-# (The cells that record the claims are left out of the page; they are in the notebook.)
+# (The cells that record the claims are in the notebook, but not on the site.)
 
 # %%
 # NBVAL_CHECK_OUTPUT

@@ -36,7 +36,7 @@
 #
 # **Predict before you look.** Of the sequences with $a$, three in five lack $b$. In which direction does descent leave the origin? Does it end in the wedge where $w_b>w_a>w_{\text{rest}}$?
 #
-# The folded cell holds what you can change in [your own run](#06-try): runs, sizes, steps.
+# The parameters, in the cell that begins with `seed`, are what you can change in [your own run](#06-try): runs, sizes, steps.
 
 # %% tags=["parameters", "hide-input"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)
@@ -1263,7 +1263,7 @@ figures.show_code(recipe)
 # <a id="06-held-up"></a>
 # ### All claims
 #
-# *Supports the table of headline claims: all claims, with rules that were written before these runs.* Steps and batch sizes were fixed on pilot runs with other seeds. (Cells that record claims are left out of the page; the notebook has them.)
+# *Supports the table of headline claims: all claims, with rules that were written before these runs.* Steps and batch sizes were fixed on pilot runs with other seeds. (The cells that record claims are in the notebook, but not on the site.)
 
 # %%
 # NBVAL_CHECK_OUTPUT

@@ -1120,7 +1120,7 @@ ledger.mean("adaptive-stacking", difference)
 # <a id="07-held-up"></a>
 # ## What held up
 #
-# Sizes and rules were fixed on runs with seeds 1000 to 1009 and then judged on others; what had been seen before that is told below. (The cells that record the claims are left out of the page; they are in the notebook.)
+# Sizes and rules were fixed on runs with seeds 1000 to 1009 and then judged on others; what had been seen before that is told below. (The cells that record the claims are in the notebook, but not on the site.)
 
 # %%
 # NBVAL_CHECK_OUTPUT

@@ -1787,7 +1787,7 @@ ledger.mean("teacher-of-width-nine", curve[nine] - np.delete(curve, nine, 0).min
 # ## What held up
 #
 # The rules were set on pilot runs with other seeds before these runs. What was changed later is told below the table.
-# (The cells that record the claims are left out of the page; they are in the notebook.)
+# (The cells that record the claims are in the notebook, but not on the site.)
 
 # %%
 # NBVAL_CHECK_OUTPUT

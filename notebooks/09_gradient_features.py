@@ -1598,7 +1598,7 @@ ledger.mean("rare-plane-still-at-chance", third)
 # ## What held up
 #
 # All experiments are ours, and so are their sizes, step sizes and thresholds; they were set on pilot runs with the seeds 1000 to 1004, and the rules were fixed before the runs that judge. What was changed later is told below the table.
-# (The cells that record the claims are left out of the page; they are in the notebook.)
+# (The cells that record the claims are in the notebook, but not on the site.)
 
 # %%
 # NBVAL_CHECK_OUTPUT

@@ -1084,7 +1084,7 @@ for id, by in (
 # ## What held up
 #
 # The rules were set on pilot runs with the seeds 1000 and 1001, those of the kept run after a first version of it with another learning rate.
-# (The cells that record the claims are left out of the page; they are in the notebook.)
+# (The cells that record the claims are in the notebook, but not on the site.)
 
 # %%
 # NBVAL_CHECK_OUTPUT

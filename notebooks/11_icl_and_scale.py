@@ -1200,7 +1200,7 @@ ledger.each("small-language-model-attends-to-the-relevant", prefers)
 # ## What held up
 #
 # The sizes are ours wherever the paper has none. Rules were set on pilot runs with seeds from 1000 on, and on pilots of the language model with other contexts than those of the kept run. Where the sentences or the language model are not installed, the rows that need them say so.
-# (The cells that record the claims are left out of the page; they are in the notebook.)
+# (The cells that record the claims are in the notebook, but not on the site.)
 
 # %%
 # NBVAL_CHECK_OUTPUT

@@ -1302,7 +1302,7 @@ ledger.mean("longer-nu-gains-from-the-hint", more)
 # ## What held up
 #
 # The thesis gives no sizes for its task in the plane and no code for its theory, and its images need a pretrained network; so sizes, weights and thresholds are ours.
-# (The cells that record the claims are left out of the page; they are in the notebook.)
+# (The cells that record the claims are in the notebook, but not on the site.)
 
 # %%
 # NBVAL_CHECK_OUTPUT

@@ -1079,7 +1079,7 @@ figures.show_code(recipe)
 # <a id="what-held-up"></a>
 # ### All claims
 #
-# Rules were set on pilot runs with other seeds; those of the CIFAR-10 run before it. (Cells that record claims are left out of the page; the notebook has them.)
+# Rules were set on pilot runs with other seeds; those of the CIFAR-10 run before it. (The cells that record claims are in the notebook, but not on the site.)
 
 # %%
 # NBVAL_CHECK_OUTPUT

@@ -1247,7 +1247,7 @@ ledger.mean("more-loops-can-be-worse", groups.amin(1) / groups[:, -1])
 # <a id="14-held-up"></a>
 # ## What held up
 #
-# The paper has one figure; all other experiments are ours, with thresholds set on runs with the seeds 1000 to 1009 before the runs that judge. What is true of every prompt is counted, and the rest is judged by means over prompts, sets of prompts or trained loops. (The cells that record the claims are left out of the page; they are in the notebook.)
+# The paper has one figure; all other experiments are ours, with thresholds set on runs with the seeds 1000 to 1009 before the runs that judge. What is true of every prompt is counted, and the rest is judged by means over prompts, sets of prompts or trained loops. (The cells that record the claims are in the notebook, but not on the site.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
