@@ -1,8 +1,9 @@
 """The notebook behind a chapter's download button: plain Markdown, with the numbers of the site, for readers without MyST.
 
 Theorems, proofs and exercises are block quotes under a bold title, solutions can be opened, equations have their numbers as
-tags, explorers are pictures, references are links, and the papers that the chapter cites are listed in a last cell. Code cells
-and outputs are those of the committed notebook.
+tags, explorers are pictures, references are links, and the papers that the chapter cites are listed in a last cell. Links to
+other pages lead to the site if its address is known, and are plain text otherwise. Code cells and outputs are those of the
+committed notebook.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _FENCE = re.compile(r"(:{3,}|`{3,})(?:\{([\w:]+)\} *)?(.*)")
 _OPTION = re.compile(r" *:([\w-]+): *(.*)")
 _DISPLAYED = re.compile(r"^( *)\$\$\n(.*?)\n *\$\$(?: *\(([\w-]+)\))?$", re.DOTALL | re.MULTILINE)
 _ROLE = re.compile(r"\{([\w:]+)\}`(?:([^`<]*?) *<)?([^`>]*)>?`")
+_PAGE_LINK = re.compile(r"\[((?:[^][]|\[[^][]*\])*)\]\((?:\.\./)?([\w/-]+)\.(?:md|ipynb)(?:#([\w-]+))?\)")
 
 
 class Number(NamedTuple):
@@ -109,6 +111,19 @@ def to_plain(text: str, page: str, numbered: dict[str, Number], headlines: str =
     return "\n".join(written).replace("(../book/references.bib#", "(#ref-")
 
 
+def leave_pages(text: str, site: str) -> str:
+    """Lead links to other pages of the book to the address ``site``; if it is empty, replace them by their text."""
+
+    def link(match: re.Match) -> str:
+        title, page, anchor = match.groups()
+        address = f"{site}{page if '/' in page else f'notebooks/{page}'}.html"
+        if anchor:
+            address += f"#{'equation-' if anchor.startswith('eq-') else ''}{anchor}"
+        return f"[{title}]({address})" if site else title
+
+    return _PAGE_LINK.sub(link, text)
+
+
 def headlines_table(rows: list[dict]) -> str:
     """Return the headline claims with verdicts as a Markdown table."""
     lines = [("Headline claim", "Measured; rule", "Verdict"), ("---",) * 3]
@@ -126,14 +141,12 @@ def references(entries, cited: list[str]) -> str:
 
 
 def plain_notebook(chapter, page: str, numbered: dict[str, Number], entries, site: str = "") -> nbformat.NotebookNode:
-    """Return the committed notebook in plain Markdown; links to pages of the book lead to the address ``site``, if given."""
+    """Return the committed notebook in plain Markdown; links to pages of the book lead to the address ``site``, if any."""
     notebook, cited = nbformat.read(chapter.notebook, as_version=4), []
     table = headlines_table(ledger(chapter))
     for cell in (cell for cell in notebook.cells if cell.cell_type == "markdown"):
         cited += keys(cell.source)
-        cell.source = to_plain(cell.source, page, numbered, table)
-        if site:
-            cell.source = re.sub(r"\]\(\.\./(book/[\w-]+)\.md", rf"]({site}\1.html", cell.source)
+        cell.source = leave_pages(to_plain(cell.source, page, numbered, table), site)
         for name in re.findall(r"\(attachment:([\w-]+\.svg)\)", cell.source):
             picture = base64.b64encode((STATIC / FOLDER / name).read_bytes()).decode()
             cell.setdefault("attachments", {})[name] = {"image/svg+xml": picture}
