@@ -132,6 +132,12 @@ def test_a_recipe_prints_what_the_page_says(installed, tmp_path, code, output):
     assert printed == output.splitlines()
 
 
+def test_a_call_shown_below_a_recipe_goes_on_with_it():
+    (more,) = re.findall(r"```py\n(.*?)```", PAGE, re.DOTALL)
+    done = call(sys.executable, "-c", f"{RECIPES[0][0]}\n{more}loss.backward()")
+    assert done.returncode == 0, done.stderr
+
+
 def test_there_are_five_recipes_of_ten_to_twenty_lines():
     lengths = [len([line for line in code.splitlines() if line.strip()]) for code, _ in RECIPES]
     assert len(lengths) == 5 and all(10 <= length <= 20 for length in lengths)
