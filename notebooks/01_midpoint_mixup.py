@@ -57,7 +57,7 @@ figures.opening()
 #
 # **Predict before you look.** Where in the $(c_1,c_2)$ plane is each loss small? From a start with $c_1$ far ahead of $c_2$, where does gradient descent go, and how fast?
 #
-# The parameters, in the cell that begins with `seed`, are what [another run](#01-try) can change.
+# The cell that begins with `seed` holds what [another run](#01-try) can change.
 
 # %% tags=["parameters", "hide-input"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)

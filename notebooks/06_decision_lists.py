@@ -36,7 +36,7 @@
 #
 # **Predict before you look.** Of the sequences with $a$, three in five lack $b$. In which direction does descent leave the origin? Does it end in the wedge where $w_b>w_a>w_{\text{rest}}$?
 #
-# The parameters, in the cell that begins with `seed`, are what you can change in [your own run](#06-try): runs, sizes, steps.
+# The cell that begins with `seed` holds what you can change in [your own run](#06-try).
 
 # %% tags=["parameters", "hide-input"]
 seed = 0  # first seed: replica r is the run with seed + r (integer, 0 or more)

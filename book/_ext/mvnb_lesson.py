@@ -141,7 +141,7 @@ def headlines_html(rows: list[dict]) -> str:
     for row in rows:
         body.append(
             f'<tr><th scope="row"><a href="#claim-{row["id"]}">{verdicts.html_text(row["says"])}</a></th>'
-            f"<td>{verdicts.html_text(verdicts.measured(row))}; <code>{escape(row['criterion'])}</code></td>"
+            f"<td>{verdicts.html_text(verdicts.measured(row) + ';')} <code>{escape(row['criterion'])}</code></td>"
             f"<td>{verdicts.html_verdict(row)}</td></tr>"
         )
     head = "".join(f'<th scope="col">{text}</th>' for text in ("Headline claim", "Measured; rule", "Verdict"))
