@@ -35,7 +35,7 @@ from mvnb import figures
 figures.opening()
 
 # %% [markdown]
-# Left: accuracy in the other environment against the number of features, 16 of which are invariant; exact for infinite data. Right: what two penalties add to the accuracy of small networks on digits from a domain that was left out, where frames give no hint at the label, one weak hint or four strong ones. Small points are seeds, large ones their means with 95 % intervals.
+# Left: accuracy in the other environment against the number of features, 16 of them invariant; exact for infinite data. Right: accuracy that two penalties add to small networks on digits from a left-out domain, where frames give no hint at the label, one weak hint or four strong ones. Small points are seeds, large ones means with 95 % intervals.
 #
 # Both halves are computed [further down](#12-experiments).
 

@@ -97,7 +97,8 @@ def test_a_notebook_alone_says_what_it_lacks(bare, tmp_path):
     assert "ModuleNotFoundError: mvnb is not installed; run '%env MVNB_SOURCE=SOURCE' in a new cell above" in done.stderr
 
 
-def test_a_notebook_alone_installs_the_package_and_runs(bare, wheel, tmp_path):
+def test_a_notebook_alone_installs_the_package_and_runs(wheel, tmp_path):
+    bare = without_mvnb(tmp_path / "venv")  # of its own, since the package stays in it
     done = alone(bare, ALONE, tmp_path, MVNB_SOURCE=str(wheel))
     assert done.returncode == 0, done.stderr[-3000:]
     ran, committed = (claims.read(path) for path in (tmp_path / "out.ipynb", ROOT / "notebooks" / f"{ALONE}.ipynb"))
