@@ -24,7 +24,7 @@
 # :::{explorer} 06-column
 # :alt: Left, the attention of token a to three tokens of a sequence. After six steps a attends most to itself, although b decides. Right, scores over sixty gradient steps. The score of a rises first and is overtaken by those of b and d, in the order of the list; all other tokens fall below zero. Dashed lines show that steps on the one sequence would lift b and lower a and d at once.
 #
-# Token $a$ has the list $(b,d,a)$; sequences consist of $a$ and two other tokens. Gradient steps on all of them change the scores that $a$ gives (curves); a softmax over the tokens present turns scores into attention (stems), and the token with most attention is the answer. Dashed: five steps on the chosen sequence alone. *Predict:* which score rises first, although it has to end below those of $b$ and $d$? What if the vocabulary is larger and $b$ rarer?
+# Token $a$ has the list $(b,d,a)$; sequences consist of $a$ and two other tokens. Gradient steps on all of them change the scores that $a$ gives (curves); a softmax over the tokens present turns scores into attention (stems), and the token with most attention is the answer. Dashed: five steps on the chosen sequence alone. The score of $a$ rises first, although it has to end below those of $b$ and $d$. *Predict:* what if the vocabulary is larger and $b$ rarer?
 # :::
 #
 # <a id="06-question"></a>

@@ -48,7 +48,7 @@ figures.opening()
 # :::{explorer} 13-one-label
 # :alt: Left, the plane of coefficients with the dotted line of all that fit the label 3 of the point (1, 2), through the truth (1, 1). At weight 0.1 the shortest fit is (2.14, 0.43). Its path, with the weight, runs along that line from (3, 0) past the truth to (0, 1.5). Right, its distance from the truth over the weight, at 0.1 it is 1.28; the median over random points is flat from a fifth to five, and the level that one in ten exceeds is a valley with its lowest point at 1.
 #
-# Left: all coefficients that fit the label, and the shortest of them; blue is its path over $\beta$. Right: its distance from the truth; for random points, the median and what one in ten exceeds. *Predict:* at which $\beta$ is one label worth most? Is a weight of 0.01 better than a missing feature?
+# Left: all coefficients that fit the label, and the shortest of them; blue is its path over $\beta$. Right: its distance from the truth; for random points, the median and what one in ten exceeds. *Try:* at which $\beta$ is one label worth most? Is a weight of 0.01 better than a missing feature?
 # :::
 #
 # **Answer:** the median distance is flat from $\beta=\frac15$ to 5. What one in ten exceeds is lowest at $\beta=1$, and so is the mean square, in general [at the squared ratio](#13-interpolation) of the true coefficients. Small weights cost most where $z_1$ is near 0: its coefficient is up to $z_2/z_1$ too large. At the median a weight of 0.01 is hardly better than a missing feature (1.38, 1.41). Two labels determine both coefficients at any $\beta>0$.
