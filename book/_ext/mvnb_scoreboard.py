@@ -168,30 +168,31 @@ class Headline(ScoreboardDirective):
         failing = [row["kind"] for row in every if row["verdict"] == "fails"]
         said = f" Of all claims in the book: {verdicts.tally(every)}. Of those that fail, {failing.count('exact')} fail in the "
         said += "paper's own set-up; the others in a smaller or another one, where our runs may be to blame."
-        return [nodes.paragraph("", "", headlines(every), nodes.Text(said), classes=["scoreboard-headline"])]
+        return [nodes.paragraph("", "", count(headlines(every)), nodes.Text(said), classes=["scoreboard-headline"])]
 
 
-def headlines(rows: list[dict]) -> nodes.strong:
-    """Return the sentence on what the papers would put into their abstracts."""
-    found = verdicts.tally(row for row in rows if row["headline"] and row["origin"] != "ours")
-    return nodes.strong("", f"Of the papers' headline claims: {found}.")
+def headlines(rows: list[dict]) -> list[dict]:
+    """Return the claims that the papers would put into their abstracts."""
+    return [row for row in rows if row["headline"] and row["origin"] != "ours"]
+
+
+def count(headlines: list[dict]) -> nodes.strong:
+    """Return the sentence that counts the papers' headline claims."""
+    return nodes.strong("", f"Of the papers' headline claims: {verdicts.tally(headlines)}.")
 
 
 class Papers(ScoreboardDirective):
     """How many of the papers' headline claims have each verdict, and a mark for each of them by chapter and kind."""
 
     def run(self):
-        found = {
-            chapter: [row for row in some if row["headline"] and row["origin"] != "ours"]
-            for chapter, some in self.rows().items()
-        }
+        found = {chapter: headlines(some) for chapter, some in self.rows().items()}
         header = ["Chapter", *verdicts.KINDS]
         body = [
             [[self.chapter(chapter)], *(self.marks(chapter, some, kind) for kind in verdicts.KINDS)]
             for chapter, some in found.items()
         ]
         legend = ", ".join(f"{symbol} {verdict}" for verdict, (symbol, _) in verdicts.MARKS.items())
-        sentence = headlines([row for some in found.values() for row in some])
+        sentence = count([row for some in found.values() for row in some])
         sentence = nodes.paragraph("", "", sentence, nodes.Text(f" Each sign is a claim and leads to it: {legend}."))
         return [sentence, table(header, body, ["papers"])]
 
