@@ -329,7 +329,7 @@ def test_every_control_moves_the_figure_by_keyboard(explorer):
 
 
 def test_every_label_finds_a_place(explorer):
-    """At the defaults none is dropped, none lies on another or leaves the picture."""
+    """At the defaults every label is drawn, inside the picture and apart from the others."""
     wanted = explorer.evaluate(
         """name => { const e = mvnbExplorer.known[name], v = mvnbExplorer.defaults(e);
         return e.draw(v, e.compute(v)).panels.flatMap(p => p.marks.map(m => m.label).filter(Boolean)) }""",

@@ -50,7 +50,7 @@ SHORTENED = """() => {
 
 
 def barriers(tab):
-    """What axe calls a serious or critical barrier. The page is not itself afterwards."""
+    """Return the barriers that axe calls serious or critical. The page is changed afterwards."""
     tab.evaluate(SHORTENED)
     found = Axe().run(tab).response["violations"]
     serious = [one for one in found if one["impact"] in ("serious", "critical")]
@@ -97,14 +97,14 @@ def different(site):
 
 @pytest.fixture(scope="module")
 def desk(site, browser):
-    """What was found on every page of the site, on a desk and in the light."""
+    """Findings on every page of the site, at desktop size in the light theme."""
     with fresh_tab(browser) as tab:
         return {name: look(tab, site, name, BRIGHT) for name in different(site)}
 
 
 @pytest.fixture(scope="module")
 def dark(site, browser):
-    """What was found in the dark, on pages that draw something there."""
+    """Findings in the dark theme, on the pages with explorers."""
     drawn = {name for name, page in site.pages.items() if any(one.startswith("explorer-") for one in page.ids)}
     with fresh_tab(browser, color_scheme="dark") as tab:
         leave_mathematics(tab)

@@ -1,4 +1,4 @@
-"""What a reader does with the site: follows the map and a path, links to a theorem, prints, runs again, uses the keyboard."""
+"""A reader follows the map and a path, links to a theorem, prints, runs a chapter again, and uses the keyboard."""
 
 from __future__ import annotations
 
