@@ -142,6 +142,24 @@ def test_no_group_of_phases_has_fewer_neurons():
     assert [theory.fewest_neurons(k) for k in (2, 3)] == [len(theory.cyclic_phases(2)), len(theory.halved_phases())] == [6, 16]
 
 
+@pytest.mark.parametrize(("p", "k", "indices"), [(3, 2, range(1, 9)), (3, 3, (4, 8, 9)), (5, 3, (4, 18)), (9, 2, (5, 6))])
+def test_groups_are_optimal_exactly_if_no_forbidden_vector_is_in_the_dual_lattice(p, k, indices):
+    """Also where p is at most 2k, and modes coincide on the points."""
+    forbidden = theory._modes(k) + 1
+    forbidden = forbidden[forbidden.any(1)]
+    bases, found = [3 * np.eye(k, dtype=int)], []  # thirds of a turn, and others
+    for index in indices:
+        bases += list(theory._lattices(k, index))[::20] if k > 2 else theory._lattices(k, index)
+    for basis in bases:
+        index = round(np.linalg.det(basis))
+        turns = np.array(list(itertools.product(range(index), repeat=k))) @ np.linalg.inv(basis).T
+        turns = np.unique(np.round(turns * index).astype(int) % index, axis=0)
+        f, y = logits(*theory.network(2 * np.pi * turns / index, p))
+        found.append(np.abs(f / theory.max_margin(k, p) - np.eye(p)[y] + 1 / p).max() < 1e-9)
+        assert len(turns) == index and found[-1] == theory._avoids(basis, forbidden)
+    assert any(found) and not all(found)
+
+
 def test_half_of_a_group_does():
     half = theory.halved_phases()
     other = (half + np.pi) % (2 * np.pi)
