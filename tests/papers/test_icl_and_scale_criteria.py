@@ -112,12 +112,11 @@ def test_larger_is_not_worse_when_the_signal_is_not_covered():
         return verdict("larger-is-worse-once-covered", "exact", error=error, step=step.min())
 
     assert [found(covered), found(spread), found(covered, 32)] == ["holds", "fails", "fails"]
-    ranges = [
-        np.ptp(icl.risk(one, covered, 100, np.arange(9), 8, 9.0)[3:])
-        for one in (np.append(spectrum[:3], np.zeros(5)), spectrum)
-    ]
-    assert verdict("no-noise-no-gap", "exact", absent=ranges[0], both=ranges[1]) == "holds"
-    assert verdict("no-noise-no-gap", "exact", absent=ranges[1], both=ranges[1]) == "fails"
+    # size matters only with noise in pretraining and in the context together (section 5.7)
+    silent = np.append(spectrum[:3], np.zeros(5))
+    settings = ((silent, 8, 9.0), (spectrum, 1e12, 9.0), (spectrum, 8, 9.0))
+    gaps = [np.ptp(icl.risk(one, covered, 100, np.arange(9), m, noise)[3:]) for one, m, noise in settings]
+    assert gaps[0] < 1e-9 and gaps[1] < 1e-9 and gaps[2] > 1
     rule = partial(verdict, "best-rank-has-a-rule", "exact")
     assert rule(elsewhere=0, noise=2, longer=4) == "holds"
     assert rule(elsewhere=1, noise=2, longer=4) == rule(elsewhere=0, noise=0, longer=4) == "fails"
@@ -287,7 +286,27 @@ def test_attention_norms_find_the_sentence_that_is_attended_to(page):
             return maps / maps.sum(-1, keepdim=True).clamp(min=1)
 
     norms = page["attention_norms"](Model(), ["WATCH THIS", "AND THIS"], ["not this", "nor that"])
-    assert norms.shape == (2, 2, 2, 2)
+    assert norms.shape == (2, 2, 2, 4)
     assert (norms[..., 0] > 0).all() and (norms[..., 1] == 0).all()
+    assert (norms[:, 0, :, 2:] > 0).all() and (norms[:, 1, :, 2:] == 0).all()  # the sentence that comes first
     assert verdict("small-language-model-attends-to-the-relevant", "each", [True] * 100) == "holds"
     assert verdict("small-language-model-attends-to-the-relevant", "each", [True, False] * 50) != "holds"
+
+
+@pytest.mark.parametrize(("first", "review", "found"), [(0.5, 0.0, "holds"), (0.0, 0.0, "fails"), (0.5, 0.3, "fails")])
+def test_the_lead_by_the_first_token_is_told_from_that_by_the_sentence(page, first, review, found):
+    """A stand-in whose last layer looks everywhere, and more at the first token or at words in capitals."""
+
+    class Model:
+        def encode(self, text):
+            return [1 + (ord(c) < 97 and c.isalpha()) for c in text]
+
+        def attention(self, tokens):
+            weight = 0.01 + review * (tokens == 2).double()
+            weight[:, 0] += first
+            return weight[:, None, None].expand(-1, 3, tokens.shape[1], -1)
+
+    norms = page["attention_norms"](Model(), ["WATCH THIS"] * 2, ["never that"] * 2)
+    _, other, *spans = norms[:, 0].mean(1).T
+    counted, left_out = (np.log2(span / other) for span in spans)
+    assert verdict("first-token-makes-the-lead", "mean", counted=counted, left_out=left_out) == found

@@ -1,5 +1,6 @@
 """The bit code of chapter 11, its rivals, and its accuracy with finite contexts."""
 
+import itertools
 import math
 
 import numpy as np
@@ -59,6 +60,20 @@ def test_four_heads_put_any_number_of_features_in_order(d):
     assert np.allclose(margins[:, 1:3].T, abs(i - j)) and np.allclose(margins[:, [0, 3]].T, d - 1 - abs(i + j - d - 1))
     assert margins.min() == pytest.approx(1) and len(four.signs) == 4
     assert four.norm * GAMMA**2 == pytest.approx(d * (d - 1) * (2 * d - 1) / 12)
+
+
+def test_three_heads_of_any_kind_do_not_solve_a_task_unless_a_pattern_never_occurs():
+    rng = np.random.default_rng(3)
+    for d in (2, 3):
+        task, phi = np.eye(d)[:2].sum(0), rng.permutation(np.array(list(itertools.product((-1, 1), repeat=d))))
+        for signs in ((1, 1, -1), (1, -1, -1)):
+            heads = rng.normal(size=(5000, 3, d, d)) @ phi.T  # V not diagonal: (network, head, d, point)
+            outputs = (np.maximum(np.einsum("i,nhip->nhp", task, heads), 0) * np.array(signs)[:, None]).sum(1)
+            assert ((outputs * phi[:, 0] * phi[:, 1]).min(1) <= 0).all()
+    four = parity.ordering_code(2, GAMMA)
+    three = parity.Heads(np.delete(four.signs, 2), np.delete(four.values, 2, 0))  # without a positive head
+    margins = parity.margins(three, GAMMA)[0]
+    assert margins[:3].min() >= 1 - 1e-12 and margins[3] < 1e-12  # (-1, -1) does not occur for gamma = 1/4
 
 
 def test_contexts_are_distributed_like_simulated_ones():
