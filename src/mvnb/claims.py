@@ -157,6 +157,7 @@ class Ledger:
 
     def __init__(self, where: str | Path):
         self.chapter = where if isinstance(where, str) else where.parent.name
+        self._folder = PAPERS / where if isinstance(where, str) else where.parent
         self.claims = declared(where)
         self.rows: dict[str, dict[str, Any]] = {}  # measurements so far, by claim
 
@@ -244,6 +245,7 @@ class Ledger:
     def _row(self, id: str, found: str, measured, runs=None, needed=None, reason="") -> dict[str, Any]:
         claim = self.claims[id]
         same = {key: getattr(claim, key) for key in ("source", "origin", "headline", "says", "kind", "unit", "paper", "kept")}
+        same["untraced"] = bool(claim.kept) and not (self._folder / "kept" / f"{claim.kept}.toml").is_file()
         judged = {"criterion": claim.rule.text, "measured": measured, "runs": runs, "runs_to_decide": needed}
         return {"chapter": self.chapter, "id": id} | same | judged | {"verdict": found, "reason": reason}
 

@@ -11,6 +11,8 @@ The script defines two functions: ``run(seed, device, **parameters)`` returns th
 dict, and ``beginning(seed, device, **parameters)`` returns the losses of its first 50 steps, from which a change in the
 behaviour of the training code can be detected. If ``run`` has a parameter ``scratch``, it receives a separate folder for each
 seed, in which it can save the state needed to resume after an interruption.
+
+A result ``NAME.json`` without a declaration can be loaded, and the claims that it decides say so below their verdicts.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from mvnb import claims
-from mvnb.files import RecordError, read_record, write_record
+from mvnb.files import RecordError, read_record
 
 PAPERS = Path(__file__).parent / "papers"
 COLUMNS = ("what", "paper", "ours", "why")
@@ -169,19 +171,3 @@ def _setup_table(one: Declared, record: dict[str, Any]) -> str:
         '<table class="mvnb-setup">\n<caption>Set-up beside the paper\'s</caption>\n'
         f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
     )
-
-
-def check_name(name: str) -> None:
-    """Raise ``ValueError`` if ``name``, the value of a chapter's parameter ``keep``, is neither empty nor a valid name."""
-    if not set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-"):
-        raise ValueError(f"keep must consist of lowercase letters, digits and hyphens, got {name!r}")
-
-
-def save(slug: str, name: str, results: dict[str, Any]) -> None:
-    """Write ``results`` atomically as the kept run ``name`` of the paper ``slug``.
-
-    Raises ``OSError`` if the package's folder is not writable.
-    """
-    path = folder(slug) / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_record(path, results, indent=None)

@@ -24,6 +24,7 @@ ORIGINS = {
     "erratum": "the paper, corrected",
     "ours": "not in the paper",
 }
+UNTRACED = "from a stored file that does not say how it was made"
 _FORMULA = re.compile(r"\$([^$]+)\$")
 _SIGNS = {"ge": ">=", "le": "<=", "lvert": "|", "rvert": "|", "lVert": "|", "rVert": "|", ",": " "}
 
@@ -118,15 +119,14 @@ def paper(row: Row) -> str:
 
 
 def note(row: Row) -> str:
-    """Return the known reason for a verdict other than "holds" and, if undecided, the number of runs needed to decide it.
+    """Return what a reader should know about a verdict, as text; empty if there is nothing to say.
 
-    The text is empty if neither is known.
+    The text gives the known reason for a verdict other than "holds", the number of runs that would decide an undecided claim,
+    and, whatever the verdict, whether it rests on a kept run without a declaration.
     """
-    if row["verdict"] == "holds":
-        return ""
-    needed = row["runs_to_decide"]
+    needed, untraced = row["runs_to_decide"], row.get("untraced")
     runs = f"some {float(f'{needed:.2g}'):.0f} runs like these {row['runs']} would decide it" if needed else ""
-    return "; ".join(filter(None, (row["reason"], runs)))
+    return "; ".join(filter(None, (row["verdict"] != "holds" and row["reason"], runs, untraced and UNTRACED)))
 
 
 def table(rows: Iterable[Row], width: int | None = None) -> str:

@@ -210,6 +210,19 @@ def test_what_is_not_a_notebook_is_refused(tmp_path, text):
         claims.read(tmp_path / "a.ipynb")
 
 
+def test_a_kept_run_without_a_declaration_is_said_at_the_claim(ledger, tmp_path):
+    kept = tmp_path / "tiny" / "kept"
+    kept.mkdir(parents=True)
+    (kept / "long.json").write_text("{}")
+    pages = []
+    for _ in range(2):
+        one = ledger(kept="long")
+        one.exact("first", 1.0)
+        pages.append(verdicts.html(rows(one), "claim"))
+        (kept / "long.toml").write_text("")
+    assert verdicts.UNTRACED in pages[0] and verdicts.UNTRACED not in pages[1]
+
+
 def test_verdicts_are_counted_compared_and_printed(ledger):
     found = []
     for value in (1.0, 0.1):
@@ -223,6 +236,7 @@ def test_verdicts_are_counted_compared_and_printed(ledger):
     assert verdicts.opposite(found[:1], found[1:]) == ["first"]
     assert not any(verdicts.opposite(found[:1], [other]) for other in (found[0], open_, absent))
     assert verdicts.note(open_) == "some 1200 runs like these 4 would decide it"
+    assert verdicts.note(found[0]) == "" and verdicts.note(found[0] | {"untraced": True}) == verdicts.UNTRACED
     table = verdicts.table([*found, absent]).splitlines()
     assert table[0].split() == ["claim", "verdict", "measured", "paper", "rule"]
     assert [line.split()[:3] for line in table[2:4]] == [["first", "holds", "1"], ["first", "fails", "0.1"]]

@@ -197,8 +197,15 @@ def test_status_names_what_is_stale(mvnb, book, kept):
     assert state() == "stale: rule of above changed"
     (kept / "means.toml").write_text(DECLARED.replace("size = 2.0", "size = 3.0"))
     assert state() == "stale: parameters and rule of above changed"
-    kept_runs.save("tiny", "older", {"mean": 1})
+    files.write_record(kept / "older.json", {"mean": 1})
     assert state("older") == "legacy, no record"
+
+
+def test_an_installed_copy_of_the_package_is_not_written_to(mvnb, book, kept, monkeypatch):
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(book.parent))
+    status, out, err = mvnb("keep", "1", "means")
+    assert (status, out) == (2, "") and err.startswith("mvnb: expected a checkout") and err.count("\n") == 1
+    assert not (kept / "means.json").exists() and not (book / "runs").exists()
 
 
 def test_a_seed_that_fails_leaves_the_others_and_no_result(mvnb, book, kept):

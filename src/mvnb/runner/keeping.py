@@ -12,6 +12,7 @@ import os
 import platform
 import shutil
 import sys
+import sysconfig
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -57,7 +58,7 @@ def make(
     ------
     ChapterError
         If the chapter does not declare the kept run, a parameter is unknown or invalid, the device is not available, or the
-        folder of the result is not writable. No file is written.
+        folder of the result is not writable or belongs to an installed copy of the package. No file is written.
     CellFailed
         If a seed fails; finished seeds are kept.
     """
@@ -72,6 +73,8 @@ def make(
     one = replace(every[name], parameters=values)
     rules = one.rules()  # malformed claims raise before any training
     result = kept_runs.folder(chapter.slug) / f"{name}.json"
+    if result.is_relative_to(sysconfig.get_path("purelib")):
+        raise ChapterError(f"expected a checkout of the project installed with pip install -e, got a copy in {result.parent}")
     if not os.access(result.parent, os.W_OK):
         raise ChapterError(f"{result.parent} is not writable")
     try:
