@@ -214,6 +214,15 @@ def test_linear_gradient_correlations_large_scale_limits():
     assert np.isclose(theory.linear_gradient_correlations(15, 1e4, others="equal")[1], 0.1, atol=1e-3)
 
 
+def test_the_push_on_the_gap_of_a_class_far_ahead_of_all_others_vanishes():
+    """Against Claim B.22: ``Lambda <= tilde beta exp(tilde beta Delta / 2)`` for nearly half of the coefficients."""
+    tilde, k = np.linspace(-0.4, 0.4, 801), 1000
+    centred = (k - 1) * np.exp(-40 * np.log(k) / 4)
+    assert (centred <= tilde * np.exp(tilde * 40 * np.log(k) / 2)).mean() > 0.45
+    first, second = theory.linear_gradient_correlations(40, np.array([10, k]))
+    assert np.allclose(first - second, [-1.59e-3, -7.09e-6], rtol=1e-2)
+
+
 @pytest.mark.parametrize("objective", ["erm", "midpoint"])
 def test_gradient_correlations_are_the_large_sample_autograd(objective):
     """Stratified coefficients, so that the sample stands for the population to 1e-4."""

@@ -1,1 +1,1 @@
-"""Chidambaram, Wang, Wu and Ge 2024: Midpoint Mixup learns every view (chapter 1)."""
+"""Chidambaram, Wang, Wu and Ge 2024: Midpoint Mixup learns both features in multi-view data (chapter 1)."""
