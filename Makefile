@@ -25,7 +25,7 @@ check: $(READY)         ## run the linter, tests of the core and checks of the c
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pytest -n0 --doctest-modules --ignore-glob='*/kept/*' src
-	$(BIN)/pytest tests/core tests/runner/test_chapter_contract.py tests/runner/test_plans.py tests/runner/test_spelling.py
+	$(BIN)/pytest tests/core tests/runner/test_chapter_contract.py tests/runner/test_spelling.py
 
 site: $(READY)          ## build the site from the committed notebooks; warnings are errors
 	rm -rf _build/html  # pages of an earlier build

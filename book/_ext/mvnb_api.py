@@ -66,7 +66,7 @@ def page(name: str, chapter: str | None = None) -> str:
 def public_modules(package: str) -> list[str]:
     """Return the full names of the public modules of a package, or an empty list for a plain module."""
     found = pkgutil.iter_modules(getattr(importlib.import_module(package), "__path__", ()))
-    return [f"{package}.{info.name}" for info in found if not (info.ispkg or info.name.startswith("_") or info.name == "plan")]
+    return [f"{package}.{info.name}" for info in found if not (info.ispkg or info.name.startswith("_"))]
 
 
 def exported_and_other(package, name: str) -> list[str]:

@@ -25,7 +25,7 @@ except ModuleNotFoundError:  # notebooks do not need these
 
 from mvnb import __version__, claims, verdicts
 from mvnb.files import RecordError, write
-from mvnb.runner import catalogue, derived, errors, execution, keeping, new, pairing, plans, sweeps
+from mvnb.runner import catalogue, derived, errors, execution, keeping, new, pairing, sweeps
 
 app = typer.Typer(
     name="mvnb",
@@ -46,7 +46,6 @@ Preset = Annotated[str | None, typer.Option(help="Name of a predefined set of pa
 Timeout = Annotated[float | None, typer.Option(min=0.001, help="Time limit per notebook cell, in seconds.")]
 Memory = Annotated[float | None, typer.Option(min=0.001, help="Memory limit per run, in GB.")]
 Changed = Annotated[bool, typer.Option("--changed", help="Print only the claims whose verdict or value differs.")]
-Anyway = Annotated[bool, typer.Option("--anyway", help="Run even if the estimated memory exceeds that of the machine.")]
 
 
 class _Command(TyperCommand):
@@ -143,7 +142,6 @@ def _run(
         Path | None, typer.Option("-o", metavar="DIR", help="Folder for the results; runs/CHAPTER-PARAMETERS by default.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier run of the chapter in the folder.")] = False,
-    anyway: Anyway = False,
 ) -> int:
     """Run a chapter and print the claims that differ from the book.
 
@@ -164,11 +162,6 @@ def _run(
     if result:
         print(f"{folder} already holds this run; repeat it with --force")
     else:
-        if not anyway and (why := plans.refusal(found, values)):
-            given = [f"--preset={preset}"] if preset else []
-            given += [word for one in assignments for word in ("-p", one)]
-            asked = shlex.join(["mvnb", "plan", chapter, *given])
-            raise errors.ChapterError(f"{why}; try other values with {asked}, or run it with --anyway")
         label = f"{found.name}{execution.last_time(found, folder)}"
         options = {"progress": label, "threads": threads} | _limits(timeout, memory)
         result = execution.run(found, values, folder, **options)
@@ -235,31 +228,6 @@ def _run_in(text: str) -> catalogue.Chapter:
     return catalogue.resolve(str(notebooks[0]))
 
 
-@app.command("plan", cls=_Command)
-def _plan(
-    chapter: Annotated[str, typer.Argument(help="Number, slug or path of the chapter.")],
-    parameter: Parameters = None,
-    preset: Preset = None,
-) -> None:
-    """Estimate the memory of a run, and print the time measured.
-
-    The estimate is accurate to a factor of two. The time is that of the default parameters.
-    """
-    found = _resolved(chapter)
-    values = _values(found, preset, parameter or [])
-    needed = plans.peak_bytes(found, values)
-    if needed is None:
-        raise errors.ChapterError(f"cannot estimate the memory of {found.name}: the chapter has no formula for it")
-    print(f"memory: {plans.gigabytes(needed)}")
-    kept = derived.read_seconds(found.root) if found.root else {}
-    if taken := kept.get("seconds", {}).get(found.number):
-        machine = kept.get("machine", "an unknown machine")
-        print(f"time: {taken} s with the default parameters, measured by mvnb book on {machine}")
-    print("The time with other parameters is not predicted.")
-    if why := plans.refusal(found, values):
-        print(f"does not fit: {why}")
-
-
 @app.command("sweep", cls=_Command)
 def _sweep(
     chapter: Annotated[str | None, typer.Argument(help="Number, slug or path of the chapter.")] = None,
@@ -277,7 +245,6 @@ def _sweep(
     output: Annotated[
         Path | None, typer.Option("-o", metavar="DIR", help="Results folder; runs/sweep-CHAPTER by default.")
     ] = None,
-    anyway: Anyway = False,
     resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Continue the sweep in this folder.")] = None,
     status: Annotated[Path | None, typer.Option(metavar="DIR", help="Print the progress of the sweep in this folder.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Record how often each claim held, for the scoreboard.")] = False,
@@ -303,7 +270,7 @@ def _sweep(
         fixed = {name: value for name, value in named.items() if name not in values} | found.parse(parameter or [])
         asked = found, values, fixed, output or Path("runs") / f"sweep-{found.name}"
     limits = _limits(timeout, memory)
-    plan = sweeps.prepare(*asked, limits, anyway or dask is not None)  # the memory of a cluster's workers is not known
+    plan = sweeps.prepare(*asked, limits)
     missing, started = len(plan.missing()), time.monotonic()
     try:
         failed = sweeps.run(plan, limits, jobs, dask)

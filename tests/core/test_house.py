@@ -92,8 +92,8 @@ def test_a_chapter_imports_no_room_but_its_own():
         ("mvnb.probes", "mvnb.papers.gemfilter.theory"),
         ("mvnb.papers.gemfilter.theory", "mvnb.papers.nuclear_norm.theory"),
         ("mvnb.papers.gemfilter.theory", "mvnb.runner.catalogue"),
-        ("mvnb.training.core", "mvnb.runner.plans"),
-        ("mvnb.runner.plans", "mvnb.papers.gemfilter.plan"),
+        ("mvnb.training.core", "mvnb.runner.sweeps"),
+        ("mvnb.runner.sweeps", "mvnb.papers.gemfilter.theory"),
     ],
 )
 def test_an_import_against_the_plan_is_noticed(importer, imported):
@@ -212,7 +212,7 @@ def unused(trees):
         own = {target(node) for node in body} - {""}
         for node in body:
             uses = functools.partial(names.used, path=path, own=own)
-            name, entry = target(node), path.stem in ("cli", "plan") and isinstance(node, ast.FunctionDef)
+            name, entry = target(node), path.stem == "cli" and isinstance(node, ast.FunctionDef)
             if isinstance(node, ast.Import | ast.ImportFrom) or name.startswith("__"):
                 continue
             if not name or entry or ".kept." in module:

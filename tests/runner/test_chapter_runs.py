@@ -15,7 +15,7 @@ import tiny_book
 
 from mvnb import cli
 from mvnb.data.images import DATASETS, EMBEDDED, load_images
-from mvnb.runner import catalogue, errors, execution, plans, sweeps
+from mvnb.runner import catalogue, errors, execution, sweeps
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = catalogue.discover(ROOT)
@@ -52,7 +52,6 @@ def printed_settings(chapter, monkeypatch):
     monkeypatch.setattr(execution, "run", run)
     monkeypatch.setattr(execution, "finished", lambda *given: None)
     monkeypatch.setattr(sweeps, "prepare", prepare)
-    monkeypatch.setattr(plans, "_machine_bytes", lambda device: (float("inf"), "a machine for all of them"))
     for command, number in itertools.chain(*(COMMAND.findall(page.read_text(encoding="utf-8")) for page in PAGES)):
         if number == chapter.number:
             with pytest.raises(Begun) as begun:

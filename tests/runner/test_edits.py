@@ -46,7 +46,6 @@ def files(folder):
         ["book", "1", "--again", "--no-site"],
         ["run", "notebooks/01_tiny.ipynb"],
         ["run", "1"],
-        ["plan", "1"],
         ["sweep", "1", "--grid", "seed=0:2"],
     ],
     ids=" ".join,

@@ -58,7 +58,7 @@ def test_a_new_chapter_keeps_every_rule_and_is_on_the_site(copy):
     done = python("mvnb.cli", "new", "16", "toy_chapter", "--part", "Structure")
     assert done.returncode == 0, done.stderr
     room = "src/mvnb/papers/toy_chapter"
-    by_hand = {f"{room}/{name}" for name in ("__init__.py", "claims.toml", "plan.py", "recipe.py")}
+    by_hand = {f"{room}/{name}" for name in ("__init__.py", "claims.toml", "recipe.py")}
     by_hand |= {"notebooks/16_toy_chapter.py", "tests/papers/test_toy_chapter.py"}
     assert files_of(root) - before == by_hand | {"notebooks/16_toy_chapter.ipynb"}
 
@@ -128,7 +128,7 @@ def test_a_number_may_have_one_digit(mvnb, small_checkout, monkeypatch, number):
     status, out, _ = mvnb("new", number, "toy")
     assert status == 0 and ran == ["06"] and out.splitlines()[0] == str(small_checkout / "notebooks" / "06_toy.py")
     made = {"notebooks/06_toy.py", "tests/papers/test_toy.py"}
-    made |= {f"src/mvnb/papers/toy/{name}" for name in ("__init__.py", "claims.toml", "plan.py", "recipe.py")}
+    made |= {f"src/mvnb/papers/toy/{name}" for name in ("__init__.py", "claims.toml", "recipe.py")}
     assert files_of(small_checkout) - before == made
     assert "- file: notebooks/06_toy\n" in (small_checkout / "_toc.yml").read_text()
     assert "06_toy:" in (small_checkout / "presets.yml").read_text()

@@ -41,7 +41,6 @@ def create(root: Path, number: str, slug: str, part: str | None = None) -> Chapt
     for path, name in (
         (root / "notebooks" / f"{number}_{slug}.py", "chapter"),
         (papers / slug / "__init__.py", "package"),
-        (papers / slug / "plan.py", "plan"),
         (papers / slug / "recipe.py", "recipe"),
         (papers / slug / "claims.toml", "claims"),
         (root / "tests" / "papers" / f"test_{slug}.py", "test"),

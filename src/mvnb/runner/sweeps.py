@@ -28,7 +28,7 @@ from typing import Any
 import nbformat
 
 from mvnb import files, verdicts
-from mvnb.runner import addresses, catalogue, execution, kernel, plans, workers
+from mvnb.runner import addresses, catalogue, execution, kernel, workers
 from mvnb.runner.errors import CellFailed, ChapterError
 
 _RANGE = re.compile(r"(\d+):(\d+)(?::(\d+))?")
@@ -147,7 +147,6 @@ def prepare(
     fixed: dict[str, Any],
     folder: Path,
     limits: Mapping[str, Any],
-    anyway: bool = False,
 ) -> Sweep:
     """Return a sweep after the chapter's checks have accepted its missing cells; write no files.
 
@@ -163,14 +162,12 @@ def prepare(
         Folder of the sweep.
     limits
         Limits per run, as in :func:`run`.
-    anyway
-        Whether to accept cells that need more memory than this machine has.
 
     Raises
     ------
     ChapterError
-        If the chapter rejects or cannot check a cell, a cell needs more memory than this machine has, a parameter is both fixed
-        and in the grid, or the folder is unusable or holds a sweep of another chapter.
+        If the chapter rejects or cannot check a cell, a parameter is both fixed and in the grid, or the folder is unusable or
+        holds a sweep of another chapter.
     """
     if both := sorted(values.keys() & fixed.keys()):
         raise ChapterError(f"parameter {both[0]!r} is both in the grid and fixed")
@@ -180,15 +177,12 @@ def prepare(
         raise ChapterError(f"{sweep.folder} holds a sweep of {other}; use another folder (-o) for {chapter.name}")
     missing = sweep.missing()
     cases = [sweep.cells[address] for address in missing]
-    reasons = [None if anyway else plans.refusal(chapter, values) for values in cases]
-    large = "; run them with --anyway" if any(reasons) else ""
-    if missing and not large:
-        reasons = kernel.refusals(chapter.cells, cases, chapter.source.parent, limits)
+    reasons = kernel.refusals(chapter.cells, cases, chapter.source.parent, limits) if missing else []
     if refused := {sweep.name(address): text for address, text in zip(missing, reasons) if text}:
         first, *others = refused
         also = f": also {'; '.join(others[:5])}{'; …' if others[5:] else ''}" if others else ""
         counted = f"{len(refused)} of {len(sweep.cells)} points refused, none run"
-        raise ChapterError(f"{first}: {refused[first]} ({counted}{also}){large}")
+        raise ChapterError(f"{first}: {refused[first]} ({counted}{also})")
     return sweep
 
 
