@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mvnb.files import replaced_whole
+
 EMBEDDED = ("digits", "mnist5k")
 _CIFAR = "https://www.cs.toronto.edu/~kriz/"
 _FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
@@ -162,9 +164,8 @@ def _download(name: str, path: Path) -> None:
             f"arrays {', '.join(_KEYS)}, or set MVNB_DATA to a folder that contains it"
         ) from error
     arrays = _CONVERT[name](files)
-    partial = path.with_suffix(".partial.npz")
-    np.savez_compressed(partial, **arrays)
-    partial.replace(path)
+    with replaced_whole(path) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, **arrays)
 
 
 def _from_npz(files: list[Path]) -> dict[str, np.ndarray]:

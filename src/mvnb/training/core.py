@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mvnb.files import replaced_whole
 from mvnb.training.optimizers import GD, Adam, FlowGD
 from mvnb.training.stacking import Objective, Params
 
@@ -40,9 +41,8 @@ class Run:
 
     def save(self, path: str | Path) -> None:
         """Save the run to the file ``path``, which is replaced atomically if it exists."""
-        partial = Path(path).with_name(Path(path).name + ".partial")
-        torch.save({**vars(self), "steps": self.steps.tolist()}, partial)
-        partial.replace(path)
+        with replaced_whole(Path(path)) as partial:
+            torch.save({**vars(self), "steps": self.steps.tolist()}, partial)
 
     @classmethod
     def load(cls, path: str | Path, device="cpu") -> Run:
