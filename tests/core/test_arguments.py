@@ -1,15 +1,10 @@
 """Seeds, defaults and arguments as readers give them: what is accepted, and what is refused in one line."""
 
-import importlib
-import inspect
-import pkgutil
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-import mvnb
 from mvnb import data, losses, models, training
 from mvnb.papers.fine_grained_labels.model import ReluPatchObjective
 from mvnb.papers.local_signal_adaptivity.data import SignalInNoise
@@ -30,36 +25,6 @@ def one_line(error) -> str:
 
 
 # --- seeds ---
-
-
-def functions():
-    """Every public function and method of the package that is written in Python, with its name."""
-    for found in pkgutil.walk_packages(mvnb.__path__, "mvnb."):
-        if found.name.endswith("__main__") or ".kept." in found.name or ".runner" in found.name or found.name == "mvnb.cli":
-            continue
-        module = importlib.import_module(found.name)
-        for name, thing in vars(module).items():
-            if getattr(thing, "__module__", "") != module.__name__ or name.startswith("_"):
-                continue
-            members = vars(thing).items() if inspect.isclass(thing) else [(name, thing)]
-            for key, member in members:
-                call = inspect.unwrap(getattr(member, "__func__", member))
-                if inspect.isfunction(call) and (not key.startswith("_") or key == "__init__"):
-                    yield f"{module.__name__}.{thing.__qualname__}.{key}", call
-
-
-INTERNAL = {"draw_labels", "random_positions"}  # helpers of samplers, which hand them their generator
-
-
-def test_whatever_takes_a_generator_takes_a_seed():
-    taking = {name: call for name, call in functions() if "generator" in inspect.signature(call).parameters}
-    assert len(taking) > 25
-    for name, call in taking.items():
-        if name.rpartition(".")[2] not in INTERNAL:
-            source, kind = inspect.getsource(call), inspect.signature(call).parameters["generator"].annotation
-            torchs = kind == "Seed" and "as_generator(generator)" in source
-            numpys = "int | np.random.Generator" in str(kind) and "default_rng(generator)" in source
-            assert torchs or numpys, name
 
 
 SAMPLERS = [
