@@ -45,13 +45,10 @@ class RecordError(ValueError):
     """Error for an invalid or modified record, or for an invalid declaration; its message is a single line."""
 
 
-def write_record(path: Path, record: dict[str, Any], indent: int | None = 1) -> None:
-    """Write a JSON-compatible dictionary to the file ``path``, with a checksum of all its values.
-
-    ``indent`` is the indentation of the JSON text in spaces, or None for a single line.
-    """
+def write_record(path: Path, record: dict[str, Any]) -> None:
+    """Write a JSON-compatible dictionary to the file ``path``, with a checksum of all its values."""
     values = json.loads(json.dumps(record))
-    write(path, json.dumps(values | {"checksum": _checksum(values)}, indent=indent, ensure_ascii=False) + "\n")
+    write(path, json.dumps(values | {"checksum": _checksum(values)}, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_record(path: Path) -> dict[str, Any]:
