@@ -17,7 +17,7 @@
 #
 # > *A Theoretical Analysis on Feature Learning in Neural Networks: Emergence from Inputs and Advantage over Fixed Features*, Zhenmei Shi, Junyi Wei and Yingyu Liang ([Shi et al., 2022](../book/references.bib#shi2022emergence)); in full as chapter 2 and appendix A of Shi's thesis ([Shi, 2024](../book/references.bib#shi2024thesis)), which we follow.
 #
-# Inputs are sums of many patterns, and the label depends on how many of a few of them are present. The gradient of a two-layer network at its start is, up to a factor, the mean of label times input, and in that mean only the patterns that matter survive. So two steps suffice to turn all neurons into detectors of them, while any method with features fixed beforehand would need exponentially many; and if the inputs are made uniform, under the same labels, there is nothing to find and nothing is found.
+# In the paper's model, inputs are sums of many patterns, and the label depends on how many of a few of them are present. If each of these few is equally correlated with the label and the other patterns are independent of it, the gradient of a two-layer network at its start is, up to a factor, nearly the mean of label times input, in which only the patterns that matter appear. Two steps on enough points turn the neurons into detectors of these patterns, while methods with features fixed beforehand need exponentially many of them, or exponentially large weights, for some parity. On uniform inputs a parity is correlated with no pattern, and the network does not learn it in our runs.
 #
 # <a id="fig-08-opening"></a>
 
@@ -67,14 +67,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from scipy.spatial.distance import pdist, squareform
-from sklearn.cluster import KMeans
 from sklearn.manifold import ClassicalMDS
 from torch.nn import functional as F
 
 from mvnb import claims, figures, probes, training
 from mvnb.data import GaussianMixture, load_images, orthonormal_features
 from mvnb.models import SmallConvNet, TwoLayer, TwoLayerObjective, two_layer_outputs
-from mvnb.papers.feature_emergence import theory
+from mvnb.papers.feature_emergence import measure, theory
 from mvnb.papers.feature_emergence.data import DictionaryData, PatternCodes
 from mvnb.papers.feature_emergence.tangent import (
     tangent_features,
@@ -355,7 +354,7 @@ print("output at the start is 0 to 1e-12:", network(x).abs().max().item() < 1e-1
 # At $w_i=0$ the gate would be the constant $\beta_i$ and could be taken out of the mean; the proof bounds how far a minute $w_i$ takes it from there. The old weight is forgotten, and $\mathbb I_x=1$, so by {eq}`eq-08-gradient` $w_i^{(2)}=a_i\mathbb E[y\,\sigma_\xi'(b_i+\langle w_i,x\rangle)\,x]$. The slope of $\sigma_\xi'$ is $\frac1{\sigma_\xi}[\varphi(\frac z{\sigma_\xi})-\varphi(\frac{z-1}{\sigma_\xi})]$, at most $\frac1{\sqrt{2\pi}\sigma_\xi}$ in absolute value. So the gate differs from $\beta_i$ by at most $\rho_i/(\sqrt{2\pi}\sigma_\xi)$ at every point, and $\|r_i\|\le\mathbb E|\sigma_\xi'-\beta_i|\,\|x\|$. For the last claim, $w_i=-\eta\nabla_{w_i}L$ and a gate is at most 1.
 # :::
 #
-# The schedule's $\eta$ is about $10^{-7}$ here. So after two steps **all neurons are the same vector**, the mean of label times input, with different lengths and signs: the network has computed one linear statistic of its data. What makes it more than a linear model afterwards is that neurons keep *different biases*, so that on top of one direction they offer a whole grid of kinks:
+# The schedule's $\eta$ is about $10^{-7}$ here. A neuron with $\beta_i\lVert\mathbb E[yx]\rVert$ far above the bound on $\|r_i\|$ is therefore, after two steps, **nearly a multiple of the mean of label times input**. If all neurons meet this condition, as in our runs on the parity mixture, they are nearly the same vector up to length and sign, and the network has computed one linear statistic of its data. A neuron with a bias many $\sigma_\xi$ below 0 does not meet it, since $\beta_i\approx0$ there; and no neuron does if $\mathbb E[yx]=0$, as for a parity on the whole distribution of uniform inputs (on a sample of these, neurons turn to its noise). What makes the network more than a linear model afterwards is that neurons keep *different biases*, so that on top of one direction they offer a whole grid of kinks:
 #
 # :::{prf:lemma} Kinks along one direction are enough (Lemma 2.5)
 # :label: lem-08-tents
@@ -426,7 +425,7 @@ for labels in (world.labels, [-1, -1, -1, 1, 1, 1], [-1, 1, 1, -1, -1, 1]):
 # No point reaches a kink: $\sigma(\langle w_i,x\rangle+b_i)$ is 0 for $b_i<0$, $\langle w_i,x\rangle+b_i$ for $0<b_i<1$, and 1 for $b_i>1$.
 # :::
 #
-# After the first step, weights are of size $10^{-8}$ and biases of size $\frac1{k^2}$, so the condition holds. In exact arithmetic the best that can be done with these features is then a threshold on the count, if the direction is right: *27/32, not 52 %, and not 100 %*. A classifier that takes the features as they are does not even get that far: an activation is 0.04 with a variation of $10^{-8}$ on top, and features that are constant up to a relative $10^{-6}$ are constants for any descent of reasonable length, in any precision. All that is missing is *scale*. Multiply $w_i$ until it is of the size of the biases, which changes no direction, and kinks fall between the counts.
+# After the first step, weights are of size $10^{-8}$ and biases of size $\frac1{k^2}$, so the condition holds. In exact arithmetic no classifier on these features is then right on more than $\frac{27}{32}$ of the parity mixture ($k=5$, $p_o=\frac12$), whatever the directions of the $w_i$. Indeed, given the other patterns, the classifier is the sign $f$ of an affine function of the five bits $z_j=2\tilde\phi_j-1$, which is monotone in each of them. On the uniform half $|\mathbb E[f\prod_jz_j]|\le|\mathbb E[fz_j]|$ for every $j$, and the mean of the right-hand sides over $j$ is at most $\frac15\mathbb E|\sum_jz_j|=\frac38$, since $\sum_js_jz_j$ has the same distribution for all signs $s_j$. So $f$ is right on at most $\frac{22}{32}$ of this half, and at best on all of the other half. If the direction is right, the best threshold on the count attains this bound: *27/32, not 52 %, and not 100 %*. A classifier that takes the features as they are does not even get that far: an activation is 0.04 with a variation of $10^{-8}$ on top, and features that are constant up to a relative $10^{-6}$ are constants for any descent of reasonable length, in any precision. All that is missing is *scale*. Multiply $w_i$ until it is of the size of the biases, which changes no direction, and kinks fall between the counts.
 #
 # ## The derivation, V: what fixed features cannot do
 #
@@ -899,8 +898,32 @@ chance = np.array(
     [100 * final(run)[:tangent_replicas] for run in unstructured.values()]
 )
 ledger.mean("no-structure-no-learning", best=chance.max(0), worst=chance.min(0))
-memorised = 100 * final(unstructured["Network"], "train")
-ledger.mean("no-structure-memorised", memorised)
+
+# %%
+# Uniform inputs again: the thesis's weights per point (of D patterns), and its passes.
+per_point, passes = 600 * (100 + 2) / 50_000, 600 * 1000 / 50_000
+n_fitted = min(n_train, round(2 * n_pairs * (n_patterns + 2) / per_point))
+part = [one[:, :n_fitted] for one in train_uniform]
+small_batch = min(batch, n_fitted // 5)
+fitted_steps = math.ceil(passes * n_fitted / small_batch)
+*_, fitted_start = emergence(*part, world, n_pairs, streams(12))
+memorised = []  # (step size, replica)
+for step_size in (0.03, 0.1, 0.3):
+    params = training.fit(
+        TwoLayerObjective("hinge", truncated=True),
+        fitted_start,
+        cyclic(part, small_batch),
+        steps=fitted_steps,
+        optimizer=falling(step_size, fitted_steps),
+    ).params
+    output = hidden_units(params, part[0]) @ params["a"][..., None]
+    memorised.append(hits(output[..., 0], part[1]).cpu().numpy())
+memorised = 100 * np.array(memorised)
+print(f"{n_fitted} uniform points in {fitted_steps} steps, fitted (by chance 50 %):")
+print(memorised.mean(1).round(1), "% at step sizes of 0.03, 0.1 and 0.3")
+
+# %% tags=["remove-cell"]
+ledger.mean("no-structure-memorised", memorised.max(0))
 
 # %%
 # The third stage as the thesis has it: plain descent with step k^2 / (T m^(1/3)).
@@ -920,7 +943,7 @@ print("test accuracy with the printed third stage:", printed_right.round(3))
 ledger.mean("printed-third-stage-stalls", 100 * printed_right)
 
 # %% [markdown]
-# The order is the paper's. Random features sit at the first reference line: they solve the half of the points with all patterns or none. The tangent kernel does about as well here on fresh points, and better in the paper, where it has nearly five times as many neurons and three times as many points. With its own step size the third stage stops at the best threshold. Without structure the network does not fit its training points, and the paper's does; we come back to that.
+# The order is the paper's. Random features sit at the first reference line: they solve the half of the points with all patterns or none. The tangent kernel does about as well here on fresh points, and better in the paper, where it has nearly five times as many neurons and three times as many points. With its own step size the third stage stops at the best threshold. Without structure the network is at chance on fresh points, as the paper's is. The paper's fits its training points; ours, whose features hardly move in the last stage, does not. With steps of Adam that do move features, as many weights a point and as many passes as in the paper, it fits more of them than chance, and not all. The thesis does not give its step size.
 #
 # **Does the lower bound explain the gap?** Here is {prf:ref}`thm-08-fixed` with the $B$ that the trained models have, and the energy that their features have on uniform points, beside their hinge loss on fresh points.
 
@@ -1212,13 +1235,19 @@ over = [
     for name in ("80 %, uniform", "90 %, uniform")
 ]
 ledger.mean("imbalance-without-structure", 100 * np.max(over, 0))
-tangents = [of(name, "Tangent kernel") for name in ("interval", "interval, uniform")]
+avoided = {}  # (world, method): errors of the larger class that are avoided, a share
+for name, method in product(("interval", "interval, uniform"), ("Network", every[-1])):
+    right = final(varied[name][method])
+    constant = larger_here[name][: len(right)]
+    avoided[name, method] = measure.errors_avoided(right, constant)
+    print(f"{name}, {method}: errors avoided {avoided[name, method].mean():.2f}")
+tangents = [avoided[name, every[-1]] for name in ("interval", "interval, uniform")]
 ledger.mean("interval-tangent-kernel-learns", np.min(tangents, 0))
 ledger.mean("interval-random-features-do-not", of("interval", "Random features"))
-ledger.mean("interval-without-structure", of("interval, uniform", "Network"))
+ledger.mean("interval-without-structure", avoided["interval, uniform", "Network"])
 
 # %% [markdown]
-# Of the fixed features, random ones are hardly better than the larger class where classes are unbalanced (the thesis prints 70 and 72 %, less than a constant has). The tangent kernel is the unstable one, as in the thesis: with 90 % in one class it fits 98 % of its training points and falls to the larger class or below it on fresh ones (81.7 % there). The network on unbalanced uniform inputs gives the larger class; the thesis's, which memorises, has 61.7 and 71.8 %.
+# On interval labels of uniform inputs the larger class alone has 95.1 %, so methods are judged there by the share of its errors that they avoid: nearly all for the network, and most for the tangent kernel. Of the fixed features, random ones are hardly better than the larger class where classes are unbalanced (the thesis prints 70 and 72 %, less than a constant has). The tangent kernel is the unstable one, as in the thesis: with 90 % in one class it fits 98 % of its training points and falls to the larger class or below it on fresh ones (81.7 % there). The network on unbalanced uniform inputs gives the larger class; the thesis's, which memorises, has 61.7 and 71.8 %.
 #
 # Does balancing matter? The second step moves the bias, too, by $a_i\beta_i\mathbb E[y]$ (put 1 for $x$ in {prf:ref}`thm-08-second`). With $\mathbb E[y]=0$ that is nothing. With 90 % in one class it is tens of times the spread of the biases, and the grid of kinks that {prf:ref}`lem-08-tents` needs is gone. The main theorem assumes (A0) for a reason, and the general one weighs the classes:
 
@@ -1374,10 +1403,8 @@ figures.show(
 # %% tags=["remove-cell"]
 names = ("gaussian-e1", "gaussian-e2", "gaussian-e3")
 for (right, _, after), id in zip(clusters.values(), names):
-    found = {"right": right, "cosine": after.mean(1)}
-    if id != "gaussian-e3":
-        found["missed"] = (after < 0.8).sum(1)
-    ledger.mean(id, **found)
+    missed = (after < 0.8).sum(1)
+    ledger.mean(id, right=right, cosine=after.mean(1), missed=missed)
 
 # %% [markdown]
 # ### Real images (Figures 2.3, A.13 to A.15)
@@ -1469,7 +1496,7 @@ for pair, id in (
 #
 # ### Filters of a deep network (Figures A.16 and A.17, Table A.7)
 #
-# *What the paper did:* ResNet-18 of width 128 and 256 on two classes of CIFAR-10. Early gradients of a filter agree with one another (cosines of two averages of ten steps 0.51 to 0.91), filters change most in the first epochs, and the filters of a block gather around two opposite centres. *What is done here:* a network of three convolutions on the digits 0 and 1. Filters are compared by what they have *gained* since the start, and centres are found by 2-means on unit vectors, where the paper picked them by eye. *Prediction:* the mean gradients of steps 1–10, 11–20 and 21–30 agree with one another (we compare pairs, because with their *mean* even three independent vectors have a cosine of $1/\sqrt3=0.58$); the two centres are more opposite than those of random directions; more happens in the first fifth than afterwards, in the last layer.
+# *What the paper did:* ResNet-18 of width 128 and 256 on two classes of CIFAR-10. Early gradients of a filter agree with one another (cosines of two averages of ten steps 0.51 to 0.91), filters change most in the first epochs, and the filters of a block gather around two opposite centres. *What is done here:* a network of three convolutions on the digits 0 and 1. Filters are compared by what they have *gained* since the start, and centres are found by 2-means on unit vectors, where the paper picked them by eye. *Chance:* as many random directions in as many dimensions, clustered in the same way (means of eight draws). Three independent vectors have a cosine of $1/\sqrt3=0.58$ with their *mean*, so we compare gradients in pairs. *Prediction:* in every layer the centres are more opposite than by chance, and filters are closer to their own, and as close as in the paper; the mean gradients of steps 1–10, 11–20 and 21–30 agree with one another; more happens in the first fifth than afterwards, in the last layer.
 
 # %%
 keep = [(part == 0) | (part == 1) for part in (images.y_train, images.y_test)]
@@ -1505,17 +1532,9 @@ filters_right = filters_right.double().mean(1)
 
 
 # %%
-def two_means(units):
-    """2-means on unit vectors: the cosine of the centres, and that with one's own."""
-    fit = KMeans(2, n_init=2, random_state=0).fit(units)
-    centres = fit.cluster_centers_
-    centres = centres / np.linalg.norm(centres, axis=1, keepdims=True)
-    return centres[0] @ centres[1], (units * centres[fit.labels_]).sum(1).mean()
-
-
 # A step is minus 0.05 times the gradient, so that changes are sums of gradients.
 at = {int(step): place for place, step in enumerate(run.steps)}
-agreement, early_late, gathered = [], [], []  # the last: (layer, replica, quantity)
+agreement, early_late, gathered = [], [], []  # by layer
 for k in layers:
     log = run.log[k]
     chunks = torch.stack(
@@ -1528,40 +1547,44 @@ for k in layers:
         for a, b in ((0, fifth), (fifth, filter_steps))
     ]
     early_late.append(torch.stack([(1 - c).mean(1) for c in moved]))
-    chance = torch.randn(log[0].shape, generator=streams(51, 1)[0]).to(device)
-    gained, chance = (F.normalize(g, dim=-1) for g in (log[-1] - log[0], chance))
-    pairs_of_filters = zip(gained.cpu().numpy(), chance.cpu().numpy())
-    gathered.append([[*two_means(g), *two_means(c)] for g, c in pairs_of_filters])
+    gained = log[-1] - log[0]
+    gathered.append(measure.gathering(gained, streams(51, 1)[0]))
+# Table A.7 has one filter of the last block, near the centre of a cluster:
+typical = measure.typical_agreement(chunks, gained)
+g = streams(52, 1)[0]
+random = [torch.randn(part.shape, generator=g) for part in (chunks, gained)]
+chance_typical = measure.typical_agreement(*random)
 
 # %%
 agreement = torch.stack(agreement).cpu().numpy()  # (layer, pair of chunks, replica)
 early_late = torch.stack(early_late).cpu().numpy()  # (layer, part, replica)
-opposite, within, chance_opposite, chance_within = np.transpose(gathered, (2, 0, 1))
-print("cosines of early gradients (1, 2), (1, 3), (2, 3), layer by layer:")
+opposite, within = np.moveaxis(gathered, -1, 0)  # (layer, filters or chance, replica)
+print("cosines of early gradients (1, 2), (1, 3), (2, 3), layer by layer; by chance 0:")
 print(agreement.mean(2).round(2))
-for name, found, chance in (
-    ("cosine of the centres", opposite, chance_opposite),
-    ("with one's own centre", within, chance_within),
+print(f"least of a typical filter of the last layer: {typical.mean():.2f}", end=" ")
+print(f"by chance {chance_typical.mean():.2f}")
+for name, found in (
+    ("cosine of the centres", opposite),
+    ("cosine with the own centre", within),
 ):
-    print(name, found.mean(1).round(2), "by chance", chance.mean(1).round(2))
+    filters, chance = found.mean(2).T.round(2)
+    print(name, filters, "by chance", chance)
 print("change in the first fifth and the rest:")
 print(early_late.mean(2).round(4))
 
 # %% tags=["remove-cell"]
 least = agreement.min((0, 1))  # over layers and pairs
 ledger.mean("early-gradients-agree", agreement=least, right=filters_right)
-ledger.mean(
-    "filter-clusters-are-opposite",
-    centres=opposite.max(0),
-    excess=(opposite - chance_opposite).max(0),
-)
-ledger.mean("filters-gather", (within - chance_within).min(0))
+ledger.mean("typical-gradients-agree", agreement=typical, right=filters_right)
+apart_by, own_by = (found[:, 0] - found[:, 1] for found in (opposite, within))
+ledger.mean("filter-clusters-are-opposite", apart_by.max(0))
+ledger.mean("filters-gather", cosine=within[:, 0].min(0), excess=own_by.min(0))
 ratio = early_late[:, 0] / early_late[:, 1]  # (layer, replica)
 ledger.mean("filters-form-early", ratio.min(0))
 ledger.mean("last-layer-forms-early", ratio[-1])
 
 # %% [markdown]
-# Early gradients agree in every layer in the mean over runs, those of the first and the last ten steps least, and less than in the paper; runs differ so much that the least of these cosines may be anything from near 0 to 0.3. Opposite centres alone say little, since 2-means finds negative cosines among random directions, too: in the first layer, of nine weights a filter, ours are not surely more opposite than those. That filters are closer to their centres than by chance says more, and most of it in the second and third layer. These two also change most in the first fifth of training. The first layer changes more afterwards in the mean: "early" is a matter of the layer here.
+# In every layer filters are closer to their centres than random directions are to theirs, and as close as the filters that the paper picked by eye. Opposite centres say less: in the first layer, of nine weights a filter, the centres of random directions have cosines like those of the paper, and our runs do not decide whether those of the filters are more opposite. In the second and third layer they are. Early gradients agree more than by chance in the mean over filters and runs, those of the first and the last ten steps least. Runs differ so much that the least of these cosines may be anything from near 0 to 0.3 in the mean over filters, and from 0 to 0.8 for a typical filter of the last layer, where the paper has 0.51. The second and third layer change most in the first fifth of training, in the mean over runs. The first layer changes more afterwards: "early" is a matter of the layer here.
 #
 # ### Injected inputs (Algorithm 3, Figures 2.4 and A.18 to A.22)
 #
@@ -1658,7 +1681,7 @@ gaussian = torch.stack(
 gaussian = ((gaussian - centre) / size).to(device)
 injected, injected_test = gaussian[:, :n_images], gaussian[:, n_images:]
 y = y.expand(image_replicas, -1)
-widths, curve = (1, 3, 9, 25, 60), []
+widths, curve = (1, 3, 6, 9, 14, 25, 60), []
 for width in widths:
     own = streams(61, image_replicas)
     net, run = fit_quadratic(plain_loss, width, (x, y), own, 1 + teacher_epochs // 2)
@@ -1668,6 +1691,10 @@ for width in widths:
     curve.append(losses.view(image_replicas, -1).mean(1).cpu().numpy())
 curve = np.array(curve)
 print(f"test loss by width {widths}: {curve.mean(1).round(2)}")
+ledger.not_run(
+    "teacher-of-width-nine",
+    "needs many passes over the images; after these few the loss falls with width",
+)
 
 # %%
 own = streams(62, image_replicas)
@@ -1775,13 +1802,11 @@ ledger.mean("injected-inputs-are-harder", apart[2])
 ledger.mean("for-every-share", apart[1:].min(0))
 ledger.mean("for-a-wider-student", wider)
 ledger.mean("gap-larger-for-wider-student", wider - apart[2])
-ledger.mean("images-part-as-good", seen[2] - seen[0])
+ledger.mean("images-part-as-good", right=seen[2], gain=seen[2] - seen[0])
 ledger.mean("mixture-below-images-alone", seen[0] - (seen[2] + unseen[2]) / 2)
-nine = widths.index(9)
-ledger.mean("teacher-of-width-nine", curve[nine] - np.delete(curve, nine, 0).min(0))
 
 # %% [markdown]
-# The student agrees with its teacher on images, and less on Gaussian inputs, for every share; on images it is as good as a student of images alone. Read it with care. On Gaussian inputs a student has to get the teacher's *function* right in all directions that noise has, while images live in a few of them: that is the paper's point. But the teacher's margins are also smaller where it has seen no labels, in spite of $R$, and that alone would do something of the kind. The curve by which the paper picks its teacher does not have its minimum at 9 here (right panel): in so short a training wider networks do not overfit. We keep the paper's width. (The thesis finds a larger gap for a student of width 50 than for one of 9; here the two differ by less than the noise.)
+# The student agrees with its teacher on images, and less on Gaussian inputs, for every share; on images it is as good as a student of images alone, within two points, as the paper finds on CIFAR-10. Read it with care. On Gaussian inputs a student has to get the teacher's *function* right in all directions that noise has, while images live in a few of them: that is the paper's point. But the teacher's margins are also smaller where it has seen no labels, in spite of $R$, and that alone would do something of the kind. The thesis picks the width of its teacher, 9, at the first minimum of the test loss over width. Training here is too short for wider networks to overfit, so the curve has no such minimum (right panel), and we take the thesis's width. (The thesis finds a larger gap for a student of width 50 than for one of 9; here the two differ by less than the noise.)
 #
 # <a id="08-held-up"></a>
 # ## What held up
@@ -1794,13 +1819,13 @@ ledger.mean("teacher-of-width-nine", curve[nine] - np.delete(curve, nine, 0).min
 ledger.show()
 
 # %% [markdown]
-# **Holds.** Emergence, improvement and the table: two steps write the relevant patterns into every neuron, and a classifier on top of them is perfect, where random features and the tangent kernel stop at about three quarters and uniform inputs give nothing. The second step is exact up to $10^{-4}$, and the noise of both follows a law without free constants.
+# **Holds.** Emergence, improvement and the table, on the parity mixture: two steps write the relevant patterns into every neuron, and a classifier on top of them is perfect, where random features and the tangent kernel stop at about three quarters and uniform inputs give nothing. The second step is exact up to $10^{-4}$, and the noise of both follows a law without free constants.
 #
 # **Holds, for another reason.** One Step's low accuracy is a matter of scale. With the step size of the schedule its features are affine (a threshold, 84 %), and constant up to a millionth (50 %, in either precision, if nobody standardises them); scaled up they are as good as those of the second step.
 #
-# **Does not hold here.** That the network without structure fits its training points: with as many steps as the others have, and with features that hardly move, it does not. The test loss of small networks on images is not least at width 9. Random weights in 500 dimensions do not have the cosines that Table A.4 gives them.
+# **Does not hold here.** That the network fits uniform training points: it does not in as many passes as the paper makes, with any of three step sizes. That each of 32 Gaussian centres has a neuron near it: with a quarter of the paper's neurons a few do not. Random weights in 500 dimensions do not have the cosines that Table A.4 gives them.
 #
-# **Undecided by so few runs.** Filters: whether all early gradients of a filter agree, whether the first layer's centres are more opposite than by chance, whether every layer changes most at first. And whether a wider student makes the difference between images and Gaussian inputs larger.
+# **Undecided by so few runs.** Filters: whether early gradients agree in every layer, and for a typical filter as much as in the paper; whether the first layer's centres are more opposite than by chance; whether every layer changes most at first. And whether a wider student makes the difference between images and Gaussian inputs larger.
 #
 # **A condition that matters.** Balanced classes. The printed schedule without class weights fails on unbalanced data in the second step, by moving the biases.
 #
@@ -1816,13 +1841,17 @@ ledger.show()
 # - Section A.7.3: a sum of ReLUs that is said to be the label and is its negative, or 0.
 # - Proofs: the bias gradient without $\xi_i$ (A.20, A.318); the likely event of Lemma A.40 is $yg^{(1)}\le1$, and its gradients are those of the weighted loss; paired output weights have opposite signs (Lemma A.38), and all $2m$ of them are summed (A.19, the covariance of $\xi$); the first term of (A.279) is the penalty $\lambda\lVert\tilde a\rVert^2$; factors $\tilde\sigma$ in (A.304) and in $x=M\phi+\zeta/\tilde\sigma$ (A.8); the concepts of Theorem A.27 are signs and sums over $A$.
 #
-# **Rules that were changed.** Some claims were added when the chapter was checked against the thesis row by row, with limits from the pilot seeds as well: the direction after one step and in the variations, the fixed features and the uniform inputs in these, the printed third stage, One Step in float64, the cosines of Table A.4, the clusters of filters. The clusters of Gaussians allow half a missed centre a run in the mean where there are 16 (none at first, until one of nine seeds missed one), and early gradients are compared in pairs, since the limit of 0.4 for the cosine with their mean was below the level of chance. Five things changed after runs that are judged had been seen.
+# **Rules that were changed.** Some claims were added when the chapter was checked against the thesis row by row, with limits from the pilot seeds as well: the direction after one step and in the variations, the fixed features and the uniform inputs in these, the printed third stage, One Step in float64, the cosines of Table A.4, the clusters of filters. The clusters of Gaussians allow half a missed centre a run in the mean (none at first, until one of nine seeds missed one), and early gradients are compared in pairs, since the limit of 0.4 for the cosine with their mean was below the level of chance. These things changed after runs that are judged had been seen.
 #
 # - The tangent kernel on interval labels without structure had 95.9 % at seed 0, against a limit of 96, with 40 pairs of neurons and half the step; the limit is as it was.
 # - The claim on float32 asked at first that the cosine rise with every step size, which at seed 50021 it did not where it is chance anyway; it now compares three step sizes.
 # - The classifier on exact first-step features is compared with the threshold on the same test points, no longer with 27/32, from which the threshold itself was 1.5 points away on the test points of seed 60029.
 # - In a sweep over twenty seeds the classifier on two steps twice stayed below the limit of 97 with nine negatives to a positive, with 95.9 and 96.4 %, because it was not done; that variation now takes twice the steps.
-# - The claim on the teacher's width asked for a minimum inside the range of widths; it lay at 25 or at 60, level within the noise, and the claim now asks for the paper's 9.
+# - The claim on the teacher's width asked for the least test loss at the paper's 9, and failed. The thesis has a first, local minimum there; after as few passes as ours the loss falls with width throughout, and the claim is listed as not run.
+# - The two rules on clusters of filters asked for less than the paper has: centres with a negative cosine, which chance gives too, below that of a draw of random directions, and cosines with the own centre by 0.03 above those of the draw. They now compare with the mean of eight draws, and cosines with the own centre must reach the paper's least value, too. (A limit for centres at the paper's least value, −0.51, was tried. Chance meets it in the first layer, and it held at one seed and failed at another.) The claim on a typical filter is new.
+# - On interval labels without structure, where the larger class has 95.1 %, limits were 96 and 97 %. Rules now judge the share of its errors that is avoided.
+# - Memorisation of uniform inputs was judged in the main table's run, with fewer weights a point than in the paper and features that hardly move. It failed there and fails in the run that replaced it.
+# - The claim on 32 Gaussian clusters did not count missed centres, and held. The images' part could be five points worse than images alone, now two.
 
 # %% [markdown]
 # <a id="08-not-run"></a>
@@ -1837,7 +1866,8 @@ ledger.show()
 # | Larger parities, $k=7$ and 9, where fixed features lose the more | reference lines are for $k=5$ | `mvnb run 08 -p n_relevant=7 --preset paper` |
 # | CIFAR-10 pairs (Figure A.14) | not among the bundled sets | `mvnb run 08 -p dataset=cifar10` (classes 0/1 are airplane and automobile) |
 # | SVHN pairs (Figure A.15), SVHN and Tiny ImageNet as injected inputs (Figures A.18, A.19) | not among the book's data sets | not offered |
-# | ResNet(128), ResNet(256) filters over 20 epochs; ResNet teachers and students | hours on a GPU | the stand-in, longer: `mvnb run 08 -p dataset=cifar10 -p filter_steps=3000` |
+# | Filters of ResNet(128) and ResNet(256) over 20 epochs (Figures A.16 and A.17, Table A.7), and whether those of the wider network form sharper clusters (Figure A.17); ResNet teachers and students | hours on a GPU | the stand-in, longer: `mvnb run 08 -p dataset=cifar10 -p filter_steps=3000` |
+# | Figure A.22 (a): the first minimum of the test loss over width | needs many passes over the images | `mvnb run 08 -p teacher_epochs=200` |
 # | Figure A.22 (b)–(d): students' errors over their width, by the teacher's width | three more families of trainings | `mvnb run 08 -p teacher_width=50 -p student_widths='[3,9,25,60,200]' -p teacher_epochs=100` |
 # | Incoherent dictionaries with noise (appendix A.8) | the thesis runs none | not offered |
 

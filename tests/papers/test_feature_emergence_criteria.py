@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from mvnb import probes, training
 from mvnb.data import GaussianMixture, load_images, orthonormal_features
-from mvnb.models import TwoLayerObjective
-from mvnb.papers.feature_emergence import theory
+from mvnb.models import SmallConvNet, TwoLayerObjective
+from mvnb.papers.feature_emergence import measure, theory
 from mvnb.papers.feature_emergence.data import DictionaryData, PatternCodes
 
 WORLD = DictionaryData.parity(40, 5)
@@ -316,23 +316,30 @@ def test_the_cosines_of_table_a4_are_those_of_a_hundred_dimensions():
     assert each("random-cosine-of-table-a4", best(100), best(500)) == ["holds", "fails"]
 
 
-def test_filters_that_gather_are_told_from_chance(page):
-    def probe(directions):
-        return page["two_means"](directions / np.linalg.norm(directions, axis=1, keepdims=True))
+def test_filters_that_gather_are_told_from_chance_and_from_untrained_ones():
+    g = torch.Generator().manual_seed(0)
+    noise, axis = torch.randn(4, 32, 72, generator=g), torch.randn(4, 1, 72, generator=g)
+    sign = torch.where(torch.rand(4, 32, 1, generator=g) < 0.5, 1.0, -1.0)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        nets = [SmallConvNet(1, 2) for _ in range(4)]
+    first, second = (torch.stack([net.convs[i].weight.detach().flatten(1) for net in nets]) for i in (0, 1))
 
-    found = []  # by run: two opposite clusters, one cluster, chance
-    for seed in range(4):
-        g = np.random.default_rng(seed)
-        chance = g.standard_normal((32, 72))
-        axis = g.choice([-1, 1], 32)[:, None] * g.standard_normal(72)
-        found.append([probe(one) for one in (chance + axis, chance + 3, chance, g.standard_normal((32, 72)))])
-    two, one, chance, other = np.transpose(found, (1, 2, 0))  # (centres, within) by run
+    def found(directions):
+        (apart, own), (apart_by_chance, own_by_chance) = (one.T for one in measure.gathering(directions, g))
+        return (
+            verdict("filter-clusters-are-opposite", "mean", apart - apart_by_chance),
+            verdict("filters-gather", "mean", cosine=own, excess=own - own_by_chance),
+        )
 
-    def opposite(mine):
-        return verdict("filter-clusters-are-opposite", "mean", centres=mine[0], excess=mine[0] - chance[0])
-
-    assert opposite(two) == "holds" and opposite(one) == "fails" and opposite(other) != "holds"
-    assert each("filters-gather", two[1] - chance[1], other[1] - chance[1]) == ["holds", "fails"]
+    assert found(noise + 2 * sign * axis) == ("holds", "holds")
+    assert found(noise + 3)[0] == "fails"  # one cluster
+    # In nine dimensions chance has the paper's cosines: only the comparison with it tells.
+    few = noise[:, :16, :9]
+    assert measure.gathering(few, g)[1].mean(0) == pytest.approx((-0.55, 0.5), abs=0.06)
+    for directions in (noise, second, few, first):
+        assert "holds" not in found(directions)
+    assert found(noise)[1] == found(second)[1] == "fails"
 
 
 def test_centres_are_not_found_by_untrained_neurons(page):
@@ -400,3 +407,44 @@ def test_gradients_of_no_common_direction_fail_in_pairs_but_not_with_their_mean(
     found = [verdict("early-gradients-agree", "mean", agreement=[least_pair(v)] * 4, right=[1.0] * 4) for v in (shared, noise)]
     assert found == ["holds", "fails"]
     assert F.cosine_similarity(noise, noise.mean(0, keepdim=True), dim=-1).mean() > 0.5
+    runs = [v[:, None].expand(-1, 4, -1, -1) for v in (2 * shared - noise, noise)]  # (chunk, replica, filter, weight)
+    typical = [measure.typical_agreement(v, v.sum(0)) for v in runs]
+    found = [verdict("typical-gradients-agree", "mean", agreement=one, right=[1.0] * 4) for one in typical]
+    assert found == ["holds", "fails"]
+
+
+def test_a_constant_avoids_no_errors_where_one_class_has_95_percent():
+    world = DictionaryData.interval(100).without_structure()
+    x, y = training.stack([world.sample(2000, g) for g in training.generators(0, RUNS)])
+    larger = (y < 0).double().mean(1).numpy()
+    count = x[..., :30].sum(-1)
+    threshold = count.sort(1).values.gather(1, torch.tensor(2000 * larger).round().long()[:, None])
+    right = ((count >= threshold) == (y > 0)).double().mean(1).numpy()
+    avoided = [measure.errors_avoided(one, larger) for one in (right, larger)]
+    for id in ("interval-without-structure", "interval-tangent-kernel-learns"):
+        assert each(id, *avoided) == ["holds", "fails"]
+
+
+def test_students_of_shuffled_labels_are_not_as_good_on_images_even_as_one_another():
+    class Quadratic(torch.nn.Module):
+        def __init__(self, dim, width):
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(dim, width), torch.nn.Linear(width, 10)
+
+        def forward(self, x):
+            return self.second(self.first(x).square())
+
+    page = functions_of("08_feature_emergence")
+    images, runs = load_images("digits"), 3
+    pixels = [x.flatten(1) for x in (images.x_train, images.x_test)]
+    mean, std = pixels[0].mean(0), pixels[0].std()
+    x, x_test = (((one - mean) / std).expand(runs, -1, -1) for one in pixels)
+    x, y = x[:, :1200], images.y_train[:1200].expand(runs, -1)
+    page.update(Quadratic=Quadratic, image_replicas=runs, teacher_epochs=100, x=x)
+    page["parts"] = {"images": (x_test, images.y_test.expand(runs, -1))}
+    own, shuffled = (page["student"](9, (x, one), 1, 1)[0]["images"][-1, 0] for one in (y, y.roll(1, 1)))
+
+    def judge(mixture, alone):
+        return verdict("images-part-as-good", "mean", right=mixture, gain=mixture - alone)
+
+    assert [judge(own, own), judge(shuffled, own), judge(shuffled, shuffled)] == ["holds", "fails", "fails"]

@@ -202,3 +202,15 @@ def test_tangent_model_of_two_layers_is_the_linearised_network_and_its_gradient_
     assert torch.allclose(loss, (1 - y * torch.stack(expected)).clamp(min=0).mean(1), atol=1e-12)
     want = torch.autograd.grad(loss.sum(), list(change.values()))
     assert all(torch.allclose(slope[k], v, atol=1e-12) for k, v in zip(change, want))
+
+
+def test_no_affine_function_of_five_bits_agrees_with_their_parity_on_more_than_22_of_32():
+    """Integer weights up to 5 give all, up to order and signs of bits, which at most change the sign of the parity."""
+    cube = np.array(list(itertools.product((-1, 1), repeat=5)))
+    weights = np.array(list(itertools.combinations_with_replacement(range(6), 5)))
+    value = cube @ weights.T  # (point, weights)
+    steps = (np.sign(value + bias) for bias in np.arange(-25.5, 26))
+    best = max(np.abs((cube.prod(1)[:, None] * one).sum(0)).max() for one in steps)
+    assert best == 22 - 10
+    mixture = DictionaryData.parity(20, 5)
+    assert theory.threshold_accuracy(mixture.weights.sum(0), mixture.labels) == pytest.approx(1 / 2 + 1 / 2 * 22 / 32)
