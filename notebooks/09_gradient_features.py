@@ -18,7 +18,7 @@
 # > *Provable Guarantees for Neural Networks via Gradient Feature Learning*, Zhenmei Shi, Junyi Wei and Yingyu Liang ([Shi et al., 2023](../book/references.bib#shi2023provable)); in full as chapter 3 and
 # > appendix B of Shi's thesis ([Shi, 2024](../book/references.bib#shi2024thesis)), which we follow.
 #
-# Of a two-layer ReLU network on any data, the first gradient step makes a list of proposals: each neuron becomes a multiple of one vector, $\mathbb E[y\,\mathbf x\,\mathbb 1\{\mathbf w^\top\mathbf x>b\}]$, the mean of the signed data on the half-space that the neuron happened to draw. If a small network with its weights among these vectors solves the task, then a large one trained by gradient descent does nearly as well; that is one theorem for all data. What is left for each distribution is to compute the vectors, and for clusters, exclusive-or, parities and polynomials they have closed forms.
+# Let a two-layer ReLU network start with output zero, and let its first gradient step have a weight decay of one over the step. On any data, this step makes a list of proposals: each neuron becomes a multiple of a vector of its own, $\mathbb E[y\,\mathbf x\,\mathbb 1\{\mathbf w^\top\mathbf x>b\}]$, the mean of the signed data on the half-space that the neuron happened to draw. If a small network solves the task with weights in directions that the proposals hit often enough, then a sufficiently wide one trained by gradient descent on the hinge loss does nearly as well; that is one theorem for all labelled data with finite $\mathbb E\lVert\mathbf x\rVert$. What is left for each distribution is to compute the vectors, and for clusters, exclusive-or and uniform parities they have closed forms.
 #
 # <a id="fig-09-opening"></a>
 
@@ -166,7 +166,7 @@ figures.show(
 # | linear | $y(\beta+U)\,\mathbf w^*$ plus normal noise at right angles, $U$ uniform on $[0,1]$ | $y$ | $\pm\mathbf w^*$ |
 # | mixture | clusters $\mathcal N(\boldsymbol\mu_j,\sigma_j^2I)$ with masses $p_j$ | of the cluster | $D_j=\boldsymbol\mu_j/\lVert\boldsymbol\mu_j\rVert$ |
 # | exclusive-or | $\pm\boldsymbol\mu_1,\pm\boldsymbol\mu_3$ at right angles, equal masses | $+1$ on the first pair | $\pm D_1,\pm D_3$ |
-# | structured parity | bits in $\{-1,0,1\}$; of $r$ blocks of $k$ relevant bits either one is all $+1$ or all $-1$ and the others 0 (probability $p_{\mathbf A}$ each), or all are uniform; background bits $\pm1$ with probability $p_o$ each | sign of the sum of the blocks' products | $D_j=\sum_{l\in\mathbf A_j}\mathbf e_l/\sqrt k$ |
+# | structured parity | bits in $\{-1,0,1\}$; of $r$ blocks of $k$ relevant bits ($r$ and $k$ odd) either one is all $+1$ or all $-1$ and the others 0 (probability $p_{\mathbf A}$ each), or all are uniform; background bits $\pm1$ with probability $p_o$ each | sign of the sum of the blocks' products | $D_j=\sum_{l\in\mathbf A_j}\mathbf e_l/\sqrt k$ |
 # | uniform parity | $d$ uniform bits | product of $k$ of them | $D=\sum_{l\in\mathbf A}\mathbf e_l/\sqrt k$, and signed versions |
 # | multi-index | standard normal | a polynomial of few projections | the span of these |
 #
@@ -310,7 +310,7 @@ def learn(params, batches, steps, step, test, frozen=(), log_at=None, **extra):
 # $\partial\mathcal L/\partial\mathbf w_i=a_i\,\mathbb E[\ell'(yg)\,y\,\mathbb 1\{\langle\mathbf w_i,\mathbf x\rangle>b_i\}\,\mathbf x]$, and $\ell'(yg)=\ell'(0)$ at every point as long as $g=0$. Blocks one and three share $(\mathbf w,b)$ and have opposite $a$. For the identity, $\langle-\mathbf w,\mathbf x\rangle>-b$ is the complement of $\langle\mathbf w,\mathbf x\rangle\ge b$.
 # :::
 #
-# Everything after this is about one function of $(\mathbf w,b)$. By {eq}`eq-09-identity` a neuron with a negative threshold brings nothing new where $\mathbb E[y\mathbf x]=0$, and where it is not zero the neuron is biased towards it. That will matter for parities.
+# Everything after this is about one function of $(\mathbf w,b)$. By {eq}`eq-09-identity` a neuron with a negative threshold brings no new direction where $\mathbb E[y\mathbf x]=0$, and where it is not zero the neuron is biased towards it. That will matter for parities.
 #
 # Two of the closed forms. For a mixture, with $z_l=(\langle\mathbf w,\boldsymbol\mu_l\rangle-b)/(\sigma_l\lVert\mathbf w\rVert)$, a Gaussian cut by a half-space has
 #
@@ -625,7 +625,7 @@ saved = (networks[-1, :, 0] - networks[-1, :, 1]) / networks[-1, :, 0].mean(0)
 ledger.mean("half-the-exponent", distance=saved[:, 0], neurons=saved[:, 2])
 
 # %% [markdown]
-# The left panel is a coin: the sign of $a^{(0)}$. On the right the thesis's explicit network uses about $r\sqrt{mp}$ neurons, and ours less than half of that. Which of the two is closer at the largest width is compared draw by draw in `half-the-exponent`. The distances of both lie about two orders of magnitude below the bound {eq}`eq-09-good`, which allows every neuron of $\Lambda_j$ to be wrong in the same direction and the data to lie in that direction, too. (Draws with an empty $\Lambda_j$ are left out.) What would the theorem ask for? For an excess of $\epsilon=0.1$ in this world:
+# The left panel is a coin: the sign of $a^{(0)}$. On the right the thesis's explicit network uses about $r\sqrt{mp}$ neurons, and ours less than half of that. Which of the two is closer at the largest width is compared draw by draw in `half-the-exponent`. The distances of both lie one and a half to two orders of magnitude below the bound {eq}`eq-09-good`, which allows every neuron of $\Lambda_j$ to be wrong in the same direction and the data to lie in that direction, too. (Draws with an empty $\Lambda_j$ are left out.) What would the theorem ask for? For an excess of $\epsilon=0.1$ in this world:
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -634,7 +634,7 @@ m_needed = theory.needed_width(0.1, exact_p, 4, 0.4, 12.8, 5.0, 1.25)
 print(f"neurons for the first excess term to be 0.1: 1e{math.log10(m_needed):.0f}")
 
 # %% [markdown]
-# Nine orders of magnitude above the largest width of the figure, whose explicit network is already as good as the ground truth. The theorem is a guarantee that a polynomial suffices, not a design rule.
+# Nine orders of magnitude above the largest width of the figure, at which the loss of the explicit network is already within 0.002 of that of the ground truth. The theorem is a guarantee that a polynomial suffices, not a design rule.
 
 # %% [markdown]
 # ## The derivation, IV: exclusive-or at any dimension
@@ -693,18 +693,67 @@ print(f"neurons for the first excess term to be 0.1: 1e{math.log10(m_needed):.0f
 # With $i$ more plus than minus signs $z=ih$, and the product is $(-1)^{(k-i)/2}$; for odd $k$ it is odd in $z$. A tent has height 1 and is 0 from $\pm h$ on, where other values of $z$ are $2h$ away, and at $z=0$. A tent around $-ih$ in $z$ is the tent around $ih$ in $-z$.
 # :::
 #
-# The sum over blocks is $\sum_j\mathrm{XOR}_j$, which is $\pm1$ when one block is alone and odd when all are uniform: hinge loss 0. The thesis writes tents left of 0 with *negative* thresholds, $3r(k+1)$ neurons, and needs $(D_j,-1)$ among the gradient features. It gets them from $\mathbb E[y\mathbf x]=0$ (Remark B.45) and {eq}`eq-09-identity`.
+# The sum over blocks is $\sum_j\mathrm{XOR}_j$, which is $\pm1$ when one block is alone and odd when all are uniform: hinge loss 0. The thesis writes tents left of 0 with *negative* thresholds, $3r(k+1)$ neurons, and so needs the second half of its Lemma 3.21: "We have $(D_j,+1),(D_j,-1)\in S_{p,\gamma,B_G}$ for all $j\in[r]$", where $p=\Theta\bigl((\tau\log d)^{-1/2}d^{-\Theta(\tau r)}\bigr)$, $\gamma=d^{-(\tau-2)}$ and $B_G=\sqrt k\,p_{\mathbf A}-O(\sqrt k\,d^{-\tau})$. It takes that half from $\mathbb E[y\mathbf x]=0$ (Remark B.45) and {eq}`eq-09-identity`.
 #
 # ::::{prf:proposition} The mean is not zero (an erratum)
 # :label: prop-09-mean
 #
-# For odd $k\ge3$, $\mathbb E[y\mathbf x]=2p_{\mathbf A}\sqrt k\sum_jD_j$. For $r\ge3$ blocks a neuron with a negative threshold that is active on all of the data but at most one of the two signs of each single block has $\lvert\cos(G,D_j)\rvert\le\frac2{\sqrt{r+3}}$, up to the contribution of the uniform part, so that $(D_j,-1)$ is no gradient feature for small $\gamma$. With {prf:ref}`lem-09-parity` it is not needed, and the theorem stands.
+# For odd $k\ge3$ and odd $r$, $\mathbb E[y\mathbf x]=2p_{\mathbf A}\sqrt k\sum_jD_j$.
 # ::::
 #
 # :::{prf:proof}
-# Block $j$ alone and all $+1$: $y\mathbf x=\sqrt kD_j$ plus background; all $-1$: $y=-1$ and again $y\mathbf x=\sqrt kD_j$ (flipping all signs changes $\mathbf x$ and $y$). On the uniform part, given the products of all blocks, which tell the label, each bit is still a fair coin. Hence a coefficient of $D_j$ is $\sqrt kp_{\mathbf A}$ times 1 or 2 if one or none of the two is switched off. The largest cosine has one 2 and $r-1$ ones, $2/\sqrt{4+(r-1)}$.
+# Block $j$ alone and all $+1$: $y\mathbf x=\sqrt kD_j$ plus background, which has mean zero; all $-1$: $y=-1$ and again $y\mathbf x=\sqrt kD_j$ plus background. On the uniform part, given the products of all blocks, which tell the label, each bit is still a fair coin.
 # :::
 #
+# ::::{prf:proposition} Negative thresholds (corrects Lemma 3.21)
+# :label: prop-09-negative
+#
+# Let $k\ge3$ and $r\ge3$ be odd, $0<2rp_{\mathbf A}\le1$, $0\le p_o\le\frac12$, $b<0$, and $c_r=2/\sqrt{r+3}$. Let $G(\mathbf w,b)=G_{\mathrm S}+G_{\mathrm U}$ be the contributions of the points with a single block and of the uniform part, $n\ge rk$ the number of nonzero bits of a point of the uniform part, and $B=\sum_{l\notin\mathbf A}w_l\phi_l$ the background's share in $\langle\mathbf w,\mathbf x\rangle$, where $\phi_l$ is the bit $l$.
+#
+# 1. For every $\mathbf w$, $\langle G_{\mathrm S},D_j\rangle=p_{\mathbf A}\sqrt k\,(1+q_j)$ with $q_j=\Pr\bigl[\bigl\lvert B-\sqrt k\,\lvert\langle\mathbf w,D_j\rangle\rvert\bigr\rvert<\lvert b\rvert\bigr]$. Therefore $0<\cos(G_{\mathrm S},D_j)\le c_r$.
+# 2. For every $\mathbf w$ with $G\ne0$, $\lvert\cos(G,D_j)\rvert\le c_r+\lVert G_{\mathrm U}\rVert/(p_{\mathbf A}\sqrt{rk})$.
+# 3. For $\mathbf w\sim\mathcal N(0,\sigma_w^2I)$,
+#
+# $$
+# \mathbb E\lVert G_{\mathrm U}\rVert^2\le V=\frac{(1-2rp_{\mathbf A})^2}4\,\mathbb E\Bigl[\frac{rk}{\tbinom n{k-1}}+\frac{n-rk}{\tbinom n{k+1}}\Bigr]\le\frac k3\,r^{-(k-2)} .
+# $$ (eq-09-uniform-part)
+#
+# So $(D_j,-1)$ is not a gradient feature for any $p>0$ and $\gamma\le1-c_r$ if there is no uniform part ($2rp_{\mathbf A}=1$). If there is one and $\gamma<1-c_r$, then $(D_j,-1)\in S_{p,\gamma,B_G}$ at most for
+#
+# $$
+# p\le\frac V{p_{\mathbf A}^2\,rk\,(1-\gamma-c_r)^2}\le\frac{r^{-(k-1)}}{3p_{\mathbf A}^2(1-\gamma-c_r)^2} .
+# $$ (eq-09-rare)
+# ::::
+#
+# ::::{prf:proof}
+# *1.* Block $j$ alone and all $+1$: $y=1$, and the neuron is active if $u+B>b$, $u=\sqrt k\langle\mathbf w,D_j\rangle$. All $-1$: $y=-1$, active if $-u+B>b$. In both, $y$ times a bit of the block is $+1$, so $\langle G_{\mathrm S},D_j\rangle=p_{\mathbf A}\sqrt k\bigl(\Pr[B>b-u]+\Pr[B>b+u]\bigr)$. The law of $B$ is the same in both cases and symmetric, so the sum is $\Pr[B<\lvert u\rvert+\lvert b\rvert]+\Pr[B>\lvert u\rvert-\lvert b\rvert]$. As $\lvert b\rvert>0$, the two events cover the line, and both occur where $\lvert B-\lvert u\rvert\rvert<\lvert b\rvert$: the sum is $1+q_j\in[1,2]$. The other components of $G_{\mathrm S}$ are in the background and lengthen it only, so the cosine is at most $(1+q_j)/\sqrt{(1+q_j)^2+r-1}\le2/\sqrt{4+r-1}$.
+#
+# *2.* The unit vector of $G$ is a sum of a part along $G_{\mathrm S}$, no longer than 1, and a part at right angles, of length $s$, the sine of the angle between $G$ and $G_{\mathrm S}$. So $\lvert\cos(G,D_j)\rvert\le c_r+s$, and $s\le\lVert G_{\mathrm U}\rVert/\lVert G_{\mathrm S}\rVert$, where $\lVert G_{\mathrm S}\rVert\ge p_{\mathbf A}\sqrt{rk}$ by part 1.
+#
+# *3. Characters.* Fix which $n$ bits are not 0. Their signs are uniform; let $\hat f(T)=\mathbb E[\mathbb 1\{\langle\mathbf w,\mathbf x\rangle>b\}\prod_{l\in T}\phi_l]$. The label is an odd function of the blocks' products, $y=\sum_{\lvert S\rvert\text{ odd}}m_S\prod_{j\in S}\prod_{l\in\mathbf A_j}\phi_l$ with $\sum_Sm_S^2=1$. So the uniform part has $\mathbb E[y\,\phi_l\,\mathbb 1\{\cdot\}]=\sum_Sm_S\hat f(T_S)$, where $T_S$ is the union of the blocks of $S$ without $l$ if $l$ is in it, and with $l$ if not. These sets differ and have even sizes, from $k-1$ if $l\in\mathbf A$ and from $k+1$ if not.
+#
+# *3. Random weights.* Changing signs of coordinates of $\mathbf w$ does not change its law, so $\mathbb E_{\mathbf w}\hat f(T)\hat f(T')=0$ for $T\ne T'$. Nor do permutations, so $\mathbb E_{\mathbf w}\hat f(T)^2$ depends on $t=\lvert T\rvert$ alone, and since $\sum_{T\ne\varnothing}\hat f(T)^2\le\frac14$ (the variance of an indicator), it is at most $\frac14/\tbinom nt$. It does not grow from $t$ to $t+2$: two inputs whose signs agree up to a factor $\mathbf z\in\{\pm1\}^n$ have jointly normal $\langle\mathbf w,\mathbf x\rangle$ with correlation $\rho=\sum_lz_l/n$, both are active with probability $\sum_ia_i^2\rho^i$ (Mehler), so $\mathbb E_{\mathbf w}\hat f(T)^2=\sum_ia_i^2n^{-i}\,\mathbb E\bigl[\prod_{l\in T}z_l\,(\sum_lz_l)^i\bigr]$, and this last mean is $i!$ times the coefficient of $s^i$ in $\sinh^ts\cosh^{n-t}s$; but $\sinh^2s=\cosh^2s-1$, and $\sinh^ts\cosh^{n-t-2}s$ has no negative coefficient. Hence $\mathbb E_{\mathbf w}\bigl(\sum_Sm_S\hat f(T_S)\bigr)^2$ is at most $\frac14/\tbinom n{k-1}$ for the $rk$ relevant bits and $\frac14/\tbinom n{k+1}$ for the $n-rk$ others. Sum over $l$, and average over which bits are not 0 (Jensen). For the last bound, both fractions are largest at $n=rk$ when $n-rk$ is replaced by $n$; there the first is $(k-1)/\tbinom{rk-1}{k-2}$, the second at most $\frac{k+1}4/\tbinom{rk-1}{k-2}$, and the binomial is at least $r^{k-2}$.
+#
+# *Last.* $\lvert\cos(G,D_j)\rvert>1-\gamma$ needs $\lVert G_{\mathrm U}\rVert>(1-\gamma-c_r)\,p_{\mathbf A}\sqrt{rk}$ by part 2; Markov's inequality for the square.
+# ::::
+#
+# So the second half of Lemma 3.21 is false for $r\ge3$ without a uniform part. With one and $p_{\mathbf A}\ge1/d$, {eq}`eq-09-rare` is below the lemma's $p$ if $r$ is fixed and $k\ge C\tau\log d$ with a constant $C$ that is large enough, given $r$ and the constants in that $p$. If $k$, $r$ are fixed and $p_o=\frac12$, then $n=d$, and exceptions are rare once $p_{\mathbf A}\gg d^{-(k-1)/2}$. *Not covered* are other cases, where {eq}`eq-09-rare` may be larger than the lemma's $p$ or than 1, thresholds $b=0$, and single neurons: with a uniform part the gradients of some come close to one feature, as the next cell shows. For $r=1$ the bound is 1, and the second half follows from the proof of the first by $G(-\mathbf w,-b)=2p_{\mathbf A}\sqrt kD_1-G(\mathbf w,b)$. Theorem 3.22 does not need negative thresholds, by {prf:ref}`lem-09-parity`.
+#
+# Two neurons with $k=r=3$ and no background. Their weights are equal within each block, $(1,-2,5)$ at $b=-5.5$ and $(1,-2,6)$ at $b=-4.5$:
+
+# %%
+# NBVAL_CHECK_OUTPUT
+alone, all_bits = torch.eye(3).double().repeat_interleave(3, 1), cube[:, :9]
+for p_a, weights, b in ((0.1, (1, -2, 5), -5.5), (0.02, (1, -2, 6), -4.5)):
+    parts = []  # gradients from a single block, and from the uniform part
+    for mass, x in ((6 * p_a, torch.cat([alone, -alone])), (1 - 6 * p_a, all_bits)):
+        y = x.unflatten(1, (3, 3)).prod(2).sum(1).sign()
+        w = torch.tensor(weights).double().repeat_interleave(3)[None]
+        parts.append(mass * theory.sample_gradient(w, torch.tensor([b]), x, y)[0])
+    seen = [probes.cosines(g, alone).max().item() for g in (parts[0], sum(parts))]
+    print(f"p_A = {p_a}: cosine {seen[0]:.4f}, with the uniform part {seen[1]:.4f}")
+
+# %% [markdown]
 # **Uniform, $k$ even, $d$ odd.** For $\mathbf w\in\{\pm1\}^d$ and $\lvert b\rvert<1$ the indicator is $\frac12(1+\mathrm{Maj}(w_1x_1,\dots,w_dx_d))$, and $y\,x_j$ is the parity of $\mathbf A\triangle\{j\}$. With the Fourier coefficient $\xi_k$ of the majority at sets of size $k$,
 #
 # $$
@@ -1001,7 +1050,7 @@ axes[2].set(xlabel="predicted", ylabel="measured", title="gradient in the plane"
 axes[2].legend(fontsize=8)
 figures.show(
     fig,
-    title="At a fixed signal-to-noise ratio kernels fall behind as the dimension grows",
+    title="Fixed features err more, and random ones fall behind as the dimension grows",
     alt="Three panels. Test errors over dimension at two sample sizes: the network "
     "lies lowest, near the dashed best possible error with more samples; the tangent "
     "kernel and random features lie above it and rise. Third: measured shares of the "
@@ -1054,7 +1103,7 @@ ledger.each("fixed-features-need-d-squared", (easy > 0.05).all(0))
 # %% [markdown]
 # So few as $d$ random features depend much on their draw; their errors are means over eight draws for each sample.
 #
-# The lesson is in the scaling. With clusters at distance $\sqrt d$ the tangent kernel makes no errors from 48 points in $d=400$, so the separation that the thesis states beside its theorem is not there; the ledger has it as failing. At $R=3$ it is there, at moderate size. And {eq}`eq-09-align` says where the network's own advantage ends: with $n\propto d$ and a single feature step, the plane's share falls like $1/d$, so for very large $d$ the later steps have to do the work.
+# The lesson is in the scaling. With clusters at distance $\sqrt d$ the tangent kernel makes no errors from 48 points in $d=400$, so the separation that the thesis states beside its theorem is not there; the ledger has it as failing. At $R=3$ it is there, at moderate size: random features fall behind further as $d$ grows; whether the tangent kernel does so, too, most seeds leave undecided (`tangent-kernel-falls-behind`). And {eq}`eq-09-align` says where the network's own advantage ends: with $n\propto d$ and a single feature step, the plane's share falls like $1/d$, so for very large $d$ the later steps have to do the work.
 #
 # ### Sure neurons
 #
@@ -1153,7 +1202,7 @@ ledger.mean(
 # %% [markdown]
 # ### Structured parities against fixed features
 #
-# One step on a sample, then the convex problem of the warm-up theorem on the *same* sample, solved by a library. The same solver reads out the untouched first layer. $k=3$ and $k=5$ with one block are the instances of Daniely and Malach ([Daniely and Malach, 2020](../book/references.bib#daniely2020parities)); the third has three blocks.
+# One step on a sample, then the convex problem of the warm-up theorem on the first 4,000 points of the *same* sample, solved by a library. The same solver reads out the untouched first layer, and the tangent kernel has the same points. $k=3$ and $k=5$ with one block are the instances of Daniely and Malach ([Daniely and Malach, 2020](../book/references.bib#daniely2020parities)); the third has three blocks. A linear rule needs no features: the sign of the sum of the block's bits errs on 37.5 % of the points for $k=3$ and on 15.6 % for $k=5$, so that 15 %, the limit of the claim, is what such a rule nearly reaches.
 
 
 # %%
@@ -1177,7 +1226,7 @@ def parity_arms(world, n, m, inverse, g):
     for w in (stepped, start["w"]):
         hidden = [(z @ w.T + start["b"]).clamp(min=0) for z in (x[:4000], at)]
         errors.append(1 - read_out(hidden[0], y[:4000]).score(hidden[1], truth.numpy()))
-    errors.append(wrong(kernel_fit(x[:2000], y[:2000], at), truth))
+    errors.append(wrong(kernel_fit(x[:4000], y[:4000], at), truth))
     cosine = (along / vectors.norm(dim=1, keepdim=True)).amax(1)
     return [*errors, cosine.median().item()]
 
@@ -1225,7 +1274,7 @@ ledger.mean("parity-three-blocks", margins)
 # %% [markdown]
 # ### Which threshold carries which feature
 #
-# For three blocks ($k=5$), gradients from a sample, for random neurons at thresholds $b=\beta\sqrt{\mathbb E\lVert\mathbf x\rVert^2}$ of either sign. *Prediction* ({prf:ref}`prop-09-mean`): $\mathbb E[y\mathbf x]\ne0$; with negative thresholds no cosine exceeds $2/\sqrt6$ by more than noise, and most neurons see the sum of all features, at cosine $1/\sqrt3$.
+# For three blocks ($k=5$), gradients from a sample, for random neurons at thresholds $b=\beta\sqrt{\mathbb E\lVert\mathbf x\rVert^2}$ of either sign. *Predictions* ({prf:ref}`prop-09-mean`, {prf:ref}`prop-09-negative`): $\mathbb E[y\mathbf x]\ne0$. At negative thresholds the points with a single block cannot bring a cosine above $2/\sqrt6=0.82$, and the uniform part (mass 0.4) brings at most 11 % of random neurons above 0.95 by {eq}`eq-09-rare`; far below zero neurons see the sum of all features, at cosine $1/\sqrt3$.
 
 # %%
 blocks3, levels = (
@@ -1259,7 +1308,10 @@ ax.axhline(1 / math.sqrt(3), color=LINE, lw=1.2, ls="--")
 ax.annotate(r"$2/\sqrt{6}$", (-0.45, 2 / 6**0.5 + 0.02))
 ax.annotate(r"$1/\sqrt{3}$", (-0.45, 1 / 3**0.5 - 0.11))
 ax.set(xlabel="threshold, in root mean squares of $\\langle w, x\\rangle$")
-ax.set(ylabel="largest cosine", title="Single features need positive thresholds")
+ax.set(
+    ylabel="largest cosine",
+    title="At negative thresholds neurons see blends of features",
+)
 figures.show(
     fig,
     alt="Boxes of the largest cosine with a feature over eight thresholds. At the four "
@@ -1597,7 +1649,7 @@ ledger.mean("rare-plane-still-at-chance", third)
 # <a id="09-held-up"></a>
 # ## What held up
 #
-# All experiments are ours, and so are their sizes, step sizes and thresholds; they were set on pilot runs with the seeds 1000 to 1004, and the rules were fixed before the runs that judge. What was changed later is told below the table.
+# All experiments are ours, and so are their sizes, step sizes and thresholds; they were set on pilot runs with the seeds 1000 to 1004, and the rules were fixed before the runs that judge, but for the changes that are listed below the table.
 # (The cells that record the claims are in the notebook, but not on the site.)
 
 # %%
@@ -1605,11 +1657,11 @@ ledger.mean("rare-plane-still-at-chance", third)
 ledger.show()
 
 # %% [markdown]
-# **Holds.** The mechanism, in every world: one step proposes, and a convex problem disposes. What the lemmas count comes out as counted, and closed forms replace sampling for clusters, margins, quadratic targets and uniform parities.
+# **Holds in our runs.** The mechanism, from enough samples: after one step, a convex problem or small steps on both layers learn exclusive-or, linear data and parities, and most of a polynomial. What the lemmas count comes out as counted, and closed forms replace sampling for clusters, margins, quadratic targets and uniform parities.
 #
-# **Holds, and is loose.** A width of $10^{13}$ where hundreds of neurons do, a rate of $n^{-1/3}$ where $n^{-1/2}$ is seen, odds that fall with $d$ where they are constant. Half of the exponent of the width can be removed ({prf:ref}`prop-09-half`).
+# **Holds in our runs, and is loose.** A width of $10^{13}$ for an excess loss of 0.1, where about a thousand neurons do on four clusters, a rate of $n^{-1/3}$ where $n^{-1/2}$ is seen, odds of a good direction that fall with $d$ where those of a fixed cone are constant. Half of the exponent of the width can be removed ({prf:ref}`prop-09-half`).
 #
-# **Does not hold as printed.** Five rows. $\mathbb E[y\mathbf x]$ is not zero for structured parities, so that negative thresholds do not carry single features when there are three blocks; the theorem is saved by writing the ground truth with positive thresholds. The loss of the mixtures' ground truth has an exponent that is too good by a factor of two. Most sure neurons of exclusive-or are outside the cone that the thesis computes, because a term of the other clusters is lost; the odds of {prf:ref}`prop-09-odds` replace it. And the separation from kernels for exclusive-or is stated where there is none; it is real in another regime. See the [errata page](../book/errata.md).
+# **Does not hold as printed.** Five rows. $\mathbb E[y\mathbf x]$ is not zero for structured parities, so that the proof for negative thresholds breaks down; with three blocks they carry no single feature where there is no uniform part, and where there is one, random neurons rarely do if blocks are long for the given $p_{\mathbf A}$ ({prf:ref}`prop-09-negative`). The theorem does not need them, since the ground truth can be written with positive thresholds. The loss of the mixtures' ground truth has an exponent that is too good by a factor of two. Most sure neurons of exclusive-or are outside the cone that the thesis computes, because a term of the other clusters is lost; the odds of {prf:ref}`prop-09-odds` replace it. And the separation from kernels for exclusive-or is stated where there is none; it is real in another regime. See the [errata page](../book/errata.md).
 #
 # **Further slips.** The errata page has each with what was printed, what holds and a check.
 #
@@ -1623,7 +1675,7 @@ ledger.show()
 #
 # **Open.** Features that need more than one step. At a fixed signal-to-noise ratio and $n\propto d$ the first step alone loses the plane for large $d$ ({eq}`eq-09-align`), and nothing here says what the following steps do about it.
 #
-# **What was changed.** Three claims were added later, with rules from the same pilot seeds: the length of the explicit read-out, larger tickets, and more thresholds for parities. One choice was changed by the runs that judge: tickets were at first picked almost by direction alone, and with seed 1013 three of eight of them had a kink beyond its cluster and failed; they are now picked by direction and length, as {prf:ref}`lem-09-good` has it. And the share of first gradients in the plane of the clusters was a mean over three samples, which one of nine seeds had 0.14 from its prediction where 0.12 was allowed; it is a mean over twelve now; in twenty-one runs with other seeds the largest deviation is 0.08.
+# **What was changed.** Three claims were added later, with rules from the same pilot seeds: the length of the explicit read-out, larger tickets, and more thresholds for parities. One choice was changed by the runs that judge: tickets were at first picked almost by direction alone, and with seed 1013 three of eight of them had a kink beyond its cluster and failed; they are now picked by direction and length, as {prf:ref}`lem-09-good` has it. And the share of first gradients in the plane of the clusters was a mean over three samples, which one of nine seeds had 0.14 from its prediction where 0.12 was allowed; it is a mean over twelve now. The tangent kernel of the parities had 2,000 points; it has the 4,000 of the read-outs now, and its errors hardly moved.
 
 # %% [markdown]
 # <a id="09-not-run"></a>

@@ -170,6 +170,125 @@ def test_parity_network_solves_structured_parities():
     assert (y.numpy() * theory.parity_network(3)(z).sum(1)).min() >= 1 - 1e-10
 
 
+# --- Structured parities: negative thresholds ---
+
+
+def background_codes(n, p_o):
+    """All codes ``(3^n, n)`` of n background bits, and their probabilities."""
+    rest = torch.tensor(list(itertools.product([-1.0, 0, 1], repeat=n)), dtype=D64).reshape(3**n, n)
+    return rest, torch.tensor([p_o, 1 - 2 * p_o, p_o], dtype=D64)[rest.long() + 1].prod(1)
+
+
+def block_gradients(w, b, k, r, p_a, p_o=0.0, background=0):
+    """G of points with a single block and of the uniform part, by all hidden codes, ``(m, d)`` each; and the features."""
+    alone = torch.eye(r, dtype=D64).repeat_interleave(k, 1)
+    rest, chance = background_codes(background, p_o)
+
+    def part(codes, mass):
+        x = torch.cat([codes.repeat_interleave(len(rest), 0), rest.repeat(len(codes), 1)], 1)
+        y = x[:, : r * k].unflatten(1, (r, k)).prod(2).sum(1).sign()
+        return (x @ w.T > b).double().T @ ((mass * chance.repeat(len(codes)) * y)[:, None] * x)
+
+    uniform = part(cube(r * k), (1 - 2 * r * p_a) / 2 ** (r * k))
+    return part(torch.cat([alone, -alone]), p_a), uniform, torch.nn.functional.pad(alone / math.sqrt(k), (0, background))
+
+
+def cosines(g, features):
+    return g @ features.T / g.norm(dim=1, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    "k, r, p_a, p_o, background",
+    [
+        *((3, 3, 1 / 6, 0.0, 0), (3, 3, 1 / 6, 0.2, 2), (3, 3, 0.1, 0.05, 2), (3, 3, 0.05, 0.5, 3), (3, 3, 0.02, 0.0, 0)),
+        *((5, 3, 0.1, 0.0, 0), (3, 5, 0.1, 0.0, 0)),
+    ],
+)
+def test_negative_thresholds_by_enumeration(k, r, p_a, p_o, background):
+    """Parts 1 and 2 of the proposition, at every code of the blocks and of the background bits."""
+    bound = 2 / math.sqrt(r + 3)
+    g = generator(3)
+    w = torch.randn(300, k * r + background, generator=g, dtype=D64) * torch.rand(300, 1, generator=g, dtype=D64).mul(4).exp()
+    w[:100, : k * r] = torch.randn(100, r, generator=g, dtype=D64).mul(3).repeat_interleave(k, 1)  # equal within blocks
+    largest = []
+    for b in (-0.01, -1.0, -4.0):
+        single, uniform, features = block_gradients(w, b, k, r, p_a, p_o, background)
+        rest, chance = background_codes(background, p_o)
+        reach = (w[:, k * r :] @ rest.T)[:, None] - math.sqrt(k) * (w @ features.T).abs()[..., None]
+        inside = (reach.abs() < -b).double() @ chance
+        assert torch.allclose(single @ features.T, p_a * math.sqrt(k) * (1 + inside), atol=1e-12)
+        seen = cosines(single, features)
+        assert seen.min() > 0 and seen.max() <= bound + 1e-12
+        total = cosines(single + uniform, features).abs().amax(1)
+        assert (total <= bound + uniform.norm(dim=1) / (p_a * math.sqrt(k * r)) + 1e-12).all()
+        largest.append(seen.max())
+    if background == 0:
+        assert max(largest) == pytest.approx(bound)  # attained
+    positive, _, features = block_gradients(w, 1.0, k, r, p_a, p_o, background)
+    assert cosines(positive, features).nan_to_num().max() > bound + 0.05  # b < 0 is needed
+
+
+@pytest.mark.parametrize(
+    "p_a, weights, b, cosine, length", [(0.1, (1, -2, 5), -5.5, 0.8753, 0.4236), (0.02, (1, -2, 6), -4.5, 0.9999, 0.1229)]
+)
+def test_the_uniform_part_can_bring_a_neuron_to_a_single_feature(p_a, weights, b, cosine, length):
+    """Without the uniform part the bound holds; with it, it does not hold for every neuron, nor for those around it."""
+    w = torch.tensor(weights, dtype=D64).repeat_interleave(3)
+    w = w + torch.cat([torch.zeros(1, 9), 0.01 * torch.randn(20, 9, generator=generator())]).double()  # an open set
+    single, uniform, features = block_gradients(w, b, 3, 3, p_a)
+    assert cosines(single, features).max() <= 2 / math.sqrt(6) + 1e-12
+    seen = cosines(single + uniform, features)[:, 0]
+    assert torch.allclose(seen, torch.tensor(cosine, dtype=D64), atol=1e-4) and (seen > 2 / math.sqrt(6) + 0.05).all()
+    assert torch.allclose((single + uniform).norm(dim=1), torch.tensor(length, dtype=D64), atol=1e-4)
+
+
+def uniform_part_bound(k, r, d, p_a, p_o):
+    shown = sps.binom.pmf(np.arange(d - r * k + 1), d - r * k, 2 * p_o)
+    terms = [r * k / math.comb(r * k + i, k - 1) + i / math.comb(r * k + i, k + 1) for i in range(len(shown))]
+    return (1 - 2 * r * p_a) ** 2 / 4 * float(shown @ terms)
+
+
+def squared_coefficient(t, n, h):
+    """Mean over normal weights of a squared Fourier coefficient at t of n bits; threshold h standard deviations."""
+    minus = np.arange(n + 1)
+    character = [sum((-1) ** a * math.comb(t, a) * math.comb(n - t, i - a) for a in range(i + 1)) for i in minus]
+    both = [sps.multivariate_normal([0, 0], [[1, c], [c, 1]], allow_singular=True).cdf([-h, -h]) for c in 1 - 2 * minus / n]
+    return float(np.dot(character, both)) / 2**n
+
+
+def test_the_uniform_part_is_small_for_random_neurons():
+    """Part 3: the second moment is a sum over the characters in the label, whose terms fall with their size."""
+    n, m, h, p_a = 9, 4000, 0.5, 0.1
+    moment = {t: squared_coefficient(t, n, h) for t in (2, 4, 6, 8)}
+    assert moment[2] > moment[4] > moment[6] > moment[8] > 0
+    assert all(moment[t] <= 1 / (4 * math.comb(n, t)) for t in moment)
+    w = torch.randn(m, n, generator=generator(), dtype=D64)
+    squares = block_gradients(w, -h * math.sqrt(n), 3, 3, p_a)[1].square().sum(1)
+    exact = 9 * (1 - 6 * p_a) ** 2 * (moment[2] + 2 * moment[4] + moment[8]) / 4  # sign(a + b + c) = (a + b + c - abc) / 2
+    assert abs(squares.mean() - exact) <= 5 * squares.std() / math.sqrt(m)
+    assert exact <= uniform_part_bound(3, 3, 9, p_a, 0.0)
+    for background, p_o in ((2, 0.2), (3, 0.5)):
+        w = torch.randn(500, n + background, generator=generator(1), dtype=D64)
+        assert block_gradients(w, -1.0, 3, 3, p_a, p_o, background)[1].square().sum(1).mean() <= uniform_part_bound(
+            3, 3, n + background, p_a, p_o
+        )
+
+
+def test_weights_of_one_block_exceed_the_bound_of_random_ones():
+    """The law of w matters: a neuron of one block of five bits sees more of the uniform part."""
+    w = torch.cat([torch.ones(1, 5), torch.zeros(1, 10)], 1).double()
+    w = torch.cat([w, torch.randn(60, 15, generator=generator(), dtype=D64)])
+    squares = block_gradients(w, -2.0, 5, 3, 0.1)[1].square().sum(1)
+    assert squares[1:].mean() <= uniform_part_bound(5, 3, 15, 0.1, 0.0) < squares[0]
+
+
+def test_how_many_random_neurons_can_exceed_a_cosine():
+    for k, r, d, p_o in ((3, 3, 9, 0.0), (5, 3, 24, 0.1), (3, 5, 30, 0.5), (9, 7, 80, 0.02)):
+        assert uniform_part_bound(k, r, d, 1e-9, p_o) <= k / 3 * r ** (2 - k)
+    share = uniform_part_bound(5, 3, 24, 0.1, 0.1) / (0.1**2 * 15 * (0.95 - 2 / math.sqrt(6)) ** 2)
+    assert share == pytest.approx(0.107, abs=1e-3)  # "at most 11 %" in the chapter
+
+
 # --- Guarantees ---
 
 
