@@ -15,7 +15,13 @@ from mvnb import probes, training
 from mvnb.papers.fine_grained_labels import images, runs, theory
 from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView
 from mvnb.papers.fine_grained_labels.label_functions import nearest_cluster
-from mvnb.papers.fine_grained_labels.model import compressed_detectors, detector_masks, relu_responses
+from mvnb.papers.fine_grained_labels.model import (
+    compressed_detectors,
+    detector_masks,
+    max_read_out,
+    relu_logits,
+    relu_responses,
+)
 
 K, RUNS, STEP, RATE, SIGNAL = 8, 3, 0.064, 0.05, 4
 WORLD = HierarchicalMultiView(K, 2 + 2 * K, 16, jitter=0.05, noise=0.005, strong_noise=0.2)
@@ -79,6 +85,11 @@ def fine():
 
 
 @pytest.fixture(scope="module")
+def binomial():
+    return train(coarse_labels, TABLES[1], world=replace(WORLD, binomial=True))
+
+
+@pytest.fixture(scope="module")
 def random():
     return train(ids, RANDOM, points=8, steps=20)
 
@@ -96,13 +107,20 @@ def test_untrained_networks_do_not_pass_for_easy_points():
     assert verdict("easy-points-learned", "mean", coarse=silent, fine=silent) == "fails"
 
 
-def test_growth_ratio_fails_for_fine_labels_and_for_binomial_counts(coarse, fine):
-    def ratio_is_k(run):
+def test_growth_ratio_fails_for_fine_labels_and_for_binomial_counts(coarse, fine, binomial):
+    def ratio_is_k(id, run):
         ratio = runs.growth_ratio(run) / K
-        return verdict("growth-ratio-k", "mean", least=ratio.min(0), most=ratio.max(0))
+        return verdict(id, "mean", least=ratio.min(0), most=ratio.max(0))
 
-    binomial = train(coarse_labels, TABLES[1], world=replace(WORLD, binomial=True, n_patches=20))
-    assert [ratio_is_k(run) for run in (coarse, fine, binomial)] == ["holds", "fails", "fails"]
+    assert [ratio_is_k("growth-ratio-k", run) for run in (coarse, fine)] == ["holds", "fails"]
+    assert [ratio_is_k("growth-ratio-k-binomial", run) for run in (coarse, binomial)] == ["holds", "fails"]
+
+
+def test_hard_points_with_binomial_counts_tell_labels_and_counts_apart(coarse, fine, binomial):
+    fails = [verdict("coarse-fails-on-hard-binomial", "mean", errors(run)[-1]) for run in (coarse, binomial)]
+    assert fails == ["holds", "fails"]
+    learns = [verdict("fine-understands-hard-binomial", "mean", errors(run)[-1]) for run in (fine, binomial)]
+    assert learns == ["holds", "fails"]
 
 
 def test_log_law_needs_its_own_rate(coarse, fine):
@@ -131,22 +149,46 @@ def test_fine_flow_needs_the_siblings(fine, coarse):
     assert found(growth(fine), flow[[1, 1]]) == "fails"  # as if siblings did not push back
 
 
+def read_out_ratio(label, table, points=8):
+    """The ratio at the read-out after one step, one per run."""
+    start = TRAINER.idealised(WORLD, len(table))
+    return runs.read_out_ratio(train(label, table, steps=1, start=start, points=points).params, start, K)
+
+
 def test_ratios_tell_kinds_of_labels_apart():
-    first = {g: growth(train(groups(g), TABLES[g], steps=1)) for g in (2, 4)}
+    """Also where only the labels differ: true fine labels, trained with the table of as many random IDs."""
+    many = theory.random_label_probabilities(K, K)
 
-    def found(by):
-        far = [np.abs(np.divide(*values) / theory.growth_ratio(K, by(g)) - 1) for g, values in first.items()]
-        return verdict("ratio-by-label", "mean", np.max(far, 0)[0])
+    def found(id, ratio, expected):
+        return verdict(id, "mean", np.abs(ratio / expected - 1))
 
-    assert found(lambda g: g) == "holds" and found(lambda g: 8 // g) == "fails"
-    slopes = [np.log(np.divide(*values)[0]) / np.log(g) for g, values in first.items()]
-    assert verdict("ratio-scales-like-k", "mean", slopes[0]) == "fails"  # it is of k, not of g
+    first = {g: read_out_ratio(groups(g), TABLES[g]) for g in (2, 4)}
+    for g, ratio in first.items():
+        by = [theory.growth_ratio(K, one) for one in (g, 8 // g)]
+        assert [found("ratio-by-label", ratio, one) for one in by] == ["holds", "fails"]
+    dealt = read_out_ratio(lambda points: points.superclass * K + torch.arange(points.x.shape[-3]) // (2 * K) % K, many)
+    true = read_out_ratio(fine_labels, many)
+    assert [found("ratio-by-label", ratio, K) for ratio in (dealt, true)] == ["holds", "fails"]
+    assert found("ratio-of-uneven-labels", dealt, K) == "holds" and found("ratio-of-uneven-labels", true, K) == "fails"
+    slopes = np.log(first[2]) / np.log(2)
+    assert verdict("ratio-scales-like-k", "mean", slopes) == "fails"  # it is of k, not of g
+
+
+def test_read_out_ratio_is_that_of_the_outputs():
+    """Largest outputs of a superclass at points of one patch, with any growth of any detector."""
+    start = TRAINER.idealised(WORLD, 4)
+    grown = torch.rand(RUNS, 4, 18, 1, generator=torch.Generator().manual_seed(0)) * torch.eye(18)
+    params = {"weight": start.params["weight"] + grown, "bias": start.params["bias"] - RATE * grown.norm(dim=-1)}
+    outputs = max_read_out(relu_logits(params, torch.eye(18)[:, None]))  # (run, feature, superclass)
+    own = outputs.gather(-1, torch.tensor([0, 1] + [0] * K + [1] * K).expand(RUNS, -1)[..., None])[..., 0]
+    expected = own[:, :2].mean(1) / own[:, 2:].mean(1)
+    assert np.allclose(runs.read_out_ratio(params, start, K), expected, rtol=1e-3)
 
 
 def test_random_ids_do_not_pass_for_true_labels(random):
     true = train(groups(2), TABLES[2], points=8, steps=20)
-    found = [verdict("random-ids-do-not-help", "mean", errors(run)[-1]) for run in (random, true)]
-    assert found == ["holds", "fails"]
+    for id in ("random-ids-do-not-help", "backgrounds-explain-the-rest"):
+        assert [verdict(id, "mean", errors(run)[-1]) for run in (random, true)] == ["holds", "fails"]
 
 
 def test_finer_labels_help_only_where_they_are_true(coarse, fine, random):

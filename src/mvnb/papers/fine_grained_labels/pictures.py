@@ -95,14 +95,14 @@ def ratio_and_law(unit: Sequence[float], trained: Mapping[str, Run], fine_step: 
         axes[0].plot(run.steps[1:], runs.growth_ratio(run)[1:], STYLES[name][0], ms=5, alpha=0.7, color=HUES[name])
     axes[0].annotate(f"{COARSE}:\n$k={k}$", (1, 0.6 * k), va="top", color=HUES[COARSE])
     axes[0].annotate(f"{FINE}:\nfrom $k/(2k-1)$", (1, 0.75), color=HUES[FINE])
-    axes[0].set(yscale="log", title="common growth / fine growth", ylim=(0.25, 1.5 * k))
+    axes[0].set(yscale="log", title="common growth / fine growth,\nrandom networks", ylim=(0.25, 1.5 * k))
     axes[0].set_yticks([0.5, 1, 2, 4, 8], ["½", 1, 2, 4, 8])
     axes[0].minorticks_off()
     steps = ideal[COARSE].steps
     times = np.geomspace(1, steps[-1], 200)
     axes[1].plot(times, theory.coarse_response(theory.coarse_clock(*unit) * times), **figures.LINES["theory"])
     axes[1].plot(steps, ideal[COARSE].log["easy"].mean(-1), "o", ms=4, alpha=0.7, color=HUES[COARSE])
-    axes[1].set(title="output $F$, coarse labels")
+    axes[1].set(title="output $F$, coarse labels,\nidealised network")
     axes[1].annotate("$F+e^F=1+\\kappa t$", (0.5, 0.16), xycoords="axes fraction")
     for ax in axes:
         ax.set(xscale="log", xlabel="training step")
@@ -111,12 +111,12 @@ def ratio_and_law(unit: Sequence[float], trained: Mapping[str, Run], fine_step: 
 
 def by_label(ratios: Mapping[str, np.ndarray], expected: Mapping[str, float], errors: Mapping[str, np.ndarray]) -> Figure:
     """Draw the first ratio of growth and the error on hard points for each kind of label, one symbol per run."""
-    fig, axes = plt.subplots(1, 2, figsize=(6.5, 3.9), sharey=True)
+    fig, axes = plt.subplots(1, 2, figsize=(6.5, 4.1), sharey=True)
     hues = [HUES[name.split(",")[0]] for name in ratios]
     for ax, values in zip(axes, (ratios, {name: 100 * error for name, error in errors.items()})):
         figures.runs(ax, values, hues, horizontal=True, summary=None, size=5)
     axes[0].plot(list(expected.values()), range(len(expected)), "|", ms=16, color=figures.COLORS["theory"], zorder=4)
-    axes[0].set(xscale="log", title="common / fine growth\n(bars: theory)")
+    axes[0].set(xscale="log", title="common / fine growth,\nfirst step (bars: theory)")
     axes[0].set_xticks([0.5, 1, 2, 4, 8], ["½", 1, 2, 4, 8])
     axes[0].minorticks_off()
     axes[1].set(title="hard points\nmisjudged, %", xlim=(-4, 104))

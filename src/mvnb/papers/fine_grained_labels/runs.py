@@ -126,6 +126,19 @@ def growth_ratio(run: Run) -> np.ndarray:
     return common / np.where(fine == 0, np.nan, fine)
 
 
+def read_out_ratio(params: Params, start: Start, n_subclasses: int) -> np.ndarray:
+    """Return the common over the fine growth that a hard point compares through the max read-out, ``(R,)``.
+
+    Of idealised networks, in which detector f moves along feature f. Each growth is the largest among the labels of the
+    feature's superclass, averaged over features.
+    """
+    moved = (params["weight"] - start.params["weight"]).diagonal(dim1=-2, dim2=-1)  # (R, label, feature)
+    largest = moved.unflatten(1, (2, -1)).amax(2)  # (R, superclass, feature)
+    parts = largest[..., :2], largest[..., 2 : 2 + 2 * n_subclasses]
+    own = [part.unflatten(-1, (2, -1)).diagonal(dim1=1, dim2=2).mean((1, 2)) for part in parts]
+    return (own[0] / own[1]).cpu().numpy()
+
+
 def margins(params: Params, test: HierarchicalPatches) -> Tensor:
     """Return the output of the right superclass minus that of the wrong one at each test point, ``(R, n)``."""
     second_minus_first = max_read_out(relu_logits(params, test.x)).diff(dim=-1)[..., 0]
