@@ -13,12 +13,12 @@
 # ---
 
 # %% [markdown]
-# # Filling in masked patches teaches every view
+# # In a multi-view model, a masked autoencoder learns every view
 #
 # > *Towards Understanding Why Mask-Reconstruction Pretraining Helps in Downstream Tasks*, Jiachun Pan, Pan Zhou and Shuicheng
 # > Yan ([Pan et al., 2023](../book/references.bib#pan2023mask)).
 #
-# A network that learns from labels nearly stops when the labels fit, and one feature of each class is enough for that. A *masked autoencoder*, a network that reconstructs every patch of a point from a copy in which some patches are hidden, pays for each feature that it does not know. So it learns all features, one after another, and a classifier built on it recognises a class by whichever of its features (*views*) a point shows.
+# In the paper's model, most points show two features (*views*) of their class. A network that learns from labels nearly stops when the labels fit, and one feature of each class is enough for that. A *masked autoencoder*, which reconstructs every patch of a point from a copy in which some patches are hidden, pays for each feature that it does not know. So it learns all features, one after another, and a classifier built on it recognises a class by either of its views.
 #
 # <a id="fig-03-staircase"></a>
 
@@ -28,7 +28,7 @@ from mvnb import figures
 figures.opening()
 
 # %% [markdown]
-# Two networks, trained on the same points from the same initial weights. A row is a feature of one of five classes, two per class; full colour means that the network has learned it. (Of six runs, a median one.)
+# Two networks, trained on the same points from the same initial weights. A row is a feature of one of five classes, two per class; full colour means that the network has learned it. (Of six runs, the third best for labels.)
 #
 # <a id="03-question"></a>
 # ## The question: what does an unlabelled patch teach?
@@ -127,7 +127,7 @@ figures.show(
 )
 
 # %% [markdown]
-# *Answer:* the push of the cross-entropy carries the factor $1-p_y$, with $p_y$ the probability of the right class. Kernel 1 alone can shrink it: at $u_1=3$ a seventh of the push is left (with the activation below), at $u_1=6$ less than a hundredth. Reconstruction compares each patch with what is rebuilt from it, and kernel 1 does not respond to patch 2. Nothing here depends on a mask.
+# *Answer:* the push of the cross-entropy carries the factor $1-p_y$, with $p_y$ the probability of the right class. Kernel 1 alone can shrink it: at $u_1=3$ a seventh of the push is left, at $u_1=6$ less than a hundredth. Reconstruction compares each patch with what is rebuilt from it, and kernel 1 does not respond to patch 2.
 #
 # <a id="03-world"></a>
 # ## The world: two views, a few strangers, noise
@@ -144,7 +144,7 @@ figures.show(
 #
 # In our runs $k=5$, $s=2$, $C_p=1$, $P=12$, $d=160$, and $N=130$ points, equally many per class. Own strengths are uniform on $[1,1.3]$, foreign ones on $[0.2,0.4]$. Training points are all multi-view.
 #
-# Two scales differ from the paper's on purpose. Its weak view $\omega=k^{-0.01}$ is $0.91$ even for $k=10^4$; ours is $0.1$. Its noise is so faint that a linear head on *random* kernels suffices; ours is Gaussian of norm about 1 (0.05 on patches with a feature).
+# Two scales differ from the paper's. Its weak view $\omega=k^{-0.01}$ is $0.91$ even for $k=10^4$; ours is $0.1$. Its noise on patches without a feature is far fainter than ours, which is Gaussian of norm about 1 (0.05 on the others).
 
 # %%
 world = SparseMultiView(n_classes, n_patches, dim, foreign=foreign, balanced=True)
@@ -152,7 +152,7 @@ lone_world = replace(world, single_view=1.0)
 
 # %% tags=["hide-input"]
 n_features = world.n_features
-calm = replace(world, n_patches=8, dim=2 * n_classes, background_noise=0.6)
+calm = replace(world, n_patches=8, dim=n_features, background_noise=0.25)
 looks = ((calm, 3, n_classes - 2), (replace(calm, single_view=1.0), 5, 1))
 looked = {
     f"{kind}, class {y + 1}": view.sample(
@@ -237,7 +237,7 @@ def label_loss(w, x, y):
 #
 # The paper states the first line: squared bias plus a variance penalty. No hidden patch is inferred from its neighbours: it is lost, and kept patches are autoencoded with a decoder that is $\frac1\theta$ times stronger.
 #
-# The paper's other loss, *teacher–student*, asks for features, $\frac12\sum_r\bigl(\hat h_r-\frac1\theta h_r\bigr)^2$: the student's $h_r$ sees the masked point, the teacher's $\hat h_r$, with kernels $\tau w_r$, the whole. Its average is a squared bias plus the penalty $\frac12(\frac1\theta-1)\sum_{r,p}a(\langle w_r,x_p\rangle)^2$. If $\tau=1$, the bias vanishes and the penalty shrinks all kernels. With $\tau=1+\frac{1-\theta}{C_p\theta}+\delta_t$ the pull of the longer teacher outweighs the penalty on small responses, so features grow, and nearly balances it on large ones ($\delta_t\to0$ is a surplus). At $\theta=1$ and $\delta_t=0$ pull and penalty vanish. ([More](#03-teacher).)
+# The paper's other loss, *teacher–student*, asks for features: $\frac1\theta h_r$ of the masked point is to equal $\hat h_r$ of the whole, from a teacher with kernels $\tau w_r$, $\tau=1+\frac{1-\theta}{C_p\theta}+\delta_t$ and $\delta_t\to0$. The mask adds a penalty that shrinks all kernels. On small responses the longer teacher outweighs it, so features grow ([more](#03-teacher)).
 #
 # <a id="the-derivation-ii-how-fast-a-feature-grows"></a>
 # ## The derivation, II: how a feature grows
@@ -272,7 +272,7 @@ def label_loss(w, x, y):
 # On a patch with strength $z$ the response is $a=(uz)^q/(q\varrho^{q-1})$ and the slope $a'=(uz/\varrho)^{q-1}$. Take the inner product of {eq}`eq-03-gradients` with $v$. *Labels:* $a'z$ per patch, times $1-p_y$ on points of the class. *Autoencoder:* no other kernel reconstructs the patch, so $\langle\Delta_p,v\rangle=z-\frac1\theta ua\approx z$, and the two terms give $az+a'uz\cdot z=(1+q)\,az$.
 # :::
 #
-# Both laws make a small lead large ([the race of chapter 1](01_midpoint_mixup.ipynb)): $\dot u=cu^n$ explodes at time $u_0^{1-n}/((n-1)c)$, so the kernel with the best start wins a feature. The main difference is the factor in front, not the power. Under labels it is the remaining error, which both features of a multi-view point share; once the first is large, little is left for the second. For the autoencoder it depends on the data alone. So each feature has its own time, set by its best initial correlation $\Lambda^{(0)}$:
+# Both laws make a small lead large ([the race of chapter 1](01_midpoint_mixup.ipynb)): $\dot u=\kappa u^n$ explodes at time $u_0^{1-n}/((n-1)\kappa)$, so the kernel with the best start wins a feature. Under labels the factor in front is the remaining error, which both features of a multi-view point share; once the first is large, little is left for the second. For the autoencoder it depends on the data alone. So each feature has its own time, set by its best initial correlation $\Lambda^{(0)}$:
 #
 # $$
 # T_{i,\ell}=\frac{q\varrho^{q-1}\,\bigl(\Lambda_{i,\ell}^{(0)}\bigr)^{-(q-1)}}{(q-1)(q+1)\,\mathbb E\bigl[\sum_pz_p^{q+1}\bigr]} .
@@ -283,10 +283,10 @@ def label_loss(w, x, y):
 # :::{prf:theorem} Pretraining learns all features (Theorem 1, autoencoder)
 # :label: thm-03-pretraining
 #
-# Let $q\ge4$, $k$ large, and let Assumption H.1 hold ($N\ge\mathrm{poly}(k)$ points, Gaussian kernels of scale $\sigma_0\le k^{-1/(q-2)}$, $\mathrm{polylog}(k)\le m\le\sqrt k$, $\varrho=1/\mathrm{polylog}(k)$, noise far fainter than ours, huge $d$). After $\mathrm{poly}(k)/\eta$ steps of size $\eta\le1/\mathrm{poly}(k)$ on $\mathbb E\,L_{MAE}$, with high probability, every feature is learned, $\Lambda_{i,\ell}\in[1/\mathrm{polylog}(k),\tilde O(1)]$, by a kernel that started within a factor $1-O(1/\log k)$ of the best, and that kernel's correlations with other features are at most $\tilde O(\sigma_0)$.
+# Let $q\ge4$, $k$ large, and let Assumption H.1 hold ($N\ge\mathrm{poly}(k)$ points, Gaussian kernels of scale $\sigma_0\le k^{-1/(q-2)}$, $\mathrm{polylog}(k)\le m\le\sqrt k$, $\varrho=1/\mathrm{polylog}(k)$, faint noise, huge $d$). After $\mathrm{poly}(k)/\eta$ steps of size $\eta\le1/\mathrm{poly}(k)$ on $\mathbb E\,L_{MAE}$, with high probability, every feature is learned, $\Lambda_{i,\ell}\in[1/\mathrm{polylog}(k),\tilde O(1)]$, by a kernel that started within a factor $1-O(1/\log k)$ of the best, and that kernel's correlations with other features are at most $\tilde O(\sigma_0)$.
 # :::
 #
-# *Idea* ([more](#03-theorem)). By {prf:ref}`lem-03-growth` each feature has a race of its own. A kernel that starts slightly behind has hardly grown when the winner explodes and reconstructs the feature; then nothing pulls the loser. The winner lags likewise in the races for *other* features. (A larger $q$ mutes more noise. Teacher–student needs only $q\ge3$: the teacher has filtered its targets.) Where does the winner stop?
+# *Idea* ([more](#03-theorem)). By {prf:ref}`lem-03-growth` each feature has a race of its own. A kernel that starts slightly behind has hardly grown when the winner explodes and reconstructs the feature; then nothing pulls the loser. The winner lags likewise in the races for *other* features.
 #
 # :::{prf:proposition} The autoencoder comes to rest
 # :label: prop-03-fixed-point
@@ -307,23 +307,23 @@ def label_loss(w, x, y):
 # With $g_p=u\,a(uz)\,v$ the push is $(a+a'uz)(z-\frac1\theta ua)$, a positive factor times one that decreases in $u$. In the straight part $a(uz)=uz-(1-\frac1q)\varrho$.
 # :::
 #
-# If strengths vary over the patches that show the feature, $u_*$ solves $\mathbb E[(a+a'uz)(z-\frac1\theta ua)]=0$. So features with one kernel each, and with the same law of strengths, end at one level, above $\varrho$ if $\theta>0.13$. Without any mask, at $\theta=1$, all features are [learned as well](#03-knobs). The paper expects a trivial solution there, but $\theta$ does not enter {eq}`eq-03-growth`.
+# If strengths vary over the patches that show the feature, $u_*$ solves $\mathbb E[(a+a'uz)(z-\frac1\theta ua)]=0$. So features with one kernel each, and with the same law of strengths, end at one level, above $\varrho$ if $\theta>0.13$. Without any mask, at $\theta=1$, all features are [learned as well](#03-knobs). The paper expects a trivial solution, but $\theta$ does not enter {eq}`eq-03-growth`.
 #
-# *Not proved here:* the bulk of the paper, that noise and strangers are negligible. Our sizes are far outside Assumption H.1: features may share a kernel, or kernels a feature.
+# *Not proved here:* the bulk of the paper, that noise and strangers are negligible. Our sizes are far outside Assumption H.1.
 #
 # <a id="03-worth"></a>
 # <a id="the-derivation-iv-what-fine-tuning-makes-of-it"></a>
 # ## The derivation, IV: what a feature is worth
 #
-# One gradient step of the head from zero gives each class its mean features, less the overall mean. If the encoder has one kernel per feature, all equally long, with responses proportional to strengths (roughly so beyond $\varrho$), the margin of class $y$ over $j$ after that step is proportional to the difference of the strengths of their features ([Proposition](#03-margins)): at least $1+\omega$ for an own class, even in a single-view point, against at most $2\cdot0.4$. The paper's Theorem 2 says the same of fine-tuning on $k$ or more labelled points of the same distribution: both kinds of points are classified with probability $1-e^{-\Omega(\log^2k)}$.
+# One gradient step of the head from zero gives each class its mean features, less the overall mean. If the encoder has one kernel per feature, all equally long, with responses proportional to strengths, the margin of class $y$ over $j$ after that step is proportional to the difference of the strengths of their features ([Proposition](#03-margins)): at least $1+\omega$ for an own class, even in a single-view point, against at most $2\cdot0.4$. The paper's Theorem 2 says the same of fine-tuning on $k$ or more labelled points of the same distribution: both kinds of points are classified with probability $1-e^{-\Omega(\log^2k)}$.
 #
-# A network with missing features fails on some single-view points. If it knows the strong feature of the point, it is right. If not, the weak feature has to stand against strangers, and the network is wrong if one of the $n$ *learned* features of other classes is present, else right. If each class has a learned feature and all count equally,
+# If each class has a learned feature and all count equally, a network that knows the strong feature of a single-view point is right. If it does not, it is wrong if one of the $n$ *learned* features of other classes is present, else right:
 #
 # $$
 # \text{single-view accuracy}=\underset{\text{strong feature}}{\text{mean over the}}\begin{cases}1&\text{learned}\\(1-s/k)^{n}&\text{missing.}\end{cases}
 # $$ (eq-03-single)
 #
-# With one learned feature per class this tends to $\frac12(1+e^{-s})$ for large $k$. The paper's Lemma 1, from [Allen-Zhu and Li (2020)](../book/references.bib#allenzhu2020towards), in which $s$ grows with $k$, has one half, hence a test error of about $\mu/2$. If classes had one feature, none could be lost: no gap.
+# With one learned feature per class this tends to $\frac12(1+e^{-s})$ for large $k$. The paper's Lemma 1, from [Allen-Zhu and Li (2020)](../book/references.bib#allenzhu2020towards), in which $s$ grows with $k$, has one half, hence a test error of about $\mu/2$.
 #
 # <a id="03-experiments"></a>
 # <a id="two-ways-to-learn-from-the-same-points"></a>
@@ -331,7 +331,7 @@ def label_loss(w, x, y):
 #
 # Here are six runs of each method (labels until the loss is 0.01, the autoencoder for 400 steps), from the same points and initial kernels. *Prediction:*
 #
-# - labels: about one feature per class, then a stop;
+# - labels: about one feature per class by then;
 # - masked autoencoder: all ten features, one at a time, in the order and at the times of {eq}`eq-03-times`, up to the level of {eq}`eq-03-fixed-point`. The loss falls by one stair per feature, $zu_*a-\frac1{2\theta}(u_*a)^2$ on each of its patches with $a=a(u_*z)$.
 
 # %% tags=["hide-input"]
@@ -380,15 +380,21 @@ level = theory.autoencoder_fixed_point(act_power, threshold, keep, *strengths)
 for name, known in learned.items():
     print(f"{name:18s} features learned: {known.sum(1).tolist()} of {n_features}")
 print(f"autoencoder's level {mae.log['best'][-1].mean():.3f}, predicted {level:.3f}")
+# The networks from scratch trained on, for the rest of all steps.
+further, onward = networks.train_on(scratch, data, activation, sl_steps, best_own)
 
 # %% tags=["remove-cell"]
-typical = int(learned["labels"].sum(1).argsort()[(replicas - 1) // 2])
+mae_time = mae.log["time"][-1].cpu()
+at_mae_time = networks.at_first(onward, onward["time"] >= mae_time)
+by_then = (at_mae_time["best"] > threshold).sum(1)
+typical = int(by_then.argsort(stable=True)[replicas // 2])
 figures.show(
-    pictures.opening(scratch, mae, typical, threshold),
-    title="Labels leave features out; masked patches teach all, one by one",
+    pictures.opening(onward, mae.log, typical, threshold, scratch.log["time"][-1]),
+    title="Labels leave features out; reconstruction teaches all, one by one",
     alt="Two panels with ten rows, one for each feature, against time. From labels "
-    "some rows take full colour, the others stay white until training stops. From "
-    "masked patches all rows take full colour, one after the other.",
+    "some rows take full colour; others stay pale to the end, long after a line that "
+    "marks the time at which the loss is 0.01. From reconstruction all rows take "
+    "full colour, one after the other.",
     opening=True,
 )
 
@@ -407,10 +413,10 @@ predicted = law.time(track[0], threshold / 2) / moment
 captured = stats.first_crossing_time(track, clock, threshold / 2, 1.0 - act_power)
 figures.show(
     pictures.staircase(clock[:, 0], loss[:, 0], staircase[:, 0], predicted, captured),
-    title="Initial weights decide when the next stair comes (thin: theory)",
-    alt="Left: the autoencoder's loss falls in stairs, with the predicted staircase "
-    "drawn over it. Right: measured against predicted capture times for all features "
-    "of all runs; most points lie near the diagonal, a few well above.",
+    title="Initial weights decide when a feature is learned and the loss falls",
+    alt="Left: the autoencoder's loss falls in stairs, with stairs of the predicted "
+    "height drawn over it. Right: measured against predicted capture times for all "
+    "features of all runs; most points lie near the diagonal, a few well above.",
 )
 
 # %% tags=["remove-cell"]
@@ -428,8 +434,11 @@ def share(hits, of):
 
 
 ledger.mean("mae-all-features", learned["masked autoencoder"].mean(1))
-one_view = learned["labels"].reshape(replicas, n_classes, 2).sum(-1) == 1
-ledger.mean("sl-loses-views", one_view.mean(1))
+one_view = lambda known: (known.reshape(replicas, n_classes, 2).sum(-1) == 1).mean(1)
+ledger.mean("sl-loses-views", one_view(learned["labels"]))
+known_on = best_own(further.params).cpu().numpy() > threshold
+ledger.mean("sl-loses-views-trained-on", one_view(known_on))
+ledger.mean("labels-at-equal-time", by_then / n_features)
 held = (mae.params["weight"][..., :n_features] > threshold / 2).cpu().numpy()
 ledger.mean("mae-pure-kernels", share(held.sum(-1) == 1, held.any(-1)))
 deviation = np.abs(track[-1] / level - 1)
@@ -440,12 +449,12 @@ ledger.mean("mae-staircase", mean_off)
 ledger.mean("capture-times", median=np.median(error, 1), within=(error <= 0.3).mean(1))
 
 # %% [markdown]
-# As predicted, the autoencoder learns all ten features in every run, 97 % of them within 30 % of the predicted time ([the late ones](#03-theorem)), at a level of 0.932 (predicted 0.931). Labels teach 5 to 8 of the ten (both of some classes) and then stop. How many labels teach [depends on the setting](#03-fair); we chose one in which chance shows.
+# As predicted, the autoencoder learns all ten features in every run, 97 % of them within 30 % of the predicted time ([the late ones](#03-theorem)), at a level of 0.932 (predicted 0.931; thin stairs: predicted heights at measured times). Labels teach 5 to 8 of the ten by a flow time of about 1,100, where we *stopped* them. They learn on, but [logarithmically slowly](#03-fair): at 12,000, where the autoencoder's runs end, they have 39 of 60 features, at a loss of $10^{-12}$ (after $3.5\cdot10^{12}$) 54. (We chose a setting in which chance shows.)
 #
 # <a id="03-downstream"></a>
 # ## What the features are worth
 #
-# *Prediction:* the pretrained encoder, fine-tuned or with a linear head, classifies both kinds of points. From scratch, single-view points fail as {eq}`eq-03-single` says. Three controls: a linear head on *random kernels*; from scratch with a *trained head*, as in fine-tuning; and *masked labels*, from scratch with a fresh mask on every point in every step (three runs): masks, but no reconstruction.
+# *Prediction:* the pretrained encoder, fine-tuned or with a linear head, classifies both kinds of points. From scratch, single-view points fail as {eq}`eq-03-single` says. Three controls: a linear head on *random kernels*; from scratch with a *trained head*, as in fine-tuning; and *masked labels*, from scratch with a fresh mask on every point in every step (three runs).
 
 # %% tags=["hide-input"]
 owned = start.unflatten(1, (n_classes, n_filters))
@@ -482,6 +491,7 @@ logits = {
     "autoencoder, fine-tuned": networks.head_logits(tuned.params, activation),
     "autoencoder, linear probe": probe(mae.params["weight"]),
     "from scratch": networks.owned_logits(scratch, activation),
+    "from scratch, trained on": networks.owned_logits(further, activation),
     "from scratch, trained head": networks.head_logits(headed.params, activation),
     "random kernels, linear probe": probe(start),
     "from scratch, masked labels": networks.owned_logits(with_masks, activation),
@@ -489,21 +499,29 @@ logits = {
 table = {name: networks.accuracies(f, tests) for name, f in logits.items()}
 by_class = learned["labels"].reshape(-1, n_classes, 2)
 expected = theory.single_view_accuracy(by_class, foreign)
+on = table["from scratch, trained on"]
 headed_views = (best(headed.params) > threshold).cpu().numpy()
 masked_views = (best_own(with_masks.params) > threshold).cpu().numpy()
+
+# %% tags=["hide-input"]
 blue, grey = figures.BASELINE, figures.HUES["grey"]
 figures.show(
     pictures.accuracies(
-        table, expected.mean(), (*[figures.METHOD] * 2, blue, blue, grey, blue)
+        table, expected.mean(), (*[figures.METHOD] * 2, *[blue] * 3, grey, blue)
     ),
     title="Points with one visible feature tell the networks apart",
-    alt="Test accuracies of six ways to train, one mark per run, for multi-view and "
+    alt="Test accuracies of seven ways to train, one mark per run, for multi-view and "
     "single-view points. Multi-view: all at or near one, except random kernels. "
-    "Single-view: the autoencoder at one, masked labels above 0.75, the others "
-    "between 0.45 and 0.75.",
+    "Single-view: the autoencoder at one, trained on from scratch and masked labels "
+    "above 0.75, the others between 0.45 and 0.75.",
 )
+for name, found in table.items():
+    print(f"{name:28s} single-view {found['single-view'].round(2).tolist()}")
+print(f"from scratch, by the formula: {expected.round(2).tolist()}")
 for name, views in (("trained head", headed_views), ("masked labels", masked_views)):
     print(f"{name}: features learned {views.sum(1).tolist()} of {n_features}")
+at = networks.at_first(onward, onward["time"][:, :few] >= with_masks.log["time"][-1])
+print(f"labels without masks by then: {(at['best'] > threshold).sum(1).tolist()}")
 
 # %% tags=["remove-cell"]
 worse = networks.worse_kind
@@ -514,6 +532,7 @@ multi, lone = plain.values()
 ledger.mean("sl-half-of-single-view", single=lone, multi=multi)
 ledger.mean("sl-errors-explained", np.abs(lone - expected))
 ledger.mean("mrp-beats-sl", ours["single-view"] - lone)
+ledger.mean("mrp-beats-sl-trained-on", ours["single-view"] - on["single-view"])
 random_kernels = table["random kernels, linear probe"]["single-view"]
 ledger.mean("random-features-fall-short", random_kernels)
 at_head = table["from scratch, trained head"]
@@ -523,15 +542,15 @@ ledger.mean("sl-trained-head-views", (views_per_class <= 1).mean(1))
 ledger.mean("labels-need-reconstruction", (~masked_views).mean(1))
 
 # %% [markdown]
-# The autoencoder's encoder classifies all points. From scratch, multi-view points are right as well, but a third of the single-view points is wrong, as {eq}`eq-03-single` predicts. Random kernels do as well there. And masked labels teach 28 of 30 features. A mask that hides one feature leaves the other to be fitted.
+# The autoencoder's encoder classifies all points. From scratch, stopped at a loss of 0.01, all multi-view points are right, but only 62 % of the single-view points; {eq}`eq-03-single` gives 65 %, and each run lies below its own. Random kernels reach 59 %. Trained on for all 700 steps, to flow times above $4\cdot10^{18}$, networks from scratch know 57 of 60 features and reach 88 % ({eq}`eq-03-single`: 95 %).
 #
-# So masks in front of labels teach features too, which the paper does not discuss.
+# Masked labels teach 28 of 30 features (accuracies 0.77, 0.94, 0.96), plain labels 20 in the same flow time.
 #
 # <a id="03-images"></a>
 # <a id="03-mnist"></a>
 # ## The evidence: few labels on MNIST (Table 1)
 #
-# *The paper:* a ResNet-50, pretrained with SimMIM on ImageNet and fine-tuned on the same images, reaches 78.0 % where training from scratch reaches 76.2 %. Detection and classification on VOC gain four points. Heat maps (Eigen-CAM) of networks from scratch light one part of an object, in other images another; those of pretrained networks several at once ([here, planted parts](#03-planted)).
+# *The paper:* a ResNet-50, pretrained with SimMIM on ImageNet and fine-tuned on the same images, reaches 78.0 % where training from scratch reaches 76.2 %. Heat maps (Eigen-CAM) of pretrained networks light several parts of an object, others one ([here, planted parts](#03-planted)).
 #
 # *Here* (computed once and kept with the book): a small convolutional network fills in masked patches of all 60,000 MNIST digits, then trains on 100, 300 or 1,000 labels. The baseline trains from scratch on the same labels, as long and with as many settings tried. Both also train on *shifted* images. *Prediction:* a gain that shrinks with more labels.
 
@@ -553,16 +572,16 @@ errors = {(arm, s): errors_of(arm, s) for arm, s in product(trained, (0, 3))}
 gain = {s: errors["scratch", s] - errors["pretrained", s] for s in (0, 3)}
 figures.show(
     pictures.gains(errors, label_counts),
-    title="On MNIST, pretraining gains nothing over a tuned baseline",
+    title="On MNIST, no gain is seen; with 100 labels, 1.4 points are not excluded",
     alt="Test error against the number of labels, from scratch and pretrained. "
     "Circles (from scratch) and squares (pretrained) lie on each other, with shifts and without; shifts lower "
     "both by up to two thirds. Gains of pretraining are zero within their intervals.",
 )
 for s, n in product((0, 3), range(len(label_counts))):
     mean, half = stats.mean_interval(gain[s][n])
-    mean = round(mean, 1) + 0.0  # not -0.0
-    said = f"{label_counts[n]:5d} labels, shifts to {s}: gain {mean:4.1f} ± {half:.1f}"
-    print(f"{said} points, from {errors['scratch', s][n].mean():.1f} %")
+    said = f"{label_counts[n]:5d} labels, shifts to {s}: gain {mean - half:4.1f}"
+    print(f"{said} to {mean + half:.1f} points,", end=" ")
+    print(f"from {errors['scratch', s][n].mean():.1f} %")
 
 # %% tags=["remove-cell"]
 ledger.mean("mnist-100-labels", gain[0][0])
@@ -579,23 +598,23 @@ ledger.mean("mnist-features", frozen["random"][0] - frozen["pretrained"][0])
 ledger.mean("mnist-random-features", frozen["random"][0] - errors["pretrained", 0][0])
 
 # %% [markdown]
-# Nothing is gained, without shifts (0.0 ± 1.5, 0.1 ± 0.3, −0.1 ± 0.1 points) or with them. Both starts fit all labelled images. ([More](#03-mnist-more).)
+# No gain is seen, without shifts (−1.5 to 1.4, −0.2 to 0.4, −0.2 to 0.0 points) or with them; with 100 labels, 1.4 points are not excluded (the paper, on ImageNet with all labels: 1.8). Pretraining is short (7.5 epochs), [tuning was uneven](#03-mnist-more), and we do not know whether labels lose features of digits. So this says little about the theorems.
 #
 # <a id="03-take-home"></a>
 # ## What to take home
 #
-# - Labels teach a class until its points fit. On points that show both features the push on each carries the same factor, the remaining error, so the feature with the best start can leave the other behind.
-# - Reconstruction pays for every feature separately. In our six runs the autoencoder learns all of them, one by one, at times set by the initial weights.
-# - For this autoencoder, with zeros for hidden patches, a mask is on average only a change of scale. Nothing is inferred; features are learned without masks.
-# - A missing feature costs nothing on points that show both features, if the other is learned. On points that show only the missing one it costs accuracy as soon as a learned stranger outweighs the weak view.
-# - Masks in front of labels can teach missing features as well. A gain from masks need not come from reconstruction.
+# - Under the cross-entropy, the push on both features of a point carries the same factor, the remaining error. In our runs, most classes are fitted by one feature; the other follows logarithmically slowly.
+# - In the paper's model, reconstruction pays for every feature separately. In our six runs, the masked autoencoder learns all, one by one, at times set by the initial weights.
+# - For this autoencoder, with zeros for hidden patches, a mask is on average only a change of scale. Nothing is inferred; in our runs it learns all features without masks.
+# - In our world, a missing feature costs nothing on points that show both, if the other is learned. Where a point shows mainly the missing one, a learned stranger can cause an error.
+# - Masks in front of labels taught 28 of 30 features in three runs (plain labels in that time: 20). A gain from masks need not come from reconstruction.
 #
 # The headline claims ([all claims](#03-held-up)):
 #
 # ```{headlines}
 # ```
 #
-# **Confirmed:** all features, their order, times and level; what a missing one costs. **For another reason:** reconstruction teaches, not the mask. **Not confirmed:** a gain on MNIST once the baseline is tuned as well.
+# **Confirmed** in our runs: the autoencoder learns all features, nearly at the predicted times and level. **For another reason:** not because of the mask. **Not for ever:** a lead on single-view points, 38 points at a loss of 0.01 and 12 at flow times above $4\cdot10^{18}$ (undecided against 20 with 14 of 20 other seeds). **Undecided:** exactly one feature of most classes at a loss of 0.01; a gain on MNIST.
 #
 # <a id="03-try"></a>
 # ## Try it
@@ -609,7 +628,7 @@ ledger.mean("mnist-random-features", frozen["random"][0] - errors["pretrained", 
 # :::{solution} ex-03-several
 # :class: dropdown
 #
-# Each kernel feels $\dot u_r=2u_rz^2\bigl(1-\frac1\theta\sum_{r'}u_{r'}^2\bigr)$. The bracket is common, so ratios stay and all come to rest where $\sum_ru_r^2=\theta$, however many they are. The head after one step weighs a feature by this sum ([margins](#03-margins)), so it does not matter.
+# Each kernel feels $\dot u_r=2u_rz^2\bigl(1-\frac1\theta\sum_{r'}u_{r'}^2\bigr)$. The bracket is common, so ratios stay and all come to rest where $\sum_ru_r^2=\theta$. The head after one step weighs a feature by this sum ([margins](#03-margins)), so it does not matter.
 # :::
 #
 # :::{exercise}
@@ -746,7 +765,7 @@ ledger.exact("ts-drift-rates", drift=drift_ratio - 1, growth=rate / pair_rate - 
 # :::{prf:proof}
 # *(An outline. Quoted: the noise bounds, Claims E.3, E.4, H.4–H.6 and F.6, and the lottery's size, Lemma C.1.)*
 #
-# *Every feature rises.* By {prf:ref}`lem-03-growth` and {eq}`eq-03-ts-growth` the best kernel of each feature follows $\dot u=cu^n$ with $c>0$ of order $1/k$, so it reaches $\varrho$ after a time of order $k\,\sigma_0^{-(n-1)}$. Other features do not enter: teacher–student kernels do not interact at all ({eq}`eq-03-ts` is a sum over $r$), and the autoencoder's interact through $\Delta_p$ only, on patches of the *same* feature.
+# *Every feature rises.* By {prf:ref}`lem-03-growth` and {eq}`eq-03-ts-growth` the best kernel of each feature follows $\dot u=\kappa u^n$ with $\kappa>0$ of order $1/k$, so it reaches $\varrho$ after a time of order $k\,\sigma_0^{-(n-1)}$. Other features do not enter: teacher–student kernels do not interact at all ({eq}`eq-03-ts` is a sum over $r$), and the autoencoder's interact through $\Delta_p$ only, on patches of the *same* feature.
 #
 # *Who rises.* A kernel that starts behind by a factor $1-\Omega(1/\log k)$ is, by the comparison lemma of chapter 1 ({prf:ref}`lem-01-race`), still within a polylogarithmic factor of its start when the winner arrives. Hence (c) up to $T_0$, the time at which the last feature reaches $\varrho$; and (b), because a kernel's correlations with other features are such losers.
 #
@@ -1052,7 +1071,7 @@ ledger.mean("ts-every-theta", ts_found.mean((0, 2)))
 # <a id="turning-the-knobs-mask-ratio-exponent-sampled-masks-the-wrong-gradient"></a>
 # ### Mask ratio, exponent, sampled masks, the printed direction
 #
-# *Supports {prf:ref}`prop-03-fixed-point`: the autoencoder learns all features at every mask ratio, up to the predicted level (below $\theta=0.13$ it is under $\varrho$); neither exponent nor sampled masks nor the printed direction changes which features it learns.* The paper argues in words (Appendix E.1) that at $\theta\to1$ nothing is learned, and that at $\theta\to0$ the loss explodes. By {eq}`eq-03-expected` it does at fixed kernels, but its minimum lies between $\frac{1-\theta}2\sum_p\lVert x_p\rVert^2$ and $\frac12\sum_p\lVert x_p\rVert^2$, its value at kernels of zero. As $\theta\to0$ the level shrinks like $\theta^{1/(q+1)}$. In a smaller world ($d=100$) one stack holds five values of $\theta$, three runs each.
+# *Supports {prf:ref}`prop-03-fixed-point`: at every mask ratio tried, nearly all features of three runs come to rest within 10 % of the predicted level (below $\theta=0.13$ this is under $\varrho$); three runs are too few to decide the claims about it. An exponent of 3, sampled masks and the printed direction do not change which features are learned.* The paper argues in words (Appendix E.1) that at $\theta\to1$ nothing is learned, and that at $\theta\to0$ the loss explodes. By {eq}`eq-03-expected` it does at fixed kernels, but its minimum lies between $\frac{1-\theta}2\sum_p\lVert x_p\rVert^2$ and $\frac12\sum_p\lVert x_p\rVert^2$, its value at kernels of zero. As $\theta\to0$ the level shrinks like $\theta^{1/(q+1)}$. In a smaller world ($d=100$) one stack holds five values of $\theta$, three runs each.
 
 # %%
 side_world = replace(world, dim=side_dim)
@@ -1136,12 +1155,40 @@ two, four = grew[0] / np.maximum(*grew[1:]), grew[2] / grew[1]
 ledger.mean("losers-growth-falls", two=two, four=four)
 
 # %% [markdown]
-# At $\theta=1$ there is no mask, and every feature is learned; at $\theta=0.05$, too, at half the level that it has at $\theta=\frac12$. The theorem asks for $q\ge4$, but 3 does as well, and 2 misses only one feature of thirty; there losers rise, too, and several kernels share a feature.
+# At $\theta=1$ there is no mask, and every feature is learned. At $\theta=0.05$ each feature grows as well, to half the level that it has at $\theta=\frac12$, which is below $\varrho$. The theorem asks for $q\ge4$, but 3 does as well, and 2 misses only one feature of thirty; there losers rise, too, and several kernels share a feature.
 #
 # <a id="03-fair"></a>
 # ### Was learning from scratch given a fair chance?
 #
-# *Qualifies [the experiment](#03-experiments): our setting was found, so that the lottery of labels is visible. How many features labels teach depends on the setting; that missing features explain the errors does not.* Training from labels in the smaller world, with one thing changed at a time:
+# *Qualifies [the experiment](#03-experiments): our setting was found, so that the lottery of labels is visible, and training from labels was stopped at a loss of 0.01. How many features labels teach depends on both.*
+#
+# The networks from scratch of the experiment, trained on from labels for all 700 steps. Steps are adaptive: these end at flow times above $4\cdot10^{18}$. The loss falls like one over the flow time. A tenfold time adds about three of the 60 features until the loss is $10^{-6}$, and fewer than one on average after that.
+
+# %%
+all_known = lambda log: int((log["best"] > threshold).sum())
+print("labels: loss reached, flow time (mean over runs), features learned in all runs")
+for bound in (1e-2, 1e-3, 1e-4, 1e-6, 1e-12):
+    at = networks.at_first(onward, onward["loss"] <= bound)
+    print(f"{bound:7.0e} {at['time'].mean():9.1e} {all_known(at):4d}")
+end, ends = {key: onward[key][-1] for key in ("loss", "time")}, known_on.sum(1)
+print(f"all steps: loss {end['loss'].max():.0e} or less,", end=" ")
+print(f"flow time {end['time'].min():.1e} to {end['time'].max():.1e},")
+print(f"    {ends.sum()} features ({ends.tolist()}),", end=" ")
+print(f"accuracy on single-view points {on['single-view'].mean():.2f}", end=" ")
+formula = theory.single_view_accuracy(known_on.reshape(-1, n_classes, 2), foreign)
+print(f"(formula: {formula.mean():.2f})")
+print(
+    f"at the autoencoder's last time, {mae_time.mean():.1e}: {all_known(at_mae_time)}"
+)
+learns_all = networks.at_first(mae.log, (mae.log["best"] > threshold).all(-1))["time"]
+print(f"flow time of its last feature {learns_all.min():.1e} to {learns_all.max():.1e}")
+
+# %% [markdown]
+# Given the flow time of the autoencoder, labels teach hardly more features than in the experiment. After all steps, more than $10^{14}$ times as long, most second features are learned, and the limits of `sl-loses-views` and `mrp-beats-sl` are missed (the second is undecided with 14 of 20 other seeds). Three of these six runs know all ten features, and are right on 88 to 97 % of the single-view points where {eq}`eq-03-single` gives 100 %. So their features do not all count equally; perhaps those that are learned late stay weak.
+#
+# These runs do not contradict Lemma 1, which is about times polynomial in $k$. By {prf:ref}`lem-03-growth`, with a remaining error that falls like $1/t$, a second feature arrives when $\log t$ is of order $(\Lambda^{(0)})^{-(q-2)}$. Under Assumption H.1 this is at least of order $k$, up to logarithms, so $t$ is larger than any polynomial in $k$. (A sketch, not a proof.)
+#
+# Training from labels in the smaller world, with one thing changed at a time:
 
 
 # %%
@@ -1280,7 +1327,7 @@ ledger.mean("frozen-teacher-all-features", student_known.mean(1))
 # <a id="images-a-small-simmim-and-where-the-network-looks"></a>
 # ### Pictures with planted parts: accuracy, and where the network looks
 #
-# *Stands for Table 1's detection and for Figures 1 and 3 to 5. With all labelled pictures fitted from both starts, pretraining gains 11 points on multi-view and 20 on single-view pictures, and its maps cover more of the own parts and less of the rest.* The paper shows Eigen-CAM maps ([Muhammad and Yeasin, 2020](../book/references.bib#muhammad2020eigencam)) of chosen photographs: those of supervised networks light one part of a car, those of pretrained ones several. Here the world of {prf:ref}`def-03-world` is drawn as pictures: a patch becomes a tile of $8\times8$ pixels, features are Walsh patterns, and the sixteen tiles lie on a $4\times4$ grid. Masks cover quarters of tiles, so reconstruction does use surroundings.
+# *Stands for Table 1's detection and for Figures 1 and 3 to 5. With all labelled pictures fitted from both starts, pretraining gains 11 points on multi-view and 20 on single-view pictures, and its maps overlap more with the own parts.* The paper shows Eigen-CAM maps ([Muhammad and Yeasin, 2020](../book/references.bib#muhammad2020eigencam)) of chosen photographs: those of supervised networks light one part of a car, those of pretrained ones several. Here the world of {prf:ref}`def-03-world` is drawn as pictures: a patch becomes a tile of $8\times8$ pixels, features are Walsh patterns, and the sixteen tiles lie on a $4\times4$ grid. Masks cover quarters of tiles, so reconstruction does use surroundings.
 
 # %% tags=["hide-input"]
 kept_runs.show("mask_reconstruction", "planted")
@@ -1293,9 +1340,8 @@ print("of two, average precision of the cell probe")
 for arm, name in arms.items():
     keys = ("train", "multi", "single", "alone", "covered", "lit", "precision")
     print(f"{name:12s}", " ".join(f"{of(arm, key).mean():5.2f}" for key in keys))
-views = of("MAE", "views")
-print(f"SimMIM: a class's better view {views.max(-1).mean():.2f},", end=" ")
-print(f"its worse view {views.min(-1).mean():.2f}")
+    print(f"    a class's better view {of(arm, 'views').max(-1).mean():.2f}", end=", ")
+    print(f"its worse view {of(arm, 'views').min(-1).mean():.2f}")
 p = planted["parameters"]
 how = {"patch_noise": p["noise"], "background_noise": p["noise"], "balanced": True}
 shown_world = SparseMultiView(p["n_classes"], 16, 64, p["foreign"], **how)
@@ -1322,12 +1368,12 @@ ledger.mean("images-pretraining-helps", 100 * more("multi"))
 ledger.mean("images-single-view", of("MAE", "single"))
 
 # %% [markdown]
-# From scratch the networks are right on 88 % of multi-view and 49 % of single-view pictures, as Lemma 1 has it; pretrained on 99 and 69 %. Theorem 2 promises more. A pretrained network recognises a class by its better feature in 80 % and by its worse one in 58 % of the single-view pictures (from scratch 67 and 31 %): fine-tuning is supervised training, and starts from features of unequal size. Strangers are not the reason, since without them accuracy is 78 %. Maps of pretrained networks overlap more with the own tiles (0.72 against 0.44). Whether they light more of the two parts (1.65 against 1.53) is undecided; they light less of the rest. The *cell probe* stands for detection: ridge regression from the features of a quarter of a tile to whether the tile is an own one. Its average precision is 0.97, from scratch 0.77.
+# From scratch the networks are right on 88 % of multi-view and 49 % of single-view pictures (chance: 20 %); pretrained on 99 and 69 %. Lemma 1 states a test error of about $\mu/2$: nearly all multi-view points right, and half of the single-view ones, those that show the one feature that is known. Half of the single-view pictures are right here, too, but for another reason. From scratch a class is recognised by its better feature in 67 % and by its worse one in 31 % of the single-view pictures, where the mechanism behind the lemma gives 100 and 0 %. Theorem 2 promises more than what pretraining reaches, 80 and 58 %, perhaps because fine-tuning is supervised training and starts from features of unequal size. Strangers are only part of the reason, since without them accuracy is 78 %. Maps of pretrained networks overlap more with the own tiles (0.72 against 0.44; this measure replaced the share of own tiles that are lit after first results). Whether they light more of the two parts (1.65 against 1.53) is undecided; they light less of the rest. The *cell probe* stands for detection: ridge regression from the features of a quarter of a tile to whether the tile is an own one. Its average precision is 0.97, from scratch 0.77 (chance: 2 tiles of 16, 0.125).
 #
 # <a id="03-mnist-more"></a>
 # ### MNIST: tuning, training errors, frozen features
 #
-# *Supports [the evidence](#03-mnist): both arms fit their labels, and frozen features are hardly better than random ones.*
+# *Qualifies [the evidence](#03-mnist): both arms fit their labels, frozen features are hardly better than random ones, and the tuning was not quite even.*
 
 # %% tags=["hide-input"]
 kept_runs.show("mask_reconstruction", "mnist-tuning")
@@ -1342,9 +1388,9 @@ for name, values in frozen.items():
     print(", ".join(f"{m:.1f} ± {h:.1f}" for m, h in mean))
 
 # %% [markdown]
-# The same four step sizes were tried for both arms, and large ones are best for both. From a step of 0.004 to the best one the validation error with 100 labels falls by 2.4 points from scratch and by 2.9 after pretraining: against a baseline left at 0.004, pretraining would have seemed to gain 3 points. Training errors are 0 without shifts and at most 0.3 % with them; with shifts and 1,000 labels the loss still fell by up to 2.5 % in the last fifth.
+# Each arm chose among eight settings with the same four step sizes, and large ones are best for both. But the grids differ. Weight decay was 0.05 or 0.5 from scratch and 0.5 only after pretraining, which was offered two mask ratios instead. The decay of 0.5, chosen everywhere, lies at the border of the grid, and so does the step of 0.032, chosen after pretraining without shifts. In 600 such steps decay alone would shrink the pretrained weights to 0.8 % of their size (with shifts, at a step of 0.016, to 9 %). Batch normalisation follows each convolution, so this change of scale alone hardly changes the outputs. A smaller decay after pretraining, decay towards the pretrained weights and smaller steps in the first layers were not tried. From a step of 0.004 to the best one the validation error with 100 labels falls by 2.4 points from scratch and by 2.9 after pretraining: against a baseline left at 0.004, pretraining would have seemed to gain 3 points. Training errors are 0 without shifts and at most 0.3 % with them; with shifts and 1,000 labels the loss still fell by up to 2.5 % in the last fifth.
 #
-# A linear layer on frozen pretrained features errs less than one on random features with 100 labels (1.9 ± 1.0 points), and not with 1,000 (−0.6 ± 0.7). Filling in strokes from their surroundings seems to need little of what tells digits apart, at least in a network with 52,000 weights in its convolutions. Mask ratios of 0.6 and 0.8 end alike. We do not know what a larger network, longer pretraining or images of objects would change.
+# A linear layer on frozen pretrained features errs less than one on random features with 100 labels (1.9 ± 1.0 points), and not with 1,000 (−0.6 ± 0.7). Filling in strokes from their surroundings seems to need little of what tells digits apart, at least in a network with 52,000 weights in its convolutions. Mask ratios of 0.6 and 0.8 end alike. We do not know what a larger network, longer pretraining or images of objects would change. Nor does the null say much about the theory. The theorems are about classes of which labels lose a feature and pretraining does not; neither was measured on digits.
 #
 # <a id="03-real"></a>
 # <a id="claim-real-images-no-loss"></a>
@@ -1407,7 +1453,7 @@ figures.show_code(recipe)
 # <a id="03-held-up"></a>
 # ### All claims
 #
-# Rules were set on pilot runs with other seeds. Eleven were changed after a run that they judged had been seen, most of them loosened: `capture-times`, `each-level-at-every-theta`, `images-cam-both-parts`, `images-cam-covers-parts`, `images-single-view`, `losers-growth-falls`, `ts-active-kernels`, `ts-classifies-both`, `ts-most-kernels-pure`, `ts-two-feature-kernels` and `views-order-accuracy`. (The cells that record claims are in the notebook, but not on the site.)
+# Rules were set on pilot runs with other seeds. Three claims were added after their first results: `sl-loses-views-trained-on` and `mrp-beats-sl-trained-on`, with the limits of the claims whose names they extend, and `labels-at-equal-time`, with the limit of `mae-all-features`. Eleven rules were changed after a run that they judged had been seen, most of them loosened: `capture-times`, `each-level-at-every-theta`, `images-cam-both-parts`, `images-cam-covers-parts`, `images-single-view`, `losers-growth-falls`, `ts-active-kernels`, `ts-classifies-both`, `ts-most-kernels-pure`, `ts-two-feature-kernels` and `views-order-accuracy`. (The cells that record claims are in the notebook, but not on the site.)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -1416,7 +1462,7 @@ ledger.show()
 # %% [markdown]
 # **Only scaled.** $k=5$, where the paper's assumptions need $k$ beyond all computers. At $k=8$ (`--preset pilot`) three autoencoders learned 16 of 16 features at the predicted level, and networks from scratch 10 of 16. Kernels follow the flow with adaptive steps, where the paper takes one small constant. The noise bounds are quoted, not checked. Pictures of tiles and MNIST stand for photographs, small convolutional networks for a ResNet-50.
 #
-# **Undecided.** Whether maps of pretrained networks light more of the two parts; the gain on digits in a run of seconds; and on MNIST all gains, whose intervals contain zero and, from 300 labels on, nothing above 0.4 points.
+# **Undecided.** Whether labels, stopped at a loss of 0.01, know exactly one feature of most classes; whether masked labels leave out three tenths of the features or more; in a smaller world, whether at every mask ratio the mean level is within 3 % of the predicted one and nine tenths of the features within 10 %; whether pretraining helps by 5 points where a new task shares some of the features; whether maps of pretrained networks light more of the two parts; the gain on digits in a run of seconds; and on MNIST whether the gain shrinks with more labels, and all gains, whose intervals contain zero and, from 300 labels on, nothing above 0.4 points. (Intervals of claims that one kept run decides are each by themselves.) Where all runs give the same value, the interval has width zero and says nothing about other runs: `ts-every-theta` holds from two equal values.
 #
 # **Open.** Whether the autoencoder of practice, which must infer masked patches from visible ones, learns features for the reason given here. In the analysed model nothing is inferred.
 #

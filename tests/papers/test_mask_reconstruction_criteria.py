@@ -15,7 +15,7 @@ import torch
 
 from mvnb import kept_runs, probes, stats, training
 from mvnb.models import PatchObjective, patch_logits, smoothed_relu
-from mvnb.papers.mask_reconstruction import images, theory
+from mvnb.papers.mask_reconstruction import images, networks, theory
 from mvnb.papers.mask_reconstruction.data import SparseMultiView
 from mvnb.papers.mask_reconstruction.model import FineTuneObjective, MaskedAutoencoderObjective, TeacherStudentObjective
 
@@ -172,6 +172,39 @@ def test_lost_views_hold_from_labels_and_fail_with_masks_or_reconstruction(runs)
     assert loses_views(with_masks) == "fails"
     missing = [verdict("labels-need-reconstruction", "mean", (~one).mean(1)) for one in (with_masks, learned)]
     assert missing == ["fails", "holds"]
+
+
+def test_claims_on_networks_trained_on_hold_for_those_that_are_stopped_only(runs):
+    activation, best = (POWER, THRESHOLD), lambda p: networks.own_correlations(p, FEATURES)
+    owned = runs.start.unflatten(1, (CLASSES, FILTERS))
+    log_at = range(0, 701, 2)
+    stopped = networks.from_scratch(owned, runs.data, activation, 700, probes={"best": best}, log_at=log_at)
+    further, log = networks.train_on(stopped, runs.data, activation, 700, best)
+    assert (log["time"].diff(dim=0) >= 0).all() and (log["loss"].diff(dim=0) <= 1e-4).all()
+    assert (log["loss"][-1] < 1e-12).all() and torch.equal(log["best"][-1], best(further.params))
+
+    def one_view(run):
+        known = (best_of(run) > THRESHOLD).reshape(-1, CLASSES, 2).sum(-1)
+        return verdict("sl-loses-views-trained-on", "mean", (known == 1).mean(1))
+
+    def lead(run):  # of a rival that makes no mistake
+        accuracy = networks.accuracies(networks.owned_logits(run, activation), {"single": runs.fresh[1]})["single"]
+        return verdict("mrp-beats-sl-trained-on", "mean", 1 - accuracy)
+
+    assert one_view(stopped) == lead(stopped) == "holds"
+    assert one_view(further) != "holds" != lead(further)
+    assert one_view(runs.mae) == "fails"
+
+    then = networks.at_first(log, log["time"] >= runs.mae.log["time"][-1])
+    assert (then["time"] < log["time"][-1]).all()
+    known = [(one > THRESHOLD).double().mean(1) for one in (then["best"], torch.from_numpy(best_of(runs.mae)))]
+    assert [verdict("labels-at-equal-time", "mean", one) for one in known] == ["holds", "fails"]
+
+
+def test_the_first_look_or_the_last():
+    log = {"time": torch.tensor([[0.0, 0.0], [1.0, 2.0], [3.0, 4.0]])}
+    assert networks.at_first(log, log["time"] >= 1.5)["time"].tolist() == [3.0, 2.0]
+    assert networks.at_first(log, log["time"] >= 3.5)["time"].tolist() == [3.0, 4.0]
 
 
 def test_classification_holds_pretrained_and_fails_from_scratch(runs):

@@ -1,1 +1,1 @@
-"""Pan, Zhou and Yan 2023: filling in masked patches teaches every view (chapter 3)."""
+"""Pan, Zhou and Yan 2023: in a multi-view model, a masked autoencoder learns every view (chapter 3)."""

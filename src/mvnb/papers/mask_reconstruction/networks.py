@@ -19,17 +19,37 @@ from mvnb.training import Params, Run
 
 Activation = tuple[int, float]
 Logits = Callable[[Tensor], Tensor]
+Probe = Callable[[Params], Tensor]
 
 
 def _train(objective, params: Params, batches, activation: Activation, steps: int, stop: float = 0.01, **kwargs) -> Run:
-    """Follow the flow until the loss is ``stop``."""
+    """Follow the flow until the loss is ``stop``, or for all steps."""
     how = {"optimizer": training.FlowGD(relative=0.1, absolute=0.1, knee=activation[1]), "log_at": range(0, steps + 1, 10)}
     return training.fit(objective, params, batches, steps=steps, until=lambda p, losses: losses <= stop, **how | kwargs)
 
 
-def from_scratch(weight: Tensor, points, activation: Activation, steps: int, batches=None, **kwargs) -> Run:
+def from_scratch(
+    weight: Tensor, points, activation: Activation, steps: int, batches=None, dtype=torch.float32, **kwargs
+) -> Run:
     """Train kernels ``weight`` ``(R, classes, kernels, dim)`` that classes own, with a head of ones."""
-    return _train(PatchObjective(*activation), {"weight": weight}, batches or tuple(points[:3]), activation, steps, **kwargs)
+    objective = PatchObjective(*activation, dtype)
+    return _train(objective, {"weight": weight}, batches or tuple(points[:3]), activation, steps, **kwargs)
+
+
+def train_on(run: Run, points, activation: Activation, steps: int, best: Probe) -> tuple[Run, dict[str, Tensor]]:
+    """Continue a run from scratch up to ``steps`` steps, whatever the loss; return also the log of both, with ``best``."""
+    rest = steps - run.step
+    how = {"dtype": torch.float64, "stop": -1.0, "probes": {"best": best}, "log_at": range(0, rest + 1, 2)}
+    further = from_scratch(run.params["weight"], points, activation, rest, **how)
+    log = {key: torch.cat([rows, further.log[key]]) for key, rows in run.log.items()}
+    log["time"][len(run.steps) :] += run.log["time"][-1]
+    return further, log
+
+
+def at_first(log: Mapping[str, Tensor], true: Tensor) -> dict[str, Tensor]:
+    """Return a log's values at each run's first look at which ``true`` ``(looks, runs)``, or at its last look."""
+    look, runs = torch.where(true.any(0), true.int().argmax(0), len(true) - 1), torch.arange(true.shape[1])
+    return {key: rows[look, runs] for key, rows in log.items()}
 
 
 def centroid_head(weight: Tensor, points, activation: Activation, n_classes: int) -> Tensor:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from mvnb import figures, stats
 from mvnb.papers.mask_reconstruction.data import SparsePatches
-from mvnb.training import Run
 
+Log = Mapping[str, Tensor]
 LABELS, MASKED = figures.BASELINE, figures.METHOD
 
 
@@ -47,29 +47,32 @@ def points(samples: Mapping[str, SparsePatches], n_features: int) -> Figure:
     return fig
 
 
-def opening(labels: Run, masked: Run, run: int, threshold: float) -> Figure:
-    """Best responses to each feature over time, relative to the threshold, in one run of each method."""
+def opening(labels: Log, masked: Log, run: int, threshold: float, stopped: Tensor) -> Figure:
+    """Best responses to each feature over time, relative to the threshold, in one run of each method.
+
+    ``stopped`` ``(runs,)`` is the time at which the loss of the labels is 0.01.
+    """
     fig, axes = plt.subplots(1, 2, figsize=(6.5, 3.6), sharey=True)
-    times = [one.log["time"][:, run].cpu().numpy() for one in (labels, masked)]
+    times = [log["time"][:, run].cpu().numpy() for log in (labels, masked)]
     grid = np.geomspace(100, 1.2 * times[1][-1], 160)
-    for ax, one, clock, title, cmap in zip(axes, (labels, masked), times, ("labels", "masked patches"), ("Blues", "Oranges")):
+    for ax, log, clock, title, cmap in zip(axes, (labels, masked), times, ("labels", "reconstruction"), ("Blues", "Oranges")):
         look = np.searchsorted(clock, grid, side="right") - 1
-        shade = one.log["best"][:, run].cpu().numpy()[look].T / threshold  # (feature, time)
+        shade = log["best"][:, run].cpu().numpy()[look].T / threshold  # (feature, time)
         ax.pcolormesh(grid, np.arange(len(shade) + 1), shade[:, 1:], cmap=cmap, vmin=0, vmax=1)
         ax.hlines(range(2, len(shade), 2), *grid[[0, -1]], color="#999999", lw=0.8)
         ax.set(xscale="log", xlabel="time", title=title, ylim=(len(shade), 0), xlim=grid[[0, -1]])
         ax.grid(False)
-        if clock[-1] < 0.5 * grid[-1]:
-            ax.axvspan(clock[-1], grid[-1], color="#eeeeee")
-            middle = (clock[-1] * grid[-1]) ** 0.5
-            ax.annotate("labels fit:\ntraining\nstops", (middle, len(shade) / 2), ha="center", va="center", fontsize=12)
+    at = float(stopped[run])
+    for color, width in (("white", 3.5), (figures.HUES["ink"], 1.5)):
+        axes[0].axvline(at, color=color, lw=width)
+    axes[0].annotate("loss 0.01", (at, 0), xytext=(0, 3), textcoords="offset points", ha="center", va="bottom", fontsize=12)
     axes[0].set_yticks(np.arange(len(shade)) + 0.5, _feature_names(len(shade)))
     axes[0].set_ylabel("feature $\\ell$ of class $i$, $v_{i,\\ell}$")
     return fig
 
 
 def staircase(clock: np.ndarray, loss: np.ndarray, stairs: np.ndarray, predicted: np.ndarray, captured: np.ndarray) -> Figure:
-    """The loss of one run with its predicted stairs; predicted and measured times of capture of all features."""
+    """The loss of one run with stairs of predicted heights; predicted and measured times of capture of all features."""
     fig, axes = plt.subplots(1, 2, figsize=(6.5, 3.1))
     axes[0].plot(clock, loss, color=MASKED, lw=2.5)
     axes[0].plot(clock, stairs, drawstyle="steps-post", color=figures.HUES["ink"], lw=1.2)
