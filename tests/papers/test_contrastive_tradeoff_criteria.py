@@ -9,6 +9,7 @@ from functools import partial
 import judged
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -157,6 +158,17 @@ def test_error_rules_tell_weights_apart(few):
     assert roots == ["fails", "holds"]
 
 
+def test_the_price_is_largest_between_few_and_many_labels(few):
+    price = {m: grouped(few, 0.1, m) - grouped(few, 1.0, m) for m in (5, 10, 12, 18)}
+
+    def found(least, *peak, most):
+        top = sum(price[m] for m in peak) / len(peak)
+        return verdict("price-largest-near-s", "mean", fewer=top - price[least], more=top - price[most])
+
+    assert found(5, 10, 12, most=18) == "holds"
+    assert found(10, 5, most=18) == found(5, 18, most=12) == "fails"  # largest where labels are fewest, or most
+
+
 def test_interpolation_formula_fails_with_the_wrong_weight(few):
     measured = linear.in_groups(few.shortest(0.1, 8))
 
@@ -278,6 +290,28 @@ def test_rules_of_the_kept_run_and_of_adapters_need_a_difference():
         assert [verdict(id, "mean", change + noise) for change in (3, -3, 0)] == ["holds", "fails", "undecided"]
     ahead = [verdict("cifar10-encoder-ahead", "mean", pixels=noise + up, untrained=noise + 9) for up in (9, -9)]
     assert ahead == ["holds", "fails"]
+
+
+def test_after_holms_correction_the_kept_run_decides_only_the_lead_and_the_averages():
+    kept = study.kept_accuracies()
+
+    def lost(arm, other, on="cifar10"):
+        return (kept[arm][on] - kept[other][on]).mean(1)
+
+    alone, added, half = "alone, 30 passes", "added, 30 passes", "added, 15 passes"
+    equal, narrow = lost(alone, added), lost("narrow, alone, 30 passes", "narrow, added, 30 passes")
+    labels = kept[alone]["cifar10"] - kept[added]["cifar10"]
+    measured = {
+        "equal passes": equal, "fewer passes": lost("alone, 15 passes", half), "equal steps": lost(alone, half),
+        "average": lost(added, alone, "both"), "average, equal steps": lost(half, alone, "both"),
+        "fewer labels": labels[:, 0] - labels[:, -1], "narrow": narrow, "narrow more": narrow - equal,
+    }  # fmt: skip
+    p = {name: scipy.stats.ttest_1samp(values, 0).pvalue for name, values in measured.items()}
+    p["lead"] = max(scipy.stats.ttest_1samp(lost(alone, arm), 0).pvalue for arm in ("pixels", "untrained"))
+    assert round(p["equal passes"], 2) == round(p["equal steps"], 2) == 0.03
+    ordered = sorted(p, key=p.get)
+    decided = [name for i, name in enumerate(ordered) if all(p[ordered[j]] <= 0.05 / (len(p) - j) for j in range(i + 1))]
+    assert len(p) == 9 and set(decided) == {"lead", "average", "average, equal steps"}
 
 
 def test_without_weight_the_regulariser_gains_nothing():

@@ -40,13 +40,13 @@ def errors_by_labels(counts: np.ndarray, tasks: Sequence[int], errors: np.ndarra
     fig, ax = plt.subplots(figsize=(5, 3.7))
     for row, color in zip(errors, [OWN, *figures.shades(len(tasks) - 1)[::-1]]):
         ax.plot(counts, row, "o-", ms=4, lw=1.2, color=color)
-    for t, at in zip(tasks, ((5.5, 0.5), (7, 1.05), (13.4, 1.7))):
+    for t, at in zip(tasks, ((3.5, 0.25), (6, 1.05), (12.6, 2.2))):
         ax.annotate(f"$T={t}$", at)
     whole = np.arange(1, 2 * s + 1)
     ax.plot(whole, theory.endless_error(whole, s, s, 0.5, 0.5), "_", color=figures.COLORS["theory"], ms=9)
-    ax.annotate("bars: limit $T\\to\\infty$", (13, 2.6))
+    ax.annotate("bars: limit $T\\to\\infty$", (13.5, 3.2))
     ax.axvline(s, **figures.LINES["chance"])
-    ax.set(xlabel="labels $m$", ylabel="mean squared error", ylim=(0, 3))
+    ax.set(xlabel="labels $m$", ylabel="mean squared error", ylim=(0, 5))
     return fig
 
 

@@ -32,10 +32,9 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
     ``log(2n - 1)``. Source: Chen et al. 2020.
     """
     z = torch.cat([first, second], -2) / math.sqrt(temperature)
-    # Similarities are at most 1, so the sum needs no maximum taken out, which would cost as much as the rest.
     itself = torch.eye(z.shape[-2], dtype=torch.bool, device=z.device)
-    total = (z @ z.mT).exp().masked_fill(itself, 0.0).sum(-1)
-    return total.log().mean(-1) - (first * second).sum(-1).mean(-1) / temperature
+    total = (z @ z.mT).masked_fill(itself, -torch.inf).logsumexp(-1)
+    return total.mean(-1) - (first * second).sum(-1).mean(-1) / temperature
 
 
 def _info_nce(query: Tensor, key: Tensor, negatives: Tensor, temperature: float) -> Tensor:
