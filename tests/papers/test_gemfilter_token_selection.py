@@ -5,6 +5,7 @@ import torch
 import transformers
 
 from mvnb.papers.gemfilter import token_selection as ts
+from mvnb.papers.gemfilter.recipe import generate_from_gems
 
 KINDS = ("Llama", "Mistral", "Qwen2", "Phi3", "Gemma")
 SIZE = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
@@ -174,6 +175,26 @@ def test_gem_filter_reads_the_selected_tokens_alone(model, tokens):
     assert torch.equal(answer.tokens, again(model, tokens.gather(1, answer.kept), 5))
 
 
+def test_tokens_read_at_old_places_are_those_of_a_prompt_in_which_the_others_are_hidden(model, tokens):
+    """Tokens read at their old places do not see the others, and the answer goes on behind the last of these places."""
+    places = torch.cat([torch.arange(3, 30, 3), torch.tensor([38, 39])])[None].expand(2, -1)
+    chosen, n_new = tokens.gather(1, places), 4
+    said = ts.all_kv(model, ts.read(model, chosen, places=places), n_new).tokens
+    at, whole = places, chosen
+    with torch.inference_mode():
+        for _ in range(n_new):
+            size = whole.shape[1]
+            later = torch.full((size, size), torch.finfo(torch.double).min, dtype=torch.double).triu(1)
+            logits = model(whole, attention_mask=later.expand(2, 1, -1, -1), position_ids=at, use_cache=False).logits
+            whole = torch.cat([whole, logits[:, -1:].argmax(-1)], 1)
+            at = torch.cat([at, at[:, -1:] + 1], 1)
+    assert torch.equal(said, whole[:, -n_new:])
+    compact = ts.all_kv(model, ts.read(model, chosen), n_new).tokens
+    consecutive = torch.arange(chosen.shape[1]).expand(2, -1)
+    assert torch.equal(ts.all_kv(model, ts.read(model, chosen, places=consecutive), n_new).tokens, compact)
+    assert not torch.equal(said, compact)
+
+
 def masked(model, tokens, kept, n_new):
     """Answers by whole runs without a cache, in which tokens after the prompt see only what was kept of it.
 
@@ -283,7 +304,8 @@ def test_answers_stop_at_an_end_token(model, tokens):
 
 def tiny(kind, **changes):
     torch.manual_seed(0)
-    return getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**SIZE | changes)).eval()
+    sizes = {name: value for name, value in (SIZE | changes).items() if value is not None}
+    return getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**sizes)).eval()
 
 
 UNSUPPORTED = {
@@ -291,6 +313,8 @@ UNSUPPORTED = {
     "Gemma2": {},  # soft-capped attention
     "Bloom": {"n_layer": 3, "n_head": 4},  # ALiBi
     "Mamba": {},  # no attention
+    "Falcon": {"head_dim": None},  # no attention interface
+    "GPTJ": {"n_layer": 3, "n_head": 4, "rotary_dim": 4},  # the same
 }
 
 
@@ -301,6 +325,12 @@ def test_other_attention_is_refused_in_one_line(kind, tokens):
         with pytest.raises(ValueError, match="expected a model with softmax attention in every layer, got ") as error:
             call()
         assert "\n" not in str(error.value) and kind in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["Falcon", "GPTJ"])
+def test_the_recipe_refuses_models_that_it_cannot_watch(kind, tokens):
+    with pytest.raises(ValueError, match=f"expected a model with an attention interface and layer 1, got {kind}ForCausalLM"):
+        generate_from_gems(tiny(kind, **UNSUPPORTED[kind]), tokens[:1], 12, 1, max_new_tokens=3)
 
 
 def test_a_model_that_no_rule_foresees_is_refused(tokens, monkeypatch):

@@ -1,1 +1,1 @@
-"""Shi, Ming, Nguyen, Liang and Joty 2024: early layers find the tokens that matter (chapter 15)."""
+"""Shi, Ming, Nguyen, Liang and Joty 2024: choosing tokens by the attention of one layer (chapter 15)."""

@@ -15,14 +15,21 @@ from mvnb.papers.gemfilter import token_selection as ts
 NOISE, KEYS, VALUES, NEEDLES = 8, 16, 16, 4
 MARK = NOISE + KEYS + VALUES
 QUERY, VOCABULARY = MARK + 1, MARK + 2
+SELECTIONS = {"GemFilter": {"softmax": False, "keep_last": 0}, "softmax variant": {"softmax": True, "keep_last": 2}}
+"""Algorithm 2 with the averages of its code, and our variant, which sums softmax weights over heads and keeps the question.
+
+Both are options of :func:`~mvnb.papers.gemfilter.token_selection.gem_filter`.
+"""
 ABLATIONS = {
-    "no softmax": {"softmax": False},
-    "no pooling": {"pool": 1},
-    "question not kept": {"keep_last": 0},
-    "middle row": {"row": "middle"},
-    "largest row": {"row": "largest"},
+    "GemFilter, middle row": {"row": "middle"},
+    "GemFilter, largest row": {"row": "largest"},
+    "softmax variant, middle row": {"row": "middle"},
+    "softmax variant, largest row": {"row": "largest"},
+    "softmax variant, no pooling": {"pool": 1},
+    "softmax variant, question not kept": {"keep_last": 0},
+    "softmax variant, no softmax": {"softmax": False},
 }
-"""Variants of GemFilter, as options of :func:`~mvnb.papers.gemfilter.token_selection.gem_filter`."""
+"""What is changed in the selection that a name begins with."""
 
 
 def haystack(n: int, size: int, g: torch.Generator, depth: float | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -145,34 +152,54 @@ def prompts_by_depth(n: int, depths: Sequence[float], size: int, g: torch.Genera
     return tuple(torch.cat(part).to(device) for part in zip(*(prompts_at(n, size, depth, g) for depth in depths)))
 
 
-def answers(model: Any, tokens: Tensor, values: Tensor, ablate: bool = False) -> dict[str, Tensor]:
-    """Return the share of the two values that each method gives, by prompt; an eighth of the prompt is kept, 16 or more tokens.
+def replies(model: Any, tokens: Tensor, ablate: bool = False) -> dict[str, ts.Answer]:
+    """Return the two tokens that each method gives, and what it kept: an eighth of the prompt, 16 or more tokens.
 
-    GemFilter sums scores after the softmax and keeps the question; it is also run with layer 0 and, with ``ablate``, varied as
-    in :data:`ABLATIONS`.
+    Each of :data:`SELECTIONS` is also made by layer 0, read again at the old places, and used for One-Run; with ``ablate`` they
+    are changed as in :data:`ABLATIONS`.
     """
-    k = max(16, (tokens.shape[1] - 2) // 8)
-    usual = {"layer": 1, "softmax": True, "keep_last": 2}
-    variants = {"GemFilter": {}, "layer 0": {"layer": 0}} | (ABLATIONS if ablate else {})
-    found = {name: ts.gem_filter(model, tokens, 2, k, **usual | change) for name, change in variants.items()}
+    k, found = max(16, (tokens.shape[1] - 2) // 8), {}
 
     def again(**options):
         return ts.read(model, tokens, **options)  # the model remembers its last key, so it reads before each answer
 
+    for name, options in SELECTIONS.items():
+        found[name] = ts.gem_filter(model, tokens, 2, k, 1, **options)
+        kept = found[name].kept
+        found[f"{name}, layer 0"] = ts.gem_filter(model, tokens, 2, k, 0, **options)
+        old = ts.all_kv(model, ts.read(model, tokens.gather(1, kept), places=kept), 2)
+        found[f"{name}, old places"] = old._replace(kept=kept)
+        found[f"{name}, One-Run"] = ts.one_run(model, again(), 2, kept)
+    for name, change in ABLATIONS.items() if ablate else ():
+        found[name] = ts.gem_filter(model, tokens, 2, k, 1, **SELECTIONS[name.split(", ")[0]] | change)
     found["whole cache"] = ts.all_kv(model, again(), 2)
     found["SnapKV"] = ts.snap_kv(model, again(window=4), 2, k, 4)
     found["H2O"] = ts.h2o(model, again(sums=True), 2, k, 4)
-    found["One-Run"] = ts.one_run(model, again(), 2, found["GemFilter"].kept)
+    return found
+
+
+def answers(model: Any, tokens: Tensor, values: Tensor, ablate: bool = False) -> dict[str, Tensor]:
+    """Return the share of the two values that each of :func:`replies` gives, by prompt."""
+    found = replies(model, tokens, ablate)
     return {name: (answer.tokens == values).double().mean(1).cpu() for name, answer in found.items()}
 
 
-def layer_view(model: Any, tokens: Tensor, places: Tensor) -> dict[str, Tensor]:
-    """Return, by layer and prompt, the ``distance`` of the nearest selected token, the ``weight`` on the needle, and ``whole``.
+def layer_view(model: Any, tokens: Tensor, places: Tensor, selection: str) -> dict[str, Tensor]:
+    """Return what each layer gives by the named one of :data:`SELECTIONS`, as numbers ``(layer, prompt)``.
 
-    ``whole`` is whether all four tokens of the needle are selected.
+    ``distance`` is that of the nearest selected token to the needle, ``whole`` whether its four tokens are all selected,
+    ``question`` the share of the question's two tokens that are, and ``weight`` the softmax weight on the needle. The score of
+    the needle's first value lies ``peak`` standard deviations above the mean, its average over five places ``averaged`` ones.
     """
-    scores = ts.filter_scores(model, tokens, range(2), softmax=True)
-    kept = ts.select_tokens(scores, max(16, (tokens.shape[1] - 2) // 8), keep_last=2)
+    options, n = SELECTIONS[selection], tokens.shape[1]
+    scores = ts.filter_scores(model, tokens, range(2), softmax=options["softmax"])
+    kept = ts.select_tokens(scores, max(16, (n - 2) // 8), keep_last=options["keep_last"])
     gap = (kept[..., None] - places[:, None]).abs()  # (layer, prompt, k, 4)
-    weight = scores.gather(2, places.expand(2, -1, -1)).sum(2) / model.config.num_attention_heads
-    return {"distance": gap.amin((2, 3)).cpu(), "weight": weight.cpu(), "whole": (gap.amin(2) == 0).all(2).cpu()}
+    maps = scores if options["softmax"] else ts.filter_scores(model, tokens, range(2), softmax=True)
+    weight = maps.gather(2, places.expand(2, -1, -1)).sum(2) / model.config.num_attention_heads
+    found = {"distance": gap.amin((2, 3)), "whole": (gap.amin(2) == 0).all(2), "question": (kept >= n - 2).sum(2) / 2}
+    found["weight"] = weight
+    for name, one in (("peak", scores), ("averaged", F.avg_pool1d(scores, 5, 1, 2))):
+        above = one.gather(2, places[:, 2:3].expand(2, -1, -1))[..., 0] - one.mean(2)
+        found[name] = above / one.std(2)
+    return {name: one.cpu() for name, one in found.items()}

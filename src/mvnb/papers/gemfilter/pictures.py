@@ -20,7 +20,9 @@ from mvnb.papers.gemfilter import needle as nd
 
 COLORS = {"whole cache": figures.BASELINE, "GemFilter": figures.METHOD, "random": figures.HUES["grey"]}
 COLORS |= {name: figures.HUES[hue] for name, hue in (("SnapKV", "green"), ("H2O", "pink"), ("One-Run", "brown"))}
-MARKS = dict(zip(COLORS, "oDxs^v"))
+_VARIANT = (("softmax variant", "yellow"), ("softmax variant, old places", "sky"), ("softmax variant, One-Run", "brown"))
+COLORS |= {name: figures.HUES[hue] for name, hue in _VARIANT}
+MARKS = dict(zip(COLORS, "oDxs^vPdv"))
 
 
 class Kept(NamedTuple):
@@ -82,7 +84,7 @@ def _lines_by_length(ax, lengths: Sequence[int], values: dict[str, np.ndarray]) 
 def answers_by_length(kept: Kept) -> Figure:
     """Draw words found by method against the length of the prompt, a panel for each haystack."""
     fig, axes = plt.subplots(1, kept.share.shape[1], figsize=(6.5, 3.9), sharey=True)
-    shown = {name: kept.words[name].mean(3) for name in COLORS if name != "One-Run"}  # (run, haystack, length)
+    shown = {name: kept.words[name].mean(3) for name in COLORS if name in kept.words and name != "One-Run"}
     for i, (ax, haystack) in enumerate(zip(axes, kept.setting["haystacks"])):
         _lines_by_length(ax, kept.setting["lengths"], {name: one[:, i] for name, one in shown.items()})
         ax.set_title({"repeated": "repeated sentences"}.get(haystack, haystack))
@@ -93,11 +95,11 @@ def answers_by_length(kept: Kept) -> Figure:
 
 def right_by_length(lengths: Sequence[int], values: dict[str, np.ndarray], trained: int) -> Figure:
     """Draw the share of right values ``(run, length)`` of the small model, by method."""
-    fig, ax = plt.subplots(figsize=(5.0, 3.6))
+    fig, ax = plt.subplots(figsize=(6.5, 3.9))
     _lines_by_length(ax, lengths, values)
     ax.axvline(trained, **figures.LINES["chance"])
-    ax.set(ylabel="values right", title="Reading again wins beyond the trained length")
-    ax.legend(fontsize=11, loc="lower left")
+    ax.set(ylabel="values right", title="GemFilter fails here, its softmax variant gains")
+    fig.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=11)
     return fig
 
 

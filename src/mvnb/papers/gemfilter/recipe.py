@@ -24,6 +24,7 @@ def generate_from_gems(model, input_ids, k=1024, layer=13, **generation):
     model.set_attn_implementation("gems")
     try:
         model(input_ids, use_cache=False)
+        raise ValueError(f"expected a model with an attention interface and layer {layer}, got {type(model).__name__}")
     except Found as found:
         scores = F.avg_pool1d(found.args[0].float(), 5, 1, 2)[0, 0]
     finally:

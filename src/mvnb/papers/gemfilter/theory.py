@@ -101,18 +101,24 @@ def step_flops(shape: Shape, cached):
     return shape.n_layers * (2 * shape.layer_weights + 4 * (cached + 1) * shape.n_heads * shape.head_dim)
 
 
-def _selection_flops(shape: Shape, n, layer):
+def _selection_flops(shape: Shape, n, layer, published=False):
     """The same for GemFilter's first pass: ``layer`` whole layers, then queries, keys and values of the next, and one row.
 
-    Only the last query meets the keys of the filter layer.
+    Only the last query meets the keys of the filter layer. The ``published`` code runs the filter layer whole.
     """
+    if published:
+        return prefill_flops(shape, n, layer + 1)
     projections = 2 * n * shape.width * shape.head_dim * (shape.n_heads + 2 * shape.n_kv_heads)
     return prefill_flops(shape, n, layer) + projections + 2 * n * shape.n_heads * shape.head_dim
 
 
-def speed_up(shape: Shape, n, k, layer):
-    """Operations of a whole prefill over those of GemFilter's, second pass included; about ``m / layer`` for n >> k."""
-    return prefill_flops(shape, n) / (_selection_flops(shape, n, layer) + prefill_flops(shape, np.minimum(k, n)))
+def speed_up(shape: Shape, n, k, layer, published=False):
+    """Operations of a whole prefill over those of GemFilter's, second pass included.
+
+    For n >> k about ``m / layer``, and ``m / (layer + 1)`` as ``published``, where the filter layer is run whole.
+    """
+    gem_filter = _selection_flops(shape, n, layer, published) + prefill_flops(shape, np.minimum(k, n))
+    return prefill_flops(shape, n) / gem_filter
 
 
 def cached_numbers(shape: Shape, n):

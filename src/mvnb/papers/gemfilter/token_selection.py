@@ -38,6 +38,7 @@ class Prompt(NamedTuple):
 
     ``cache`` holds its keys and values and ``next`` ``(B, 1)`` the first token of the answer. ``rows`` ``(n_layers, B, n)`` are
     GemFilter's scores; ``window`` and ``sums`` ``(n_layers, B, h, n)`` add up the attention of the last queries and of all.
+    ``places`` ``(B, n)`` are given if the tokens were not read at ``0, ..., n - 1``.
     """
 
     tokens: Tensor
@@ -46,6 +47,7 @@ class Prompt(NamedTuple):
     rows: Tensor | None = None
     window: Tensor | None = None
     sums: Tensor | None = None
+    places: Tensor | None = None
 
 
 class _Enough(Exception):
@@ -211,12 +213,14 @@ def _attention_sums(queries: Tensor, keys: Tensor, scaling: float, start: int) -
 
 
 @torch.inference_mode()
-def read(model: Any, tokens: Tensor, window: int = 0, sums: bool = False, look: Visit | None = None) -> Prompt:
+def read(
+    model: Any, tokens: Tensor, window: int = 0, sums: bool = False, look: Visit | None = None, places: Tensor | None = None
+) -> Prompt:
     """Run all layers on a prompt ``(B, n)`` once, for :func:`all_kv` and all methods that drop a part of its cache.
 
     With ``window`` it returns GemFilter's scores of all layers and the attention of the last ``window`` queries, for
     :func:`snap_kv`; with ``sums`` the attention of all queries, for :func:`h2o`, which takes about as long again. ``look`` is
-    called with every layer, its queries, keys and scaling.
+    called with every layer, its queries, keys and scaling. Tokens stand at ``places`` ``(B, n)``, ascending.
     """
     n = tokens.shape[1]
     _check(model, n, _all_layers(model), n=n)
@@ -234,9 +238,9 @@ def read(model: Any, tokens: Tensor, window: int = 0, sums: bool = False, look: 
             total.append(sum(_attention_sums(some, keys, scaling, at) for some, at in chunks))
 
     with _watch_attention(model, visit):
-        out = model(tokens, use_cache=True, logits_to_keep=1)
+        out = model(tokens, position_ids=places, use_cache=True, logits_to_keep=1)
     found = [torch.stack(one) if one else None for one in (rows, last, total)]
-    return Prompt(tokens, out.past_key_values, out.logits[:, -1:].argmax(-1), *found)
+    return Prompt(tokens, out.past_key_values, out.logits[:, -1:].argmax(-1), *found, places)
 
 
 @torch.inference_mode()
@@ -247,10 +251,11 @@ def _go_on(model: Any, prompt: Prompt, n_new: int, ends: Sequence[int], visit: V
     """
     n, tokens = prompt.tokens.shape[1], [prompt.next]
     _check(model, n + n_new, _all_layers(model), n_new=n_new)
+    first = torch.full_like(prompt.next, n) if prompt.places is None else prompt.places[:, -1:] + 1
     ended = torch.isin(prompt.next, torch.tensor(list(ends), device=prompt.next.device))
     with _watch_attention(model, visit or (lambda *_: None)):
         while len(tokens) < n_new and not ended.all():
-            at = torch.full_like(prompt.next, n + len(tokens) - 1)
+            at = first + len(tokens) - 1
             out = model(tokens[-1], past_key_values=prompt.cache, position_ids=at, use_cache=True)
             tokens.append(out.logits[:, -1:].argmax(-1))
             ended |= torch.isin(tokens[-1], torch.tensor(list(ends), device=at.device))
