@@ -419,7 +419,7 @@ for name, label in labels.items():
 # %% tags=["hide-input"]
 figures.show(
     pictures.margins_over_training(trained),
-    title="With exact counts, margins on hard points rise under fine labels and fall under coarse ones",
+    title="Exact counts: on hard points fine labels raise the margin",
     alt="Mean margin against training step, logarithmic, one line per network. Easy "
     "test points: the margins of both kinds of network rise from zero. Hard test "
     "points: those of networks trained on fine labels rise, those of networks trained on "
@@ -433,7 +433,7 @@ figures.show(
 # %% tags=["hide-input"]
 figures.show(
     pictures.ratio_and_law(unit, trained, fine_detectors * step_size, ideal),
-    title="With exact counts the ratio stays at $k$ under coarse labels and starts near ½ under fine ones",
+    title="Exact counts: the ratio stays at $k$ under coarse labels only",
     alt="Left: ratio of common to fine growth over the steps, both axes logarithmic. "
     "Under coarse labels all runs lie on the line at k; under fine labels they start "
     "near one half and fall along the line of theory. Right: the output of the right "
@@ -597,7 +597,7 @@ kept = images.kept_errors("cifar10")  # by arm and measurement, one number per s
 # %% tags=["hide-input"]
 figures.show(
     pictures.errors_by_arm(kept),
-    title="On CIFAR-10 ten classes do better than two labels, one label per image does worse",
+    title="CIFAR-10: ten classes do better than two, one label per image worse",
     alt="Test errors by pretraining labels, seeds and means with 95 percent intervals, "
     "after fine-tuning on the images of pretraining and on 1,000 other images.",
 )

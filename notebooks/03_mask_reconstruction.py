@@ -1103,7 +1103,7 @@ rest_of = lambda t, power=act_power: theory.autoencoder_fixed_point(
 curve, rest_at = np.linspace(0.02, 1, 40), np.array([rest_of(t) for t in thetas])
 figures.show(
     pictures.levels(thetas, levels, (curve, [rest_of(t) for t in curve])),
-    title="All features at every mask ratio, at the predicted level",
+    title="At every mask ratio nearly all features rest near the predicted level",
     alt="Best correlation with each feature against the keep probability from 0.05 to "
     "1. But for a few below it, the points lie on the increasing theoretical curve, "
     "also at 1, where nothing is masked.",
