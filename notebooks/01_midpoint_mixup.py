@@ -510,7 +510,7 @@ ledger.mean(
 # %% [markdown]
 # ERM learns one feature in 226 of 256 classes (88 %), always the one that {eq}`eq-01-winner` names; the others, [near ties](#01-escape-times), learn both. Midpoint Mixup learns both in 38 of 40 classes; two are not fitted yet. It takes twelve times as long to fit half of them. Whether a class's smaller correlation reaches nine tenths of the larger is undecided (0.94 ± 0.08).
 #
-# This table does not test the mechanism: in random places, a patch of a midpoint within a class may show both features, which teaches both even with [constant coefficients](#ex-01-constant). Fixed places exclude this. There, [at $d=k^{20}$](#01-own-dimension), ERM learns one feature in 48 of 48 classes, and Midpoint Mixup both in 16 of 16; with constant coefficients in 3 (one run).
+# This table does not test the mechanism: in random places, a patch of a midpoint within a class may show both features, which teaches both even with [constant coefficients](#ex-01-constant). Fixed places exclude this. There, [at $d=k^{20}$](#01-own-dimension), ERM learns one feature in 48 of 48 classes, and Midpoint Mixup both in 16 of 16; with constant coefficients in 3 (one seed).
 #
 # [Other mixing laws](#01-mixing) teach both, too, in random places.
 #
@@ -565,14 +565,14 @@ ledger.mean("cifar10-view-adds-to-the-lead", lead["with the view"] - lead["witho
 ledger.mean("cifar10-lead-needs-the-view", lead["without"])
 
 # %% [markdown]
-# Both Mixups end ahead of ERM, Midpoint by 2.6 ± 1.8 points (paper: 5.5), Uniform by 3.2 ± 1.3 (paper: 9.3; ±: 95 % interval, five paired seeds). In the control Midpoint still ends 1.5 ± 1.4 points ahead, after ERM's error [has risen](#01-trained) from 49 to 53 %; in their best ten epochs ERM is ahead (49.3 against 50.6 %). The second view adds 1.12 ± 1.10 points. Both intervals, each by itself, barely exclude 0: how much of the lead comes from learning both views stays open.
+# Both Mixups end ahead of ERM, Midpoint by 2.6 ± 1.8 points (paper: 5.5), Uniform by 3.2 ± 1.3 (paper: 9.3; ±: 95 % interval, five paired seeds). In the control Midpoint still ends 1.5 ± 1.4 points ahead, after ERM's error [has risen](#01-trained) from 49 to 53 %; in their best ten epochs ERM is ahead (49.1 against 50.6 %). The second view adds 1.12 ± 1.10 points. Both intervals, each by itself, barely exclude 0: how much of the lead comes from learning both views stays open.
 #
 # <a id="01-take-home"></a>
 # ## What to take home
 #
 # - Where either of two features tells the class, one is enough for zero error; only deleting it shows whether the other suffices.
 # - In a patch network with small initial weights and a steep activation, one feature of most classes wins the race under ERM; then the residual fades and the other is not learned.
-# - On midpoints the residual stays larger where a lagging feature shows more, if coefficients vary with a constant sum. In fixed places, Midpoint Mixup taught our networks both features of 16 of 16 classes; with constant coefficients of 3 (one run).
+# - On midpoints the residual stays larger where a lagging feature shows more, if coefficients vary with a constant sum. In fixed places, Midpoint Mixup taught our networks both features of 16 of 16 classes; with constant coefficients of 3 (one seed).
 # - If patches consist of features, their dimension only sets the size of initial correlations, so $d=k^{20}$ can be run.
 # - On two-view CIFAR-10, small networks end with less error under Midpoint Mixup than under ERM, but so they do without the second view: test error does not show which views were learned.
 #

@@ -1103,7 +1103,7 @@ ledger.each("fixed-features-need-d-squared", (easy > 0.05).all(0))
 # %% [markdown]
 # So few as $d$ random features depend much on their draw; their errors are means over eight draws for each sample.
 #
-# The lesson is in the scaling. With clusters at distance $\sqrt d$ the tangent kernel makes no errors from 48 points in $d=400$, so the separation that the thesis states beside its theorem is not there; the ledger has it as failing. At $R=3$ it is there, at moderate size: random features fall behind further as $d$ grows; whether the tangent kernel does so, too, most seeds leave undecided (`tangent-kernel-falls-behind`). And {eq}`eq-09-align` says where the network's own advantage ends: with $n\propto d$ and a single feature step, the plane's share falls like $1/d$, so for very large $d$ the later steps have to do the work.
+# The lesson is in the scaling. With clusters at distance $\sqrt d$ the tangent kernel makes no errors from 48 points in $d=400$, so the separation that the thesis states beside its theorem is not there; the ledger has it as failing. At $R=3$ it is there, at moderate size: random features fall behind further as $d$ grows; whether the tangent kernel also does so is undecided with most seeds (`tangent-kernel-falls-behind`, 18 of 20). And {eq}`eq-09-align` says where the network's own advantage ends: with $n\propto d$ and a single feature step, the plane's share falls like $1/d$, so for very large $d$ the later steps have to do the work.
 #
 # ### Sure neurons
 #

@@ -384,12 +384,12 @@ figures.show(
     pictures.needle_by_layer(kept),
     alt="Share of the needle that each layer selects from 4,000 tokens, by depth. Among "
     "repeated sentences layers 15 and 24 select nearly all of it at every depth; in "
-    "prose only needles right before the question are selected, and hardly any others.",
+    "prose needles right before the question are selected, and hardly any others.",
     opening=True,
 )
 
 # %% [markdown]
-# (±, bars: 95 % intervals over five runs, which share five needles; shares and words are averages over lengths and unnamed depths. A random selection has 0.15 of the needle.) *Repeated sentences.* Layer 15 (not run as a filter) selects 0.96 of the needle or more at every depth, but layer 7 already 0.83. GemFilter with layer 24 finds 0.94 ± 0.05 of the words, the whole cache 0.96 ± 0.03 (difference −0.02 ± 0.06), SnapKV 0.75 ± 0.08. *Prose.* At depths of 25, 50 and 75 % no layer selects more than 0.13, 0.14 and 0.30. GemFilter finds 0.22 ± 0.04 of the words, almost all at both ends; SnapKV 0.41 ± 0.02, the whole cache 0.71 ± 0.08 (0.6 at those depths). ([By layer and depth](#15-real).)
+# (±, bars: 95 % intervals over five runs, which share five needles; shares and words are averages over lengths and unnamed depths. A random selection has 0.15 of the needle.) *Repeated sentences.* Layer 15 (not run as a filter) selects 0.96 of the needle or more at every depth, but layer 7 already 0.83. GemFilter with layer 24 finds 0.94 ± 0.05 of the words, the whole cache 0.96 ± 0.03 (difference −0.02 ± 0.06), SnapKV 0.75 ± 0.08. *Prose.* At depths of 25, 50 and 75 % no layer selects more than 0.13, 0.14 and 0.31. GemFilter finds 0.22 ± 0.04 of the words, almost all at both ends; SnapKV 0.41 ± 0.02, the whole cache 0.71 ± 0.08 (0.6 at those depths). ([By layer and depth](#15-real).)
 #
 # <a id="15-take-home"></a>
 # ## What to take home
@@ -397,7 +397,7 @@ figures.show(
 # - If the other tokens' scores are independent with one Gaussian law, the margin for finding a needle among the $k\le n/2$ largest of $n$ scores, in standard deviations, depends on $k/n$ only (for large $k$) and is at most $\sqrt{2\log(n/k)}$; the margin for reading it grows like $\log n$.
 # - With full attention and fixed $k$, GemFilter's operations on a long prompt are fewer than the whole model's by a factor that approaches $m/r$ from below ($m/(r+1)$ in the published code).
 # - In a small model with a built-in finding layer, at ten times the trained length, GemFilter with an eighth of the tokens answers less than the whole cache; a variant with a softmax, which keeps the question by force, answers more, and more than the same tokens read at their old places.
-# - Whether a layer points at the needle depends on the haystack: in SmolLM2, with 256 of 1,000 to 4,000 tokens, layer 15 of 30 does among repeated sentences; in prose no layer selects more than 0.30 at depths of 25 to 75 % (average over lengths; random: 0.15), although the whole cache finds 0.6 of the words there.
+# - Whether a layer points at the needle depends on the haystack: in SmolLM2, with 256 of 1,000 to 4,000 tokens, layer 15 of 30 does among repeated sentences; in prose no layer selects more than 0.31 at depths of 25 to 75 % (average over lengths; random: 0.15), although the whole cache finds 0.6 of the words there.
 # - A selection belongs to one question: with more than $m/r$ questions on one long document, and nothing of the first pass kept, the whole cache takes less work on the prompt.
 #
 # Headline claims ([all](#15-held-up)):
