@@ -59,8 +59,9 @@ def address(app, fromdoc: str, label: str) -> str:
 
 
 def short(title: str) -> str:
-    """A title without what its second half explains."""
-    return re.split(r": | in contrastive", title)[0]
+    """Return a title without its condition and without what its second half explains."""
+    main = re.sub("^(Given|In) [^,]+, ", "", re.split(": | in contrastive| in multi-view", title)[0])
+    return main[0].upper() + main[1:]
 
 
 def box(x: int, width: int, y: float, text: str, href: str, name: str, kind: str) -> str:
