@@ -1691,6 +1691,8 @@ for width in widths:
     curve.append(losses.view(image_replicas, -1).mean(1).cpu().numpy())
 curve = np.array(curve)
 print(f"test loss by width {widths}: {curve.mean(1).round(2)}")
+
+# %% tags=["remove-cell"]
 ledger.not_run(
     "teacher-of-width-nine",
     "needs many passes over the images; after eight the loss falls up to width 25",
