@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from tasks.base import Task, jax, jnp
 
-from mvnb.training import GD, Params, fit, stack_modules, stacked
+from mvnb.training import SGD, ModuleObjective, Params, fit, stack
 
 CHECKED_STEPS = 3
 GEMM_SIZE = 1024
@@ -27,14 +27,14 @@ def mvnb(task: Task, steps: int, fixed: bool = False, device="cpu", objective=No
     else:
         batches = tuple(part.to(device) for part in task.batch)
     start = {k: p.to(device) for k, p in task.start.items()}
-    optimizer = GD(task.step_size, rates=task.rates)
+    optimizer = SGD(task.step_size, rates=task.rates)
     # Log at the start only, since logging the final loss would cost one more batch.
     return fit(objective or task.objective, start, batches, steps=steps, optimizer=optimizer, log_at=[0]).params
 
 
 def autograd(task: Task, steps: int, fixed: bool = False, device="cpu") -> Params:
     """Train with the core and a gradient by automatic differentiation, as for any module and loss."""
-    return mvnb(task, steps, fixed, device, stacked(task.modules[0], task.loss))
+    return mvnb(task, steps, fixed, device, ModuleObjective(task.modules[0], task.loss))
 
 
 def compiled(task: Task, steps: int, fixed: bool = False, device="cpu") -> Params:
@@ -61,7 +61,7 @@ def loop(task: Task, steps: int, fixed: bool = False, device="cpu", replicas: in
             task.loss(module, *batch).backward()
             optimizer.step()
         finals.append(module)
-    return stack_modules(finals)
+    return stack(finals)
 
 
 def authors(task: Task, steps: int, fixed: bool = False, replicas: int | None = None) -> Params:

@@ -27,7 +27,7 @@ Every other column is the time of another contender divided by that of `mvnb`: *
   on all cores of the setting;
 - *authors*: a reimplementation of the training code published by the authors of the paper: for chapter 1 a convolution that
   strides over the patches of an image, for chapter 5 NumPy's random numbers and a compiled gradient called once per step;
-- *autograd*: `fit` with `training.stacked(module, loss)`, for a model without a gradient of its own, on one thread;
+- *autograd*: `fit` with `training.ModuleObjective(module, loss)`, for a model without a gradient of its own, on one thread;
 - *JAX*: `jit(vmap(scan))` over replicas and steps, on all cores of the setting, with the fastest of several ways to write
   the loss and the fastest of its generators; then the total time of a run of {STEPS} steps, including JAX's compilation.
 

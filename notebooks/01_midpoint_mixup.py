@@ -545,7 +545,7 @@ print("percent          test error   training")
 for group, arms in groups.items():
     print(group)
     for name, arm in arms.items():
-        mean, half = stats.mean_interval(late(arm))
+        mean, half = stats.mean_interval(late(arm)).plus_minus
         seen = late(arm, "right").mean()
         print(f"  {name:14s} {mean:.1f} ± {half:.1f}   {seen:.1f}")
 
@@ -852,11 +852,11 @@ batches = {
 }
 gap_run = {
     name: training.fit(
-        training.stacked(linear, losses.cross_entropy),
+        training.ModuleObjective(linear, losses.cross_entropy),
         {"weight": ahead.expand(gap_runs, -1, -1).clone()},
         batch,
         steps=linear_steps,
-        optimizer=training.GD(2.0),
+        optimizer=training.SGD(2.0),
         probes={"own": own_pair},
         log_at=training.log_steps(linear_steps, 41),
     )
@@ -1288,7 +1288,7 @@ for width, arms in of_width.items():
         error, right = (late(arms[name], key).mean() for key in ("error", "right"))
         said = f"{width:2d} channels {name:15s} test error {error:.1f} %"
         print(f"{said}, right on training views {right:.1f} %")
-    mean, half = stats.mean_interval(lead_of_width[width][:, last].mean(1))
+    mean, half = stats.mean_interval(lead_of_width[width][:, last].mean(1)).plus_minus
     print(f"{width:2d} channels ERM minus Midpoint Mixup {mean:.1f} ± {half:.1f}")
 
 # %% tags=["remove-cell"]
@@ -1350,9 +1350,9 @@ image_errors = {
 # %% tags=["hide-input"]
 print(f"{dataset}: test error in percent, {image_replicas} runs, 95 % half-width")
 for name, errors in image_errors.items():
-    print("{:16s} {:6.2f} ± {:4.2f}".format(name, *stats.mean_interval(errors)))
+    print("{:16s} {:6.2f} ± {:4.2f}".format(name, *stats.mean_interval(errors).plus_minus))
 for name in ("Midpoint Mixup", "Uniform Mixup"):
-    mean, half = stats.mean_interval(image_errors["ERM"] - image_errors[name])
+    mean, half = stats.mean_interval(image_errors["ERM"] - image_errors[name]).plus_minus
     print(f"ERM minus {name}: {mean:+.2f} ± {half:.2f} points, paired")
 
 # %% tags=["remove-cell"]
@@ -1406,7 +1406,7 @@ figures.show(
 )
 standin_lead = {c: standin[c, "ERM"] - standin[c, "Midpoint Mixup"] for c in cases}
 for case, gain in standin_lead.items():
-    mean, half = stats.mean_interval(gain)
+    mean, half = stats.mean_interval(gain).plus_minus
     print(f"ERM minus Midpoint Mixup, {case}: {mean:.1f} ± {half:.1f} points")
 
 # %% tags=["remove-cell"]

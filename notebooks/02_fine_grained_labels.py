@@ -601,7 +601,7 @@ figures.show(
     alt="Test errors by pretraining labels, seeds and means with 95 percent intervals, "
     "after fine-tuning on the images of pretraining and on 1,000 other images.",
 )
-pm = lambda values: "{:5.1f} ± {:3.1f}".format(*stats.mean_interval(values))
+pm = lambda values: "{:5.1f} ± {:3.1f}".format(*stats.mean_interval(values).plus_minus)
 print(f"{'':10s}  same images   minus two     minus none    1,000 others  probe")
 for arm, found in kept.items():
     less = [found["same"] - kept[other]["same"] for other in ("two", "none")]
@@ -1097,7 +1097,7 @@ for percent, wrong in probe_error.items():
     for name, run in ideal.items():
         features = pooled(run.params, x)
         scale = features.square().sum(-1).mean(1).sqrt()[:, None, None]
-        how = (2, training.GD(2.0, momentum=0.9), 300, scale)
+        how = (2, training.SGD(2.0, momentum=0.9), 300, scale)
         probe = probes.linear_probe(features, fitted.superclass, *how)
         logits = probe(pooled(run.params, tests["hard"].x))
         right = probes.accuracy(logits, tests["hard"].superclass).cpu().numpy()

@@ -578,7 +578,7 @@ figures.show(
     "both by up to two thirds. Gains of pretraining are zero within their intervals.",
 )
 for s, n in product((0, 3), range(len(label_counts))):
-    mean, half = stats.mean_interval(gain[s][n])
+    mean, half = stats.mean_interval(gain[s][n]).plus_minus
     said = f"{label_counts[n]:5d} labels, shifts to {s}: gain {mean - half:4.1f}"
     print(f"{said} to {mean + half:.1f} points,", end=" ")
     print(f"from {errors['scratch', s][n].mean():.1f} %")
@@ -1383,7 +1383,7 @@ print(f"loss fell by at most {worst['fell']:.2f} % in the last fifth")
 ends = [r["fell"] for run in kept["runs"] for r in run["values"]["pretraining"]]
 print(f"pretraining: loss fell by {max(ends):.2f} % in the last fifth")
 for name, values in frozen.items():
-    mean = [stats.mean_interval(one) for one in values]
+    mean = [stats.mean_interval(one).plus_minus for one in values]
     print(f"linear layer on {name} features, test error", end=" ")
     print(", ".join(f"{m:.1f} ± {h:.1f}" for m, h in mean))
 
@@ -1422,7 +1422,7 @@ right = {}
 for arm, name in arms.items():
     outputs = training.predict(net, runs[arm].params, asked)
     right[arm] = 100 * probes.accuracy(outputs, truth).cpu().numpy()
-    mean, half = stats.mean_interval(right[arm])
+    mean, half = stats.mean_interval(right[arm]).plus_minus
     print(f"{dataset}, {name:12s} test accuracy {mean:5.1f} ± {half:.1f} %")
 
 # %% tags=["remove-cell"]

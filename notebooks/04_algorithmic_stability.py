@@ -573,15 +573,15 @@ def start_stack(swaps, n_sizes):
     """Initial parameters of a stack: the trial's network, for both halves."""
     nets = [build(s).to(device) for s in trial_seeds]
     rows = [i // n_sizes for i, s in enumerate(swaps) for _ in s.position]
-    return training.stack_modules([nets[t] for t in rows * 2])
+    return training.stack([nets[t] for t in rows * 2])
 
 
 def train(config, swaps, n_sizes, marks):
     """Trained stacks at the given steps, one run that stops at each of them."""
     step, batch, momentum = CONFIGS[config]
-    descent = training.GD(step, momentum=momentum, weight_decay=weight_decay)
+    descent = training.SGD(step, momentum=momentum, weight_decay=weight_decay)
     batches = lock_step(swaps, n_sizes, batch, x_all, y_all)
-    objective = training.stacked(net, losses.cross_entropy)
+    objective = training.ModuleObjective(net, losses.cross_entropy)
     if network == "residual-mlp":  # the same, by hand
         objective = ResidualMLPObjective()
     run = start_stack(swaps, n_sizes)
@@ -649,7 +649,7 @@ n_runs = 2 * len(b_swaps) * logistic_replicas
 start = {"w": torch.zeros(n_runs, points.shape[1], device=device)}
 index = torch.arange(len(points), device=device)
 b_batches = lock_step(b_swaps, len(logistic_sizes), logistic_batch, index, high)
-descent = training.GD(logistic_step)
+descent = training.SGD(logistic_step)
 b_run = training.fit(
     logistic, start, b_batches, steps=logistic_steps, optimizer=descent
 )
@@ -769,7 +769,7 @@ def exponent_table(ms, measured, names):
     """Print both fits for each quantity."""
     print(f"{'':12s}{'log':>13s}   linear: middle, lowest, highest")
     for name in names:
-        b, half = stats.mean_interval(exponents(ms, measured[name]))
+        b, half = stats.mean_interval(exponents(ms, measured[name])).plus_minus
         fits = np.quantile(linear_exponents(ms, measured[name]), [0.5, 0, 1])
         text = " ".join(f"{value:6.2f}" for value in fits)
         print(f"{name:12s}{b:6.2f} ± {half:.2f}   {text}")
@@ -869,7 +869,7 @@ gaps, stabilities = (
     np.stack([b_log[name], *net_log[name]]) for name in ("gap", "stability")
 )
 for (name, _, _), mark, gap, stab in zip(panels, "DosX", gaps, stabilities):
-    (x, dx), (y, dy) = stats.mean_interval(gap), stats.mean_interval(stab)
+    (x, dx), (y, dy) = stats.mean_interval(gap).plus_minus, stats.mean_interval(stab).plus_minus
     ax.plot(gap, stab, mark, color=COLORS[name], ms=4, alpha=0.35)
     ax.errorbar(x, y, dy, dx, mark, color=COLORS[name], ms=9, capsize=4)
     label = "logistic" if name == "logistic" else f"network {name}"

@@ -678,7 +678,7 @@ def train(objective, batches, start, steps, step_size, b_rate, marks):
         start,
         batches,
         steps=steps,
-        optimizer=training.GD(step_size, rates={"b": b_rate}),
+        optimizer=training.SGD(step_size, rates={"b": b_rate}),
         probes={
             "c": lambda p: p["w"][:, 0],
             "v": lambda p: p["w"][:, 1:].norm(dim=1),
@@ -1243,10 +1243,10 @@ def image_batches(step):
 # %%
 run = training.fit(
     window_objective,
-    training.to_device(training.stack_modules(modules), device),
+    training.to_device(training.stack(modules), device),
     image_batches,
     steps=image_steps,
-    optimizer=training.Adam(learning_rate, beta2=0.99),
+    optimizer=training.Adam(learning_rate, betas=(0.9, 0.99)),
     probes={"active": lambda p: active_shares(p, x_test[:, :100])},
     log_at=range(0, image_steps + 1, per_epoch),
 )

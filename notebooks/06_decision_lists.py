@@ -105,7 +105,7 @@ path = training.fit(
     {"entries": zero, "outside": zero[:, :1]},
     (torch.tensor([8.0], dtype=torch.float64),),
     steps=400,
-    optimizer=training.GD(0.1, rates={"outside": 1 / 4}),
+    optimizer=training.SGD(0.1, rates={"outside": 1 / 4}),
     probes={"w": lambda p: p["entries"] - p["outside"]},
     log_at=range(401),
 ).log["w"][:, 0]
@@ -662,14 +662,14 @@ full = training.fit(
     {"w": torch.zeros_like(values), "v": values},
     (tokens, labels),
     steps=5,
-    optimizer=training.GD(3.0, rates={"v": 0.0}),
+    optimizer=training.SGD(3.0, rates={"v": 0.0}),
 ).params["w"][0]
 few_run = training.fit(
     theory.ColumnPopulation(8, 4, 3),
     column_start(1, 3),
     (torch.tensor([10.0], dtype=torch.float64),),
     steps=5,
-    optimizer=training.GD(3.0 / 8, rates={"outside": 1 / 5}),
+    optimizer=training.SGD(3.0 / 8, rates={"outside": 1 / 5}),
 ).params
 error = full.mT.gather(1, toy.lists) - few_run["entries"]
 print("all columns are one, to 1e-12:", error.abs().max().item() < 1e-12)
@@ -729,7 +729,7 @@ def run_theorem(size):
         {"w": torch.zeros_like(some.values), "v": c[:, None, None] * some.values},
         some[:3],
         steps=exact_steps,
-        optimizer=training.GD(1 / curvature, rates={"v": 0.0}),
+        optimizer=training.SGD(1 / curvature, rates={"v": 0.0}),
         probes={"wrong": wrong, "slope": slope},
         log_at=range(exact_steps + 1),
         until=lambda p, loss: wrong(p) == 0,
@@ -768,7 +768,7 @@ def uniform_run(size, scales, most_steps):
         column_start(len(c), size[2]),
         (c,),
         steps=most_steps,
-        optimizer=training.GD(
+        optimizer=training.SGD(
             1 / curvature / size[0], rates={"outside": 1 / (size[0] - size[2])}
         ),
         probes={"margin": problem.margin},
@@ -855,7 +855,7 @@ def exact_column(c, step, steps):
         column_start(1, list_length),
         (torch.tensor([c], dtype=torch.float64),),
         steps=steps,
-        optimizer=training.GD(step, rates={"outside": 1 / (n_tokens - list_length)}),
+        optimizer=training.SGD(step, rates={"outside": 1 / (n_tokens - list_length)}),
         probes={"error": population.error, "margin": population.margin},
         log_at=range(steps + 1),
     )
@@ -965,7 +965,7 @@ def joint_run(size, c):
         {"w": torch.zeros_like(values), "v": values + noise},
         some[:3],
         steps=min(exact_steps, 2000),
-        optimizer=training.GD(1 / curvature),
+        optimizer=training.SGD(1 / curvature),
         probes={"wrong": wrong, "far": lambda p: (p["v"] - values).abs().amax((1, 2))},
         log_at=range(min(exact_steps, 2000) + 1),
         until=lambda p, loss: wrong(p) == 0,
@@ -1130,7 +1130,7 @@ def accuracy_of(some, start, fixed, step_size):
         start,
         some[:3],
         steps=uniform_steps,
-        optimizer=training.GD(step_size, rates={fixed: 0.0}),
+        optimizer=training.SGD(step_size, rates={fixed: 0.0}),
     )
     w, v = run.params["w"], run.params["v"]
     logits = theory.forward_backward(w, v, some.tokens, some.labels).logits

@@ -574,7 +574,7 @@ def pretrain(name, model, steps, depth, seeds, rate, stds=None):
         for s in seeds
     ]
     params = {k: torch.stack([p[k] for p in first]).to(device) for k in first[0]}
-    optimizer = training.Adam(rate, beta2=0.99, weight_decay=0.01)
+    optimizer = training.AdamW(rate, betas=(0.9, 0.99), weight_decay=0.01)
     return training.fit(
         model, params, batches(name, seeds), steps=steps, optimizer=optimizer
     ), optimizer
@@ -1091,7 +1091,7 @@ fig, ax = plt.subplots(figsize=(6.5, 2.2))
 difference = arms["adaptive"] - arms["last"]
 ax.axvline(0, color=THEORY, lw=1)
 figures.runs(ax, {"": difference}, CHOSEN, horizontal=True, size=7)
-centre, half = stats.mean_interval(difference)
+centre, half = stats.mean_interval(difference).plus_minus
 ax.annotate("mean, 95 %", (centre, 0.2), ha="center", va="top")
 ax.set(xlabel="adaptive minus last (nats)")
 ax.set_title("Adaptive against last stacking, run by run")

@@ -933,7 +933,7 @@ printed_stage = training.fit(
     {k: v[few] for k, v in stages[2].items()},
     cyclic([part[few] for part in train], batch),
     steps=steps,
-    optimizer=training.GD(n_relevant**2 / steps / n_pairs ** (1 / 3)),
+    optimizer=training.SGD(n_relevant**2 / steps / n_pairs ** (1 / 3)),
 ).params
 output = hidden_units(printed_stage, test[0][few]) @ printed_stage["a"][..., None]
 printed_right = hits(output[..., 0], test[1][few]).cpu().numpy()
@@ -1365,7 +1365,7 @@ for i, (dim, k, spread) in enumerate(((100, 4, 1.0), (25, 4, 0.7), (100, 5, 1.0)
         start,
         cyclic((x, y), 200),
         steps=epochs * (gaussian_points // 200),
-        optimizer=training.GD(0.1, momentum=0.9),
+        optimizer=training.SGD(0.1, momentum=0.9),
     )
     unit = F.normalize(mixture.features, dim=1).float().T.to(device)
     nearest = [
@@ -1447,7 +1447,7 @@ for i, pair in enumerate(((0, 1), (4, 9))):
         start,
         cyclic((x, y), 100),
         steps=image_steps,
-        optimizer=training.GD(0.05, momentum=0.95),
+        optimizer=training.SGD(0.05, momentum=0.95),
     )
     right = hits(two_layer_outputs(run.params, x_test), y_test).cpu()
     ends = [sides(p["w"], start["a"]) for p in (start, run.params)]
@@ -1512,18 +1512,18 @@ for r in range(image_replicas):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed + r)
         nets.append(SmallConvNet(x.shape[2], 2))
-states = training.to_device(training.stack_modules(nets), device)
+states = training.to_device(training.stack(nets), device)
 layers = [k for k in states if k.startswith("convs")]
 fifth = filter_steps // 5
 
 
 # %%
 run = training.fit(
-    training.stacked(nets[0].to(device), lambda f, x, y: F.cross_entropy(f(x), y)),
+    training.ModuleObjective(nets[0].to(device), lambda f, x, y: F.cross_entropy(f(x), y)),
     states,
     cyclic((x, y_filters), 64),
     steps=filter_steps,
-    optimizer=training.GD(0.05),
+    optimizer=training.SGD(0.05),
     probes={k: lambda p, k=k: p[k].flatten(2) for k in layers},
     log_at=sorted({0, 10, 20, 30, fifth, filter_steps}),
 )
@@ -1650,8 +1650,8 @@ def fit_quadratic(loss, width, parts, streams_of, epochs, probes=None):
             nets.append(Quadratic(parts[0].shape[-1], width).to(device))
     total = epochs * (parts[0].shape[1] // 200)
     return nets[0], training.fit(
-        training.stacked(nets[0], loss),
-        training.stack_modules(nets),
+        training.ModuleObjective(nets[0], loss),
+        training.stack(nets),
         cyclic(parts, 200),
         steps=total,
         optimizer=training.Adam(3e-3),

@@ -256,7 +256,7 @@ def learn(params, batches, steps, step, test, frozen=(), log_at=None, **extra):
     }
     rates = dict.fromkeys(("b", *frozen), 0.0)
     params = training.to_device(params, device)
-    objective, step = TwoLayerObjective("hinge"), training.GD(step, rates=rates)
+    objective, step = TwoLayerObjective("hinge"), training.SGD(step, rates=rates)
     return training.fit(
         objective,
         params,

@@ -515,7 +515,7 @@ def learn(share, penalty, decay, looks=7):
         training.to_device(params, device),
         draws(world.points, world.labels, train, batch, streams),
         steps=steps,
-        optimizer=training.Adam(warm(step_size, steps), 0.9, 0.98, weight_decay=decay),
+        optimizer=training.AdamW(warm(step_size, steps), (0.9, 0.98), weight_decay=decay),
         probes={"margin": lambda q: margins(q).amin(1)},
         log_at=training.log_steps(steps, looks),
     )
@@ -813,7 +813,7 @@ def attend(table, train, streams, *, dim, norm, rate, decay, steps, every):
         training.to_device(params, device),
         draws(tokens, table.labels, train, 256, streams),
         steps=steps,
-        optimizer=training.Adam(warm(rate), 0.9, 0.98, weight_decay=decay),
+        optimizer=training.AdamW(warm(rate), (0.9, 0.98), weight_decay=decay),
         probes={"accuracy": score},
         log_at=sorted({*range(0, steps + 1, every), steps}),
         until=lambda q, loss: (latest[0] >= 0.95).all(1) if norm == "pre" else loss < 0,

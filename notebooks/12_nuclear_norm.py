@@ -79,6 +79,7 @@ from torch.nn.functional import softplus
 
 from mvnb import claims, figures, kept_runs, losses, stats, training
 from mvnb import data as mvdata
+from mvnb.gradients import nuclear_norm_and_slope
 from mvnb.papers.nuclear_norm import comparison, theory
 from mvnb.papers.nuclear_norm.comparison import stable_rank
 from mvnb.papers.nuclear_norm.data import EnvironmentFeatures, domain_folder
@@ -225,7 +226,7 @@ figures.show(
 # Where $M=U\mathrm{diag}(\sigma)V^\top$ has full rank the gradient of $\lVert M\rVert_*$ is $UV^\top$, the *polar factor* of $M$: it is $M(M^\top M)^{-1/2}$, a smooth function of $M$ although $U$ and $V$ are not. Two equal singular values make the derivative of the decomposition infinite and do nothing to the polar factor. So we take the eigenvectors of the small Gram matrix and never differentiate a decomposition:
 
 # %% tags=["remove-input"]
-figures.show_code(losses.nuclear_norm)
+figures.show_code(nuclear_norm_and_slope)
 
 # %% [markdown]
 # At a zero singular value there is a whole set of subgradients, $UV^\top+W$ with $\lVert W\rVert\le1$ and $W$ orthogonal to both factors. A full decomposition returns an arbitrary one of them, we the shortest. With two columns the sum of both singular values is $\sqrt{\mathrm{tr}\,M^\top M+2\sqrt{\det M^\top M}}$.
@@ -235,12 +236,12 @@ figures.show_code(losses.nuclear_norm)
 g = stream(777)
 plain = torch.randn(5, 12, 4, generator=g, dtype=torch.float64).requires_grad_()
 torch.linalg.matrix_norm(plain, ord="nuc").sum().backward()
-gradient_error = (losses.nuclear_norm(plain.detach())[1] - plain.grad).abs().max()
+gradient_error = (nuclear_norm_and_slope(plain.detach())[1] - plain.grad).abs().max()
 print("the gradient is autograd's, to 1e-10:", bool(gradient_error < 1e-10))
 equal = 2 * torch.linalg.qr(torch.randn(12, 4, generator=g, dtype=torch.float64))[0]
 move = torch.randn(12, 4, generator=g, dtype=torch.float64)
-value, slope = losses.nuclear_norm(equal)
-ends = [losses.nuclear_norm(equal + s * move)[0] for s in (1e-5, -1e-5)]
+value, slope = nuclear_norm_and_slope(equal)
+ends = [losses.nuclear_norm(equal + s * move) for s in (1e-5, -1e-5)]
 repeated_error = abs((ends[0] - ends[1]) / 2e-5 - (slope * move).sum())
 print("four equal singular values, along a line to 1e-8:", bool(repeated_error < 1e-8))
 pair = torch.randn(9, 2, generator=g, dtype=torch.float64)
@@ -248,7 +249,7 @@ gram = pair.T @ pair
 by_hand = (gram.trace() + 2 * gram.det().sqrt()).sqrt()
 print(
     "two columns, to 1e-12:",
-    bool((losses.nuclear_norm(pair)[0] - by_hand).abs() < 1e-12),
+    bool((losses.nuclear_norm(pair) - by_hand).abs() < 1e-12),
 )
 
 # %% tags=["remove-cell"]
@@ -313,10 +314,10 @@ best = torch.outer(head, beta) / head.square().sum()
 least = (cloud @ beta).norm() / head.norm()
 across = torch.eye(3).double() - torch.outer(head, head) / head.square().sum()
 others = best + across @ torch.randn(500, 3, 3, generator=g, dtype=torch.float64)
-at_best = losses.nuclear_norm(cloud @ best.T)[0]
+at_best = losses.nuclear_norm(cloud @ best.T)
 heads_error = abs(at_best / least - 1).item()
 print("rank one attains the bound, to 1e-12:", heads_error < 1e-12)
-below = int((losses.nuclear_norm(cloud @ others.mT)[0] < least).sum())
+below = int((losses.nuclear_norm(cloud @ others.mT) < least).sum())
 print("of 500 other matrices with the same output, below it:", below)
 
 # %%
@@ -542,7 +543,7 @@ class PlaneObjective:
         margin = y * torch.einsum("rnj,rj->rn", x, beta)
         push = -torch.einsum("rn,rnj->rj", torch.sigmoid(-margin) * y, x) / x.shape[1]
         push = push + self.decay[:, None] * beta  # slope in beta
-        value, slope = losses.nuclear_norm(self.root @ a.mT)
+        value, slope = nuclear_norm_and_slope(self.root @ a.mT)
         loss = softplus(-margin).mean(1) + self.decay / 2 * beta.square().sum(1)
         spectral = slope.mT @ self.root
         grads = {
@@ -579,10 +580,10 @@ plane_fit = training.fit(
     start,
     (x, y),
     steps=plane_steps,
-    optimizer=training.GD(0.5),
+    optimizer=training.SGD(0.5),
     probes={
         "beta": lambda p: torch.einsum("rij,ri->rj", p["a"], p["v"]),
-        "norm": lambda p: losses.nuclear_norm(objective.root @ p["a"].mT)[0],
+        "norm": lambda p: losses.nuclear_norm(objective.root @ p["a"].mT),
         "head": lambda p: p["v"].norm(dim=1),
     },
     log_at=sorted({int(s) for s in np.geomspace(1, plane_steps, 40)}),
@@ -694,8 +695,8 @@ print(f"objective at the end: fixed {fixed[2].mean():.2f}, free {fixed[3].mean()
 scale_error = 0.0
 for epsilon in (0.1, 0.01):
     a, v = plane_fit.params["a"][-1], plane_fit.params["v"][-1]
-    before = losses.nuclear_norm(x[-1] @ a.T)[0]
-    after = losses.nuclear_norm(x[-1] @ (epsilon * a).T)[0]
+    before = losses.nuclear_norm(x[-1] @ a.T)
+    after = losses.nuclear_norm(x[-1] @ (epsilon * a).T)
     moved = ((epsilon * a).T @ (v / epsilon) - a.T @ v).abs().max()
     scale_error = max(
         scale_error, abs(after / before / epsilon - 1).item(), moved.item()
@@ -848,7 +849,7 @@ def weigh(world, settings, run_seeds, steps, noise=0.0, dtype=torch.float32):
         loss, push = (part.transpose(0, 1).flatten(0, 1) for part in parts)
         loss += decay / 2 * w.square().sum(1)
         push += decay[:, None] * w
-        value, slope = losses.nuclear_norm(root[rows] * w[rows, None])
+        value, slope = nuclear_norm_and_slope(root[rows] * w[rows, None])
         loss[rows] += nuclear[rows] * value
         push[rows] += nuclear[rows, None] * (root[rows] * slope).sum(1)
         return loss, {"w": push}
@@ -1253,7 +1254,7 @@ by_world = {
 }
 gained_l = {k: (nu - erm, decay - erm) for k, (erm, nu, decay) in by_world.items()}
 for world, both in gained_l.items():
-    gains = (stats.mean_interval(one) for one in both)
+    gains = (stats.mean_interval(one).plus_minus for one in both)
     text = ", weight decay ".join(f"{mean:.1f} ± {half:.1f}" for mean, half in gains)
     print(f"{world}: points added by NU {text}")
 

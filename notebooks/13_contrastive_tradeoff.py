@@ -384,7 +384,7 @@ for arm, found in kept.items():
     rows = (f"{key}: {found[key].mean(0).round(1)}" for key in ("cifar10", "mnist"))
     print(f"{arm:26}", *rows)
 for name, values in lost.items():
-    interval = stats.mean_interval(values.mean(1))
+    interval = stats.mean_interval(values.mean(1)).plus_minus
     print("lost, {}: {:.1f} ± {:.1f}".format(name, *interval))
 
 # %% tags=["remove-cell"]
@@ -925,7 +925,7 @@ for method in ("moco", "nnclr", "simsiam"):
 at_50 = small.labels.index(50) if 50 in small.labels else 0
 print("H, and points lost from there to HPR with", small.labels[at_50], "labels")
 for method, found in by_method.items():  # (union, run, labels)
-    lost = stats.mean_interval((found[0] - found[1])[:, at_50])
+    lost = stats.mean_interval((found[0] - found[1])[:, at_50]).plus_minus
     passes = epochs if method == "simclr" else other_epochs
     print(f"{method}, {passes} passes, step / {study.SLOWER.get(method, 1)}:")
     print(f"{'':8}", found[0].mean(0).round(1), "{:.1f} ± {:.1f}".format(*lost))

@@ -804,7 +804,7 @@ for i, d in enumerate(scaling_dims):
         :, -1
     ].mean(1)
     share_law[d] = values[:, -1] / values[:, 0], mean_error
-grown = {d: [stats.mean_interval(v) for v in both] for d, both in share_law.items()}
+grown = {d: [stats.mean_interval(v).plus_minus for v in both] for d, both in share_law.items()}
 eighth, mass = theory.marchenko_pastur(1 / 8)
 limit = (mass @ (1 - eighth / theory.edges(1, 1 / 8)[1]) ** 20).item()
 kappa_limit = np.divide(*theory.edges(8, 1)[::-1])
@@ -961,7 +961,7 @@ def train(T, n, steps, scale, learn_b=False):
         return losses, gradients if learn_b else {"step": gradients["step"]}
 
     params = {"step": start.to(device), "b": b.to(device)}
-    rate = training.Adam(lambda s: 0.06 * (1 - s / steps), beta2=0.99)
+    rate = training.Adam(lambda s: 0.06 * (1 - s / steps), betas=(0.9, 0.99))
     run = training.fit(objective, params, batches, steps=steps, optimizer=rate)
     return {k: v.double().cpu() for k, v in run.params.items()}
 
@@ -1208,7 +1208,7 @@ solved = torch.linalg.lstsq(x, y[..., None], driver="gels").solution[..., 0]
 ols = ((solved - theta) * theta).sum(-1).square()
 level = 4 / (n_noise - noise_dim - 1)
 marks_noise = (1, 5, 20, last)
-seen_noise = {T: stats.mean_interval(noisy[T], 0.9999) for T in marks_noise}
+seen_noise = {T: stats.mean_interval(noisy[T], 0.9999).plus_minus for T in marks_noise}
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(6.8, 3.5))

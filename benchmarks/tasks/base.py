@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from mvnb.training import Fresh, Objective, Params, generators, stack_modules
+from mvnb.training import Fresh, Objective, Params, generators, stack
 
 try:
     import jax
@@ -61,7 +61,7 @@ class Task:
     @cached_property
     def start(self) -> Params:
         """Stacked parameters before the first step."""
-        return stack_modules(self.modules)
+        return stack(self.modules)
 
     @cached_property
     def compiled(self) -> Objective:

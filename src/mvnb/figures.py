@@ -254,7 +254,7 @@ def runs(ax, groups, colors=None, *, horizontal=False, summary="interval", marke
     for one, where, color in zip(values, place, colors):
         here = dict(zip(names, (np.full(len(one), where + apart), one))) | style | {"linestyle": "none"}
         if summary == "interval":
-            ends = {"errorbar": lambda one: np.add(np.mean(one), np.multiply(mean_interval(one)[1], (-1, 1)))}
+            ends = {"errorbar": lambda one: mean_interval(one)[1:]}
             sns.pointplot(**here, **ends, color=color, markersize=6, linewidth=1.8, capsize=0.08)
         elif summary == "median":
             bar = {"marker": "|" if horizontal else "_", "markersize": 22, "markeredgewidth": 1.5}

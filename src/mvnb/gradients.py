@@ -124,3 +124,14 @@ def _mismatch(shapes: dict[str, str], tensors: dict[str, Tensor]) -> str:
         if kind == "sign" and value.device.type == "cpu" and not (value.abs() == 1).all():
             return f"{name} must hold labels -1 and 1, got {value[value.abs() != 1][0].item():g}"
     return ""
+
+
+def nuclear_norm_and_slope(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the nuclear norms ``(...)`` and their gradients ``(..., n, k)``; see :func:`mvnb.losses.nuclear_norm`."""
+    tall = matrix if matrix.shape[-2] >= matrix.shape[-1] else matrix.mT
+    basis = torch.linalg.eigh(tall.mT @ tall)[1]
+    moved = tall @ basis  # U times the singular values: their norms are exact where roots of eigenvalues are not
+    values = moved.norm(dim=-2)
+    floor = torch.finfo(matrix.dtype).eps ** 0.5 * values.amax(-1, keepdim=True) + torch.finfo(matrix.dtype).tiny
+    slope = (moved / values.maximum(floor)[..., None, :]) @ basis.mT
+    return values.sum(-1), slope if tall is matrix else slope.mT

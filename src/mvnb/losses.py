@@ -2,7 +2,7 @@
 
 If a ``multiplicity`` is given, the model is called as ``f(x, multiplicity)`` instead of ``f(x)``. The samples of
 :class:`mvnb.data.MultiView` end with one. Every loss is differentiable and applies to one model;
-:func:`mvnb.training.stacked` applies it to every model of a stack.
+:class:`mvnb.training.ModuleObjective` applies it to every model of a stack.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mvnb.gradients import with_slope
+from mvnb.gradients import nuclear_norm_and_slope, with_slope
 from mvnb.seeds import Seed, as_generator
 
 MixingLaw = Literal["midpoint", "uniform"] | float
@@ -168,28 +168,22 @@ def masked_reconstruction(f: Callable[[Tensor], Tensor], x: Tensor, mask: Tensor
     return (f(x * mask[..., None]) - x).square().sum() / (2 * len(x))
 
 
-def nuclear_norm(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the nuclear norms ``(...)`` of matrices ``(..., n, k)`` and their gradients ``U V^T`` ``(..., n, k)``.
+def nuclear_norm(matrix: Tensor) -> Tensor:
+    """Return the nuclear norms ``(...)`` of matrices ``(..., n, k)``, the sums of their singular values.
 
-    The norm is the sum of the singular values. It is differentiable once; the returned gradients are constants for autograd.
-    Both are computed from the eigenvectors of the smaller Gram matrix. For tall matrices, this is several times faster than a
-    singular value decomposition (SVD), and it is correct for repeated singular values, where the derivative of an SVD is not.
-    At zero singular values, the subgradient is not unique, and the returned one omits their singular vectors. It scales down
-    those of singular values below the square root of the machine precision times the largest, in proportion to the value.
-    Source: Shi thesis 2024, eq. (6.3); Watson 1992 for the subgradients.
+    Differentiable once, with the gradients ``U V^T``. Value and gradient are computed from the eigenvectors of the smaller Gram
+    matrix. For tall matrices, this is several times faster than a singular value decomposition (SVD), and it is correct for
+    repeated singular values, where the derivative of an SVD is not. At zero singular values, the subgradient is not unique, and
+    this one omits their singular vectors. It scales down those of singular values below the square root of the machine
+    precision times the largest, in proportion to the value. Source: Shi thesis 2024, eq. (6.3); Watson 1992 for the
+    subgradients.
 
     >>> features = torch.eye(3, 2, requires_grad=True)
-    >>> value, slope = nuclear_norm(features)
+    >>> value = nuclear_norm(features)
     >>> value.backward()
-    >>> value.item(), torch.equal(features.grad, slope)
-    (2.0, True)
+    >>> value.item(), features.grad.tolist()
+    (2.0, [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     """
     with torch.no_grad():
-        tall = matrix if matrix.shape[-2] >= matrix.shape[-1] else matrix.mT
-        basis = torch.linalg.eigh(tall.mT @ tall)[1]
-        moved = tall @ basis  # U times the singular values: their norms are exact where roots of eigenvalues are not
-        values = moved.norm(dim=-2)
-        floor = torch.finfo(matrix.dtype).eps ** 0.5 * values.amax(-1, keepdim=True) + torch.finfo(matrix.dtype).tiny
-        slope = (moved / values.maximum(floor)[..., None, :]) @ basis.mT
-        slope = slope if tall is matrix else slope.mT
-    return with_slope(values.sum(-1), matrix, slope), slope
+        value, slope = nuclear_norm_and_slope(matrix)
+    return with_slope(value, matrix, slope)

@@ -191,12 +191,12 @@ def linear_probe(
     """Fit a logistic regression to frozen features in each replica and return the function that maps features to logits.
 
     ``features`` has shape ``(R, n, dim)``, and the labels ``y`` have shape ``(R, n)``. Starting from zero, all replicas take
-    ``steps`` full-batch steps of ``optimizer``, such as :class:`mvnb.training.GD`. Features are divided by ``scale``
+    ``steps`` full-batch steps of ``optimizer``, such as :class:`mvnb.training.SGD`. Features are divided by ``scale``
     ``(R, 1, 1)``, including those passed to the returned function, which is differentiable. Raises ``ValueError`` if
     ``features`` requires a gradient.
 
     >>> features, y = torch.tensor([[[-1.0], [1.0]]]), torch.tensor([[0, 1]])
-    >>> logits = linear_probe(features, y, 2, training.GD(1.0), steps=20, scale=torch.ones(1, 1, 1))
+    >>> logits = linear_probe(features, y, 2, training.SGD(1.0), steps=20, scale=torch.ones(1, 1, 1))
     >>> logits(features).argmax(-1)
     tensor([[0, 1]])
     """

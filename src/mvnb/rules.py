@@ -16,20 +16,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mvnb import stats
+from mvnb.stats import Interval
 
 MOST_RUNS = 1_000_000  # upper limit of the search in `Rule.runs_to_decide`
 
 
 class RuleError(ValueError):
     """Error for an invalid rule; its message is a single line."""
-
-
-class Interval(NamedTuple):
-    """An estimate and the ends of its 95 % interval; for deterministic values, both ends equal the estimate."""
-
-    estimate: float
-    low: float
-    high: float
 
 
 _ARITHMETIC = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
@@ -150,9 +143,8 @@ class Sample(NamedTuple):
         It is Wilson's interval for a share and Student's for a mean. The interval of the mean of a single run is unbounded.
         """
         if self.deviation is None:
-            return Interval(*stats.proportion_interval(round(self.mean * runs), runs))
-        half = stats.student_half_width(self.deviation, runs) if runs > 1 else math.inf
-        return Interval(self.mean, self.mean - half, self.mean + half)
+            return stats.proportion_interval(round(self.mean * runs), runs)
+        return stats.student_interval(self.mean, self.deviation, runs)
 
 
 def _apply(operation, *parts: Interval) -> Interval:

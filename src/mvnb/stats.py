@@ -3,47 +3,69 @@
 SciPy is imported inside the functions because importing it takes most of a second.
 """
 
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
 import numpy as np
 
 
+class Interval(NamedTuple):
+    """An estimate and the ends of its confidence interval; for deterministic values, both ends equal the estimate.
+
+    >>> low, high = Interval(2.0, 1.5, 2.5)[1:]
+    >>> "{} ± {}".format(*Interval(2.0, low, high).plus_minus)
+    '2.0 ± 0.5'
+    """
+
+    estimate: float
+    low: float
+    high: float
+
+    @property
+    def plus_minus(self) -> tuple[float, float]:
+        """The estimate and half the width of the interval."""
+        return self.estimate, (self.high - self.low) / 2
+
+
 def mean_interval(values, level=0.95):
-    """Return the mean of independent measurements and the half-width of its Student-t interval, ``(mean, half_width)``.
+    """Return the mean of independent measurements and its Student-t interval, an :class:`Interval`.
 
     ``values`` is an array of any shape with at least two elements, and ``level`` is the confidence level. If all values are
-    equal, the half-width is 0.
+    equal, the interval has width 0.
 
     Raises ``ValueError`` if there are fewer than two values, a value is not finite or ``level`` does not lie in (0, 1).
 
-    >>> mean, half_width = mean_interval([1.0, 2.0, 3.0, 4.0])
-    >>> print(f"{mean:.2f} ± {half_width:.2f}")
+    >>> print("{:.2f} ± {:.2f}".format(*mean_interval([1.0, 2.0, 3.0, 4.0]).plus_minus))
     2.50 ± 2.05
     """
     values = _finite_values(values)
-    return float(values.mean()), student_half_width(values.std(ddof=1), len(values), level)
+    return student_interval(float(values.mean()), values.std(ddof=1), len(values), level)
 
 
-def student_half_width(deviation, n, level=0.95):
-    """Return the half-width of the Student-t interval of the mean of ``n >= 2`` independent measurements.
+def student_interval(mean, deviation, n, level=0.95):
+    """Return the Student-t interval of a mean of ``n`` independent measurements, an :class:`Interval`; unbounded for ``n = 1``.
 
     ``deviation`` is the sample standard deviation (with ``n - 1`` in the denominator), and ``level`` is the confidence level.
 
     Raises ``ValueError`` if ``level`` does not lie in (0, 1).
 
-    >>> round(student_half_width(1.0, 16), 4)
-    0.5329
+    >>> print("{:.2f} [{:.2f}, {:.2f}]".format(*student_interval(3.0, 1.0, 16)))
+    3.00 [2.47, 3.53]
     """
     from scipy.special import stdtrit
 
     if not 0 < level < 1:
         raise ValueError(f"level must lie in (0, 1), got {level}")
-    return float(stdtrit(n - 1, (1 + level) / 2) * deviation / np.sqrt(n))
+    half = float(stdtrit(n - 1, (1 + level) / 2) * deviation / np.sqrt(n)) if n > 1 else math.inf
+    return Interval(mean, mean - half, mean + half)
 
 
 def proportion_interval(successes, n):
-    """Return the share of successes in ``n`` trials and its 95 % Wilson score interval, ``(estimate, low, high)``.
+    """Return the share of successes in ``n`` trials and its 95 % Wilson score interval, an :class:`Interval` within [0, 1].
 
-    All three numbers lie in [0, 1]. Unlike the normal interval, Wilson's interval has a positive width even for 0 or ``n``
-    successes. Source: Wilson 1927.
+    Unlike the normal interval, Wilson's interval has a positive width even for 0 or ``n`` successes. Source: Wilson 1927.
 
     Raises ``ValueError`` if ``n < 1`` or ``successes`` does not lie in [0, n].
 
@@ -56,7 +78,7 @@ def proportion_interval(successes, n):
         raise ValueError(f"expected 0 <= successes <= n and n >= 1, got successes = {successes}, n = {n}")
     share, interval = successes / n, binomtest(int(successes), int(n)).proportion_ci(0.95, method="wilson")
     # At 0 and n successes one end equals the estimate up to rounding.
-    return float(share), float(min(interval.low, share)), float(max(interval.high, share))
+    return Interval(float(share), float(min(interval.low, share)), float(max(interval.high, share)))
 
 
 def power_law_fit(x, y):

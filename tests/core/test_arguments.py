@@ -117,7 +117,7 @@ def test_compiled_and_scripted_models_take_multiplicities():
 def test_losses_train_stacks_on_samples_with_multiplicities():
     sample = training.stack([WORLD.sample(6, g) for g in training.generators(0, R)])
     nets = [PatchNet() for _ in range(R)]
-    values, _ = training.stacked(nets[0], losses.midpoint_mixup)(training.stack_modules(nets), *sample)
+    values, _ = training.ModuleObjective(nets[0], losses.midpoint_mixup)(training.stack(nets), *sample)
     alone = [losses.midpoint_mixup(net, *WORLD.sample(6, r)).item() for r, net in enumerate(nets)]
     assert torch.allclose(values, torch.tensor(alone), rtol=1e-4)
 
@@ -174,19 +174,23 @@ def test_masks_have_one_entry_per_patch(x, mask):
 # --- fit ---
 
 NET = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
-PARAMS = training.stack_modules([NET] * R)
+PARAMS = training.stack([NET] * R)
 X, Y = torch.randn(R, 5, 3), torch.zeros(R, 5, dtype=torch.long)
-OBJECTIVE = training.stacked(NET, losses.cross_entropy)
+OBJECTIVE = training.ModuleObjective(NET, losses.cross_entropy)
 
 
 def fit(objective=OBJECTIVE, params=PARAMS, batch=(X, Y), optimizer=None):
-    return training.fit(objective, params, batch, steps=2, optimizer=optimizer or training.GD(0.1))
+    return training.fit(objective, params, batch, steps=2, optimizer=optimizer or training.SGD(0.1))
 
 
 @pytest.mark.parametrize(
     "arguments, kind, message",
     [
-        ({"optimizer": torch.optim.Adam(NET.parameters())}, TypeError, "optimizer must be a GD, FlowGD or Adam .* torch.optim"),
+        (
+            {"optimizer": torch.optim.Adam(NET.parameters())},
+            TypeError,
+            "optimizer must be an SGD, Adam, AdamW or FlowGD .* torch.optim",
+        ),
         ({"params": NET}, TypeError, "params must be a Run or a dictionary of tensors .* got Sequential"),
         ({"params": {}}, TypeError, "params must be a Run or a dictionary of tensors"),
         ({"params": dict(NET.named_parameters())}, ValueError, "params must have a leading replica axis of equal length"),
@@ -194,7 +198,7 @@ def fit(objective=OBJECTIVE, params=PARAMS, batch=(X, Y), optimizer=None):
         ({"batch": (X[0], Y[0])}, ValueError, r"batch\[0\] must have the replica axis .* shape \(4, ...\), got \(5, 3\)"),
         ({"batch": (X, Y[0])}, ValueError, r"batch\[1\] must have the replica axis .* got \(5,\)"),
         ({"batch": lambda step: (X, Y[:2])}, ValueError, r"batch\[1\] must have the replica axis .* got \(2, 5\)"),
-        ({"optimizer": training.GD}, TypeError, "optimizer must be a GD, FlowGD or Adam .* got the class mvnb"),
+        ({"optimizer": training.SGD}, TypeError, "optimizer must be an SGD, Adam, AdamW or FlowGD .* got the class mvnb"),
         ({"params": {"bias": torch.zeros(R, 2)}}, ValueError, r"params must contain 0.weight, 0.bias, .* got bias"),
         ({"batch": X}, TypeError, "batches must be a tuple of tensors or a function of the step, got Tensor"),
         ({"batch": [(X, Y)]}, TypeError, r"batch\[0\] must be a tensor, got tuple"),
@@ -210,7 +214,7 @@ def test_fit_names_the_argument_what_it_expects_and_what_it_got(arguments, kind,
 @pytest.mark.parametrize("value, received", [(torch.ones(()), r"\(\)"), (torch.ones(3), r"\(3,\)"), (1.0, "float")])
 def test_a_probe_returns_one_row_per_replica(value, received):
     with pytest.raises(ValueError, match=rf"probe 'one' must return a tensor of shape \(4, ...\), .* got {received}") as error:
-        training.fit(OBJECTIVE, PARAMS, (X, Y), steps=1, optimizer=training.GD(0.1), probes={"one": lambda params: value})
+        training.fit(OBJECTIVE, PARAMS, (X, Y), steps=1, optimizer=training.SGD(0.1), probes={"one": lambda params: value})
     one_line(error)
 
 
@@ -286,7 +290,7 @@ FILTERS = {"weight": torch.randn(R, 3, 2, 6)}
         (ReluPatchObjective(0.1), FILTERS | {"bias": B}, PATCHES[:2], r"bias must have shape \(R, classes, neurons\)"),
         (MaskedAutoencoderObjective(3, 0.5), {"weight": W[:, None]}, (SIGNAL[0][0], 0.5), "MaskedAutoencoderObjective: x must"),
         (FineTuneObjective(3, 0.5), {"weight": W[:, None]}, SIGNAL, "params must contain head, got weight"),
-        (window_objective, training.stack_modules([WindowNet(1, 2, (2, 2))]), (X, Y), "window_objective: x must have shape"),
+        (window_objective, training.stack([WindowNet(1, 2, (2, 2))]), (X, Y), "window_objective: x must have shape"),
         (models.AnswerObjective(1), {"embedding": W}, (W, B), r"tokens must have shape \(R, n, length\)"),
     ],
 )

@@ -119,7 +119,7 @@ def test_runs_and_their_intervals_are_where_they_say(horizontal):
         assert len({tuple(at.round(6)) for at in marks}) == len(values)  # equal runs are both seen
     means, bars = ax.lines[::2], ax.lines[1::2]
     for i, (mean, bar, values) in enumerate(zip(means, bars, GROUPS.values(), strict=True)):
-        centre, half = stats.mean_interval(values)
+        centre, half = stats.mean_interval(values).plus_minus
         assert np.allclose(mean.get_xydata()[0, [value, place]], [centre, i + 0.1])
         ends = bar.get_xydata()[:, value]
         assert np.allclose([np.nanmin(ends), np.nanmax(ends)], [centre - half, centre + half])

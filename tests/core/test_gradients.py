@@ -12,7 +12,7 @@ import mvnb.models
 import mvnb.papers
 from mvnb import losses, models, probes, training
 from mvnb.data import Patches
-from mvnb.gradients import with_slope
+from mvnb.gradients import nuclear_norm_and_slope, with_slope
 from mvnb.papers.algorithmic_stability import measures
 from mvnb.papers.contrastive_tradeoff import theory as contrastive_theory
 from mvnb.papers.contrastive_tradeoff import training as contrastive
@@ -74,7 +74,7 @@ DIFFERENTIABLE = {
         lambda x: losses.masked_reconstruction(torch.tanh, x, torch.eye(4, 3)),
         (numbers(4, 3, 2),),
     ),
-    losses.nuclear_norm: (lambda m: losses.nuclear_norm(m)[0], (numbers(2, 5, 3),)),
+    losses.nuclear_norm: (losses.nuclear_norm, (numbers(2, 5, 3),)),
     probes.own_correlations: (probes.own_correlations, (numbers(3, 2, 6),)),
     probes.max_correlation: (probes.max_correlation, (numbers(3, 2, 6),)),
     probes.total_correlation: (lambda w: probes.total_correlation(w, 0.1), (numbers(3, 2, 6),)),
@@ -184,11 +184,11 @@ def trained(weight):
     optimizer = torch.optim.SGD([*layer.parameters(), *head.parameters()], lr=0.1)
     for _ in range(50):
         h = layer(x)
-        loss = nn.functional.cross_entropy(head(h), y) + weight * losses.nuclear_norm(h)[0] / len(x)
+        loss = nn.functional.cross_entropy(head(h), y) + weight * losses.nuclear_norm(h) / len(x)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return losses.nuclear_norm(layer(x))[0].item()
+    return losses.nuclear_norm(layer(x)).item()
 
 
 def test_the_nuclear_norm_trains():
@@ -197,18 +197,18 @@ def test_the_nuclear_norm_trains():
 
 def test_the_nuclear_norm_trains_in_a_stack_and_under_the_transforms_of_torch_func():
     m = numbers(3, 5, 4)
-    _, slope = losses.nuclear_norm(m.detach())
-    (stacked,) = torch.autograd.grad(torch.vmap(lambda one: losses.nuclear_norm(one)[0])(m).sum(), m)
-    for found in (stacked, torch.vmap(torch.func.grad(lambda one: losses.nuclear_norm(one)[0]))(m.detach())):
+    _, slope = nuclear_norm_and_slope(m.detach())
+    (stacked,) = torch.autograd.grad(torch.vmap(losses.nuclear_norm)(m).sum(), m)
+    for found in (stacked, torch.vmap(torch.func.grad(losses.nuclear_norm))(m.detach())):
         torch.testing.assert_close(found, slope)
     flat = torch.ones(4, 3, dtype=torch.float64, requires_grad=True)  # two singular values are zero
-    losses.nuclear_norm(flat)[0].backward()
+    losses.nuclear_norm(flat).backward()
     torch.testing.assert_close(flat.grad, torch.full_like(flat, 12**-0.5).detach())
 
 
 def test_a_second_derivative_of_the_nuclear_norm_is_refused():
     m = numbers(5, 3)
-    (slope,) = torch.autograd.grad(losses.nuclear_norm(m)[0], m, create_graph=True)
+    (slope,) = torch.autograd.grad(losses.nuclear_norm(m), m, create_graph=True)
     with pytest.raises(NotImplementedError, match="first derivative only"):
         slope.square().sum().backward()
     value = with_slope(m.detach().sum(), m, torch.ones_like(m).detach())
@@ -254,10 +254,10 @@ def test_stacked_objectives_and_probes_refuse_them_too():
     params = {k: v[None] for k, v in net.named_parameters()}
     batch = torch.ones(1, 4, 3), torch.zeros(1, 4, dtype=torch.long)
     with pytest.raises(ValueError, match="without requires_grad"):
-        training.stacked(net, losses.cross_entropy)(params, *batch)
+        training.ModuleObjective(net, losses.cross_entropy)(params, *batch)
     features = numbers(1, 4, 3)
     with pytest.raises(ValueError, match="without requires_grad"):
-        probes.linear_probe(features, Y[None], 3, training.GD(0.1), 2, torch.ones(1, 1, 1))
+        probes.linear_probe(features, Y[None], 3, training.SGD(0.1), 2, torch.ones(1, 1, 1))
     with pytest.raises(ValueError, match=r"TeacherStudentObjective\.features computes"):
         TeacherStudentObjective(3, 0.1).features(numbers(1, 2, 3), numbers(1, 4, 2, 3).detach())
     with pytest.raises(ValueError, match="FineTuneObjective computes"):
@@ -270,5 +270,5 @@ def test_predictions_of_a_stack_are_differentiable():
     training.predict(net, params, torch.ones(1, 4, 3).double()).sum().backward()
     assert (
         params["bias"].grad.tolist() == [[4, 4]]
-        and not training.predict(net, training.stack_modules([net]), torch.ones(1, 4, 3).double()).requires_grad
+        and not training.predict(net, training.stack([net]), torch.ones(1, 4, 3).double()).requires_grad
     )

@@ -274,7 +274,7 @@ def train(params, sample, lam, steps=25):
         {"weight": params},
         (*sample, lam),
         steps=steps,
-        optimizer=training.GD(0.4),
+        optimizer=training.SGD(0.4),
         log_at=range(steps + 1),
     )
     return run.params["weight"], run.log["loss"]
@@ -490,8 +490,8 @@ def test_256_replicas_need_less_than_1_gb():
 
 
 def of_a_module(modules, loss, batch):
-    params = training.stack_modules(modules)
-    return params, training.stacked(modules[0], loss)(params, *batch)
+    params = training.stack(modules)
+    return params, training.ModuleObjective(modules[0], loss)(params, *batch)
 
 
 @pytest.mark.parametrize("truncated", [False, True], ids=["relu", "truncated"])

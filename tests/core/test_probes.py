@@ -160,7 +160,7 @@ def test_a_linear_probe_is_logistic_regression():
     x, noise = normal(2, 60, 3), normal(2, 60, seed=1)
     y = (3 * x[..., 0] + 0.5 + noise > 0).long()
     x, scale = 7 * x, torch.full((2, 1, 1), 7.0, dtype=torch.float64)
-    probe = probes.linear_probe(x, y, 2, training.GD(2.0), 2000, scale)
+    probe = probes.linear_probe(x, y, 2, training.SGD(2.0), 2000, scale)
     for r in range(2):
         fitted = LogisticRegression(C=np.inf, tol=1e-10).fit(x[r] / 7, y[r])
         logits = probe(x)[r]

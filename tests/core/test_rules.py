@@ -77,7 +77,7 @@ def test_most_of_the_runs_takes_four_and_almost_all_sixteen():
 
 def test_intervals_are_those_of_the_statistics():
     values = np.random.default_rng(0).normal(size=7)
-    mean, half = stats.mean_interval(values)
+    mean, half = stats.mean_interval(values).plus_minus
     one = Sample(values.mean(), values.std(ddof=1), 7)
     assert one.with_runs(7) == pytest.approx((mean, mean - half, mean + half))
     assert Sample(0.75, None, 8).with_runs(8) == stats.proportion_interval(6, 8)

@@ -66,10 +66,10 @@ def same(one, other):
 
 
 OPTIMIZERS = {
-    "gd": training.GD(0.5),
-    "momentum": training.GD(SIZES, momentum=0.8, weight_decay=0.01, rates={"b": 0.3}),
-    "schedule": training.GD(lambda step: SIZES / (1 + 0.1 * step), momentum=0.5),
-    "adam": training.Adam(0.2 * SIZES, weight_decay=0.1),
+    "gd": training.SGD(0.5),
+    "momentum": training.SGD(SIZES, momentum=0.8, weight_decay=0.01, rates={"b": 0.3}),
+    "schedule": training.SGD(lambda step: SIZES / (1 + 0.1 * step), momentum=0.5),
+    "adam": training.AdamW(0.2 * SIZES, weight_decay=0.1),
     "flow": training.FlowGD(max_step=1.5, relative=0.2, absolute=0.05, knee=1.5),
 }
 each_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
@@ -80,11 +80,12 @@ each_batch = pytest.mark.parametrize("batches", BATCHES.values(), ids=BATCHES)
 # --- step sizes ---
 
 MAKERS = {
-    "gd": training.GD,
-    "rates": lambda eta: training.GD(eta, rates={"b": 0.25}),
-    "momentum": lambda eta: training.GD(eta, momentum=0.7, weight_decay=0.05),
+    "gd": training.SGD,
+    "rates": lambda eta: training.SGD(eta, rates={"b": 0.25}),
+    "momentum": lambda eta: training.SGD(eta, momentum=0.7, weight_decay=0.05),
     "adam": training.Adam,
-    "adamw": lambda eta: training.Adam(eta, weight_decay=0.3),
+    "decay": lambda eta: training.Adam(eta, weight_decay=0.3),
+    "adamw": lambda eta: training.AdamW(eta, weight_decay=0.3),
 }
 each_maker = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 
@@ -110,63 +111,96 @@ def test_a_replica_with_its_own_step_size_is_a_single_run_with_that_number(make,
 def test_a_schedule_is_asked_for_every_step_once_and_in_order():
     start, batch = problem()
     asked = []
-    optimizer = training.GD(lambda step: asked.append(step) or 0.1)
+    optimizer = training.SGD(lambda step: asked.append(step) or 0.1)
     run = train(start, batch, optimizer, steps=5)
     assert asked == list(range(5))
     train(run, batch, optimizer, steps=8, log_at=[8])
     assert asked == list(range(8))
 
 
-@pytest.mark.parametrize("make", [training.GD, training.Adam])
+@pytest.mark.parametrize("make", [training.SGD, training.Adam])
 @pytest.mark.parametrize("shape", [(), (1,), (2,), (4,), (3, 1)])
 def test_step_sizes_of_another_shape_are_refused(make, shape):
     start, batch = problem()
     for size in (torch.full(shape, 0.1), lambda step: torch.full(shape, 0.1)):
-        with pytest.raises(ValueError, match="step_size"):
+        with pytest.raises(ValueError, match="lr must"):
             train(start, batch, make(size))
 
 
 def test_rates_of_parameters_that_are_not_there_are_refused():
     start, batch = problem()
     with pytest.raises(ValueError, match="nothing"):
-        train(start, batch, training.GD(0.1, rates={"nothing": 2.0}), steps=1)
+        train(start, batch, training.SGD(0.1, rates={"nothing": 2.0}), steps=1)
 
 
 def test_rates_scale_the_steps_of_the_parameters_they_name():
     start, batch = problem()
     gradient = regression(start, *batch)[1]
-    run = train(start, batch, training.GD(SIZES, rates={"w": 2.0, "b": 0.0}), steps=1, log_at=[1])
+    run = train(start, batch, training.SGD(SIZES, rates={"w": 2.0, "b": 0.0}), steps=1, log_at=[1])
     assert torch.allclose(run.params["w"], start["w"] - 2 * SIZES[:, None] * gradient["w"], atol=1e-14, rtol=0)
     assert torch.equal(run.params["b"], start["b"])
     assert torch.equal(run.log["time"][-1], SIZES)
 
 
 PYTORCH = {
-    "plain": ({}, lambda g: torch.optim.SGD(g)),
-    "momentum": ({"momentum": 0.9}, lambda g: torch.optim.SGD(g, momentum=0.9)),
-    "decay": ({"weight_decay": 0.1}, lambda g: torch.optim.SGD(g, weight_decay=0.1)),
-    "both": ({"momentum": 0.6, "weight_decay": 0.02}, lambda g: torch.optim.SGD(g, momentum=0.6, weight_decay=0.02)),
-    "adam": ({}, lambda g: torch.optim.Adam(g)),
-    "adamw": ({"weight_decay": 0.2}, lambda g: torch.optim.AdamW(g, weight_decay=0.2)),
+    "plain": (training.SGD, torch.optim.SGD, {}),
+    "momentum": (training.SGD, torch.optim.SGD, {"momentum": 0.9}),
+    "decay": (training.SGD, torch.optim.SGD, {"weight_decay": 0.1}),
+    "both": (training.SGD, torch.optim.SGD, {"momentum": 0.6, "weight_decay": 0.02}),
+    "adam": (training.Adam, torch.optim.Adam, {}),
+    "betas": (training.Adam, torch.optim.Adam, {"betas": (0.8, 0.99), "eps": 1e-3}),
+    "adam, decay": (training.Adam, torch.optim.Adam, {"weight_decay": 0.2}),
+    "adamw": (training.AdamW, torch.optim.AdamW, {}),
+    "adamw, decay": (training.AdamW, torch.optim.AdamW, {"weight_decay": 0.2}),
 }
 
 
 @pytest.mark.parametrize("name", PYTORCH)
-def test_the_optimizers_are_pytorchs_over_many_steps(name):
-    options, theirs = PYTORCH[name]
+@pytest.mark.parametrize("own_sizes", [True, False])
+def test_the_optimizers_are_pytorchs_over_a_hundred_steps(name, own_sizes):
+    kind, theirs, options = PYTORCH[name]
     start, (x, y) = problem()
-    adam, rates = name.startswith("adam"), {"b": 0.5}
-    ours = training.Adam(0.1 * SIZES, **options) if adam else training.GD(SIZES, rates=rates, **options)
+    sizes = 0.1 * SIZES if own_sizes else torch.full_like(SIZES, 0.05)
+    rates = {"b": 0.5} if kind is training.SGD else {}
+    ours = kind(sizes if own_sizes else 0.05, **options, **({"rates": rates} if rates else {}))
     run = train(start, (x, y), ours, steps=100)
-    for r, size in enumerate(SIZES.tolist()):
+    for r, size in enumerate(sizes.tolist()):
         leaves = {k: p[r].clone().requires_grad_() for k, p in start.items()}
-        scale = {"w": 0.1 * size, "b": 0.1 * size} if adam else {"w": size, "b": size * rates["b"]}
-        optimizer = theirs([{"params": [leaves[k]], "lr": lr} for k, lr in scale.items()])
+        optimizer = theirs([{"params": [p], "lr": size * rates.get(k, 1)} for k, p in leaves.items()], **options)
         for _ in range(100):
             optimizer.zero_grad()
             F.softplus(-y[r] * (x[r] @ leaves["w"] + leaves["b"])).mean().backward()
             optimizer.step()
         assert all(torch.allclose(run.params[k][r], leaves[k], atol=1e-10, rtol=0) for k in leaves)
+        assert (run.params["w"][r] - start["w"][r]).abs().max() > 0.01
+
+
+BAD = [{"lr": -0.1}, {"weight_decay": -0.1}]
+BAD_SGD, BAD_ADAM = (
+    [*BAD, {"momentum": -0.5}],
+    [*BAD, {"lr": math.nan}, {"eps": -1e-8}, {"betas": (1.0, 0.9)}, {"betas": (0.9, -0.1)}],
+)
+
+
+@pytest.mark.parametrize(
+    "kind, options",
+    [
+        *(("SGD", options) for options in BAD_SGD),
+        *((name, options) for name in ("Adam", "AdamW") for options in BAD_ADAM),
+        ("FlowGD", {"relative": -0.1}),
+    ],
+)
+def test_what_pytorch_refuses_is_refused_in_one_line(kind, options):
+    if kind != "FlowGD":
+        with pytest.raises(ValueError):
+            getattr(torch.optim, kind)([torch.zeros(1)], **options)
+    with pytest.raises(ValueError, match=f"^{next(iter(options))} must be .*, got [^\n]*$"):
+        getattr(training, kind)(**options)
+
+
+def test_negative_step_sizes_of_replicas_are_refused():
+    with pytest.raises(ValueError, match=r"lr must be non-negative, got a minimum of -0\.5"):
+        training.SGD(torch.tensor([0.5, -0.5]))
 
 
 # --- replicas that stop ---
@@ -216,7 +250,7 @@ def test_stopped_replicas_are_not_computed_and_the_run_ends_with_the_last():
         assert len(params["w"]) == len(losses) == 3
         return torch.tensor([len(looks) >= 3, True, len(looks) >= 4])
 
-    how = {"steps": 50, "optimizer": training.GD(SIZES, momentum=0.5), "log_at": [0, 2, 3, 6, 20, 50], "until": until}
+    how = {"steps": 50, "optimizer": training.SGD(SIZES, momentum=0.5), "log_at": [0, 2, 3, 6, 20, 50], "until": until}
     run = training.fit(counted, start, batch, **how)
     assert sizes == [3, 2, 2, 2, 1, 1, 1]
     assert run.steps.tolist() == [0, 2, 3, 6] and len(looks) == 4
@@ -230,8 +264,8 @@ def test_stopped_replicas_are_not_computed_and_the_run_ends_with_the_last():
 
 def test_who_stops_at_the_last_step_has_taken_them_all():
     start, batch = problem()
-    free = train(start, batch, training.GD(0.5), steps=6)
-    run = train(start, batch, training.GD(0.5), steps=6, log_at=[6], until=lambda p, loss: loss < math.inf)
+    free = train(start, batch, training.SGD(0.5), steps=6)
+    run = train(start, batch, training.SGD(0.5), steps=6, log_at=[6], until=lambda p, loss: loss < math.inf)
     assert not run.running.any() and run.step == 6
     assert torch.equal(run.params["w"], free.params["w"])
 
@@ -244,14 +278,14 @@ def normalised(replicas=3):
         torch.manual_seed(0)
         nets = [nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 2)).double() for _ in range(replicas)]
     x, y = normal(replicas, 9, 10, 4), torch.randint(2, (replicas, 9, 10), generator=seeded(1))  # (replica, step, n, ...)
-    return nets, training.stacked(nets[0], losses.cross_entropy), lambda step: (x[:, step], y[:, step])
+    return nets, training.ModuleObjective(nets[0], losses.cross_entropy), lambda step: (x[:, step], y[:, step])
 
 
 MEAN, COUNT = "1.running_mean", "1.num_batches_tracked"
 BUFFERS = {"mean": lambda p: p[MEAN], "count": lambda p: p[COUNT]}
 
 
-HEAVY = training.GD(SIZES, momentum=0.8, weight_decay=0.01)
+HEAVY = training.SGD(SIZES, momentum=0.8, weight_decay=0.01)
 
 
 def train_normalised(params, steps=8, log_at=range(9), optimizer=HEAVY, **how):
@@ -260,7 +294,7 @@ def train_normalised(params, steps=8, log_at=range(9), optimizer=HEAVY, **how):
 
 
 def test_a_stop_leaves_the_running_statistics_of_the_others_alone():
-    start = training.stack_modules(normalised()[0])
+    start = training.stack(normalised()[0])
     free = train_normalised(start)
     run = train_normalised(
         start, log_at=[0, 3, 5, 8], until=lambda p, loss: (p[COUNT] >= 3) & torch.tensor([False, True, False])
@@ -274,7 +308,7 @@ def test_a_stop_leaves_the_running_statistics_of_the_others_alone():
 
 
 def test_probes_see_the_buffers_before_the_step():
-    start = training.stack_modules(normalised()[0])
+    start = training.stack(normalised()[0])
     run = train_normalised(start)
     assert run.log["count"].tolist() == [[step] * 3 for step in range(9)]
     assert torch.equal(run.log["mean"][0], start[MEAN])
@@ -284,7 +318,7 @@ def test_probes_see_the_buffers_before_the_step():
 
 @pytest.mark.parametrize("seam", [1, 4, 8])
 def test_a_network_with_buffers_goes_on_as_if_it_had_not_stopped(seam):
-    start = training.stack_modules(normalised()[0])
+    start = training.stack(normalised()[0])
     half = train_normalised(start, steps=seam, log_at=range(seam + 1))
     same(train_normalised(half, log_at=range(seam, 9)), train_normalised(start))
 
@@ -336,14 +370,14 @@ def test_many_pieces_are_the_whole_wherever_the_seams_are_logged(optimizer):
 
 def test_a_run_does_not_go_on_with_other_probes_or_backwards():
     start, batch = problem()
-    run = train(start, batch, training.GD(0.1), steps=6)
+    run = train(start, batch, training.SGD(0.1), steps=6)
     for probes in (None, {"w": LOOKS["w"]}, {**LOOKS, "more": LOOKS["b"]}):
         with pytest.raises(ValueError, match="probes"):
-            train(run, batch, training.GD(0.1), probes=probes, log_at=[24])
+            train(run, batch, training.SGD(0.1), probes=probes, log_at=[24])
     with pytest.raises(ValueError, match="at least 6, the number already taken, got 5"):
-        train(run, batch, training.GD(0.1), steps=5, log_at=[6])
+        train(run, batch, training.SGD(0.1), steps=5, log_at=[6])
     with pytest.raises(ValueError, match="from 6 to 24"):
-        train(run, batch, training.GD(0.1), log_at=[5, 24])
+        train(run, batch, training.SGD(0.1), log_at=[5, 24])
 
 
 # --- fresh samples ---
@@ -408,7 +442,7 @@ def test_fresh_patches_train_a_stack():
     def run(seed, replicas):
         batches = training.Fresh(WORLD.sample, 9, training.generators(seed, replicas), 3)
         weight = torch.stack([0.1 * normal(3, 4, WORLD.dim, seed=seed + r) for r in range(replicas)])
-        optimizer = training.GD(0.3)
+        optimizer = training.SGD(0.3)
         return training.fit(PatchObjective(4, 0.1, torch.float64), {"weight": weight}, batches, steps=8, optimizer=optimizer)
 
     stack = run(3, 3)
@@ -431,9 +465,9 @@ def test_looking_at_every_step_is_looking_once(optimizer, batches):
         assert all(torch.equal(rows, often.log[k][log_at]) for k, rows in rare.log.items())
 
 
-@pytest.mark.parametrize("optimizer", [training.GD(SIZES, momentum=0.8), OPTIMIZERS["adam"]], ids=["momentum", "adam"])
+@pytest.mark.parametrize("optimizer", [training.SGD(SIZES, momentum=0.8), OPTIMIZERS["adam"]], ids=["momentum", "adam"])
 def test_looking_at_a_network_with_buffers_changes_nothing(optimizer):
-    start = training.stack_modules(normalised()[0])
+    start = training.stack(normalised()[0])
     often, rare = (train_normalised(start, log_at=log_at, optimizer=optimizer) for log_at in (range(9), [0]))
     assert all(torch.equal(p, often.params[k]) for k, p in rare.params.items())
     assert (often.params["0.weight"] - start["0.weight"]).abs().max() > 0.05

@@ -105,7 +105,7 @@ def test_visible_names_the_three_masks():
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_stack_trains_as_each_network_alone_and_as_autograd_through_the_module(norm):
     models = [Transformer(**SIZES, n_heads=2, generator=g, norm=norm, std=0.3) for g in training.generators(3, 2)]
-    params = training.stack_modules(models)
+    params = training.stack(models)
     x, y = tokens(2), tokens(2, seed=2)
     weights, prefix = (torch.rand(2, 4, 7, generator=torch.Generator().manual_seed(4)) + 0.1), torch.full((2, 4), 7)
     batch = (x, y, weights, prefix)

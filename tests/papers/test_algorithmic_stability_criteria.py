@@ -66,7 +66,7 @@ def control():
             second = [rows.roll(1, 0) for rows in second] if unrelated else second
             batches = LockStep(points, high, first + second, 128, seeds * 2)
             start = {"w": torch.zeros(16 * TRIALS, points.shape[1])}
-            run = training.fit(objective, start, batches, steps=300, optimizer=training.GD(0.1))
+            run = training.fit(objective, start, batches, steps=300, optimizer=training.SGD(0.1))
             halves = [{"w": w} for w in run.params["w"].chunk(2)]
             members = SimpleNamespace(rows=torch.cat(first), labels=high)
             values = read_out(logits_of, *halves, members)
@@ -136,9 +136,9 @@ def trial(seed):
         return training.predict(net, params, x if x.dim() == 3 else x.expand(len(params["head.bias"]), -1, -1))
 
     def train(tables, batch, step, momentum, seeds, steps=500, second=net):
-        start = training.stack_modules([one for one, t in zip([net, second, net], tables) for _ in t])
+        start = training.stack([one for one, t in zip([net, second, net], tables) for _ in t])
         batches = LockStep(X, Y, tables, batch, seeds)
-        return training.fit(objective, start, batches, steps=steps, optimizer=training.GD(step, momentum=momentum)).params
+        return training.fit(objective, start, batches, steps=steps, optimizer=training.SGD(step, momentum=momentum)).params
 
     def barrier(ends):
         line = measures.interpolate(*({k: v[:2] for k, v in p.items()} for p in ends), grid)

@@ -47,7 +47,7 @@ def trained(x, y, tables):
 
     batches = LockStep(x, y, [tables], 5, [3])
     start = {"w": torch.zeros(len(tables), 4, 3, dtype=torch.float64)}
-    return training.fit(objective, start, batches, steps=60, optimizer=training.GD(0.5)).params
+    return training.fit(objective, start, batches, steps=60, optimizer=training.SGD(0.5)).params
 
 
 def measured(chapter, problem, params, points=TEST):

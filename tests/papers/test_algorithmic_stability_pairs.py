@@ -80,8 +80,8 @@ def test_visits_are_the_batches_that_hold_the_position():
 def test_null_swaps_end_together_and_true_ones_part_at_the_first_visit(net, momentum):
     swaps = sample_swaps(30, 10, 12, 3, torch.Generator().manual_seed(1))
     null = swaps._replace(members=swaps.members[:1].expand(2, -1, -1))
-    start, objective = training.stack_modules([net] * 6), training.stacked(net, losses.cross_entropy)
-    descent = training.GD(0.1, momentum=momentum)
+    start, objective = training.stack([net] * 6), training.ModuleObjective(net, losses.cross_entropy)
+    descent = training.SGD(0.1, momentum=momentum)
 
     def run(table, steps):
         return training.fit(objective, start, lock_step([table]), steps=steps, optimizer=descent).params

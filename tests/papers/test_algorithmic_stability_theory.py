@@ -25,7 +25,7 @@ def paired(x, y, size, batch, steps, step, pairs=20, ridge=0.0):
     swaps = sample_swaps(pool, 40, size, pairs, torch.Generator().manual_seed(1))
     batches = LockStep(x, y, [swaps.members.flatten(0, 1)], batch, [2])
     start = {"w": torch.zeros(2 * pairs, x.shape[1], dtype=torch.float64)}
-    run = training.fit(logistic, start, batches, steps=steps, optimizer=training.GD(step, weight_decay=ridge))
+    run = training.fit(logistic, start, batches, steps=steps, optimizer=training.SGD(step, weight_decay=ridge))
     return run.params["w"].view(2, pairs, -1), batches.visits(0, swaps.position, steps)
 
 

@@ -54,7 +54,7 @@ def test_interpolation_with_batch_normalisation():
     nets = [ResNet20(1, 4, 4, 1) for _ in range(2)]
     for net in nets:
         net(torch.rand(8, 1, 8, 8))
-    stacks = [training.stack_modules([net]) for net in nets]
+    stacks = [training.stack([net]) for net in nets]
     line = measures.interpolate(*stacks, torch.tensor([0.0, 0.5, 1.0]))
     mean = "stem_norm.running_mean"
     assert torch.allclose(line[mean][1], (stacks[0][mean] + stacks[1][mean])[0] / 2)
@@ -105,8 +105,8 @@ def test_without_normalisation_a_stack_is_its_runs(make):
     nets = [make() for _ in range(2)]
     assert not list(nets[0].buffers())
     x, y = torch.rand(2, 5, 1, 4, 4), torch.randint(3, (2, 5))
-    objective = training.stacked(nets[0], losses.cross_entropy)
-    values, grads = objective(training.stack_modules(nets), x, y)
+    objective = training.ModuleObjective(nets[0], losses.cross_entropy)
+    values, grads = objective(training.stack(nets), x, y)
     for r, net in enumerate(nets):
         loss = losses.cross_entropy(net, x[r], y[r])
         loss.backward()
@@ -125,10 +125,10 @@ def test_cross_entropy_at_zero_logits():
 def test_residual_mlp_by_hand_is_autograd(blocks):
     torch.manual_seed(0)
     nets = [ResidualMLP(12, 5, 7, blocks).double() for _ in range(4)]
-    params = {k: v + 0.1 * torch.randn_like(v) for k, v in training.stack_modules(nets).items()}
+    params = {k: v + 0.1 * torch.randn_like(v) for k, v in training.stack(nets).items()}
     x, y = torch.rand(4, 9, 3, 2, 2).double(), torch.randint(5, (4, 9))
     loss, grads = ResidualMLPObjective()(params, x, y)
-    want, by_autograd = training.stacked(nets[0], losses.cross_entropy)(params, x, y)
+    want, by_autograd = training.ModuleObjective(nets[0], losses.cross_entropy)(params, x, y)
     assert torch.allclose(loss, want, atol=1e-12) and set(grads) == set(by_autograd)
     assert all(torch.allclose(grads[k], by_autograd[k], atol=1e-12) for k in grads)
     twins = {k: v[:2].repeat(2, *[1] * (v.dim() - 1)) for k, v in params.items()}

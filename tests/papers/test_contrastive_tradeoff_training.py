@@ -101,7 +101,7 @@ def begin(method, encoder=None, **settings):
 def test_replicas_are_runs_of_their_own_and_learn(method):
     objective, params = begin(method)
     batch = views()
-    steps = {"steps": 10, "optimizer": training.GD(0.05)}
+    steps = {"steps": 10, "optimizer": training.SGD(0.05)}
     both = training.fit(objective, params, tuple(batch), **steps)
     alone = training.fit(objective, {k: v[1:] for k, v in params.items()}, tuple(b[1:] for b in batch), **steps)
     for k, v in alone.params.items():
@@ -160,7 +160,7 @@ def with_head(params, classes=3):
 def test_regularisation_without_weight_is_fine_tuning():
     objective, params = begin("simclr")
     batch = (*views(), torch.randint(3, (2, 8), generator=gen(9)))
-    steps = {"steps": 10, "optimizer": training.GD(0.1)}
+    steps = {"steps": 10, "optimizer": training.SGD(0.1)}
     none = training.fit(contrastive.RegularisedObjective(objective, 0.0), with_head(params), batch, **steps)
     tiny = training.fit(contrastive.RegularisedObjective(objective, 1e-9), with_head(params), batch, **steps)
     much = training.fit(contrastive.RegularisedObjective(objective, 1.0), with_head(params), batch, **steps)

@@ -49,7 +49,7 @@ def descend(population, v, step, steps, fixed="v", w=None):
         {"w": w, "v": v},
         (tokens, labels),
         steps=steps,
-        optimizer=training.GD(step, rates={fixed: 0.0} if fixed else {}),
+        optimizer=training.SGD(step, rates={fixed: 0.0} if fixed else {}),
         probes={
             "wrong": lambda p: wrong(p, tokens, labels).double().mean((1, 2)),
             "slope": lambda p: theory.objective(p, tokens, labels)[1]["w"].square().sum((1, 2)),
@@ -162,7 +162,7 @@ def column(scale, step, steps, size=FULL):
         {"entries": zero[:, 1:], "outside": zero[:, :1]},
         (torch.tensor([scale], dtype=torch.float64),),
         steps=steps,
-        optimizer=training.GD(step, rates={"outside": 1 / (size[0] - size[2])}),
+        optimizer=training.SGD(step, rates={"outside": 1 / (size[0] - size[2])}),
         probes={
             "error": problem.error,
             "margin": problem.margin,

@@ -303,7 +303,7 @@ def test_descent_with_the_proven_step_never_raises_the_loss_and_is_perfect_in_ti
         {"w": torch.zeros(3, 8, 8, dtype=torch.float64), "v": values(some, c)},
         (tokens, labels),
         steps=50,
-        optimizer=training.GD(1 / curvature, rates={"v": 0.0}),
+        optimizer=training.SGD(1 / curvature, rates={"v": 0.0}),
         log_at=range(51),
     )
     assert run.log["loss"].diff(dim=0).max() <= 1e-12
@@ -332,7 +332,7 @@ def test_five_numbers_are_the_whole_descent(size):
         {"w": zero, "v": values(some, 6.0)},
         (tokens, labels),
         steps=9,
-        optimizer=training.GD(4.0, rates={"v": 0.0}),
+        optimizer=training.SGD(4.0, rates={"v": 0.0}),
     )
     column = theory.ColumnPopulation(*size)
     assert math.isclose(column.probability.sum().item(), 1)
@@ -342,7 +342,7 @@ def test_five_numbers_are_the_whole_descent(size):
         start,
         (torch.full((2,), 6.0, dtype=torch.float64),),
         steps=9,
-        optimizer=training.GD(4.0 / n_tokens, rates={"outside": 1 / (n_tokens - list_length)}),
+        optimizer=training.SGD(4.0 / n_tokens, rates={"outside": 1 / (n_tokens - list_length)}),
         log_at=range(10),
     )
     assert torch.allclose(few.log["loss"][[0, -1]], full.log["loss"], atol=1e-12)

@@ -251,7 +251,7 @@ def test_sides_need_training_and_labels(page):
 
     def found(labels, steps=100):
         batches = page["cyclic"]((x, labels), 100)
-        optimizer = training.GD(0.05, momentum=0.95)
+        optimizer = training.SGD(0.05, momentum=0.95)
         end = training.fit(TwoLayerObjective("logistic"), start, batches, steps=steps, optimizer=optimizer).params
         right = page["hits"](page["two_layer_outputs"](end, x_test), y_test)
         after = page["sides"](end["w"], start["a"])
@@ -287,7 +287,7 @@ def test_the_printed_third_stage_stops_where_adam_goes_on(structured, page):
         twice,
         page["cyclic"](train, 500),
         steps=steps,
-        optimizer=training.GD(K**2 / steps / PAIRS ** (1 / 3)),
+        optimizer=training.SGD(K**2 / steps / PAIRS ** (1 / 3)),
     ).params
     output = (hidden(printed, test.x) @ printed["a"][..., None])[..., 0]
     several = page["hits"](output, test.y), page["train_network"](twice, train, test, steps).log["test"][-1]
@@ -352,7 +352,7 @@ def test_centres_are_not_found_by_untrained_neurons(page):
         start,
         lambda t: (x[:, t % 20 * 200 :][:, :200], y[:, t % 20 * 200 :][:, :200]),
         steps=400,
-        optimizer=training.GD(0.1, momentum=0.9),
+        optimizer=training.SGD(0.1, momentum=0.9),
     )
     fresh = training.stack([world.sample(2000, torch.Generator().manual_seed(2))])
 

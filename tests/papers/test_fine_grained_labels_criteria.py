@@ -310,7 +310,7 @@ def probe_hard_error(params, every=None):
     def pooled(x):
         return relu_responses(params["weight"], params["bias"], x).sum(2).flatten(2)
 
-    seen, descent = pooled(x), training.GD(2.0, momentum=0.9)
+    seen, descent = pooled(x), training.SGD(2.0, momentum=0.9)
     scale = seen.norm(dim=-1).square().mean(1).sqrt()[:, None, None]
     logits_of = probes.linear_probe(seen, easy.superclass.expand(RUNS, -1), 2, descent, 300, scale)
     return 1 - probes.accuracy(logits_of(pooled(test.x)), test.superclass).numpy()

@@ -185,7 +185,7 @@ def test_compressed_network_is_the_dense_one():
     sample = world.sample(24, g, dtype=torch.float64)
     batch = (sample.x[None], sample.superclass[None])
     runs = [
-        training.fit(ReluPatchObjective(0.05), p, batch, steps=30, optimizer=training.GD(0.01)).params for p in (dense, part)
+        training.fit(ReluPatchObjective(0.05), p, batch, steps=30, optimizer=training.SGD(0.01)).params for p in (dense, part)
     ]
     again = runs[0]["weight"].gather(2, order[None, :, :, None].expand(1, 2, width, 12))
     assert torch.allclose(again, runs[1]["weight"], rtol=0, atol=1e-12)
@@ -224,7 +224,7 @@ def test_singletons_of_one_feature_move_alike():
     def batches(step):
         return (fresh(step)[0], fresh(step)[1] // 2)
 
-    run = training.fit(ReluPatchObjective(0.05), start, batches, steps=20, optimizer=training.GD(0.01))
+    run = training.fit(ReluPatchObjective(0.05), start, batches, steps=20, optimizer=training.SGD(0.01))
     moved = run.params["weight"] - start["weight"]
     for feature in (0, 2, 3):
         group = moved[0, 0][single[0, 0, :, feature]]

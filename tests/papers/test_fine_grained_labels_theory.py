@@ -133,7 +133,7 @@ def test_fine_trajectory_follows_full_batch_training():
     sample = STILL.sample(2 * K, g, dtype=torch.float64)
     params = stratified_detectors(2 * K, STILL.n_features, STILL.dim, 1e-10, 1, torch.float64)
     batch = (sample.x[None], sample.subclass[None])
-    run = training.fit(ReluPatchObjective(RATE), params, batch, steps=400, optimizer=training.GD(0.005))
+    run = training.fit(ReluPatchObjective(RATE), params, batch, steps=400, optimizer=training.SGD(0.005))
     moved = run.params["weight"][0].diagonal(dim1=-2, dim2=-1)  # (class, feature)
     expected = theory.fine_trajectory([400], 0.005, 4, 1.0, RATE, K)[:, 0]
     measured = np.array([moved[0, 0].item(), moved[0, 2].item()])

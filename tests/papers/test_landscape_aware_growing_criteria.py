@@ -43,7 +43,7 @@ def loss(text, params):
 def small(text):
     first = initial_parameters(text.n_tokens, LENGTH, DIM, LAYERS, torch.Generator().manual_seed(1000), std=0.2)
     first = {k: v[None] for k, v in first.items()}
-    optimizer = training.Adam(5e-3, beta2=0.99)
+    optimizer = training.Adam(5e-3, betas=(0.9, 0.99))
     return training.fit(OBJECTIVE, first, lambda step: batch(text, step), steps=STEPS, optimizer=optimizer)
 
 
@@ -63,7 +63,7 @@ def race(text, small):
         params,
         lambda step: batch(text, STEPS + step, len(SPACE)),
         steps=120,
-        optimizer=training.Adam(5e-3, beta2=0.99),
+        optimizer=training.Adam(5e-3, betas=(0.9, 0.99)),
     )
     return np.stack([loss(text, params), loss(text, run.params)])
 

@@ -48,7 +48,7 @@ def train(step_size=0.3, b_rate=0.05, steps=2000, k=K, sigma=SIGMA, signal=1.0):
         start,
         step_keys(0, RUNS),
         steps=steps,
-        optimizer=training.GD(step_size, rates={"b": b_rate}),
+        optimizer=training.SGD(step_size, rates={"b": b_rate}),
         probes={"c": lambda p: p["w"][:, 0], "b": lambda p: p["b"]},
         log_at=training.log_steps(steps, 21),
     )
@@ -266,8 +266,8 @@ def images():
         index = torch.randint(IMAGES, (BATCH,), generator=torch.Generator().manual_seed(step))
         return x[:, index], y[:, index]
 
-    start = training.stack_modules(modules)
-    run = training.fit(objective, start, batches, steps=STEPS, optimizer=training.Adam(learning_rate, beta2=0.99))
+    start = training.stack(modules)
+    run = training.fit(objective, start, batches, steps=STEPS, optimizer=training.Adam(learning_rate, betas=(0.9, 0.99)))
     network = probes.accuracy(training.predict(modules[0], run.params, x_test), y_test).view(shape).numpy()
     active = []
     for params in (start, run.params):

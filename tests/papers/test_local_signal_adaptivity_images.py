@@ -52,10 +52,10 @@ def test_backgrounds():
 def test_window_objective_is_autograd(channels, side):
     torch.manual_seed(0)
     modules = [WindowNet(channels, 4, (3, 5)).double() for _ in range(3)]
-    params = {k: v + 0.1 for k, v in training.stack_modules(modules).items()}
+    params = {k: v + 0.1 for k, v in training.stack(modules).items()}
     x, y = torch.randn(3, 6, channels, side, side).double(), torch.randint(4, (3, 6))
     value, gradient = window_objective(params, x, y)
-    want, by_autograd = training.stacked(modules[0], losses.cross_entropy)(params, x, y)
+    want, by_autograd = training.ModuleObjective(modules[0], losses.cross_entropy)(params, x, y)
     assert torch.allclose(value, want, atol=1e-12)
     assert set(gradient) == set(by_autograd)
     assert all(torch.allclose(gradient[k], by_autograd[k], atol=1e-12) for k in gradient)
@@ -80,7 +80,7 @@ def test_window_net_is_a_convolution():
     h = torch.relu(torch.nn.functional.conv2d(x, first, net.first.bias, 2))
     h2 = torch.relu(torch.nn.functional.conv2d(h, second, net.second.bias))
     assert torch.allclose(net(x), net.head(0.3 * h2.sum((2, 3))), atol=1e-5)
-    shares = active_shares(training.stack_modules([net]), x[None])[0]
+    shares = active_shares(training.stack([net]), x[None])[0]
     assert torch.allclose(shares, torch.stack([(part > 0).double().mean() for part in (h, h2)]), atol=1e-3)
 
 

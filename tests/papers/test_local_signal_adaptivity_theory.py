@@ -208,7 +208,7 @@ def test_survivors_have_the_law_of_the_dense_network(b):
 def test_a_replica_of_survivors_is_a_single_run():
     def run(seed, replicas):
         start = {"w": torch.full((replicas, 3), 0.1).double(), "b": torch.zeros(replicas).double()}
-        optimizer = training.GD(0.1, rates={"b": 0.1})
+        optimizer = training.SGD(0.1, rates={"b": 0.1})
         return training.fit(SurvivorObjective(20, 0.3, 10), start, step_keys(seed, replicas), steps=20, optimizer=optimizer)
 
     many, one = run(4, 3), run(6, 1)

@@ -217,7 +217,7 @@ def test_classification_holds_pretrained_and_fails_from_scratch(runs):
             {"weight": weight, "head": zero},
             (runs.data.x, runs.data.y),
             steps=120,
-            optimizer=training.GD(1.0, rates={"weight": rate, "head": float(CLASSES)}),
+            optimizer=training.SGD(1.0, rates={"weight": rate, "head": float(CLASSES)}),
             probes={"best": lambda p: p["weight"][..., :FEATURES].amax(1)},
             log_at=range(0, 121, 5),
         )

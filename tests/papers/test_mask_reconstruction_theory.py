@@ -129,7 +129,7 @@ def test_the_first_head_step_is_the_centroid_classifier():
     y = torch.arange(4).repeat(5)[None]
     x, w = torch.randn(1, 20, 3, 6, generator=g).double(), torch.randn(1, 7, 6, generator=g).double()
     objective, params = FineTuneObjective(3, 0.4), {"weight": w, "head": torch.zeros(1, 4, 7).double()}
-    stepped = training.fit(objective, params, (x, y), steps=1, optimizer=training.GD(2.5)).params
+    stepped = training.fit(objective, params, (x, y), steps=1, optimizer=training.SGD(2.5)).params
     hidden = objective.features(w, x)[0].numpy()
     head = theory.centroid_head(hidden, y[0].numpy(), 4, 2.5)
     assert np.allclose(stepped["head"][0].numpy(), head, atol=1e-12)

@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch.nn.functional import softplus
 
-from mvnb import losses, training
+from mvnb import training
 from mvnb.data import load_images
+from mvnb.gradients import nuclear_norm_and_slope
 from mvnb.papers.nuclear_norm import theory
 from mvnb.papers.nuclear_norm.comparison import Comparison, stable_rank
 from mvnb.papers.nuclear_norm.data import EnvironmentFeatures, FramedDomains
@@ -149,7 +150,7 @@ def descend(world, nuclear, decay, steps=450, noise=0.0):
     def objective(params, z):
         w = params["w"]
         margin = w @ z[0].T
-        value, slope = losses.nuclear_norm(root * w[:, None])
+        value, slope = nuclear_norm_and_slope(root * w[:, None])
         push = -torch.sigmoid(-margin) @ z[0] / len(z[0]) + decay[:, None] * w + nuclear[:, None] * (root * slope).sum(1)
         return softplus(-margin).mean(1) + nuclear * value, {"w": push}
 

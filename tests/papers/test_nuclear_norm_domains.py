@@ -29,7 +29,7 @@ E, N, DIM, CLASSES = 3, 8, 5, 4
 @pytest.fixture(scope="module")
 def problem():
     torch.manual_seed(0)
-    params = training.stack_modules([MLP((DIM, 7, 6, CLASSES)).double() for _ in SETTINGS])
+    params = training.stack([MLP((DIM, 7, 6, CLASSES)).double() for _ in SETTINGS])
     params["q"] = torch.full((len(SETTINGS), E), 1 / E, dtype=D64)
     x = torch.randn(len(SETTINGS), E, N, DIM, dtype=D64)
     y = torch.randint(CLASSES, (len(SETTINGS), E, N))

@@ -8,6 +8,7 @@ import torch
 from scipy import optimize
 
 from mvnb import losses
+from mvnb.gradients import nuclear_norm_and_slope
 from mvnb.papers.nuclear_norm import theory
 from mvnb.papers.nuclear_norm.comparison import stable_rank
 from mvnb.papers.nuclear_norm.data import EnvironmentFeatures
@@ -26,7 +27,7 @@ def generator(seed=0):
 def test_value_and_gradient_are_those_of_torch(shape):
     m = torch.randn(shape, generator=generator(), dtype=D64).requires_grad_()
     torch.linalg.matrix_norm(m, ord="nuc").sum().backward()
-    value, slope = losses.nuclear_norm(m.detach())
+    value, slope = nuclear_norm_and_slope(m.detach())
     torch.testing.assert_close(value, torch.linalg.svdvals(m.detach()).sum(-1))
     assert (slope - m.grad).abs().max() < 1e-8
 
@@ -34,7 +35,7 @@ def test_value_and_gradient_are_those_of_torch(shape):
 def test_gradient_at_repeated_singular_values_is_the_directional_derivative():
     q = torch.linalg.qr(torch.randn(6, 3, generator=generator(), dtype=D64))[0]
     m = 2 * q  # three equal singular values
-    slope = losses.nuclear_norm(m)[1]
+    slope = nuclear_norm_and_slope(m)[1]
     assert (slope - q).abs().max() < 1e-10
     direction = torch.randn(6, 3, generator=generator(1), dtype=D64)
     ends = [torch.linalg.svdvals(m + s * direction).sum() for s in (1e-6, -1e-6)]
@@ -44,22 +45,22 @@ def test_gradient_at_repeated_singular_values_is_the_directional_derivative():
 def test_gradient_is_zero_where_singular_values_are():
     m = torch.zeros(5, 3, dtype=D64)
     m[:, 0] = 1.0
-    value, slope = losses.nuclear_norm(m)
+    value, slope = nuclear_norm_and_slope(m)
     assert value == pytest.approx(5**0.5) and slope[:, 1:].abs().max() < 1e-12
-    value, slope = losses.nuclear_norm(torch.zeros(2, 4, 3))
+    value, slope = nuclear_norm_and_slope(torch.zeros(2, 4, 3))
     assert (value == 0).all() and (slope == 0).all()
     # a subgradient: spectral norm at most 1 and <slope, m> the norm
     low = torch.randn(8, 2, generator=generator(), dtype=D64) @ torch.randn(2, 5, generator=generator(1), dtype=D64)
-    value, slope = losses.nuclear_norm(low)
+    value, slope = nuclear_norm_and_slope(low)
     assert torch.linalg.matrix_norm(slope, ord=2) < 1 + 1e-8 and (slope * low).sum() == pytest.approx(value.item())
 
 
 def test_norms_are_ordered_and_the_stable_rank_is_free_of_scale():
     m = torch.randn(9, 5, generator=generator(), dtype=D64)
-    nuclear, frobenius, spectral = losses.nuclear_norm(m)[0], m.norm(), torch.linalg.matrix_norm(m, ord=2)
+    nuclear, frobenius, spectral = losses.nuclear_norm(m), m.norm(), torch.linalg.matrix_norm(m, ord=2)
     assert spectral <= frobenius <= nuclear <= 5**0.5 * frobenius and nuclear <= 5 * spectral
     q, p = (torch.linalg.qr(torch.randn(k, k, generator=generator(k), dtype=D64))[0] for k in (9, 5))
-    assert losses.nuclear_norm(3 * q @ m @ p)[0] == pytest.approx(3 * nuclear.item())
+    assert losses.nuclear_norm(3 * q @ m @ p) == pytest.approx(3 * nuclear.item())
     assert stable_rank(7 * m) == pytest.approx(stable_rank(m).item())
     assert 1 <= stable_rank(m) <= 5 and stable_rank(2 * q[:, :4]) == pytest.approx(4.0)
     assert stable_rank(torch.zeros(4, 3)) == 0
@@ -117,18 +118,18 @@ def test_a_rank_one_map_has_the_least_nuclear_norm_under_a_fixed_head():
     x, head, beta = (torch.randn(*s, generator=g, dtype=D64) for s in ((50, 3), (4,), (3,)))
     least = (x @ beta).norm() / head.norm()
     best = torch.outer(head, beta) / head.square().sum()
-    assert losses.nuclear_norm(x @ best.T)[0] == pytest.approx(least.item(), rel=1e-10)
+    assert losses.nuclear_norm(x @ best.T) == pytest.approx(least.item(), rel=1e-10)
     for seed in range(20):
         other = torch.randn(4, 3, generator=generator(seed), dtype=D64)
         feasible = best + other - torch.outer(head, head @ other) / head.square().sum()  # A^T v is still beta
         torch.testing.assert_close(feasible.T @ head, beta)
-        assert losses.nuclear_norm(x @ feasible.T)[0] >= least
+        assert losses.nuclear_norm(x @ feasible.T) >= least
 
 
 def test_nuclear_norm_of_two_columns_and_of_the_plane():
     x, _ = EnvironmentFeatures.uniform(1, 1, 0.2).sample(400_000, generator(), dtype=D64)
     w = torch.tensor([1.2, 0.5], dtype=D64)
-    seen = losses.nuclear_norm(x * w)[0].item() / len(x) ** 0.5
+    seen = losses.nuclear_norm(x * w).item() / len(x) ** 0.5
     gram = (x * w).T @ (x * w) / len(x)
     assert seen == pytest.approx(math.sqrt(gram.trace() + 2 * gram.det().sqrt()), rel=1e-9)
     assert abs(seen - math.sqrt((1.2**2 + 0.5**2) / 3 + 2 * 0.6 * math.sqrt(1 / 9 - 0.01))) < 4e-3
@@ -235,7 +236,7 @@ def nuclear_norm(group, alpha, beta):
 def test_nuclear_norm_of_the_population_and_its_prices(population):
     z, _ = EnvironmentFeatures.uniform(16, 44, 0.3).sample(100_000, generator(), dtype=D64)
     w = torch.cat([torch.full((16,), 0.7), torch.full((44,), 0.3)]).double()
-    seen = losses.nuclear_norm(z * w)[0].item() / len(z) ** 0.5
+    seen = losses.nuclear_norm(z * w).item() / len(z) ** 0.5
     assert seen == pytest.approx(nuclear_norm(population, 0.7, 0.3), rel=2e-3)
     by_alpha, by_beta = population._nuclear_prices()
     assert nuclear_norm(population, 0.7, 0.0) == pytest.approx(0.7 * by_alpha)

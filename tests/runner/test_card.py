@@ -152,9 +152,9 @@ def mixed(f, x, y):
 
 
 OPTIMIZERS = {
-    "GD": lambda: training.GD(0.1, momentum=0.9, weight_decay=1e-3),
-    "GD, a step size a replica": lambda: training.GD(torch.tensor([0.1, 0.2], device="cuda")),
-    "GD, scheduled": lambda: training.GD(lambda step: 0.1 / (1 + step)),
+    "GD": lambda: training.SGD(0.1, momentum=0.9, weight_decay=1e-3),
+    "GD, a step size a replica": lambda: training.SGD(torch.tensor([0.1, 0.2], device="cuda")),
+    "SGD, scheduled": lambda: training.SGD(lambda step: 0.1 / (1 + step)),
     "FlowGD": lambda: training.FlowGD(max_step=0.1),
     "Adam": lambda: training.Adam(0.01),
     "Adam, a step size a replica": lambda: training.Adam(torch.tensor([0.1, 0.2], device="cuda"), weight_decay=0.01),
@@ -167,7 +167,7 @@ OPTIMIZERS = {
 def test_a_step_transfers_nothing_and_waits_for_nothing(name, fresh, loss):
     with card.card() as counts:
         seen = []
-        params = {k: v.to("cuda") for k, v in training.stack_modules([PERCEPTRON] * 2).items()}
+        params = {k: v.to("cuda") for k, v in training.stack([PERCEPTRON] * 2).items()}
         if fresh:
 
             def draw(n, g):
@@ -184,7 +184,7 @@ def test_a_step_transfers_nothing_and_waits_for_nothing(name, fresh, loss):
             seen.append((counts.transfers, counts.synchronisations))
             return batches(step)
 
-        objective = training.stacked(PERCEPTRON, loss)
+        objective = training.ModuleObjective(PERCEPTRON, loss)
         training.fit(objective, params, watched, steps=40, optimizer=OPTIMIZERS[name](), log_at=[0, 40])
     within = seen[17:32]  # no step is logged, no block begins
     assert len(set(within)) == 1, np.diff(within, axis=0).tolist()
@@ -208,8 +208,8 @@ def test_a_step_along_the_flow_of_a_patch_network_waits_for_nothing(lam):
 def test_a_run_saved_on_a_card_is_read_and_goes_on(tmp_path):
     with card.card():
         x = torch.randn(2, 8, 3, device="cuda"), torch.randint(2, (2, 8), device="cuda")
-        params = {k: v.to("cuda") for k, v in training.stack_modules([PERCEPTRON] * 2).items()}
-        objective = training.stacked(PERCEPTRON, cross_entropy)
+        params = {k: v.to("cuda") for k, v in training.stack([PERCEPTRON] * 2).items()}
+        objective = training.ModuleObjective(PERCEPTRON, cross_entropy)
         settings = {"optimizer": training.Adam(0.01), "log_at": [0, 5]}
         run = training.fit(objective, params, x, steps=5, **settings)
         run.save(tmp_path / "run")

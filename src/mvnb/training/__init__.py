@@ -2,14 +2,16 @@
 
 Theory papers make statements about most random seeds, so R runs with different seeds are trained at once. Parameters are a
 dictionary of tensors with a leading replica axis. An *objective* maps ``(params, *batch)`` to the losses ``(R,)`` and a
-dictionary of the gradients of the trained parameters. :func:`stacked` returns the objective of any module and loss; some
-models have one with hand-derived gradients, such as :class:`mvnb.models.PatchObjective`. :func:`fit` trains the stack.
+dictionary of the gradients of the trained parameters. :class:`ModuleObjective` is that of any module and loss; some models have
+one with hand-derived gradients, such as :class:`mvnb.models.PatchObjective`. :func:`fit` trains the stack.
 """
 
+from mvnb._renamed import old_names
 from mvnb.training.core import Run, fit, log_steps
-from mvnb.training.optimizers import GD, Adam, FlowGD
+from mvnb.training.optimizers import SGD, Adam, AdamW, FlowGD
 from mvnb.training.stacking import (
     Fresh,
+    ModuleObjective,
     Objective,
     Params,
     fold_seed,
@@ -19,17 +21,17 @@ from mvnb.training.stacking import (
     pick_own,
     predict,
     stack,
-    stack_modules,
-    stacked,
     stream,
     to_device,
 )
 
 __all__ = [
-    "GD",
+    "SGD",
     "Adam",
+    "AdamW",
     "FlowGD",
     "Fresh",
+    "ModuleObjective",
     "Objective",
     "Params",
     "Run",
@@ -42,8 +44,8 @@ __all__ = [
     "pick_own",
     "predict",
     "stack",
-    "stack_modules",
-    "stacked",
     "stream",
     "to_device",
 ]
+
+__getattr__ = old_names(__name__, GD="SGD", stack_modules="stack", stacked="ModuleObjective")

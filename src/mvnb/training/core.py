@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mvnb.files import replaced_whole
-from mvnb.training.optimizers import GD, Adam, FlowGD
+from mvnb.training.optimizers import SGD, Adam, FlowGD
 from mvnb.training.stacking import Objective, Params
 
 
@@ -26,8 +26,8 @@ class Run:
     the optimizer.
 
     >>> descent = lambda params: (params["w"].square() / 2, {"w": params["w"]})
-    >>> run = fit(descent, {"w": torch.ones(2)}, (), steps=3, optimizer=GD(0.5))
-    >>> run = fit(descent, run, (), steps=4, optimizer=GD(0.5))
+    >>> run = fit(descent, {"w": torch.ones(2)}, (), steps=3, optimizer=SGD(0.5))
+    >>> run = fit(descent, run, (), steps=4, optimizer=SGD(0.5))
     >>> run.steps.tolist(), run.params["w"]
     ([0, 3, 4], tensor([0.0625, 0.0625]))
     """
@@ -85,7 +85,7 @@ def fit(
     batches: tuple | Callable[[int], tuple],
     *,
     steps: int,
-    optimizer: GD | FlowGD | Adam,
+    optimizer: SGD | Adam | FlowGD,
     probes: dict[str, Callable[[Params], Tensor]] | None = None,
     log_at: Iterable[int] | None = None,
     until: Callable[[Params, Tensor], Tensor] | None = None,
@@ -131,8 +131,8 @@ def fit(
     >>> from mvnb import data, losses, models, training
     >>> modules = [models.MLP([6, 16, 3]) for _ in range(5)]
     >>> batch = training.stack([data.SimpleMultiView(n_classes=3).sample(100, seed) for seed in range(5)])
-    >>> objective, params = training.stacked(modules[0], losses.cross_entropy), training.stack_modules(modules)
-    >>> run = training.fit(objective, params, batch, steps=50, optimizer=training.GD(0.5))
+    >>> objective, params = training.ModuleObjective(modules[0], losses.cross_entropy), training.stack(modules)
+    >>> run = training.fit(objective, params, batch, steps=50, optimizer=training.SGD(0.5))
     >>> run.log["loss"].shape, (run.log["loss"][1] < run.log["loss"][0]).all()
     (torch.Size([2, 5]), tensor(True))
     """
@@ -157,10 +157,10 @@ def _check_arguments(params, batches, optimizer) -> None:
     if isinstance(optimizer, type) or not (hasattr(optimizer, "start") and hasattr(optimizer, "step")):
         kind = optimizer if isinstance(optimizer, type) else type(optimizer)
         received = f"{'the class ' * isinstance(optimizer, type)}{kind.__module__}.{kind.__qualname__}"
-        raise TypeError(f"optimizer must be a GD, FlowGD or Adam of mvnb.training, got {received}")
+        raise TypeError(f"optimizer must be an SGD, Adam, AdamW or FlowGD of mvnb.training, got {received}")
     if not isinstance(params, Run):
         if not isinstance(params, Mapping) or not params or not all(torch.is_tensor(v) for v in params.values()):
-            raise TypeError(f"params must be a Run or a dictionary of tensors (see stack_modules), got {type(params).__name__}")
+            raise TypeError(f"params must be a Run or a dictionary of tensors of stack, got {type(params).__name__}")
         shapes = {k: tuple(v.shape) for k, v in params.items()}
         if len({shape[:1] for shape in shapes.values()}) > 1 or () in shapes.values():
             raise ValueError(f"params must have a leading replica axis of equal length, got shapes {shapes}")

@@ -1,47 +1,62 @@
-"""Optimizers for a stack of replicas: gradient descent, gradient descent that follows the gradient flow, and Adam.
+"""Optimizers for a stack of replicas: SGD, gradient descent that follows the gradient flow, Adam and AdamW.
 
 An optimizer has two methods. ``start(params)`` returns its initial state, a dictionary whose tensors have a leading replica
 axis. ``step(params, grads, state)`` updates the parameters that have a gradient in place and returns the step size, a number
 or a tensor ``(R,)``. It does not change other entries of ``params``, such as buffers.
+
+SGD, Adam and AdamW take the steps of the optimizers of the same names in :mod:`torch.optim` and check their arguments alike.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
+from mvnb._renamed import old_arguments
 from mvnb.training.stacking import Params
 
-StepSize = float | Tensor | Callable[[int], float | Tensor]
+LearningRate = float | Tensor | Callable[[int], float | Tensor]
 """A number, one number per replica (shape ``(R,)``), or a schedule: a function of the step that returns either."""
 
 
-def _start(step_size: StepSize, params: Params) -> dict:
+def _require_ranges(optimizer) -> None:
+    """Raise ``ValueError`` if a number of the optimizer is negative, or a decay rate or the momentum is out of range."""
+    for name in (one.name for one in fields(optimizer)):
+        value = getattr(optimizer, name)
+        if name == "betas":
+            if len(value) != 2 or not all(0 <= beta < 1 for beta in value):
+                raise ValueError(f"betas must be two numbers of at least 0 and below 1, got {value}")
+        elif isinstance(value, int | float) and not value >= 0:
+            raise ValueError(f"{name} must be non-negative, got {value}")
+        elif torch.is_tensor(value) and not (value >= 0).all():
+            raise ValueError(f"{name} must be non-negative, got a minimum of {value.min().item()}")
+
+
+def _start(lr: LearningRate, params: Params) -> dict:
     first = next(iter(params.values()))
     state = {"count": 0, "replicas": len(first)}
-    if callable(step_size):  # a schedule returns step sizes for stopped replicas as well
+    if callable(lr):  # a schedule returns step sizes for stopped replicas as well
         return {**state, "replica": torch.arange(len(first), device=first.device)}
-    return {**state, "step_size": _checked(step_size, state).to(first.device)} if torch.is_tensor(step_size) else state
+    return {**state, "lr": _checked(lr, state).to(first.device)} if torch.is_tensor(lr) else state
 
 
-def _checked(step_size: Tensor, state: dict) -> Tensor:
-    if step_size.shape != (state["replicas"],):
-        expected = f"a number or have shape ({state['replicas']},)"
-        raise ValueError(f"step_size must be {expected}, got {tuple(step_size.shape)}")
-    return step_size
+def _checked(lr: Tensor, state: dict) -> Tensor:
+    if lr.shape != (state["replicas"],):
+        raise ValueError(f"lr must be a number or have shape ({state['replicas']},), got {tuple(lr.shape)}")
+    return lr
 
 
-def _step_size(step_size: StepSize, state: dict) -> float | Tensor:
+def _step_size(lr: LearningRate, state: dict) -> float | Tensor:
     state["count"] += 1
-    if callable(step_size):
-        eta = step_size(state["count"] - 1)
+    if callable(lr):
+        eta = lr(state["count"] - 1)
         return _checked(eta, state).to(state["replica"].device)[state["replica"]] if torch.is_tensor(eta) else eta
-    return state.get("step_size", step_size)  # from the state, which drops the rows of stopped replicas
+    return state.get("lr", lr)  # from the state, which drops the rows of stopped replicas
 
 
 def _moment(state: dict, name: str, like: Tensor) -> Tensor:
@@ -62,32 +77,49 @@ def _move(p: Tensor, direction: Tensor, scale: float | Tensor) -> None:
         p.sub_(direction, alpha=scale)
 
 
+@old_arguments(step_size="lr")
 @dataclass(frozen=True)
-class GD:
-    """Gradient descent with optional heavy-ball momentum and weight decay; it is stochastic if the batches are.
+class SGD:
+    """Gradient descent with optional momentum and weight decay, as :class:`torch.optim.SGD`; stochastic if the batches are.
 
-    ``step_size`` is a number, a tensor ``(R,)`` or a function of the step. As in PyTorch's SGD, the velocity is ``momentum``
-    times the previous velocity plus the gradient, to which ``weight_decay`` times the parameter is added. ``rates`` maps names
-    of parameters to factors by which their step size is multiplied. The logged time is the sum of the step sizes, regardless
-    of momentum. Training raises ``ValueError`` if ``step_size`` has the wrong shape or ``rates`` names a parameter without a
-    gradient.
+    The logged time is the sum of the step sizes, regardless of momentum.
 
+    Parameters
+    ----------
+    lr
+        Step size: a number, a tensor ``(R,)`` or a function of the step.
+    momentum
+        Factor of the previous velocity, to which the gradient is added.
+    weight_decay
+        Factor of the parameters that are added to the gradient.
+    rates
+        Factors by which the step sizes of the named parameters are multiplied.
+
+    Raises
+    ------
+    ValueError
+        If a number is negative; in training, if ``lr`` has the wrong shape or ``rates`` names a parameter without a gradient.
+
+    Examples
+    --------
     >>> from mvnb.training import fit
     >>> descent = lambda params: (params["w"].square() / 2, {"w": params["w"]})
-    >>> fit(descent, {"w": torch.ones(2)}, (), steps=1, optimizer=GD(torch.tensor([0.25, 0.5]))).params["w"]
+    >>> fit(descent, {"w": torch.ones(2)}, (), steps=1, optimizer=SGD(torch.tensor([0.25, 0.5]))).params["w"]
     tensor([0.7500, 0.5000])
     """
 
-    step_size: StepSize
+    lr: LearningRate = 1e-3
     momentum: float = 0.0
     weight_decay: float = 0.0
     rates: Mapping[str, float] = field(default_factory=dict)
 
+    __post_init__ = _require_ranges
+
     def start(self, params: Params) -> dict:
-        return _start(self.step_size, params)
+        return _start(self.lr, params)
 
     def step(self, params: Params, grads: Params, state: dict) -> float | Tensor:
-        eta = _step_size(self.step_size, state)
+        eta = _step_size(self.lr, state)
         if state["count"] == 1 and (unknown := set(self.rates) - set(grads)):
             raise ValueError(f"rates must name trained parameters ({', '.join(grads)}), got {', '.join(sorted(unknown))}")
         for k, g in grads.items():
@@ -127,6 +159,8 @@ class FlowGD:
     horizon: float = math.inf
     relax: float | None = None
 
+    __post_init__ = _require_ranges
+
     def start(self, params: Params) -> dict:
         return {}
 
@@ -157,31 +191,48 @@ class FlowGD:
         return eta
 
 
+@old_arguments(step_size="lr", beta1="betas", beta2="betas")
 @dataclass(frozen=True)
 class Adam:
-    """Adam with bias correction and decoupled weight decay (AdamW).
+    """Adam, as :class:`torch.optim.Adam`. Source: Kingma & Ba 2015.
 
-    ``step_size`` is a number, a tensor ``(R,)`` or a function of the step. ``beta1`` and ``beta2`` are the decay rates of the
-    mean gradient and the mean squared gradient, and ``eps`` is added to the root of the latter. Training raises ``ValueError``
-    if ``step_size`` has the wrong shape. Source: Kingma & Ba 2015; Loshchilov & Hutter 2019.
+    Parameters
+    ----------
+    lr
+        Step size: a number, a tensor ``(R,)`` or a function of the step.
+    betas
+        Decay rates of the mean gradient and of the mean squared gradient.
+    eps
+        Number added to the root of the mean squared gradient.
+    weight_decay
+        Factor of the parameters that are added to the gradient; for :class:`AdamW`, times ``lr`` the fraction by which the
+        parameters shrink in each step.
 
+    Raises
+    ------
+    ValueError
+        If a number is negative or one of ``betas`` is not below 1; in training, if ``lr`` has the wrong shape.
+
+    Examples
+    --------
     >>> from mvnb.training import fit
     >>> descent = lambda params: (params["w"].square() / 2, {"w": params["w"]})
     >>> fit(descent, {"w": torch.ones(2)}, (), steps=1, optimizer=Adam(0.25)).params["w"]
     tensor([0.7500, 0.7500])
     """
 
-    step_size: StepSize = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
+    lr: LearningRate = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
 
+    __post_init__ = _require_ranges
+
     def start(self, params: Params) -> dict:
-        return _start(self.step_size, params)
+        return _start(self.lr, params)
 
     def step(self, params: Params, grads: Params, state: dict) -> float | Tensor:
-        eta = _step_size(self.step_size, state)
+        eta = _step_size(self.lr, state)
         keys = list(grads)
         moving = [params[k] for k in keys]
         slopes = [grads[k].contiguous() for k in keys]  # autograd may return them transposed, and mixed layouts are slow
@@ -193,12 +244,14 @@ class Adam:
 
     def _move_each(self, params: list, grads: list, means: list, squares: list, count: int, eta: Tensor) -> None:
         """Update the parameters with one step size per replica, which PyTorch's kernel does not support."""
-        bias, square_bias = 1 - self.beta1**count, 1 - self.beta2**count
+        bias, square_bias = (1 - beta**count for beta in self.betas)
         for p, g, mean, square in zip(params, grads, means, squares):
-            mean.lerp_(g, 1 - self.beta1)
-            square.mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
-            if self.weight_decay:
+            if self.weight_decay and isinstance(self, AdamW):
                 p.mul_(1 - _like(eta, p) * self.weight_decay)
+            elif self.weight_decay:
+                g = g.add(p, alpha=self.weight_decay)
+            mean.lerp_(g, 1 - self.betas[0])
+            square.mul_(self.betas[1]).addcmul_(g, g, value=1 - self.betas[1])
             direction = mean / (square / square_bias).sqrt_().add_(self.eps)
             _move(p, direction, eta / bias)
 
@@ -213,12 +266,28 @@ class Adam:
             [],
             before,
             fused=True,
-            decoupled_weight_decay=True,
+            decoupled_weight_decay=isinstance(self, AdamW),
             amsgrad=False,
-            beta1=self.beta1,
-            beta2=self.beta2,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
             lr=eta,
             weight_decay=self.weight_decay,
             eps=self.eps,
             maximize=False,
         )
+
+
+@old_arguments(step_size="lr", beta1="betas", beta2="betas")
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam with decoupled weight decay, as :class:`torch.optim.AdamW`. Source: Loshchilov & Hutter 2019.
+
+    The arguments are those of :class:`Adam`.
+
+    >>> from mvnb.training import fit
+    >>> flat = lambda params: (params["w"] * 0, {"w": params["w"] * 0})
+    >>> fit(flat, {"w": torch.ones(2)}, (), steps=1, optimizer=AdamW(0.5, weight_decay=0.5)).params["w"]
+    tensor([0.7500, 0.7500])
+    """
+
+    weight_decay: float = 0.01

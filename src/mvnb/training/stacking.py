@@ -87,14 +87,23 @@ def to_device(values, device):
     return tree_map_only(Tensor, lambda tensor: tensor.to(device), values)
 
 
-def stack(samples: Sequence):
-    """Stack samples, tuples of tensors with equal shapes, into one sample with a leading replica axis.
+def stack(items: Sequence):
+    """Stack the samples or modules of R replicas along a leading replica axis.
+
+    Samples are tuples of tensors with equal shapes and give one sample of the same type. Modules have the same architecture
+    and give a dictionary with copies of their parameters and buffers ``(R, ...)``, the ``params`` of :func:`fit`.
 
     >>> from mvnb.data import SimpleMultiView
     >>> stack([SimpleMultiView(n_classes=2).sample(8, seed) for seed in range(5)]).x.shape
     torch.Size([5, 8, 4])
+    >>> params = stack([nn.Linear(2, 3) for _ in range(5)])
+    >>> params["weight"].shape, params["bias"].shape
+    (torch.Size([5, 3, 2]), torch.Size([5, 3]))
     """
-    kind, parts = type(samples[0]), [torch.stack(parts) for parts in zip(*samples)]
+    if isinstance(items[0], nn.Module):
+        params, buffers = stack_module_state(list(items))
+        return {k: v.detach() for k, v in (params | buffers).items()}
+    kind, parts = type(items[0]), [torch.stack(parts) for parts in zip(*items)]
     return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
 
 
@@ -172,17 +181,6 @@ def _split(sample, n: int) -> list[tuple[Tensor, ...]]:
     return sample.split(n) if hasattr(sample, "split") else list(zip(*(part.split(n) for part in sample)))
 
 
-def stack_modules(modules: Sequence[nn.Module]) -> Params:
-    """Copy the parameters and buffers of R modules with the same architecture into a dictionary of tensors ``(R, ...)``.
-
-    >>> params = stack_modules([nn.Linear(2, 3) for _ in range(5)])
-    >>> params["weight"].shape, params["bias"].shape
-    (torch.Size([5, 3, 2]), torch.Size([5, 3]))
-    """
-    params, buffers = stack_module_state(list(modules))
-    return {k: v.detach() for k, v in (params | buffers).items()}
-
-
 def one_by_one(module: nn.Module, device: torch.device) -> bool:
     """Return whether to run the replicas of a module in sequence rather than as one vectorised program.
 
@@ -194,49 +192,51 @@ def one_by_one(module: nn.Module, device: torch.device) -> bool:
     return device.type == "cpu" and any(isinstance(m, _ConvNd) for m in module.modules())
 
 
-def stacked(module: nn.Module, loss: Callable[..., Tensor]) -> Objective:
-    """Return the objective of a stack of modules with the architecture of ``module``, with gradients computed by autograd.
+class ModuleObjective:
+    """Loss of a stack of modules with the architecture of ``module``, with gradients computed by autograd.
 
-    The loss of replica r is ``loss(f_r, *batch_r)``, where ``f_r`` is the module with the parameters of the replica and
-    ``batch_r`` the replica's part of the batch. The replicas run as one vectorised program, or in sequence if the module has
-    buffers, or convolutions on a CPU.
+    This is an objective for :func:`mvnb.training.fit`. Call it with the parameters of a :func:`stack` of modules and a batch.
+    It returns the losses ``(R,)`` and the gradients. The loss of replica r is ``loss(f_r, *batch_r)``, where ``f_r`` is the
+    module with the parameters of the replica and ``batch_r`` the replica's part of the batch. The replicas run as one
+    vectorised program, or in sequence if the module has buffers, or convolutions on a CPU.
 
     >>> from mvnb import losses
     >>> modules = [nn.Linear(2, 3) for _ in range(5)]
-    >>> objective = stacked(modules[0], losses.cross_entropy)
-    >>> value, grads = objective(stack_modules(modules), torch.ones(5, 8, 2), torch.zeros(5, 8, dtype=torch.int64))
+    >>> objective = ModuleObjective(modules[0], losses.cross_entropy)
+    >>> value, grads = objective(stack(modules), torch.ones(5, 8, 2), torch.zeros(5, 8, dtype=torch.int64))
     >>> value.shape, grads["weight"].shape
     (torch.Size([5]), torch.Size([5, 3, 2]))
     """
-    names = [k for k, _ in module.named_parameters()]
-    buffers = [k for k, _ in module.named_buffers()]
-    in_turn = functools.cache(functools.partial(one_by_one, module))  # called at every step with one or two devices
 
-    def one(params: Params, *batch: Tensor) -> Tensor:
-        return loss(lambda *x: functional_call(module, params, x), *batch)
-
-    def vectorised(params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
-        # The gradient of the sum is the stack of the gradients, because replicas share no parameters.
-        leaves = {k: params[k].detach().requires_grad_() for k in names}
-        losses = vmap(one)(leaves, *batch)
-        return losses.detach(), dict(zip(names, torch.autograd.grad(losses.sum(), list(leaves.values()))))
-
-    def sequential(params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
-        losses, rows = [], []
-        for r in range(len(params[names[0]])):
-            leaves = {k: params[k][r].detach().requires_grad_() for k in names}
-            value = one({**leaves, **{k: params[k][r] for k in buffers}}, *(b[r] for b in batch))
-            rows.append(torch.autograd.grad(value, list(leaves.values())))
-            losses.append(value.detach())
-        return torch.stack(losses), {k: torch.stack(row) for k, row in zip(names, zip(*rows))}
+    def __init__(self, module: nn.Module, loss: Callable[..., Tensor]):
+        self._module, self._loss = module, loss
+        self._names = [k for k, _ in module.named_parameters()]
+        self._buffers = [k for k, _ in module.named_buffers()]
+        self._in_turn = functools.cache(functools.partial(one_by_one, module))  # asked at every step
 
     @returns_gradients
-    def objective(params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
-        if missing := [k for k in names if k not in params]:
-            raise ValueError(f"params must contain {', '.join(missing)}, as of stack_modules, got {', '.join(params)}")
-        return (sequential if in_turn(params[names[0]].device) else vectorised)(params, *batch)
+    def __call__(self, params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
+        if missing := [k for k in self._names if k not in params]:
+            raise ValueError(f"params must contain {', '.join(missing)}, as of stack, got {', '.join(params)}")
+        return (self._sequential if self._in_turn(params[self._names[0]].device) else self._vectorised)(params, *batch)
 
-    return objective
+    def _one(self, params: Params, *batch: Tensor) -> Tensor:
+        return self._loss(lambda *x: functional_call(self._module, params, x), *batch)
+
+    def _vectorised(self, params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
+        # The gradient of the sum is the stack of the gradients, because replicas share no parameters.
+        leaves = {k: params[k].detach().requires_grad_() for k in self._names}
+        losses = vmap(self._one)(leaves, *batch)
+        return losses.detach(), dict(zip(self._names, torch.autograd.grad(losses.sum(), list(leaves.values()))))
+
+    def _sequential(self, params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
+        losses, rows = [], []
+        for r in range(len(params[self._names[0]])):
+            leaves = {k: params[k][r].detach().requires_grad_() for k in self._names}
+            value = self._one({**leaves, **{k: params[k][r] for k in self._buffers}}, *(b[r] for b in batch))
+            rows.append(torch.autograd.grad(value, list(leaves.values())))
+            losses.append(value.detach())
+        return torch.stack(losses), {k: torch.stack(row) for k, row in zip(self._names, zip(*rows))}
 
 
 def pick(x: Tensor, index: Tensor) -> Tensor:
@@ -262,7 +262,7 @@ def predict(module: nn.Module, params: Params, x: Tensor, chunk: int = 1000) -> 
     time. Differentiable with respect to ``params`` and ``x``.
 
     >>> modules = [nn.Linear(2, 3) for _ in range(5)]
-    >>> predict(modules[0], stack_modules(modules), torch.ones(5, 8, 2)).shape
+    >>> predict(modules[0], stack(modules), torch.ones(5, 8, 2)).shape
     torch.Size([5, 8, 3])
     """
     training = module.training

@@ -55,8 +55,8 @@ class ResidualMLP(nn.Module):
 class ResidualMLPObjective:
     """Cross-entropy of a stack of :class:`ResidualMLP` and its gradient, written by hand.
 
-    An objective for :func:`mvnb.training.fit`: ``params`` as of ``training.stack_modules``, inputs ``x`` ``(R, n, ...)``,
-    labels ``y`` ``(R, n)``. The same as ``training.stacked`` with that loss, two to four times faster at the sizes of
+    An objective for :func:`mvnb.training.fit`: ``params`` as of ``training.stack``, inputs ``x`` ``(R, n, ...)``,
+    labels ``y`` ``(R, n)``. The same as ``training.ModuleObjective`` with that loss, two to four times faster at the sizes of
     chapter 4. Tensors that require a gradient are refused; for autograd, use :class:`ResidualMLP`.
     """
 

@@ -73,13 +73,13 @@ def kept_run(kept: Mapping[str, Mapping[str, np.ndarray]], labels: Sequence[str]
     }
     places = np.arange(len(labels))
     for arm, (text, color, style) in lines.items():
-        found = np.array([stats.mean_interval(column) for column in kept[arm]["cifar10"].T])
+        found = np.array([stats.mean_interval(column).plus_minus for column in kept[arm]["cifar10"].T])
         axes[0].errorbar(places, found[:, 0], found[:, 1], fmt=style, color=color, ms=5, lw=1.4, capsize=2, label=text)
     axes[0].legend(loc="upper left")
     axes[0].set(ylabel="accuracy on CIFAR-10 (%)", xticks=[], ylim=(15, 70), xlim=(-0.3, len(labels) - 0.7))
     marks = zip(falls.items(), (MIXED, SHARED, AVERAGE, GREY), "s^dv")
     for i, ((text, values), color, mark) in enumerate(marks):
-        found = np.array([stats.mean_interval(column) for column in values.T])
+        found = np.array([stats.mean_interval(column).plus_minus for column in values.T])
         at = places + 0.14 * (i - 1.5)
         axes[1].errorbar(at, found[:, 0], found[:, 1], fmt=mark, color=color, capsize=3, label=text)
     axes[1].axhline(0, **figures.LINES["chance"])

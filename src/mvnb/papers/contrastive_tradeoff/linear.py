@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mvnb.papers.contrastive_tradeoff.theory import project_capped, project_gram
-from mvnb.training import GD, Fresh, fit, generators
+from mvnb.training import SGD, Fresh, fit, generators
 from mvnb.training.stacking import Params
 
 ABSOLUTE = (2 / np.pi) ** 0.5
@@ -29,7 +29,7 @@ def pair_loss(params: Params, x: Tensor, plus: Tensor) -> tuple[Tensor, Params]:
 
 
 @dataclass(frozen=True)
-class ProjectedGD(GD):
+class ProjectedGD(SGD):
     """Gradient descent that applies ``project`` to the parameters, in place, after each step."""
 
     project: Callable[[Params], None] = lambda params: None

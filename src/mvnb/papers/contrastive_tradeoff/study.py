@@ -19,7 +19,7 @@ from mvnb.papers.contrastive_tradeoff.training import (
     ContrastiveObjective,
     RegularisedObjective,
 )
-from mvnb.training import Adam, fit, generators, in_blocks, predict, stream, to_device
+from mvnb.training import AdamW, fit, generators, in_blocks, predict, stream, to_device
 from mvnb.training.stacking import Params
 
 TARGET = "handwriting"
@@ -139,8 +139,8 @@ class Study:
         return self.descend(self.objective(method), self.start(method), lambda step: views(step)[:2], steps, rate, decay)
 
     def descend(self, objective, params: Params, batches, steps: int, rate: float, decay: float = 0.0) -> Params:
-        """Return parameters after Adam, whose step size falls to 0 along a cosine."""
-        adam = Adam(lambda step: rate * (1 + math.cos(math.pi * step / steps)) / 2, weight_decay=decay)
+        """Return parameters after AdamW, whose step size falls to 0 along a cosine."""
+        adam = AdamW(lambda step: rate * (1 + math.cos(math.pi * step / steps)) / 2, weight_decay=decay)
         return fit(objective, params, batches, steps=steps, optimizer=adam).params
 
     # --- What can be read ---

@@ -16,7 +16,7 @@ from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
 from mvnb.gradients import returns_gradients
-from mvnb.training.stacking import Params, one_by_one, stack_modules
+from mvnb.training.stacking import Params, one_by_one, stack
 
 METHODS = ("simclr", "moco", "simsiam", "nnclr")
 _KEY, _QUEUE = "key.", "queue"
@@ -108,7 +108,7 @@ class ContrastiveObjective:
 
     def start(self, nets: Sequence[ContrastiveNet], generators: Sequence[torch.Generator]) -> Params:
         """Return the parameters of a stack of ``nets``, with the method's slow copy or its queue of random directions."""
-        params = stack_modules(nets)
+        params = stack(nets)
         if self.method == "moco":
             params |= {_KEY + k: v.clone() for k, v in params.items()}
         if self.method in ("moco", "nnclr"):

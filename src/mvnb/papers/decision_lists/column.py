@@ -48,7 +48,7 @@ def train(
     """Train copies of the column from w = 0 and v = ``values``, ``(n_tokens,)`` or one row per run, on fresh sequences.
 
     Probes: ``error`` on ``n_test`` fresh sequences, ``margin`` by which the column is ordered like its list, and ``w``.
-    ``rates`` as for :class:`mvnb.training.GD`.
+    ``rates`` as for :class:`mvnb.training.SGD`.
     """
     module = Column(world.n_tokens)
     tokens, target = (part.to(device) for part in _draw(world, n_test, torch.Generator().manual_seed(seed + 10**6)))
@@ -60,11 +60,11 @@ def train(
 
     start = {"w": torch.zeros(replicas, world.n_tokens), "v": values.float().expand(replicas, -1)}
     return training.fit(
-        training.stacked(module, losses.cross_entropy),
+        training.ModuleObjective(module, losses.cross_entropy),
         {name: part.contiguous().to(device) for name, part in start.items()},
         training.Fresh(lambda n, g: _draw(world, n, g), batch, training.generators(seed, replicas), device=device),
         steps=steps,
-        optimizer=training.GD(step_size, rates=rates or {}),
+        optimizer=training.SGD(step_size, rates=rates or {}),
         probes={
             "error": error,
             "margin": lambda params: theory.list_margin(params["w"], own_list),

@@ -186,11 +186,11 @@ class Trainer:
             return self.step_size / share * min(1, (t + 1) / (0.08 * steps)) * (1 + math.cos(math.pi * t / steps)) / 2
 
         run = training.fit(
-            training.stacked(modules[0], losses.cross_entropy),
-            training.to_device(training.stack_modules(modules), self.device) | (backbone or {}),
+            training.ModuleObjective(modules[0], losses.cross_entropy),
+            training.to_device(training.stack(modules), self.device) | (backbone or {}),
             training.in_blocks(draw, self.device, 2),
             steps=steps,
-            optimizer=training.GD(step_size, momentum=0.9, weight_decay=5e-5),
+            optimizer=training.SGD(step_size, momentum=0.9, weight_decay=5e-5),
         )
         return modules[0], run.params
 

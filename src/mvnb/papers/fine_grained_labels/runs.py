@@ -104,7 +104,7 @@ class Trainer:
             start.params,
             lambda step: (fresh(step)[0], label(HierarchicalPatches(*fresh(step)))),
             steps=steps,
-            optimizer=training.GD(step_size or self.step_size),
+            optimizer=training.SGD(step_size or self.step_size),
             probes={"growth": partial(own_growth, start=start, table=table), **measured},
             log_at=log_at,
         )

@@ -135,11 +135,11 @@ def train(starts, sources, device, *, steps: int, batch: int, step_size: float, 
 
     models = [small_llama(g).to(device) for g in starts]
     run = training.fit(
-        training.stacked(models[0], retrieval_loss),
-        training.stack_modules(models),
+        training.ModuleObjective(models[0], retrieval_loss),
+        training.stack(models),
         batches,
         steps=steps,
-        optimizer=training.Adam(schedule, beta2=0.98, weight_decay=0.01),
+        optimizer=training.AdamW(schedule, betas=(0.9, 0.98), weight_decay=0.01),
         log_at=training.log_steps(steps, 9),
     )
     for r, model in enumerate(models):

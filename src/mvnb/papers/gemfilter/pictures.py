@@ -72,7 +72,7 @@ def needle_by_layer(kept: Kept) -> Figure:
 def _lines_by_length(ax, lengths: Sequence[int], values: dict[str, np.ndarray]) -> None:
     """Draw means and 95 % intervals of runs ``(run, length)`` against the length of the prompt, by method."""
     for i, (name, one) in enumerate(values.items()):
-        mean, half = np.array([stats.mean_interval(column) for column in one.T]).T
+        mean, half = np.array([stats.mean_interval(column).plus_minus for column in one.T]).T
         style = {"color": COLORS[name], "fmt": MARKS[name] + "-", "capsize": 3, "ms": 6}
         beside = np.array(lengths) * 1.03 ** (i - len(values) / 2)
         ax.errorbar(beside, mean, half, label=name, **style)

@@ -46,8 +46,8 @@ class WindowNet(nn.Module):
 def window_objective(params: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Params]:
     """Return the cross-entropies ``(R,)`` of a stack of :class:`WindowNet` and their gradient, written by hand.
 
-    An objective for :func:`mvnb.training.fit`: ``params`` as of ``training.stack_modules``, images ``x``
-    ``(R, n, channels, height, width)``, labels ``y`` ``(R, n)``. The same as ``training.stacked`` with that loss, in
+    An objective for :func:`mvnb.training.fit`: ``params`` as of ``training.stack``, images ``x``
+    ``(R, n, channels, height, width)``, labels ``y`` ``(R, n)``. The same as ``training.ModuleObjective`` with that loss, in
     little over half the time at the sizes of chapter 5, on a CPU.
     """
     layers = _forward(params, x)

@@ -141,13 +141,13 @@ class ImageTask:
             torch.manual_seed(seed + r)
             filler = Filler(make(channels, self.width), features, channels, patch)
             modules.append((filler, Classifier(make(channels, self.width), features, self.n_classes, squares)))
-        fillers, scratch = (training.to_device(training.stack_modules(column), self.x.device) for column in zip(*modules))
+        fillers, scratch = (training.to_device(training.stack(column), self.x.device) for column in zip(*modules))
         start = {k: v for k, v in scratch.items() if k.startswith("encoder")}
 
         def fit(which, loss, params, masked, purpose, steps):
             step_size = training.Adam(lambda step: 3e-3 * (1 + math.cos(math.pi * step / steps)) / 2)
             batches = self.draw(masked, training.generators(seed + purpose * 10**6, len(self.x)))
-            objective = training.stacked(modules[0][which], loss)
+            objective = training.ModuleObjective(modules[0][which], loss)
             return training.fit(objective, params, batches, steps=steps, optimizer=step_size, log_at=range(steps))
 
         runs = {"SimMIM": fit(0, fill_in, fillers | start, True, 8, steps)}

@@ -70,7 +70,7 @@ def fine_tune(weight: Tensor, points, activation: Activation, n_classes: int, st
         {"weight": weight, "head": torch.zeros(len(weight), n_classes, weight.shape[1], device=weight.device)},
         (points.x, points.y),
         steps=steps,
-        optimizer=training.GD(1.0, rates={"weight": 0.2, "head": float(n_classes)}),
+        optimizer=training.SGD(1.0, rates={"weight": 0.2, "head": float(n_classes)}),
         log_at=range(0, steps + 1, 5),
         until=lambda p, losses: losses <= stop,
         **kwargs,
@@ -92,7 +92,7 @@ def linear_probe(weight: Tensor, points, activation: Activation, n_classes: int,
     """Return the outputs of a linear head on fixed kernels, trained on standardised features."""
     objective = FineTuneObjective(*activation)
     hidden = objective.features(weight, points.x)
-    logits = probes.linear_probe(hidden, points.y, n_classes, training.GD(0.3), steps, hidden.std((1, 2), keepdim=True))
+    logits = probes.linear_probe(hidden, points.y, n_classes, training.SGD(0.3), steps, hidden.std((1, 2), keepdim=True))
     return lambda x: logits(objective.features(weight, x.expand(len(weight), -1, -1, -1)))
 
 

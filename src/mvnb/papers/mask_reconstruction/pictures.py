@@ -105,7 +105,7 @@ def gains(errors: Mapping[tuple[str, int], np.ndarray], labels: Sequence[int]) -
             how = {"ls": style, "marker": marker, "color": color, "label": None if shift else name}
             axes[0].plot(labels, errors[arm, shift].mean(1), **how)
         gain = errors["scratch", shift] - errors["pretrained", shift]
-        mean, half = np.transpose([stats.mean_interval(one) for one in gain])
+        mean, half = np.transpose([stats.mean_interval(one).plus_minus for one in gain])
         how = {"ls": style, "marker": "D", "ms": 5, "capsize": 3, "color": figures.HUES["ink"]}
         axes[1].errorbar(np.multiply(labels, off), mean, half, **how)
     for ax in axes:

@@ -120,5 +120,5 @@ class TwoViewTask:
             torch.manual_seed(seed + r)
             modules.append(make().to(self.y.device))
         batches = _ViewBatches(self.views, self.y, law, batch, epochs, training.generators(seed + 10**6, len(self.y)))
-        objective = training.stacked(modules[0], losses.cross_entropy if law is None else losses.mixup)
-        return Prepared(modules[0], objective, training.stack_modules(modules), batches)
+        objective = training.ModuleObjective(modules[0], losses.cross_entropy if law is None else losses.mixup)
+        return Prepared(modules[0], objective, training.stack(modules), batches)

@@ -93,7 +93,10 @@ def _draw_leads(ax, groups: Mapping[str, Mapping], epochs: np.ndarray, looks: Se
     shifts = np.linspace(-apart, apart, len(groups))
     for shift, (label, arms), (marker, style, hue) in zip(shifts, groups.items(), looks):
         lead = midpoint_lead(arms)
-        rows = [(epochs[tens == ten].mean(), *stats.mean_interval(lead[:, tens == ten].mean(1))) for ten in np.unique(tens)]
+        rows = [
+            (epochs[tens == ten].mean(), *stats.mean_interval(lead[:, tens == ten].mean(1)).plus_minus)
+            for ten in np.unique(tens)
+        ]
         places, mean, half = np.transpose(rows)
         look = {"ls": style, "marker": marker, "ms": 4, "lw": lw, "capsize": 3, "color": figures.HUES[hue]}
         ax.errorbar(places + shift, mean, yerr=half, label=label, **look)
@@ -166,7 +169,7 @@ def one_feature_shares(powers: Sequence, by_power: Sequence, scales: Sequence, b
         (by_dim, by_scale, "ambient dimension $d=1/\\sigma^2$"),
     )
     for ax, (labels, rows, xlabel) in zip(axes, panels):
-        mean, half = np.transpose([stats.mean_interval(row) for row in rows])
+        mean, half = np.transpose([stats.mean_interval(row).plus_minus for row in rows])
         ax.errorbar([str(x) for x in labels], mean, yerr=half, fmt="o", capsize=4, color=figures.COLORS["ERM"])
         ax.set(xlabel=xlabel, ylim=(0, 1.02))
     axes[0].set_ylabel("share with exactly one feature")

@@ -22,7 +22,7 @@ from mvnb.models import MLP
 from mvnb.papers.nuclear_norm.data import FramedDomains, split_domains
 from mvnb.training.core import fit
 from mvnb.training.optimizers import Adam
-from mvnb.training.stacking import Fresh, Params, generators, pick, predict, stack_modules, to_device
+from mvnb.training.stacking import Fresh, Params, generators, pick, predict, stack, to_device
 
 N_DOMAINS = 4
 PENALTIES = ("nuclear", "coral", "irm", "vrex", "dro", "mixup", "decay")
@@ -40,7 +40,7 @@ class DomainObjective:
     higher risk (it replaces the mean). ``mixup``: 1 to mix pairs of domains. ``decay``: half of it times the squared length of
     all parameters. ``ValueError`` for other names.
 
-    ``params`` as of ``stack_modules``, with ``q`` ``(R, E)`` beside them where a replica runs GroupDRO (equal weights at the
+    ``params`` as of ``stack``, with ``q`` ``(R, E)`` beside them where a replica runs GroupDRO (equal weights at the
     start; updated in place). A batch is ``x`` ``(R, E, n, inputs)``, ``y`` ``(R, E, n)``, ``partner`` ``(R, E)``, the domain
     with which each is mixed, ``lam`` ``(R, E)``, and the step, a tensor without axes. The features are the activations before
     the last layer.
@@ -90,7 +90,7 @@ class DomainObjective:
         penalties = {
             "vrex": lambda rows, weight: weight * risk[rows].var(1, correction=0),
             "irm": lambda rows, weight: weight * halves(rows),
-            "nuclear": lambda rows, weight: weight * nuclear_norm(features[rows].flatten(1, 2))[0] / y[0].numel(),
+            "nuclear": lambda rows, weight: weight * nuclear_norm(features[rows].flatten(1, 2)) / y[0].numel(),
             "coral": lambda rows, weight: weight * _coral(features[rows]),
             "decay": lambda rows, weight: weight / 2 * sum(v[rows].flatten(1).square().sum(1) for v in leaves.values()),
         }
@@ -264,7 +264,7 @@ class Comparison:
                 torch.manual_seed(seed)
                 nets += [MLP((points.x.shape[1], self.hidden, self.features, int(points.y.max()) + 1))] * (runs // len(seeds))
             streams += generators(1000 * seed + 7, runs // len(seeds))
-        params = {k: v.repeat(copies, *[1] * (v.dim() - 1)).to(points.x.device) for k, v in stack_modules(nets).items()}
+        params = {k: v.repeat(copies, *[1] * (v.dim() - 1)).to(points.x.device) for k, v in stack(nets).items()}
         params["q"] = points.x.new_full((copies * runs, n_domains), 1 / n_domains)
         objective = DomainObjective([one for one in settings for _ in nets], self.steps // 10, points.x.device)
         return nets[0], objective, params, _domain_batches(points.x, points.y, points.train, self.batch, copies, streams)

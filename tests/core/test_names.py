@@ -1,0 +1,37 @@
+"""Names of the package: submodules on first use, and errors that give the new name of a renamed one."""
+
+import subprocess
+import sys
+
+import pytest
+
+import mvnb
+from mvnb import training
+
+
+@pytest.mark.parametrize("name", mvnb.__all__)
+def test_submodules_need_no_import_of_their_own(name):
+    program = f"import sys, mvnb; assert 'torch' not in sys.modules; print(mvnb.{name}.__name__)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == f"mvnb.{name}\n", done.stderr
+
+
+def test_unknown_names_are_attribute_errors():
+    for module in (mvnb, training):
+        assert not hasattr(module, "nothing") and set(module.__all__) <= set(dir(module))
+
+
+@pytest.mark.parametrize("old, new", [("GD", "SGD"), ("stack_modules", "stack"), ("stacked", "ModuleObjective")])
+def test_old_names_give_the_new_one(old, new):
+    with pytest.raises(ImportError, match=f"^mvnb.training.{old} is now {new}$"):
+        getattr(training, old)
+    with pytest.raises(ImportError, match=f"^mvnb.training.{old} is now {new}$"):
+        exec(f"from mvnb.training import {old}")
+
+
+@pytest.mark.parametrize(
+    "kind, old, new", [("SGD", "step_size", "lr"), ("Adam", "beta2", "betas"), ("AdamW", "step_size", "lr")]
+)
+def test_old_arguments_give_the_new_one(kind, old, new):
+    with pytest.raises(TypeError, match=f"^{kind}: the argument {old} is now {new}$"):
+        getattr(training, kind)(**{old: 0.1})
