@@ -93,7 +93,7 @@ def folded(chapter):
 def ranges(chapter):
     """Every number states the range that it may have, and defaults and presets keep to it."""
     read = chapter.parameters
-    numeric = [name for name, one in read.items() if list(_numbers(one.default))]
+    numeric = [name for name, one in read.items() if _numbers(one.default)]
     wrong = [f"the comment states no range for {name!r}" for name in numeric if not read[name].range]
     given = {"by default": {name: one.default for name, one in read.items()}}
     given |= {f"in preset {name!r}": one for name, one in catalogue.presets(chapter.root).get(chapter.name, {}).items()}

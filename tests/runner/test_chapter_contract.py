@@ -33,7 +33,7 @@ def test_chapter(chapter, check):
 def test_numbers_that_make_no_sense_are_refused(chapter):
     with pytest.raises(errors.ChapterError, match="'replicas' must be"):
         chapter.parse(["replicas=0"])
-    numeric = {name: one.default for name, one in chapter.parameters.items() if list(_numbers(one.default))}
+    numeric = {name: one.default for name, one in chapter.parameters.items() if _numbers(one.default)}
     for name, default in numeric.items():
         for text in ("nan", "1e999", "-7"):
             with pytest.raises(errors.ChapterError, match=f"parameter '{name}' "):

@@ -11,7 +11,7 @@ import io
 import math
 import re
 import tokenize
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fractions import Fraction
@@ -98,7 +98,7 @@ def _parameter(statement: ast.stmt, comments: dict[int, str], name: str) -> Para
         place = f"line {statement.lineno} of the parameters cell of {name}"
         raise ChapterError(f"{place} must have the form name = literal, got {ast.unparse(statement)!r}")
     try:
-        default = _to_lists(ast.literal_eval(statement.value))
+        default = _listed(ast.literal_eval(statement.value))
     except ValueError:
         raise ChapterError(
             f"parameter {targets[0].id!r} of {name} must be a literal, got {ast.unparse(statement.value)}"
@@ -152,12 +152,10 @@ def _coerce(value: Any, parameter: Parameter, shown: str | None = None) -> Any:
     """
     shown = repr(value) if shown is None else repr(shown.strip())
     try:
-        value = _as_type_of(_to_lists(value), parameter.default)
+        value = _as_type_of(_listed(value), parameter.default)
     except (TypeError, OverflowError):  # a list of floats with an integer that exceeds any float
-        expected = _type_name(parameter.default)
-        expected += f" such as {parameter.default!r}" if isinstance(parameter.default, list) else ""
-        raise ChapterError(f"parameter {parameter.name!r} must be {expected}, got {shown}") from None
-    usual, given = list(_numbers(parameter.default)), list(_numbers(value))
+        raise ChapterError(f"parameter {parameter.name!r} must be {_type_name(parameter.default)}, got {shown}") from None
+    usual, given = _numbers(parameter.default), _numbers(value)
     if parameter.range and isinstance(value, list) and len(given) < len(value):  # an empty default has no element type
         raise ChapterError(f"parameter {parameter.name!r} must be a list of numbers, got {shown}")
     if any(isinstance(number, float) and not math.isfinite(number) for number in given):  # an integer may exceed any float
@@ -169,12 +167,10 @@ def _coerce(value: Any, parameter: Parameter, shown: str | None = None) -> Any:
     return value
 
 
-def _numbers(value: Any) -> Iterator[float]:
-    if isinstance(value, Real) and not isinstance(value, bool):
-        yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from _numbers(item)
+def _numbers(value: Any) -> list[float]:
+    """Return the numbers in a value: itself, or the elements of a list."""
+    values = value if isinstance(value, list) else [value]
+    return [number for number in values if isinstance(number, Real) and not isinstance(number, bool)]
 
 
 def choices_text(word: str, choices: Collection[str], owner: str = "it", also: Iterable[str] = ()) -> str:
@@ -207,9 +203,9 @@ def _parse_literal(text: str, parameter: Parameter) -> Any:
 
 
 def _as_type_of(value: Any, default: Any) -> Any:
-    """Convert ``value`` to the type of ``default`` (lists element by element); raise ``TypeError`` if they do not match."""
+    """Convert ``value`` to the type of ``default``, lists element by element; raise ``TypeError`` if they do not match."""
     if isinstance(default, list) and isinstance(value, list):
-        return [_as_type_of_any(item, default) for item in value]
+        return [_as_type_of(item, _example(default)) for item in value] if default else value
     kind = type(default)
     allowed = {bool: bool, int: Integral, float: Real, str: str}.get(kind, ())
     if not isinstance(value, allowed) or isinstance(value, bool) != (kind is bool):
@@ -217,28 +213,18 @@ def _as_type_of(value: Any, default: Any) -> Any:
     return kind(value)
 
 
-def _to_lists(value: Any) -> Any:
-    """Return the value with tuples replaced by lists."""
-    return [_to_lists(item) for item in value] if isinstance(value, list | tuple) else value
+def _example(default: list) -> Any:
+    """Return an element of a default that is not empty; if integers and floats are mixed, a float."""
+    return next((item for item in default if isinstance(item, float)), default[0])
 
 
-def _as_type_of_any(item: Any, examples: list) -> Any:
-    """Convert ``item`` to the type of the first matching example, trying floats first; raise ``TypeError`` if none matches."""
-    if not examples:
-        return item
-    for example in sorted(examples, key=lambda example: not isinstance(example, float)):
-        try:
-            return _as_type_of(item, example)
-        except TypeError:
-            continue
-    raise TypeError
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _type_name(default: Any) -> str:
     names = {bool: "true or false", int: "an integer", float: "a number", str: "a string", list: "a list"}
-    name = names.get(type(default), type(default).__name__)
-    if isinstance(default, list) and default:
-        kinds = {bool: "booleans", int: "integers", float: "numbers", str: "strings"}
-        inner = {kinds.get(type(item), "sequences") for item in default}
-        name += " of " + ("numbers" if inner == {"numbers", "integers"} else " or ".join(sorted(inner)))
-    return name
+    kinds = {bool: "booleans", int: "integers", float: "numbers", str: "strings"}
+    of = f" of {kinds.get(type(_example(default)), 'sequences')}" if isinstance(default, list) and default else ""
+    such = f" such as {default!r}" if isinstance(default, list) else ""
+    return f"{names.get(type(default), type(default).__name__)}{of}{such}"
