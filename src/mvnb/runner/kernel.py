@@ -25,16 +25,10 @@ from nbformat import NotebookNode
 from mvnb.runner.errors import CellFailed, ChapterError
 from mvnb.runner.pairing import KERNELSPEC, join_streams
 
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "NUMEXPR_NUM_THREADS": "1",
-    "PYTHONHASHSEED": "0",
-}
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+ENVIRONMENT = dict.fromkeys(_THREADS, "1") | {"PYTHONHASHSEED": "0"}
 KEEP_FREED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 """Environment variables that let glibc reuse freed blocks of up to 1 GB; new blocks would be cleared page by page."""
-_THREADS = [name for name in ENVIRONMENT if name.endswith("_NUM_THREADS")]
 _SAVE_EVERY = 20  # seconds
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} cells, {elapsed}"
 _LONGEST_SOCKET = 100  # bytes of a path; macOS allows 103, including the number of the socket
