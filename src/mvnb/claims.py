@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
@@ -28,19 +28,6 @@ MIME = "application/vnd.mvnb.claims+json"
 MOST_HEADLINES = 8
 PAPERS = Path(__file__).parent / "papers"
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_KEYS = {
-    "source": (str,),
-    "origin": (str,),
-    "headline": (bool,),
-    "says": (str,),
-    "kind": (str,),
-    "unit": (str,),
-    "holds": (str,),
-    "runs": (int,),
-    "paper": (str, int, float),
-    "kept": (str,),
-    "reason": (str,),
-}
 _REQUIRED = ("source", "origin", "says", "kind", "unit", "holds")
 
 
@@ -69,9 +56,12 @@ class Claim:
     rule: Rule
     headline: bool = False
     runs: int = 0
-    paper: str | float | None = None
+    paper: str | int | float | None = None
     kept: str = ""
     reason: str = ""
+
+
+_KEYS = {key: kind for key, kind in get_type_hints(Claim).items() if key not in ("id", "rule")} | {"holds": str}
 
 
 def declared(where: str | Path) -> dict[str, Claim]:
@@ -115,9 +105,8 @@ def _claim(id: str, table: Any) -> Claim:
     for key, value in table.items():
         if key not in _KEYS:
             raise ClaimsError(f"unknown key {key!r}; expected one of {', '.join(_KEYS)}")
-        types = _KEYS[key]
-        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            raise ClaimsError(f"{key} must be of type {' or '.join(one.__name__ for one in types)}, got {value!r}")
+        if not isinstance(value, kind := _KEYS[key]) or (isinstance(value, bool) and kind is not bool):
+            raise ClaimsError(f"{key} must be of type {getattr(kind, '__name__', kind)}, got {value!r}")
         if isinstance(value, str) and not value.strip():
             raise ClaimsError(f"{key} must not be empty, got {value!r}")
     if missing := [key for key in _REQUIRED if key not in table]:

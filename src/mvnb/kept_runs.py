@@ -104,10 +104,8 @@ def _read(slug: str, path: Path) -> Declared:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RecordError(f"{name}: {error}") from None
     for key, kind in _KEYS.items():
-        if key not in table:
-            raise RecordError(f"{name}: {key} is missing")
-        if not isinstance(table[key], kind):
-            raise RecordError(f"{name}: {key} must be of type {kind.__name__}, got {table[key]!r}")
+        if not isinstance(table.get(key), kind):
+            raise RecordError(f"{name}: expected the key {key} of type {kind.__name__}, got {table.get(key)!r}")
     if unknown := table.keys() - _KEYS:
         raise RecordError(f"{name}: unknown key {min(unknown)!r}; expected one of {', '.join(_KEYS)}")
     if not {"seed", "seeds"} <= table["parameters"].keys():

@@ -103,9 +103,7 @@ def measured(row: Row) -> str:
 
 def _with_interval(ends: Sequence[float | None]) -> str:
     estimate, low, high = ends
-    if estimate is not None and low == high:
-        return _number(estimate)
-    if None in ends:
+    if None in ends or low == high:
         return _number(estimate)
     if abs((high - estimate) - (estimate - low)) <= 2e-3 * (high - low):  # symmetric, up to rounding
         return f"{_number(estimate)} ± {_number((high - low) / 2, 2)}"

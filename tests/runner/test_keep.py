@@ -236,10 +236,10 @@ def test_what_cannot_be_kept_is_said_in_one_line(mvnb, book, kept, asked, said):
     ("text", "said"),
     [
         ("says = ", "Invalid value"),
-        (DECLARED.replace('says = "means"', "says = 1"), "says must be of type str, got 1"),
+        (DECLARED.replace('says = "means"', "says = 1"), "expected the key says of type str, got 1"),
         (DECLARED.replace("seeds = 4", ""), "expected the parameters seed and seeds, got seed, size, pause, fail"),
         (DECLARED.replace('why = "cost"', ""), "expected the keys what, paper, ours, why in every [[setup]]"),
-        (DECLARED.replace("not_run", "notrun"), "not_run is missing"),
+        (DECLARED.replace("not_run", "notrun"), "expected the key not_run of type list, got None"),
         ("more = 1\n" + DECLARED, "unknown key 'more'; expected one of script"),
     ],
 )
