@@ -267,7 +267,8 @@ def _rounded(value: float) -> float | None:
 def read(notebook_path: str | Path) -> list[dict[str, Any]]:
     """Return the rows of all ledgers displayed in a notebook file, in order of appearance.
 
-    If a claim is displayed several times, the row displayed last is returned.
+    If a claim is displayed several times, the row displayed last is returned. Rows of the first edition, which have no verdict,
+    are left out.
 
     Raises
     ------
@@ -290,8 +291,8 @@ def rows_of(notebook: Any, name: str = "the argument") -> list[dict[str, Any]]:
     for cell in notebook["cells"]:
         for output in cell.get("outputs", []):
             for row in output.get("data", {}).get(MIME, []):
-                row = row if "verdict" in row else row | _legacy_fields(row)
-                found[row["chapter"], row["id"]] = row | {"measured": _in_rule_order(row)}
+                if "verdict" in row:
+                    found[row["chapter"], row["id"]] = row | {"measured": _in_rule_order(row)}
     return list(found.values())
 
 
@@ -299,8 +300,3 @@ def _in_rule_order(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the measurements of a row in the order of the names in its rule, since notebook files sort the keys."""
     measured = row["measured"]
     return measured if len(measured) < 2 else {name: measured[name] for name in Rule(row["criterion"]).names}
-
-
-def _legacy_fields(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that are missing from a row written by an older version of the package."""
-    return {"verdict": {True: "holds", False: "fails", None: "not run"}[row["holds"]], "runs": None, "measured": {}}
