@@ -184,7 +184,7 @@ def test_a_notebook_that_is_edited_while_it_runs_is_left_alone(tiny, monkeypatch
         return ran
 
     monkeypatch.setattr(execution, "run_notebook", meanwhile)
-    with pytest.raises(CellFailed, match=r"01_tiny.ipynb was edited while it ran; kept the partial notebook .*partial"):
+    with pytest.raises(CellFailed, match=r"01_tiny.ipynb was edited while it ran; kept the run .*_build/execute/01_tiny.ipynb"):
         execution.execute(tiny)
     assert "Count twice." in tiny.notebook.read_text()
 

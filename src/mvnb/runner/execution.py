@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -11,11 +10,12 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import nbformat
+from nbformat import NotebookNode
 
 from mvnb import claims, verdicts
 from mvnb.files import read_json, write
@@ -23,7 +23,7 @@ from mvnb.runner import addresses, derived, workers
 from mvnb.runner.catalogue import Chapter, preset
 from mvnb.runner.errors import CellFailed, ChapterError
 from mvnb.runner.kernel import run_notebook
-from mvnb.runner.pairing import cells_of, paired, tidy
+from mvnb.runner.pairing import tidy
 
 _PLAIN = re.compile(r"[\w=.,+-]{0,60}", re.ASCII)  # parameters that may be part of a folder's name
 
@@ -64,7 +64,7 @@ def finished(chapter: Chapter, parameters: Mapping[str, Any], folder: Path) -> R
         If the folder is unusable or holds another run of the chapter.
     """
     refuse_unusable(folder, chapter)
-    written, recorded = _results(chapter, folder)
+    _, written, recorded = _paths(chapter, folder)
     if not written.is_file():
         return None
     metadata = _metadata(written)
@@ -76,15 +76,15 @@ def finished(chapter: Chapter, parameters: Mapping[str, Any], folder: Path) -> R
 
 def last_time(chapter: Chapter, folder: Path) -> str:
     """Return how long the run in ``folder`` took, or else the default run, in parentheses; empty if not known."""
-    written, _ = _results(chapter, folder)
-    if seconds := _metadata(written).get("papermill", {}).get("duration"):
+    if seconds := _metadata(_paths(chapter, folder)[1]).get("papermill", {}).get("duration"):
         return f" (last run: {seconds:.0f} s)"
     seconds = derived.read_seconds(chapter.root)["seconds"].get(chapter.number) if chapter.root else None
     return f" (default run: {seconds} s)" if seconds else ""
 
 
-def _results(chapter: Chapter, folder: Path) -> tuple[Path, Path]:
-    return folder / f"{chapter.name}.ipynb", folder / f"{chapter.name}.claims.json"
+def _paths(chapter: Chapter, folder: Path) -> list[Path]:
+    """Return the paths of a run's partial notebook, notebook and claims."""
+    return [folder / f"{chapter.name}.{end}" for end in ("partial.ipynb", "ipynb", "claims.json")]
 
 
 def _metadata(notebook: Path) -> dict[str, Any]:
@@ -95,6 +95,7 @@ def _metadata(notebook: Path) -> dict[str, Any]:
 def run(
     chapter: Chapter,
     parameters: Mapping[str, Any] | None = None,
+    address: str = "",
     output_dir: str | Path = "runs",
     **options: Any,
 ) -> RunResult:
@@ -110,6 +111,8 @@ def run(
         Values by name, with the same types as the defaults. To convert strings, see
         :meth:`~mvnb.runner.catalogue.Chapter.parse`.
     output_dir
+    address
+        Address of the run, stored in its notebook; by default that of the chapter and the package as they are now.
         Folder for the results; it is created if it does not exist.
     options
         The options ``progress``, ``timeout``, ``memory``, ``threads`` and ``startup`` of
@@ -129,14 +132,13 @@ def run(
     refuse_unusable(folder, chapter)
     made = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f"{chapter.name}.partial.ipynb"
-    address = {"mvnb": {"address": addresses.digests(chapter, [values])[0]}}
-    notebook = nbformat.from_dict({**chapter.cells, "metadata": {**chapter.cells.metadata, **address}})
+    partial, written, recorded = _paths(chapter, folder)
+    metadata = {**chapter.cells.metadata, "mvnb": {"address": address or addresses.digests(chapter, [values])[0]}}
+    notebook = nbformat.from_dict({**chapter.cells, "metadata": metadata})
     started = time.monotonic()
     try:
         with alone(folder / f".{chapter.name}.lock", f"another run of {chapter.name} is writing to {folder}"):
             run_notebook(notebook, partial, values, chapter.source.parent, package=chapter.snapshot, **options)
-            written, recorded = _results(chapter, folder)
             try:
                 rows = claims.read(partial)
                 write(recorded, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
@@ -205,32 +207,27 @@ class Execution:
 
 def execute(chapter: Chapter) -> Execution:
     """Run a chapter with its default parameters and write its committed notebook; equal outputs give identical files.
+    The run is kept in ``_build/execute``, for :func:`up_to_date`.
+
 
     Raises
     ------
     ChapterError
-        If the kernel does not start.
+        If the kernel does not start, or the chapter is already running.
     CellFailed
         If a cell raises, or the committed notebook was edited during the run. The committed notebook is left unchanged, and the
-        partial notebook is kept in ``_build/execute``.
+        run or the partial notebook is kept.
     """
-    partial = _partial(chapter)
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    started = time.monotonic()
-    address, before = addresses.digests(chapter, [{}])[0], cells_of(chapter.notebook)  # both may change during the run
-    ran = run_notebook(chapter.cells, partial, {}, chapter.source.parent)
-    tidied = tidy(chapter.cells, ran)
-    if cells_of(chapter.notebook) != before:
-        raise CellFailed(f"{chapter.notebook.name} was edited while it ran; kept the partial notebook {partial}")
-    verdicts_before = claims.read(chapter.notebook) if chapter.notebook.is_file() else []
-    write(chapter.notebook, nbformat.writes(tidied) + "\n")
-    write(_stamp(chapter), json.dumps(_state(chapter, address)))
-    partial.unlink()
-    rows = claims.read(chapter.notebook)
+    before = read_json(chapter.notebook)
+    result = run(chapter, output_dir=_folder(chapter))
+    if read_json(chapter.notebook) != before:
+        raise CellFailed(f"{chapter.notebook.name} was edited while it ran; kept the run {result.notebook}")
+    ran = nbformat.read(result.notebook, as_version=4)
+    write(chapter.notebook, nbformat.writes(tidy(chapter.cells, ran)) + "\n")
     outputs = (output for cell in ran.cells for output in cell.get("outputs", []))
     stderr = "".join(output.text for output in outputs if output.get("name") == "stderr")
-    turned = verdicts.opposite(rows, verdicts_before)
-    return Execution(chapter.name, time.monotonic() - started, rows, stderr, opposite=turned)
+    turned = verdicts.opposite(result.rows, claims.rows_of(before) if before else [])
+    return Execution(chapter.name, result.seconds, result.rows, stderr, opposite=turned)
 
 
 def execute_all(chapters: Sequence[Chapter], jobs: int | None = None) -> list[Execution]:
@@ -240,43 +237,39 @@ def execute_all(chapters: Sequence[Chapter], jobs: int | None = None) -> list[Ex
     """
     results: dict[int, Execution] = {}
     try:
-        for index, result, error in workers.each(execute, [(replace(chapter),) for chapter in chapters], jobs):
+        for index, result, error in workers.each(execute, [(chapter,) for chapter in chapters], jobs):
             results[index] = result or Execution(chapters[index].name, error=error)
             outcome = "failed" if error else f"{result.seconds:.0f} s"
             print(f"{chapters[index].name}: {outcome} ({len(results)} of {len(chapters)})", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         for index in set(range(len(chapters))) - set(results):
-            _partial(chapters[index]).unlink(missing_ok=True)
+            _paths(chapters[index], _folder(chapters[index]))[0].unlink(missing_ok=True)
         raise
     return [results[index] for index in range(len(chapters))]
 
 
-def _partial(chapter: Chapter) -> Path:
-    return chapter.root / "_build" / "execute" / f"{chapter.name}.partial.ipynb"
-
-
-def _stamp(chapter: Chapter) -> Path:
-    return _partial(chapter).with_name(f"{chapter.name}.json")
-
-
-def _state(chapter: Chapter, address: str) -> dict[str, str]:
-    """Return the address of a chapter's run and a digest of the outputs in its notebook, for :func:`up_to_date`."""
-    cells = nbformat.read(chapter.notebook, as_version=4).cells
-    outputs = json.dumps([cell.outputs for cell in cells if cell.cell_type == "code"])
-    return {"address": address, "outputs": hashlib.sha256(outputs.encode()).hexdigest()}
+def _folder(chapter: Chapter) -> Path:
+    return chapter.root / "_build" / "execute"
 
 
 def up_to_date(chapter: Chapter) -> bool:
-    """Return whether the notebook was run in this copy of the book and its code, package and outputs have not changed since.
+    """Return whether the notebook has the outputs of a run in this copy of the book by the code and package as they are now.
 
     If so, and if the prose of the source has changed, update it in the notebook.
     """
     try:
-        if json.loads(_stamp(chapter).read_text(encoding="utf-8")) != _state(chapter, addresses.digests(chapter, [{}])[0]):
-            return False
+        result, committed = finished(chapter, {}, _folder(chapter)), nbformat.read(chapter.notebook, as_version=4)
     except (OSError, ValueError):
         return False
-    if paired(chapter):
-        tidied = tidy(chapter.cells, nbformat.read(chapter.notebook, as_version=4))
+    if result is None:
+        return False
+    tidied = tidy(chapter.cells, nbformat.read(result.notebook, as_version=4))
+    if _outputs(tidied) != _outputs(committed):
+        return False
+    if tidied != committed:
         write(chapter.notebook, nbformat.writes(tidied) + "\n")
+
+
+def _outputs(notebook: NotebookNode) -> list:
+    return [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
     return True

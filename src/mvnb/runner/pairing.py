@@ -8,7 +8,6 @@ import json
 import re
 import subprocess
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -94,14 +93,6 @@ def _outline(notebook: NotebookNode) -> list[str]:
 
 def _digest(notebook: NotebookNode) -> str:
     return hashlib.sha256("\n".join(_outline(notebook)).encode()).hexdigest()[:16]
-
-
-def cells_of(path: Path) -> str:
-    """Return a digest of the cells of the notebook at ``path``; empty if it is missing or unreadable."""
-    try:
-        return _digest(read(path))
-    except (OSError, ValueError, AttributeError):
-        return ""
 
 
 def edited(chapter: Chapter) -> bool:

@@ -293,7 +293,7 @@ def _run_cell(folder: Path, chapter: catalogue.Chapter, address: str, parameters
         for stale in (running, done, failed):
             shutil.rmtree(stale, ignore_errors=True)
         try:
-            record = {"chapter": chapter.name, "address": address} | _attempt(chapter, parameters, running, limits)
+            record = {"chapter": chapter.name} | _attempt(chapter, parameters, running, address, limits)
             target = failed if record["error"] else done
             record["error"] = record["error"].replace(str(running), str(target))
             files.write(running / "run.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
@@ -303,13 +303,14 @@ def _run_cell(folder: Path, chapter: catalogue.Chapter, address: str, parameters
             shutil.rmtree(running, ignore_errors=True)
             return f"cannot write to {folder}: {error.strerror}"
     return record["error"]
+        "address": address,
 
 
-def _attempt(chapter: catalogue.Chapter, parameters, folder: Path, limits) -> dict[str, Any]:
+def _attempt(chapter: catalogue.Chapter, parameters, folder: Path, address: str, limits) -> dict[str, Any]:
     """Run the notebook in ``folder`` and return the record of the run."""
     started, rows, device, error = time.monotonic(), [], "", ""
     try:
-        result = execution.run(chapter, parameters, folder, **limits)
+        result = execution.run(chapter, parameters, folder, address, **limits)
         rows, device = result.rows, _device(result.notebook)
     except (CellFailed, ChapterError) as failure:
         error = str(failure)
