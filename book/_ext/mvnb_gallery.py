@@ -49,9 +49,16 @@ def measured(srcdir) -> dict:
     return read_seconds(Path(srcdir))
 
 
+def citation(chapter: Chapter) -> str:
+    """Return the block quote below a chapter's title, which cites the paper; empty if there is none."""
+    opening = next((cell.source for cell in chapter.cells.cells if cell.cell_type == "markdown"), "")
+    quote = re.search(r"^> .*(?:\n> .*)*", opening, re.MULTILINE)
+    return " ".join(line.removeprefix("> ") for line in quote[0].splitlines()) if quote else ""
+
+
 def papers(chapter: Chapter) -> list[str]:
     """Return the keys of what the citation below a chapter's title cites, the chapter's paper first."""
-    return keys(chapter.citation)
+    return keys(citation(chapter))
 
 
 def gaps(ink: np.ndarray) -> np.ndarray:
@@ -109,7 +116,7 @@ class Gallery(SphinxDirective):
     def run(self):
         srcdir = self.env.srcdir
         self.env.note_dependency(str(Path(srcdir, SECONDS)))
-        members = parts(Path(srcdir))[self.arguments[0]]
+        members = parts(Path(srcdir), chapters(srcdir).values())[self.arguments[0]]
         return [nodes.bullet_list("", *(self.card(chapter.number) for chapter in members), classes=["gallery"])]
 
     def card(self, number: str) -> nodes.list_item:
@@ -120,7 +127,7 @@ class Gallery(SphinxDirective):
             f'<img src="{root}{PLACE}/{number}.webp" width="{WIDTH}" height="{picture.height}" loading="lazy" decoding="async" '
             f'alt="{escape(picture.alt)}">'
         )
-        cited = "; ".join(f"{{cite:t}}`{key}`" for key in papers(chapter)) or chapter.citation
+        cited = "; ".join(f"{{cite:t}}`{key}`" for key in papers(chapter)) or citation(chapter)
         cost = f"{held(chapter)}; {seconds(self.env.srcdir, chapter)}"
         title = f"[{int(number)}. {chapter.title}]({root}notebooks/{chapter.name}.ipynb)"
         item = nodes.list_item("", nodes.raw("", image, format="html"))

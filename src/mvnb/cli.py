@@ -132,7 +132,6 @@ def _run(
     chapter: Annotated[str, typer.Argument(help="Number, slug or path of the chapter.")],
     parameter: Parameters = None,
     preset: Preset = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed; the same as -p seed=N.")] = None,
     timeout: Timeout = None,
     memory: Memory = None,
     threads: Annotated[
@@ -154,10 +153,8 @@ def _run(
     than seed, replicas and device were changed.
     """
     found = _resolved(chapter)
-    seeds = [] if seed is None else [f"seed={seed}"]
-    assignments = [*(parameter or []), *seeds]
-    values = _values(found, preset, assignments)
-    folder = output or execution.default_folder(found, preset, found.parse(assignments))
+    given, named = found.parse(parameter or []), catalogue.preset(found, preset) if preset else {}
+    values, folder = named | given, output or execution.default_folder(found, preset, named, given)
     result = None if force else execution.finished(found, values, folder)
     if result:
         print(f"{folder} already holds this run; repeat it with --force")
@@ -403,7 +400,7 @@ def _book(
         pairing.refuse_edited(found)
     for one in (one for one in found if take == "notebook" and pairing.edited(one)):
         pairing.take_notebook(one)
-    found = _chosen(chapter)  # with the sources as they are now
+    every, found = catalogue.discover(root), _chosen(chapter)  # with the sources as they are now
     kept = [] if again else [one for one in found if execution.up_to_date(one)]
     if len(kept) < len(found):
         print(f"running {len(found) - len(kept)} of {len(found)} chapters", file=sys.stderr)
@@ -413,9 +410,9 @@ def _book(
             print(f"{result.chapter} wrote to stderr (left out of the notebook):\n{result.stderr}", file=sys.stderr)
     taken = {one.chapter[:2]: one.seconds for one in done if not one.error}
     if taken:
-        derived.record_seconds(root, taken, len(catalogue.discover(root)), jobs)
+        derived.record_seconds(root, taken, len(every), jobs)
     if (root / "_toc.yml").is_file() and (root / "README.md").is_file():
-        write(root / "README.md", derived.readme_with_chapters(root))
+        write(root / "README.md", derived.readme_with_chapters(root, [*every, *found]))
     built = _build_site(root) if site else True
     rows = [(result.chapter, f"{result.seconds:.0f}", "failed" if result.error else _fraction(result.rows)) for result in done]
     rows = sorted(rows + [(one.name, "unchanged", _held(one)) for one in kept])
@@ -447,12 +444,6 @@ def _resolved(text: str) -> catalogue.Chapter:
     found = catalogue.resolve(text)
     pairing.refuse_edited([found])
     return found
-
-
-def _values(chapter: catalogue.Chapter, preset: str | None, assignments: list[str]) -> dict[str, Any]:
-    """Return the requested parameter values; assignments override those of the preset."""
-    values = chapter.parse(assignments)
-    return values if preset is None else catalogue.preset(chapter, preset) | values
 
 
 def _chosen(names: list[str] | None) -> list[catalogue.Chapter]:

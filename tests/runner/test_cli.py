@@ -33,11 +33,10 @@ STARTED = 'import time\nopen("started", "w").close()'
 
 BAD = {
     "unknown parameter": (["run", "1", "-p", "nois=2"], "did you mean 'noise'?"),
-    "unknown parameter by seed": (["run", "notebooks/02_unseeded.py", "--seed", "2"], "no parameter 'seed'"),
     "wrong type": (["run", "1", "-p", "replicas=many"], "'replicas' must be an integer, got 'many'"),
     "no replicas": (["run", "1", "-p", "replicas=0"], "'replicas' must be 1 or more, got '0'"),
     "malformed -p": (["run", "1", "-p", "replicas"], "expected name=value, got 'replicas'"),
-    "parameter twice": (["run", "1", "-p", "seed=1", "--seed", "2"], "'seed' is given twice"),
+    "parameter twice": (["run", "1", "-p", "seed=1", "-p", "seed=2"], "'seed' is given twice"),
     "unknown chapter": (["run", "7"], "no chapter '7'; the book has 01_tiny"),
     "unknown chapter for claims": (["claims", "tyny"], "did you mean"),
     "unknown chapter for book": (["book", "7", "--no-site"], "no chapter '7'"),
@@ -48,9 +47,8 @@ BAD = {
     "unknown preset": (["run", "1", "--preset", "smoky"], "did you mean 'smoke'?"),
     "preset with unknown parameter": (["run", "1", "--preset", "unknown"], "no parameter 'replica'"),
     "preset of wrong type": (["run", "1", "--preset", "mistyped"], "got 'many'"),
-    "unknown option": (["run", "1", "--sed", "2"], "No such option"),
+    "unknown option": (["run", "1", "--seed", "2"], "No such option"),
     "option without value": (["run", "1", "-p"], "requires an argument"),
-    "seed that is no integer": (["run", "1", "--seed", "x"], "--seed"),
     "unknown command": (["rum"], "No such command"),
     "no chapter": (["run"], "Missing argument"),
     "too many arguments": (["run", "1", "2"], "unexpected extra argument"),
@@ -64,7 +62,6 @@ BAD = {
 
 @pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
 def test_a_bad_request_is_one_line_and_writes_nothing(mvnb, book, arguments, message):
-    (book / "notebooks" / "02_unseeded.py").write_text(tiny_book.BROKEN)
     (book / "notebooks" / "03_bare.py").write_text("# %%\n1")
     (book / "presets.py").write_text(tiny_book.CHAPTER)
     before = tree(book)
@@ -82,7 +79,7 @@ def test_outside_a_book_every_command_says_so(mvnb, tmp_path, monkeypatch):
 
 
 def test_a_run_prints_paths_seconds_and_claims_and_options_override_the_preset(mvnb, book):
-    status, out, _ = mvnb("run", "tiny", "--preset", "paper", "-p", "replicas=3", "--seed", "5", "-o", "out/deep")
+    status, out, _ = mvnb("run", "tiny", "--preset", "paper", "-p", "replicas=3", "-p", "seed=5", "-o", "out/deep")
     assert status == 0
     lines = out.splitlines()
     assert lines[:2] == ["out/deep/01_tiny.ipynb", "out/deep/01_tiny.claims.json"] and lines[2].endswith(" s")
@@ -104,8 +101,8 @@ def test_a_log_gets_one_line_with_the_time_of_the_last_run(mvnb, book):
     """The time of the same run or, before the first one, of the default run."""
     (book / "results").mkdir()
     (book / "results" / "seconds.json").write_text('{"seconds": {"01": 12}}')
-    assert mvnb("run", "1", "--seed", "3")[2] == "01_tiny (default run: 12 s): running 6 cells\n"
-    assert re.fullmatch(r"01_tiny \(last run: \d+ s\): running 6 cells\n", mvnb("run", "1", "--seed", "3", "--force")[2])
+    assert mvnb("run", "1", "-p", "seed=3")[2] == "01_tiny (default run: 12 s): running 6 cells\n"
+    assert re.fullmatch(r"01_tiny \(last run: \d+ s\): running 6 cells\n", mvnb("run", "1", "-p", "seed=3", "--force")[2])
 
 
 def in_a_terminal(stream, *arguments):
@@ -145,10 +142,11 @@ def test_a_terminal_shows_a_bar_over_the_cells(book):
 )
 def test_a_run_has_a_folder_named_by_its_parameters(book, preset, given, folder):
     tiny = catalogue.resolve("1")
-    found = execution.default_folder(tiny, preset, tiny.parse(given))
+    named = catalogue.preset(tiny, preset) if preset else {}
+    found = execution.default_folder(tiny, preset, named, tiny.parse(given))
     assert found.parent.name == "runs" and re.fullmatch(folder, found.name)
-    assert found == execution.default_folder(tiny, preset, tiny.parse(given[::-1]))
-    assert found != execution.default_folder(tiny, preset, tiny.parse([*given, "exact=False"]))
+    assert found == execution.default_folder(tiny, preset, named, tiny.parse(given[::-1]))
+    assert found != execution.default_folder(tiny, preset, named, tiny.parse([*given, "exact=False"]))
 
 
 def test_a_run_does_not_overwrite_another(mvnb, book, monkeypatch):
@@ -220,7 +218,7 @@ def test_an_opposite_verdict_is_named_and_status_1(mvnb, book):
     assert json.loads(mvnb("claims", "--changed", "--format", "json")[1]) == []
     status, out, _ = mvnb("claims", "--against", "HEAD")
     assert status == 0 and "\nsmall-mean  holds " in out and out.endswith("\nNo verdict or value differs from HEAD.\n")
-    status, out, _ = mvnb("run", "1", "--seed", "3")
+    status, out, _ = mvnb("run", "1", "-p", "seed=3")
     assert status == 0 and "\nNo verdict was reversed.\n1 hold, 0 fail of 1" in out
     assert "\nsmall-mean  holds    value -0.0955, noise 0.5  value 0.176, noise 0.5\n" in out
     notebook.write_text(notebook.read_text().replace('"verdict": "holds"', '"verdict": "fails"'))
@@ -233,7 +231,7 @@ def test_an_opposite_verdict_is_named_and_status_1(mvnb, book):
     status, out, _ = mvnb("run", "1")  # the book was run again
     assert status == 0 and "\nNo verdict or value differs from the committed notebook.\n" in out and "small-mean" not in out
     status, _, err = mvnb("claims", "--against", "nowhere")
-    assert status == 2 and err == f"mvnb: git has no commit 'nowhere' in {notebook.parent}\n"
+    assert status == 2 and err == "mvnb: fatal: Not a valid object name nowhere\n"
 
 
 def test_two_runs_are_compared(mvnb, executed_book):

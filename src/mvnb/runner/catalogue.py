@@ -86,13 +86,6 @@ class Chapter:
         return match[1].strip() if match else self.name
 
     @cached_property
-    def citation(self) -> str:
-        """Block quote below the title, which cites the chapter's paper; empty if there is none."""
-        opening = next((cell.source for cell in self.cells.cells if cell.cell_type == "markdown"), "")
-        quote = re.search(r"^> .*(?:\n> .*)*", opening, re.MULTILINE)
-        return " ".join(line.removeprefix("> ") for line in quote[0].splitlines()) if quote else ""
-
-    @cached_property
     def parameters(self) -> dict[str, Parameter]:
         """Parameters of the chapter by name, with their defaults and comments, in the order of the source."""
         return read_parameters(self.cells, self.name)
@@ -127,16 +120,16 @@ def discover(root: Path | None = None) -> list[Chapter]:
     return [Chapter(source, root) for source in sources if _STEM.fullmatch(source.stem)]
 
 
-def parts(root: Path) -> dict[str, list[Chapter]]:
-    """Return the chapters listed in ``_toc.yml``, in order, grouped by the caption of their part."""
+def parts(root: Path, chapters: Iterable[Chapter]) -> dict[str, list[Chapter]]:
+    """Return those of the ``chapters`` that are listed in ``_toc.yml``, in order, grouped by the caption of their part."""
     import yaml
 
-    known, found, caption = {chapter.name: chapter for chapter in discover(root)}, {}, ""
+    known, found, caption = {chapter.name: chapter for chapter in chapters}, {}, ""
     for part in yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8")).get("parts", []):
         caption = part.get("caption", caption)
         names = [one.get("file", "").removeprefix("notebooks/") for one in part["chapters"]]
         found.setdefault(caption, []).extend(known[name] for name in names if name in known)
-    return {caption: chapters for caption, chapters in found.items() if chapters}
+    return {caption: some for caption, some in found.items() if some}
 
 
 def resolve(text: str, root: Path | None = None) -> Chapter:

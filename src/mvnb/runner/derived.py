@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +41,10 @@ def record_seconds(root: Path, taken: Mapping[str, float], chapters: int, jobs: 
     write(path, json.dumps(kept, indent=1) + "\n")
 
 
-def readme_with_chapters(root: Path) -> str:
-    """Return the README's text with its list of chapters updated from the table of contents, titles and citations."""
+def readme_with_chapters(root: Path, chapters: Iterable[Chapter]) -> str:
+    """Return the README's text with its list of ``chapters`` updated from the table of contents and the titles."""
     text = (root / "README.md").read_text(encoding="utf-8")
-    lines = [f"- *{part}*: {', '.join(map(_link, chapters))}" for part, chapters in parts(root).items()]
+    lines = [f"- *{part}*: {', '.join(map(_link, some))}" for part, some in parts(root, chapters).items()]
     return _LIST.sub(lambda match: match[1] + "\n".join(lines) + "\n" + match[2], text)
 
 

@@ -20,7 +20,7 @@ from nbformat import NotebookNode
 from mvnb import claims, verdicts
 from mvnb.files import read_json, write
 from mvnb.runner import addresses, derived, workers
-from mvnb.runner.catalogue import Chapter, preset
+from mvnb.runner.catalogue import Chapter
 from mvnb.runner.errors import CellFailed, ChapterError
 from mvnb.runner.kernel import run_notebook
 from mvnb.runner.pairing import tidy
@@ -38,16 +38,15 @@ class RunResult:
     seconds: float
 
 
-def default_folder(chapter: Chapter, preset_name: str | None, values: Mapping[str, Any]) -> Path:
+def default_folder(chapter: Chapter, preset: str | None, named: Mapping[str, Any], values: Mapping[str, Any]) -> Path:
     """Return the default folder of a run, named by its preset and parameters, such as ``runs/06-list_gap=5``.
 
-    ``values`` are the parameters that override the preset; those that do not differ from it are left out. If the name would be
-    too long or contain unusual characters, a number that depends on the parameters replaces them.
+    ``named`` are the parameters of the preset, and ``values`` those that override it; those that do not differ from it are left
+    out. If the name would be too long or contain unusual characters, a number that depends on the parameters replaces them.
     """
-    base = {name: one.default for name, one in chapter.parameters.items()}
-    base |= preset(chapter, preset_name) if preset_name else {}
+    base = {name: one.default for name, one in chapter.parameters.items()} | named
     changed = [f"{name}={values[name]}" for name in base if values.get(name, base[name]) != base[name]]
-    text = "-".join(filter(None, (preset_name, *changed))).replace(" ", "")
+    text = "-".join(filter(None, (preset, *changed))).replace(" ", "")
     if not _PLAIN.fullmatch(text):
         text = f"{zlib.crc32(ascii(text).encode()) % 10**6:06}"
     return Path("runs") / "-".join(filter(None, (chapter.number if chapter.root else chapter.name, text)))
@@ -95,8 +94,8 @@ def _metadata(notebook: Path) -> dict[str, Any]:
 def run(
     chapter: Chapter,
     parameters: Mapping[str, Any] | None = None,
-    address: str = "",
     output_dir: str | Path = "runs",
+    address: str = "",
     **options: Any,
 ) -> RunResult:
     """Run a chapter with some parameters replaced, and write the notebook and its claims to ``output_dir``.
@@ -111,9 +110,9 @@ def run(
         Values by name, with the same types as the defaults. To convert strings, see
         :meth:`~mvnb.runner.catalogue.Chapter.parse`.
     output_dir
+        Folder for the results; it is created if it does not exist.
     address
         Address of the run, stored in its notebook; by default that of the chapter and the package as they are now.
-        Folder for the results; it is created if it does not exist.
     options
         The options ``progress``, ``timeout``, ``memory``, ``threads`` and ``startup`` of
         :func:`~mvnb.runner.kernel.run_notebook`.
@@ -207,8 +206,8 @@ class Execution:
 
 def execute(chapter: Chapter) -> Execution:
     """Run a chapter with its default parameters and write its committed notebook; equal outputs give identical files.
-    The run is kept in ``_build/execute``, for :func:`up_to_date`.
 
+    The run is kept in ``_build/execute``, for :func:`up_to_date`.
 
     Raises
     ------
@@ -268,8 +267,8 @@ def up_to_date(chapter: Chapter) -> bool:
         return False
     if tidied != committed:
         write(chapter.notebook, nbformat.writes(tidied) + "\n")
+    return True
 
 
 def _outputs(notebook: NotebookNode) -> list:
     return [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
-    return True
