@@ -45,6 +45,8 @@ Parameters = Annotated[list[str] | None, typer.Option("-p", metavar="NAME=VALUE"
 Preset = Annotated[str | None, typer.Option(help="Name of a predefined set of parameters.")]
 Timeout = Annotated[float | None, typer.Option(min=0.001, help="Time limit per notebook cell, in seconds.")]
 Memory = Annotated[float | None, typer.Option(min=0.001, help="Memory limit per run, in GB.")]
+Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Number of parallel runs; one per core by default.")]
+Output = Annotated[Path | None, typer.Option("-o", metavar="DIR", help="Folder for the results; one in runs/ by default.")]
 Changed = Annotated[bool, typer.Option("--changed", help="Print only the claims whose verdict or value differs.")]
 
 
@@ -137,9 +139,7 @@ def _run(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Number of PyTorch threads; use more than one only if as many cores are idle.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", metavar="DIR", help="Folder for the results; runs/CHAPTER-PARAMETERS by default.")
-    ] = None,
+    output: Output = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier run of the chapter in the folder.")] = False,
 ) -> int:
     """Run a chapter and print the claims that differ from the book.
@@ -233,15 +233,11 @@ def _sweep(
     ] = None,
     parameter: Parameters = None,
     preset: Preset = None,
-    jobs: Annotated[
-        int | None, typer.Option("-j", "--jobs", min=1, help="Number of parallel runs; one per core by default.")
-    ] = None,
+    jobs: Jobs = None,
     dask: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Run on the workers of this Dask scheduler.")] = None,
     timeout: Timeout = None,
     memory: Memory = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", metavar="DIR", help="Results folder; runs/sweep-CHAPTER by default.")
-    ] = None,
+    output: Output = None,
     resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Continue the sweep in this folder.")] = None,
     status: Annotated[Path | None, typer.Option(metavar="DIR", help="Print the progress of the sweep in this folder.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Record how often each claim held, for the scoreboard.")] = False,
@@ -303,11 +299,8 @@ def _keep(
     chapter: Annotated[str | None, typer.Argument(help="Number, slug or path of the chapter.")] = None,
     name: Annotated[str | None, typer.Argument(help="Name of a kept run of the chapter.")] = None,
     parameter: Parameters = None,
-    jobs: Annotated[
-        int | None, typer.Option("-j", "--jobs", min=1, help="Number of parallel seeds; one per core by default.")
-    ] = None,
+    jobs: Jobs = None,
     device: Annotated[str, typer.Option(help='"auto", "cpu" or a GPU such as "cuda".')] = "auto",
-    output: Annotated[Path | None, typer.Option("-o", metavar="DIR", help="Folder for the finished seeds.")] = None,
     status: Annotated[bool, typer.Option("--status", help="List the kept runs and show which are stale.")] = False,
 ) -> None:
     """Make a kept run, a long computation stored with its chapter.
@@ -318,7 +311,7 @@ def _keep(
         return _print_table(("chapter", "name", "made", "state"), list(keeping.status(catalogue.discover())))
     if chapter is None or name is None:
         raise errors.ChapterError("keep needs a chapter and the name of a kept run; mvnb keep --status lists them")
-    print(keeping.make(catalogue.resolve(chapter), name, parameter or [], output, jobs, device))
+    print(keeping.make(catalogue.resolve(chapter), name, parameter or [], jobs, device))
 
 
 @app.command("claims", cls=_Command)
@@ -378,9 +371,7 @@ def _new(
 @app.command("book", cls=_Command)
 def _book(
     chapter: SomeChapters = None,
-    jobs: Annotated[
-        int | None, typer.Option("-j", "--jobs", min=1, help="Number of parallel chapters; one per core by default.")
-    ] = None,
+    jobs: Jobs = None,
     site: Annotated[bool, typer.Option(help="Also build the site.")] = True,
     again: Annotated[bool, typer.Option("--again", help="Also run unchanged chapters.")] = False,
     take: Annotated[

@@ -101,7 +101,7 @@ def test_a_kill_at_any_point_repeats_no_finished_seed_and_changes_no_value(mvnb,
     (kept / "means.json").unlink()
     (book.parent / "trace").write_text("")
 
-    asked = ["keep", "1", "means", "-j", "1", "-o", "elsewhere", "-p", "pause=0.7"]
+    asked = ["keep", "1", "means", "-j", "1", "-p", "pause=0.7"]
     papers = f"pathlib.Path({str(kept.parents[1])!r})"
     before = f"import pathlib; from mvnb import claims, kept_runs; kept_runs.PAPERS = claims.PAPERS = {papers}"
     process = start(book, *asked, before=before)
@@ -274,9 +274,9 @@ def beginning(seed, device, size, pause, fail):
 
 def test_a_seed_goes_on_from_what_it_saved_and_its_worker_keeps_memory(mvnb, book, kept):
     (kept / "means.py").write_text(SLOW)
-    status, _, err = mvnb("keep", "1", "means", "-p", "seeds=1", "-o", "elsewhere")
+    status, _, err = mvnb("keep", "1", "means", "-p", "seeds=1")
     assert status == 1 and "interrupted" in err
-    (folder,) = (book / "elsewhere").glob("*/seed-3")
+    (folder,) = (book / "runs").glob("*/*/seed-3")
     assert (folder / "steps").read_text() == "2"
-    assert mvnb("keep", "1", "means", "-p", "seeds=1", "-o", "elsewhere")[0] == 0
+    assert mvnb("keep", "1", "means", "-p", "seeds=1")[0] == 0
     assert values(kept / "means.json") == [(3, {"begun": 2, "keeps memory": True})] and not folder.exists()

@@ -31,7 +31,6 @@ def make(
     chapter: Chapter,
     name: str,
     assignments: Iterable[str],
-    folder: Path | None = None,
     jobs: int | None = None,
     device: str = "auto",
 ) -> Path:
@@ -47,8 +46,6 @@ def make(
         Name of the kept run.
     assignments
         ``NAME=VALUE`` strings that replace parameters of the declaration.
-    folder
-        Folder for the finished seeds; ``runs/keep-SLUG-NAME`` by default.
     jobs
         Number of seeds to run at once; one per core by default.
     device
@@ -81,7 +78,7 @@ def make(
         pick_device(device)
     except ValueError as error:
         raise ChapterError(str(error)) from None
-    folder = Path(folder or f"runs/keep-{chapter.slug}-{name}").absolute() / one.digest()
+    folder = _folder(one).absolute()
     paths = {seed: folder / f"seed-{seed}.json" for seed in range(values["seed"], values["seed"] + values["seeds"])}
     _run_missing(one, paths, jobs, device)
     changed = [f"-p {key}={value}" for key, value in values.items() if value != declared[key]]
@@ -94,6 +91,11 @@ def make(
     }
     files.write_record(result, record)
     return result
+
+
+def _folder(one: kept_runs.Declared) -> Path:
+    """Return the folder of the finished seeds of a kept run with these parameters."""
+    return Path("runs", f"keep-{one.slug}-{one.name}", one.digest())
 
 
 def _run_missing(one: kept_runs.Declared, paths: dict[int, Path], jobs: int | None, device: str) -> None:
@@ -162,11 +164,11 @@ def _hardware(device) -> str:
     return named[0] if named else platform.processor() or platform.machine()
 
 
-def status(chapters: Iterable[Chapter], root: Path = Path("runs")) -> Iterator[tuple[str, str, str, str]]:
+def status(chapters: Iterable[Chapter]) -> Iterator[tuple[str, str, str, str]]:
     """Yield the chapter number, name, date and state of each kept run of the chapters.
 
     The state tells whether the result matches the current declaration, script and rules of the claims or, if there is no
-    result, how many seeds in ``root`` have finished.
+    result, how many seeds have finished.
     """
     for chapter in chapters:
         every = kept_runs.declared(chapter.slug)
@@ -174,15 +176,14 @@ def status(chapters: Iterable[Chapter], root: Path = Path("runs")) -> Iterator[t
         for name in sorted(every.keys() | results):
             record = kept_runs.load(chapter.slug, name) if name in results else None
             made = max(run["finished"] for run in record["runs"])[:10] if record and "runs" in record else "-"
-            yield chapter.number, name, made, _state(every.get(name), record, root)
+            yield chapter.number, name, made, _state(every.get(name), record)
 
 
-def _state(one: kept_runs.Declared | None, record: dict[str, Any] | None, root: Path) -> str:
+def _state(one: kept_runs.Declared | None, record: dict[str, Any] | None) -> str:
     if one is None or (record is not None and "runs" not in record):
         return "legacy, no record"
     if record is None:
-        found = root / f"keep-{one.slug}-{one.name}" / one.digest()
-        return f"not finished: {len(list(found.glob('seed-*.json')))} of {one.parameters['seeds']} seeds"
+        return f"not finished: {len(list(_folder(one).glob('seed-*.json')))} of {one.parameters['seeds']} seeds"
     stale = []
     if record["parameters"] != one.parameters:
         stale.append("parameters")
