@@ -358,10 +358,10 @@ def _new(
     number: Annotated[str, typer.Argument(metavar="NN", help="Number of the chapter: one or two digits, not yet in use.")],
     slug: Annotated[str, typer.Argument(help="Lower-case words joined by underscores.")],
 ) -> int:
-    """Create a chapter with a small example at the end of the book, and run it.
+    """Create a chapter with a small example, and run it.
 
-    The files are the notebook, the paper's package with its claims, and a test. _toc.yml, presets.yml, README.md and
-    results/seconds.json get an entry.
+    The files are the notebook, the paper's package with its claims, and a test. _toc.yml (in its last part), presets.yml,
+    README.md and results/seconds.json get an entry.
     """
     chapter = new.create(catalogue.find_root(), number, slug)
     print(f"{chapter.source}\nReplace the example step by step, as CONTRIBUTING.md describes.")
