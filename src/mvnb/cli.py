@@ -327,13 +327,9 @@ def _claims(
 
     The exit status is 1 if a verdict was reversed since that commit. --changed without --against compares with HEAD.
     """
-    chosen = _chosen(chapter)
-    rows = {found: _committed(found) for found in chosen}
-    for found in chosen:
-        if (claims.PAPERS / found.slug / "claims.toml").is_file():  # other books keep their claims elsewhere
-            claims.declared(found.slug)
+    rows = {found: _committed(found) for found in _chosen(chapter)}
     against = "HEAD" if changed and against is None else against
-    earlier = {found: pairing.rows_at(found, against) if against else [] for found in chosen}
+    earlier = {found: pairing.rows_at(found, against) if against else [] for found in rows}
     if format == "json":
         ids = {found: verdicts.moved(earlier[found], some) for found, some in rows.items()}
         chosen_rows = [row for found, some in rows.items() for row in some if not changed or row["id"] in ids[found]]

@@ -12,7 +12,6 @@ import sys
 import termios
 from contextlib import suppress
 
-import malformed
 import nbformat
 import psutil
 import pytest
@@ -190,18 +189,6 @@ def once(tmp_path_factory):
 def executed_book(book, once):
     shutil.copy(once, book / "notebooks")
     return book
-
-
-MALFORMED = {name: text for name, (text, _) in malformed.FILES.items()}
-MALFORMED |= {name: malformed.toml(first=malformed.CLAIM | {"holds": text}) for name, text in malformed.RULES.items()}
-
-
-@pytest.mark.parametrize("text", MALFORMED.values(), ids=MALFORMED)
-def test_malformed_claims_are_one_line_and_status_2(mvnb, executed_book, monkeypatch, text):
-    (executed_book / "papers" / "tiny" / "claims.toml").write_text(text, encoding="utf-8")
-    monkeypatch.setattr(claims, "PAPERS", executed_book / "papers")
-    status, out, err = mvnb("claims", "1")
-    assert (status, out) == (2, "") and err.count("\n") == 1 and err.startswith("mvnb: tiny/claims.toml: ")
 
 
 def test_an_opposite_verdict_is_named_and_status_1(mvnb, book):
