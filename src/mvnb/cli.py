@@ -455,7 +455,3 @@ def _held(chapter: catalogue.Chapter) -> str:
 
 def _fraction(rows) -> str:
     return f"{verdicts.counts(rows)['holds']}/{len(rows)}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

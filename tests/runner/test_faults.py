@@ -184,7 +184,7 @@ def test_letters_and_spaces_survive_a_locale_without_them(book):
     source.write_text(source.read_text(encoding="utf-8").replace("A tiny chapter", "A tïny chapter ≤ 1"), encoding="utf-8")
 
     def call(*arguments):
-        command = [sys.executable, "-m", "mvnb.cli", *arguments]
+        command = [sys.executable, "-m", "mvnb", *arguments]
         return subprocess.run(command, capture_output=True, text=True, env=os.environ | plain)
 
     for arguments in (["list"], ["run", "1", "-o", "a folder"], ["sweep", "1", "--grid", "seed=0:1", "-o", "a folder/s"]):

@@ -133,9 +133,8 @@ def take_notebook(chapter: Chapter) -> None:
     for cell in cells:
         cell.metadata = {key: value for key, value in cell.metadata.items() if key in _COMPARED}
     text = jupytext.writes(nbformat.from_dict({**notebook, "cells": cells}), "py:percent")
-    if chapter.source.is_file():  # keep the header of the source
-        text = _head(chapter.source.read_text(encoding="utf-8")) + text.removeprefix(_head(text))
-    write(chapter.source, text)
+    header = _head(chapter.source.read_text(encoding="utf-8"))
+    write(chapter.source, header + text.removeprefix(_head(text)))
 
 
 def _head(source: str) -> str:
@@ -167,13 +166,12 @@ def rows_at(chapter: Chapter, commit: str) -> list[dict[str, Any]]:
         except OSError as error:
             raise ChapterError(f"cannot run git: {error.strerror}") from None
         if done.returncode:
-            raise ChapterError(done.stderr.strip() or f"git has no commit {commit!r} in {chapter.notebook.parent}")
+            raise ChapterError(done.stderr)
         return done.stdout
 
-    found = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}").strip()
-    if not git("ls-tree", "--name-only", found, "--", name):
+    if not git("ls-tree", "--name-only", "--end-of-options", commit, name):
         return []
     try:
-        return claims.rows_of(json.loads(git("show", f"{found}:./{name}")), name)
+        return claims.rows_of(json.loads(git("show", "--end-of-options", f"{commit}:./{name}")), name)
     except json.JSONDecodeError as error:
         raise ChapterError(f"expected {name} at commit {commit} to be a JSON notebook, got invalid JSON: {error}") from None

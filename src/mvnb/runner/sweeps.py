@@ -122,23 +122,11 @@ def grid(chapter: catalogue.Chapter, texts: Iterable[str]) -> dict[str, list[Any
             if not options or not step:
                 raise ChapterError(f"--grid must give a non-empty range with a positive step, got {text!r}")
         else:
-            options = _split(values)
+            options = re.split(r",(?![^\[(]*[\])])", values)  # at commas outside brackets
         found[name] = [chapter.parse([f"{name}={option}"])[name] for option in options]
         if len({repr(value) for value in found[name]}) < len(found[name]):
             raise ChapterError(f"--grid must give distinct values, got {text!r}")
     return found
-
-
-def _split(text: str) -> list[str]:
-    """Split ``text`` at commas outside brackets."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter in "([") - (letter in ")]")
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return parts
 
 
 def prepare(
@@ -303,7 +291,6 @@ def _run_cell(folder: Path, chapter: catalogue.Chapter, address: str, parameters
             shutil.rmtree(running, ignore_errors=True)
             return f"cannot write to {folder}: {error.strerror}"
     return record["error"]
-        "address": address,
 
 
 def _attempt(chapter: catalogue.Chapter, parameters, folder: Path, address: str, limits) -> dict[str, Any]:
@@ -316,6 +303,7 @@ def _attempt(chapter: catalogue.Chapter, parameters, folder: Path, address: str,
         error = str(failure)
         folder.mkdir(parents=True, exist_ok=True)
     return {
+        "address": address,
         "parameters": {name: one.default for name, one in chapter.parameters.items()} | parameters,
         "error": error,
         "seconds": round(time.monotonic() - started, 2),
