@@ -98,10 +98,6 @@ def _width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def _limits(timeout: float | None, memory: float | None) -> dict[str, Any]:
-    return {"timeout": timeout, "memory": None if memory is None else int(memory * 1e9)}
-
-
 def _print_version(asked: bool) -> None:
     if asked:
         print(f"mvnb {__version__}")
@@ -160,7 +156,7 @@ def _run(
         print(f"{folder} already holds this run; repeat it with --force")
     else:
         label = f"{found.name}{execution.last_time(found, folder)}"
-        options = {"progress": label, "threads": threads} | _limits(timeout, memory)
+        options = {"progress": label, "threads": threads, "timeout": timeout, "memory": memory and int(memory * 1e9)}
         result = execution.run(found, values, folder, **options)
     print(f"{result.notebook}\n{result.claims}\n{result.seconds:.1f} s")
     if not result.rows:
@@ -262,7 +258,7 @@ def _sweep(
         named = catalogue.preset(found, preset) if preset else {}
         fixed = {name: value for name, value in named.items() if name not in values} | found.parse(parameter or [])
         asked = found, values, fixed, output or Path("runs") / f"sweep-{found.name}"
-    limits = _limits(timeout, memory)
+    limits = {"timeout": timeout, "memory": memory and int(memory * 1e9)}
     plan = sweeps.prepare(*asked, limits)
     missing, started = len(plan.missing()), time.monotonic()
     try:

@@ -155,9 +155,7 @@ def test_every_cell_of_a_sweep_runs_the_chapter_and_the_package_of_its_start(mvn
 
 
 def test_a_package_that_changes_while_a_sweep_is_prepared_is_noticed(mvnb, book, monkeypatch):
-    monkeypatch.setattr(
-        addresses, "copy_package", lambda folder: monkeypatch.setattr(addresses, "_package", lambda code: "other")
-    )
+    monkeypatch.setattr(shutil, "copytree", lambda *_: monkeypatch.setattr(addresses, "_package", lambda code: "other"))
     status, _, err = mvnb("sweep", "1", "--grid", "seed=0:1", "-o", "out")
     assert (
         status == 2
@@ -167,7 +165,7 @@ def test_a_package_that_changes_while_a_sweep_is_prepared_is_noticed(mvnb, book,
 
 
 def test_a_kernel_imports_the_package_that_it_is_given(tiny, tmp_path):
-    addresses.copy_package(tmp_path / "copy")
+    shutil.copytree(addresses.PACKAGE, tmp_path / "copy" / "mvnb")
     with open(tmp_path / "copy" / "mvnb" / "__init__.py", "a", encoding="utf-8") as file:
         file.write("\nMARK = 'of the copy'\n")
     asks = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("import mvnb, mvnb.stats\nprint(mvnb.MARK)")])

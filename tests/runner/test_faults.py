@@ -16,7 +16,7 @@ import pytest
 from processes import until
 
 from mvnb import files
-from mvnb.runner import addresses, execution
+from mvnb.runner import execution
 
 ROOT = Path(__file__).resolve().parents[2]
 HARM = """\
@@ -133,7 +133,7 @@ def test_checks_that_do_not_end_well_end_the_sweep_before_it_begins(mvnb, book, 
 
 
 def test_a_full_disk_is_one_line_and_spoils_nothing(mvnb, mounted, monkeypatch):
-    monkeypatch.setattr(addresses, "copy_package", lambda folder: None)  # which alone would fill this disk
+    monkeypatch.setattr(shutil, "copytree", lambda *_: None)  # which alone would fill this disk
     folder = mounted("-t", "tmpfs", "-o", "size=1m", "tmpfs")
     assert mvnb("run", "2", "-p", "text=old", "-o", str(folder))[0] == 0
     old = (folder / "02_harm.ipynb").read_text()

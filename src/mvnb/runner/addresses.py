@@ -6,7 +6,6 @@ import functools
 import hashlib
 import json
 import platform
-import shutil
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -33,11 +32,6 @@ def _package(code: str) -> str:
     # Reading as text makes the digest independent of line endings.
     texts = (f"{path.relative_to(PACKAGE).as_posix()}\n{path.read_text(encoding='utf-8')}" for path in paths)
     return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]
-
-
-def copy_package(folder: Path) -> None:
-    """Copy this package, including its compiled files, into ``folder``."""
-    shutil.copytree(PACKAGE, folder / PACKAGE.name)
 
 
 def digests(chapter, runs: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -101,8 +101,7 @@ class Chapter:
 
 def find_root() -> Path:
     """Return the root of the book, as defined in this module's description; raise ``ChapterError`` if there is none."""
-    given = os.environ.get("MVNB_ROOT")
-    if given:
+    if given := os.environ.get("MVNB_ROOT"):
         if not (Path(given) / "notebooks").is_dir():
             raise ChapterError(f"MVNB_ROOT must be a folder that contains 'notebooks', got {given!r}")
         return Path(given).resolve()
@@ -173,8 +172,7 @@ def presets(root: Path | None) -> dict[str, dict[str, dict[str, Any]]]:
 
     The values are not checked against the chapters. Raises ``ChapterError`` if ``presets.yml`` is malformed.
     """
-    path = root / "presets.yml" if root else None
-    if path is None or not path.is_file():
+    if not root or not (path := root / "presets.yml").is_file():
         return {}
     import yaml
 

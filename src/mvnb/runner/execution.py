@@ -260,10 +260,8 @@ def up_to_date(chapter: Chapter) -> bool:
         result, committed = finished(chapter, {}, _folder(chapter)), nbformat.read(chapter.notebook, as_version=4)
     except (OSError, ValueError):
         return False
-    if result is None:
-        return False
-    tidied = tidy(chapter.cells, nbformat.read(result.notebook, as_version=4))
-    if _outputs(tidied) != _outputs(committed):
+    tidied = tidy(chapter.cells, nbformat.read(result.notebook, as_version=4)) if result else None
+    if tidied is None or _outputs(tidied) != _outputs(committed):
         return False
     if tidied != committed:
         write(chapter.notebook, nbformat.writes(tidied) + "\n")

@@ -37,8 +37,7 @@ if importlib.util.find_spec("mvnb") is None:
 
 def repository(root: Path | None) -> str:
     """Return the address of the book's repository, or an empty string if ``pyproject.toml`` in ``root`` does not give one."""
-    path = root / "pyproject.toml" if root else None
-    if path is None or not path.is_file():
+    if not root or not (path := root / "pyproject.toml").is_file():
         return ""
     return tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("mvnb", {}).get("repository", "").rstrip("/")
 

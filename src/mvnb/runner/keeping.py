@@ -101,20 +101,16 @@ def _folder(one: kept_runs.Declared) -> Path:
 def _run_missing(one: kept_runs.Declared, paths: dict[int, Path], jobs: int | None, device: str) -> None:
     """Run the seeds whose file does not exist yet; raise ``CellFailed`` if one of them fails."""
     missing, began, failed = [seed for seed, path in paths.items() if files.read_json(path) is None], time.monotonic(), []
-    _log(f"{len(paths) - len(missing)} of {len(paths)} seeds finished, {len(missing)} to run")
+    print(f"{len(paths) - len(missing)} of {len(paths)} seeds finished, {len(missing)} to run", file=sys.stderr, flush=True)
     done = workers.each(_run_seed, [(one, seed, paths[seed], device) for seed in missing], jobs)
     for n, (index, seconds, error) in enumerate(done, 1):
         if error:
             failed.append(f"seed {missing[index]}: {error}")
         state = "failed" if error else f"took {timedelta(seconds=round(seconds))}"
         left = timedelta(seconds=round((len(missing) - n) * (time.monotonic() - began) / n))
-        _log(f"seed {missing[index]} {state}; {len(missing) - n} left, about {left}")
+        print(f"seed {missing[index]} {state}; {len(missing) - n} left, about {left}", file=sys.stderr, flush=True)
     if failed:
         raise CellFailed(failed[0])
-
-
-def _log(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _run_seed(one: kept_runs.Declared, seed: int, path: Path, device: str) -> float:

@@ -133,12 +133,8 @@ def take_notebook(chapter: Chapter) -> None:
     for cell in cells:
         cell.metadata = {key: value for key, value in cell.metadata.items() if key in _COMPARED}
     text = jupytext.writes(nbformat.from_dict({**notebook, "cells": cells}), "py:percent")
-    header = _head(chapter.source.read_text(encoding="utf-8"))
-    write(chapter.source, header + text.removeprefix(_head(text)))
-
-
-def _head(source: str) -> str:
-    return source.partition("# %%")[0]
+    header = chapter.source.read_text(encoding="utf-8").partition("# %%")[0]
+    write(chapter.source, header + "".join(text.partition("# %%")[1:]))
 
 
 def paired(chapter: Chapter) -> str:

@@ -216,7 +216,7 @@ def _snapshot(sweep: Sweep) -> catalogue.Chapter:
     try:
         code.mkdir(exist_ok=True)
         copy = Path(tempfile.mkdtemp(dir=code))
-        addresses.copy_package(copy)
+        shutil.copytree(addresses.PACKAGE, copy / addresses.PACKAGE.name)
         files.write(copy / sweep.chapter.notebook.name, nbformat.writes(sweep.chapter.cells))
     except OSError as error:
         reason = error.strerror or error.args[0][0][-1]  # if many files failed, the reason of the first
