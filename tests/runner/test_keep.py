@@ -249,6 +249,13 @@ def test_a_malformed_declaration_is_said_in_one_line(mvnb, book, kept, text, sai
     assert (status, out) == (2, "") and err.count("\n") == 1 and f"tiny/kept/means.toml: {said}" in err
 
 
+def test_malformed_claims_are_said_before_any_training(mvnb, book, kept):
+    (kept.parent / "claims.toml").write_text(CLAIM.replace("value > 0", "value >"))
+    status, out, err = mvnb("keep", "1", "means")
+    assert (status, out) == (2, "") and err.startswith("mvnb: tiny/claims.toml: [above]: ") and err.count("\n") == 1
+    assert traced(book) == []
+
+
 def test_a_script_that_is_missing_is_said(mvnb, book, kept):
     (kept / "means.py").unlink()
     assert mvnb("keep", "1", "means") == (2, "", "mvnb: tiny/kept/means.toml: the script means.py does not exist\n")
