@@ -71,8 +71,8 @@ import torch
 from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
 from mvnb import claims, figures, stats, training
-from mvnb.models import linear_attention
 from mvnb.papers.looped_transformers import theory
+from mvnb.papers.looped_transformers.theory import linear_attention
 
 figures.use_style()
 ledger = claims.Ledger("looped_transformers")

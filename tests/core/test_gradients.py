@@ -22,6 +22,7 @@ from mvnb.papers.fine_grained_labels.model import max_read_out, relu_logits, rel
 from mvnb.papers.fourier_features.polynomial import _neuron_norms, group_norm, polynomial_logits
 from mvnb.papers.icl_and_scale.icl import self_attention
 from mvnb.papers.local_signal_adaptivity.soft_threshold import SoftThresholdFilter
+from mvnb.papers.looped_transformers.theory import linear_attention
 from mvnb.papers.mask_reconstruction.model import FineTuneObjective, TeacherStudentObjective
 from mvnb.papers.nuclear_norm.comparison import stable_rank
 
@@ -82,7 +83,6 @@ DIFFERENTIABLE = {
     probes.cosines: (probes.cosines, (numbers(3, 4), numbers(2, 4, seed=1))),
     probes.parameter_norm: of_dict(probes.parameter_norm, w=(2, 3, 2), b=(2, 3)),
     probes.ridge_fit: (lambda x, y: probes.ridge_fit(x, y, 0.1), (numbers(3, 5), numbers(3, 2))),
-    models.linear_attention: (models.linear_attention, (numbers(4, 3), numbers(3, 3), numbers(3, 3, seed=1))),
     models.patch_features: (
         lambda w, x, b: models.patch_features(w, x, torch.tensor([1, 2]), 3, 0.5, b),
         (numbers(4, 3), numbers(5, 2, 3), numbers(4)),
@@ -141,6 +141,7 @@ OF_PAPERS = {
         lambda p: ColumnPopulation(9, 3, 3)(p, torch.ones(1, dtype=torch.float64))[0], entries=(1, 3), outside=(1, 1)
     ),
     "self_attention": (self_attention, (numbers(4, 3), numbers(4), numbers(3), numbers(4), numbers(4, 3))),
+    "linear_attention": (linear_attention, (numbers(4, 3), numbers(3, 3), numbers(3, 3, seed=1))),
     "SoftThresholdFilter": (SoftThresholdFilter(numbers(3).detach(), -0.1).double(), (numbers(4, 2, 3),)),
 }
 

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from mvnb import stats
-from mvnb.models import linear_attention
 from mvnb.papers.looped_transformers import theory
 
 F64 = {"dtype": torch.float64}
@@ -62,7 +61,7 @@ def test_loop_is_descent_needs_mask_values_and_sign(page):
     assert found(query, value, mask, sign=1) == found(query, value, torch.ones_like(mask)) == "fails"
     assert found(query, 1.01 * value, mask) == found(blind, value, mask) == "fails"
     assert found(query, torch.eye(5, **F64), mask) == "fails"  # values that overwrite alpha
-    assert linear_attention(z, query, value, mask)[:, :-1].abs().max() == 0
+    assert theory.linear_attention(z, query, value, mask)[:, :-1].abs().max() == 0
 
 
 # --- Figure 8.1 ---

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from mvnb.models import linear_attention
 from mvnb.papers.icl_and_scale.icl import self_attention
 from mvnb.papers.looped_transformers import theory
 
@@ -54,10 +53,10 @@ def test_linear_attention_is_its_definition_by_sums_and_the_layer_of_chapter_11(
     for i in range(5):
         for j in range(5):
             out[i] += mask[i, j] * (z[i] @ q @ z[j]) * (z[j] @ p)
-    assert torch.allclose(linear_attention(z, q, p, mask), out, **CLOSE)
+    assert torch.allclose(theory.linear_attention(z, q, p, mask), out, **CLOSE)
     x, y, query, value, keys = normal(7, 2), normal(7, seed=1), normal(2, seed=2), normal(3, 3, seed=3), normal(3, 3, seed=4)
     rows = torch.cat([torch.cat([x, y[:, None]], 1), torch.nn.functional.pad(query, (0, 1))[None]])
-    layer = rows + linear_attention(rows, keys.T, value.T / 7)
+    layer = rows + theory.linear_attention(rows, keys.T, value.T / 7)
     assert layer[-1, -1].item() == pytest.approx(self_attention(x, y, query, value[-1], keys[:, :2]).item(), abs=1e-12)
 
 
@@ -65,7 +64,7 @@ def test_one_layer_is_lemma_8_13(page):
     x, _ = problem()
     y, q, alpha = normal(9, seed=5), normal(4, seed=3), -1.3
     z = page["as_prompt"](x, y, q, alpha)
-    out = linear_attention(z, *page["gradient_weights"](4), page["last_row_mask"](9))
+    out = theory.linear_attention(z, *page["gradient_weights"](4), page["last_row_mask"](9))
     assert torch.equal(out[:-1], torch.zeros(9, 5, dtype=D64)) and (out[:, -1] == 0).all()
     assert torch.allclose(out[-1, :-1], q @ x.T @ x + alpha * y @ x, **CLOSE)
 

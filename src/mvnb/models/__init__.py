@@ -1,7 +1,6 @@
 """Models shared by two or more chapters."""
 
 from mvnb.models.activations import smoothed_relu
-from mvnb.models.linear_attention import linear_attention
 from mvnb.models.networks import MLP, ResNet18, SmallConvNet
 from mvnb.models.patch_cnn import PatchObjective, patch_features, patch_logits
 from mvnb.models.transformer import (
@@ -27,7 +26,6 @@ __all__ = [
     "TwoLayer",
     "TwoLayerObjective",
     "initial_parameters",
-    "linear_attention",
     "patch_features",
     "patch_logits",
     "residual_stream",
