@@ -106,7 +106,7 @@ from mvnb.models import (
     SmallConvNet,
     patch_logits,
 )
-from mvnb.papers.midpoint_mixup import images, pictures, recipe, theory
+from mvnb.papers.midpoint_mixup import images, measure, pictures, recipe, theory
 from mvnb.papers.midpoint_mixup.data import (
     ConcatenatedViews,
     PrototypeMixture,
@@ -412,15 +412,15 @@ def network(params, x, multiplicity, power=act_power):
 def features_learned(params, power=act_power, test=fresh):
     """Count the features, 0 to 2, that each class has learned: (run, class)."""
     logits_of = lambda x, multiplicity: network(params, x, multiplicity, power)
-    kept = probes.feature_accuracy(logits_of, test)
-    return probes.learned_counts(kept, threshold=0.9).cpu().numpy()
+    kept = measure.feature_accuracy(logits_of, test)
+    return measure.learned_counts(kept, threshold=0.9).cpu().numpy()
 
 
 # %% tags=["hide-input"]
 def patch_probes(runs):
     """Return probes of best correlations and of the classes with all points right."""
     x, y, multiplicity = data.x[:runs], data.y[:runs], data.multiplicity[0]
-    right = lambda p: probes.class_accuracy(network(p, x, multiplicity), y)
+    right = lambda p: measure.class_accuracy(network(p, x, multiplicity), y)
     best = lambda p: probes.max_correlation(p["weight"])
     return {"best": best, "fitted": lambda p: (right(p) == 1).double()}
 
@@ -498,10 +498,10 @@ ledger.mean("erm-fits", (erm.log["fitted"][-1].numpy() == 1).mean(1))
 ledger.mean("midpoint-both-features", share(midpoint_learned == 2, fitted_late))
 ledger.mean("midpoint-fits", (midpoint.log["fitted"][-1].numpy() == 1).mean(1))
 ledger.mean("winner-decided-at-start", share(as_predicted, decided))
-total = probes.total_correlation(
+total = measure.total_correlation(
     midpoint.params["weight"].cpu(), 2 * threshold / beta_low
 )
-balance = probes.balance(total).numpy()
+balance = measure.balance(total).numpy()
 ledger.mean(
     "midpoint-equal-features",
     [np.median(b[m]) if m.any() else 0.0 for b, m in zip(balance, fitted_late)],

@@ -20,7 +20,7 @@ from mvnb import data
 from mvnb.data import images
 from mvnb.models import PatchObjective, patch_logits
 from mvnb.papers.midpoint_mixup.data import ConcatenatedViews, PrototypeMixture, class_pairing, draw_companions
-from mvnb.probes import _keep_feature
+from mvnb.papers.midpoint_mixup.measure import _keep_feature
 
 few = settings(max_examples=20, deadline=None)
 some = settings(max_examples=50, deadline=None)

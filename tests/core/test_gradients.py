@@ -24,6 +24,7 @@ from mvnb.papers.icl_and_scale.icl import self_attention
 from mvnb.papers.local_signal_adaptivity.soft_threshold import SoftThresholdFilter
 from mvnb.papers.looped_transformers.theory import linear_attention
 from mvnb.papers.mask_reconstruction.model import FineTuneObjective, TeacherStudentObjective
+from mvnb.papers.midpoint_mixup import measure
 from mvnb.papers.nuclear_norm.comparison import stable_rank
 
 Y = torch.tensor([0, 2, 1, 2])
@@ -62,7 +63,7 @@ X = numbers(1, 4, 2).detach()
 GATES = [
     v.detach() for v in tangent_features({"w": numbers(1, 3, 2), "b": numbers(1, 3), "a": numbers(1, 3)}, numbers(1, 4, 2))
 ]
-# In losses, probes and models: the name of each function, and how to call it so that a gradient can be compared.
+# In losses, probes, models and chapter 01: the name of each function, and how to call it so that a gradient can be compared.
 DIFFERENTIABLE = {
     losses.cross_entropy: (lambda x: losses.cross_entropy(linear, x, Y), (numbers(4, 3),)),
     losses.mixup: (
@@ -78,8 +79,8 @@ DIFFERENTIABLE = {
     losses.nuclear_norm: (losses.nuclear_norm, (numbers(2, 5, 3),)),
     probes.own_correlations: (probes.own_correlations, (numbers(3, 2, 6),)),
     probes.max_correlation: (probes.max_correlation, (numbers(3, 2, 6),)),
-    probes.total_correlation: (lambda w: probes.total_correlation(w, 0.1), (numbers(3, 2, 6),)),
-    probes.balance: (probes.balance, (torch.tensor([[2.0, 1.0], [3.0, -1.0], [-1.0, -2.0]]).double().requires_grad_(),)),
+    measure.total_correlation: (lambda w: measure.total_correlation(w, 0.1), (numbers(3, 2, 6),)),
+    measure.balance: (measure.balance, (torch.tensor([[2.0, 1.0], [3.0, -1.0], [-1.0, -2.0]]).double().requires_grad_(),)),
     probes.cosines: (probes.cosines, (numbers(3, 4), numbers(2, 4, seed=1))),
     probes.parameter_norm: of_dict(probes.parameter_norm, w=(2, 3, 2), b=(2, 3)),
     probes.ridge_fit: (lambda x, y: probes.ridge_fit(x, y, 0.1), (numbers(3, 5), numbers(3, 2))),
@@ -98,9 +99,9 @@ DIFFERENTIABLE = {
 }
 CONSTANT = {
     probes.accuracy: lambda z: probes.accuracy(z, Y),
-    probes.class_accuracy: lambda z: probes.class_accuracy(z, Y),
-    probes.learned_counts: probes.learned_counts,
-    probes.feature_accuracy: lambda z: probes.feature_accuracy(
+    measure.class_accuracy: lambda z: measure.class_accuracy(z, Y),
+    measure.learned_counts: measure.learned_counts,
+    measure.feature_accuracy: lambda z: measure.feature_accuracy(
         lambda x, m: z[None], Patches(torch.ones(4, 1, 6).double(), Y, torch.ones(1))
     ),
 }
@@ -151,9 +152,9 @@ def public_functions(module):
     return {vars(module)[n] for n in names if inspect.isfunction(vars(module)[n]) and not n.startswith("_")}
 
 
-def test_every_function_of_losses_probes_and_models_is_listed_here():
+def test_every_function_of_losses_probes_models_and_measure_is_listed_here():
     known = DIFFERENTIABLE.keys() | CONSTANT.keys() | WITHOUT_INPUT | REFUSING
-    assert known == set().union(*map(public_functions, (losses, probes, models)))
+    assert known == set().union(*map(public_functions, (losses, probes, models, measure)))
 
 
 @pytest.mark.parametrize("name", [*DIFFERENTIABLE, *OF_PAPERS], ids=lambda f: f if isinstance(f, str) else f.__name__)
@@ -170,7 +171,7 @@ def test_piecewise_constant_functions_carry_no_gradient(function):
 def test_a_ratio_that_is_not_used_has_no_gradient_either():
     for dtype in (torch.float32, torch.float64):
         pair = torch.tensor([-1.0, -2.0], dtype=dtype, requires_grad=True)
-        probes.balance(pair).backward()
+        measure.balance(pair).backward()
         assert pair.grad.tolist() == [0, 0]
 
 

@@ -16,7 +16,7 @@ import torch
 from mvnb import probes, training
 from mvnb.data import MultiView
 from mvnb.models import PatchObjective, patch_logits
-from mvnb.papers.midpoint_mixup import theory
+from mvnb.papers.midpoint_mixup import measure, theory
 from mvnb.papers.midpoint_mixup.images import kept_curves
 
 REPLICAS, CLASSES, FILTERS, POINTS, POWER, THRESHOLD, INIT_SCALE, LOW = 8, 4, 8, 16, 8, 0.1, 0.011, 0.6
@@ -42,8 +42,8 @@ def both_features_in_fitted_classes(run):
 
 
 def features_learned_equally(run):
-    total = probes.total_correlation(run.weight, 2 * THRESHOLD / LOW)
-    balance = probes.balance(total).numpy()
+    total = measure.total_correlation(run.weight, 2 * THRESHOLD / LOW)
+    balance = measure.balance(total).numpy()
     return verdict("midpoint-equal-features", "mean", [np.median(b[m]) for b, m in zip(balance, run.fitted) if m.any()])
 
 
@@ -83,7 +83,7 @@ def train(start):
 
     def fitted(params):
         x, y, multiplicity = start.data
-        return (probes.class_accuracy(logits(params, x, multiplicity[0]), y) == 1).double()
+        return (measure.class_accuracy(logits(params, x, multiplicity[0]), y) == 1).double()
 
     def run(lam, how):
         run = training.fit(
@@ -94,13 +94,13 @@ def train(start):
             log_at=range(how["steps"] + 1),
             **how,
         )
-        known = probes.feature_accuracy(lambda x, multiplicity: logits(run.params, x, multiplicity), start.fresh)
+        known = measure.feature_accuracy(lambda x, multiplicity: logits(run.params, x, multiplicity), start.fresh)
         axes = torch.stack([2 * start.data.y, 2 * start.data.y + 1], -1)
         beta = start.data.x.amax(2).gather(2, axes)[..., None].numpy()  # (replica, point, view, 1)
         strength = [theory.feature_strength(b, y, CLASSES, POWER) for b, y in zip(beta, start.data.y.numpy())]
         return SimpleNamespace(
             weight=run.params["weight"],
-            learned=probes.learned_counts(known, threshold=0.9).numpy(),
+            learned=measure.learned_counts(known, threshold=0.9).numpy(),
             fitted=run.log["fitted"][-(how["steps"] // 5) :].numpy().min(0) == 1,  # through the last fifth of the run
             best=run.log["best"].numpy(),
             time=run.log["time"].numpy(),
@@ -158,8 +158,8 @@ def test_escape_time_needs_the_right_exponent_and_start(erm):
 def test_features_must_be_deleted_to_be_counted(erm, start):
     """Had the test of learning left the other feature in place, ERM would pass for having learned both."""
     x, y, multiplicity = start.fresh
-    seen = probes.class_accuracy(patch_logits(erm.weight, x, multiplicity, POWER, THRESHOLD), y.expand(REPLICAS, -1))
-    undeleted = SimpleNamespace(fitted=erm.fitted, learned=probes.learned_counts(torch.stack([seen, seen], -1)).numpy())
+    seen = measure.class_accuracy(patch_logits(erm.weight, x, multiplicity, POWER, THRESHOLD), y.expand(REPLICAS, -1))
+    undeleted = SimpleNamespace(fitted=erm.fitted, learned=measure.learned_counts(torch.stack([seen, seen], -1)).numpy())
     assert both_features_in_fitted_classes(undeleted) == "holds"
     assert one_feature_in_most_classes(undeleted) == "fails"
 
