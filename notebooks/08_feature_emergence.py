@@ -71,10 +71,14 @@ from sklearn.manifold import ClassicalMDS
 from torch.nn import functional as F
 
 from mvnb import claims, figures, probes, training
-from mvnb.data import GaussianMixture, load_images, orthonormal_features
+from mvnb.data import GaussianMixture, load_images
 from mvnb.models import SmallConvNet, TwoLayer, TwoLayerObjective, two_layer_outputs
 from mvnb.papers.feature_emergence import measure, theory
-from mvnb.papers.feature_emergence.data import DictionaryData, PatternCodes
+from mvnb.papers.feature_emergence.data import (
+    DictionaryData,
+    PatternCodes,
+    orthonormal_features,
+)
 from mvnb.papers.feature_emergence.tangent import (
     tangent_features,
     tangent_objective,

@@ -15,6 +15,7 @@ from hostile import Command
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as sp
+from torch import nn
 
 from mvnb import data
 from mvnb.data import images
@@ -64,36 +65,12 @@ def fits(values, law):
     return sp.kstest(np.asarray(values).ravel(), law).pvalue > 0.01
 
 
-# --- dictionaries ---
-
-
-@few
-@given(n=st.integers(1, 8), extra=st.integers(0, 5), seed=st.integers(0, 10_000))
-def test_features_are_orthonormal(n, extra, seed):
-    features = data.orthonormal_features(n, n + extra, seeded(seed), torch.float64)
-    assert features.shape == (n, n + extra)
-    assert features.is_contiguous()
-    assert torch.allclose(features @ features.T, torch.eye(n, dtype=torch.float64), atol=1e-12, rtol=0)
-
-
-def test_features_have_no_preferred_sign():
-    generator = seeded()
-    signs = torch.stack([data.orthonormal_features(2, 2, generator).sign().flatten() for _ in range(200)])
-    assert ((signs > 0).double().mean(0) - 0.5).abs().max() < 0.15
-
-
-def test_features_take_a_dtype_and_need_room():
-    assert data.orthonormal_features(2, 3, seeded()).dtype == torch.float32
-    with pytest.raises(ValueError, match="dim >= 4"):
-        data.orthonormal_features(4, 3, seeded())
-
-
 @few
 @given(world=worlds(), extra=st.integers(0, 4), seed=st.integers(0, 10_000))
 def test_embedding_keeps_inner_products_and_can_be_undone(world, extra, seed):
     generator = seeded(seed)
     sample = world.sample(5, generator, dtype=torch.float64)
-    features = data.orthonormal_features(world.dim, world.dim + extra, generator, torch.float64)
+    features = nn.init.orthogonal_(torch.empty(world.dim, world.dim + extra, dtype=torch.float64), generator=generator)
     there = data.embed(sample, features)
     assert type(there) is data.Patches
     assert there.x.shape == (*sample.x.shape[:-1], world.dim + extra)

@@ -14,10 +14,10 @@ from chapter_source import functions_of
 from torch.nn import functional as F
 
 from mvnb import probes, training
-from mvnb.data import GaussianMixture, load_images, orthonormal_features
+from mvnb.data import GaussianMixture, load_images
 from mvnb.models import SmallConvNet, TwoLayerObjective
 from mvnb.papers.feature_emergence import measure, theory
-from mvnb.papers.feature_emergence.data import DictionaryData, PatternCodes
+from mvnb.papers.feature_emergence.data import DictionaryData, PatternCodes, orthonormal_features
 
 WORLD = DictionaryData.parity(40, 5)
 GAMMA, K, RUNS, PAIRS = WORLD.correlations[0], 5, 4, 64

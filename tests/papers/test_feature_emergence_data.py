@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mvnb import training
-from mvnb.papers.feature_emergence.data import DictionaryData, PatternCodes
+from mvnb.papers.feature_emergence.data import DictionaryData, PatternCodes, orthonormal_features
 
 WORLDS = {
     "parity": DictionaryData.parity(8, 3),
@@ -111,3 +111,23 @@ def test_codes():
     # any code word is one label
     word = (sample.x[:, :10] > 0).long() @ 2 ** torch.arange(10)
     assert len(torch.stack([word, sample.y.long()]).unique(dim=1).T) == len(word.unique())
+
+
+@pytest.mark.parametrize(("n", "dim"), [(1, 1), (1, 6), (4, 4), (8, 13)])
+def test_features_are_orthonormal(n, dim):
+    features = orthonormal_features(n, dim, 0, torch.float64)
+    assert features.shape == (n, dim)
+    assert features.is_contiguous()
+    assert torch.allclose(features @ features.T, torch.eye(n, dtype=torch.float64), atol=1e-12, rtol=0)
+
+
+def test_features_have_no_preferred_sign():
+    generator = torch.Generator().manual_seed(0)
+    signs = torch.stack([orthonormal_features(2, 2, generator).sign().flatten() for _ in range(200)])
+    assert ((signs > 0).double().mean(0) - 0.5).abs().max() < 0.15
+
+
+def test_features_take_a_dtype_and_need_room():
+    assert orthonormal_features(2, 3, 0).dtype == torch.float32
+    with pytest.raises(ValueError, match="dim >= 4"):
+        orthonormal_features(4, 3, 0)

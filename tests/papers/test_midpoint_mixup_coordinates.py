@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from torch import nn
 
-from mvnb.data import orthonormal_features
 from mvnb.papers.midpoint_mixup.data import random_coordinates
 
 
@@ -24,7 +24,7 @@ def test_random_coordinates_have_the_law_of_dense_draws(extra):
     n, n_features, scale = 4000, 3, 0.7
     coordinates, rest = random_coordinates((n,), n_features, n_features + extra, scale, seeded())
     assert coordinates.shape == (n, n_features) and rest.shape == (n,) and coordinates.dtype == rest.dtype == torch.float64
-    features = orthonormal_features(n_features, n_features + extra, seeded(1), torch.float64)
+    features = nn.init.orthogonal_(normal(n_features, n_features + extra), generator=seeded(1))
     dense = scale * normal(n, n_features + extra, seed=2)
     theirs = dense @ features.T
     outside = dense - theirs @ features

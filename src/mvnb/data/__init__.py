@@ -1,6 +1,5 @@
 """Data: distributions, as dataclasses with a method ``sample(n, generator)``, and real images and texts, loaded by name."""
 
-from mvnb.data.features import orthonormal_features
 from mvnb.data.images import DATASETS, Images, load_images, resize
 from mvnb.data.mixtures import GaussianMixture
 from mvnb.data.multi_view import (
@@ -26,7 +25,6 @@ __all__ = [
     "embed",
     "load_images",
     "load_sentiment",
-    "orthonormal_features",
     "place",
     "resize",
 ]

@@ -14,13 +14,31 @@ from mvnb.data.multi_view import Points
 from mvnb.seeds import Seed, as_generator
 
 
+def orthonormal_features(n_features: int, dim: int, generator: Seed, dtype=torch.float32) -> Tensor:
+    """Draw orthonormal features from the uniform (Haar) distribution, as the rows of a matrix ``(n_features, dim)``.
+
+    They are the Q factor in the QR decomposition of a Gaussian matrix, with signs such that the diagonal of R is positive.
+    Raises ``ValueError`` if ``dim < n_features``.
+
+    >>> features = orthonormal_features(2, 5, 0)
+    >>> torch.allclose(features @ features.T, torch.eye(2), atol=1e-6)
+    True
+    """
+    generator = as_generator(generator)
+    if dim < n_features:
+        raise ValueError(f"{n_features} orthonormal features need dim >= {n_features}, got dim={dim}")
+    gaussian = torch.randn(dim, n_features, generator=generator, dtype=torch.float64)
+    q, r = torch.linalg.qr(gaussian)
+    return (q * r.diagonal().sign()).T.to(dtype).contiguous()
+
+
 @dataclass(frozen=True, eq=False)
 class DictionaryData:
     r"""Hidden patterns of which the first k are class relevant; the label is decided by *how many* of these are present.
 
     A point belongs to component c and has s relevant patterns with probability ``weights[c, s]``; which s of the k they are
     is uniform. Every other pattern is present with probability ``p_other[c]``, independently. The label is 1 when s is in
-    ``positive`` and else -1. With an orthonormal dictionary M (:func:`mvnb.data.orthonormal_features`) inputs are
+    ``positive`` and else -1. With an orthonormal dictionary M (:func:`orthonormal_features`) inputs are
     ``x @ M``; what is sampled are the coordinates ``x = (hidden - mean) / scale``, so that the mean is 0 and ``E ||x||^2 = 1``,
     by the exact moments. That the relevant patterns come first is no loss: a dictionary has no order.
 
