@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from mvnb import training
-from mvnb.gradients import returns_gradients
-from mvnb.models.patch_cnn import label_cross_entropy
+from mvnb.gradients import label_cross_entropy, returns_gradients
 
 
 def accuracy(logits: Tensor, y: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mvnb.blocks import CACHED, in_parts
-from mvnb.gradients import returns_gradients
+from mvnb.gradients import returns_gradients, weight_gradient
 from mvnb.models.activations import smoothed_relu, smoothed_relu_and_slope
 
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
@@ -181,24 +181,6 @@ class PatchObjective:
                 d_pre[:, i] += lam * slope.sum(2)
                 d_pre[:, j] += (1 - lam) * slope.sum(1)
         return loss, d_pre
-
-
-def weight_gradient(slope: Tensor, x: Tensor) -> Tensor:
-    """Return the gradient ``slope^T x`` ``(R, out, in)`` of a layer's weights, given the gradient in its outputs.
-
-    ``slope`` ``(R, n, out)`` is the gradient in the outputs and ``x`` ``(R, n, in)`` holds the inputs. The product is computed
-    with the longer axis last, because the other order takes up to 50% longer.
-    """
-    return torch.bmm(slope.mT, x) if x.shape[-1] >= slope.shape[-1] else torch.bmm(x.mT, slope).mT
-
-
-def label_cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the mean cross-entropy ``(R,)`` for labels ``y`` ``(R, n)`` and its gradient in the logits ``(R, n, classes)``."""
-    log_prob = logits.log_softmax(-1)
-    own = y[..., None]
-    loss = -log_prob.gather(-1, own).mean((1, 2))
-    push = log_prob.exp_()  # all in place: with many classes, allocation would take a third of the time
-    return loss, push.scatter_add_(-1, own, -torch.ones_like(push[..., :1])).div_(y.shape[-1])
 
 
 def _cross_entropy(logits: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

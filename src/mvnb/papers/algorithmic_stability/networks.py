@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mvnb.gradients import returns_gradients
-from mvnb.models.patch_cnn import label_cross_entropy
+from mvnb.gradients import label_cross_entropy, returns_gradients
 
 _passed = torch.ops.aten.threshold_backward
 """The gradient where a ReLU is positive, else 0."""

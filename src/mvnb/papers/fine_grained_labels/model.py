@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from mvnb.gradients import returns_gradients
-from mvnb.models.patch_cnn import label_cross_entropy, patch_logits, weight_gradient
+from mvnb.gradients import label_cross_entropy, returns_gradients, weight_gradient
+from mvnb.models import patch_logits
 
 
 class ReluPatchObjective:

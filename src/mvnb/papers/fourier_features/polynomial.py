@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mvnb.gradients import returns_gradients
-from mvnb.models.patch_cnn import label_cross_entropy
+from mvnb.gradients import label_cross_entropy, returns_gradients
 
 
 def polynomial_logits(params: dict[str, Tensor], x: Tensor) -> Tensor:

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from mvnb.blocks import in_parts
-from mvnb.gradients import returns_gradients
+from mvnb.gradients import label_cross_entropy, returns_gradients
 from mvnb.models.activations import smoothed_relu_and_slope
-from mvnb.models.patch_cnn import label_cross_entropy
 
 _CACHED = 100_000  # pre-activations (60 kernels on 1,500 patches, say) whose few arrays stay in a core's cache
 
