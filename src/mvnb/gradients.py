@@ -9,6 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+Params = dict[str, Tensor]
+
 
 def with_slope(value: Tensor, x: Tensor, slope: Tensor) -> Tensor:
     """Return ``value`` with ``slope`` as its gradient with respect to ``x``.

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mvnb.gradients import returns_gradients
+from mvnb.gradients import Params, returns_gradients
 from mvnb.seeds import Seed, as_generator
 
-Params = dict[str, Tensor]
 Norm = Literal["pre", "post", "none"]
 LAYER = "layers."
 """Prefix of the names of parameters that have a layer axis."""

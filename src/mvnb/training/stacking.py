@@ -13,9 +13,8 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_map_only
 
-from mvnb.gradients import returns_gradients
+from mvnb.gradients import Params, returns_gradients
 
-Params = dict[str, Tensor]
 Objective = Callable[..., tuple[Tensor, Params]]
 
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mvnb.gradients import Params
 from mvnb.papers.contrastive_tradeoff.theory import project_capped, project_gram
 from mvnb.training import SGD, Fresh, fit, generators
-from mvnb.training.stacking import Params
 
 ABSOLUTE = (2 / np.pi) ** 0.5
 """Mean absolute value of a standard normal number: of an error with squared mean e^2 it makes the paper's loss."""

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from mvnb import kept_runs
 from mvnb.data import load_images, resize
+from mvnb.gradients import Params
 from mvnb.models import MLP, ResNet18, SmallConvNet
 from mvnb.papers.contrastive_tradeoff.pictures import PICTURE_SETS, Augmentation
 from mvnb.papers.contrastive_tradeoff.training import (
@@ -20,7 +21,6 @@ from mvnb.papers.contrastive_tradeoff.training import (
     RegularisedObjective,
 )
 from mvnb.training import AdamW, fit, generators, in_blocks, predict, stream, to_device
-from mvnb.training.stacking import Params
 
 TARGET = "handwriting"
 SETS = (TARGET, "photographs", "relief", "letters")

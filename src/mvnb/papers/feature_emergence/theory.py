@@ -17,7 +17,7 @@ import torch
 from scipy.special import ndtr
 from torch import Tensor
 
-Params = dict[str, Tensor]
+from mvnb.gradients import Params
 
 # --- The network with smoothed activation ---
 

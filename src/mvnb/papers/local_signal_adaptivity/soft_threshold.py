@@ -10,10 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mvnb.blocks import CACHED, in_parts
-from mvnb.gradients import returns_gradients
+from mvnb.gradients import Params, returns_gradients
 from mvnb.papers.local_signal_adaptivity import _soft_threshold_kernels as kernels
-
-Params = dict[str, Tensor]
 
 
 class SoftThresholdFilter(nn.Module):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mvnb.gradients import label_cross_entropy, returns_gradients
+from mvnb.gradients import Params, label_cross_entropy, returns_gradients
 
-Params = dict[str, Tensor]
 _POOL = 0.3  # the sum over places is scaled, to start well
 
 
