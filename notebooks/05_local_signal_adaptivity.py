@@ -112,7 +112,7 @@ from mvnb.papers.local_signal_adaptivity.window_net import (
 # %% tags=["hide-input", "check"]
 figures.use_style()
 NET, KERNEL, LINE = (figures.COLORS[c] for c in ("ERM", "Tangent kernel", "theory"))
-GREY, BIAS, PATH = "#777777", figures.VIEW_COLORS[1], figures.HUES["green"]
+GREY, BIAS, PATH = "#777777", figures.HUES["yellow"], figures.HUES["green"]
 ledger = claims.Ledger("local_signal_adaptivity")
 device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
@@ -1354,7 +1354,7 @@ chosen = {
 }
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 2.4), sharey=True)
 for ax, (name, cell) in zip(axes, chosen.items()):
-    for layer, color in ((0, figures.VIEW_COLORS[1]), (1, NET)):
+    for layer, color in ((0, figures.HUES["yellow"]), (1, NET)):
         ax.plot(range(len(active)), active[:, cell, :, layer], "o-", color=color, ms=3)
         end = active[-1, cell, :, layer].max()
         note(ax, f"layer {layer + 1}", (len(active) - 1.9, end), (0, 5), color=color)

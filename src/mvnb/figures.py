@@ -52,8 +52,6 @@ COLORS = {
     "theory": HUES["ink"],
 }
 _OPENING = "opening"  # display id of a chapter's first figure
-VIEW_COLORS = (HUES["sky"], HUES["yellow"])
-"""Colours of the first and the second feature of a class."""
 LINES = {
     "theory": {"color": HUES["ink"], "ls": "-", "lw": 1.2},
     "paper": {"color": HUES["ink"], "ls": "--", "lw": 1.2},

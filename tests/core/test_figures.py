@@ -260,8 +260,8 @@ def test_seaborn_draws_the_same_bytes_and_leaves_global_state_alone(shown):
 
 def test_methods_have_distinct_colours():
     others = [color for color in figures.COLORS.values() if color not in (figures.METHOD, figures.BASELINE)]
-    assert len({*others, *figures.VIEW_COLORS, figures.METHOD, figures.BASELINE}) == len(others) + 4
-    assert all(mpl.colors.is_color_like(color) for color in (*figures.COLORS.values(), *figures.VIEW_COLORS))
+    assert len({*others, figures.METHOD, figures.BASELINE}) == len(others) + 2
+    assert all(mpl.colors.is_color_like(color) for color in figures.COLORS.values())
 
 
 def test_shades_go_from_dark_to_light_and_are_seen_on_white():

@@ -349,7 +349,7 @@ def test_every_label_finds_a_place(explorer):
 
 def test_palette_is_the_books(explorer):
     palette = explorer.evaluate("mvnbExplorer.LIGHT")
-    book = {*figures.COLORS.values(), *figures.VIEW_COLORS}
+    book = {*figures.COLORS.values(), figures.HUES["sky"], figures.HUES["yellow"]}
     assert {palette[name] for name in palette if name not in ("rule", "ground")} <= book
 
 
