@@ -83,7 +83,6 @@ from mvnb.models import (
     residual_stream,
     transformer_logits,
 )
-from mvnb.models.transformer import normalise
 from mvnb.papers.landscape_aware_growing import theory
 from mvnb.papers.landscape_aware_growing.growth import (
     Growth,
@@ -446,7 +445,7 @@ def top_of_network(g):
 
     def loss(h):
         """Mean cross-entropy of what is read off streams (..., token, dim)."""
-        logits = normalise(h) @ one["head"][0]
+        logits = torch.nn.functional.layer_norm(h, h.shape[-1:]) @ one["head"][0]
         picked = logits.gather(-1, answer.expand(h.shape[:-1])[..., None])[..., 0]
         return (logits.logsumexp(-1) - picked).mean(-1)
 
@@ -462,7 +461,7 @@ def top_of_network(g):
 # NBVAL_CHECK_OUTPUT
 def against_closed_form(g, draws=4000):
     stream, loss, G = top_of_network(g)
-    z = normalise(stream)
+    z = torch.nn.functional.layer_norm(stream, stream.shape[-1:])
     z = z * 4 / z.norm(dim=1, keepdim=True)  # squared length D = 16, no epsilon
     kappa = torch.tensor(theory.arc_cosine((z @ z.T / 16).numpy()))
     w1 = torch.randn(draws, 16, 64, generator=g, dtype=torch.float64)
