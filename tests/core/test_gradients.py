@@ -100,7 +100,6 @@ DIFFERENTIABLE = {
 CONSTANT = {
     probes.accuracy: lambda z: probes.accuracy(z, Y),
     measure.class_accuracy: lambda z: measure.class_accuracy(z, Y),
-    measure.learned_counts: measure.learned_counts,
     measure.feature_accuracy: lambda z: measure.feature_accuracy(
         lambda x, m: z[None], Patches(torch.ones(4, 1, 6).double(), Y, torch.ones(1))
     ),

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from mvnb import probes
 from mvnb.data import Patches
-from mvnb.probes import accuracy, own_correlations
 
 
 def total_correlation(weight: Tensor, level: float) -> Tensor:
@@ -22,7 +22,7 @@ def total_correlation(weight: Tensor, level: float) -> Tensor:
     tensor([[ 4,  5],
             [24, 26]])
     """
-    own = own_correlations(weight)
+    own = probes.own_correlations(weight)
     return (own * (own >= level)).sum(-2)
 
 
@@ -49,7 +49,7 @@ def class_accuracy(logits: Tensor, y: Tensor) -> Tensor:
     """
     y = y.expand(logits.shape[:-1])
     member = torch.nn.functional.one_hot(y, logits.shape[-1]).double()
-    right = accuracy(logits[..., None, :], y[..., None])  # 1 or 0 per point
+    right = probes.accuracy(logits[..., None, :], y[..., None])  # 1 or 0 per point
     return (right[..., None] * member).sum(-2) / member.sum(-2)
 
 
@@ -74,15 +74,3 @@ def _keep_feature(sample: Patches, view: int) -> Patches:
     axes = torch.arange(sample.x.shape[-1], device=sample.x.device)
     drop = (axes // 2 == sample.y[..., None]) & (axes % 2 != view)  # (..., n, dim)
     return sample._replace(x=sample.x.masked_fill(drop[..., None, :], 0.0))
-
-
-def learned_counts(feature_accuracies: Tensor, threshold: float = 0.9) -> Tensor:
-    """Return the number of learned features of each class, those with an accuracy of at least ``threshold``.
-
-    ``feature_accuracies`` has shape ``(..., n_views)``, as returned by :func:`feature_accuracy`. The result holds integers from
-    0 to n_views and has shape ``(...)``.
-
-    >>> learned_counts(torch.tensor([[1.0, 0.3], [0.99, 0.97]]))
-    tensor([1, 2])
-    """
-    return (feature_accuracies >= threshold).sum(-1)
