@@ -84,7 +84,7 @@ import torch
 from torch.func import functional_call
 
 from mvnb import claims, figures, probes, training
-from mvnb import data as mvdata
+from mvnb.data import load_images, resize
 from mvnb.papers.local_signal_adaptivity import theory
 from mvnb.papers.local_signal_adaptivity.backgrounds import (
     PLACEMENTS,
@@ -137,7 +137,7 @@ if n_train < image_batch:
     wanted = f"image_batch = {image_batch} or more"
     raise ValueError(f"n_train must be {wanted}, got {n_train}")
 sigma, fast_sigma = theory.noise_scale(k), 0.2
-raw, canvas_side = mvdata.load_images(dataset), 2 * image_side
+raw, canvas_side = load_images(dataset), 2 * image_side
 
 # %% [markdown]
 # <a id="05-question"></a>
@@ -1100,8 +1100,7 @@ VARIANTS = [
     ("4 classes", "distractors"),
 ]
 small = {
-    part: mvdata.resize(getattr(raw, f"x_{part}"), image_side)
-    for part in ("train", "test")
+    part: resize(getattr(raw, f"x_{part}"), image_side) for part in ("train", "test")
 }
 
 # %% [markdown]

@@ -78,7 +78,7 @@ import torch
 from torch.nn.functional import softplus
 
 from mvnb import claims, figures, kept_runs, losses, stats, training
-from mvnb import data as mvdata
+from mvnb.data import load_images, resize
 from mvnb.gradients import nuclear_norm_and_slope
 from mvnb.papers.nuclear_norm import comparison, theory
 from mvnb.papers.nuclear_norm.comparison import stable_rank
@@ -106,9 +106,9 @@ own_domain = None
 if folder:
     images, labels, own_domain, names = domain_folder(folder, image_side)
 else:
-    raw = mvdata.load_images(dataset)
+    raw = load_images(dataset)
     images = torch.cat([raw.x_train, raw.x_test])[: n_images or None]
-    images = mvdata.resize(images, image_side)
+    images = resize(images, image_side)
     labels = torch.cat([raw.y_train, raw.y_test])[: n_images or None]
 BLUE, GREY, LINE = (figures.COLORS[c] for c in ("ERM", "Random features", "theory"))
 RED, GREEN, PINK = (figures.HUES[c] for c in ("orange", "green", "pink"))

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mvnb.probes import parameter_norm
-from mvnb.stats import power_law_fit
+from mvnb import probes, stats
 
 
 def parameter_distance(first: Mapping[str, Tensor], second: Mapping[str, Tensor], names: Sequence[str] | None = None) -> Tensor:
@@ -18,14 +17,14 @@ def parameter_distance(first: Mapping[str, Tensor], second: Mapping[str, Tensor]
 
     Differentiable. Source: Karp 2024, section 2.4.1.
     """
-    return parameter_norm({k: first[k].double() - second[k].double() for k in names or first})
+    return probes.parameter_norm({k: first[k].double() - second[k].double() for k in names or first})
 
 
 def normalised_distance(
     first: Mapping[str, Tensor], second: Mapping[str, Tensor], names: Sequence[str] | None = None
 ) -> Tensor:
     """Return the distance over the mean of both norms, ``(R,)``, in [0, 2]. Differentiable. Source: Karp 2024, Figure A.13."""
-    mean = (parameter_norm(first, names) + parameter_norm(second, names)) / 2
+    mean = (probes.parameter_norm(first, names) + probes.parameter_norm(second, names)) / 2
     return parameter_distance(first, second, names) / mean
 
 
@@ -72,7 +71,7 @@ def power_curve_fit(x, y) -> PowerCurve:
     """
     from scipy.optimize import curve_fit
 
-    line, x, y = power_law_fit(x, y), np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    line, x, y = stats.power_law_fit(x, y), np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     # in units of their geometric means, so that one step size serves both parameters
     mean, level = np.exp(np.log(x).mean()), np.exp(np.log(y).mean())
     start = (1.0, line.slope)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mvnb.seeds import Seed, as_generator
-from mvnb.training.stacking import pick_own
+from mvnb.training import pick_own
 
 
 def class_pairing(n_classes: int, generator: Seed) -> Tensor:
