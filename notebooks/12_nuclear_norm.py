@@ -90,13 +90,13 @@ ledger = claims.Ledger("nuclear_norm")
 device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
 # What may be wrong with the parameters shows here, before anything is trained.
-for name, value, whose, most in (
-    ("rival_replicas", rival_replicas, "replicas", replicas),
-    ("sweep_replicas", sweep_replicas, "replicas", replicas),
-    ("world_replicas", world_replicas, "replicas", replicas),
+for name, value in (
+    ("rival_replicas", rival_replicas),
+    ("sweep_replicas", sweep_replicas),
+    ("world_replicas", world_replicas),
 ):
-    if value > most:
-        raise ValueError(f"{name} must be {whose} = {most} at most, got {value}")
+    if value > replicas:
+        raise ValueError(f"{name} must be replicas = {replicas} at most, got {value}")
 for name, values in (("decays", decays), ("strengths", strengths)):
     if not values:
         raise ValueError(f"{name} must name one or more, got {values}")
@@ -915,7 +915,7 @@ print("the gradient by hand is autograd's, to 1e-10:", error < 1e-10)
 graded = EnvironmentFeatures(tuple(np.linspace(0.15, 0.45, 12)), (0.1,) * 24)
 steps_l = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.2, 0.3)
 settings_l = [{"nuclear": v} for v in steps_l]
-graded_w, graded_there, graded_ranks = descend(
+_, graded_there, graded_ranks = descend(
     *weigh(graded, settings_l, theory_seeds, theory_steps, noise=0.05)
 )
 
