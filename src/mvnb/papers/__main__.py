@@ -7,21 +7,16 @@ with small tensors of the types that are used in chapters.
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from mvnb.models import PatchObjective
 from mvnb.papers.local_signal_adaptivity.soft_threshold import SurvivorObjective, step_keys
-
-
-def _ones(dtype: torch.dtype, *shape: int) -> Tensor:
-    return torch.ones(1, *shape, dtype=dtype)  # one replica
 
 
 def compile_kernels() -> None:
     """Compile all kernels by calling each objective with the types of arguments that are used in chapters."""
     labels = torch.zeros(1, 2, dtype=torch.long)
     for dtype in (torch.float32, torch.float64):
-        some = partial(_ones, dtype)
+        some = partial(torch.ones, 1, dtype=dtype)  # for one replica
         patches = PatchObjective(3, 0.1, dtype)
         for lam in (None, 0.5):
             patches({"weight": some(2, 2, 3)}, some(2, 2, 3), labels, some(2), lam)
