@@ -775,11 +775,15 @@ strategies = {
     "oracle": [int(f.argmin()) for f in final],
     f"LAG@{lag_steps}": [int(pick[lag_look]) for pick in picks],
     "LAG@0": [int(pick[0]) for pick in picks],
+    "last block on top": [space.index(Growth(new_layers, top, new_layers))] * replicas
+    if top in indices
+    else None,
+    "random block on top": [space.index(Growth(new_layers, top, new_layers, True))]
+    * replicas
+    if top in indices
+    else None,
 }
-if top in indices:
-    for name, fresh in (("last", False), ("random", True)):
-        index = space.index(Growth(new_layers, top, new_layers, fresh))
-        strategies[f"{name} block on top"] = [index] * replicas
+strategies = {k: v for k, v in strategies.items() if v}
 rows = np.arange(replicas)
 spread = np.ptp(final, 1)
 regrets = {k: (final[rows, v] - final.min(1)) / spread for k, v in strategies.items()}

@@ -559,10 +559,10 @@ print(*(f"{mean:.4f}" for mean in medians.mean(1)))
 
 
 # %% tags=["hide-input"]
-def plane(w, star):
+def plane(w, star, limit=100):
     """Weights and plus and minus the star in the plane, by the angles between them."""
     unit = F.normalize(
-        torch.cat([w[:100].double(), star[None], -star[None]]), eps=0, dim=1
+        torch.cat([w[:limit].double(), star[None], -star[None]]), eps=0, dim=1
     )
     distance = squareform(pdist(unit.cpu().numpy()))
     return ClassicalMDS(metric="precomputed").fit_transform(distance)
@@ -769,9 +769,10 @@ def train_head(features, train, test, steps, looks=20):
 
 
 # %%
-def train_tangent(half, train, test, steps, size=0.01):
+def train_tangent(
+    half, train, test, steps, size=0.01, count=tangent_replicas, looks=12
+):
     """The tangent kernel's features a gate(z) x, a gate(z) and clip(z), trained."""
-    count = tangent_replicas
     start = {k: v[:count] for k, v in half.items()}
 
     def parts(x, y):
@@ -1148,7 +1149,7 @@ def variation(one, like, n, purpose, methods, times=1):
         "Two steps": lambda: train_head(frozen(twice), *seen, looks=2),
         "One step": lambda: train_head(frozen(once), *seen, looks=2),
         "Random features": lambda: train_head(frozen(half), *seen, looks=2),
-        "Tangent kernel": lambda: train_tangent(half, *seen, 0.02),
+        "Tangent kernel": lambda: train_tangent(half, *seen, 0.02, looks=2),
     }
     direction = (torch.arange(n_patterns) < like.n_relevant).double().to(device)
     best = probes.cosines(twice["w"], direction).amax(1)
@@ -1341,7 +1342,7 @@ for k in (4, 5):
 
 
 # %%
-def relu_start(width, dim, size, runs):
+def relu_start(width, dim, size, runs, dtype=torch.float32):
     """Small random weights: w_i of length about size, a_i of 3 size / sqrt(width)."""
     draws = [
         (torch.randn(width, dim, generator=g), torch.randn(width, generator=g))
@@ -1617,8 +1618,10 @@ class Quadratic(torch.nn.Module):
 
     def __init__(self, dim, width):
         super().__init__()
-        self.first = torch.nn.Linear(dim, width)
-        self.second = torch.nn.Linear(width, 10)
+        self.first, self.second = (
+            torch.nn.Linear(dim, width),
+            torch.nn.Linear(width, 10),
+        )
 
     def forward(self, x):
         return self.second(self.first(x).square())
@@ -1711,6 +1714,8 @@ def teach(inputs):
     return training.predict(teacher, run.params, inputs).argmax(-1)
 
 
+teacher_right = (teach(x_test) == y_test).double().mean(1).cpu().numpy()
+counts = F.one_hot(teach(injected_test), 10).double().mean(1).cpu().numpy()
 parts = {
     "images": (x_test, teach(x_test)),
     "injected": (injected_test, teach(injected_test)),

@@ -63,7 +63,6 @@ n_test = 2000  # fresh points that judge a run (50 or more)
 
 # %% tags=["hide-input"]
 import functools
-import itertools
 import math
 
 import matplotlib.pyplot as plt
@@ -225,12 +224,12 @@ figures.show(
 
 
 # %%
-def symmetric_start(m, dim, generators, threshold, sigma_w):
+def symmetric_start(m, dim, generators, threshold, sigma_w, sigma_a=1.0):
     """Stacked parameters of (eq-09-start), 4m neurons each."""
     w, a = [], []
     for g in generators:
         w.append(sigma_w * torch.randn(m, dim, generator=g))
-        a.append(torch.randn(m, generator=g))
+        a.append(sigma_a * torch.randn(m, generator=g))
     w, a = torch.stack(w), torch.stack(a)  # (replica, m, dim), (replica, m)
     b = torch.full_like(a, threshold)
     return {
@@ -372,15 +371,8 @@ for r in range(replicas):
         least = len(x) ** -0.5  # where a neuron is off at all points: one of size 1
         score = (seen - exact).abs() / (spread.clamp(min=least) / len(x) ** 0.5)
         scores[r] = max(scores[r], score.max().item())
-
-
-def cube_of(d):
-    """All points of d bits."""
-    bits = torch.arange(2**d)[:, None] >> torch.arange(d) & 1
-    return 2.0 * bits.float() - 1
-
-
-cube = cube_of(11).double()
+grid = torch.arange(2**11)[:, None] >> torch.arange(11) & 1
+cube = 2.0 * grid.double() - 1  # all points of 11 bits
 ws = cube[torch.randperm(2048, generator=stream(777))[:50]]
 counted = theory.sample_gradient(
     ws, torch.zeros(50).double(), cube, cube[:, :4].prod(1)
@@ -1342,6 +1334,11 @@ ledger.mean("positive-thresholds-are-features", positive=high, negative=low)
 
 
 # %%
+def cube_of(d):
+    bits = torch.arange(2**d)[:, None] >> torch.arange(d) & 1
+    return 2.0 * bits.float() - 1
+
+
 def parity_step(points, k, m, n, g):
     """First layer after a step from n samples (None: all points); cosines where w is
     constant on the relevant bits."""
@@ -1438,13 +1435,19 @@ kinds, fractions = ("quadratic", "cubic"), (0.5, 2.0)
 # %%
 index = np.array(
     [
-        index_errors(MultiIndex(d, kind), int(f * d * d), g)
-        for kind, f, d in itertools.product(kinds, fractions, index_dims)
-        for g in training.generators(seed, 2 * replicas)
+        [
+            [
+                [
+                    index_errors(MultiIndex(d, kind), int(f * d * d), g)
+                    for g in training.generators(seed, 2 * replicas)
+                ]
+                for d in index_dims
+            ]
+            for f in fractions
+        ]
+        for kind in kinds
     ]
-)
-# (kind, n / d^2, dimension, run, arm)
-index = index.reshape(len(kinds), len(fractions), len(index_dims), -1, 2)
+)  # (kind, n / d^2, dimension, run, arm)
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 2.9), sharey=True)
