@@ -70,7 +70,7 @@ from scipy.spatial.distance import pdist, squareform
 from sklearn.manifold import ClassicalMDS
 from torch.nn import functional as F
 
-from mvnb import claims, figures, probes, training
+from mvnb import claims, figures, losses, probes, training
 from mvnb.data import GaussianMixture, load_images
 from mvnb.models import SmallConvNet, TwoLayer, TwoLayerObjective, two_layer_outputs
 from mvnb.papers.feature_emergence import measure, theory
@@ -99,7 +99,7 @@ for name, value, most in (
 ):
     if value > most:
         raise ValueError(f"{name} must be {most} at most here, got {value}")
-load_images(dataset)  # an unknown name shows here, too
+images = load_images(dataset)  # an unknown name shows here, too
 if not all(isinstance(width, int) for width in student_widths):
     raise ValueError(f"student_widths must be integers, got {student_widths}")
 if n_relevant % 2 == 0:
@@ -109,8 +109,7 @@ uniform = world.without_structure()
 gamma = world.correlations[0]
 BLUE, ORANGE, YELLOW = (figures.HUES[c] for c in ("blue", "orange", "yellow"))
 COLOR = {"Network": BLUE, "Two steps": figures.HUES["sky"], "One step": ORANGE}
-COLOR |= {"Tangent kernel": figures.COLORS["Tangent kernel"]}
-COLOR |= {"Random features": figures.COLORS["Random features"]}
+COLOR |= {k: figures.COLORS[k] for k in ("Tangent kernel", "Random features")}
 THEORY, GREY = figures.COLORS["theory"], "#999999"
 
 
@@ -139,10 +138,8 @@ for name, one in (("structured", tiny), ("uniform", tiny.without_structure())):
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 2.6), sharey=True)
 for ax, (name, mean) in zip(axes, means.items()):
-    color = [ORANGE] * 3 + [GREY] * 7
-    ax.bar(range(1, 11), mean.mean(0), color=color)
-    for row in mean:
-        ax.plot(range(1, 11), row, ".", color=THEORY, ms=3)
+    ax.bar(range(1, 11), mean.mean(0), color=[ORANGE] * 3 + [GREY] * 7)
+    ax.plot(range(1, 11), mean.T, ".", color=THEORY, ms=3)
     ax.set(title=f"{name} inputs", xlabel="pattern", xticks=range(1, 11))
 level = tiny.correlations[0] / tiny.scale
 axes[0].axhline(level, **figures.LINES["theory"])
@@ -205,18 +202,14 @@ print("interval: gamma", round(interval.correlations[0], 9), round(by_formula, 9
 for name, one in (("parity", world), ("interval", interval)):
     print(f"{name}, share of +1: {one.positive_share:.4f};", end=" ")
     print(f"without structure: {one.without_structure().positive_share:.4f}")
-skewed = DictionaryData.parity(n_patterns, n_relevant, 0.25)
-print(
-    "covariance of two other patterns at p_o = 0.25:", round(skewed.other_covariance, 4)
-)
+covariance = DictionaryData.parity(n_patterns, n_relevant, 0.25).other_covariance
+print("covariance of two other patterns at p_o = 0.25:", round(covariance, 4))
 
 # %% tags=["hide-input"]
 x, y = world.sample(60, streams(2)[0], normalised=False)
 fig, axes = plt.subplots(1, 3, figsize=(7.5, 3.0), width_ratios=(2.2, 1, 1))
-order = y.argsort()
-axes[0].imshow(
-    1 - x[order, :40], cmap="gray", aspect="auto", vmin=-0.3, interpolation="none"
-)
+absent = 1 - x[y.argsort(), :40]
+axes[0].imshow(absent, cmap="gray", aspect="auto", vmin=-0.3, interpolation="none")
 axes[0].axvline(n_relevant - 0.5, color=ORANGE)
 split = int((y < 0).sum())
 axes[0].axhline(split - 0.5, color=ORANGE, lw=1)
@@ -228,9 +221,8 @@ axes[0].grid(False)
 for ax, one, name in ((axes[1], world, "structured"), (axes[2], uniform, "uniform")):
     colors = np.where(one.labels > 0, BLUE, YELLOW)
     ax.bar(range(n_relevant + 1), one.weights.sum(0), color=colors)
-    for s, chance in enumerate(one.weights.sum(0)):
-        sign = "+" if one.labels[s] > 0 else "−"
-        ax.text(s, chance + 0.01, sign, ha="center", fontsize=10)
+    for s, (chance, label) in enumerate(zip(one.weights.sum(0), one.labels)):
+        ax.text(s, chance + 0.01, "+" if label > 0 else "−", ha="center", fontsize=10)
     ax.set(title=name, xlabel="count $s$", ylim=(0, 0.37), xticks=range(n_relevant + 1))
 axes[1].set_ylabel("probability")
 figures.show(
@@ -393,13 +385,8 @@ print(bool((bound < 1e-4 * beta * hebb.norm(dim=-1, keepdim=True)).all()))
 for labels in (world.labels, [-1, -1, -1, 1, 1, 1], [-1, 1, 1, -1, -1, 1]):
     a, b = theory.tent_network(labels, n_relevant / 2)
     count = np.arange(n_relevant + 1)[:, None] - n_relevant / 2
-    output = np.clip(count / (4 * n_relevant) + b, 0, 1) @ a
-    print(
-        "tents give",
-        output.round(6).astype(int).tolist(),
-        "for",
-        np.array(labels).tolist(),
-    )
+    output = (np.clip(count / (4 * n_relevant) + b, 0, 1) @ a).round(6).astype(int)
+    print("tents give", output.tolist(), "for", np.array(labels).tolist())
 
 # %% [markdown]
 # ## The derivation, III: how many points it takes
@@ -468,10 +455,8 @@ for labels in (world.labels, [-1, -1, -1, 1, 1, 1], [-1, 1, 1, -1, -1, 1]):
 cube = torch.tensor(list(product([-1.0, 1.0], repeat=10)), dtype=torch.float64)
 sets = torch.combinations(torch.arange(10), 3)
 parities = cube[:, sets].prod(-1)  # (point, A)
-identity = torch.eye(len(sets), dtype=torch.float64)
-print(
-    "parities are orthonormal:", torch.allclose(parities.T @ parities / 1024, identity)
-)
+same = torch.allclose(parities.T @ parities / 1024, torch.eye(len(sets)).double())
+print("parities are orthonormal:", same)
 bessel = []
 for g in streams(5):
     w = torch.randn(10, 20, generator=g, dtype=torch.float64)
@@ -495,12 +480,8 @@ ax.annotate("the experiments", (n_relevant + 0.15, 0.535), color="#555555")
 ax.annotate("Bessel,\n$B=10$", (0.9, 0.39), color=BLUE)
 ax.annotate("$B=1000$", (5.75, 0.09), color=BLUE, fontsize=10)
 ax.annotate("with $2^k$,\nas printed", (10.6, 0.2), color=ORANGE)
-ax.set(
-    ylim=(-0.03, 0.59),
-    xlabel="relevant patterns, $k$",
-    ylabel="hinge loss at least",
-    xticks=ks,
-)
+ax.set(xlabel="relevant patterns, $k$", ylabel="hinge loss at least", xticks=ks)
+ax.set_ylim(-0.03, 0.59)
 ax.set_title("With Bessel's inequality the bound begins where experiments are")
 figures.show(
     fig,
@@ -510,8 +491,7 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-violations = sum(bool(max(pair) > 1) for pair in bessel)
-ledger.exact("fixed-features-bessel", violations)
+ledger.exact("fixed-features-bessel", sum(bool(max(pair) > 1) for pair in bessel))
 
 # %% [markdown]
 # <a id="08-experiments"></a>
@@ -542,9 +522,7 @@ def emergence(x, y, like, pairs, runs, weighted=True):
 
 def draw(one, n, runs):
     """A stack of samples on the device."""
-    return tuple(
-        part.to(device) for part in training.stack([one.sample(n, g) for g in runs])
-    )
+    return training.to_device(training.stack([one.sample(n, g) for g in runs]), device)
 
 
 # %%
@@ -559,20 +537,13 @@ print(*(f"{mean:.4f}" for mean in medians.mean(1)))
 
 
 # %% tags=["hide-input"]
-def plane(w, star, limit=100):
-    """Weights and plus and minus the star in the plane, by the angles between them."""
-    unit = F.normalize(
-        torch.cat([w[:limit].double(), star[None], -star[None]]), eps=0, dim=1
-    )
-    distance = squareform(pdist(unit.cpu().numpy()))
-    return ClassicalMDS(metric="precomputed").fit_transform(distance)
-
-
 def draw_plane(ax, w, star, sign):
-    """Neurons by the sign of their output weight, and the stars."""
-    points = plane(w, star)
+    """Neurons and plus and minus the star in a plane, by the angles between them."""
+    unit = F.normalize(torch.cat([w.double(), star[None], -star[None]]), eps=0, dim=1)
+    distance = squareform(pdist(unit.numpy()))
+    points = ClassicalMDS(metric="precomputed").fit_transform(distance)
     ax.plot(*points[-2:].T, "*", color="none", mec=THEORY, ms=22)
-    positive = sign[: len(points) - 2] == 1
+    positive = sign == 1
     # Rings, so that a neuron shows round its copy of the opposite sign at the start.
     ax.plot(*points[:-2][positive].T, "o", mec=BLUE, mfc="none", ms=7, alpha=0.7)
     ax.plot(*points[:-2][~positive].T, "s", color=ORANGE, ms=3.5, alpha=0.5)
@@ -612,41 +583,29 @@ sizes = [law_points // part for part in (20, 10, 5, 2, 1)]
 runs = streams(11, law_replicas)
 x, y = draw(world, sizes[-1], runs)
 ratios = []  # (size, step, replica)
+others = n_patterns - n_relevant
 for n in sizes:
     _, *both = emergence(x[:, :n], y[:, :n], world, 25, runs)
-    lengths = [
-        [one["w"][..., part].double().norm(dim=-1) for one in both]
-        for part in (slice(n_relevant, None), slice(n_relevant))
-    ]
-    ratios.append([(a / b).median(1).values.cpu().numpy() for a, b in zip(*lengths)])
+    parts = [one["w"].split((n_relevant, others), -1) for one in both]
+    lengths = [[part.double().norm(dim=-1) for part in one] for one in parts]
+    ratios.append([(b / a).median(1).values.cpu().numpy() for a, b in lengths])
 ratios = np.array(ratios)
-others = n_patterns - n_relevant
 variance = (1 - n_relevant / 4 / world.scale**2) / n_relevant**2  # of <w, other part>
 gate = theory.gate_moments(0.0, variance, noise)
-law = [
-    theory.noise_to_signal(np.array(sizes), n_relevant, others, 0.5, gamma, moments)
-    for moments in (gate, (1.0, 1.0))
-]
+known = (np.array(sizes), n_relevant, others, 0.5, gamma)
+law = [theory.noise_to_signal(*known, moments) for moments in (gate, (1.0, 1.0))]
 error = ratios / np.transpose(law)[..., None] - 1
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(7.5, 3.1))
-for step, color, name in (
-    (0, COLOR["One step"], "one"),
-    (1, COLOR["Two steps"], "two"),
+for step, (name, lift, va, ha) in enumerate(
+    (("One step", 1.15, "bottom", "left"), ("Two steps", 0.8, "top", "right"))
 ):
+    color, at = COLOR[name], (sizes[2], law[step][2] * lift)
     ax.plot(sizes, law[step], color=color)
-    for r in range(law_replicas):
-        ax.plot(sizes, ratios[:, step, r], ".", color=color, ms=4, alpha=0.6)
+    ax.plot(sizes, ratios[:, step], ".", color=color, ms=4, alpha=0.6)
     ax.plot(sizes, ratios[:, step].mean(1), "o", color=color, ms=7, mec="white")
-    side = (1.15, "bottom", "left") if step == 0 else (0.8, "top", "right")
-    ax.annotate(
-        f"after {name} step" + "s" * step,
-        (sizes[2], law[step][2] * side[0]),
-        color=color,
-        va=side[1],
-        ha=side[2],
-    )
+    ax.annotate(f"after {name.lower()}", at, color=color, va=va, ha=ha)
 ax.set(xscale="log", yscale="log", xlabel="training points, $n$")
 ax.set_ylabel(r"noise over signal, $\rho$")
 ax.set_title("Noise falls as the law says, and the second step is cleaner")
@@ -685,9 +644,7 @@ def hidden_units(params, x):
 def cyclic(parts, size):
     """The sample in batches, in its own (random) order, again and again."""
     count = parts[0].shape[1] // size
-    return lambda step: tuple(
-        part[:, step % count * size :][:, :size] for part in parts
-    )
+    return lambda step: tuple(p[:, step % count * size :][:, :size] for p in parts)
 
 
 def in_units(objective, units):
@@ -705,6 +662,11 @@ def falling(step_size, steps):
     return training.Adam(lambda t: step_size * (1 - t / steps))
 
 
+def outputs(params, x):
+    """Values (replica, point) of the networks."""
+    return (hidden_units(params, x) @ params["a"][..., None])[..., 0]
+
+
 def hits(output, y):
     """Accuracy (replica,) of outputs; an output of 0 is never right."""
     return (output * y > 0).double().mean(-1)
@@ -718,7 +680,7 @@ def train_network(params, train, test, steps, looks=20):
 
     def judge(params):
         now = {k: v * units[k] for k, v in params.items()}
-        return hits((hidden_units(now, test[0]) @ now["a"][..., None])[..., 0], test[1])
+        return hits(outputs(now, test[0]), test[1])
 
     run = training.fit(
         in_units(TwoLayerObjective("hinge", truncated=True), units),
@@ -730,8 +692,7 @@ def train_network(params, train, test, steps, looks=20):
         log_at=training.log_steps(steps, looks),
     )
     run.params = {k: v * units[k] for k, v in run.params.items()}
-    output = (hidden_units(run.params, train[0]) @ run.params["a"][..., None])[..., 0]
-    run.log["train"] = hits(output, train[1]).cpu()
+    run.log["train"] = hits(outputs(run.params, train[0]), train[1]).cpu()
     return run
 
 
@@ -749,29 +710,24 @@ def train_head(features, train, test, steps, looks=20):
     train, test = ((x, y.to(hidden.dtype)) for x, y in (train, test))
     size = hidden.square().mean((1, 2), keepdim=True).sqrt()
     hidden, hidden_test = hidden.div_(size), hidden_test.div_(size)
+    judge = lambda p, x, y: hits((x @ p["a"][..., None])[..., 0], y)
     run = training.fit(
         head_objective,
         {"a": torch.zeros_like(hidden[:, 0])},
         cyclic((hidden, train[1]), min(batch, len(hidden[0]) // 5)),
         steps=steps,
         optimizer=falling(0.3, steps),
-        probes={
-            "test": lambda p: hits((hidden_test @ p["a"][..., None])[..., 0], test[1])
-        },
+        probes={"test": lambda p: judge(p, hidden_test, test[1])},
         log_at=training.log_steps(steps, looks),
     )
-    run.log["train"] = hits(
-        (hidden @ run.params["a"][..., None])[..., 0], train[1]
-    ).cpu()
+    run.log["train"] = judge(run.params, hidden, train[1]).cpu()
     run.log["fresh loss"] = head_objective(run.params, hidden_test, test[1])[0].cpu()
     run.log["norm"] = (run.params["a"].norm(dim=1) / size[:, 0, 0]).cpu()
     return run
 
 
 # %%
-def train_tangent(
-    half, train, test, steps, size=0.01, count=tangent_replicas, looks=12
-):
+def train_tangent(half, train, test, steps, size=0.01, count=tangent_replicas):
     """The tangent kernel's features a gate(z) x, a gate(z) and clip(z), trained."""
     start = {k: v[:count] for k, v in half.items()}
 
@@ -798,10 +754,8 @@ def train_tangent(
 # %%
 def rescaled(once, twice):
     """First-step directions with the lengths that the second step has."""
-    length = {
-        k: one["w"].norm(dim=-1, keepdim=True) for k, one in (("1", once), ("2", twice))
-    }
-    return {**once, "w": once["w"] * (length["2"] / length["1"])}
+    first, second = (one["w"].norm(dim=-1, keepdim=True) for one in (once, twice))
+    return {**once, "w": once["w"] * (second / first)}
 
 
 def frozen(params):
@@ -814,46 +768,48 @@ def one_of_each_pair(start):
     return {k: v[:, : v.shape[1] // 2] for k, v in start.items()}
 
 
-def all_methods(stages, train, test, steps, one_step=True):
-    """Runs of every method, by name."""
+def train_methods(names, stages, train, test, steps, looks=20, size=0.01):
+    """Runs of these methods, by name; size is the step of the tangent kernel."""
     start, once, twice = stages
-    half = one_of_each_pair(start)
-    heads = {"Random features": half, "Two steps": twice}
-    if one_step:
-        heads |= {"One step": once, "One step, longer": rescaled(once, twice)}
-    return {
-        "Network": train_network(twice, train, test, steps),
-        "Tangent kernel": train_tangent(half, train, test, steps),
-        **{k: train_head(frozen(p), train, test, steps) for k, p in heads.items()},
-    }
+    half, seen = one_of_each_pair(start), (train, test, steps)
+    heads = {"Random features": half, "One step": once, "Two steps": twice}
+    heads["One step, longer"] = rescaled(once, twice)
+    runs = {}
+    for name in names:
+        if name in heads:
+            runs[name] = train_head(frozen(heads[name]), *seen, looks)
+        elif name == "Network":
+            runs[name] = train_network(twice, *seen, looks)
+        else:
+            runs[name] = train_tangent(half, *seen, size)
+    return runs
 
 
 # %%
-structured = all_methods(stages, train, test, steps)
+four = ("Network", "Tangent kernel", "Random features", "Two steps")
+six = (*four, "One step", "One step, longer")
+structured = train_methods(six, stages, train, test, steps)
 runs = streams(12)
 train_uniform, test_uniform = draw(uniform, n_train, runs), draw(uniform, n_test, runs)
 stages_uniform = emergence(*train_uniform, world, n_pairs, runs)
-unstructured = all_methods(stages_uniform, train_uniform, test_uniform, steps, False)
+unstructured = train_methods(four, stages_uniform, train_uniform, test_uniform, steps)
 
 
 def final(run, name="test"):
     """Accuracy of every replica at the end."""
-    return run.log[name][-1].cpu().numpy() if name == "test" else run.log[name].numpy()
+    return run.log[name][-1].numpy() if name == "test" else run.log[name].numpy()
 
 
 def summary(runs):
     """Mean accuracies on training points and fresh ones, a line a method."""
     for name, run in runs.items():
-        print(
-            f"  {name:17s}",
-            *(f"{final(run, part).mean():.3f}" for part in ("train", "test")),
-        )
+        seen, fresh = (final(run, part).mean() for part in ("train", "test"))
+        print(f"  {name:17s} {seen:.3f} {fresh:.3f}")
 
 
-print("with structure: train, test")
-summary(structured)
-print("without structure: train, test")
-summary(unstructured)
+for name, runs in (("with", structured), ("without", unstructured)):
+    print(f"{name} structure: train, test")
+    summary(runs)
 
 # %% tags=["hide-input"]
 rows = [["accuracy", n] for n in ("at the start", "after step 1", "after step 2")]
@@ -863,7 +819,7 @@ heights = {"Network": 0.955, "Tangent kernel": 0.63, "Random features": 0.79}
 for name, height in heights.items():
     for group, style in ((structured, "-"), (unstructured, "--")):
         log = group[name].log["test"]
-        ax.plot(group[name].steps, log.cpu(), style, color=COLOR[name], lw=1, alpha=0.8)
+        ax.plot(group[name].steps, log, style, color=COLOR[name], lw=1, alpha=0.8)
     ax.annotate(name, (0.28 * steps, height), color=COLOR[name])
 plateau = theory.threshold_accuracy(world.weights.sum(0), world.labels)
 for level, name in ((plateau, "best threshold on the count"), (0.75, "")):
@@ -898,9 +854,8 @@ for name, id in (
 right = {name: 100 * final(run)[:tangent_replicas] for name, run in structured.items()}
 fixed = np.maximum(right["Random features"], right["Tangent kernel"])
 ledger.mean("network-ahead-of-fixed-features", right["Network"] - fixed)
-chance = np.array(
-    [100 * final(run)[:tangent_replicas] for run in unstructured.values()]
-)
+same = slice(tangent_replicas)
+chance = 100 * np.array([final(run)[same] for run in unstructured.values()])
 ledger.mean("no-structure-no-learning", best=chance.max(0), worst=chance.min(0))
 
 # %%
@@ -920,8 +875,7 @@ for step_size in (0.03, 0.1, 0.3):
         steps=fitted_steps,
         optimizer=falling(step_size, fitted_steps),
     ).params
-    output = hidden_units(params, part[0]) @ params["a"][..., None]
-    memorised.append(hits(output[..., 0], part[1]).cpu().numpy())
+    memorised.append(hits(outputs(params, part[0]), part[1]).cpu().numpy())
 memorised = 100 * np.array(memorised)
 print(f"{n_fitted} uniform points in {fitted_steps} steps, fitted (by chance 50 %):")
 print(memorised.mean(1).round(1), "% at step sizes of 0.03, 0.1 and 0.3")
@@ -939,8 +893,7 @@ printed_stage = training.fit(
     steps=steps,
     optimizer=training.SGD(n_relevant**2 / steps / n_pairs ** (1 / 3)),
 ).params
-output = hidden_units(printed_stage, test[0][few]) @ printed_stage["a"][..., None]
-printed_right = hits(output[..., 0], test[1][few]).cpu().numpy()
+printed_right = hits(outputs(printed_stage, test[0][few]), test[1][few]).cpu().numpy()
 print("test accuracy with the printed third stage:", printed_right.round(3))
 
 # %% tags=["remove-cell"]
@@ -973,11 +926,8 @@ for name, energy in zip(("Random features", "Tangent kernel"), own):
     print(f"{name}: B {norm.mean():.0f}, loss {loss.mean():.3f} >= {bound.mean():.3f}")
 
 # %% tags=["remove-cell"]
-for name, id in (
-    ("Random features", "random-features-above-the-bound"),
-    ("Tangent kernel", "tangent-kernel-above-the-bound"),
-):
-    bound, loss = bound_table[name]
+ids = ("random-features-above-the-bound", "tangent-kernel-above-the-bound")
+for id, (bound, loss) in zip(ids, bound_table.values()):
     ledger.mean(id, excess=loss - bound, bound=bound)
 
 # %% [markdown]
@@ -1018,9 +968,8 @@ outcomes["second step"] = structured["Two steps"]
 threshold = hits(test[0][..., :n_relevant].sum(-1), test[1]).cpu().numpy()
 
 # %%
-activations = makers["float64"](
-    half[0]
-)  # in float32 the differences are a few last places
+# In float32 the differences are a few last places.
+activations = makers["float64"](half[0])
 active = activations.amax(1) > 0
 varies = activations.amax(1) - activations.amin(1)
 varies = (varies / activations.amax(1).clamp(min=1e-30))[active].median().item()
@@ -1103,10 +1052,8 @@ for i, (dim, color) in enumerate(zip(ambients, figures.shades(len(ambients)))):
     ax.annotate(f"$d={dim}$", at, color=color, fontsize=11)
     ax.plot(steps_tried, mean_cosine[1, i], color=THEORY, lw=1.2)
 ax.annotate("direct form, every $d$", (2e-9, 0.87), color=THEORY)
-ax.set(
-    xscale="log", xlabel=r"step size, $\eta$", ylabel="median cosine", ylim=(0, 1.05)
-)
-ax.set_title("Forgetting by subtraction loses the direction in float32")
+ax.set(xscale="log", xlabel=r"step size, $\eta$", ylabel="median cosine")
+ax.set(ylim=(0, 1.05), title="Forgetting by subtraction loses the direction in float32")
 figures.show(
     fig,
     alt="Median cosine of first-step weights with the right direction over the step "
@@ -1123,10 +1070,8 @@ ledger.mean(
 )
 direct = decayed[1].reshape(-1, replicas)
 ledger.mean("direct-form-keeps-it", least=direct.min(0), spread=np.ptp(direct, 0))
-expected = np.sqrt(ambients[-1] / ambients[0])
-ledger.mean(
-    "random-cosine-falls-with-dimension", rf_cosine[0] / rf_cosine[-1] / expected
-)
+fall = rf_cosine[0] / rf_cosine[-1] / np.sqrt(ambients[-1] / ambients[0])
+ledger.mean("random-cosine-falls-with-dimension", fall)
 ledger.mean("random-cosine-of-table-a4", rf_cosine[ambients.index(ambient)])
 
 # %% [markdown]
@@ -1138,24 +1083,17 @@ ledger.mean("random-cosine-of-table-a4", rf_cosine[ambients.index(ambient)])
 
 
 # %%
-def variation(one, like, n, purpose, methods, times=1):
+def variation(one, like, n, methods, purpose, times):
     """Methods on another distribution; of each run best cosine and larger class."""
-    runs, last = streams(purpose, variation_replicas), times * variation_steps
+    runs = streams(purpose, variation_replicas)
     train, test = draw(one, n, runs), draw(one, n_test, runs)
-    start, once, twice = emergence(*train, like, small_pairs, runs)
-    half, seen = one_of_each_pair(start), (train, test, last)
-    makers = {
-        "Network": lambda: train_network(twice, *seen, looks=2),
-        "Two steps": lambda: train_head(frozen(twice), *seen, looks=2),
-        "One step": lambda: train_head(frozen(once), *seen, looks=2),
-        "Random features": lambda: train_head(frozen(half), *seen, looks=2),
-        "Tangent kernel": lambda: train_tangent(half, *seen, 0.02, looks=2),
-    }
+    stages = emergence(*train, like, small_pairs, runs)
+    seen = (train, test, times * variation_steps)
     direction = (torch.arange(n_patterns) < like.n_relevant).double().to(device)
-    best = probes.cosines(twice["w"], direction).amax(1)
+    best = probes.cosines(stages[2]["w"], direction).amax(1)
     positive = hits(torch.ones_like(test[1]), test[1])  # share of the test points
     found = best.cpu().numpy(), positive.maximum(1 - positive).cpu().numpy()
-    return {name: makers[name]() for name in methods}, *found
+    return train_methods(methods, stages, *seen, looks=2, size=0.02), *found
 
 
 # %%
@@ -1171,18 +1109,13 @@ variations = {
     "80 %, uniform": (uniform.unbalanced(0.8), world, n_train // 5, basic[:1]),
     "90 %, uniform": (uniform.unbalanced(0.9), world, n_train // 5, basic[:1]),
 }
-varied, nearest, larger_here = {}, {}, {}
-for i, (name, (one, like, n, methods)) in enumerate(variations.items()):
+varied, nearest, larger_here, larger = {}, {}, {}, {}
+for i, (name, setting) in enumerate(variations.items()):
     # A batch has few points of the smaller class: the last stage takes longer.
     times = 2 if name == "90 % negative" else 1
-    varied[name], nearest[name], larger_here[name] = variation(
-        one, like, n, 20 + i, methods, times
-    )
-larger = {
-    name: max(one.positive_share, 1 - one.positive_share)
-    for name, (one, *_) in variations.items()
-}
-for name, results in varied.items():
+    results, nearest[name], larger_here[name] = variation(*setting, 20 + i, times)
+    varied[name], share = results, setting[0].positive_share
+    larger[name] = max(share, 1 - share)
     print(f"{name}, larger class {larger[name]:.3f}: train, test; ", end="")
     print(f"cosine after two steps {nearest[name].mean():.3f}")
     summary(results)
@@ -1226,18 +1159,13 @@ def of(name, method):
     return 100 * final(varied[name][method])[:tangent_replicas]
 
 
-ahead = [
-    of(name, "Network") - of(name, method)
-    for name in list(ids)[1:]
-    for method in every[3:]
-]
+cases = product(list(ids)[1:], every[3:])
+ahead = [of(name, "Network") - of(name, method) for name, method in cases]
 ledger.mean("fixed-features-behind-in-variations", np.min(ahead, 0))
 best = [nearest[name] for name in [*ids, "interval, uniform"]]
 ledger.mean("variations-find-the-patterns", np.min(best, 0))
-over = [
-    final(varied[name]["Network"]) - larger_here[name]
-    for name in ("80 %, uniform", "90 %, uniform")
-]
+skewed = ("80 %, uniform", "90 %, uniform")
+over = [final(varied[name]["Network"]) - larger_here[name] for name in skewed]
 ledger.mean("imbalance-without-structure", 100 * np.max(over, 0))
 avoided = {}  # (world, method): errors of the larger class that are avoided, a share
 for name, method in product(("interval", "interval, uniform"), ("Network", every[-1])):
@@ -1274,15 +1202,13 @@ ledger.mean("second-step-needs-balance", lost)
 # %% tags=["remove-cell"]
 turned = []
 runs = streams(31, 2)
-x, y = draw(world, 1000, runs)
+x, y = (part.cpu().double() for part in draw(world, 1000, runs))
 start = theory.paired_start(20, n_patterns, n_relevant, 4.0, runs, torch.float64)
 dictionary = orthonormal_features(n_patterns, 2 * n_patterns, runs[0], torch.float64)
 eta = theory.first_step_size(gamma, world.scale, n_relevant, 20)
 for basis in (torch.eye(n_patterns, dtype=torch.float64), dictionary):
     rotated = {**start, "w": start["w"] @ basis}
-    *_, twice_there = theory.first_steps(
-        rotated, x.cpu().double() @ basis, y.cpu().double(), eta, noise
-    )
+    *_, twice_there = theory.first_steps(rotated, x @ basis, y, eta, noise)
     turned.append(twice_there["w"] @ basis.T)
 gap = ((turned[0] - turned[1]).norm() / turned[0].norm()).item()
 ledger.exact("ambient-dimension-plays-no-part", gap)
@@ -1300,9 +1226,8 @@ truth = torch.stack([one.correlations for one in words])
 code_start = theory.paired_start(25, 250, 50, 1.0, runs, torch.float32)
 weight = equal_classes(y)
 _, code_twice = theory.first_steps(code_start, x, y, 1e-9, 50**-1.5, weight=weight)
-code_cosine = torch.stack(
-    [probes.cosines(w, t).abs().median() for w, t in zip(code_twice["w"], truth)]
-)
+codes = zip(code_twice["w"], truth)
+code_cosine = torch.stack([probes.cosines(*one).abs().median() for one in codes])
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(7.5, 2.9))
@@ -1342,15 +1267,18 @@ for k in (4, 5):
 
 
 # %%
-def relu_start(width, dim, size, runs, dtype=torch.float32):
+def relu_start(width, dim, size, runs):
     """Small random weights: w_i of length about size, a_i of 3 size / sqrt(width)."""
-    draws = [
-        (torch.randn(width, dim, generator=g), torch.randn(width, generator=g))
-        for g in runs
-    ]
+    draws = [[torch.randn(s, generator=g) for s in ((width, dim), width)] for g in runs]
     w, a = (torch.stack(part).to(device) for part in zip(*draws))
     a = 3 * size * a / width**0.5
     return {"w": size * w / dim**0.5, "b": torch.zeros_like(a), "a": a}
+
+
+def train_relu(start, points, size, steps, descent):
+    """Networks after descent of the logistic loss on batches of a size."""
+    loss, batches = TwoLayerObjective("logistic"), cyclic(points, size)
+    return training.fit(loss, start, batches, steps=steps, optimizer=descent).params
 
 
 # %%
@@ -1363,40 +1291,26 @@ for i, (dim, k, spread) in enumerate(((100, 4, 1.0), (25, 4, 0.7), (100, 5, 1.0)
     mixture = GaussianMixture(means, vertex.prod(1), stds=std)
     (x, y), fresh = draw(mixture, gaussian_points, runs), draw(mixture, n_test, runs)
     start = relu_start(200, dim, 0.1, runs)
-    epochs = gaussian_epochs * (1 if k == 4 else 3)
-    run = training.fit(
-        TwoLayerObjective("logistic"),
-        start,
-        cyclic((x, y), 200),
-        steps=epochs * (gaussian_points // 200),
-        optimizer=training.SGD(0.1, momentum=0.9),
-    )
+    steps_here = gaussian_epochs * (1 if k == 4 else 3) * (gaussian_points // 200)
+    descent = training.SGD(0.1, momentum=0.9)
+    params = train_relu(start, (x, y), 200, steps_here, descent)
     unit = F.normalize(mixture.features, dim=1).float().T.to(device)
-    nearest = [
-        (F.normalize(p["w"], dim=-1) @ unit).amax(1).cpu() for p in (start, run.params)
-    ]
-    clusters[f"{2**k} clusters, $d={dim}$"] = (
-        hits(two_layer_outputs(run.params, fresh[0]), fresh[1]).cpu(),
-        *nearest,
-    )
+    weights = [F.normalize(p["w"], dim=-1) for p in (start, params)]
+    nearest = [(w @ unit).amax(1).cpu() for w in weights]
+    right = hits(two_layer_outputs(params, fresh[0]), fresh[1]).cpu()
+    clusters[f"{2**k} clusters, $d={dim}$"] = (right, *nearest)
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(7.5, 2.7))
 for row, (_, before, after) in enumerate(clusters.values()):
     for values, color, shift in ((before, GREY, -0.15), (after, BLUE, 0.15)):
-        drawn = values.flatten().numpy()
-        ax.plot(
-            drawn, np.full(len(drawn), row + shift), "|", color=color, ms=12, alpha=0.5
-        )
+        at = np.full(values.numel(), row + shift)
+        ax.plot(values.flatten(), at, "|", color=color, ms=12, alpha=0.5)
 ax.annotate("before", (0.12, -0.1), color="#555555")
 ax.annotate("after", (0.85, 0.42), color=BLUE)
 ax.set_yticks(range(3), clusters)
-ax.set(
-    xlabel="cosine of a centre with its nearest neuron",
-    ylim=(2.6, -0.6),
-    xlim=(0, 1.02),
-)
-ax.set_title("Every centre is found by some neuron, or nearly every")
+ax.set(xlabel="cosine of a centre with its nearest neuron", xlim=(0, 1.02))
+ax.set(ylim=(2.6, -0.6), title="Every centre is found by some neuron, or nearly every")
 figures.show(
     fig,
     alt="Cosines of cluster centres with their nearest neuron, before and after "
@@ -1417,17 +1331,25 @@ for (right, _, after), id in zip(clusters.values(), names):
 
 
 # %%
+def two_classes(images, *classes):
+    """Images of the classes at half the size, and labels, of both parts of a set."""
+    for x, y in ((images.x_train, images.y_train), (images.x_test, images.y_test)):
+        keep = torch.isin(y, torch.tensor(classes))
+        yield F.avg_pool2d(x[keep], 2), y[keep]
+
+
+def replicated(parts):
+    """The same tensors for every run."""
+    return [one.to(device).expand(image_replicas, *one.shape) for one in parts]
+
+
 def image_pair(images, first, second):
     """Two classes as labels 1 and -1, flat, centred, with mean square length 1."""
-    parts = []
-    for x, y in ((images.x_train, images.y_train), (images.x_test, images.y_test)):
-        keep = (y == first) | (y == second)
-        small = F.avg_pool2d(x[keep], 2).flatten(1)
-        parts.append((small, torch.where(y[keep] == first, 1.0, -1.0)))
-    (x, y), (x_test, y_test) = parts
+    (x, y), (x_test, y_test) = two_classes(images, first, second)
+    x, x_test = x.flatten(1), x_test.flatten(1)
+    y, y_test = (torch.where(part == first, 1.0, -1.0) for part in (y, y_test))
     centre, size = x.mean(0), (x - x.mean(0)).square().sum(1).mean().sqrt()
-    stacked = [(x - centre) / size, y, (x_test - centre) / size, y_test]
-    return [one.to(device).expand(image_replicas, *one.shape) for one in stacked]
+    return replicated([(x - centre) / size, y, (x_test - centre) / size, y_test])
 
 
 def sides(w, a):
@@ -1435,34 +1357,22 @@ def sides(w, a):
     unit = F.normalize(w, dim=-1)
     gram, equal = unit @ unit.mT, a.sign()[:, :, None] * a.sign()[:, None] > 0
     own = equal & ~torch.eye(w.shape[1], dtype=torch.bool, device=w.device)
-    return torch.stack(
-        [(gram * m).sum((1, 2)) / m.sum((1, 2)) for m in (own, ~equal)]
-    ).cpu()
+    means = [(gram * m).sum((1, 2)) / m.sum((1, 2)) for m in (own, ~equal)]
+    return torch.stack(means).cpu()
 
 
 # %%
-images = load_images(dataset)
 pictures = {}
 for i, pair in enumerate(((0, 1), (4, 9))):
     x, y, x_test, y_test = image_pair(images, *pair)
     start = relu_start(50, x.shape[-1], 0.1, streams(50 + i, image_replicas))
-    run = training.fit(
-        TwoLayerObjective("logistic"),
-        start,
-        cyclic((x, y), 100),
-        steps=image_steps,
-        optimizer=training.SGD(0.05, momentum=0.95),
-    )
-    right = hits(two_layer_outputs(run.params, x_test), y_test).cpu()
-    ends = [sides(p["w"], start["a"]) for p in (start, run.params)]
-    pictures[pair] = (right, ends, start, run.params)
-    print(
-        pair,
-        "test accuracy",
-        right.numpy().round(3),
-        "sides",
-        ends[1][:, 0].numpy().round(2),
-    )
+    descent = training.SGD(0.05, momentum=0.95)
+    params = train_relu(start, (x, y), 100, image_steps, descent)
+    right = hits(two_layer_outputs(params, x_test), y_test).cpu()
+    ends = [sides(p["w"], start["a"]) for p in (start, params)]
+    pictures[pair] = (right, ends, start, params)
+    shown, gathered = right.numpy().round(3), ends[1][:, 0].numpy().round(2)
+    print(pair, "test accuracy", shown, "sides", gathered)
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 4, figsize=(7.5, 2.4))
@@ -1471,9 +1381,8 @@ for i, (pair, (_, _, start, params)) in enumerate(pictures.items()):
     sign = start["a"][0].sign().cpu().numpy()
     draw_plane(axes[2 * i], params["w"][0].cpu(), axis.double(), sign)
     axes[2 * i].set_title(f"weights, {pair[0]} against {pair[1]}", fontsize=10)
-    picture = axis.view(
-        images.x_train.shape[1], *(s // 2 for s in images.x_train.shape[2:])
-    )
+    channels, height, width = images.x_train.shape[1:]
+    picture = axis.view(channels, height // 2, width // 2)
     limit = picture.abs().max()
     axes[2 * i + 1].imshow(picture.mean(0), cmap="RdBu_r", vmin=-limit, vmax=limit)
     axes[2 * i + 1].set(xticks=[], yticks=[])
@@ -1487,11 +1396,8 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-for pair, id in (
-    ((0, 1), "images-form-two-clusters"),
-    ((4, 9), "harder-images-form-two-clusters"),
-):
-    right, ends, *_ = pictures[pair]
+ids = ("images-form-two-clusters", "harder-images-form-two-clusters")
+for id, (right, ends, *_) in zip(ids, pictures.values()):
     before, after = (end[0] - end[1] for end in ends)
     ledger.mean(id, right=right, before=before, after=after)
 
@@ -1503,14 +1409,9 @@ for pair, id in (
 # *What the paper did:* ResNet-18 of width 128 and 256 on two classes of CIFAR-10. Early gradients of a filter agree with one another (cosines of two averages of ten steps 0.51 to 0.91), filters change most in the first epochs, and the filters of a block gather around two opposite centres. *What is done here:* a network of three convolutions on the digits 0 and 1. Filters are compared by what they have *gained* since the start, and centres are found by 2-means on unit vectors, where the paper picked them by eye. *Chance:* as many random directions in as many dimensions, clustered in the same way (means of eight draws). Three independent vectors have a cosine of $1/\sqrt3=0.58$ with their *mean*, so we compare gradients in pairs. *Prediction:* in every layer the centres are more opposite than by chance, and filters are closer to their own, and as close as in the paper; the mean gradients of steps 1–10, 11–20 and 21–30 agree with one another; more happens in the first fifth than afterwards, in the last layer.
 
 # %%
-keep = [(part == 0) | (part == 1) for part in (images.y_train, images.y_test)]
-x, x_test = (
-    F.avg_pool2d(p[k], 2) for p, k in zip((images.x_train, images.x_test), keep)
-)
-y, y_test = images.y_train[keep[0]], images.y_test[keep[1]]
+(x, y), (x_test, y_test) = two_classes(images, 0, 1)
 centre, size = x.mean(), x.std()
-stacked = [(x - centre) / size, y, (x_test - centre) / size]
-x, y_filters, x_test = (p.to(device).expand(image_replicas, *p.shape) for p in stacked)
+x, y_filters, x_test = replicated([(x - centre) / size, y, (x_test - centre) / size])
 nets = []
 for r in range(image_replicas):
     with torch.random.fork_rng(devices=[]):
@@ -1523,7 +1424,7 @@ fifth = filter_steps // 5
 
 # %%
 run = training.fit(
-    training.ModuleObjective(nets[0].to(device), lambda f, x, y: F.cross_entropy(f(x), y)),
+    training.ModuleObjective(nets[0].to(device), losses.cross_entropy),
     states,
     cyclic((x, y_filters), 64),
     steps=filter_steps,
@@ -1541,16 +1442,11 @@ at = {int(step): place for place, step in enumerate(run.steps)}
 agreement, early_late, gathered = [], [], []  # by layer
 for k in layers:
     log = run.log[k]
-    chunks = torch.stack(
-        [log[at[b]] - log[at[a]] for a, b in ((0, 10), (10, 20), (20, 30))]
-    )
+    chunks = torch.stack([log[at[step]] for step in (0, 10, 20, 30)]).diff(dim=0)
     pairs_of_chunks = chunks[[0, 0, 1]], chunks[[1, 2, 2]]
     agreement.append(F.cosine_similarity(*pairs_of_chunks, dim=-1).mean(2))
-    moved = [
-        F.cosine_similarity(log[at[a]], log[at[b]], dim=-1)
-        for a, b in ((0, fifth), (fifth, filter_steps))
-    ]
-    early_late.append(torch.stack([(1 - c).mean(1) for c in moved]))
+    ends = torch.stack([log[at[step]] for step in (0, fifth, filter_steps)])
+    early_late.append((1 - F.cosine_similarity(ends[:-1], ends[1:], dim=-1)).mean(2))
     gained = log[-1] - log[0]
     gathered.append(measure.gathering(gained, streams(51, 1)[0]))
 # Table A.7 has one filter of the last block, near the centre of a cluster:
@@ -1567,10 +1463,8 @@ print("cosines of early gradients (1, 2), (1, 3), (2, 3), layer by layer; by cha
 print(agreement.mean(2).round(2))
 print(f"least of a typical filter of the last layer: {typical.mean():.2f}", end=" ")
 print(f"by chance {chance_typical.mean():.2f}")
-for name, found in (
-    ("cosine of the centres", opposite),
-    ("cosine with the own centre", within),
-):
+names = ("cosine of the centres", "cosine with the own centre")
+for name, found in zip(names, (opposite, within)):
     filters, chance = found.mean(2).T.round(2)
     print(name, filters, "by chance", chance)
 print("change in the first fifth and the rest:")
@@ -1618,10 +1512,8 @@ class Quadratic(torch.nn.Module):
 
     def __init__(self, dim, width):
         super().__init__()
-        self.first, self.second = (
-            torch.nn.Linear(dim, width),
-            torch.nn.Linear(width, 10),
-        )
+        self.first = torch.nn.Linear(dim, width)
+        self.second = torch.nn.Linear(width, 10)
 
     def forward(self, x):
         return self.second(self.first(x).square())
@@ -1632,11 +1524,6 @@ def informative(logits):
     log_f = logits.log_softmax(-1)
     mean = log_f.exp().mean(0)
     return (mean * (mean + 1e-12).log()).sum() - (log_f.exp() * log_f).sum(-1).mean()
-
-
-def plain_loss(f, x, y):
-    """Cross-entropy."""
-    return F.cross_entropy(f(x), y)
 
 
 def teacher_loss(f, x, y, u):
@@ -1669,30 +1556,22 @@ small = [F.avg_pool2d(x, 2).flatten(1) for x in (images.x_train, images.x_test)]
 pixel_mean, pixel_std = small[0].mean(0), small[0].std(0)
 centre, size = small[0].mean(), small[0].std()
 n_images = min(len(small[0]), 4000) // 200 * 200
-x, x_test = ((part - centre) / size for part in (small[0][:n_images], small[1]))
-x, x_test = (
-    part.to(device).expand(image_replicas, *part.shape) for part in (x, x_test)
-)
+scaled = ((part - centre) / size for part in (small[0][:n_images], small[1]))
+x, x_test = replicated(scaled)
 y, y_test = (part.to(device) for part in (images.y_train[:n_images], images.y_test))
 runs = streams(60, image_replicas)
-gaussian = torch.stack(
-    [
-        pixel_mean
-        + pixel_std * torch.randn(n_images + 1000, len(pixel_mean), generator=g)
-        for g in runs
-    ]
-)
-gaussian = ((gaussian - centre) / size).to(device)
+shape = (n_images + 1000, len(pixel_mean))
+gaussian = torch.stack([torch.randn(shape, generator=g) for g in runs])
+gaussian = ((pixel_mean + pixel_std * gaussian - centre) / size).to(device)
 injected, injected_test = gaussian[:, :n_images], gaussian[:, n_images:]
 y = y.expand(image_replicas, -1)
 widths, curve = (1, 3, 6, 9, 14, 25, 60), []
 for width in widths:
     own = streams(61, image_replicas)
-    net, run = fit_quadratic(plain_loss, width, (x, y), own, 1 + teacher_epochs // 2)
+    epochs = 1 + teacher_epochs // 2
+    net, run = fit_quadratic(losses.cross_entropy, width, (x, y), own, epochs)
     logits = training.predict(net, run.params, x_test)
-    flat = y_test.repeat(image_replicas)
-    losses = F.cross_entropy(logits.flatten(0, 1), flat, reduction="none")
-    curve.append(losses.view(image_replicas, -1).mean(1).cpu().numpy())
+    curve.append([F.cross_entropy(one, y_test).item() for one in logits])
 curve = np.array(curve)
 print(f"test loss by width {widths}: {curve.mean(1).round(2)}")
 
@@ -1714,41 +1593,35 @@ def teach(inputs):
     return training.predict(teacher, run.params, inputs).argmax(-1)
 
 
-teacher_right = (teach(x_test) == y_test).double().mean(1).cpu().numpy()
-counts = F.one_hot(teach(injected_test), 10).double().mean(1).cpu().numpy()
-parts = {
-    "images": (x_test, teach(x_test)),
-    "injected": (injected_test, teach(injected_test)),
-}
+tests = {"images": x_test, "injected": injected_test}
+parts = {name: (inputs, teach(inputs)) for name, inputs in tests.items()}
 shares = (0.0, 0.25, 0.5, 0.75)
 order = torch.stack([torch.randperm(n_images, generator=g) for g in runs]).to(device)
-pool_x, pool_y = (torch.cat(p, 1) for p in ((x, injected), (teach(x), teach(injected))))
-rows = torch.arange(image_replicas, device=device)[:, None]
-picks = [
-    order + n_images * (torch.arange(n_images, device=device) < a * n_images)
-    for a in shares
-]
-mixed = [torch.cat([pool[rows, pick] for pick in picks]) for pool in (pool_x, pool_y)]
+pools = [torch.cat(p, 1) for p in ((x, injected), (teach(x), teach(injected)))]
+place = torch.arange(n_images, device=device)
+picks = [order + n_images * (place < share * n_images) for share in shares]
+mixed = [torch.cat([training.pick_own(pool, p) for p in picks]) for pool in pools]
 
 
 # %%
 def student(width, mixed, copies, purpose):
     """Students on mixed inputs, judged on both parts at every logged step."""
     stack = [g for _ in range(copies) for g in streams(purpose, image_replicas)]
-    test = {
-        k: [p.repeat(copies, *[1] * (p.dim() - 1)) for p in v] for k, v in parts.items()
-    }
+    test = {k: [torch.cat([p] * copies) for p in v] for k, v in parts.items()}
     net = Quadratic(x.shape[-1], width).to(device)
-    probes = {
-        k: lambda p, v=v: (
-            (training.predict(net, p, v[0]).argmax(-1) == v[1]).double().mean(1)
-        )
+    judges = {
+        k: lambda p, v=v: probes.accuracy(training.predict(net, p, v[0]), v[1])
         for k, v in test.items()
     }
-    _, run = fit_quadratic(plain_loss, width, mixed, stack, teacher_epochs, probes)
-    return {
-        k: run.log[k].view(len(run.steps), copies, -1).numpy() for k in parts
-    }, run.steps
+    setting = (losses.cross_entropy, width, mixed, stack, teacher_epochs)
+    _, run = fit_quadratic(*setting, judges)
+    log = {k: run.log[k].view(len(run.steps), copies, -1).numpy() for k in parts}
+    return log, run.steps
+
+
+def ends_of(log, i):
+    """Mean agreement of the students of one mixture in the end, on both parts."""
+    return {k: v[-1, i].mean().round(3).item() for k, v in log.items()}
 
 
 # %%
@@ -1756,41 +1629,31 @@ by_share, student_steps = student(9, mixed, len(shares), 63)
 half = slice(2 * image_replicas, 3 * image_replicas)
 wide, _ = student(50, [part[half] for part in mixed], 1, 64)
 for i, share in enumerate(shares):
-    print(
-        f"share {share}:",
-        {k: v[-1, i].mean().round(3).item() for k, v in by_share.items()},
-    )
+    print(f"share {share}:", ends_of(by_share, i))
 for width in student_widths:
     alone, _ = student(width, (injected, teach(injected)), 1, 65)
     missed = 1 - alone["injected"][-1].mean()
     print(f"width {width}, injected inputs alone: test error {missed:.3f}")
-print(
-    "width 50, share 0.5:",
-    {k: v[-1, 0].mean().round(3).item() for k, v in wide.items()},
-)
+print("width 50, share 0.5:", ends_of(wide, 0))
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.1), width_ratios=(1.4, 1))
-for part, color in (("images", BLUE), ("injected", ORANGE)):
+for part, color, name, lift in (
+    ("images", BLUE, "on images", 0.06),
+    ("injected", ORANGE, "on Gaussian inputs", -0.34),
+):
     axes[0].plot(student_steps, by_share[part][:, 2], color=color, lw=1.2)
-    last = by_share[part][-1, 2].mean()
-    axes[0].annotate(
-        {"images": "on images", "injected": "on Gaussian inputs"}[part],
-        (0.97 * student_steps[-1], last + (0.06 if part == "images" else -0.34)),
-        color=color,
-        ha="right",
-    )
+    at = (0.97 * student_steps[-1], by_share[part][-1, 2].mean() + lift)
+    axes[0].annotate(name, at, color=color, ha="right")
 axes[0].plot(student_steps, by_share["images"][:, 0], color=GREY, lw=1, ls="--")
-axes[0].annotate(
-    "images alone (dashed)", (0.03 * student_steps[-1], 0.95), color="#555555"
-)
+at = (0.03 * student_steps[-1], 0.95)
+axes[0].annotate("images alone (dashed)", at, color="#555555")
 axes[0].set(xlabel="step", ylabel="agreement with the teacher", ylim=(0, 1.05))
 axes[0].set_title("student, half of the inputs injected", fontsize=11)
 axes[1].plot(widths, curve, ".-", color=GREY, lw=1)
 axes[1].plot(widths, curve.mean(1), "o-", color=THEORY)
-axes[1].set(
-    xscale="log", xlabel="width", ylabel="test loss", xticks=widths, xticklabels=widths
-)
+axes[1].set(xscale="log", xlabel="width", ylabel="test loss")
+axes[1].set_xticks(widths, widths)
 axes[1].set_title("choosing a teacher", fontsize=11)
 figures.show(
     fig,
