@@ -63,6 +63,7 @@ n_test = 2000  # fresh points that judge a run (50 or more)
 
 # %% tags=["hide-input"]
 import functools
+import itertools
 import math
 
 import matplotlib.pyplot as plt
@@ -135,14 +136,11 @@ axes[0].annotate("", 2.5 * one, (0, 0), arrowprops={"color": "#777777", "width":
 axes[0].annotate("", g, (0, 0), arrowprops={"color": NET, "width": 2})
 axes[0].text(*(2.6 * one), "$w$", color="#555555")
 axes[0].text(g[0] + 0.2, g[1] - 0.9, "$G(w,b)$", color=NET)
-axes[0].set(
-    title="one neuron", xticks=[], yticks=[], xlim=(-5.5, 5.5), ylim=(-5.5, 5.5)
-)
 axes[1].quiver(*ring.T, *field.T, color=NET, width=0.008, scale=3.5)
-axes[1].set(title="neurons in all directions", xticks=[], yticks=[])
-axes[1].set(xlim=(-1.8, 1.8), ylim=(-1.8, 1.8))
-for ax in axes:
-    ax.set_aspect("equal")
+titles = ("one neuron", "neurons in all directions")
+for ax, title, reach in zip(axes, titles, (5.5, 1.8)):
+    ax.set(title=title, xticks=[], yticks=[], aspect="equal")
+    ax.set(xlim=(-reach, reach), ylim=(-reach, reach))
     ax.grid(False)
 figures.show(
     fig,
@@ -224,14 +222,12 @@ figures.show(
 
 
 # %%
-def symmetric_start(m, dim, generators, threshold, sigma_w, sigma_a=1.0):
+def symmetric_start(m, dim, generators, threshold, sigma_w):
     """Stacked parameters of (eq-09-start), 4m neurons each."""
-    w, a = [], []
-    for g in generators:
-        w.append(sigma_w * torch.randn(m, dim, generator=g))
-        a.append(sigma_a * torch.randn(m, generator=g))
-    w, a = torch.stack(w), torch.stack(a)  # (replica, m, dim), (replica, m)
-    b = torch.full_like(a, threshold)
+    draws = [[torch.randn(s, generator=g) for s in ((m, dim), m)] for g in generators]
+    # (replica, m, dim) and (replica, m)
+    w, a = (torch.stack(part) for part in zip(*draws))
+    w, b = sigma_w * w, torch.full_like(a, threshold)
     return {
         "w": torch.cat([w, -w, w, -w], 1),
         "b": -torch.cat([b, -b, b, -b], 1),
@@ -245,25 +241,25 @@ def first_step(start, g, response, eta):
     return {"w": w, "b": start["b"], "a": eta * response.to(start["a"])}
 
 
+def exact_gradients(start, mixture):
+    """Simplified gradients and responses at a start, of all points of a mixture."""
+    return theory.mixture_gradient(start["w"].double(), -start["b"].double(), mixture)
+
+
 # %%
 def learn(params, batches, steps, step, test, frozen=(), log_at=None, **extra):
     """Descend the hinge loss; logs the error on test points (an output of 0 counts)."""
     x, y = (v.expand(len(params["a"]), *v.shape).to(device) for v in test)
-    look = {
-        # 0 up to rounding: a symmetric start sums to it
-        "error": lambda p: (y * two_layer_outputs(p, x) < 1e-5).double().mean(1),
-        **extra,
-    }
+    # 0 up to rounding: a symmetric start sums to it
+    error = lambda p: (y * two_layer_outputs(p, x) < 1e-5).double().mean(1)
     rates = dict.fromkeys(("b", *frozen), 0.0)
-    params = training.to_device(params, device)
-    objective, step = TwoLayerObjective("hinge"), training.SGD(step, rates=rates)
     return training.fit(
-        objective,
-        params,
+        TwoLayerObjective("hinge"),
+        training.to_device(params, device),
         batches,
         steps=steps,
-        optimizer=step,
-        probes=look,
+        optimizer=training.SGD(step, rates=rates),
+        probes={"error": error, **extra},
         log_at=log_at,
     )
 
@@ -345,16 +341,20 @@ mirrored = (stepped["w"][0, :32] + stepped["w"][0, 32:]).abs().max().item()
 print("blocks are mirrored to 1e-12:", mirrored < 1e-12)
 g, response = theory.mixture_gradient(w, b, mixture)
 mean = (mixture.masses * mixture.labels) @ mixture.means
-print(
-    "G(-w, -b) + G(w, b) = E[yx]:", bool((g[:16] + g[16:32] - mean).abs().max() < 1e-12)
-)
+apart = (g[:16] + g[16:32] - mean).abs().max().item()
+print("G(-w, -b) + G(w, b) = E[yx]:", apart < 1e-12)
 leaf = w.clone().requires_grad_()
 theory.mixture_gradient(leaf, b, mixture)[1].sum().backward()
-print(
-    "G is the gradient of E[y s(w.x - b)]:", bool((leaf.grad - g).abs().max() < 1e-12)
-)
+apart = (leaf.grad - g).abs().max().item()
+print("G is the gradient of E[y s(w.x - b)]:", apart < 1e-12)
+
 
 # %% tags=["hide-input"]
+def cube_of(d):
+    bits = torch.arange(2**d)[:, None] >> torch.arange(d) & 1
+    return 2.0 * bits.float() - 1
+
+
 h = torch.diag(torch.tensor([1.0, -1.0, 0, 0, 0, 0]).double())
 cases = (
     (mixture, b[:4], theory.mixture_gradient(w[:4], b[:4], mixture)[0]),
@@ -371,13 +371,11 @@ for r in range(replicas):
         least = len(x) ** -0.5  # where a neuron is off at all points: one of size 1
         score = (seen - exact).abs() / (spread.clamp(min=least) / len(x) ** 0.5)
         scores[r] = max(scores[r], score.max().item())
-grid = torch.arange(2**11)[:, None] >> torch.arange(11) & 1
-cube = 2.0 * grid.double() - 1  # all points of 11 bits
+cube = cube_of(11).double()
 ws = cube[torch.randperm(2048, generator=stream(777))[:50]]
-counted = theory.sample_gradient(
-    ws, torch.zeros(50).double(), cube, cube[:, :4].prod(1)
-)
-enumerated = (theory.uniform_parity_gradient(ws, 4) - counted[0]).abs().max().item()
+label = cube[:, :4].prod(1)
+counted, _ = theory.sample_gradient(ws, torch.zeros(50).double(), cube, label)
+enumerated = (theory.uniform_parity_gradient(ws, 4) - counted).abs().max().item()
 
 # %% tags=["remove-cell"]
 ledger.exact("first-step-is-the-gradient-vector", max(first_error, mirrored))
@@ -518,13 +516,8 @@ def drawn_gradients(m, g):
     w = sigma_w * torch.randn(m, cluster_dim, generator=g).double()
     a = torch.randn(m, generator=g).double()
     vectors, _ = theory.mixture_gradient(w, torch.ones(m).double(), clusters)
-    length = vectors.norm(dim=1)
-    return (
-        a,
-        vectors,
-        length,
-        a.sign()[:, None] * probes.cosines(vectors, features),
-    )
+    signed = a.sign()[:, None] * probes.cosines(vectors, features)
+    return a, vectors, vectors.norm(dim=1), signed
 
 
 _, _, length, cosine = drawn_gradients(draws, stream(777))
@@ -785,10 +778,9 @@ for k in (3, 5, 9):
     z = np.linspace(-k - 1, k + 1, 2001)
     network, bumps = theory.parity_network(k), theory.parity_bumps(k)
     close = np.abs(network(z) - bumps(z)).max() < 1e-9
-    print(
-        f"k = {k}: {len(network.bias)} neurons instead of {len(bumps.bias)},", end=" "
-    )
-    print("same function:", close, "| thresholds >= 0:", (network.bias >= 0).all())
+    sizes = f"{len(network.bias)} neurons instead of {len(bumps.bias)}"
+    print(f"k = {k}: {sizes}, same function:", close, end=" ")
+    print("| thresholds >= 0:", (network.bias >= 0).all())
 even = [theory.parity_bumps(k)(cube[:, :k].sum(1) / k**0.5) for k in (2, 4, 8)]
 ok = [
     np.abs(v - cube[:, :k].prod(1).numpy()).max() < 1e-9
@@ -806,23 +798,17 @@ print("Bessel:", bool((bessel.sum(0) <= 1).all()), end=" | ")
 print("some set is hard for all:", bool(bessel.sum(1).min() <= 40 / len(sets)))
 
 # %% tags=["remove-cell"]
-hardest = bessel.sum(1).min() * len(sets) / psi.shape[1]
-ledger.exact(
-    "fixed-features-share-the-parities",
-    feature=bessel.sum(0).max().item(),
-    set=hardest.item(),
-)
+hardest = (bessel.sum(1).min() * len(sets) / psi.shape[1]).item()
+largest = bessel.sum(0).max().item()
+ledger.exact("fixed-features-share-the-parities", feature=largest, set=hardest)
 
 # %% tags=["remove-cell"]
 # The mixture's OPT: a cluster at 4 t sigma, hinge loss from X < 3 t, in closed form.
 big_d, tau = 1000, 8
 t = math.sqrt(tau * math.log(big_d))
 tail = math.exp(-t * t / 2) / math.sqrt(2 * math.pi) - t * math.erfc(t / 2**0.5) / 2
-true_opt = tail / t
-printed = 3 / big_d**tau + 4 / (
-    big_d ** (0.9 * tau - 1) * math.sqrt(tau * math.log(big_d))
-)
-ledger.exact("mixture-opt-as-printed", true_opt / printed)
+printed = 3 / big_d**tau + 4 / (big_d ** (0.9 * tau - 1) * t)
+ledger.exact("mixture-opt-as-printed", tail / t / printed)
 
 # %% [markdown]
 # <a id="09-experiments"></a>
@@ -847,12 +833,9 @@ scaled = deviation * sizes[:, None] ** (1 / 3) / moment
 print("times n^(1/3) / sqrt(B_x2):", " ".join(f"{v:.2f}" for v in scaled.mean(1)))
 
 # %% tags=["remove-cell"]
-ledger.mean(
-    "gradient-concentration",
-    slope=[stats.power_law_fit(sizes, one).slope for one in deviation.T],
-    constant=scaled[0],
-    fall=scaled[0] - scaled[-1],
-)
+slope = [stats.power_law_fit(sizes, one).slope for one in deviation.T]
+fall = scaled[0] - scaled[-1]
+ledger.mean("gradient-concentration", slope=slope, constant=scaled[0], fall=fall)
 
 # %% [markdown]
 # ### Exclusive-or from end to end
@@ -861,6 +844,13 @@ ledger.mean(
 
 
 # %%
+def sampled_gradients(start, samples):
+    """Simplified gradients and responses, each network's from a sample of its own."""
+    each = zip(start["w"], -start["b"], samples)
+    both = [theory.sample_gradient(w, b, *one) for w, b, one in each]
+    return [torch.stack(part) for part in zip(*both)]
+
+
 def aligned(w, directions, level=0.95):
     """Share of neurons (replica,) whose |cosine| with some feature exceeds a level."""
     best = probes.cosines(w, directions).abs().amax(-1)
@@ -872,31 +862,20 @@ streams = training.generators(seed, 4 * replicas)
 start = symmetric_start(50, xor_dim, streams, 1.0, 1 / (1.5 * math.sqrt(xor_dim)))
 fresh = training.Fresh(xor.sample, xor_batch, streams, device=device)
 points = [xor.sample(8 * xor_batch, g) for g in streams]
-pairs = zip(start["w"], -start["b"], points)
-g, response = zip(*(theory.sample_gradient(w, b, *one) for w, b, one in pairs))
-w1 = first_step(start, torch.stack(g), torch.stack(response), 2 / (0.15 * xor_dim))
-began = w1["w"].to(device)
-end_to_end = learn(
-    w1,
-    fresh,
-    xor_steps,
-    0.05,
-    xor.sample(n_test, stream(777)),
-    log_at=range(0, xor_steps + 1, 4),
-    aligned=lambda q: aligned(q["w"], xor.features),
-    moved=lambda q: (
-        (q["w"] - began).flatten(1).norm(dim=1) / began.flatten(1).norm(dim=1)
-    ),
-)
+w1 = first_step(start, *sampled_gradients(start, points), 2 / (0.15 * xor_dim))
+began = w1["w"].to(device).flatten(1)
+looks = {
+    "aligned": lambda q: aligned(q["w"], xor.features),
+    "moved": lambda q: (q["w"].flatten(1) - began).norm(dim=1) / began.norm(dim=1),
+}
+test, log_at = xor.sample(n_test, stream(777)), range(0, xor_steps + 1, 4)
+end_to_end = learn(w1, fresh, xor_steps, 0.05, test, log_at=log_at, **looks)
 before = aligned(start["w"], xor.features)
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 3, figsize=(7.5, 2.7))
-for ax, name, title in (
-    (axes[0], "error", "test error"),
-    (axes[1], "aligned", "neurons on an axis"),
-    (axes[2], "moved", "first layer, moved by"),
-):
+titles = ("test error", "neurons on an axis", "first layer, moved by")
+for ax, name, title in zip(axes, ("error", "aligned", "moved"), titles):
     ax.plot(end_to_end.steps + 1, end_to_end.log[name], color=NET, lw=1.3)
     ax.set(title=title, xlabel="step", ylim=(-0.02, None))
 axes[1].plot(0, before.mean(), "o", color="#777777")
@@ -916,12 +895,8 @@ kept = end_to_end.log["aligned"]
 at = int(np.searchsorted(end_to_end.steps, 40))
 late = end_to_end.log["error"][min(at, len(kept) - 1) :].amax(0)
 ledger.mean("xor-end-to-end", late)
-ledger.mean(
-    "xor-features-appear-at-once",
-    before=before,
-    after=kept[0],
-    change=kept[-1] - kept[0],
-)
+change = kept[-1] - kept[0]
+ledger.mean("xor-features-appear-at-once", before=before, after=kept[0], change=change)
 ledger.mean("first-layer-moves-little", end_to_end.log["moved"][-1])
 
 # %% [markdown]
@@ -966,12 +941,9 @@ multiples, runs = (2, 8, 32), 4  # samples over d, and runs
 
 def first_gradients(d, samples):
     """Starts, a network for each sample, and their simplified gradients there."""
-    start = symmetric_start(
-        25, d, training.generators(seed + 500, len(samples)), 1.0, d**-0.5
-    )
-    pairs = zip(start["w"], -start["b"], samples)
-    g = torch.stack([theory.sample_gradient(w, b, *one)[0] for w, b, one in pairs])
-    return start, g
+    runs = training.generators(seed + 500, len(samples))
+    start = symmetric_start(25, d, runs, 1.0, d**-0.5)
+    return start, sampled_gradients(start, samples)[0]
 
 
 def plane_shares(d, samples):
@@ -1040,9 +1012,8 @@ for ax, j in zip(axes, (1, 2)):
     ax.minorticks_off()
     ax.set_title(f"test error, $n={multiples[j]}d$")
 axes[0].legend(fontsize=8, loc="upper left")
-axes[1].annotate(
-    "best possible", (compare_dims[-1], bayes - 0.012), ha="right", va="top", fontsize=8
-)
+end = (compare_dims[-1], bayes - 0.012)
+axes[1].annotate("best possible", end, ha="right", va="top", fontsize=8)
 axes[2].plot([0, 1], [0, 1], color=LINE, lw=1)
 for n, marker, x, seen in zip(multiples, "v^o", predicted.T, plane_share.mean(2).T):
     axes[2].plot(x, seen, marker, color=NET, label=f"$n={n}d$")
@@ -1060,9 +1031,7 @@ figures.show(
 # %% tags=["remove-cell"]
 first_draw = symmetric_start(1000, 32, training.generators(seed, 1), 1.0, 1 / 15)
 shown = GaussianMixture.xor(32, 6.0)
-exact, _ = theory.mixture_gradient(
-    first_draw["w"][0].double(), -first_draw["b"][0].double(), shown
-)
+exact = exact_gradients(first_draw, shown)[0][0]
 fig, axes = plt.subplots(1, 2, figsize=(6.5, 3.4))
 for w, look in (
     (first_draw["a"][0, :, None] * exact, {"color": NET, "label": "after one step"}),
@@ -1118,9 +1087,8 @@ for i, d in enumerate(sure_dims):
     for r, g in enumerate(training.generators(seed, replicas)):
         s = torch.randn(draws, 2, generator=g).double()
         rest = torch.tensor(np.random.default_rng(seed + r).chisquare(d - 2, draws))
-        plane, length = theory.xor_gradient(
-            s, (s.square().sum(1) + rest).sqrt(), threshold, norm
-        )
+        size = (s.square().sum(1) + rest).sqrt()
+        plane, length = theory.xor_gradient(s, size, threshold, norm)
         chosen = (s[:, 0] * norm >= 1.2 * threshold) & (s[:, 1].abs() * norm <= limit)
         cosine = plane[:, 0].abs() / length
         sure[:, i, r] = (
@@ -1156,11 +1124,8 @@ limits = sure[[1, 4]]  # (quantity, dimension, run)
 error = np.sqrt(limits * (1 - limits) / draws)
 off = np.abs(sure[[0, 3]] - limits)
 ledger.mean("sure-probability", (off[0] / error[0]).max(0))
-ledger.mean(
-    "odds-do-not-depend-on-dimension",
-    beyond=(off[1] - 5 * error[1]).max(0),
-    ratio=sure[3, -1] / sure[3, 0],
-)
+beyond, ratio = (off[1] - 5 * error[1]).max(0), sure[3, -1] / sure[3, 0]
+ledger.mean("odds-do-not-depend-on-dimension", beyond=beyond, ratio=ratio)
 ledger.mean("sure-neurons-in-their-cone", sure[2, -1])
 
 # %% [markdown]
@@ -1181,9 +1146,7 @@ for i, level in enumerate(levels):
 streams = training.generators(seed, replicas)
 start = symmetric_start(20, 20, streams, 1.0, 1 / (4 * math.sqrt(20)))
 points = [line.sample(2000, g) for g in streams]
-pairs = zip(start["w"], -start["b"], points)
-g, response = zip(*(theory.sample_gradient(w, b, *one) for w, b, one in pairs))
-w1 = first_step(start, torch.stack(g), torch.stack(response), 1.0)
+w1 = first_step(start, *sampled_gradients(start, points), 1.0)
 fresh = training.Fresh(line.sample, 200, streams, device=device)
 test = line.sample(n_test, stream(777))
 margin = learn(w1, fresh, 50, 0.1, test).log["error"][-1]
@@ -1191,13 +1154,8 @@ print("norm  ", " ".join(f"{v:.3f}" for v in norms.mean(1)))
 print("cosine", " ".join(f"{v:.3f}" for v in cosines.mean(1)))
 
 # %% tags=["remove-cell"]
-ledger.mean(
-    "linear-always-on",
-    rise=np.diff(norms, axis=0).min(0),
-    norm=norms[-1],
-    cosine=cosines[-1],
-    error=margin,
-)
+rise, ends = np.diff(norms, axis=0).min(0), {"norm": norms[-1], "cosine": cosines[-1]}
+ledger.mean("linear-always-on", rise=rise, **ends, error=margin)
 
 # %% [markdown]
 # ### Structured parities against fixed features
@@ -1262,11 +1220,8 @@ figures.show(
 
 # %% tags=["remove-cell"]
 one_block, three_blocks = arms[:2], arms[2]
-ledger.mean(
-    "parity-beyond-kernels",
-    network=one_block[..., 0].max(0),
-    fixed=one_block[..., 1:3].min((0, 2)),
-)
+network, fixed = one_block[..., 0].max(0), one_block[..., 1:3].min((0, 2))
+ledger.mean("parity-beyond-kernels", network=network, fixed=fixed)
 ledger.mean("parity-direction", one_block[..., 3].min(0))
 margins = three_blocks[:, 1:3].min(1) / 2 - three_blocks[:, 0]
 ledger.mean("parity-three-blocks", margins)
@@ -1277,10 +1232,8 @@ ledger.mean("parity-three-blocks", margins)
 # For three blocks ($k=5$), gradients from a sample, for random neurons at thresholds $b=\beta\sqrt{\mathbb E\lVert\mathbf x\rVert^2}$ of either sign. *Predictions* ({prf:ref}`prop-09-mean`, {prf:ref}`prop-09-negative`): $\mathbb E[y\mathbf x]\ne0$. At negative thresholds the points with a single block cannot bring a cosine above $2/\sqrt6=0.82$, and the uniform part (mass 0.4) brings at most 11 % of random neurons above 0.95 by {eq}`eq-09-rare`; far below zero neurons see the sum of all features, at cosine $1/\sqrt3$.
 
 # %%
-blocks3, levels = (
-    BlockParity(24, 5, 3, 0.1, 0.1),
-    np.array([-2, -1.5, -1, -0.5, 0.5, 1, 1.5, 2]),
-)
+blocks3 = BlockParity(24, 5, 3, 0.1, 0.1)
+levels = np.array([-2, -1.5, -1, -0.5, 0.5, 1, 1.5, 2])
 axes3 = blocks3.features.float()
 mean_exact = 2 * blocks3.signal * math.sqrt(blocks3.block)
 mean_scores = np.zeros((2, replicas))  # away from 0 and from this, standard errors
@@ -1308,10 +1261,8 @@ ax.axhline(1 / math.sqrt(3), color=LINE, lw=1.2, ls="--")
 ax.annotate(r"$2/\sqrt{6}$", (-0.45, 2 / 6**0.5 + 0.02))
 ax.annotate(r"$1/\sqrt{3}$", (-0.45, 1 / 3**0.5 - 0.11))
 ax.set(xlabel="threshold, in root mean squares of $\\langle w, x\\rangle$")
-ax.set(
-    ylabel="largest cosine",
-    title="At negative thresholds neurons see blends of features",
-)
+ax.set_ylabel("largest cosine")
+ax.set_title("At negative thresholds neurons see blends of features")
 figures.show(
     fig,
     alt="Boxes of the largest cosine with a feature over eight thresholds. At the four "
@@ -1334,11 +1285,6 @@ ledger.mean("positive-thresholds-are-features", positive=high, negative=low)
 
 
 # %%
-def cube_of(d):
-    bits = torch.arange(2**d)[:, None] >> torch.arange(d) & 1
-    return 2.0 * bits.float() - 1
-
-
 def parity_step(points, k, m, n, g):
     """First layer after a step from n samples (None: all points); cosines where w is
     constant on the relevant bits."""
@@ -1400,10 +1346,8 @@ sized = uniform_runs[:, 0, :2]  # k and n
 exact = np.array([theory.parity_cosine(int(k), uniform_dim, n) for k, n in sized])
 off = np.abs(uniform_runs[..., 2] - exact[:, None])[exact >= 0.7]
 ledger.mean("uniform-parity-cosine", off.max(0))
-two = uniform_runs[sized[:, 0] == 2]
-ledger.mean(
-    "uniform-parity-learned", four=four[-2:, :, 3].max(0), two=two[..., 3].max(0)
-)
+two = uniform_runs[sized[:, 0] == 2][..., 3].max(0)
+ledger.mean("uniform-parity-learned", four=four[-2:, :, 3].max(0), two=two)
 ledger.mean("uniform-parity-needs-samples", four[0, :, 3])
 
 # %% [markdown]
@@ -1433,21 +1377,13 @@ def index_errors(world, n, g):
 kinds, fractions = ("quadratic", "cubic"), (0.5, 2.0)
 
 # %%
-index = np.array(
-    [
-        [
-            [
-                [
-                    index_errors(MultiIndex(d, kind), int(f * d * d), g)
-                    for g in training.generators(seed, 2 * replicas)
-                ]
-                for d in index_dims
-            ]
-            for f in fractions
-        ]
-        for kind in kinds
-    ]
-)  # (kind, n / d^2, dimension, run, arm)
+errors = [
+    index_errors(MultiIndex(d, kind), int(f * d * d), g)
+    for kind, f, d in itertools.product(kinds, fractions, index_dims)
+    for g in training.generators(seed, 2 * replicas)
+]
+# (kind, n / d^2, dimension, run, arm)
+index = np.array(errors).reshape(len(kinds), len(fractions), -1, 2 * replicas, 2)
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 2.9), sharey=True)
@@ -1472,11 +1408,8 @@ figures.show(
 # %% tags=["remove-cell"]
 quadratic, cubic = index[:, 1, :, :, 0]  # (dimension, run) at the larger n
 ledger.mean("multi-index-learned", quadratic=quadratic.max(0), cubic=cubic.max(0))
-ledger.mean(
-    "multi-index-collapse",
-    range=np.ptp(quadratic, axis=0),
-    without=index[:, 1, -1, :, 1].min(0),
-)
+span, without = np.ptp(quadratic, axis=0), index[:, 1, -1, :, 1].min(0)
+ledger.mean("multi-index-collapse", range=span, without=without)
 
 # %% [markdown]
 # ### Winning tickets
@@ -1487,15 +1420,12 @@ ledger.mean(
 # %%
 def pick(params, index):
     """Sub-networks of the neurons (replica, k)."""
-    row = torch.arange(len(index))[:, None]
-    return {k: v[row, index] for k, v in params.items()}
+    return {k: training.pick_own(v, index) for k, v in params.items()}
 
 
 ticket_world = GaussianMixture.xor(64, 6.0)
 start = symmetric_start(100, 64, training.generators(seed, ticket_runs), 1.0, 1 / 9)
-g, response = theory.mixture_gradient(
-    start["w"].double(), -start["b"].double(), ticket_world
-)
+g, response = exact_gradients(start, ticket_world)
 D = ticket_world.features
 cosine = start["a"].sign()[..., None] * probes.cosines(g, D)
 hits = cosine.amax(-1) > 0.95
@@ -1526,9 +1456,8 @@ def race(arms, steps, step, frozen=()):
     return dict(zip(arms, log.chunk(len(arms), 1)))
 
 
-shuffled = torch.stack(
-    [torch.randperm(400, generator=g) for g in training.generators(seed, ticket_runs)]
-)
+shufflers = training.generators(seed, ticket_runs)
+shuffled = torch.stack([torch.randperm(400, generator=g) for g in shufflers])
 tickets = {}
 for u in (1, 2, 4):
     best = fitness.topk(u, 1).indices.flatten(1)
@@ -1566,16 +1495,11 @@ def won(u, frozen, name, look=-1):
 
 both = won(1, True, "ticket") & won(1, False, "ticket")
 ledger.each("winning-ticket", both & (full[-1] < 0.05))
-ledger.each(
-    "tickets-are-not-random",
-    random=won(1, True, "random"),
-    reset=won(1, True, "reset"),
-)
-ledger.each(
-    "larger-tickets",
-    ticket=won(2, True, "ticket") & won(4, True, "ticket"),
-    reset=won(2, True, "reset") | won(4, True, "reset"),
-)
+others = {name: won(1, True, name) for name in ("random", "reset")}
+ledger.each("tickets-are-not-random", **others)
+ticket = won(2, True, "ticket") & won(4, True, "ticket")
+early = won(2, True, "reset") | won(4, True, "reset")
+ledger.each("larger-tickets", ticket=ticket, reset=early)
 ledger.each("random-tickets-when-trained", won(2, False, "random"))
 ledger.each("tickets-are-as-fast", won(1, True, "ticket", 1))
 
@@ -1591,12 +1515,10 @@ masses = (0.6, 0.28, 0.12)
 three = GaussianMixture.xor(32, 6.0, masses)
 streams = training.generators(seed, 3)
 start = symmetric_start(bias_neurons, 32, streams, 1.0, 1 / 9)
-g, response = theory.mixture_gradient(start["w"].double(), -start["b"].double(), three)
+g, response = exact_gradients(start, three)
 eta = (2 / 6.0 / g.norm(dim=-1).quantile(0.9)).item()
 w1 = first_step(start, g, 0 * response, eta)
-alone = [
-    GaussianMixture(three.means[4 * j : 4 * j + 4], three.labels[:4]) for j in range(3)
-]
+alone = [GaussianMixture(three.means[j : j + 4], three.labels[:4]) for j in (0, 4, 8)]
 planes = [one.sample(max(n_test // 4, 50), stream(777)) for one in alone]
 px, py = (torch.cat(v).expand(3, *torch.cat(v).shape).to(device) for v in zip(*planes))
 
@@ -1610,9 +1532,8 @@ def by_plane(q):
 
 fresh = training.Fresh(three.sample, 128, streams, device=device)
 looks = training.log_steps(bias_steps, 21)
-order = learn(
-    w1, fresh, bias_steps, 0.004, planes[0], log_at=looks, planes=by_plane
-).log["planes"]
+run = learn(w1, fresh, bias_steps, 0.004, planes[0], log_at=looks, planes=by_plane)
+order = run.log["planes"]
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.0))
@@ -1633,15 +1554,10 @@ figures.show(
 
 # %% tags=["remove-cell"]
 half = (order[..., 1] < 0.5).double()  # (look, replica, plane)
-last = len(looks) - 1
-when = torch.where(half.any(0), half.argmax(0), last)  # first look below 0.5
+when = torch.where(half.any(0), half.argmax(0), len(looks) - 1)  # first look below 0.5
 wait = np.diff(np.asarray(looks)[when], axis=1)  # steps between planes
-ledger.mean(
-    "simplicity-bias",
-    second=wait[:, 0],
-    third=wait[:, 1],
-    lead=order[-1, :, 2, 1] - order[-1, :, 1, 1],
-)
+lead = order[-1, :, 2, 1] - order[-1, :, 1, 1]
+ledger.mean("simplicity-bias", second=wait[:, 0], third=wait[:, 1], lead=lead)
 third = order[when[:, 0], torch.arange(3), 2, 0]
 ledger.mean("rare-plane-still-at-chance", third)
 
