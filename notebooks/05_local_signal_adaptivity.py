@@ -77,11 +77,12 @@ image_replicas = 3  # runs per task and level (2 or more)
 
 # %% tags=["hide-input"]
 import math
+from itertools import product
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from torch.func import functional_call
+from torch.func import functional_call, jacrev
 
 from mvnb import claims, figures, probes, training
 from mvnb.data import load_images, resize
@@ -137,6 +138,7 @@ if n_train < image_batch:
     wanted = f"image_batch = {image_batch} or more"
     raise ValueError(f"n_train must be {wanted}, got {n_train}")
 sigma, fast_sigma = theory.noise_scale(k), 0.2
+accuracy = np.vectorize(theory.accuracy)
 raw, canvas_side = load_images(dataset), 2 * image_side
 
 # %% [markdown]
@@ -155,7 +157,7 @@ g = np.random.default_rng(seed)
 row = np.append(sigma * g.standard_normal(80), 1.0)[g.permutation(81)]
 where = int(row.argmax()) if row.max() == 1.0 else 0
 grid = np.linspace(0, 0.95, 39)
-exact = [theory.accuracy(1.0, -r, k, sigma) for r in grid]
+exact = accuracy(1.0, -grid, k, sigma)
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.1), width_ratios=(1.5, 1))
 axes[0].vlines(range(81), 0, row, color=GREY, lw=1)
 axes[0].plot(where, row[where], "o", color=NET)
@@ -247,11 +249,9 @@ for b in (-0.3, 0.0, 0.2):
     torch.nn.functional.softplus(-y * net(x)).mean().backward()
     stack = {"w": net.w.detach()[None], "b": net.b.detach()[None]}
     _, by_hand = SoftThresholdObjective()(stack, x[None], y[None])
-    gap = max(
-        (net.w.grad - by_hand["w"][0]).abs().max(), abs(net.b.grad - by_hand["b"])
-    )
+    gap = max((getattr(net, k).grad - by_hand[k]).abs().max().item() for k in "wb")
     odd = (net(-x) + net(x)).abs().max().item() < 1e-12
-    print(f"b = {b:4.1f}: gradient to 1e-10: {gap.item() < 1e-10}   f is odd: {odd}")
+    print(f"b = {b:4.1f}: gradient to 1e-10: {gap < 1e-10}   f is odd: {odd}")
 
 # %% [markdown]
 # ### A shortcut that changes nothing
@@ -275,32 +275,21 @@ for b in (-0.3, 0.0, 0.2):
 # %%
 # NBVAL_CHECK_OUTPUT
 world = SignalInNoise(100, 3, 0.25)
-spot = {
-    "w": torch.tensor([[0.5, 0.2, 0.0]]).double(),
-    "b": torch.tensor([-0.12]).double(),
-}
+spot = {"w": torch.tensor([[0.5, 0.2, 0.0]]), "b": torch.tensor([-0.12])}
+spot = {name: part.double() for name, part in spot.items()}
 big = 400
 x, y = world.sample(100 * big, torch.Generator().manual_seed(seed), torch.float64)
-dense = [
-    SoftThresholdObjective()(spot, points[None], labels[None])
-    for points, labels in zip(x.split(big), y.split(big))
-]
-cheap = [
-    SurvivorObjective(100, 0.25, big)(spot, *step_keys(seed, 1)(t)) for t in range(400)
-]
+parts = zip(x.split(big), y.split(big))
+dense = [SoftThresholdObjective()(spot, *(v[None] for v in part))[1] for part in parts]
+survivors, keys = SurvivorObjective(100, 0.25, big), step_keys(seed, 1)
+cheap = [survivors(spot, *keys(t))[1] for t in range(400)]
 for name in ("w", "b"):
-    a, c = (
-        torch.stack([run[1][name] for run in runs]).reshape(len(runs), -1)
-        for runs in (dense, cheap)
-    )
+    a, c = (torch.stack([g[name].flatten() for g in runs]) for runs in (dense, cheap))
     error = (a.var(0) / len(a) + c.var(0) / len(c)).sqrt()
     spread = (a.std(0) / c.std(0)).log().abs().max().item()
-    print(
-        f"{name}: means agree within 5 standard errors:",
-        ((a.mean(0) - c.mean(0)).abs() / error).max().item() < 5,
-        "  spreads within 40 %:",
-        spread < math.log(1.4),
-    )
+    apart = ((a.mean(0) - c.mean(0)).abs() / error).max().item()
+    print(f"{name}: means agree within 5 standard errors:", apart < 5, end=" ")
+    print("  spreads within 40 %:", spread < math.log(1.4))
 
 # %% [markdown]
 # <a id="05-derivation"></a>
@@ -388,20 +377,19 @@ for c, v, b in spots:
     at = {"w": torch.tensor([[c, v]]).double(), "b": torch.tensor([b]).double()}
     many = SurvivorObjective(200, 0.2, 2000)
     keys = step_keys(seed, 160)(0)[0]
-    stack = {name: part.expand(160, *part.shape[1:]) for name, part in at.items()}
-    _, got = many({n: p.contiguous() for n, p in stack.items()}, keys)
+    stack = {name: part.repeat_interleave(160, 0) for name, part in at.items()}
+    _, got = many(stack, keys)
     found = torch.cat([got["w"], got["b"][:, None]], 1).view(4, 40, 3)
     exact = theory.population_gradient(c, b, 200, 0.2, v)
     want = torch.tensor([exact.c, exact.v, exact.b])
     error = found.std(1) / math.sqrt(40)
     apart.append(((found.mean(1) - want).abs() / error).amax(1))
-    hits = many.outputs({n: p.contiguous() for n, p in stack.items()}, keys)[0] > 0
+    hits = many.outputs(stack, keys)[0] > 0
     miss = abs(hits.double().mean().item() - theory.accuracy(c, b, 200, 0.2, v))
     near = (apart[-1] < 5).all().item()
-    print(
-        f"c={c:4} v={v:4} b={b:5}: gradient within 5 standard errors {near}",
-        f"  accuracy within 0.01 {miss < 0.01}",
-    )
+    where = f"c={c:4} v={v:4} b={b:5}"
+    print(f"{where}: gradient within 5 standard errors {near}", end=" ")
+    print(f"  accuracy within 0.01 {miss < 0.01}")
 
 # %% tags=["remove-cell"]
 ledger.mean("population-gradient", torch.stack(apart).amax(0))
@@ -452,12 +440,9 @@ for c in (0.01, 0.05, 0.2, 0.6, 1.5):
         mirrored = theory.population_gradient(-c, -ratio * c, k, sigma).c_noise
         signs.append(got >= 0 and mirrored <= 0)
 print("noise part has the sign of c:", all(signs))
-print(
-    "never above the bound:",
-    max(shares) <= 1 + 1e-9,
-    "  and up to 90 % of it:",
-    max(shares) > 0.9,
-)
+most = max(shares)
+print("never above the bound:", most <= 1 + 1e-9, end=" ")
+print("  and up to 90 % of it:", most > 0.9)
 small = theory.population_gradient(1e-9, 0.0, k, sigma)
 print(f"at the start: along w* {small.c:.4f}, bias {small.b:.4f}")
 
@@ -528,10 +513,8 @@ ledger.exact("filter-grows-when-small", max(early))
 # %% tags=["hide-input"]
 flow = theory.population_path(steps, k, sigma, step_size, 1 / k, log_every=steps // 40)
 cs, rs = np.geomspace(0.02, 1.2, 41), np.linspace(0, 0.95, 39)
-force = np.array(
-    [[theory.population_gradient(c, -r * c, k, sigma) for c in cs] for r in rs]
-)
-d_c, d_b = force[..., 0], force[..., 2]
+force = [[theory.population_gradient(c, -r * c, k, sigma) for c in cs] for r in rs]
+d_c, d_b = np.moveaxis(force, -1, 0)[[0, 2]]
 
 # %% [markdown]
 # The map of $\partial_b$, with the path of training in green and the two lines on which the forces on $b$ (solid) and on $c$ (dashed) balance:
@@ -545,9 +528,8 @@ ax.contour(cs, rs, d_c, [0], colors=LINE, linewidths=1.2, linestyles="--")
 ax.plot(flow[0][1:], -flow[1][1:] / flow[0][1:], color=PATH, lw=2.5)
 ax.plot(flow[0][-1], -flow[1][-1] / flow[0][-1], "o", color=PATH)
 ax.set(xscale="log", xlabel="$c$", ylabel="ratio $|b|/c$", xlim=(0.02, 1.2))
-ax.set_xticks(
-    [0.02, 0.05, 0.1, 0.2, 0.5, 1], ["0.02", "0.05", "0.1", "0.2", "0.5", "1"]
-)
+ticks = [0.02, 0.05, 0.1, 0.2, 0.5, 1]
+ax.set_xticks(ticks, ticks)
 ax.text(0.35, 0.1, "bias falls", color="white")
 ax.text(0.03, 0.8, "bias rises again: no noise is left")
 fig.colorbar(shade, ax=ax, label=r"$\partial_b$ of the loss (cut at 3)")
@@ -566,16 +548,12 @@ figures.show(
 # Two things can be read off that the paper does not say. First, $\partial_b>0$ ends at high ratios: once the noise is silenced, the signal raises the bias again, so that the claim that $b$ falls "throughout the rest of training" cannot hold for ever, and need not. Second, the path does not hit the wall: as the ratio rises the noise lets $c$ grow (dashed: the balance in $c$), and with $c$ the bias falls further. The two move on together, and slowly.
 
 # %% tags=["remove-cell"]
-columns = np.array(
-    [theory.population_gradient(c, 0.0, k, sigma).b for c in np.geomspace(0.005, 1, 40)]
-)
-ledger.exact(
-    "bias-falls-beyond-a-filter-size",
-    changes=np.count_nonzero(np.diff(columns > 0)),
-    small=columns[0],
-    large=columns[-1],
-    silent=theory.population_gradient(1.0, -0.9, k, sigma).b,
-)
+sizes = np.geomspace(0.005, 1, 40)
+columns = [theory.population_gradient(c, 0.0, k, sigma).b for c in sizes]
+silent = theory.population_gradient(1.0, -0.9, k, sigma).b
+signs = {"changes": np.count_nonzero(np.diff(np.array(columns) > 0))}
+signs |= {"small": columns[0], "large": columns[-1], "silent": silent}
+ledger.exact("bias-falls-beyond-a-filter-size", **signs)
 
 # %% [markdown]
 # :::{prf:theorem} Gradient descent finds the signal (Theorem 3.1)
@@ -673,30 +651,25 @@ print("covariance of 3 filters within 0.02:", np.abs(found - want).max() < 0.02)
 # %%
 def train(objective, batches, start, steps, step_size, b_rate, marks):
     """A stack of filters, with c, v and b logged: (T, R) each."""
+    look = {"c": lambda p: p["w"][:, 0], "b": lambda p: p["b"]}
+    look["v"] = lambda p: p["w"][:, 1:].norm(dim=1)
     return training.fit(
         objective,
         start,
         batches,
         steps=steps,
         optimizer=training.SGD(step_size, rates={"b": b_rate}),
-        probes={
-            "c": lambda p: p["w"][:, 0],
-            "v": lambda p: p["w"][:, 1:].norm(dim=1),
-            "b": lambda p: p["b"],
-        },
+        probes=look,
         log_at=marks,
     )
 
 
 def tiny_start(count, dim):
     """Random directions of length 1e-6, no bias."""
-    w = [
-        torch.randn(dim, generator=g).double() for g in training.generators(seed, count)
-    ]
-    return {
-        "w": torch.stack([1e-6 * part / part.norm() for part in w]),
-        "b": torch.zeros(count, dtype=torch.float64),
-    }
+    runs = training.generators(seed, count)
+    w = [torch.randn(dim, generator=g).double() for g in runs]
+    w = torch.stack([1e-6 * part / part.norm() for part in w])
+    return {"w": w, "b": torch.zeros(count).double()}
 
 
 # %% [markdown]
@@ -712,18 +685,12 @@ else:
     draw_double = lambda n, g: draw.sample(n, g, torch.float64)
     streams = training.generators(seed + 5000, replicas)
     batches = training.Fresh(draw_double, batch, streams, block=1)
-run = train(
-    objective, batches, tiny_start(replicas, dim), steps, step_size, 1 / k, marks
-)
+start = tiny_start(replicas, dim)
+run = train(objective, batches, start, steps, step_size, 1 / k, marks)
 c, v, b = (run.log[name].numpy() for name in ("c", "v", "b"))
 late = slice(2, None)  # from 5 % of training on
 ratio = -b[late] / c[late]
-accurate = np.array(
-    [
-        [theory.accuracy(*p[:2], k, sigma, p[2]) for p in zip(c[t], b[t], v[t])]
-        for t in range(len(marks))
-    ]
-)
+accurate = accuracy(c, b, k, sigma, v)
 flow_steps = np.arange(flow.shape[1]) * (steps // 40)
 linear = theory.normal_accuracy(0.0, k, sigma)
 
@@ -734,22 +701,18 @@ linear = theory.normal_accuracy(0.0, k, sigma)
 fig, axes = plt.subplots(1, 3, figsize=(7.5, 3.0))
 axes[0].plot(marks, c, color=NET, lw=1)
 axes[0].plot(marks, b, color=BIAS, lw=1)
-axes[0].plot(flow_steps, flow[0], ":", color=LINE)
-axes[0].plot(flow_steps, flow[1], ":", color=LINE)
-note(
-    axes[0], r"$c=\langle w,w_*\rangle$", (marks[24], c[24].mean()), (-62, 6), color=NET
-)
+axes[0].plot(flow_steps, flow.T, ":", color=LINE)
+at = (marks[24], c[24].mean())
+note(axes[0], r"$c=\langle w,w_*\rangle$", at, (-62, 6), color=NET)
 note(axes[0], "$b$", (marks[24], b[24].mean()), (4, 4), color=BIAS)
 axes[1].plot(marks[2:], ratio, color=NET, lw=1)
 axes[1].plot(flow_steps[2:], -flow[1][2:] / flow[0][2:], ":", color=LINE)
 axes[2].plot(marks, accurate, color=NET, lw=1)
-exact = [theory.accuracy(p, q, k, sigma) for p, q in flow.T]
-axes[2].plot(flow_steps, exact, ":", color=LINE)
+axes[2].plot(flow_steps, accuracy(*flow, k, sigma), ":", color=LINE)
 axes[2].axhline(linear, color=GREY, ls="--")
 note(axes[2], "linear", (0, linear), (60, 4), color=GREY)
 for ax, label in zip(axes, ("parameter", "ratio $|b|/c$", "test accuracy")):
-    ax.set(xlabel="step", ylabel=label)
-    ax.set_xticks([0, steps // 2, steps])
+    ax.set(xlabel="step", ylabel=label, xticks=[0, steps // 2, steps])
 axes[2].set_ylim(0.45, 0.85)
 figures.show(
     fig,
@@ -811,18 +774,12 @@ fast_marks = training.log_steps(fast_steps, 41)
 tasks = {}
 for name, eta in (("works", fast_step), ("too large", trap_step)):
     one = SurvivorObjective(fast_noise, fast_sigma, batch)
-    start = {
-        "w": torch.full((fast_replicas, 1), 1e-6, dtype=torch.float64),
-        "b": torch.zeros(fast_replicas, dtype=torch.float64),
-    }
+    w = torch.full((fast_replicas, 1), 1e-6, dtype=torch.float64)
+    start = {"w": w, "b": torch.zeros_like(w[:, 0])}
     keys = step_keys(seed + 10_000, fast_replicas)
     log = train(one, keys, start, fast_steps, eta, 1 / 20, fast_marks).log
     pair = [log[part].numpy() for part in ("c", "b")]
-    score = [
-        [theory.accuracy(*p, fast_noise, fast_sigma) for p in zip(*row)]
-        for row in zip(*pair)
-    ]
-    tasks[name] = (*pair, np.array(score))
+    tasks[name] = (*pair, accuracy(*pair, fast_noise, fast_sigma))
 
 # %% [markdown]
 # **Prediction.** If a step throws the bias below $-c$ *and* below all noise, every unit is dead: the output is 0 on all points, and so is the gradient. There is no way back. Strictly counted, with an output of 0 as an error, accuracy is then 0. Whether a run is caught depends on its first few batches; at $\eta=1$, in earlier runs, half to three quarters were.
@@ -870,13 +827,11 @@ ledger.each("dead-units", dead=dead < 0.001, alive=good > 0.9)
 ratios = np.array([0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8])
 map_runs = 4
 one = SurvivorObjective(k, sigma, map_points)
-stack = {
-    "w": torch.ones(map_runs * len(ratios), 1, dtype=torch.float64),
-    "b": -torch.as_tensor(ratios).repeat(map_runs),
-}
+b = -torch.as_tensor(ratios).repeat(map_runs)
+stack = {"w": torch.ones_like(b)[:, None], "b": b}
 said = one.outputs(stack, *step_keys(seed, map_runs * len(ratios))(0))[0]
 simulated = (said > 0).double().mean(1).view(map_runs, -1).numpy()  # (run, ratio)
-exact = np.array([theory.accuracy(1.0, -r, k, sigma) for r in ratios])
+exact = accuracy(1.0, -ratios, k, sigma)
 normal = theory.normal_accuracy(ratios, k, sigma)
 
 # %% [markdown]
@@ -885,7 +840,7 @@ normal = theory.normal_accuracy(ratios, k, sigma)
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(7.5, 2.9))
 fine = np.linspace(0, 0.95, 60)
-ax.plot(fine, [theory.accuracy(1.0, -r, k, sigma) for r in fine], color=LINE)
+ax.plot(fine, accuracy(1.0, -fine, k, sigma), color=LINE)
 ax.plot(fine, theory.normal_accuracy(fine, k, sigma), "--", color=GREY)
 ax.plot(ratios, simulated.mean(0), "o", color=LINE, ms=5, mfc="white")
 ax.plot(ratio[::4], accurate[late][::4], "s", color=NET, ms=4)
@@ -905,9 +860,8 @@ figures.show(
 off = np.abs(simulated - exact).max(1)
 ledger.mean("accuracy-is-a-function-of-the-ratio", off)
 over = normal - exact
-ledger.exact(
-    "gaussian-sum", deviation=np.abs(over[ratios <= 0.6]).max(), excess=over[-1]
-)
+deviation = np.abs(over[ratios <= 0.6]).max()
+ledger.exact("gaussian-sum", deviation=deviation, excess=over[-1])
 
 # %% [markdown]
 # At ratio 0 the simulation must give the linear classifier.
@@ -927,10 +881,8 @@ ledger.mean("linear-at-chance", simulated[:, 0] - linear)
 # %%
 kernel_d, counts, t_test = max(17, round(theory.noise_scale(k) ** -2)), (1, 4, 16), 0.5
 sets = 4
-grams = [
-    theory.random_gram(16, kernel_d, np.random.default_rng([seed, r]))
-    for r in range(sets)
-]
+rngs = [np.random.default_rng([seed, r]) for r in range(sets)]
+grams = [theory.random_gram(16, kernel_d, rng) for rng in rngs]
 draw = SignalInNoise(k, kernel_d, sigma)
 features, labels = [], []  # of each set, on its own points
 for g, gram in zip(training.generators(seed + 977, sets), grams):
@@ -960,10 +912,8 @@ for m in counts:
         measured = (said * labels[r] <= 0).float().mean().item()
         rows.append((measured, theory.frozen_error(part, [t_test] * m, k, sigma)))
     simulation[m] = np.array(rows)
-    measured, formula = simulation[m].T
-    print(
-        f"m = {m:2d}: measured {np.round(measured, 2)}, formula {np.round(formula, 2)}"
-    )
+    measured, formula = np.round(simulation[m].T, 2)
+    print(f"m = {m:2d}: measured {measured}, formula {formula}")
 
 # %% [markdown]
 # A filter whose projection of the signal is below the threshold is blind to it; with $m=1$ that leaves an error of $\frac12$ (or 1, when weights of 0 make the output 0, which counts as an error). Now many draws, from the formula alone: a common threshold, the best of five for every draw; and *oracle* thresholds $\tau_j=0.999|a_j|$, each as high as just lets the signal through, which nobody who does not know $\mathbf w_*$ could choose. The trained filter is that of Experiment I.
@@ -1032,16 +982,9 @@ ledger.mean("one-trained-beats-sixteen-frozen", trained=trained, frozen=best[16]
 
 # %% tags=["hide-input"]
 exponents = (3, 4, 6, 9, 12, 18, 24)
-sizes = [10.0**e for e in exponents]
-scan = {
-    m: np.array(
-        [
-            frozen_errors(m, min(kernel_draws, 12), q, theory.noise_scale(q) ** -2)
-            for q in sizes
-        ]
-    )
-    for m in (1, 4)
-}
+worlds = [(10.0**e, theory.noise_scale(10.0**e) ** -2) for e in exponents]
+few = min(kernel_draws, 12)
+scan = {m: np.array([frozen_errors(m, few, *one) for one in worlds]) for m in (1, 4)}
 fig, ax = plt.subplots(figsize=(7.5, 2.7))
 for m, style in ((1, "o-"), (4, "s--")):
     ax.plot(exponents, scan[m].mean(1), style, color=KERNEL, ms=5)
@@ -1062,11 +1005,7 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-top = [
-    frozen_errors(m, 3 * kernel_draws, 1e24, theory.noise_scale(1e24) ** -2, True)
-    >= 0.1
-    for m in (1, 4)
-]
+top = [frozen_errors(m, 3 * kernel_draws, *worlds[-1], True) >= 0.1 for m in (1, 4)]
 ledger.each("lower-bound-at-large-k", one=top[0], four=top[1])
 rise = [np.polyfit(exponents, scan[m], 1)[0] for m in (1, 4)]  # of each draw
 ledger.mean("frozen-error-rises-with-k", one=rise[0], four=rise[1])
@@ -1092,16 +1031,10 @@ TASKS = {
     "2 classes": halves,
     "4 classes": tuple((c,) for c in four),
 }
-VARIANTS = [
-    ("10 classes", "texture"),
-    ("10 classes", "Gaussian"),
-    ("2 classes", "texture"),
-    ("2 classes", "Gaussian"),
-    ("4 classes", "distractors"),
-]
-small = {
-    part: resize(getattr(raw, f"x_{part}"), image_side) for part in ("train", "test")
-}
+VARIANTS = [*product(("10 classes", "2 classes"), ("texture", "Gaussian"))]
+VARIANTS += [("4 classes", "distractors")]
+parts = {"train": raw.x_train, "test": raw.x_test}
+small = {part: resize(x, image_side) for part, x in parts.items()}
 
 # %% [markdown]
 # A sample of such a task takes every image of its classes in turn, in random order, as often as needed:
@@ -1115,9 +1048,8 @@ def scene(task, background, level, part, n, g):
     for index, group in enumerate(TASKS[task]):
         label[torch.isin(y, torch.tensor(group))] = index
     own = (label >= 0).nonzero()[:, 0]
-    turns = [
-        own[torch.randperm(len(own), generator=g)] for _ in range(-(-n // len(own)))
-    ]
+    laps = -(-n // len(own))
+    turns = [own[torch.randperm(len(own), generator=g)] for _ in range(laps)]
     pick, channels = torch.cat(turns)[:n], x.shape[1]
     if background == "distractors":
         behind = distractor_background(n, x[label < 0], g)
@@ -1162,16 +1094,11 @@ torch.manual_seed(seed)
 net = WindowNet(1, 1, (2, 3)).double()
 center = {name: part.detach() for name, part in net.named_parameters()}
 g = torch.Generator().manual_seed(seed)
-x, y = (
-    torch.randn(9, 1, 16, 16, generator=g).double(),
-    torch.randn(9, 1, generator=g).double(),
-)
+x = torch.randn(9, 1, 16, 16, generator=g).double()
+y = torch.randn(9, 1, generator=g).double()
 jacobian = window_jacobian(center, x)
-rows = [
-    torch.autograd.grad(value, list(net.parameters()), retain_graph=True)
-    for value in net(x)[:, 0]
-]
-rows = torch.stack([torch.cat([part.flatten() for part in row]) for row in rows])
+rows = jacrev(lambda p: functional_call(net, p, x)[:, 0])(center)
+rows = torch.cat([part.flatten(1) for part in rows.values()], 1)
 print("Jacobian is autograd's:", torch.allclose(jacobian, rows, atol=1e-12))
 weight = probes.ridge_fit(jacobian, y, 0.1)
 step = dict(zip(center, weight[:, 0].split([p.numel() for p in center.values()])))
@@ -1180,10 +1107,8 @@ moved = [
     for h in (1e-6, -1e-6)
 ]
 change = (moved[0] - moved[1]) / 2e-6
-print(
-    "ridge on it moves the linearised network:",
-    (change - jacobian @ weight).abs().max().item() < 1e-6,
-)
+apart = (change - jacobian @ weight).abs().max().item()
+print("ridge on it moves the linearised network:", apart < 1e-6)
 
 # %% [markdown]
 # All tasks, levels and replicas are trained as one stack of networks.
@@ -1197,16 +1122,14 @@ for task, background in VARIANTS:
         key = (task, background if fraction else "none", float(fraction))
         cells.setdefault(key, (task, background, fraction * strength[background]))
 sets, modules = [], []
+channels, widths = raw.x_train.shape[1], (image_width, 2 * image_width)
 for cell in cells.values():
     for r in range(image_replicas):
         g = torch.Generator().manual_seed(seed + r)
-        sets.append(
-            [*scene(*cell, "train", n_train, g), *scene(*cell, "test", n_test, g)]
-        )
+        seen = scene(*cell, "train", n_train, g)
+        sets.append((*seen, *scene(*cell, "test", n_test, g)))
         torch.manual_seed(seed + r)
-        modules.append(
-            WindowNet(raw.x_train.shape[1], 10, (image_width, 2 * image_width))
-        )
+        modules.append(WindowNet(channels, 10, widths))
 x, y, x_test, y_test = (torch.stack(part).to(device) for part in zip(*sets))
 per_epoch = n_train // image_batch
 image_steps = image_epochs * per_epoch
@@ -1266,22 +1189,19 @@ for together in same_images.values():
     for r in range(image_replicas):
         runs = [i * image_replicas + r for i in together]
         torch.manual_seed(seed + r)
-        net = WindowNet(raw.x_train.shape[1], 1, (image_width, 2 * image_width))
+        net = WindowNet(channels, 1, widths)
         center = {name: p.detach().to(device) for name, p in net.named_parameters()}
         target = [torch.nn.functional.one_hot(y[j], 10).float() - 0.1 for j in runs]
-        weight = probes.ridge_fit(
-            window_jacobian(center, x[runs[0]]), torch.cat(target, 1), ridge
-        )
+        jacobian = window_jacobian(center, x[runs[0]])
+        weight = probes.ridge_fit(jacobian, torch.cat(target, 1), ridge)
         said = window_jacobian(center, x_test[runs[0]]) @ weight
         for i, j, scores in zip(together, runs, said.split(10, 1)):
             kernel_accuracy[i, r] = probes.accuracy(scores, y_test[j]).item()
 place = {key: i for i, key in enumerate(cells)}
-kept = {}
+kept, scores = {}, (net_accuracy, kernel_accuracy)
 for task, background in VARIANTS:
     none, most = place[task, "none", 0.0], place[task, background, 1.0]
-    kept[task, background] = [
-        score[most] / score[none] for score in (net_accuracy, kernel_accuracy)
-    ]
+    kept[task, background] = [score[most] / score[none] for score in scores]
 
 # %% [markdown]
 # **Prediction.** On black both do well. With noise the kernel, whose features were drawn without having seen any digit, cannot tell digit from background, and should lose more. Accuracy against the strength of the background, all runs:
@@ -1291,10 +1211,7 @@ fig, axes = plt.subplots(1, 5, figsize=(7.5, 2.7), sharey=True)
 for ax, (task, background) in zip(axes, VARIANTS):
     at = [place[task, background if f else "none", float(f)] for f in levels]
     top = strength[background]
-    for score, color, style in (
-        (kernel_accuracy, KERNEL, "s--"),
-        (net_accuracy, NET, "o-"),
-    ):
+    for score, color, style in zip(scores[::-1], (KERNEL, NET), ("s--", "o-")):
         ax.plot(levels * top, score[at], style[0], color=color, ms=3.5, alpha=0.6)
         ax.plot(levels * top, score[at].mean(1), style[1:], color=color)
     ax.axhline(1 / len(TASKS[task]), **figures.LINES["chance"])
@@ -1331,12 +1248,9 @@ IDS = {
 }
 for (task, background), (network, kernel) in kept.items():
     none = place[task, "none", 0.0]
-    found = {
-        "lead": network - kernel,
-        "plain": np.minimum(net_accuracy[none], kernel_accuracy[none]),
-    }
-    found |= {"kept": network} if background == "Gaussian" else {}
-    ledger.mean(IDS[task, background], **found)
+    plain = np.minimum(net_accuracy[none], kernel_accuracy[none])
+    own = {"kept": network} if background == "Gaussian" else {}
+    ledger.mean(IDS[task, background], lead=network - kernel, plain=plain, **own)
 
 # %% [markdown]
 # ### Activity falls while it learns
@@ -1344,13 +1258,9 @@ for (task, background), (network, kernel) in kept.items():
 # Figure 3.2 of the paper shows that the average share of active units falls during training on plain CIFAR-10, which it reads as a sign of denoising. Ours, on digits, without and with noise:
 
 # %% tags=["hide-input"]
-active = (
-    run.log["active"].view(-1, *shape, 2).cpu().numpy()
-)  # (epoch, cell, replica, layer)
-chosen = {
-    "no noise": place["10 classes", "none", 0.0],
-    "Gaussian noise": place["10 classes", "Gaussian", 1.0],
-}
+active = run.log["active"].view(-1, *shape, 2).numpy()  # (epoch, cell, replica, layer)
+chosen = {"no noise": place["10 classes", "none", 0.0]}
+chosen["Gaussian noise"] = place["10 classes", "Gaussian", 1.0]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 2.4), sharey=True)
 for ax, (name, cell) in zip(axes, chosen.items()):
     for layer, color in ((0, figures.HUES["yellow"]), (1, NET)):
