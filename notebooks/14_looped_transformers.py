@@ -92,11 +92,8 @@ TONES = figures.shades(len(examples))
 if train_prompts < train_batch:
     wanted = f"train_batch = {train_batch} or more"
     raise ValueError(f"train_prompts must be {wanted}, got {train_prompts}")
-for name, values in (
-    ("examples", examples),
-    ("kappas", kappas),
-    ("scaling_dims", scaling_dims),
-):
+ascending = {"examples": examples, "kappas": kappas, "scaling_dims": scaling_dims}
+for name, values in ascending.items():
     if len(values) < 2 or not all(np.diff(values) > 0):
         raise ValueError(f"{name} must ascend, two or more, got {values}")
 if examples[0] <= dim:
@@ -381,9 +378,8 @@ print("prediction error as in (eq-14-error):", bool(gap.abs().max() < 1e-12))
 gap = (path - theta).square().sum(-1) - (p.square() * share).sum(-1)
 print("squared error as in (eq-14-error):", bool(gap.abs().max() < 1e-12))
 done = (path * theta).sum(-1)
-print(
-    "rises in [0, 1]:", bool(done.max() < 1 + 1e-12 and done.diff(dim=0).min() > -1e-12)
-)
+rises = done.max() < 1 + 1e-12 and done.diff(dim=0).min() > -1e-12
+print("rises in [0, 1]:", bool(rises))
 kappa = spectrum[:, -1] / spectrum[:, 0]
 count = torch.arange(31)[:, None]
 below = (1 - done) / (1 - 1 / kappa) ** count
@@ -474,10 +470,9 @@ for T in (1, 2, 4, 8):
     p = theory.residuals(nodes, closed)[-1]
     value = (weights @ p.square()).item() / theory.least_mean_square(0.25, T)
     mean = (weights @ p).item() / theory.least_mean_square(0.25, T)
-    print(
-        f"T = {T}: steps agree {bool((best - closed).abs().max() < 1e-8)},",
-        f"mean square / formula {value:.6f}, mean / formula {mean:.6f}",
-    )
+    agree = bool((best - closed).abs().max() < 1e-8)
+    print(f"T = {T}: steps agree {agree}, mean square / formula {value:.6f},", end=" ")
+    print(f"mean / formula {mean:.6f}")
 
 # %% [markdown]
 # ## The derivation, VI: a loop with memory
@@ -517,11 +512,8 @@ def memory_weights(d, momentum):
     block, one = torch.block_diag, torch.ones(1, 1, **f64)
     lift = torch.cat([torch.cat([eye, zero]), torch.cat([momentum * eye] * 2)], 1)
     write = torch.cat([torch.cat([eye, eye], 1), torch.cat([zero, zero], 1)])
-    return (
-        block(eye, zero, one),
-        block(write, 0 * one),
-        block(lift.mT.contiguous(), one),
-    )
+    lift = lift.mT.contiguous()
+    return block(eye, zero, one), block(write, 0 * one), block(lift, one)
 
 
 # %%
@@ -654,12 +646,9 @@ steepness = [-exact[n][:, -1] * condition[n] / loops for n in examples]
 steepness = torch.stack([sets(s, 20 * trials).median(1).values for s in steepness])
 ledger.mean("gap-narrows", gap=widening, exponents=steepness.diff(dim=0).amin(0))
 rounded = gaps(floors, -1, trials)
-ledger.mean(
-    "narrowing-is-rounding",
-    fall=-rounded.diff(dim=0).amax(0),
-    last=rounded[-1],
-    exact=gaps(exact, -1, trials)[-1, : rounded.shape[1]],
-)
+fall, last = -rounded.diff(dim=0).amax(0), rounded[-1]
+at_end = gaps(exact, -1, trials)[-1, : rounded.shape[1]]
+ledger.mean("narrowing-is-rounding", fall=fall, last=last, exact=at_end)
 
 # %% [markdown]
 # ## What the loop predicts
@@ -796,23 +785,20 @@ ledger.exact("chebyshev-takes-the-root", slopes["chebyshev"])
 # *Prediction:* with $n=8d$ the condition number tends to $\bigl(\frac{\sqrt8+1}{\sqrt8-1}\bigr)^2=4.38$ from below, and the mean error after 20 loops with $\eta=1/L$ to $\int(1-\lambda/b)^{20}d\rho_{1/8}$. With $n=d/\epsilon^2$, $\kappa=\bigl(\frac{1+\epsilon}{1-\epsilon}\bigr)^2\approx1+4\epsilon$.
 
 # %%
-share_law = {}
+share_law, grown = {}, {}
 for i, d in enumerate(scaling_dims):
     count = max(10, scaling_draws // d)
     values = spectra(prompts(8 * d, d, count, stream(30 + i))[0])
-    mean_error = theory.residuals(values, (1 / values[:, -1:]).expand(-1, 20))[
-        :, -1
-    ].mean(1)
-    share_law[d] = values[:, -1] / values[:, 0], mean_error
-grown = {d: [stats.mean_interval(v).plus_minus for v in both] for d, both in share_law.items()}
+    left = theory.residuals(values, (1 / values[:, -1:]).expand(-1, 20))[:, -1]
+    share_law[d] = values[:, -1] / values[:, 0], left.mean(1)
+    grown[d] = [stats.mean_interval(v).plus_minus for v in share_law[d]]
 eighth, mass = theory.marchenko_pastur(1 / 8)
 limit = (mass @ (1 - eighth / theory.edges(1, 1 / 8)[1]) ** 20).item()
 kappa_limit = np.divide(*theory.edges(8, 1)[::-1])
 near = []
 for i, eps in enumerate((0.2, 0.1, 0.05)):
-    values = spectra(
-        prompts(round(32 / eps**2), 32, limit_draws // 2, stream(40 + i))[0]
-    )
+    x, _ = prompts(round(32 / eps**2), 32, limit_draws // 2, stream(40 + i))
+    values = spectra(x)
     near.append((values[:, -1] / values[:, 0] - 1) / eps)
 
 # %% tags=["hide-input"]
@@ -859,9 +845,8 @@ values, share = anatomy(x, theta)
 own_error = theory.log_error(values, share, torch.tensor([20]))[:, 0]
 eta = torch.full((len(values),), fixed_step, **f64)
 fixed_error = theory.log_error(values, share, torch.tensor([20]), step=eta)[:, 0]
-diverge = {
-    c: sets((c**2 * values[:, -1] * fixed_step > 2).double()).mean(1) for c in (1, 2)
-}
+largest = values[:, -1] * fixed_step
+diverge = {c: sets((c**2 * largest > 2).double()).mean(1) for c in (1, 2)}
 unequal = torch.logspace(-1, 1, dim, device=device, **f64)  # deviations of coordinates
 over = 0
 for tokens in (2 * x, unequal * x, x**3):
@@ -1018,10 +1003,8 @@ for i, (name, (steps, color, marker)) in enumerate(rows.items()):
 for run in found[4]:
     axes[0].plot(1 / run, [1.79] * 4, "x", color=LINE, ms=6)
 axes[0].annotate("trained", (2.75, 1.76), color=LINE, fontsize=10)
-axes[0].set(
-    xlabel="$1/\\eta_t$, in units of $n$", yticks=[], ylim=(0, 1.9), xlim=(0, 4.3)
-)
-axes[0].set_title("four learned steps on the spectrum")
+axes[0].set(xlabel="$1/\\eta_t$, in units of $n$", yticks=[], ylim=(0, 1.9))
+axes[0].set(xlim=(0, 4.3), title="four learned steps on the spectrum")
 for name, (steps, color, where) in polynomials.items():
     axes[1].plot(line, theory.residuals(line, steps)[-1], color=color)
     axes[1].annotate(name, where, color=color)
@@ -1117,8 +1100,7 @@ skew_best = theory.best_steps(own, torch.full_like(own, 1 / len(own)), 4)
 
 
 def set_by_hand(steps, b):
-    shape = (train_runs, -1, -1)
-    params = {"step": steps.expand(train_runs, -1), "b": b.expand(shape)}
+    params = {"step": steps.expand(train_runs, -1), "b": b.expand(train_runs, -1, -1)}
     return looped_error(params, *judge)[0]
 
 
@@ -1139,10 +1121,8 @@ coloured, y = x * root, (x @ (root * theta)[..., None])[..., 0]
 eta, zero = torch.full((10,), 0.02, **f64), torch.zeros_like(theta)
 plain = (*gradient_weights(train_dim, (1 / sigma).diag()), last_row_mask(24))
 states = loop(as_prompt(coloured, y, zero, 1.0), *plain, eta)
-gap = -root * states[:, :, -1, :-1] - theory.descent(x, y, eta)
-print(
-    "with B = Sigma^-1 the loop is that of round tokens:", bool(gap.abs().max() < 1e-12)
-)
+gap = (-root * states[:, :, -1, :-1] - theory.descent(x, y, eta)).abs().max().item()
+print("with B = Sigma^-1 the loop is that of round tokens:", gap < 1e-12)
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.1), width_ratios=(1.1, 1))
