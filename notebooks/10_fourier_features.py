@@ -114,8 +114,7 @@ turns = 2 * np.pi * np.outer(np.arange(1, 7), offset) / toy
 fig, axes = plt.subplots(1, 3, figsize=(7.5, 2.6), sharey=True)
 for ax, used in zip(axes, (1, 3, 6)):
     height = np.cos(turns[:used]).mean(0)
-    color = [NORM if c == 0 else GREY for c in offset]
-    ax.bar(offset, height, color=color, width=0.8)
+    ax.bar(offset, height, color=[NORM if c == 0 else GREY for c in offset], width=0.8)
     gap = 1 - np.delete(height, 6).max()
     word = "frequency" if used == 1 else "frequencies"
     ax.set(title=f"{used} {word}: gap {gap:.2f}", xlabel="c minus the sum")
@@ -341,25 +340,28 @@ print("fewest neurons a frequency from groups for k = 2, 3:", fewest)
 rng = np.random.default_rng(seed)
 counts = np.array([4, 8, 16, 32, 64, 128, 256])
 toy_table = ModularSum(7, 3)
-random_margin = np.zeros((len(counts), 8))
+
+
+def answer_margins(out, y):
+    """Right answers minus the highest others: outputs (..., n, p), labels (..., n)."""
+    other = out.scatter(-1, y[..., None], -math.inf).amax(-1)
+    return out.gather(-1, y[..., None])[..., 0] - other
 
 
 def least_margin(u, w, table):
     """Least margin over all points, in units of the optimum."""
     params = {"u": torch.tensor(u)[None], "w": torch.tensor(w)[None]}
     out = polynomial_logits(params, table.points[None])[0]
-    own = out.gather(1, table.labels[:, None])[:, 0]
-    other = out.scatter(1, table.labels[:, None], -math.inf).amax(1)
-    return (own - other).min().item() / theory.max_margin(table.k, table.p)
+    least = answer_margins(out, table.labels).min().item()
+    return least / theory.max_margin(table.k, table.p)
 
 
 # %% tags=["hide-input"]
-for i, n in enumerate(counts):
-    for r in range(8):
-        u, w = theory.network(rng.uniform(0, 2 * np.pi, (n, 3)), 7)
-        random_margin[i, r] = least_margin(u, w, toy_table)
+widths = np.repeat(counts, 8)
+networks = (theory.network(rng.uniform(0, 2 * np.pi, (n, 3)), 7) for n in widths)
+random_margin = [least_margin(*one, toy_table) for one in networks]
 fig, ax = plt.subplots(figsize=(7.0, 3.0))
-ax.plot(np.repeat(counts, 8), random_margin.ravel(), "o", color=GREY, ms=4)
+ax.plot(widths, random_margin, "o", color=GREY, ms=4)
 marks = zip("s^Dv", (STRONG, WEAK, NORM, HALF))
 drawn = {name: phases(3) for name, phases in designs.items()}
 drawn["half of a group"] = theory.halved_phases()
@@ -427,13 +429,9 @@ ledger.exact("neuron-in-fourier-space", error)
 ledger.exact("margin-is-attained", deviation["signs"].max())
 ledger.exact("nothing-gets-more", value=highest / best - 1, mixed=mixed)
 ledger.exact("all-frequencies-alike", shares_error)
-ledger.exact(
-    "fewer-neurons-do",
-    cyclic=deviation["cyclic"].max(),
-    halved=abs(design_margin["half of a group"] - 1),
-    two=fewest[0],
-    three=fewest[1],
-)
+parts = {"cyclic": deviation["cyclic"].max()}
+parts["halved"] = abs(design_margin["half of a group"] - 1)
+ledger.exact("fewer-neurons-do", **parts, two=fewest[0], three=fewest[1])
 wrong = np.cos(2 * np.pi * np.outer(np.arange(1, 4), np.arange(1, 7)) / 7).sum(0)
 ledger.exact("wrong-answers-get-zero", wrong.min())
 
@@ -476,11 +474,8 @@ def draws(inputs, labels, train, size, streams):
 
 def warm(step_size, steps=None):
     """Ten steps of warm-up; with `steps` a cosine down to 0."""
-    return lambda s: (
-        step_size
-        * min(1, (s + 1) / 10)
-        * ((1 + math.cos(math.pi * s / steps)) / 2 if steps else 1)
-    )
+    fall = lambda s: (1 + math.cos(math.pi * s / steps)) / 2 if steps else 1
+    return lambda s: step_size * min(1, (s + 1) / 10) * fall(s)
 
 
 # %%
@@ -495,9 +490,7 @@ def margins(params, chunk=8192):
     parts = zip(world.points.split(chunk), world.labels.split(chunk))
     for x, y in parts:
         f = polynomial_logits(params, x.to(device).expand(n, *x.shape))
-        y = y.to(device).expand(n, -1)[..., None]
-        other = f.scatter(2, y, -math.inf).amax(2)
-        out.append(f.gather(2, y)[..., 0] - other)
+        out.append(answer_margins(f, y.to(device).expand(n, -1)))
     return torch.cat(out, 1) * scale[:, None]
 
 
@@ -510,12 +503,13 @@ def learn(share, penalty, decay, looks=7):
         for name, shape in {"u": (k, p, width), "w": (width, p)}.items()
     }
     train = torch.stack([world.split(share, g) for g in streams])
+    rate = warm(step_size, steps)
     run = training.fit(
         PolynomialObjective(penalty),
         training.to_device(params, device),
         draws(world.points, world.labels, train, batch, streams),
         steps=steps,
-        optimizer=training.AdamW(warm(step_size, steps), (0.9, 0.98), weight_decay=decay),
+        optimizer=training.AdamW(rate, (0.9, 0.98), weight_decay=decay),
         probes={"margin": lambda q: margins(q).amin(1)},
         log_at=training.log_steps(steps, looks),
     )
@@ -593,9 +587,8 @@ trimmed = {
 def pure(name, level=0.9):
     """Share of the vectors of living neurons whose purity exceeds a level, (R,)."""
     s = seen[name]
-    return ((s["purity"] > level).double().mean(2) * s["alive"]).sum(1) / s[
-        "alive"
-    ].sum(1)
+    share = (s["purity"] > level).double().mean(2)
+    return (share * s["alive"]).sum(1) / s["alive"].sum(1)
 
 
 def mean_purity(name):
@@ -623,9 +616,8 @@ loudest = int(seen["norm"]["size"][0].sum(-1).argmax())
 before, after = (vectors(q)[0, loudest, 0].numpy() for q in (first, run.params))
 fine = np.linspace(0, p - 1, 300)
 wave = np.fft.rfft(after) / p
-curve = wave[0].real + 2 * sum(
-    (c * np.exp(2j * np.pi * j * fine / p)).real for j, c in enumerate(wave[1:], 1)
-)
+waves = np.exp(2j * np.pi * np.outer(fine, np.arange(half + 1)) / p)
+curve = 2 * (waves @ wave).real - wave[0].real
 axes[0].plot(fine, curve, color=HALF, lw=1.5)
 axes[0].plot(before, "o", color=GREY, ms=4, label="before")
 axes[0].plot(after, "o", color=STRONG, ms=5, label="after")
@@ -699,18 +691,11 @@ print(f"mean margin with the norm: {mean:.3f} of the optimum")
 # *Weight decay.* As weak as the thesis's number it does next to nothing within these steps; the reading of $\lambda$ as the coefficient of the norm is the one that agrees with its figures. A hundred times stronger it gives neurons with one frequency as well. So single frequencies do not need the norm of the theorem: a strong preference for few large neurons leads there, too. What goes with the norm are equal shares and the large margin.
 
 # %% tags=["remove-cell"]
-ledger.mean(
-    "single-frequency-neurons",
-    pure=pure("norm"),
-    purity=mean_purity("norm"),
-    start=start_purity.mean((1, 2)),
-)
+parts = {"pure": pure("norm"), "purity": mean_purity("norm")}
+ledger.mean("single-frequency-neurons", **parts, start=start_purity.mean((1, 2)))
 ledger.mean("single-frequency-at-half-split", pure("norm, half"))
-ledger.mean(
-    "half-split-generalises",
-    purity=mean_purity("norm, half"),
-    accuracy=accuracy["norm, half"],
-)
+parts = {"purity": mean_purity("norm, half"), "accuracy": accuracy["norm, half"]}
+ledger.mean("half-split-generalises", **parts)
 uniform = {
     name: [evenness(*one) for one in zip(seen[name]["main"], seen[name]["alive"])]
     for name in ("norm", "norm, half")
@@ -723,30 +708,20 @@ spread = {
     for name in ("norm", "strong decay")
 }
 ledger.mean("equal-shares", norm=spread["norm"], decay=spread["strong decay"])
-ledger.mean(
-    "phases-and-amplitudes",
-    defect=medians(seen["norm"]["defect"], clean, math.pi),
-    balance=medians(seen["norm"]["balance"], clean, 0.0),
-)
+missed = medians(seen["norm"]["defect"], clean, math.pi)
+even = medians(seen["norm"]["balance"], clean, 0.0)
+ledger.mean("phases-and-amplitudes", defect=missed, balance=even)
 grown = arms["norm"][2].log["margin"].cpu()
-ledger.mean(
-    "margin-grows-to-the-optimum",
-    end=grown[-1],
-    rise=grown[-1] - grown[len(grown) // 2],
-    highest=grown.amax(0),
-)
+end, rise = grown[-1], grown[-1] - grown[len(grown) // 2]
+ledger.mean("margin-grows-to-the-optimum", end=end, rise=rise, highest=grown.amax(0))
 ledger.mean("pruned-to-theory", torch.minimum(*trimmed.values()))
 
 # %% tags=["remove-cell"]
 last = {name: run.log["margin"][-1].cpu() for name, (_, _, run) in arms.items()}
-ledger.mean(
-    "weak-decay-is-no-substitute", pure=pure("weak decay"), margin=last["weak decay"]
-)
-ledger.mean(
-    "strong-decay-gives-frequencies-without-the-margin",
-    pure=pure("strong decay"),
-    margin=last["strong decay"] / last["norm"],
-)
+weak, strong = (pure(f"{name} decay") for name in ("weak", "strong"))
+ledger.mean("weak-decay-is-no-substitute", pure=weak, margin=last["weak decay"])
+parts = {"pure": strong, "margin": last["strong decay"] / last["norm"]}
+ledger.mean("strong-decay-gives-frequencies-without-the-margin", **parts)
 
 # %% [markdown]
 # <a id="10-attention"></a>
@@ -850,22 +825,17 @@ def top_share(a, bins=8):
 # %%
 first, _, run = learned
 judge = torch.Generator().manual_seed(seed + 777)
-qkv = {
-    n: q["layers.qkv"][:, 0].double().cpu()
-    for n, q in (("0", first), ("T", run.params))
-}
-random = torch.randn(qkv["T"].shape, generator=judge, dtype=torch.float64)
+qkv_of = lambda q: q["layers.qkv"][:, 0].double().cpu()
+qkv, heart = qkv_of(run.params), by_heart[2].params
+random = torch.randn(qkv.shape, generator=judge, dtype=torch.float64)
 noise = torch.randn(run.params["embedding"].shape, generator=judge)
 trained = run.params["embedding"]
 matrices = {
-    "trained": heads(trained, qkv["T"]),
-    "at the start": heads(first["embedding"], qkv["0"]),
-    "by heart": heads(
-        by_heart[2].params["embedding"],
-        by_heart[2].params["layers.qkv"][:, 0].double().cpu(),
-    ),
+    "trained": heads(trained, qkv),
+    "at the start": heads(first["embedding"], qkv_of(first)),
+    "by heart": heads(heart["embedding"], qkv_of(heart)),
     "random matrix": heads(trained, random),
-    "random embedding": heads(noise, qkv["T"]),
+    "random embedding": heads(noise, qkv),
 }
 two_d = {name: top_share(a) for name, a in matrices.items()}
 
@@ -910,43 +880,27 @@ double = {name: v.double() for name, v in run.params.items()}
 asks = double["embedding"][:, head_p] + double["positions"][:, 2]  # (R, dim)
 z = torch.randn(replicas, 64, 64, generator=judge).double().to(device)
 z -= asks[..., None] @ (asks[:, None] @ z) / asks.square().sum(1)[:, None, None]
-by_z = torch.cat([z.cpu(), qkv["T"][..., 64:]], 2)
+by_z = torch.cat([z.cpu(), qkv[..., 64:]], 2)
 size = [a.flatten(1).norm(dim=1) for a in (matrices["trained"], heads(trained, by_z))]
 changed = {**double, "layers.qkv": double["layers.qkv"].clone()}
 changed["layers.qkv"][:, 0, :, :64] += z * (size[0] / size[1])[:, None, None].to(device)
 some = tokens[None, :500].to(device).expand(replicas, -1, -1)
-outputs = [
-    transformer_logits(q, some, 3, n_heads=HEADS, norm="none", last=True)
-    for q in (double, changed)
-]
-top, moved = (
-    v.abs().amax((1, 2, 3)).cpu() for v in (outputs[0], outputs[0] - outputs[1])
-)
-print(
-    "another query matrix moves answers by nothing:", bool((moved < 1e-9 * top).all())
-)
+how = {"n_heads": HEADS, "norm": "none", "last": True}
+said, other = (transformer_logits(q, some, 3, **how) for q in (double, changed))
+top, moved = (v.abs().amax((1, 2, 3)).cpu() for v in (said, said - other))
+still = bool((moved < 1e-9 * top).all())
+print("another query matrix moves answers by nothing:", still)
 
 # %% tags=["remove-cell"]
 found = {name: value.mean(1) for name, value in two_d.items()}  # (R,)
 own = found["trained"]
-ledger.mean(
-    "two-dimensional-cosines",
-    value=own,
-    start=found["at the start"] / own,
-    heart=found["by heart"] / own,
-)
-ledger.mean(
-    "cosines-are-the-embeddings",
-    matrix=found["random matrix"] / own,
-    embedding=found["random embedding"] / own,
-)
+start, heart = (found[name] / own for name in ("at the start", "by heart"))
+ledger.mean("two-dimensional-cosines", value=own, start=start, heart=heart)
+matrix, embedding = (found[f"random {part}"] / own for part in ("matrix", "embedding"))
+ledger.mean("cosines-are-the-embeddings", matrix=matrix, embedding=embedding)
 ledger.exact("numbers-never-ask", (moved / top).max().item())
-ledger.mean(
-    "memory-knows-twins",
-    twin=scores["twin"],
-    lone=scores["no twin"],
-    training=scores["training"],
-)
+parts = {"twin": scores["twin"], "lone": scores["no twin"]}
+ledger.mean("memory-knows-twins", **parts, training=scores["training"])
 
 # %% [markdown]
 # <a id="10-grokking"></a>
@@ -1017,10 +971,8 @@ print(f"by tuple at k = {high}: test {end.mean():.3f} (chance: {chance:.3f})")
 
 # %% tags=["remove-cell"]
 ledger.mean("one-layer-learns-more-inputs", end)
-for id, by in (
-    ("grokking-weakens-with-k", "tuple"),
-    ("grokking-weakens-without-twins", "multiset"),
-):
+ids = ("grokking-weakens-with-k", "grokking-weakens-without-twins")
+for id, by in zip(ids, ("tuple", "multiset")):
     ledger.mean(id, wait[high, by] / wait[low, by])
 
 # %% [markdown]
@@ -1034,8 +986,7 @@ late = {key: np.array(v) for key, v in kept["lag"].items()}
 for by in ("tuple", "multiset"):
     for n in kept["inputs"]:
         values = late[f"{n} {by}"]
-        ended = [row[1] for row in kept["last"][f"{n} {by}"]]
-        reached = np.mean(np.array(ended) >= 0.95)
+        reached = np.mean(np.array(kept["last"][f"{n} {by}"])[:, 1] >= 0.95)
         print(f"{by:8} k = {n}: lag {np.median(values):5.0f} steps (median),", end=" ")
         print(f"{reached:.0%} of the runs got to 95 % of the test points")
 
@@ -1060,10 +1011,8 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-for id, by in (
-    ("longer-grokking-weakens-with-k", "tuple"),
-    ("longer-grokking-weakens-without-twins", "multiset"),
-):
+ids = ("longer-grokking-weakens-with-k", "longer-grokking-weakens-without-twins")
+for id, by in zip(ids, ("tuple", "multiset")):
     three, four = (late[f"{n} {by}"] / late[f"2 {by}"] for n in (3, 4))
     ledger.mean(id, three=three, four=four)
 
