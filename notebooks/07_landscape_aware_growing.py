@@ -173,10 +173,9 @@ fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.1), width_ratios=(1.5, 1))
 for p0, curve in zip(starts, pair_losses):
     color = RANDOM if p0 < 1 else COPY
     axes[0].plot(clock, curve, color=color, lw=1.4, ls="-" if p0 < 1 else "--")
-    axes[1].plot(curve[0], curve[100], "o" if p0 < 1 else "s", color=color)
-    axes[1].annotate(
-        f"{p0:g}", (curve[0], curve[100]), (5, 3), textcoords="offset points"
-    )
+    at = (curve[0], curve[100])
+    axes[1].plot(*at, "o" if p0 < 1 else "s", color=color)
+    axes[1].annotate(f"{p0:g}", at, (5, 3), textcoords="offset points")
 axes[0].set(yscale="log", ylim=(1e-6, 4), xlabel="time", ylabel="loss")
 axes[0].axvline(np.log(2) / 2, color=THEORY, lw=1, ls=":")
 axes[0].annotate("$\\log 2/(2c)$", (0.4, 2e-6), color=THEORY)
@@ -188,10 +187,9 @@ figures.show(
     fig,
     title="The start that disturbs least, 0.02, ends last",
     alt="Left: losses of seven starts over time. Solid curves from small starts begin "
-    "low and stay flat, dashed curves from large starts begin high and by the "
-    "dotted line have fallen below most of them. Right: loss at time 2 against loss at "
-    "time 0, seven "
-    "labelled points without any rising trend.",
+    "low and stay flat, dashed curves from large starts begin high and by the dotted "
+    "line have fallen below most of them. Right: loss at time 2 against loss at time "
+    "0, seven labelled points without any rising trend.",
 )
 
 # %% [markdown]
@@ -210,12 +208,8 @@ error = np.abs(u * v - theory.pair_product(starts, 1.0, 2.0)).max()
 print("logistic curve agrees to 1e-3:", error < 1e-3)
 meet = theory.crossing_time(0.02, 3.0, 1.0)
 pair = (theory.pair_product([0.02, 3.0], 1.0, meet) - 1) ** 2
-print(
-    "losses are equal at the crossing:",
-    np.isclose(*pair),
-    "| at",
-    round(float(meet), 4),
-)
+equal, at = np.isclose(*pair), round(float(meet), 4)
+print("losses are equal at the crossing:", equal, "| at", at)
 print("before log 2 / (2 c):", bool(meet < np.log(2) / 2))
 rank = theory.self_correlation(pair_losses[:, [0, 100]].T)[0]
 print("rank correlation with the loss at time 0:", np.round(rank, 2))
@@ -233,9 +227,8 @@ windows = corpus.windows(2, 60, torch.Generator().manual_seed(seed), valid=True)
 for window in windows:
     print(corpus.decode(window))
     print("-" * 24)
-print(
-    f"{len(corpus.train):,} characters to train on, {len(corpus.valid):,} to validate"
-)
+seen, held = len(corpus.train), len(corpus.valid)
+print(f"{seen:,} characters to train on, {held:,} to validate")
 print(f"{corpus.n_tokens} tokens: {corpus.alphabet!r} and three special ones")
 
 # %% [markdown]
@@ -271,21 +264,15 @@ figures.show_code(residual_stream)
 
 
 # %%
-def show_batch(name, tokens):
-    batch = LANGUAGE_OBJECTIVES[name](tokens, torch.Generator().manual_seed(seed + 2))
-    for row in range(len(tokens)):
+for name, mask in LANGUAGE_OBJECTIVES.items():
+    batch = mask(windows[:2, :length], torch.Generator().manual_seed(seed + 2))
+    for row in range(2):
         asked = batch.weights[row].bool()
         answers = corpus.decode(torch.where(asked, batch.targets[row], 0))
-        for word, line in (
-            ("reads", corpus.decode(batch.inputs[row])),
-            ("asked", answers.replace("?", "·")),
-        ):
+        lines = (corpus.decode(batch.inputs[row]), answers.replace("?", "·"))
+        for word, line in zip(("reads", "asked"), lines):
             print(f"{name:8} {word} {line.replace(chr(10), '/')}")
         print(f"{'':8} prefix {int(batch.prefix[row])}")
-
-
-for name in LANGUAGE_OBJECTIVES:
-    show_batch(name, windows[:2, :length])
 
 # %% [markdown]
 # (Line ends are shown as slashes, masks and sentinels as underscores.) Next, how a network grows.
@@ -376,15 +363,20 @@ def random_layers(seeds, std):
     return fresh
 
 
+def begun(params, state, step=0):
+    """A run with these parameters and nothing in its log, ready to be trained."""
+    running = torch.ones(len(params["head"]), dtype=torch.bool, device=device)
+    log = {"loss": [], "time": []}
+    return training.Run(params, np.array([], int), log, step, running, state)
+
+
 def grown_run(run, operators, seeds):
     """Every network of a run grown by every operator, ready to be trained."""
     depth = run.params["layers.up"].shape[1]
     plans = [one.plan(depth) for one in operators]
     params = grow(run.params, plans, random_layers(seeds, new_std))
     state = grow(run.state, plans, lambda name, like: torch.zeros_like(like))
-    running = torch.ones(len(params["head"]), dtype=torch.bool, device=device)
-    log = {"loss": [], "time": []}
-    return training.Run(params, np.array([], int), log, running=running, state=state)
+    return begun(params, state)
 
 
 # %% [markdown]
@@ -485,12 +477,8 @@ print("standard deviation of the change, to 6 %:", (sd_error < 0.06).all())
 print("even part: power of tau between 3.5 and 4.5:", (abs(order - 4) < 0.5).all())
 
 # %% tags=["remove-cell"]
-ledger.mean(
-    "random-block-closed-form",
-    covariance=covariance_error,
-    deviation=sd_error,
-    power=order,
-)
+parts = {"covariance": covariance_error, "deviation": sd_error, "power": order}
+ledger.mean("random-block-closed-form", **parts)
 
 # %% [markdown]
 # ### What is measured: order and regret
@@ -530,14 +518,9 @@ print(f"share of a million steps: {extra / 1e6:.1%}")
 
 # %% tags=["remove-cell"]
 spreads = [theory.implied_spread(rows) for rows in (theory.BERT, theory.UL2)]
-ledger.exact(
-    "tables-agree",
-    room=min(high - low for low, high in spreads),
-    off=max(
-        max(low - value, value - high)
-        for (low, high), value in zip(spreads, (0.0518, 0.0156))
-    ),
-)
+(low, high), values = np.transpose(spreads), (0.0518, 0.0156)
+off = np.maximum(low - values, values - high).max()
+ledger.exact("tables-agree", room=(high - low).min(), off=off)
 stages = dict(zip(("one", "two", "three", "four", "five"), stage_spaces))
 ledger.exact("space-sizes", growing=len(paper_space), **stages, extra=extra)
 
@@ -568,15 +551,13 @@ def pretrain(name, model, steps, depth, seeds, rate, stds=None):
     """A stack of small networks, one a seed."""
     sizes = corpus.n_tokens, length, dim, depth
     stds = stds or {"std": init_std, "embedding_std": embedding_std}
-    first = [
-        initial_parameters(*sizes, torch.Generator().manual_seed(s), **stds)
-        for s in seeds
-    ]
+    gens = [torch.Generator().manual_seed(s) for s in seeds]
+    first = [initial_parameters(*sizes, g, **stds) for g in gens]
     params = {k: torch.stack([p[k] for p in first]).to(device) for k in first[0]}
     optimizer = training.AdamW(rate, betas=(0.9, 0.99), weight_decay=0.01)
-    return training.fit(
-        model, params, batches(name, seeds), steps=steps, optimizer=optimizer
-    ), optimizer
+    data = batches(name, seeds)
+    run = training.fit(model, params, data, steps=steps, optimizer=optimizer)
+    return run, optimizer
 
 
 # %% [markdown]
@@ -717,10 +698,9 @@ figures.show(
     fig,
     title="The loss at growing says little about the end, the loss a little later much",
     alt="Three scatter plots of final loss against the loss at step 0, at step 30 and "
-    "at the step of LAG, for all operators and replicas. At step 0 circles are "
-    "crowded at the left edge, half-way up; squares lie to their right and rise from the "
-    "best to the worst; at "
-    "the step of LAG all points rise from lower left to upper right.",
+    "at the step of LAG, for all operators and replicas. At step 0 circles are crowded "
+    "at the left edge, half-way up; squares lie to their right and rise from the best "
+    "to the worst; at the step of LAG all points rise from lower left to upper right.",
 )
 
 # %% [markdown]
@@ -733,14 +713,11 @@ figures.show(
 def rank_curves(axes, judged, looks, lag):
     """Spearman with the end and relative regret: grey replicas and their mean."""
     shown = slice(0, -3)  # what is compared, without what it is compared with
-    for ax, key, title in (
-        (axes[0], "spearman", "Spearman with end"),
-        (axes[1], "regret", "relative regret"),
-    ):
-        for j in judged:
-            ax.plot(looks[shown], j[key][shown], color="#bbbbbb", lw=0.9)
-        mean = np.mean([j[key] for j in judged], 0)
-        ax.plot(looks[shown], mean[shown], color=CHOSEN, lw=2.2)
+    titles = {"spearman": "Spearman with end", "regret": "relative regret"}
+    for ax, (key, title) in zip(axes, titles.items()):
+        curves = np.transpose([j[key][shown] for j in judged])
+        ax.plot(looks[shown], curves, color="#bbbbbb", lw=0.9)
+        ax.plot(looks[shown], curves.mean(1), color=CHOSEN, lw=2.2)
         ax.axvline(lag, color=THEORY, lw=1, ls=":")
         ax.set(title=title, xlabel="steps after growing")
     axes[0].axhline(0, color=THEORY, lw=0.6)
@@ -775,15 +752,11 @@ strategies = {
     "oracle": [int(f.argmin()) for f in final],
     f"LAG@{lag_steps}": [int(pick[lag_look]) for pick in picks],
     "LAG@0": [int(pick[0]) for pick in picks],
-    "last block on top": [space.index(Growth(new_layers, top, new_layers))] * replicas
-    if top in indices
-    else None,
-    "random block on top": [space.index(Growth(new_layers, top, new_layers, True))]
-    * replicas
-    if top in indices
-    else None,
 }
-strategies = {k: v for k, v in strategies.items() if v}
+if top in indices:
+    for name, random in (("last", False), ("random", True)):
+        place = space.index(Growth(new_layers, top, new_layers, random))
+        strategies[f"{name} block on top"] = [place] * replicas
 rows = np.arange(replicas)
 spread = np.ptp(final, 1)
 regrets = {k: (final[rows, v] - final.min(1)) / spread for k, v in strategies.items()}
@@ -791,9 +764,8 @@ printed = zip(theory.BERT, theory.UL2)
 print(f"{'strategy':20} {'loss':>7} {'rel. regret':>12} {'BERT':>7} {'UL2':>7}")
 for (name, chosen), (bert, ul2) in zip(strategies.items(), printed):
     value, part = final[rows, chosen].mean(), regrets[name].mean()
-    print(
-        f"{name:20} {value:7.4f} {part:12.2f} {bert.relative:7.2f} {ul2.relative:7.2f}"
-    )
+    numbers = f"{value:7.4f} {part:12.2f} {bert.relative:7.2f} {ul2.relative:7.2f}"
+    print(f"{name:20} {numbers}")
 print("LAG chose:", ", ".join(str(space[i]) for i in strategies[f"LAG@{lag_steps}"]))
 
 # %% [markdown]
@@ -891,21 +863,16 @@ for name in long_runs:
     print(f"best in the end, {name}: {', '.join(ended)}")
 
 # %% tags=["remove-cell"]
-for name, id in (
-    ("longer", "longer-lag-beats-preserving"),
-    ("constant", "constant-rate-lag"),
-):
+ids = {
+    "longer": ("longer-lag-beats-preserving", "falling-rate-correlation"),
+    "constant": ("constant-rate-lag", "constant-rate-correlation"),
+}
+for name, (beats, correlation) in ids.items():
     at, _, lag, kept_verdicts = long_runs[name]
-    regrets_by_run = np.array([j["regret"] for j in kept_verdicts])
+    each = np.array([j["regret"] for j in kept_verdicts])
     near = np.abs(at - lag) <= 0.2 * lag
-    ledger.mean(
-        id, lag=regrets_by_run[:, near].mean(1), preserving=regrets_by_run[:, 0]
-    )
-for name, id in (
-    ("longer", "falling-rate-correlation"),
-    ("constant", "constant-rate-correlation"),
-):
-    ledger.mean(id, [j["spearman"][0] for j in long_runs[name][3]])
+    ledger.mean(beats, lag=each[:, near].mean(1), preserving=each[:, 0])
+    ledger.mean(correlation, [j["spearman"][0] for j in kept_verdicts])
 
 # %% [markdown]
 # The prediction fails, in both runs. With a falling rate the rankings are clear, but they are another one: copies begin 0.2 to 0.5 nats above the old loss, several times as far as in the miniature, and 600 steps at a low rate do not bring them all the way back: some thousandths of a nat are left between the dashed and the solid lines. Random layers end best; to preserve the loss is right, its relative regret nearly 0, and LAG does no harm. With a constant rate copies do come back, and the order of the end depends on the run: the two replicas have correlations of $+0.3$ and $0$ at step 0 where those of the pilot had $-0.3$ and $-0.4$, and at LAG's step the loss tells little. In the pilot, LAG@600 found an operator with a relative regret of 0.01 where LAG@0 had 0.76, and the last block on top was best, as last stacking has it. One run an operator, at this size and rate, can give either picture.
@@ -929,9 +896,8 @@ for title, name, form, rate, stds in (
     ("UL2-like: mixture, cosine", "mixture", "pre", schedule(total, 0.1), None),
 ):
     other = TransformerObjective(n_heads, form)
-    small_run, opt = pretrain(
-        name, other, variant_pretrain, n_layers, run_seeds, rate, stds
-    )
+    setting = (other, variant_pretrain, n_layers, run_seeds, rate, stds)
+    small_run, opt = pretrain(name, *setting)
     before = validation(name, other, run_seeds)(small_run.params).numpy()
     at = [s for s in (0, 5, 10, 20, 30, 40) if s < variant_steps] + [variant_steps]
     curves, _ = race(small_run, opt, few, name, other, at, run_seeds)
@@ -954,16 +920,12 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-for (_, curves), id in zip(
-    variants.values(), ("first-look-masked", "first-look-mixture")
-):
+ids = ("first-look-masked", "first-look-mixture")
+for (_, curves), id in zip(variants.values(), ids):
     most = np.abs(curves[0][:, few_random]).max(1)
     ledger.mean(id, random=most, far=far(curves[0][:, ~few_random], most))
-first, last = (
-    curves[i][:, ~few_random].mean(1) - curves[i][:, few_random].mean(1)
-    for i in (0, -1)
-)
-ledger.mean("mixture-gap-is-forgotten", 100 * last / first)
+gaps = curves[..., ~few_random].mean(2) - curves[..., few_random].mean(2)
+ledger.mean("mixture-gap-is-forgotten", 100 * gaps[-1] / gaps[0])
 
 # %% [markdown]
 # In both panels the solid lines begin at the old loss, and the dashed ones above it. With the mixture most of the gap is closed by the end. The masked network has learned little when it is grown, and batches shake all its curves together by as much as copies disturb them; in such a network a copy may even lower the loss.
@@ -1003,12 +965,9 @@ def accuracies(params):
 # The networks of the race, by strategy:
 
 # %%
-probe_table = torch.cat(
-    [
-        accuracies({k: v[part] for k, v in grown.params.items()})
-        for part in torch.arange(len(grown.params["head"]), device=device).split(6)
-    ]
-).view(replicas, len(space), -1)
+parts = torch.arange(replicas * len(space), device=device).split(6)
+groups = ({k: v[part] for k, v in grown.params.items()} for part in parts)
+probe_table = torch.cat([*map(accuracies, groups)]).view(replicas, len(space), -1)
 print(f"{'strategy':20}", *(f"{kind:>12}" for kind in targets))
 for name, chosen in strategies.items():
     values = probe_table[rows, chosen].mean(0)
@@ -1038,18 +997,13 @@ def stage(run, operators, data_offset, lag):
     data = lambda copies: batches(objective, stage_seeds, copies, data_offset)
     grown = grown_run(run, operators, stage_seeds)
     grown = training.fit(model, grown, data(n), steps=lag, optimizer=stage_optimizer)
-    value = stage_loss(grown.params).view(len(stage_seeds), n)
-    best = value.argmin(1)
+    best = stage_loss(grown.params).view(len(stage_seeds), n).argmin(1)
     keep = best + n * torch.arange(len(stage_seeds))
     pick = lambda tree: {
         k: v[keep.to(v.device)] if torch.is_tensor(v) and v.dim() else v
         for k, v in tree.items()
     }
-    log = {"loss": [], "time": []}
-    running = grown.running[keep.to(device)]
-    one = training.Run(
-        pick(grown.params), np.array([], int), log, lag, running, pick(grown.state)
-    )
+    one = begun(pick(grown.params), pick(grown.state), lag)
     one = training.fit(
         model, one, data(1), steps=stage_steps, optimizer=stage_optimizer
     )
@@ -1062,17 +1016,15 @@ def stage(run, operators, data_offset, lag):
 # %%
 stage_seeds = [run_seeds[0] + 500 + r for r in range(2 * replicas)]
 stage_loss = validation(objective, model, stage_seeds)
-stage_model, stage_optimizer = pretrain(
-    objective, model, stage_steps, new_layers, stage_seeds, schedule(3 * stage_steps)
-)
+setting = (stage_steps, new_layers, stage_seeds, schedule(3 * stage_steps))
+stage_model, stage_optimizer = pretrain(objective, model, *setting)
 arms, choices, tried = {}, {}, []
 for arm in ("last", "adaptive"):
     run, choices[arm] = stage_model, []
     for part in (1, 2):
         depth = part * new_layers
-        whole = search_space(
-            new_layers, range(depth - new_layers + 1), divisors, (False,)
-        )
+        places = range(depth - new_layers + 1)
+        whole = search_space(new_layers, places, divisors, (False,))
         operators = [post_stacking(depth, new_layers)] if arm == "last" else whole
         run, chosen = stage(run, operators, part * stage_steps, stage_lag)
         choices[arm].append(chosen)
