@@ -10,22 +10,26 @@ export OMP_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: book test check site pdf serve bench arithmetic gpu audit clean
+.PHONY: book lint test weekly check site pdf serve bench arithmetic gpu audit clean
 
 book: $(READY)          ## run every chapter with its default parameters and build the site
 	$(BIN)/mvnb book
 
-test: $(READY)          ## run the linter and all tests: unit, chapters, notebooks, strict site build, browser
+lint: $(READY)          ## check style, spelling and unused code, and run the examples of docstrings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell README.md CONTRIBUTING.md book notebooks src tests benchmarks
+	$(BIN)/vulture
 	$(BIN)/pytest -n0 --doctest-modules --ignore-glob='*/kept/*' src
+
+test: lint              ## run the linters and the tests: unit, chapters, notebooks, strict site build, browser
 	$(BIN)/pytest
 
-check: $(READY)         ## run the linter, tests of the core and checks of the chapters' files (two minutes, no site)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/pytest -n0 --doctest-modules --ignore-glob='*/kept/*' src
-	$(BIN)/pytest tests/core tests/runner/test_chapter_contract.py tests/runner/test_spelling.py
+weekly: $(READY)        ## run the long tests that `make test` leaves out
+	$(BIN)/pytest -m weekly
+
+check: lint             ## run the linters, tests of the core and checks of the chapters' files (two minutes, no site)
+	$(BIN)/pytest tests/core tests/runner/test_chapter_contract.py
 
 site: $(READY)          ## build the site from the committed notebooks; warnings are errors
 	rm -rf _build/html  # pages of an earlier build
