@@ -30,7 +30,6 @@ LESSON = (
 )
 """Labels of a chapter that is a lesson and a record, in order; the others are the first edition's."""
 SECTIONS = ("question", "world", "model", "derivation", "experiments", "held-up", "not-run", "try", "further")
-LONGEST_CELL = 30
 LARGEST_NOTEBOOK = 1_500_000
 FORBIDDEN = {
     "an absolute path": r"(?<![\w.~-])/(home|root|work|tmp)/",
@@ -251,12 +250,6 @@ def strings(chapter):
     ]
 
 
-def cell_length(chapter):
-    """No code cell is longer than can be read at a glance."""
-    lengths = [(cell.source, sum(bool(line.strip()) for line in cell.source.splitlines())) for cell in _code(chapter.cells)]
-    return [f"{n} lines in the cell {source.splitlines()[0]!r}" for source, n in lengths if n > LONGEST_CELL]
-
-
 def presets(chapter):
     """The presets ``smoke`` and ``paper`` are there and fit the parameters."""
     wrong = []
@@ -284,7 +277,6 @@ CHECKS = (
     figures,
     outputs,
     strings,
-    cell_length,
     presets,
 )
 

@@ -43,17 +43,6 @@ def test_a_lesson_can_be_read_in_half_an_hour(number):
     assert found.formulas <= 14 and found.figures <= 6
 
 
-@pytest.mark.parametrize("number", LESSONS)
-def test_cells_of_a_lesson_are_short_and_each_has_a_sentence_in_front(number):
-    before = None
-    for cell in LESSONS[number]:
-        tags = set(cell.metadata.get("tags", []))
-        if cell.cell_type == "code" and not tags:
-            assert len(cell.source.splitlines()) <= 21
-            assert before == "markdown" or "figures.show" not in cell.source
-        before = cell.cell_type
-
-
 def notebook(*cells):
     return nbformat.v4.new_notebook(cells=list(cells))
 

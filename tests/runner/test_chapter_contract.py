@@ -84,7 +84,6 @@ BROKEN_SOURCES = [
     (chapter_checks.ledger, '"small-mean"', '"small-" + "mean"', "not recorded in the source"),
     (chapter_checks.strings, "Count.", "See /tmp/x.", "an absolute path: '/tmp/'"),
     (chapter_checks.strings, "Count.", "See `../../data/x`.", "outside the book"),
-    (chapter_checks.cell_length, "draws =", "x = 1\n" * 30 + "draws =", "lines in the cell"),
     (chapter_checks.presets, "replicas = 4", "copies = 4", "no parameter 'replicas'"),
 ]
 

@@ -332,13 +332,6 @@ def test_help_is_printed_for_a_bare_call(mvnb):
     assert mvnb()[0] == 0 and all(word in mvnb()[1] for word in ("list", "run", "compare", "claims", "book"))
 
 
-def test_no_description_of_a_command_is_cut_at_80_columns(mvnb, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    listed = mvnb("--help")[1].partition("Commands:")[2].splitlines()[1:]
-    assert len(listed) == 8 and not [line for line in listed if "..." in line]
-    assert "-p device=cuda" in mvnb("run", "--help")[1] and "notebooks/NN_slug.py" in mvnb("run", "--help")[1]
-
-
 def test_the_version_is_printed_also_by_python_m(mvnb):
     assert mvnb("--version") == (0, f"mvnb {__version__}\n", "")
     done = subprocess.run([sys.executable, "-m", "mvnb", "--version"], capture_output=True, text=True)

@@ -139,12 +139,6 @@ def test_a_call_shown_below_a_recipe_goes_on_with_it():
     assert done.returncode == 0, done.stderr
 
 
-def test_there_are_five_recipes_of_ten_to_twenty_lines():
-    lengths = [len([line for line in code.splitlines() if line.strip()]) for code, _ in RECIPES]
-    assert len(lengths) == 5 and all(10 <= length <= 20 for length in lengths)
-    assert PAGE.count("```python") == 5
-
-
 def test_the_wheel_has_the_kept_runs_and_nothing_of_the_book(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     kept = {path.relative_to(ROOT / "src").as_posix() for path in ROOT.glob("src/mvnb/papers/*/kept/*.json")}
@@ -200,13 +194,11 @@ def imported(code: str) -> set[str]:
 @pytest.mark.parametrize("chapter", catalogue.discover(ROOT), ids=lambda chapter: chapter.name)
 def test_the_install_cell_brings_what_the_chapter_imports(chapter):
     code = [cell for cell in chapter.cells.cells if cell.cell_type == "code"]
-    assert "takes minutes" in code[0].source
     (extra,) = re.findall(r'\[(\w+)\]"', code[0].source)
     assert imported("\n".join(cell.source for cell in code)) <= installed_with(extra)
 
 
 def test_a_recipe_imports_what_the_page_installs():
-    assert "The last needs `transformers` as well" in PAGE
     for code, _ in RECIPES[:-1]:
         assert imported(code) <= installed_with()
     assert imported(RECIPES[-1][0]) <= installed_with(*re.findall(r"\.whl\[(\w+)\]", PAGE))

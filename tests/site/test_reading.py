@@ -143,17 +143,6 @@ def test_letters_of_cards_are_legible(site, tab):
         assert 11 / 72 * 200 * shown > 8, (name, "pixels of letters of 11 points, at 200 dots per inch")
 
 
-@pytest.mark.parametrize("tab", [{"viewport": {"width": 1400, "height": 900}}], indirect=True)
-def test_the_first_two_screens_have_a_start_a_feature_and_a_result(site, tab):
-    visit(tab, site, site.written[0])
-    assert tab.locator("p.start a").bounding_box()["y"] < 900
-    for picture in ("img[src$='feature.svg']", ".opening-figure img"):
-        box = tab.locator(picture).bounding_box()
-        assert box["y"] + box["height"] < 1800 and box["width"] > 300
-    tab.locator("p.start a").click()
-    tab.wait_for_url(f"**/{site.chapters[0]}")
-
-
 def test_the_first_page_and_the_scoreboard_count_the_same_claims(site):
     pages = [(site.folder / name).read_text(encoding="utf-8") for name in (site.written[0], "book/reproduction.html")]
     counts = [re.search(r"<strong>(Of the papers’ headline claims: .*?)</strong>", page)[1] for page in pages]
@@ -350,19 +339,6 @@ def test_the_book_is_bound_as_one_file(site, tmp_path):
     assert len(set(map(pdf.get_page_number, [place.get_object() for place in places]))) > 1
     wrong = subprocess.run([*map(str, command[:3]), str(target), "book/nowhere.html"], capture_output=True, text=True)
     assert wrong.returncode == 1 and wrong.stderr.count("\n") == 1
-
-
-def test_errata_mark_the_theorems_whose_statement_changes(site, tab):
-    tab.set_viewport_size(PHONE)
-    visit(tab, site, "book/errata.html")
-    marks = tab.locator("table.errata td strong")
-    texts = marks.all_inner_texts()
-    assert len(texts) > 20 and all(re.match("Theorem|Proposition", text) for text in texts)
-    assert marks.evaluate_all("all => all.every(one => one.closest('td').cellIndex === 0)")
-    places = tab.locator("table.errata td:first-child:has(strong)").all_inner_texts()
-    assert not [place for place in places if "proof" in place.lower()]
-    weights = "[one, one.closest('td')].map(node => +getComputedStyle(node).fontWeight)"
-    assert marks.first.evaluate(f"one => {weights}") in ([700, 400], [900, 400])
 
 
 # -- running again -------------------------------------------------------------------------------------------------
