@@ -1,6 +1,7 @@
 """A small book to break, the site in a browser, and how hypothesis draws: at random on a desk, the same every time in CI."""
 
 import os
+import shutil
 from contextlib import nullcontext
 
 for library in ("OMP", "MKL", "OPENBLAS"):  # one thread a process, of which there are as many as cores; before any is loaded
@@ -13,6 +14,7 @@ from rounding import rounding
 from site_checks import browser, site, tab  # noqa: F401 - fixtures
 
 from mvnb import cli
+from mvnb.runner import catalogue, execution
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("desk", deadline=None)
@@ -24,7 +26,7 @@ ONE_BY_ONE = (
     "test_a_new_chapter_passes_the_checks",
     "test_notebook",
     "test_a_notebook_alone_installs_the_package_and_runs",
-    "test_a_recipe_prints_what_the_page_says",
+    "test_recipes_print_what_the_page_says",
     "test_binder_gets_the_package",
     "test_smoke",
     "test_commands_in_the_book_are_accepted",
@@ -64,6 +66,21 @@ def book(tmp_path, monkeypatch):
     root = tiny_book.make(tmp_path / "book")
     monkeypatch.chdir(root)
     return root
+
+
+@pytest.fixture(scope="session")
+def executed(tmp_path_factory):
+    """The chapter of a tiny book, run once."""
+    (tiny,) = catalogue.discover(tiny_book.make(tmp_path_factory.mktemp("executed") / "book"))
+    execution.execute(tiny)
+    return tiny
+
+
+@pytest.fixture
+def executed_book(book, executed):
+    """The tiny book with the notebook of the chapter as it was run once."""
+    shutil.copy(executed.notebook, book / "notebooks")
+    return book
 
 
 @pytest.fixture

@@ -159,9 +159,8 @@ def tab(browser, request):
         yield page
 
 
-def visit(tab, site, page, idle=True):
-    """Open a page and wait for its mathematics, if it is loaded; with ``idle`` until nothing was asked for half a second."""
+def visit(tab, site, page):
+    """Open a page and wait for its mathematics, if it is loaded, and until nothing was asked for half a second."""
     tab.goto(site.url + page, wait_until="load")
     tab.evaluate(TYPESET)
-    if idle:
-        tab.wait_for_load_state("networkidle")
+    tab.wait_for_load_state("networkidle")

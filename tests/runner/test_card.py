@@ -251,6 +251,7 @@ SABOTAGE = {
 }
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("name", SABOTAGE)
 def test_what_a_chapter_forgets_is_noticed(name, tmp_path):
     """Without one transfer that it needs, a chapter's smoke preset fails on the stand-in."""
@@ -276,6 +277,7 @@ def test_without_a_card_there_is_one_line_and_status_2(monkeypatch, capsys):
     assert len(said.err.splitlines()) == 1 and not said.out
 
 
+@pytest.mark.weekly
 def test_the_report_resumes_and_says_what_differs(book, capsys):
     startup = elsewhere.startup(book / "begun", elsewhere.CARD)
     (chapter,) = catalogue.discover(book)

@@ -8,7 +8,7 @@ import pytest
 import tiny_book
 
 from mvnb.files import write_record
-from mvnb.runner import catalogue, errors, execution
+from mvnb.runner import catalogue, errors
 from mvnb.runner.hosts import TAG
 from mvnb.runner.parameters import _numbers
 
@@ -42,14 +42,6 @@ def test_numbers_that_make_no_sense_are_refused(chapter):
 
 def test_presets_are_of_chapters():
     assert set(catalogue.presets(ROOT)) <= {chapter.name for chapter in CHAPTERS}
-
-
-@pytest.fixture(scope="module")
-def executed(tmp_path_factory):
-    """The tiny book, executed once: its source and its committed notebook."""
-    (tiny,) = catalogue.discover(tiny_book.make(tmp_path_factory.mktemp("executed") / "book"))
-    execution.execute(tiny)
-    return tiny
 
 
 @named(chapter_checks.CHECKS)

@@ -11,7 +11,6 @@ import chapter_checks
 import elsewhere
 import numpy as np
 import pytest
-import tiny_book
 
 from mvnb import cli
 from mvnb.data.images import DATASETS, EMBEDDED, load_images
@@ -24,9 +23,12 @@ COMMAND = re.compile(r"mvnb ((?:run|sweep) (\d\d)\b[^`#\n]*)")
 TO_BE_FILLED_IN = re.compile(r"FILE|FOLDER|PATH|TABLE")
 
 every_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.name)
+OFTEN = ("04", "05", "09", "11", "15")  # pairs in lock-step, a sampler of survivors, two layers, attention, a language model
 
 
-@every_chapter
+@pytest.mark.parametrize(
+    "chapter", [pytest.param(c, id=c.name, marks=[pytest.mark.weekly] * (c.number not in OFTEN)) for c in CHAPTERS]
+)
 def test_smoke(chapter, tmp_path):
     """On the stand-in GPU, whose rules are stricter than a CPU's, with moved last places, and a seed like ``date +%s%N``."""
     values = catalogue.preset(chapter, "smoke") | {"seed": 1_764_203_991_123_456_789}
@@ -124,10 +126,7 @@ def test_more_replicas_than_memory_holds_are_one_line(tmp_path):
     assert "\n" not in str(failure.value)
 
 
-def test_a_smoke_run_that_changes_nothing_is_noticed(tmp_path):
-    (tiny,) = catalogue.discover(tiny_book.make(tmp_path / "book"))
-    execution.execute(tiny)
-    same = execution.run(tiny, {}, tmp_path / "same")
-    other = execution.run(tiny, catalogue.preset(tiny, "smoke"), tmp_path / "other")
-    assert chapter_checks.differing_outputs(tiny, same.notebook) == 0
-    assert chapter_checks.differing_outputs(tiny, other.notebook) == 2
+def test_a_smoke_run_that_changes_nothing_is_noticed(executed, tmp_path):
+    other = execution.run(executed, catalogue.preset(executed, "smoke"), tmp_path)
+    assert chapter_checks.differing_outputs(executed, executed.notebook) == 0
+    assert chapter_checks.differing_outputs(executed, other.notebook) == 2

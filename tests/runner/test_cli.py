@@ -176,21 +176,6 @@ def test_the_book_is_executed_listed_and_its_claims_checked(mvnb, book):
     assert status == 0 and json.loads(out)[0]["id"] == "small-mean"
 
 
-@pytest.fixture(scope="module")
-def once(tmp_path_factory):
-    """The notebook of the tiny book, run once."""
-    root = tiny_book.make(tmp_path_factory.mktemp("once") / "book")
-    (tiny,) = catalogue.discover(root)
-    execution.execute(tiny)
-    return tiny.notebook
-
-
-@pytest.fixture
-def executed_book(book, once):
-    shutil.copy(once, book / "notebooks")
-    return book
-
-
 def test_an_opposite_verdict_is_named_and_status_1(mvnb, book):
     notebook = book / "notebooks" / "01_tiny.ipynb"
     assert mvnb("book", "--no-site")[0] == 0

@@ -17,9 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def tiny(book):
-    (chapter,) = catalogue.discover(book)
-    execution.execute(chapter)
+def tiny(executed_book):
+    (chapter,) = catalogue.discover(executed_book)
     return chapter
 
 

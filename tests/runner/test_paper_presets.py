@@ -42,6 +42,7 @@ def noise_images(tmp_path_factory):
     return folder
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("number", CUT)
 def test_paper_preset_cut_short(number, noise_images, tmp_path, monkeypatch):
     monkeypatch.setenv("MVNB_DATA", str(noise_images))
