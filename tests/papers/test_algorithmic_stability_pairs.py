@@ -61,6 +61,13 @@ def test_rows_of_a_table_take_the_same_positions_and_tables_follow_their_seeds()
     assert x[2].equal(X[20 + rows]) and y[2].equal(Y[20 + rows])
 
 
+def test_lock_step_refuses_what_does_not_fit():
+    with pytest.raises(ValueError, match="smallest set"):
+        lock_step([torch.arange(3)[None]])
+    with pytest.raises(ValueError, match="needs a seed"):
+        LockStep(X, Y, [torch.arange(10)[None]], 2, [1, 2])
+
+
 def test_visits_are_the_batches_that_hold_the_position():
     batches = lock_step([torch.arange(10)[None]])
     visits = batches.visits(0, torch.tensor([0, 7]), 20)

@@ -95,6 +95,20 @@ def test_gap_bound():
     assert theory.gap_bound(0.1, 400) > theory.gap_bound(0.05, 400)
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: theory.most_visits(10, 8, 4), "batch"),
+        (lambda: theory.gap_bound(1.0, 1), "size"),
+        (lambda: theory.tie_weights(11, 0.5, 0.0, 3), "start"),
+        (lambda: theory.tie_weights(11, 0.5, 0.1, 0.5), "power"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
 @pytest.mark.parametrize("q", [1, 2, 3, 4])
 @pytest.mark.parametrize("m", [3, 51, 1001])
 def test_tie_weights_solve_the_flow(q, m):

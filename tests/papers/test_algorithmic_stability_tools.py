@@ -81,6 +81,8 @@ def test_barrier():
     outside = 0.9 - 0.5 * grid.lt(0).double()
     curves = torch.stack([dip, outside], 1)
     assert torch.allclose(measures.barrier(curves, grid), torch.tensor([0.3, 0.0], dtype=torch.float64))
+    with pytest.raises(ValueError, match="contain 0 and 1"):
+        measures.barrier(curves[:20], grid[:20])
 
 
 def test_resnet20_is_he_et_al():

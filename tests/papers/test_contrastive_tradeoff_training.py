@@ -174,8 +174,11 @@ def test_regularisation_without_weight_is_fine_tuning():
 
 def test_wrong_settings():
     net = networks("moco")[0]
+    for wrong in ({"method": "byol"}, {"temperature": 0.0}, {"momentum": 1.0}, {"queue": 0}):
+        with pytest.raises(ValueError):
+            contrastive.ContrastiveObjective(net, **{"method": "moco", **wrong})
     with pytest.raises(ValueError):
-        contrastive.ContrastiveObjective(net, "byol")
+        contrastive.RegularisedObjective(contrastive.ContrastiveObjective(net, "moco"), -1.0)
 
 
 # --- Views ---
@@ -215,6 +218,11 @@ def test_turn_crop_contrast_and_brightness():
     wider = changed(ramp, _0=0.0, _1=1.0)
     assert (span - 0.5).abs().max() < 0.02 and (wider[..., -1] - wider[..., 0] - 3**-0.5).abs().max() < 0.02
     assert crop[..., 0].min() < 0.1 and crop[..., -1].max() > 0.9
+
+
+def test_a_wrong_range():
+    with pytest.raises(ValueError, match="scale must be a range"):
+        pictures.Augmentation((0.0, 1.0), 0.0)
 
 
 @pytest.mark.parametrize(("name", "classes"), [("letters", 26), ("photographs", 12), ("relief", 12)])

@@ -138,6 +138,8 @@ def test_nonsense_is_refused(change, message):
 def test_groups_and_random_ids():
     classes = torch.tensor([0, 1, 2, 3, 0])
     assert grouped_labels(classes, [(0, 3), (1, 2)]).tolist() == [0, 1, 1, 0, 0]
+    with pytest.raises(ValueError, match="exactly one group"):
+        grouped_labels(classes, [(0, 1), (1, 2, 3)])
     superclass = torch.arange(3000) % 3
     ids = random_ids(superclass, 5, torch.Generator().manual_seed(0))
     assert torch.equal(ids // 5, superclass)
@@ -258,3 +260,5 @@ def test_losses_at_zero_output():
         losses, grads = ReluPatchObjective(0.05)(params, sample.x[None], labels[None])
         assert abs(losses.item() - math.log(n_labels)) < 1e-6
         assert not grads["weight"].any()
+    with pytest.raises(ValueError, match="bias_rate"):
+        ReluPatchObjective(-0.1)

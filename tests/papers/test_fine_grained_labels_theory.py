@@ -102,6 +102,8 @@ def test_coarse_response_is_the_flow_and_late_the_logarithm():
     flow = solve_ivp(lambda t, f: 1 / (1 + np.exp(f)), (0, 2000), [0.0], t_eval=times, rtol=1e-10, atol=1e-12).y[0]
     assert np.allclose(theory.coarse_response(times), flow, atol=1e-7)
     assert abs(theory.coarse_response(1e12) - np.log(1e12)) < 1e-9
+    with pytest.raises(ValueError, match="negative"):
+        theory.coarse_response(-0.1)
 
 
 @pytest.mark.parametrize(("growth", "start"), [(0.1, 0.0), (1.0, 0.0), (2.0, 1.0), (0.5, 4.0)])
@@ -159,6 +161,10 @@ def test_hard_error_against_simulation():
         assert abs(simulated - theory.hard_error(ratio, 4, 1.0, 4, 0.1, 0.4, 0.05)) < 0.005
     k_star = theory.critical_subclasses(4, 1.0, 4, 0.25, 0.05)
     assert np.isclose(theory.hard_error(k_star, 4, 1.0, 4, 0.1, 0.4, 0.05), 0.5)
+    with pytest.raises(ValueError, match="do not make any"):
+        theory.critical_subclasses(4, 1.0, 4, 0.05, 0.05)
+    with pytest.raises(ValueError, match="bias_rate"):
+        theory.hard_error(8, 4, 1.0, 4, 0.0, 0.4, 0.05)
 
 
 def test_detector_counts_against_draws():
@@ -186,3 +192,12 @@ def test_a_probe_takes_the_shortcut_at_first(n_labels, common, expected):
     patch = torch.eye(18, dtype=torch.float64)[:, None]  # points of one patch
     answers = relu_responses(weight, bias, patch).sum(2).flatten(2)[0] @ probe
     assert np.isclose(answers[0] / answers[2], expected)
+
+
+def test_arguments_are_checked():
+    with pytest.raises(ValueError, match="divide"):
+        theory.grouped_label_probabilities(8, 3)
+    with pytest.raises(ValueError, match="positive integer"):
+        theory.random_label_probabilities(0, 2)
+    with pytest.raises(ValueError, match="n_detectors"):
+        theory.detector_threshold(10, 10)

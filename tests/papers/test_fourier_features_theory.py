@@ -246,6 +246,7 @@ def test_splits():
         (lambda: ModularSum(5, 1), "at least 2"),
         (lambda: ModularSum(5, 2).split(0.01, torch.Generator()), "both sides"),
         (lambda: ModularSum(5, 2).split(0.5, torch.Generator(), "label"), "'tuple' or 'multiset'"),
+        (lambda: theory.network(theory.grid_phases(2), 6), "odd"),
         (lambda: PolynomialObjective(-1.0), "negative"),
     ],
 )

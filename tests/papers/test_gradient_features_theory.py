@@ -159,6 +159,8 @@ def test_merged_parity_network_is_the_same_function(k):
     assert np.allclose(network(z), theory.parity_bumps(k)(z), atol=1e-10)
     assert (network.bias >= 0).all() and len(network.bias) == k + 5
     assert network(0.0) == pytest.approx(0)
+    with pytest.raises(ValueError):
+        theory.parity_network(k + 1)
 
 
 def test_parity_network_solves_structured_parities():
@@ -408,3 +410,16 @@ def test_relu_tangent_kernel():
 def test_tail_bound_of_the_mixture_proof():
     z = np.linspace(-8, 30, 4001)
     assert (sps.norm.pdf(z) < 2 * sps.norm.sf(z) ** 0.9).all()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: theory.majority_coefficient(3, 8),
+        lambda: theory.majority_coefficient(9, 7),
+        lambda: theory.uniform_parity_gradient(torch.ones(1, 7), 3),
+    ],
+)
+def test_nonsense_is_refused(call):
+    with pytest.raises(ValueError):
+        call()

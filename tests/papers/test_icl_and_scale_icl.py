@@ -110,6 +110,12 @@ def test_shares_lie_in_order_and_tend_to_one():
     assert icl.attention_share(icl.pass_through(SPECTRUM, 10**9, 5), 2) == pytest.approx(0.4, abs=1e-6)
 
 
+@pytest.mark.parametrize("spectrum", [(1.0, 2.0), (1.0, -1.0), ((1.0,),)])
+def test_a_spectrum_that_is_none_is_refused(spectrum):
+    with pytest.raises(ValueError, match="descending"):
+        icl.pass_through(spectrum, N, 1)
+
+
 def test_self_attention_is_the_whole_layer():
     g = generator()
     x, y, query, value, keys = (torch.randn(*s, generator=g, dtype=D64) for s in ((6, 9, 4), (6, 9), (6, 4), (5, 5), (5, 5)))

@@ -48,6 +48,8 @@ def test_rivals_solve_everything_with_less():
         rival, code = parity.subset_code(heads, size, 2**bits, GAMMA), parity.bit_code(bits, bits, GAMMA)
         assert parity.margins(rival, GAMMA).min() >= 1 - 1e-12
         assert len(rival.signs) < len(code.signs) and rival.norm < code.norm
+    with pytest.raises(ValueError, match="fewer than 8"):
+        parity.subset_code(4, 2, 8, GAMMA)
 
 
 @pytest.mark.parametrize("d", [2, 3, 4, 8, 16, 33])
@@ -108,3 +110,9 @@ def test_projected_noise_has_the_stated_power():
     for used in (1, 4):
         power = parity.projected_noise(parity.bit_code(4, used, GAMMA), noise).mean()
         assert power == pytest.approx((used + 1) / 8, rel=0.05)
+
+
+@pytest.mark.parametrize(("gamma", "used"), [(0.0, 1), (0.25, 1), (0.1, 0), (0.1, 3)])
+def test_impossible_codes_are_refused(gamma, used):
+    with pytest.raises(ValueError, match="gamma must"):
+        parity.bit_code(2, used, gamma)

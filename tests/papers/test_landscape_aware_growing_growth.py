@@ -257,3 +257,20 @@ def test_the_printed_tables_agree_with_one_spread():
     wrong = [theory.BERT[2]._replace(relative=0.7), *theory.BERT[3:]]
     low, high = theory.implied_spread(wrong)
     assert low > high
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: theory.best(np.zeros(3)), "table"),
+        (lambda: theory.regret(np.zeros((2, 3)), np.zeros(2)), "one loss an operator"),
+        (lambda: theory.relative_regret(np.ones((2, 3)), np.ones(3)), "undefined"),
+        (lambda: theory.recall(np.eye(3), np.arange(3), 4), "between 1 and 3"),
+        (lambda: theory.self_correlation(np.ones((2, 3))), "different"),
+        (lambda: theory.smooth(np.ones(3), 2), "odd"),
+        (lambda: theory.best([[np.nan, 1.0]]), "finite"),
+    ],
+)
+def test_bad_input_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

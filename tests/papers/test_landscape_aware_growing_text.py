@@ -93,6 +93,8 @@ def test_cut_spans_are_asked_for_and_put_the_text_together_again(python):
         text = [t for token in kept for t in spans.get(token, [token])]
         assert text == windows[row, :29].tolist()
         assert weights[row].sum() == len(answers) - 1
+    with pytest.raises(ValueError, match="at least 12"):
+        _span_corruption(windows[:, :8], generator())
 
 
 def test_the_mixture_has_its_shares(python):

@@ -51,6 +51,20 @@ def test_equal_initial_losses_end_in_favour_of_the_high_start():
         assert high < low
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: theory.pair_product(0.0, 1.0, 1.0),
+        lambda: theory.pair_product(1.0, 1.0, -1.0),
+        lambda: theory.crossing_time(1.2, 2.0, 1.0),
+        lambda: theory.crossing_time(0.0, 2.0, 1.0),
+    ],
+)
+def test_impossible_starts_are_refused(call):
+    with pytest.raises(ValueError):
+        call()
+
+
 @pytest.mark.parametrize("cosine", [-1.0, -0.4, 0.0, 0.7, 1.0])
 def test_arc_cosine_is_the_mean_of_two_relus(cosine):
     if abs(cosine) == 1:

@@ -67,6 +67,8 @@ def test_window_jacobian_is_autograd():
     center = {k: p.detach() for k, p in net.named_parameters()}
     x = torch.randn(7, 2, 12, 12).double()
     assert torch.allclose(window_jacobian(center, x, chunk=3), parameter_jacobian(net, center, x), atol=1e-12)
+    with pytest.raises(ValueError, match="one output"):
+        window_jacobian({k: p.detach() for k, p in WindowNet(2, 3, (3, 4)).named_parameters()}, x.float())
 
 
 def test_window_net_is_a_convolution():

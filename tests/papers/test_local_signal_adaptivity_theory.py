@@ -55,6 +55,11 @@ def test_moments_and_characteristic_function_are_integrals(b, scale):
         assert np.isclose(theory._response(u, scale, b)[2], tail, atol=1e-7)
 
 
+def test_variance_needs_a_threshold():
+    with pytest.raises(ValueError, match="must not be positive"):
+        theory._response_variance(1.0, 0.1)
+
+
 def test_growth_bound_holds_on_a_grid():
     """-d/dw* >= sigmoid(-g) / 2 - kappa c log(k)^2 where the signal gets through."""
     for k in (100, 1000, 10**5):
@@ -240,6 +245,11 @@ def test_dead_units_have_no_gradient_and_a_loss_of_log_2():
     assert SoftThresholdObjective()(start, sample.x[None], sample.y[None])[0].item() == pytest.approx(math.log(2))
 
 
+def test_survivors_refuse_nonsense():
+    with pytest.raises(ValueError, match="sigma > 0"):
+        SurvivorObjective(10, 0.0, 5)
+
+
 @pytest.mark.parametrize("b", BIASES)
 def test_gradient_by_hand_is_autograd_and_symmetries_hold(b):
     g = torch.Generator().manual_seed(1)
@@ -310,3 +320,5 @@ def test_random_gram_has_the_right_overlaps_in_any_dimension():
     assert np.allclose(small.var(0), 1 / 30, rtol=0.1) and np.all(np.abs(small.mean(0)) < 0.015)
     huge = theory.random_gram(2, 1e20, g)
     assert 0 < np.abs(huge[np.triu_indices(3, 1)]).max() < 1e-8
+    with pytest.raises(ValueError, match="exceed"):
+        theory.random_gram(4, 4, g)

@@ -192,7 +192,16 @@ def test_a_stack_follows_its_single_runs(batch):
         assert agree(together.params["weight"][r], alone.params["weight"][0], 1e-9)
 
 
-def test_gradients_are_checked():
+@pytest.mark.parametrize("kind", [TeacherStudentObjective, MaskedAutoencoderObjective, FineTuneObjective])
+@pytest.mark.parametrize("power", [1, 2.5])
+def test_powers_are_integers_of_at_least_two(kind, power):
+    with pytest.raises(ValueError, match="power"):
+        kind(power, 0.5)
+
+
+def test_thresholds_and_gradients_are_checked():
+    with pytest.raises(ValueError, match="threshold"):
+        FineTuneObjective(3, 0.0)
     with pytest.raises(ValueError, match="gradient"):
         MaskedAutoencoderObjective(3, 0.5, "printed")
 

@@ -115,6 +115,8 @@ def test_the_fixed_point_of_a_law_of_strengths():
 
 def test_the_limit_of_a_small_threshold_is_the_papers_bound():
     assert np.isclose(theory.autoencoder_fixed_point(4, 1e-6, 0.3, 1.0) ** 2, 0.3, rtol=1e-5)
+    with pytest.raises(ValueError, match="positive"):
+        theory.autoencoder_fixed_point(4, 0.5, 0.5, [0.0])
 
 
 def test_the_lottery_names_every_winner_and_whoever_is_ahead_of_the_last():

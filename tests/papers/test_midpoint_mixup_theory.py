@@ -529,8 +529,26 @@ def test_tensor_power_race_without_the_head_start():
 @pytest.mark.parametrize(
     "call",
     [
+        lambda: theory.midpoint_loss(1.0, 1, 0.5),
+        lambda: theory.midpoint_loss(1.0, 3, 1.5),
+        lambda: theory.cross_pair_fraction([0, 0]),
+        lambda: theory.cross_pair_fraction([-1, 2]),
+        lambda: theory._expected_entropy(0.0),
+        lambda: theory._mixup_gap(10, 1.0, -1.0),
+        lambda: theory._gradient_correlations((1, 2, 3), (0, 0), 5),
         lambda: theory._gradient_correlations((1, 2), (0, 0), 5, "mixup"),
         lambda: theory.linear_gradient_correlations(1, 10, others="none"),
+        lambda: theory.erm_gradient_bound(-1.0, 10),
+        lambda: theory.empirical_gap_gradient([0.5], [3], np.zeros((2, 2, 2))),
+        lambda: theory.empirical_gap_gradient([0.5], [0.0], np.zeros((2, 2, 2))),
+        lambda: theory.empirical_gap_gradient([0.5, 0.5], [0], np.zeros((2, 2, 2))),
+        lambda: theory.separable(3, 0.0, 1.0),
+        lambda: theory.separable(3, 1.0, -1.0),
+        lambda: theory.feature_strength(np.ones((3, 2)), np.zeros(3, int), 2, 8),
+        lambda: theory.predicted_winner([1, 1], [1, 1], 2),
+        lambda: theory.escape_time(0.1, 0.1, 10, 2, 0.1, 0.1),
+        lambda: theory.escape_time(0.1, 0.1, 10, 8, 0.0, 0.1),
+        lambda: theory.race_bound(0.0, 3),
     ],
 )
 def test_bad_input_is_refused(call):

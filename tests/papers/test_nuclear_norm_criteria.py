@@ -286,3 +286,5 @@ def test_all_settings_start_alike_and_a_run_does_not_depend_on_the_others():
     both = compare([{}, {"mixup": 1}], FramedDomains(), steps=20)
     alone = compare([{"mixup": 1}], FramedDomains(), steps=20)
     torch.testing.assert_close(both.best[1], alone.best[0])
+    with pytest.raises(ValueError, match="at least the 5 checkpoints"):
+        compare([{}], FramedDomains(), steps=4)

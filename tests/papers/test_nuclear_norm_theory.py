@@ -165,6 +165,8 @@ def test_moments_are_those_of_sampling(population):
     for exact, one in zip((*population.moments(0.2, 0.1), *population._pushes(0.2, 0.1)), seen):
         assert abs(one.mean().item() - exact) < 5 * one.std().item() / len(one) ** 0.5
     assert population._pushes(0.2, 0.0)[1] == pytest.approx(0.3 * population.moments(0.2, 0.0).slope)
+    with pytest.raises(ValueError, match="at least 8"):
+        theory.GroupPopulation(2, 4, 0.3).moments(0.1, 0.1)
 
 
 @pytest.mark.parametrize("gamma", [None, 0.1, 0.45])

@@ -49,8 +49,10 @@ def barrier(curves: Tensor, weights: Tensor) -> Tensor:
     """Return how far an accuracy falls between two solutions, ``(A, ...)`` to ``(...)``, at least 0. Differentiable.
 
     ``min(acc(0), acc(1)) - min over weights in [0, 1] of acc``; Frankle et al. 2020 call solutions connected when it is
-    at most about 0.02. Weights ascend and contain 0 and 1.
+    at most about 0.02. Weights ascend; ``ValueError`` when 0 or 1 is not among them.
     """
+    if not {0.0, 1.0} <= set(weights.tolist()):
+        raise ValueError("weights must contain 0 and 1")
     inside = curves[(weights >= 0) & (weights <= 1)]
     return torch.minimum(inside[0], inside[-1]) - inside.amin(0)
 

@@ -56,11 +56,17 @@ class LockStep:
     ``x`` ``(N, ...)`` and ``y`` ``(N,)`` are all points; ``tables`` hold their indices, ``(R_i, size_i)``, one row a run. All
     rows of table i take the same ``batch`` positions at the same step: in each epoch those of a fresh permutation that
     ``seeds[i]`` and the epoch decide, without the incomplete last batch. Steps may be asked for in any order. Returns the
-    points ``(R, batch, ...)`` and labels ``(R, batch)`` of all tables, one after the other. Every table needs a seed, and sets
-    of at least ``batch`` points.
+    points ``(R, batch, ...)`` and labels ``(R, batch)`` of all tables, one after the other.
+
+    Raises ``ValueError`` when a table has fewer points than a batch, or when seeds and tables differ in number.
     """
 
     def __init__(self, x: Tensor, y: Tensor, tables: Sequence[Tensor], batch: int, seeds: Sequence[int]):
+        if len(tables) != len(seeds) or not tables:
+            raise ValueError(f"every table needs a seed, got {len(tables)} tables and {len(seeds)} seeds")
+        smallest = min(t.shape[1] for t in tables)
+        if not 1 <= batch <= smallest:
+            raise ValueError(f"batch must be from 1 to the {smallest} points of the smallest set, got {batch}")
         self._x, self._y, self._batch, self._seeds = x, y, batch, list(seeds)
         self._tables = [t.to(x.device) for t in tables]
         self._orders: dict[int, tuple[int, Tensor]] = {}

@@ -33,8 +33,10 @@ def mean_smoothness(x):
 def most_visits(steps, batch, size):
     """How often a position is met at most in ``steps`` steps: once an epoch of ``size // batch`` steps.
 
-    ``batch`` is at most ``size``.
+    ``ValueError`` unless ``1 <= batch <= size`` and ``steps >= 0``.
     """
+    if not 1 <= batch <= size or steps < 0:
+        raise ValueError(f"need 1 <= batch <= size and steps >= 0, got batch={batch}, size={size}, steps={steps}")
     return math.ceil(steps / (size // batch))
 
 
@@ -57,6 +59,8 @@ def gap_bound(stability, size):
     Karp 2024, equation 2.1, after Feldman and Vondrak 2019 and Bousquet et al. 2020, with the constant 1. ``size > 1``.
     """
     size = np.asarray(size, dtype=float)
+    if np.any(size <= 1):
+        raise ValueError(f"need size > 1, got {size}")
     return stability * np.log(size) * np.log(size / 0.05) + np.sqrt(np.log(1 / 0.05) / size)
 
 
@@ -79,6 +83,8 @@ def tie_weights(size, overlap, start, power):
     model; ``u2^(2-q) = r + (1 - r) s^(2-q)``, for q = 2 ``u2 = s^(1 - r)``, where r is the mean of the rarer feature over that
     of the commoner one.
     """
+    if power < 1 or not 0 < start < 1:
+        raise ValueError(f"need power >= 1 and 0 < start < 1, got {power} and {start}")
     r = _tie_ratio(size, overlap)
     weak = start ** (1 - r) if power == 2 else (r + (1 - r) * start ** (2.0 - power)) ** (1 / (2.0 - power))
     return np.ones_like(weak), weak

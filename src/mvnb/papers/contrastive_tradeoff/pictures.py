@@ -110,12 +110,16 @@ class Augmentation:
 
     A crop of ``scale`` (range of its share of the area), its width over its height from 3/4 to 4/3, resized to the whole image
     and turned by up to ``degrees`` (what lies outside repeats the border); factors of contrast and brightness from 0.6 to 1.4.
-    Source: the recipe of Chen and He 2021 (SimSiam), which Shi's thesis follows, for grey pictures that must not be mirrored;
-    rotation is ours.
+    ``ValueError`` for a scale that is no range in (0, 1]. Source: the recipe of Chen and He 2021 (SimSiam), which Shi's thesis
+    follows, for grey pictures that must not be mirrored; rotation is ours.
     """
 
     scale: tuple[float, float]
     degrees: float
+
+    def __post_init__(self):
+        if not 0 < self.scale[0] <= self.scale[1] <= 1:
+            raise ValueError(f"scale must be a range in (0, 1], got {self.scale}")
 
     def crop(self, x: Tensor, u: Tensor) -> Tensor:
         """Return a crop of each image ``(n, channels, height, width)``, resized and turned; uniform ``u`` ``(n, 5)`` decide.

@@ -91,7 +91,8 @@ class ContrastiveObjective:
 
     An objective for :func:`mvnb.training.fit`: batches are two views ``(R, n, ...)`` of the same images; the start comes from
     :meth:`start`. SimSiam ignores ``temperature``; ``momentum`` is that of MoCo's slow copy; ``queue`` is the number of earlier
-    embeddings that MoCo uses as negatives and in which NNCLR looks for neighbours. Raises ``ValueError`` for an unknown method.
+    embeddings that MoCo uses as negatives and in which NNCLR looks for neighbours. Raises ``ValueError`` unless the temperature
+    is positive, the momentum lies in [0, 1) and the queue has an element.
 
     As in the code that Shi et al. published, views are embedded one after the other, NNCLR compares neighbours with predictions
     by :func:`nt_xent`, MoCo adds the losses of both directions, and the others average them.
@@ -100,6 +101,8 @@ class ContrastiveObjective:
     def __init__(self, net: ContrastiveNet, method: str, temperature: float = 0.5, momentum: float = 0.99, queue: int = 1024):
         if method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+        if temperature <= 0 or not 0 <= momentum < 1 or queue < 1:
+            raise ValueError("temperature must be positive, momentum in [0, 1) and queue at least 1")
         self.net, self.method, self.temperature, self.momentum, self.queue = net, method, temperature, momentum, queue
         self.names = [k for k, _ in net.named_parameters()]
 
@@ -170,6 +173,8 @@ class RegularisedObjective:
     """
 
     def __init__(self, contrastive: ContrastiveObjective, weight: float):
+        if weight < 0:
+            raise ValueError(f"weight must not be negative, got {weight}")
         self.contrastive, self.weight = contrastive, weight
         encoder = [k for k in contrastive.names if k.startswith("encoder.")]
         self.names = [*(contrastive.names if weight else encoder), "head.weight", "head.bias"]

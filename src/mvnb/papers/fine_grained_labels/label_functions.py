@@ -15,8 +15,11 @@ from mvnb.seeds import Seed, as_generator
 
 
 def grouped_labels(classes: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
-    """Return the group of each class, which is in exactly one of the ``groups``."""
-    table = torch.empty(sum(map(len, groups)), dtype=torch.long)
+    """Return the group of each class. Raises ``ValueError`` unless every class is in exactly one of the ``groups``."""
+    flat = [c for group in groups for c in group]
+    if sorted(flat) != list(range(len(flat))) or len(flat) <= int(classes.max()):
+        raise ValueError("every class must be in exactly one group")
+    table = torch.empty(len(flat), dtype=torch.long)
     for label, group in enumerate(groups):
         table[list(group)] = label
     return table[classes]

@@ -31,6 +31,8 @@ class ReluPatchObjective:
     """
 
     def __init__(self, bias_rate: float, superclasses: bool = False):
+        if bias_rate < 0:
+            raise ValueError(f"bias_rate must not be negative, got {bias_rate}")
         self.bias_rate, self.superclasses = bias_rate, superclasses
 
     @returns_gradients(weight="R classes neurons dim", bias="R classes neurons", x="R n patches dim", y="int R n")

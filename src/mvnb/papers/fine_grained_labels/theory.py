@@ -22,9 +22,12 @@ from scipy.stats import irwinhall
 def grouped_label_probabilities(n_subclasses, groups):
     """Return ``Pr[label | feature]`` if the k subclasses of each superclass form ``groups`` equal groups, the labels.
 
-    Shape ``(2 groups, 2 + 2k)``. ``groups``, a divisor of k, is 1 for coarse labels and k for fine ones.
+    Shape ``(2 groups, 2 + 2k)``. ``groups=1`` are coarse labels, ``groups=k`` fine ones; ``ValueError`` unless ``groups``
+    divides k.
     """
-    k, g = n_subclasses, groups
+    k, g = _positive(n_subclasses, "n_subclasses"), _positive(groups, "groups")
+    if k % g:
+        raise ValueError(f"groups must divide n_subclasses, got {g} and {k}")
     label = np.arange(2 * g)[:, None]
     return np.concatenate([(label // g == [0, 1]) / g, label == np.arange(2 * k) * g // k], 1)
 
@@ -34,8 +37,9 @@ def random_label_probabilities(n_subclasses, n_ids, superclasses=2):
 
     With ``superclasses=1`` the IDs are independent of the class.
     """
-    superclass = np.concatenate([[0, 1], np.repeat([0, 1], n_subclasses)]) % superclasses
-    return np.where(np.repeat(np.arange(superclasses), n_ids)[:, None] == superclass, 1.0 / n_ids, 0.0)
+    k, ids = _positive(n_subclasses, "n_subclasses"), _positive(n_ids, "n_ids")
+    superclass = np.concatenate([[0, 1], np.repeat([0, 1], k)]) % superclasses
+    return np.where(np.repeat(np.arange(superclasses), ids)[:, None] == superclass, 1.0 / ids, 0.0)
 
 
 def first_drift(label_given_feature, step, signal_patches, mean_coefficient):
@@ -67,9 +71,13 @@ def coarse_clock(step, signal_patches, coefficient, bias_rate, n_subclasses):
 def coarse_response(clock):
     """Return the output F of the own superclass under coarse labels at ``clock = kappa t``: ``F + exp(F) = clock + 1``.
 
-    ``F = log(omega(clock + 1))`` with Wright's omega, which solves ``omega + log(omega) = clock + 1``.
+    ``F = log(omega(clock + 1))`` with Wright's omega, which solves ``omega + log(omega) = clock + 1``. ``ValueError`` for a
+    negative clock.
     """
-    return np.log(wrightomega(np.asarray(clock, dtype=float) + 1))
+    clock = np.asarray(clock, dtype=float)
+    if np.any(clock < 0):
+        raise ValueError("clock must not be negative")
+    return np.log(wrightomega(clock + 1))
 
 
 def fine_trajectory(times, step, signal_patches, coefficient, bias_rate, n_subclasses):
@@ -98,8 +106,11 @@ def fine_trajectory(times, step, signal_patches, coefficient, bias_rate, n_subcl
 def critical_subclasses(signal_patches, coefficient, distractor_patches, distractor, bias_rate):
     """Return the number of subclasses k* from which coarse labels fail on an average hard sample.
 
-    ``s* (a - 1/lambda) / (s' (a' - 1/lambda))``, for distractors that are strong enough to be seen (``a' > 1/lambda``).
+    ``s* (a - 1/lambda) / (s' (a' - 1/lambda))``; ``ValueError`` when distractors are too weak to be seen
+    (``a' <= 1/lambda``).
     """
+    if distractor <= bias_rate:
+        raise ValueError(f"distractors below bias_rate={bias_rate} do not make any detector fire, got {distractor}")
     return signal_patches * (coefficient - bias_rate) / (distractor_patches * (distractor - bias_rate))
 
 
@@ -107,9 +118,11 @@ def hard_error(ratio, signal_patches, coefficient, distractor_patches, low, high
     """Return the probability that the distractors of a hard sample outweigh its fine feature.
 
     ``Pr[sum_p (a'_p - 1/lambda) * ratio >= s* (a - 1/lambda)]`` with ``a'_p`` uniform on ``[low, high]``, where ``ratio`` is
-    the growth of common over fine detectors. Strong noise and the small jitter of the fine patches are left out. ``low`` is at
-    least ``bias_rate``: otherwise some distractors make no detector fire, and the sum is not one of uniforms.
+    the growth of common over fine detectors. Strong noise and the small jitter of the fine patches are left out. ``ValueError``
+    when ``low < bias_rate``: then some distractors make no detector fire, and the sum is not one of uniforms.
     """
+    if low < bias_rate or high <= low:
+        raise ValueError(f"need bias_rate <= low < high, got {bias_rate}, {low}, {high}")
     needed = signal_patches * (coefficient - bias_rate) / np.asarray(ratio, dtype=float)
     return irwinhall.sf((needed - distractor_patches * (low - bias_rate)) / (high - low), distractor_patches)
 
@@ -119,6 +132,8 @@ def hard_error(ratio, signal_patches, coefficient, distractor_patches, low, high
 
 def detector_threshold(n_neurons, n_detectors):
     """Return the threshold that ``n_detectors`` of ``n_neurons`` Gaussians exceed on average, in units of the initial scale."""
+    if not 0 < n_detectors < n_neurons:
+        raise ValueError(f"need 0 < n_detectors < n_neurons, got {n_detectors}, {n_neurons}")
     return -float(ndtri(n_detectors / n_neurons))
 
 
@@ -130,3 +145,9 @@ def detector_counts(n_neurons, n_features, threshold, slack):
     """
     low = ndtr(slack - threshold)
     return n_neurons * ndtr(-threshold - slack) * (1 - low) ** (n_features - 1), n_neurons * low
+
+
+def _positive(n, name):
+    if int(n) != n or n < 1:
+        raise ValueError(f"{name} must be a positive integer, got {n}")
+    return int(n)

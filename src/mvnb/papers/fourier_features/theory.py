@@ -92,8 +92,10 @@ def network(phases, p):
     """Embeddings ``u`` ``(k, p, m)`` and output weights ``w`` ``(m, p)`` of norm ``L_{2,k+1}`` 1, a neuron for each of the rows
     of ``phases`` ``(N, k)`` and each of the ``(p - 1) / 2`` frequencies: ``m = N (p - 1) / 2``, one frequency after the other.
 
-    Embeddings are cosines with the phases given, output weights cosines with their sum. ``p`` is odd.
+    Embeddings are cosines with the phases given, output weights cosines with their sum. ``ValueError`` for even p.
     """
+    if p % 2 == 0 or p < 3:
+        raise ValueError(f"p must be odd and at least 3, got {p}")
     n, k = np.shape(phases)
     m = n * (p - 1) // 2
     size = math.sqrt(2 / ((k + 1) * p)) / m ** (1 / (k + 1))

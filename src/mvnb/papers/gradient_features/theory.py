@@ -72,6 +72,8 @@ def quadratic_gradient(w: Tensor, h: Tensor) -> Tensor:
 
 def majority_coefficient(k: int, d: int) -> float:
     """Fourier coefficient of the majority of d bits at a set of k of them; d odd. Source: Shi, eq. (B.480), O'Donnell 5.3."""
+    if d % 2 == 0 or not 0 <= k <= d:
+        raise ValueError(f"d must be odd and 0 <= k <= d, got k={k}, d={d}")
     if k % 2 == 0:
         return 0.0
     half, j = (d - 1) // 2, (k - 1) // 2
@@ -84,6 +86,8 @@ def uniform_parity_gradient(w: Tensor, k: int) -> Tensor:
     ``G_j`` is half the majority's coefficient at the relevant bits without or with j, times the product of w over that set.
     """
     d = w.shape[-1]
+    if k % 2 or not 0 < k < d:
+        raise ValueError(f"k must be even and between 0 and d={d}, got {k}")
     product = w[..., :k].prod(-1, keepdim=True)
     inside = torch.arange(d) < k
     return torch.where(inside, majority_coefficient(k - 1, d), majority_coefficient(k + 1, d)) / 2 * product * w
@@ -125,9 +129,11 @@ def parity_bumps(k: int) -> Readout:
 def parity_network(k: int) -> Readout:
     """The same function for odd k with ``k + 5`` neurons, none of which has a negative bias.
 
-    Tents left of 0 are written in ``-z``, and where two tents touch the kinks cancel. For even k the tent at 0 cannot be
-    written so.
+    Tents left of 0 are written in ``-z``, and where two tents touch the kinks cancel. ``ValueError`` for even k, where the
+    tent at 0 cannot be written so.
     """
+    if k % 2 == 0 or k < 1:
+        raise ValueError(f"k must be odd and positive, got {k}")
     step = np.arange(1, k + 1, 2)
     bias = np.concatenate([[0], step, [k + 1]]) / math.sqrt(k)
     tents = (-1.0) ** ((k - step) // 2)  # the product of the bits at sum `step`

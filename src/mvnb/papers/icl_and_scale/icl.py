@@ -15,6 +15,13 @@ import torch
 from torch import Tensor
 
 
+def _spectrum(spectrum) -> np.ndarray:
+    spectrum = np.asarray(spectrum, dtype=float)
+    if spectrum.ndim != 1 or np.any(spectrum < 0) or np.any(np.diff(spectrum) > 1e-12 * spectrum.max(initial=0)):
+        raise ValueError("spectrum must be one-dimensional, non-negative and in descending order")
+    return spectrum
+
+
 def self_attention(x: Tensor, y: Tensor, query: Tensor, v: Tensor, w: Tensor) -> Tensor:
     r"""Return the predictions ``(...)`` for queries of one layer of linear self-attention, ``v^T (E E^T / N) W x_q``.
 
@@ -29,7 +36,7 @@ def self_attention(x: Tensor, y: Tensor, query: Tensor, v: Tensor, w: Tensor) ->
 
 def loaded_spectrum(spectrum, n_train):
     """Eigenvalues ``(1 + 1/N) lambda_i + tr / N`` of Gamma, ``(d,)``. Source: Shi, Lemma 5.1."""
-    spectrum = np.asarray(spectrum, dtype=float)
+    spectrum = _spectrum(spectrum)
     return (1 + 1 / n_train) * spectrum + spectrum.sum() / n_train
 
 
@@ -38,7 +45,7 @@ def pass_through(spectrum, n_train, rank):
 
     It is the optimal ``U = Q V Q^T`` times the covariance, ``V D``. Source: Shi, Theorem 5.4.1.
     """
-    spectrum, rank = np.asarray(spectrum, dtype=float), np.asarray(rank)
+    spectrum, rank = _spectrum(spectrum), np.asarray(rank)
     full = np.divide(spectrum, loaded_spectrum(spectrum, n_train), out=np.zeros_like(spectrum), where=spectrum > 0)
     return np.where(np.arange(len(spectrum)) < rank[..., None], full, 0.0)
 
@@ -65,7 +72,7 @@ def population_loss(weight: Tensor, covariance: Tensor, n_train: int) -> Tensor:
 
 def pretrained_loss(spectrum, n_train, rank):
     """The least :func:`population_loss` at rank r, ``(tr - sum_{i <= r} lambda_i tau_i) / 2``. Source: Shi, Theorem 5.4.1."""
-    spectrum = np.asarray(spectrum, dtype=float)
+    spectrum = _spectrum(spectrum)
     return (spectrum.sum() - (spectrum * pass_through(spectrum, n_train, rank)).sum(-1)) / 2
 
 
@@ -76,7 +83,7 @@ def risk_terms(spectrum, weights, tau, n_context, noise=0.0, flip=0.0):
     ``tau_i^2 ((2 - a^2) w_i^2 lambda_i + |w|_Lambda^2 + sigma^2) / M``. Labels are flipped one by one with probability
     ``flip``, their noise with them. Source: Shi, Theorem 5.4.2, at ``flip = 0``.
     """
-    spectrum, weights = np.asarray(spectrum, dtype=float), np.asarray(weights, dtype=float)
+    spectrum, weights = _spectrum(spectrum), np.asarray(weights, dtype=float)
     noise, flip, n_context = (np.asarray(v, dtype=float)[..., None] for v in (noise, flip, n_context))
     power, a = weights**2 * spectrum, 1 - 2 * flip
     variance = tau**2 * ((2 - a**2) * power + power.sum(-1, keepdims=True) + noise**2) / n_context
@@ -92,7 +99,7 @@ def risk(spectrum, weights, n_train, rank, n_context, noise=0.0, flip=0.0):
 def direction_gain(spectrum, weights, n_train, n_context, noise=0.0, flip=0.0):
     """Change ``(..., d)`` of the risk when direction i is added; where it is negative the larger model is the better one."""
     bias, variance = risk_terms(spectrum, weights, pass_through(spectrum, n_train, len(spectrum)), n_context, noise, flip)
-    return variance + bias - np.asarray(weights, dtype=float) ** 2 * np.asarray(spectrum, dtype=float)
+    return variance + bias - np.asarray(weights, dtype=float) ** 2 * _spectrum(spectrum)
 
 
 def attention_share(tau, n_relevant):

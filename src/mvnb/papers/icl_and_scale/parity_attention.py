@@ -42,8 +42,10 @@ def digits(n_bits, n_used=None):
 def bit_code(n_bits, n_used, gamma):
     """The thesis's network with ``2 (n_used + 1)`` heads for ``d = 2^n_bits`` features. Source: Shi, Theorem 5.5.1.
 
-    ``n_used`` = nu_1 for the small model, ``n_bits`` = nu_2 for the large one; gamma in (0, 1/4).
+    ``n_used`` = nu_1 for the small model, ``n_bits`` = nu_2 for the large one; gamma in (0, 1/4). ``ValueError`` otherwise.
     """
+    if not 0 < gamma < 0.25 or not 1 <= n_used <= n_bits:
+        raise ValueError(f"gamma must lie in (0, 1/4) and n_used in 1 .. n_bits, got {gamma} and {n_used}")
     half = np.vstack([digits(n_bits, n_used), np.full((1, 2**n_bits), -n_used)]) / (4 * gamma)
     signs = np.append(-np.ones(n_used), 1.0)
     return Heads(np.tile(signs, 2), np.vstack([half, -half]))
@@ -92,9 +94,12 @@ def one_against_all(gamma):
 def subset_code(n_negative, size, d, gamma):
     """``n_negative + 2`` heads for d features, each named by a subset of heads of this size, none inside another.
 
-    Any two features then have a head that is positive on one and negative on the other, both ways round.
+    Any two features then have a head that is positive on one and negative on the other, both ways round. ``ValueError`` when
+    there are not d subsets.
     """
     names = list(combinations(range(n_negative), size))[:d]
+    if len(names) < d:
+        raise ValueError(f"{n_negative} heads have {len(names)} subsets of size {size}, fewer than {d}")
     member = np.array([[head in name for name in names] for head in range(n_negative)], dtype=float)
     both = (member.T @ member)[np.triu_indices(d, 1)].max()  # most heads that two features share
     scale = [1 + both, -(1 + n_negative - 2 * size + both)]  # as many negative heads fire on a positive pattern

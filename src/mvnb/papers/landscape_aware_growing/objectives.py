@@ -62,9 +62,11 @@ def _span_corruption(windows: Tensor, generator: torch.Generator) -> LanguageBat
 
     A sentinel stands for each span in the text, which is read in both directions; after it follow the first sentinel, the first
     span, the second sentinel and the second span, to be predicted (T5's objective, for one network; Raffel et al. 2020). Each
-    half of the text loses one span. Windows have at least 12 tokens.
+    half of the text loses one span. ``ValueError`` for windows of fewer than 12 tokens.
     """
     n, length = windows.shape
+    if length < 12:
+        raise ValueError(f"span corruption needs windows of at least 12 tokens, got {length}")
     span = max(1, round(0.15 * length / N_SENTINELS))
     text = windows[:, : length - 2 * N_SENTINELS]  # each sentinel is written twice
     half = text.shape[1] // N_SENTINELS

@@ -69,6 +69,8 @@ class SurvivorObjective:
     """
 
     def __init__(self, n_noise: int, sigma: float, n: int):
+        if n_noise < 1 or n < 1 or sigma <= 0:
+            raise ValueError(f"need n_noise >= 1, n >= 1 and sigma > 0, got {n_noise}, {n} and {sigma}")
         self.n_noise, self.sigma, self.n = n_noise, sigma, n
 
     @returns_gradients(w="R dim", b="R", keys="int R")

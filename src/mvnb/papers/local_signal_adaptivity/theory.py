@@ -35,7 +35,9 @@ def _soft_threshold(x: float, b: float) -> float:
 
 
 def _response_variance(scale, b):
-    """``Var S_i = 2 ((s^2 + b^2) Phi(b / s) + b s phi(b / s))`` for ``b <= 0``."""
+    """``Var S_i = 2 ((s^2 + b^2) Phi(b / s) + b s phi(b / s))`` for ``b <= 0``; ``ValueError`` otherwise."""
+    if np.any(np.asarray(b) > 0):
+        raise ValueError(f"b must not be positive, got {b}")
     return 2 * ((scale**2 + b**2) * ndtr(b / scale) + b * scale * _density(b / scale))
 
 
@@ -167,8 +169,11 @@ def random_gram(n_filters, dim, generator: int | np.random.Generator):
     """Inner products of ``w_star`` and ``n_filters`` uniformly random directions: ``(1 + m, 1 + m)``, for any ``dim > m``.
 
     ``generator`` is a seed or a NumPy generator. The vectors themselves, with ``dim`` coordinates, are never made: their
-    triangular factor has Gaussians below and chi variables on the diagonal (Bartlett).
+    triangular factor has Gaussians below and chi variables on the diagonal (Bartlett). Raises ``ValueError`` if
+    ``dim <= n_filters``.
     """
+    if dim <= n_filters:
+        raise ValueError(f"dim must exceed the {n_filters} filters, got {dim}")
     generator = np.random.default_rng(generator)
     factor = np.zeros((n_filters + 1, n_filters + 1))
     factor[0, 0] = 1.0

@@ -59,7 +59,10 @@ def window_jacobian(params: Params, x: Tensor, chunk: int = 500) -> Tensor:
 
     Every image is a stack of one, with the same parameters. Rows are the features of the empirical tangent kernel ``J J^T``
     (Jacot et al. 2018); parameters in the order of ``params``, each flattened.
+    ``ValueError`` when the network has more than one output.
     """
+    if len(params["head.bias"]) != 1:
+        raise ValueError(f"the network must have one output, not {len(params['head.bias'])}")
     parts = []
     for z in x.split(chunk):
         many = {k: p.expand(len(z), *p.shape) for k, p in params.items()}

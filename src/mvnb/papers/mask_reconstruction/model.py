@@ -25,6 +25,10 @@ class _Encoder:
     """An objective on kernels with the smoothed ReLU of an integer ``power`` and a ``threshold``."""
 
     def __init__(self, power: int, threshold: float):
+        if power != int(power) or power < 2:
+            raise ValueError(f"power must be an integer of at least 2, got {power}")
+        if threshold <= 0:
+            raise ValueError(f"threshold must be positive, got {threshold}")
         self.power, self.threshold = int(power), float(threshold)
 
     @returns_gradients(weight="R kernels dim", x="R n patches dim")
@@ -93,7 +97,7 @@ class MaskedAutoencoderObjective(_Encoder):
 
     Called as ``(params, x, keep, mask=None)``; patch p is reconstructed as ``sum_r w_r s(<w_r, x_p>) / keep`` if it is
     kept, as 0 if it is masked. ``gradient="paper"`` gives the direction printed in Fact 2.2, which is not the gradient.
-    Source: Pan et al. 2023, Appendix H. ``ValueError`` for an unknown gradient.
+    Source: Pan et al. 2023, Appendix H. ``ValueError`` for an unknown gradient or a power that is not an integer of at least 2.
 
     No tensor of the size of the data is made: ``<w_r, g_p>`` and ``s^T g`` go through the kernels' Gram matrix.
     """

@@ -39,7 +39,7 @@ def teacher_student_growth(power, threshold, keep, moment_2q, moment_qq):
     the masks with ``1/keep - 1``. With one strength a, met with probability f, both moments are ``f a^2q``. A constant of 0
     or less means that nothing grows. Source: Pan et al. 2023, Claim E.5.
     """
-    scale = 1 / keep
+    scale = 1 / _keep(keep)
     constant = ((scale**power - 1) * moment_qq - (scale - 1) * moment_2q) / (power * threshold ** (2 * power - 2))
     return GrowthLaw(constant, 2 * power - 1)
 
@@ -69,12 +69,12 @@ def teacher_student_drift(power, threshold, keep, frequency, strength=1.0):
 
     The feature is met with probability ``frequency``.
     """
-    return frequency * strength * ((1 / keep - 1) * (1 - 1 / power) * threshold)
+    return frequency * strength * ((1 / _keep(keep) - 1) * (1 - 1 / power) * threshold)
 
 
 def teacher_student_pair_rate(keep, frequency):
     """Return the exponential rate of growth of a kernel that holds two features of strength 1 that always appear together."""
-    return frequency * (1 / keep - 1)
+    return frequency * (1 / _keep(keep) - 1)
 
 
 def autoencoder_fixed_point(power, threshold, keep, strengths, weights=None):
@@ -82,14 +82,16 @@ def autoencoder_fixed_point(power, threshold, keep, strengths, weights=None):
 
     ``strengths`` ``(n,)`` and ``weights`` are a rule for the law of the strength on a patch; the root of
     ``E[(s(uz) + s'(uz) u z)(z - u s(uz) / keep)] = 0`` is found by bisection. With one strength it solves
-    ``u s(uz) = keep z``. The strengths are positive.
+    ``u s(uz) = keep z``. ``ValueError`` unless the strengths are positive.
     """
     z = np.atleast_1d(np.asarray(strengths, dtype=float))
     weights = np.ones_like(z) if weights is None else np.asarray(weights, dtype=float)
+    if np.any(z <= 0) or z.shape != weights.shape:
+        raise ValueError("strengths must be positive, with a weight each")
 
     def push(u):
         value, slope = _activation(u * z, power, threshold)
-        return weights @ ((value + slope * u * z) * (z - u * value / keep))
+        return weights @ ((value + slope * u * z) * (z - u * value / _keep(keep)))
 
     low, high = 1e-9, 2.0 + threshold / z.min()
     while push(high) > 0:
@@ -181,3 +183,10 @@ def single_view_accuracy(learned, rate):
 def _activation(u, power, threshold):
     rise = np.clip(u / threshold, 0, 1)
     return threshold / power * rise**power + np.maximum(u - threshold, 0), rise ** (power - 1) * (u > 0)
+
+
+def _keep(keep):
+    keep = np.asarray(keep, dtype=float)
+    if np.any(keep <= 0) or np.any(keep > 1):
+        raise ValueError("keep must lie in (0, 1]")
+    return keep[()]

@@ -27,11 +27,13 @@ BETA_RANGE = (0.1, 0.9)
 def cross_pair_fraction(counts):
     """Return the fraction of the N^2 ordered pairs of points whose labels differ, ``1 - sum_y (n_y / N)^2``.
 
-    ``counts`` ``(..., n_classes)``: points per class, nonnegative with a positive sum.
+    ``counts`` ``(..., n_classes)``: points per class, nonnegative with a positive sum (``ValueError`` otherwise).
     Source: Chidambaram et al. 2024, Lemma 3.2 (the constant in front of its cross-class term).
     """
     counts = np.asarray(counts, dtype=float)
     total = counts.sum(-1, keepdims=True)
+    if np.any(counts < 0) or np.any(total <= 0):
+        raise ValueError("counts must be nonnegative and must not all be zero")
     return 1.0 - np.sum((counts / total) ** 2, axis=-1)
 
 
@@ -40,9 +42,11 @@ def midpoint_loss(c, n_classes, p_cross):
 
     ``p_cross log(2 + (k-2) e^{-c/2}) + (1 - p_cross) log(1 + (k-1) e^{-c})``, exact for every sample because the
     mirrored coefficients sum to one. Arguments broadcast; ``c`` is any real, ``n_classes >= 2``, ``p_cross`` in [0, 1]
-    is the fraction of cross-class pairs (:func:`cross_pair_fraction`). Source: Chidambaram et al. 2024, Lemma 3.2.
+    is the fraction of cross-class pairs (:func:`cross_pair_fraction`); ``ValueError`` outside these ranges. Source:
+    Chidambaram et al. 2024, Lemma 3.2.
     """
-    c, k = np.asarray(c, dtype=float), n_classes
+    c, k = np.asarray(c, dtype=float), _classes(n_classes)
+    p_cross = _checked(p_cross, lambda p: (p >= 0) & (p <= 1), "p_cross must lie in [0, 1]")
     cross = np.logaddexp(np.log(2.0), _log(k - 2) - c / 2)
     same = np.logaddexp(0.0, np.log(k - 1) - c)
     return p_cross * cross + (1 - p_cross) * same
@@ -52,10 +56,11 @@ def _expected_entropy(beta_a):
     """Return the mean label entropy ``E[-l log l - (1-l) log(1-l)]`` in nats for ``l ~ Beta(beta_a, beta_a)``.
 
     Equals ``digamma(2a+1) - digamma(a+1)``: 0 at a -> 0, 1/2 for uniform mixing (a = 1), log 2 at the midpoint limit
-    a -> infinity. It is the smallest loss any function can have on a cross-class pair. Broadcasts over ``beta_a > 0``.
-    Source: Chidambaram et al. 2024, Eq. (C.3).
+    a -> infinity. It is the smallest loss any function can have on a cross-class pair. Broadcasts over ``beta_a > 0``
+    (``ValueError`` otherwise). Source: Chidambaram et al. 2024, Eq. (C.3).
     """
-    return digamma(2 * beta_a + 1) - digamma(beta_a + 1)
+    a = _positive(beta_a, "beta_a")
+    return digamma(2 * a + 1) - digamma(a + 1)
 
 
 def _mixup_gap(n_classes, scale, beta_a):
@@ -68,7 +73,7 @@ def _mixup_gap(n_classes, scale, beta_a):
     ``n_classes >= 2`` and ``beta_a > 0`` are scalars, ``scale`` any array; the result has the shape of ``scale``.
     Source: Chidambaram et al. 2024, Prop. 3.3.
     """
-    k, a = float(n_classes), float(beta_a)
+    k, a = float(_classes(n_classes)), float(_positive(beta_a, "beta_a"))
     mix, weights = _beta_rule(a)
     scale = np.asarray(scale, dtype=float)[..., None]  # (..., node)
     log_total = np.logaddexp(_log(k - 2), np.logaddexp(mix * scale, (1 - mix) * scale))
@@ -106,11 +111,12 @@ def _gradient_correlations(own, other, n_classes, objective="midpoint"):
     ``own``: the two correlations of class y, shape (..., 2). ``other``: those shared by each of the other classes, same
     shape; they matter only for ``objective="midpoint"``. ``objective`` is ``"erm"`` (cross-entropy) or ``"midpoint"``.
     Leading shapes broadcast with ``n_classes >= 2``; two arrays of the broadcast shape are returned. Gauss-Legendre in
-    each coefficient. ``ValueError`` for an unknown objective.
+    each coefficient. ``ValueError`` for an unknown objective or a wrong last axis.
     Source: Chidambaram et al. 2024, Def. 3.1 and Calculations (A.9), (A.10).
     """
-    k, own, other = (np.asarray(v, dtype=float) for v in (n_classes, own, other))
-    k = k[..., None, None]
+    k, own, other = _classes(n_classes)[..., None, None], np.asarray(own, dtype=float), np.asarray(other, dtype=float)
+    if own.shape[-1:] != (2,) or other.shape[-1:] != (2,):
+        raise ValueError("own and other must have a last axis of length 2")
     beta, w = _legendre(200)  # errors below 1e-12 for correlations up to 75, 1e-7 up to 150
     first, second = beta[:, None], beta[None, :]  # the pair of coefficients: (node, 1), (1, node)
     out_own = _class_output(own, first)  # g_y on a point of class y: (..., node, 1)
@@ -168,7 +174,7 @@ def linear_gradient_correlations(scale, n_classes, objective="midpoint", others=
     known = {"zero": (0.0, 0.0), "same-gap": (1.0, 0.0), "equal": (0.5, 0.5)}
     if others not in known:
         raise ValueError(f"others must be one of {sorted(known)}, got {others!r}")
-    gap = (np.asarray(scale, dtype=float) * np.log(n_classes))[..., None]
+    gap = (np.asarray(scale, dtype=float) * np.log(_classes(n_classes)))[..., None]
     return _gradient_correlations(gap * np.array([1.0, 0.0]), gap * np.array(known[others]), n_classes, objective)
 
 
@@ -178,9 +184,9 @@ def erm_gradient_bound(scale, n_classes):
     ``exact`` is the population value at ``w_y = scale log(k) v_{y,1}``, the largest among all models with gap at least
     ``scale log(k)``, ``<w_y, v_{y,2}> >= 0`` and no cross-class correlation. ``bound`` replaces every output by its
     smallest value ``a log(k)``, ``a = 0.1 scale``: ``(k-1) / (k^a + k-1) * E[1 - beta] / k``. ``scale >= 0`` and
-    ``n_classes >= 2`` broadcast. Source: Chidambaram et al. 2024, Prop. 3.5.
+    ``n_classes >= 2`` broadcast (``ValueError`` otherwise). Source: Chidambaram et al. 2024, Prop. 3.5.
     """
-    k, scale = np.asarray(n_classes, dtype=float), np.asarray(scale, dtype=float)
+    k, scale = _classes(n_classes), _checked(scale, lambda s: s >= 0, "scale must be nonnegative")
     exact = linear_gradient_correlations(scale, k, "erm")[1] / k
     return exact, expit(np.log(k - 1) - BETA_RANGE[0] * scale * np.log(k)) / (2 * k)
 
@@ -195,11 +201,17 @@ def empirical_gap_gradient(coefficients, labels, correlations):
     ``cross = 1/N^2 sum_{i in y, j not in y} (1 - 2 phi_y(z_ij)) (beta_i - 1/2)``,
     ``same  = 2/N^2 sum_{i, j in y} (1 - phi_y(z_ij)) (beta_i - 1/2)``.
 
-    Source: Chidambaram et al. 2024, Eq. (C.6), which prints the second sum without its factor 2. Memory: N^2 k floats.
+    ``ValueError`` when shapes or labels do not fit. Source: Chidambaram et al. 2024, Eq. (C.6), which prints the second
+    sum without its factor 2. Memory: N^2 k floats.
     """
     beta, labels = np.asarray(coefficients, dtype=float), np.asarray(labels)
     corr = np.asarray(correlations, dtype=float)
     k = corr.shape[0]
+    if corr.shape != (k, k, 2) or beta.ndim != 1 or labels.shape != beta.shape:
+        shapes = beta.shape, labels.shape, corr.shape
+        raise ValueError(f"expected coefficients (N,), labels (N,) and correlations (k, k, 2), got shapes {shapes}")
+    if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0 or labels.max() >= k:
+        raise ValueError("labels must be integers in [0, k)")
     out = (corr[:, labels, 0] * beta + corr[:, labels, 1] * (1 - beta)).T  # (point, class)
     mid = (out[:, None] + out[None, :]) / 2  # (point i, point j, class)
     mid = np.exp(mid - mid.max(-1, keepdims=True))
@@ -221,10 +233,12 @@ def separable(n_classes, signal, noise):
     v_{a,2}``. The unknowns are ``M[a, b] = <w_a, V_b>``; each competitor s != u demands ``signal (M[u,u] - M[s,u]) +
     noise (M[u,v] - M[s,v]) >= 1``. With P patches, C_P per view, mirrored coefficients at their mean delta_2 / 2 and
     noise level gamma, ``signal = C_P delta_2 / 2`` and ``noise = (P - 2 C_P) gamma``. ``n_classes >= 2`` integer,
-    ``signal > 0``, ``noise >= 0``; ``RuntimeError`` if the solver gives no verdict. Source:
+    ``signal > 0``, ``noise >= 0`` (``ValueError`` otherwise); ``RuntimeError`` if the solver gives no verdict. Source:
     Chidambaram et al. 2024, Prop. 4.4.
     """
-    k = n_classes
+    k, signal = int(_classes(n_classes)), float(_positive(signal, "signal"))
+    if not noise >= 0:
+        raise ValueError("noise must be nonnegative")
     u, v, s = np.indices((k, k, k)).reshape(3, -1)
     keep = (v != u) & (s != u)
     u, v, s = u[keep], v[keep], s[keep]
@@ -244,10 +258,14 @@ def feature_strength(coefficients, labels, n_classes, act_power):
     """Return the strength ``S_{y,l} = 1/N sum_{i: y_i = y} sum_p beta_{i,p}^alpha`` of feature l of class y in the data.
 
     ``coefficients``: nonnegative, shape (N, 2, C_P), feature l of point i's own class in its signal patches.
-    ``labels``: integers, shape (N,). Returns shape (n_classes, 2). Source: Chidambaram et al. 2024, App. B, before Claim B.10.
+    ``labels``: integers, shape (N,). Returns shape (n_classes, 2). ``ValueError`` when the shapes do not fit. Source:
+    Chidambaram et al. 2024, App. B, before Claim B.10.
     """
     coefficients, labels = np.asarray(coefficients, dtype=float), np.asarray(labels)
-    member = labels[:, None] == np.arange(n_classes)  # (point, class)
+    if coefficients.ndim != 3 or coefficients.shape[1] != 2 or labels.shape != coefficients.shape[:1]:
+        shapes = coefficients.shape, labels.shape
+        raise ValueError(f"expected coefficients (N, 2, C_P) and labels (N,), got shapes {shapes}")
+    member = labels[:, None] == np.arange(int(_classes(n_classes)))  # (point, class)
     return member.T @ (coefficients**act_power).sum(-1) / len(labels)
 
 
@@ -255,9 +273,10 @@ def predicted_winner(strength, initial_correlation, act_power):
     """Return the index (0 or 1) of the feature that ERM learns, ``argmax_l S_l^{1/(alpha-2)} Lambda_l(0)``.
 
     ``strength`` >= 0 and ``initial_correlation`` (the largest over the neurons of the class), shapes (..., 2),
-    broadcast. A negative correlation never grows; the index is -1 where neither feature can grow. ``act_power > 2``.
-    Source: Chidambaram et al. 2024, Claim B.10.
+    broadcast. A negative correlation never grows; the index is -1 where neither feature can grow. ``act_power > 2``
+    (``ValueError`` otherwise). Source: Chidambaram et al. 2024, Claim B.10.
     """
+    _check_power(act_power)
     score = np.asarray(strength, dtype=float) ** (1 / (act_power - 2)) * np.maximum(initial_correlation, 0.0)
     return np.where(score.max(-1) > 0, score.argmax(-1), -1)[()]
 
@@ -268,15 +287,17 @@ def escape_time(initial_correlation, strength, n_classes, act_power, threshold, 
     Solves ``ds/dt = c s^{alpha-1}``, ``c = (1 - 1/k) S / rho^{alpha-1}`` (the class is not yet fitted, so
     ``1 - phi_y = 1 - 1/k``): ``(s0^{-(alpha-2)} - level^{-(alpha-2)}) / ((alpha-2) c)``. Broadcasts over
     ``initial_correlation`` and ``strength``; 0 from ``level`` on, infinity for a correlation or strength that is not
-    positive. ``act_power > 2``, the rest positive. Valid up to
+    positive. ``act_power > 2``, the rest positive (``ValueError`` otherwise). Valid up to
     ``level = threshold / (largest coefficient)``. Source: Chidambaram et al. 2024, Claims B.10-B.12, Eq. (B.13).
     """
+    _check_power(act_power)
+    threshold, level = float(_positive(threshold, "threshold")), float(_positive(level, "level"))
     start, strength = np.asarray(initial_correlation, dtype=float), np.asarray(strength, dtype=float)
     power = act_power - 2
     with np.errstate(divide="ignore", invalid="ignore"):
         # in units of rho, so that large powers of small numbers cancel
         way = (np.maximum(start, 0.0) / threshold) ** -power - (level / threshold) ** -power
-        time = way * threshold / (power * (1 - 1 / n_classes) * strength)
+        time = way * threshold / (power * (1 - 1 / _classes(n_classes)) * strength)
     return np.where(start >= level, 0.0, np.where((start > 0) & (strength > 0), time, np.inf))[()]
 
 
@@ -285,13 +306,35 @@ def race_bound(margin, power):
 
     For ``x_0 = (1 + margin) S^{1/(q-2)} y_0`` and small steps, ``y(T_x) / y_0 <= (1 - (1+margin)^{-(q-2)})^{-1/(q-2)}``
     whatever the level and however small ``y_0``: the constant that Lemma B.11 hides in its polylog. ``margin > 0``
-    broadcasts, ``power > 2``. Source: integrating Chidambaram et al. 2024, Lemma B.11.
+    broadcasts, ``power > 2`` (``ValueError`` otherwise). Source: integrating Chidambaram et al. 2024, Lemma B.11.
     """
+    _check_power(power)
     p = power - 2
-    return (-np.expm1(-p * np.log1p(margin))) ** (-1 / p)
+    return (-np.expm1(-p * np.log1p(_positive(margin, "margin")))) ** (-1 / p)
 
 
-# --- Quadrature ---
+# --- Checks and quadrature ---
+
+
+def _checked(value, right, rule):
+    """Return a number or an array in float64, or raise ``ValueError`` with the rule if it breaks it."""
+    value = np.asarray(value, dtype=float)
+    if not np.all(right(value)):
+        raise ValueError(rule)
+    return value
+
+
+def _classes(n_classes):
+    return _checked(n_classes, lambda k: k >= 2, "n_classes must be at least 2")
+
+
+def _positive(value, name):
+    return _checked(value, lambda v: v > 0, f"{name} must be positive")
+
+
+def _check_power(power):
+    if not power > 2:
+        raise ValueError(f"power must exceed 2 (at 2 growth is exponential), got {power}")
 
 
 def _log(x):

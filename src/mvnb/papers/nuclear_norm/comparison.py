@@ -223,7 +223,8 @@ class Comparison:
     """Images ``(N, channels, S, S)`` with labels ``(N,)``, and the networks that learn them.
 
     ``domain`` ``(N,)`` where the images come from domains of their own; without it they are framed and spread over four.
-    ``hidden`` and ``features`` are widths; ``batch`` points a domain and step; Adam with ``step_size``; at least 5 ``steps``.
+    ``hidden`` and ``features`` are widths; ``batch`` points a domain and step; Adam with ``step_size``. ``ValueError`` for
+    fewer than 5 steps.
     """
 
     images: Tensor
@@ -234,6 +235,10 @@ class Comparison:
     batch: int
     step_size: float
     domain: Tensor | None = None
+
+    def __post_init__(self):
+        if self.steps < 5:
+            raise ValueError(f"steps must be at least the 5 checkpoints, got {self.steps}")
 
     def domains(self, world: FramedDomains, seeds: Sequence[int], device="cpu") -> Domains:
         """Return the worlds of several seeds as one table of points; a row of indices for each seed and domain left out."""

@@ -118,6 +118,8 @@ class GroupPopulation(NamedTuple):
 
     def _frequencies(self, alpha: float, beta: float):
         """A grid that covers the margins, frequencies, the two transforms, and that of all features but one of each group."""
+        if self.r < 8:
+            raise ValueError(f"at least 8 invariant features are needed, got {self.r}")
         low, high = -beta * self.n, alpha * self.r + beta * self.n
         deviation = math.sqrt(alpha**2 * self.r / 12 + beta**2 * self.n * self._variance)
         # Aliases of the density are below exp(-40), the loss is analytic in a strip: beyond this width nothing is gained.
