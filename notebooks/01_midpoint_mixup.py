@@ -1350,9 +1350,13 @@ image_errors = {
 # %% tags=["hide-input"]
 print(f"{dataset}: test error in percent, {image_replicas} runs, 95 % half-width")
 for name, errors in image_errors.items():
-    print("{:16s} {:6.2f} ± {:4.2f}".format(name, *stats.mean_interval(errors).plus_minus))
+    print(
+        "{:16s} {:6.2f} ± {:4.2f}".format(name, *stats.mean_interval(errors).plus_minus)
+    )
 for name in ("Midpoint Mixup", "Uniform Mixup"):
-    mean, half = stats.mean_interval(image_errors["ERM"] - image_errors[name]).plus_minus
+    mean, half = stats.mean_interval(
+        image_errors["ERM"] - image_errors[name]
+    ).plus_minus
     print(f"ERM minus {name}: {mean:+.2f} ± {half:.2f} points, paired")
 
 # %% tags=["remove-cell"]

@@ -869,7 +869,10 @@ gaps, stabilities = (
     np.stack([b_log[name], *net_log[name]]) for name in ("gap", "stability")
 )
 for (name, _, _), mark, gap, stab in zip(panels, "DosX", gaps, stabilities):
-    (x, dx), (y, dy) = stats.mean_interval(gap).plus_minus, stats.mean_interval(stab).plus_minus
+    (x, dx), (y, dy) = (
+        stats.mean_interval(gap).plus_minus,
+        stats.mean_interval(stab).plus_minus,
+    )
     ax.plot(gap, stab, mark, color=COLORS[name], ms=4, alpha=0.35)
     ax.errorbar(x, y, dy, dx, mark, color=COLORS[name], ms=9, capsize=4)
     label = "logistic" if name == "logistic" else f"network {name}"

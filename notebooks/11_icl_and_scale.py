@@ -1127,7 +1127,9 @@ kept = kept_runs.load("icl_and_scale", "llm")
 kept_flips = np.array(kept["flips"])
 kept_sets = {name: np.array(one) for name, one in kept["sets"].items()}
 per_context = np.concatenate(list(kept_sets.values()))  # (context, 1 + flip, 3)
-mid = np.array([[stats.mean_interval(c).plus_minus for c in one] for one in per_context.T])
+mid = np.array(
+    [[stats.mean_interval(c).plus_minus for c in one] for one in per_context.T]
+)
 print(
     f"{kept['model']}, {len(per_context)} contexts, {kept['questions']} questions each"
 )

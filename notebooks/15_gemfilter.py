@@ -723,7 +723,9 @@ for name, values in right.items():
         pairs = zip(values.mean(0), early)
         print(f"{name:27}", *["{:.2f} ({:.2f})".format(*pair) for pair in pairs])
 for name in (*lookup.SELECTIONS, *lookup.ABLATIONS):
-    mean, half = stats.mean_interval([float(one[name].mean()) for one in small[beyond]]).plus_minus
+    mean, half = stats.mean_interval(
+        [float(one[name].mean()) for one in small[beyond]]
+    ).plus_minus
     print(f"n = {beyond}, {name:34} {mean:.2f} ± {half:.2f}")
 
 # %% tags=["remove-cell"]
