@@ -73,12 +73,7 @@ import torch
 
 from mvnb import claims, figures, kept_runs, stats, training
 from mvnb.data import SENTIMENT_SETS, load_sentiment
-from mvnb.models.language import (
-    SMOLLM2,
-    LanguageModelMissing,
-    fast_dtype,
-    load_language_model,
-)
+from mvnb.models.language import SMOLLM2, load_language_model
 from mvnb.papers.icl_and_scale import icl
 from mvnb.papers.icl_and_scale import parity_attention as parity
 from mvnb.papers.icl_and_scale.data import InContextRegression
@@ -1022,12 +1017,12 @@ def flip_curve(model, rated, g):
 
 try:
     if not language_model:
-        raise LanguageModelMissing("no language model was asked for")
+        raise FileNotFoundError("no language model was asked for")
     if not reviews:
-        raise LanguageModelMissing("there are no sentences to show it")
-    model = load_language_model(language_model, fast_dtype(device), device)
+        raise FileNotFoundError("there are no sentences to show it")
+    model = load_language_model(language_model, "auto", device)
     print(f"{model.name}: {model.n_parameters / 1e6:.0f} million parameters")
-except LanguageModelMissing as error:
+except FileNotFoundError as error:
     model = None
     print(f"not run here, but kept from a longer run: {error}")
 

@@ -89,7 +89,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from mvnb import claims, figures, kept_runs, stats, training
 from mvnb.data import load_sentiment
-from mvnb.models.language import LanguageModelMissing, fast_dtype, load_language_model
+from mvnb.models.language import load_language_model
 from mvnb.papers.gemfilter import lookup, needle, pictures, recipe, theory
 from mvnb.papers.gemfilter import tables as printed
 from mvnb.papers.gemfilter import token_selection as selection
@@ -829,10 +829,10 @@ for id, name in (
 lm, looked = None, None
 try:
     if not language_model:
-        raise LanguageModelMissing("no language model was asked for")
+        raise FileNotFoundError("no language model was asked for")
     prose = load_sentiment("editorials").texts
-    lm = load_language_model(language_model, fast_dtype(device), device)
-except (LanguageModelMissing, FileNotFoundError) as error:
+    lm = load_language_model(language_model, "auto", device)
+except FileNotFoundError as error:
     if language_model not in ("", "smollm2-135m-instruct"):  # a name that was typed
         raise
     print(f"not run here: {error}")

