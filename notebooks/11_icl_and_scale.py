@@ -73,7 +73,7 @@ import torch
 
 from mvnb import claims, figures, kept_runs, stats, training
 from mvnb.data import SENTIMENT_SETS, load_sentiment
-from mvnb.models.language import SMOLLM2, load_language_model
+from mvnb.models.language import load_language_model
 from mvnb.papers.icl_and_scale import icl
 from mvnb.papers.icl_and_scale import parity_attention as parity
 from mvnb.papers.icl_and_scale.data import InContextRegression
@@ -103,7 +103,7 @@ for name in filter(None, [text, *llm_sets]):
 if not llm_sets:
     raise ValueError(f"llm_sets must name one or more, got {llm_sets}")
 place = Path(language_model).expanduser()
-if language_model not in ("", SMOLLM2) and not place.exists():
+if language_model not in ("", "smollm2-135m-instruct") and not place.exists():
     raise ValueError(f"language_model must be a folder or file, got {language_model!r}")
 for name, value in (("llm_questions", llm_questions), ("llm_examples", llm_examples)):
     if value % 2:

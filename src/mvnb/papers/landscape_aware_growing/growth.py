@@ -12,8 +12,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mvnb.models.transformer import LAYER
-
 
 @dataclass(frozen=True)
 class Growth:
@@ -71,7 +69,7 @@ def grow(tree: dict, plans: Sequence[Sequence[int]], fresh: Callable[[str, Tenso
     for name, value in tree.items():
         if not torch.is_tensor(value) or not value.dim():
             grown[name] = value
-        elif LAYER in name:
+        elif "layers." in name:
             k = index.shape[1] - value.shape[1]
             parts = torch.cat([value, fresh(name, torch.empty_like(value[:, :1].expand(-1, k, *value.shape[2:])))], 1)
             grown[name] = parts[:, index.to(value.device)].flatten(0, 1)  # (R, P, L + k, ...) to (R * P, L + k, ...)
