@@ -88,14 +88,9 @@ figures.use_style()
 ledger = claims.Ledger("algorithmic_stability")
 device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
-COLORS = {
-    "logistic": figures.HUES["ink"],
-    "1a": figures.HUES["blue"],
-    "2a": figures.HUES["yellow"],
-    "2b": figures.HUES["orange"],
-    "gap": figures.HUES["blue"],
-    "stability": figures.HUES["orange"],
-}
+hues = {"logistic": "ink", "1a": "blue", "2a": "yellow", "2b": "orange"}
+hues |= {"gap": "blue", "stability": "orange"}
+COLORS = {name: figures.HUES[hue] for name, hue in hues.items()}
 
 # %% [markdown]
 # Parameters that do not fit together are refused here, before anything is trained.
@@ -103,9 +98,8 @@ COLORS = {
 # %% tags=["hide-input", "check"]
 raw, binary = load_images(dataset), load_images(logistic_dataset)
 if network not in ("residual-mlp", "resnet", "resnet20"):
-    raise ValueError(
-        f"network must be residual-mlp, resnet or resnet20, got {network!r}"
-    )
+    known = "residual-mlp, resnet or resnet20"
+    raise ValueError(f"network must be {known}, got {network!r}")
 for name, ms, least, batch, pool in (
     ("sizes", sizes, 3, max(small_batch, large_batch), len(raw.y_train)),
     ("wide_sizes", wide_sizes, 4, small_batch, len(raw.y_train)),
@@ -190,14 +184,9 @@ for s, style in ((0.1, ":"), (0.01, "--"), (0.0001, "-")):
     change = theory.tie_stability(ms, 0.5, s, 3)
     ax.loglog(ms, change, style, color=COLORS["stability"])
     i = np.searchsorted(ms, 1e5)
-    ax.annotate(
-        f"$q=3$, $s={s:g}$",
-        (ms[i], change[i]),
-        (-42, -13) if s == 0.1 else (-4, 9),
-        textcoords="offset points",
-        color=COLORS["stability"],
-        fontsize=10,
-    )
+    at, offset = (ms[i], change[i]), (-42, -13) if s == 0.1 else (-4, 9)
+    look = {"color": COLORS["stability"], "fontsize": 10}
+    ax.annotate(f"$q=3$, $s={s:g}$", at, offset, textcoords="offset points", **look)
 ax.annotate("linear, $q=1$", (25, 1e-4), color=COLORS["logistic"])
 ax.set_ylim(1e-7, 3)
 ax.set(xlabel="training points $m$", ylabel="change of the loss at (1, 0)")
@@ -300,8 +289,7 @@ for j in range(8):
         index = swap.members[h, p, swap.position[p]]
         picture = x_all[index].cpu().permute(1, 2, 0).squeeze(-1)
         axes[h, j].imshow(picture, cmap="gray_r")
-        axes[h, j].set_xticks([])
-        axes[h, j].set_yticks([])
+        axes[h, j].set(xticks=[], yticks=[])
         axes[h, j].set_title(f"{y_all[index].item()}", fontsize=10, loc="center")
 axes[0, 0].set_ylabel("leaves $S$")
 axes[1, 0].set_ylabel("enters $S'$")
@@ -487,10 +475,8 @@ exact = 3 * ms**-0.7
 noisy = exact * np.exp(0.3 * rng.normal(size=(1000, 4)))  # 30 % noise on each
 line = np.polyfit(np.log(ms), np.log(noisy.T), 1)[0]
 curve = np.array([measures.power_curve_fit(ms, y).exponent for y in noisy])
-print(
-    "both exact without noise:",
-    measures.power_curve_fit(ms, exact).exponent.__round__(9),
-)
+noiseless = measures.power_curve_fit(ms, exact).exponent
+print("both exact without noise:", round(noiseless, 9))
 print("scatter of the exponent, linear over log space:", end=" ")
 print(f"{curve.std() / line.std():.1f}")
 
@@ -601,9 +587,8 @@ for config in CONFIGS:
     halves = [{k: v.chunk(2)[h] for k, v in params.items()} for h in (0, 1)]
     distance = measures.normalised_distance(*halves, trained_names).max().item()
     null_distance = max(null_distance, distance)
-    line = measures.interpolate(
-        *({k: v[:1] for k, v in p.items()} for p in halves), grid
-    )
+    ends = [{k: v[:1] for k, v in p.items()} for p in halves]
+    line = measures.interpolate(*ends, grid)
     test = torch.arange(n_pool, len(y_all), device=device).expand(len(grid), -1)
     curves.append(point_losses(net_logits(line, test), y_all[n_pool:])[1].mean(1))
 flat_line = max((c.max() - c.min()).item() for c in curves)
@@ -622,9 +607,8 @@ first_visit = torch.where(visits.any(0), first_visit, 3 * epoch)
 apart = torch.full((2,), 3 * epoch)
 for step, params in train("2b", few, 1, range(1, 3 * epoch + 1)):
     twin = {k: v.view(2, trials, 2, *v.shape[1:])[:, 0] for k, v in params.items()}
-    differ = measures.normalised_distance(
-        *({k: v[h] for k, v in twin.items()} for h in (0, 1))
-    )
+    ends = ({k: v[h] for k, v in twin.items()} for h in (0, 1))
+    differ = measures.normalised_distance(*ends)
     # One step with another point moves by some 1e-3 of the norm, rounding by some 1e-6.
     parted = torch.where(differ.cpu() > 1e-4, step - 1, 3 * epoch)
     apart = torch.minimum(apart, parted)
@@ -662,10 +646,8 @@ print(control["test accuracy"].mean((0, 2)).round(3))
 
 # %%
 # NBVAL_CHECK_OUTPUT
-counts = [
-    b_batches.visits(i, s.position, logistic_steps).sum(0)
-    for i, s in enumerate(b_swaps)
-]
+positions = enumerate(s.position for s in b_swaps)
+counts = [b_batches.visits(i, at, logistic_steps).sum(0) for i, at in positions]
 counted = torch.stack(counts).cpu().numpy().reshape(control["distance"].shape)
 bound = theory.distance_bound(logistic_step, lipschitz, logistic_batch, counted)
 share = control["distance"] / bound
@@ -733,15 +715,9 @@ def panel(ax, ms, values, color, marker="o", dodge=1.0):
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 4, figsize=(7.5, 2.8))
-for ax, (name, label) in zip(
-    axes,
-    (
-        ("gap", "loss gap"),
-        ("stability", r"stability $\hat\beta$"),
-        ("distance", "distance"),
-        ("gap01", "0-1 gap"),
-    ),
-):
+labels = {"gap": "loss gap", "stability": r"stability $\hat\beta$"}
+labels |= {"distance": "distance", "gap01": "0-1 gap"}
+for ax, (name, label) in zip(axes, labels.items()):
     b = panel(ax, logistic_sizes, control[name], COLORS["logistic"])
     ax.set_title(f"{label}\n$m^{{{b:.2f}}}$", fontsize=11)
     values = np.maximum(control[name], 1e-4)
@@ -796,11 +772,10 @@ ledger.mean("logistic-zero-one", b_log["gap01"] - b_log["gap"])
 # %%
 n_sizes, marks = len(sizes), (steps // 2, steps, 3 * steps // 2)
 results, final = {}, {}
+data = (swaps, net_logits, y_all, n_pool, trained_names)
 for config in CONFIGS:
     for mark, params in train(config, swaps, n_sizes, marks):
-        results[config, mark] = read_out(
-            params, swaps, net_logits, y_all, n_pool, trained_names
-        )
+        results[config, mark] = read_out(params, *data)
         if mark == steps:
             final[config] = params
 net_sizes = np.array(sizes, dtype=float)
@@ -845,10 +820,8 @@ for name, ms, measured in panels:
     for i in (0, -1):
         gap, beta = (measured[key][:, i].max(-1).mean() for key in ("gap", "stability"))
         right = theory.gap_bound(beta, ms[i])
-        print(
-            f"{name:9s} m = {ms[i]:5d}   {gap:12.3f} {beta:9.2f} {right:7.1f}"
-            f" {beta / gap:9.1f}"
-        )
+        print(f"{name:9s} m = {ms[i]:5d}   {gap:12.3f} {beta:9.2f}", end=" ")
+        print(f"{right:7.1f} {beta / gap:9.1f}")
 
 # %% [markdown]
 # The bound says nothing about the size of the gap in any case, which is no surprise with cross-entropies that may be large at single points. Its *rate* could still be right, and for logistic regression is. All exponents:
@@ -869,10 +842,7 @@ gaps, stabilities = (
     np.stack([b_log[name], *net_log[name]]) for name in ("gap", "stability")
 )
 for (name, _, _), mark, gap, stab in zip(panels, "DosX", gaps, stabilities):
-    (x, dx), (y, dy) = (
-        stats.mean_interval(gap).plus_minus,
-        stats.mean_interval(stab).plus_minus,
-    )
+    (x, dx), (y, dy) = (stats.mean_interval(v).plus_minus for v in (gap, stab))
     ax.plot(gap, stab, mark, color=COLORS[name], ms=4, alpha=0.35)
     ax.errorbar(x, y, dy, dx, mark, color=COLORS[name], ms=9, capsize=4)
     label = "logistic" if name == "logistic" else f"network {name}"
@@ -948,10 +918,8 @@ fig, axes = plt.subplots(1, 3, figsize=(7.5, 2.9), sharex=True, sharey=True)
 lags = {}
 for ax, config in zip(axes, CONFIGS):
     for mark, marker in zip(marks, "v^o"):
-        gap, beta = (
-            exponents(net_sizes, results[config, mark][name])
-            for name in ("gap", "stability")
-        )
+        found = results[config, mark]
+        gap, beta = (exponents(net_sizes, found[key]) for key in ("gap", "stability"))
         lags[config, mark] = beta - gap
         ax.plot(gap, beta, marker, color=COLORS[config], mfc="white", alpha=0.9)
     ax.axline((-1, -1), slope=1, color="#999999", ls=":")
@@ -989,9 +957,8 @@ for name, ms, measured in panels:
         end, low = (ms[-1], top.mean(0)[-1]), {"1a": -10, "2a": 3}.get(name, -3)
         style = {"textcoords": "offset points", "color": COLORS[name]}
         ax.annotate(name, end, (4, low), fontsize=9, **style)
-for ax, label in zip(
-    axes, ("distance", "norm of $\\mathcal{A}(S)$", "distance / mean norm")
-):
+titles = ("distance", "norm of $\\mathcal{A}(S)$", "distance / mean norm")
+for ax, label in zip(axes, titles):
     ax.set(xscale="log", yscale="log", xlabel="points $m$", title=label)
     ax.set_xlim(0.8 * logistic_sizes[0], 2.5 * max(sizes[-1], logistic_sizes[-1]))
     ax.set_xticks(sizes, [f"{m:g}" for m in sizes])
@@ -1012,10 +979,8 @@ figures.show(
 # Bands reach from the lowest to the highest trial. The distance of the networks stays where it is or falls a little; with momentum it does not grow either. Dividing by the norm changes nothing in the verdict, as in the paper.
 
 # %% tags=["remove-cell"]
-for id, name in (
-    ("distance-of-networks", "distance"),
-    ("normalised-distance-of-networks", "normalised"),
-):
+ids = ("distance-of-networks", "normalised-distance-of-networks")
+for id, name in zip(ids, ("distance", "normalised")):
     ledger.mean(id, networks=net_log[name].mean(0), logistic=b_log[name])
 ledger.mean("norms-grow", net_log["norm"].min(0))
 
@@ -1032,11 +997,9 @@ def paths(config, size):
     for trial in range(trials):
         group = trial * n_sizes + size
         s = swaps[group]
-        half, low = len(swaps) * replicas, group * replicas
-        ends = [
-            {k: v[h * half + low :][:path_pairs] for k, v in final[config].items()}
-            for h in (0, 1)
-        ]
+        starts = (group * replicas, (len(swaps) + group) * replicas)
+        params = final[config]
+        ends = [{k: v[i:][:path_pairs] for k, v in params.items()} for i in starts]
         line = measures.interpolate(*ends, grid)
         test = torch.arange(n_pool, len(y_all), device=device)
         test = test.expand(len(grid) * path_pairs, -1)
@@ -1066,15 +1029,8 @@ for j, config in enumerate(CONFIGS):
         ax.plot(grid, train_line, "--", color="#888888", lw=0.8)
         ax.plot(grid, test, color=COLORS[config], lw=1.2)
         ax.axvspan(0, 1, color="#eeeeee", zorder=0)
-        top = 100 * barriers[config, size].max()
-        ax.text(
-            0.5,
-            0.06,
-            f"largest barrier\n{top:.1f} points",
-            ha="center",
-            transform=ax.transAxes,
-            fontsize=9,
-        )
+        text = f"largest barrier\n{100 * barriers[config, size].max():.1f} points"
+        ax.text(0.5, 0.06, text, ha="center", transform=ax.transAxes, fontsize=9)
         if not i:
             ax.set_title(f"network {config}", fontsize=11)
         if not j:
@@ -1115,16 +1071,11 @@ wide = {
 middle = len(wide_sizes) // 2
 halves = {}
 for mark, gap in wide.items():
-    tops = gap.mean(2)  # over pairs
-    halves[mark] = np.array(  # (small or large sizes, trials)
-        [
-            [
-                stats.power_law_fit(np.array(wide_sizes[p], float), t[p]).slope
-                for t in tops
-            ]
-            for p in (slice(0, middle), slice(middle - 1, None))
-        ]
-    )
+    slopes = [
+        [stats.power_law_fit(wide_sizes[part], top[part]).slope for top in gap.mean(2)]
+        for part in (slice(middle), slice(middle - 1, None))
+    ]
+    halves[mark] = np.array(slopes)  # (small or large sizes, trials)
     mean = halves[mark].mean(1).round(2)
     print(f"updates {mark}: slopes of small and of large sizes", mean)
 
@@ -1138,12 +1089,8 @@ for ax, scale in zip(axes, ("linear", "log")):
         xs = np.geomspace(ms[0], ms[-1], 200)
         ax.plot(ms, top, "o", color=color, label=f"{mark} updates")
         ax.plot(xs, fit.scale * xs**fit.exponent, color=color, lw=1.2)
-    ax.set(
-        xscale=scale,
-        yscale=scale,
-        xlabel="points $m$",
-        ylabel="loss gap, mean of trials",
-    )
+    ax.set(xscale=scale, yscale=scale, xlabel="points $m$")
+    ax.set_ylabel("loss gap, mean of trials")
     ax.set_title(f"{scale} axes", fontsize=11)
 axes[0].legend()
 figures.show(
