@@ -245,10 +245,8 @@ W = torch.nn.functional.pad(U, (0, 0, 0, 1))
 h = (prompts.y[..., None] * prompts.x).mean(1)
 reduced = ((h @ U) * prompts.query).sum(-1)
 full = icl.self_attention(*prompts[:3], v, W)
-print(
-    "full attention is the reduced form:",
-    bool((full - reduced).abs().max() < 1e-12),
-)
+apart = (full - reduced).abs().max().item()
+print("full attention is the reduced form:", apart < 1e-12)
 params = {k: torch.randn(2, d, 2, generator=g).double() for k in "ab"}
 batch = [one.expand(2, *one.shape) for one in (h, prompts.query, prompts.target)]
 leaves = {k: one.clone().requires_grad_() for k, one in params.items()}
@@ -308,12 +306,8 @@ def alternate(rank, g, rounds=150):
 # %%
 ranks = np.arange(d + 1)
 best_loss = icl.pretrained_loss(spectrum, n_train, ranks)
-found = torch.stack(
-    [
-        torch.stack([alternate(r, g) for r in ranks[1:]])
-        for g in training.generators(seed, replicas)
-    ]
-)  # (replica, rank, d, d)
+each = [alternate(r, g) for g in training.generators(seed, replicas) for r in ranks[1:]]
+found = torch.stack(each).unflatten(0, (replicas, d))  # (replica, rank, d, d)
 optimum = [icl.optimal_weight(covariance, n_train, int(r)) for r in ranks[1:]]
 optimum = torch.stack(optimum)
 losses = icl.population_loss(found, covariance, n_train)
@@ -330,9 +324,8 @@ streams = training.generators(seed, len(sgd_ranks))
 
 
 def start_factor(rank, g):
-    return torch.cat(
-        [0.1 * torch.randn(8, rank, generator=g), torch.zeros(8, 8 - rank)], 1
-    )
+    small = 0.1 * torch.randn(8, rank, generator=g)
+    return torch.nn.functional.pad(small, (0, 8 - rank))
 
 
 factors = {
@@ -359,22 +352,18 @@ sgd_overlap = torch.stack(sgd_overlap).view(4, replicas).numpy()
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.0), width_ratios=(1, 1.3))
-for r, color in zip((1, 2, 4, 8), figures.shades(4)):
+for r, color, group in zip((1, 2, 4, 8), figures.shades(4), trained_u.chunk(4)):
     tau = icl.pass_through(deep.spectrum, 40, r)
     axes[1].plot(np.arange(1, 9), tau, color=LINE, lw=1)
-    for one, own in zip(trained_u, sgd_ranks):
-        if own == r:
-            passed = one.diagonal() * deep_cov.diagonal()
-            axes[1].plot(np.arange(1, 9), passed, "o", color=color, ms=6)
+    passed = group.diagonal(dim1=1, dim2=2) * deep_cov.diagonal()
+    axes[1].plot(np.arange(1, 9), passed.T, "o", color=color, ms=6)
     axes[1].annotate(f"r = {r}", (r, tau[r - 1]), (4, 6), textcoords="offset points")
 image = trained_u[2 * replicas].numpy()
 axes[0].imshow(image, cmap="PuOr", vmin=-1, vmax=1)
 axes[0].set(title="a trained $U$ of rank 4", xticks=[], yticks=[])
 axes[0].grid(False)
-axes[1].set(
-    xlabel="direction $i$", ylabel="$\\tau_i=\\lambda_iU_{ii}$", ylim=(-0.08, 1.08)
-)
-axes[1].set_title("what passes")
+axes[1].set(xlabel="direction $i$", ylabel="$\\tau_i=\\lambda_iU_{ii}$")
+axes[1].set(ylim=(-0.08, 1.08), title="what passes")
 figures.show(
     fig,
     title="Trained on prompts, a model of rank r keeps the r loudest directions",
@@ -491,19 +480,15 @@ figures.show(
 
 # %% tags=["remove-cell"]
 ledger.exact("risk-formula", int((np.array(scores) > 4.5).sum()))
-ledger.exact(
-    "noise-in-proportion-to-rank",
-    deviation=np.abs(slope * 16 / some - 1).max(),
-    off=int((np.abs(slope_seen / slope - 1) > 0.25).sum()),
-)
+deviation = np.abs(slope * 16 / some - 1).max()
+off = int((np.abs(slope_seen / slope - 1) > 0.25).sum())
+ledger.exact("noise-in-proportion-to-rank", deviation=deviation, off=off)
 rises = min(np.diff(climb[s][4:]).min() for s in sigmas)
 ledger.exact("larger-is-worse-once-covered", error=gap_error, step=rises)
-ledger.exact(
-    "best-rank-has-a-rule",
-    elsewhere=sum(best_rank[k] != sign_change[k] for k in settings),
-    noise=min(best_rank[m, 0.0] - best_rank[m, 2.0] for m in (16, 64)),
-    longer=min(best_rank[64, s] - best_rank[16, s] for s in (0.0, 2.0)),
-)
+elsewhere = sum(best_rank[k] != sign_change[k] for k in settings)
+less = min(best_rank[m, 0.0] - best_rank[m, 2.0] for m in (16, 64))
+more = min(best_rank[64, s] - best_rank[16, s] for s in (0.0, 2.0))
+ledger.exact("best-rank-has-a-rule", elsewhere=elsewhere, noise=less, longer=more)
 
 # %% [markdown]
 # The left panel is the paper's explanation in one picture: everything beyond rank 4 is noise that the larger model lets through. In the right one dots are the minima, and dotted lines mark where {eq}`eq-11-gain` changes its sign: they agree, as predicted. It shows that there is no law that small is beautiful: it is a matter of what the directions carry.
@@ -516,18 +501,14 @@ ledger.exact(
 
 # %%
 shares = np.linspace(0, 1, 51)
-ones = np.ones(d)
-flip_risk = icl.risk(
-    spectrum, ones, n_train, ranks[:, None], n_context, noise, shares[None]
-)  # (rank, share)
+setting = (spectrum, np.ones(d), n_train, ranks[:, None], n_context, noise)
+flip_risk = icl.risk(*setting, shares[None])  # (rank, share)
 flip_at = (0.0, 0.3, 0.7, 1.0)
 flip_seen = [
     simulate(world, n_train, ranks, 20 + i, noise=noise, flip=p)
     for i, p in enumerate(flip_at)
 ]
-flip_exact = icl.risk(
-    spectrum, ones, n_train, ranks[:, None], n_context, noise, np.array(flip_at)
-).T
+flip_exact = icl.risk(*setting, np.array(flip_at)).T
 flip_scores = [abs(m - f) / e for (m, e), f in zip(flip_seen, flip_exact)]
 drop = flip_risk[:, -1] - flip_risk[:, 0]
 tau_all = icl.pass_through(spectrum, n_train, ranks)
@@ -549,10 +530,8 @@ axes[0].step(100 * shares, best_at, where="mid", color=LINE)
 axes[0].set(xlabel="labels flipped (%)", ylabel="rank of least risk", xlim=(0, 100))
 axes[1].plot(ranks[1:], share_exact, color=LINE)
 axes[1].plot(ranks[1:], share_seen, "o", color=SMALL, ms=6)
-axes[1].set(
-    xlabel="rank", ylabel="share", title="attention on the first two directions"
-)
-axes[1].set(ylim=(0, 1.05))
+axes[1].set(xlabel="rank", ylabel="share", ylim=(0, 1.05))
+axes[1].set_title("attention on the first two directions")
 figures.show(
     fig,
     title="A few flips favour smaller models; attention spreads with size",
@@ -575,22 +554,14 @@ def draw_flips(ax):
 
 
 # %% tags=["remove-cell"]
-two, more = 2, min(4, d)
-ledger.exact(
-    "flips-hurt-larger-models-more",
-    without=flip_risk[more, 0] - flip_risk[two, 0],
-    flipped=flip_risk[more, -1] - flip_risk[two, -1],
-    rise=np.diff(drop).min(),
-    error=drop_error,
-    off=int((np.array(flip_scores) > 4.5).sum()),
-)
+gap = flip_risk[min(4, d)] - flip_risk[2]
+off = int((np.array(flip_scores) > 4.5).sum())
+parts = {"without": gap[0], "flipped": gap[-1], "rise": np.diff(drop).min()}
+ledger.exact("flips-hurt-larger-models-more", **parts, error=drop_error, off=off)
 ledger.exact("small-models-stay-flat", flip_risk[1, -1] / flip_risk[0, -1])
-ledger.exact(
-    "attention-spreads-with-size",
-    small=share_exact[:2].min(),
-    large=abs(share_long[-1] - 2 / d),
-    off=int((abs(share_seen - share_exact) > 0.03).sum()),
-)
+small, large = share_exact[:2].min(), abs(share_long[-1] - 2 / d)
+off = int((abs(share_seen - share_exact) > 0.03).sum())
+ledger.exact("attention-spreads-with-size", small=small, large=large, off=off)
 
 # %% [markdown]
 # The curves of the risk are the left panel of the {ref}`opening figure <fig-11-opening>`; they cross well before half of the labels are flipped. The rank of least risk, on the left here, is read off {eq}`eq-11-risk`: with 30 % of the labels flipped, a model of rank two is the best, and soon after that it is better not to listen at all, since what is left of the signal does not pay for the noise of eight examples. On the right the share of attention on the two loudest directions: it is one for small models and spreads over the rest with size, as the paper's Figure 5.3 has it for two Llamas.
@@ -667,13 +638,9 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-fall = knowing[:5, 0] - knowing[:5, -1]
-ledger.mean(
-    "a-prior-makes-small-models-flat",
-    small=knowing[1, -1],
-    large=knowing[2:, -1].max(0),
-    rise=np.diff(fall, axis=0).min(0),
-)
+rise = np.diff(knowing[:5, 0] - knowing[:5, -1], axis=0).min(0)
+small, large = knowing[1, -1], knowing[2:, -1].max(0)
+ledger.mean("a-prior-makes-small-models-flat", small=small, large=large, rise=rise)
 
 # %% [markdown]
 # The prediction holds: with all labels flipped the signs are right in 57 % of the cases at rank one and in 40 % at rank two. (The lines without a name are ranks 4 and 5.) Without flips, too, the smallest models are the best here: the task is the common part itself, so that eight examples can only add noise to what is known.
@@ -721,13 +688,12 @@ for small, large in ((1, 2), (1, 3), (2, 4), (2, 5)):
         if used == small:
             solved = seen.min(1) >= 1 - 1e-9
             important = (pairs < 2**small).all(1)
-            print(
-                f"d = {2**large}, small model: all important pairs solved:",
-                bool(solved[important].all()),
-                f"| others failed: {(~solved).sum()} of {(~important).sum()},",
-                "as counted:",
-                (~solved).sum() == 2 ** (large - 1) * (2 ** (large - small) - 1),
-            )
+            failed = (~solved).sum()
+            counted = 2 ** (large - 1) * (2 ** (large - small) - 1)
+            print(f"d = {2**large}, small model: all important pairs solved:", end=" ")
+            print(bool(solved[important].all()), end=" ")
+            print(f"| others failed: {failed} of {(~important).sum()},", end=" ")
+            print("as counted:", failed == counted)
 print("margins are Hamming distances to 1e-12:", margin_error < 1e-12)
 print("norms are d nu (nu + 1) / (8 gamma^2) to 1e-12:", norm_error < 1e-12)
 
@@ -744,10 +710,9 @@ print("d   heads  least margin  gamma^2 norm   bit code: heads, gamma^2 norm")
 for (size, heads), (rival, bits) in rivals.items():
     margin = parity.margins(rival, gamma).min()
     own = parity.bit_code_norm(bits, bits, gamma) * gamma**2
-    print(
-        f"{size:<3} {heads:<6} {margin:<13.3f} {rival.norm * gamma**2:<14.2f}",
-        f"{2 * bits + 2}, {own:.2f}",
-    )
+    norm = rival.norm * gamma**2
+    print(f"{size:<3} {heads:<6} {margin:<13.3f} {norm:<14.2f}", end=" ")
+    print(f"{2 * bits + 2}, {own:.2f}")
 even = np.array([[1.0, 0.0], [0.0, 1.0]])
 spread = np.full((2, 2), 0.5)
 probe = np.array([1.0, 1.0])  # z of the only task of d = 2, up to its factor
@@ -822,9 +787,7 @@ grid = {setting: right.mean() for setting, right in answers.items()}
 
 # %%
 kappas = np.linspace(0.01, 6.5, 18)
-law = {used: [] for used in (1, 4, 6)}
-for used in (4, 6):
-    law[used] = [parity.gaussian_accuracy(k, used) for k in kappas]
+law = {n: [parity.gaussian_accuracy(k, n) for k in kappas] for n in (4, 6)}
 law[1] = parity.small_accuracy(kappas)
 law_error = {}
 for (bits, used, m, p), seen in grid.items():
@@ -836,15 +799,14 @@ for (bits, used, m, p), seen in grid.items():
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.2), width_ratios=(1.2, 1))
 markers = {4: "o", 6: "^"}
-for used, color in ((1, SMALL), (4, LARGE), (6, PINK)):
+for used, place, color in zip((1, 4, 6), PLACES, (SMALL, LARGE, PINK)):
     axes[0].plot(kappas, law[used], color=color)
+    axes[0].annotate(f"$\\nu={used}$", place, color=color)
 for (bits, used), color in sizes.items():
     color = SMALL if used == 1 else color
     k = [parity.signal_to_noise(2**bits, m, gamma, p) for m, p in cases]
     values = [grid[bits, used, m, p] for m, p in cases]
     axes[0].plot(k, values, markers[bits], color=color, ms=4.5, alpha=0.7)
-for used, place, color in zip((1, 4, 6), PLACES, (SMALL, LARGE, PINK)):
-    axes[0].annotate(f"$\\nu={used}$", place, color=color)
 axes[0].set(xlabel="$\\kappa$, signal over noise of a head", ylabel="accuracy")
 axes[0].set(title="$d=16$ (dots) and $64$ (triangles)", ylim=(0.45, 1.02))
 for used, color in ((1, SMALL), (4, LARGE)):
@@ -1043,16 +1005,14 @@ def attention_norms(model, relevant, irrelevant, batch=16):
     """
     rows, spans = [], []
     for one, other in zip(relevant, irrelevant):
-        for swap in (False, True):
+        for turn in (1, -1):
             for answer in ANSWERS:
-                pair = [model.encode(" " + t) for t in (one, other)][
-                    :: -1 if swap else 1
-                ]
+                pair = [model.encode(" " + t) for t in (one, other)][::turn]
                 start = model.encode("sentence:")
                 cuts = np.cumsum([len(start), *map(len, pair)])
                 end = model.encode("\nThe answer is") + model.encode(answer)
                 rows.append(torch.tensor([*start, *pair[0], *pair[1], *end]))
-                spans.append([cuts[:2], cuts[1:]][:: -1 if swap else 1])
+                spans.append([cuts[:2], cuts[1:]][::turn])
                 spans[-1] += [(0, cuts[1]), (1, cuts[1])]
     norms = []
     for at in range(0, len(rows), batch):
@@ -1122,12 +1082,10 @@ kept = kept_runs.load("icl_and_scale", "llm")
 kept_flips = np.array(kept["flips"])
 kept_sets = {name: np.array(one) for name, one in kept["sets"].items()}
 per_context = np.concatenate(list(kept_sets.values()))  # (context, 1 + flip, 3)
-mid = np.array(
-    [[stats.mean_interval(c).plus_minus for c in one] for one in per_context.T]
-)
-print(
-    f"{kept['model']}, {len(per_context)} contexts, {kept['questions']} questions each"
-)
+intervals = [[stats.mean_interval(c).plus_minus for c in one] for one in per_context.T]
+mid = np.array(intervals)
+n = len(per_context)
+print(f"{kept['model']}, {n} contexts, {kept['questions']} questions each")
 print("flipped     accuracy       order of pairs")
 for p, one in zip(["none shown", *kept_flips], mid[:2].transpose(1, 0, 2)):
     print(f"{p!s:<11}", "  ".join(f"{m:.2f} +- {e:.2f}  " for m, e in one))
@@ -1147,9 +1105,8 @@ for c, color, label in ((0, SMALL, "accuracy"), (1, THIRD, "pairs in order")):
     axes[1].annotate(label, at, color=color)
 axes[1].axhline(0.5, **figures.LINES["chance"])
 axes[1].annotate("guessing", (2, 0.46), color=LINE, fontsize=9)
-axes[1].set(
-    xlabel="labels flipped (%)", ylim=(0.3, 1.02), title="a small language model"
-)
+axes[1].set(xlabel="labels flipped (%)", ylim=(0.3, 1.02))
+axes[1].set_title("a small language model")
 figures.show(
     fig,
     title="Linear attention follows flips, the more the larger; SmolLM2 only half-way",
@@ -1190,11 +1147,9 @@ correct = per_context[..., 0]
 gain = correct[:, zero] - correct[:, 0]
 ledger.mean("small-language-model-learns-in-context", gain)
 ledger.mean("small-language-model-is-flat", correct[:, zero] - correct[:, full])
-ledger.mean(
-    "small-language-model-is-no-worse-than-guessing",
-    **{name: one[:, full, 0] for name, one in kept_sets.items()},
-    order=per_context[:, full, 1],
-)
+each = {name: one[:, full, 0] for name, one in kept_sets.items()}
+each["order"] = per_context[:, full, 1]
+ledger.mean("small-language-model-is-no-worse-than-guessing", **each)
 prefers = per_prompt[:, 0] > per_prompt[:, 1]
 ledger.each("small-language-model-attends-to-the-relevant", prefers)
 
