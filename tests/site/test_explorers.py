@@ -347,6 +347,7 @@ def test_every_label_finds_a_place(explorer):
             assert apart, (text, other)
 
 
+@pytest.mark.parametrize("explorer", NAMES[:1], indirect=True)
 def test_palette_is_the_books(explorer):
     palette = explorer.evaluate("mvnbExplorer.LIGHT")
     book = {*figures.COLORS.values(), figures.HUES["sky"], figures.HUES["yellow"]}

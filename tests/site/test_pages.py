@@ -19,7 +19,7 @@ UNRENDERED = r"""() => {
 TOO_WIDE = """() => [...document.querySelectorAll('mjx-container[display="true"]')]
   .filter(box => box.clientWidth > 0 && box.scrollWidth > box.clientWidth + 1).map(box => box.closest('[id]')?.id)"""
 STRETCHED = """() => [...document.querySelectorAll("article img")]
-  .filter(i => i.clientHeight && i.naturalHeight)
+  .filter(i => i.clientHeight && i.naturalHeight && getComputedStyle(i).objectFit === "fill")
   .filter(i => Math.abs(i.clientWidth * i.naturalHeight / (i.clientHeight * i.naturalWidth) - 1) > 0.05).map(i => i.src)"""
 WIDER = """() => [document.documentElement, document.body].map(one => one.scrollWidth)
   .filter(width => width > document.documentElement.clientWidth + 1)"""

@@ -303,8 +303,8 @@ def test_scoreboard_is_whole_without_scripts(site, tab):
 
 @pytest.mark.parametrize(
     "tab",
-    [{}, {"viewport": PHONE, "has_touch": True, "is_mobile": True}, {"java_script_enabled": False}],
-    ids=["desktop", "phone", "without scripts"],
+    [{"viewport": PHONE, "has_touch": True, "is_mobile": True}, {"java_script_enabled": False}],
+    ids=["phone", "without scripts"],
     indirect=True,
 )
 def test_explorers_are_live_or_else_pictures(site, tab, request):
