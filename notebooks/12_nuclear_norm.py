@@ -90,11 +90,8 @@ ledger = claims.Ledger("nuclear_norm")
 device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
 # What may be wrong with the parameters shows here, before anything is trained.
-for name, value in (
-    ("rival_replicas", rival_replicas),
-    ("sweep_replicas", sweep_replicas),
-    ("world_replicas", world_replicas),
-):
+few = {"rival_replicas": rival_replicas, "sweep_replicas": sweep_replicas}
+for name, value in {**few, "world_replicas": world_replicas}.items():
     if value > replicas:
         raise ValueError(f"{name} must be replicas = {replicas} at most, got {value}")
 for name, values in (("decays", decays), ("strengths", strengths)):
@@ -247,10 +244,8 @@ print("four equal singular values, along a line to 1e-8:", bool(repeated_error <
 pair = torch.randn(9, 2, generator=g, dtype=torch.float64)
 gram = pair.T @ pair
 by_hand = (gram.trace() + 2 * gram.det().sqrt()).sqrt()
-print(
-    "two columns, to 1e-12:",
-    bool((losses.nuclear_norm(pair) - by_hand).abs() < 1e-12),
-)
+apart = (losses.nuclear_norm(pair) - by_hand).abs().item()
+print("two columns, to 1e-12:", apart < 1e-12)
 
 # %% tags=["remove-cell"]
 ledger.exact("nuclear-norm-gradient", automatic=gradient_error, repeated=repeated_error)
@@ -438,18 +433,15 @@ for size, g_env, d in cells:
         m = group.moments(alpha, beta)
         scaled = 2 * g_env * alpha / beta
         identity = (decay + m.bend_u) / (decay + m.bend_r)
-        low, high = theory.ratio_bounds(alpha, g_env)
+        bounds = theory.ratio_bounds(alpha, g_env)
         there = group.accuracy(alpha / beta)
-        rows.append(
-            (size, decay, alpha, beta, g_env, scaled, identity, low, high, there)
-        )
+        rows.append((size, decay, alpha, beta, g_env, scaled, identity, *bounds, there))
 table = np.array(rows)
 print("   r  gamma    d   alpha    beta  ratio  3/(4 gamma)  here  elsewhere", end="")
 print("  exp(-r/10)")
 for (size, g_env, d), line in zip(cells, table[table[:, 1] == 1.0]):
-    here = theory.GroupPopulation(size, d - size, g_env).accuracy(
-        line[2] / line[3], g_env
-    )
+    group = theory.GroupPopulation(size, d - size, g_env)
+    here = group.accuracy(line[2] / line[3], g_env)
     there = f"{here:.2f}  {line[9]:9.6f}  {math.exp(-size / 10):10.6f}"
     print(f"{size:4d}  {g_env:5.2f} {d:4d}  {line[2]:.4f}  {line[3]:.4f}", end="  ")
     print(f"{line[2] / line[3]:5.3f}  {0.75 / g_env:11.4f}  {there}")
@@ -563,10 +555,8 @@ arms = {
 
 # %%
 plane_runs, n_arms = 4, len(arms)
-nuclear, decay, free = (
-    torch.tensor(v, dtype=torch.float64).repeat_interleave(plane_runs)
-    for v in zip(*arms.values())
-)
+weights = torch.tensor([*arms.values()], dtype=torch.float64).T
+nuclear, decay, free = weights.repeat_interleave(plane_runs, 1)
 streams = training.generators(seed, plane_runs)
 points = training.stack([plane.sample(plane_points, g) for g in streams])
 x, y = (v.double().repeat(n_arms, *[1] * (v.dim() - 1)) for v in points)
@@ -669,10 +659,9 @@ ledger.exact("plane-nuclear-leans-less", (ratios["nuclear"] / ratios["decay"]).m
 off = {k: plane_there[a] - plane_table[k, 0.1][2] for a, k in enumerate(limits, 1)}
 ledger.mean("plane-runs-reach-the-optima", **off)
 here = plane_here[[0, 4]].mean(0)
-ledger.mean(
-    "plane-erm-as-printed", fixed=plane_there[0], free=plane_there[4], here=here
-)
-fixed_gain, free_gain = plane_there[[2, 3]] - plane_there[[0, 4]]
+erm = plane_there[[0, 4]]
+ledger.mean("plane-erm-as-printed", fixed=erm[0], free=erm[1], here=here)
+fixed_gain, free_gain = plane_there[[2, 3]] - erm
 ledger.mean("plane-erm-below-nuclear", fixed=fixed_gain, free=free_gain)
 
 # %% [markdown]
@@ -692,27 +681,21 @@ share = (0.1 * norm[-1, 3] / (0.1 * norm[-1, 2])).mean().item()
 print(f"nuclear norm at the end, free head over fixed: {share:.2f}")
 print(f"length of the free head at the end: {grown[-1, 3].mean():.1f} (from 1)")
 print(f"objective at the end: fixed {fixed[2].mean():.2f}, free {fixed[3].mean():.2f}")
-scale_error = 0.0
+gaps = []
 for epsilon in (0.1, 0.01):
     a, v = plane_fit.params["a"][-1], plane_fit.params["v"][-1]
     before = losses.nuclear_norm(x[-1] @ a.T)
     after = losses.nuclear_norm(x[-1] @ (epsilon * a).T)
     moved = ((epsilon * a).T @ (v / epsilon) - a.T @ v).abs().max()
-    scale_error = max(
-        scale_error, abs(after / before / epsilon - 1).item(), moved.item()
-    )
-print(
-    "(eps A, v / eps): same output, eps times the penalty, to 1e-12:",
-    scale_error < 1e-12,
-)
+    gaps += [abs(after / before / epsilon - 1).item(), moved.item()]
+scaled = max(gaps) < 1e-12
+print("(eps A, v / eps): same output, eps times the penalty, to 1e-12:", scaled)
 size, weight, decay_head = 2.0, 0.1, 0.05
 lengths = np.geomspace(0.01, 100, 200001)
 searched = (weight * size / lengths + decay_head / 2 * lengths**2).min()
 closed = 1.5 * decay_head ** (1 / 3) * (weight * size) ** (2 / 3)
-print(
-    "least penalty of a free head with decay, to 1e-8:",
-    abs(searched / closed - 1) < 1e-8,
-)
+agree = abs(searched / closed - 1) < 1e-8
+print("least penalty of a free head with decay, to 1e-8:", agree)
 
 # %% tags=["remove-cell"]
 lengthened = grown[-1, 3] / grown[0, 3]
@@ -728,27 +711,13 @@ ledger.mean("free-head-escapes", objective=fixed[3] / fixed[2], head=lengthened)
 # %%
 star = theory.transition(r, gamma)
 numbers = np.unique((np.geomspace(0.45, 3.2, 10) * (star - r)).round().astype(int))
-curves = np.array(
-    [
-        [
-            (
-                one.accuracy(alpha / beta),
-                one.normal_accuracy(alpha / beta),
-                alpha / beta,
-            )
-            for one in (theory.GroupPopulation(r, int(n), gamma) for n in numbers)
-            for alpha, beta in [one.decay_optimum(weight)]
-        ]
-        for weight in decays
-    ]
-)  # (decay, number, what)
-kept = np.array(
-    [
-        theory.GroupPopulation(r, int(n), gamma).excess(w * limit)
-        for n in numbers[::3]
-        for w in (1e-6, 0.5)
-    ]
-)
+groups = [theory.GroupPopulation(r, int(n), gamma) for n in numbers]
+curves = np.zeros((len(decays), len(numbers), 2))  # exact and normal accuracy
+for i, weight in enumerate(decays):
+    for j, one in enumerate(groups):
+        ratio = np.divide(*one.decay_optimum(weight))
+        curves[i, j] = one.accuracy(ratio), one.normal_accuracy(ratio)
+kept = [one.excess(w * limit) for one in groups[::3] for w in (1e-6, 0.5)]
 crossing = np.interp(0.5, curves[0, ::-1, 0], numbers[::-1] + r)
 
 
@@ -780,9 +749,8 @@ for size, color in ((16, BLUE), (100, GREEN)):
     axes[1].texts[-1].set_color(color)
 axes[1].axhline(1.5, color=LINE, ls="--", lw=1, label="Lemma 6.1")
 axes[1].legend(fontsize=9)
-axes[1].set(
-    xlabel="weight decay", ylabel="$2\\gamma\\,\\alpha/\\beta$", ylim=(0.95, 1.8)
-)
+axes[1].set(xlabel="weight decay", ylabel="$2\\gamma\\,\\alpha/\\beta$")
+axes[1].set_ylim(0.95, 1.8)
 figures.show(
     fig,
     title="Right to wrong at $d^\\star$; weights are in the ratio of correlations",
@@ -795,7 +763,7 @@ figures.show(
 # %% tags=["remove-cell"]
 ledger.exact("transition-place", abs(crossing / star - 1))
 ledger.exact("transition-shape", np.abs(curves[..., 0] - curves[..., 1]).max())
-ledger.exact("nuclear-right-elsewhere", 100 * kept.min())
+ledger.exact("nuclear-right-elsewhere", 100 * min(kept))
 
 # %% [markdown]
 # *Read.* Under strong decay the curve crosses ½ at $d^\star$; Proposition 6.3 begins to speak only at four times as many environmental features. Weak decay moves the fall to the right: at $\lambda=10^{-5}$ it comes later, and without any decay never. The dots are the normal approximation. On the right solid lines are the exact ratio and dotted ones the upper bound of {prf:ref}`thm-12-ratio`, which is tight when the weights are small.
@@ -807,10 +775,8 @@ ledger.exact("nuclear-right-elsewhere", 100 * kept.min())
 # %%
 # NBVAL_CHECK_OUTPUT
 vanishing = theory.GroupPopulation(16, 44, 0.3)
-fading = []
-for weight in (1.0, 1e-2, 1e-4, 1e-6, 1e-8):
-    alpha, beta = vanishing.decay_optimum(weight)
-    fading.append(vanishing.accuracy(alpha / beta))
+optima = [vanishing.decay_optimum(weight) for weight in (1.0, 1e-2, 1e-4, 1e-6, 1e-8)]
+fading = [vanishing.accuracy(alpha / beta) for alpha, beta in optima]
 print("r = 16, d = 60, accuracy elsewhere at decay 1, 1e-2, ... 1e-8:")
 print("  ".join(f"{a:.2f}" for a in fading))
 
@@ -865,9 +831,8 @@ def descend(settings, z, test, objective, root, steps):
     run = training.fit(objective, start, (), steps=steps, optimizer=rate)
     w = run.params["w"].view(len(settings), len(z), -1)
     there = (torch.einsum("rnj,arj->arn", test, w) > 0).double().mean(-1)
-    ranks = stable_rank(
-        root.view(len(settings), len(z), *root.shape[1:]) * w[..., None, :]
-    )
+    root = root.view(len(settings), len(z), *root.shape[1:])
+    ranks = stable_rank(root * w[..., None, :])
     return w.numpy(), there.numpy(), ranks.numpy()
 
 
@@ -915,9 +880,8 @@ print("the gradient by hand is autograd's, to 1e-10:", error < 1e-10)
 graded = EnvironmentFeatures(tuple(np.linspace(0.15, 0.45, 12)), (0.1,) * 24)
 steps_l = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.2, 0.3)
 settings_l = [{"nuclear": v} for v in steps_l]
-_, graded_there, graded_ranks = descend(
-    *weigh(graded, settings_l, theory_seeds, theory_steps, noise=0.05)
-)
+given = weigh(graded, settings_l, theory_seeds, theory_steps, noise=0.05)
+_, graded_there, graded_ranks = descend(*given)
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(1, 3, figsize=(7.5, 3.0))
@@ -929,10 +893,8 @@ axes[0].axvline(15.5, color=LINE, ls="--", lw=1)
 axes[0].set(xlabel="feature (16 invariant first)", title="weights")
 place = np.arange(len(steps_l))
 names = [f"{v:g}" for v in steps_l]
-for ax, values, title in (
-    (axes[1], graded_there, "accuracy elsewhere"),
-    (axes[2], graded_ranks, "stable rank"),
-):
+panels = {"accuracy elsewhere": graded_there, "stable rank": graded_ranks}
+for ax, (title, values) in zip(axes[1:], panels.items()):
     ax.plot(place, values, color=RED, lw=0.7, alpha=0.5)
     ax.plot(place, values.mean(1), "o-", color=RED)
     ax.set_xticks(place, names, rotation=60, fontsize=9)
@@ -941,9 +903,8 @@ figures.show(
     fig,
     title="The nuclear norm selects; too much of it drops features that are needed",
     alt="Left: weights of 60 features; under the nuclear norm the first 16 are nearly "
-    "equal, "
-    "the others zero, under decay the others are half as large. Middle: accuracy "
-    "elsewhere rises and falls over the weight. Right: stable rank falls.",
+    "equal, the others zero, under decay the others are half as large. Middle: "
+    "accuracy elsewhere rises and falls over the weight. Right: stable rank falls.",
 )
 
 # %% tags=["remove-cell"]
@@ -980,12 +941,8 @@ rest = compared.run(arms_m[6:], main_world, run_seeds[:rival_replicas], device)
 reached = dict(zip(methods, [*main.best, *rest.best]))
 swad = zip(methods, [*main.averaged, *rest.averaged])
 reached |= {f"SWAD ({k})": v for k, v in swad}
-rename = {
-    "SWAD (ERM)": "SWAD",
-    "SWAD (ERM-NU)": "SWAD-NU",
-    "SWAD (CORAL)": "SWAD-CORAL",
-}
-reached = {rename.get(k, k): 100 * v.numpy() for k, v in reached.items()}
+short = {"SWAD (ERM)": "SWAD", "SWAD (ERM-NU)": "SWAD-NU", "SWAD (CORAL)": "SWAD-CORAL"}
+reached = {short.get(k, k): 100 * v.numpy() for k, v in reached.items()}
 
 
 def of_seeds(values):
@@ -1022,9 +979,8 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-for id, (better, worse) in zip(
-    ("nu-helps-erm", "nu-helps-mixup", "nu-helps-swad"), pairs
-):
+ids = ("nu-helps-erm", "nu-helps-mixup", "nu-helps-swad")
+for id, (better, worse) in zip(ids, pairs):
     ledger.mean(id, gain(better, worse))
 rivals = {"irm": "IRM", "vrex": "VREx", "dro": "GroupDRO"}
 ahead = {short: gain("ERM-NU", rival) for short, rival in rivals.items()}
@@ -1085,9 +1041,8 @@ print(f"mean of SelfReg's row in Table 6.1: {selfreg:.2f}, printed 64.2")
 
 # %%
 sweep_seeds = range(seed, seed + sweep_replicas)
-swept = compared.run(
-    [{"nuclear": v} for v in strengths], main_world, sweep_seeds, device
-)
+penalties = [{"nuclear": v} for v in strengths]
+swept = compared.run(penalties, main_world, sweep_seeds, device)
 pair = type(main)(*(v[:2] for v in main))  # ERM and ERM-NU, all seeds
 own = n_domains * sweep_replicas  # runs of the same seeds
 order = np.argsort([0.0, strength, *strengths])
@@ -1245,16 +1200,12 @@ for run in ("longer", "trained"):
     said = ", ".join(f"{name} {share:.1f} %" for name, share in right.items())
     print(f"{run}: right on training points: {said}")
 longer = [one["values"] for one in kept_runs.load("nuclear_norm", "longer")["runs"]]
-by_world = {
-    world: [
-        np.mean([one["worlds"][world][k] for one in longer], 1)
-        for k in ("ERM", *arms_w.values())
-    ]
-    for world in worlds
-}
-gained_l = {k: (nu - erm, decay - erm) for k, (erm, nu, decay) in by_world.items()}
-for world, both in gained_l.items():
-    gains = (stats.mean_interval(one).plus_minus for one in both)
+gained_l, three = {}, ("ERM", *arms_w.values())
+for world in worlds:
+    each = [[one["worlds"][world][k] for one in longer] for k in three]
+    erm, nu, decay = np.mean(each, 2)
+    gained_l[world] = (nu - erm, decay - erm)
+    gains = (stats.mean_interval(one).plus_minus for one in gained_l[world])
     text = ", weight decay ".join(f"{mean:.1f} ± {half:.1f}" for mean, half in gains)
     print(f"{world}: points added by NU {text}")
 
@@ -1280,14 +1231,9 @@ for run, id in {"longer": "longer-nu-helps", "trained": "trained-nu-helps"}.item
     ledger.mean(id, **added_to)
 ledger.mean("longer-erm-above-pixels", there["ERM"] - there["pixels"])
 ledger.mean("longer-nu-above-pixels", there["ERM-NU"] - there["pixels"])
-for run, id in {
-    "longer": "longer-nu-against-coral",
-    "trained": "trained-nu-against-coral",
-}.items():
-    erm, swad = (
-        kept[run][nu] - kept[run][coral]
-        for nu, coral in (("ERM-NU", "CORAL"), ("SWAD-NU", "SWAD-CORAL"))
-    )
+ids = ("longer-nu-against-coral", "trained-nu-against-coral")
+for id, one in zip(ids, kept.values()):
+    erm, swad = one["ERM-NU"] - one["CORAL"], one["SWAD-NU"] - one["SWAD-CORAL"]
     ledger.mean(id, erm=erm, swad=swad)
 ledger.mean("longer-decay-does-not-help", there["weight decay"] - there["ERM"])
 harm, rescue = gained_l["four strong hints"]
