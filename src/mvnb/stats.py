@@ -67,15 +67,15 @@ def proportion_interval(successes, n):
 
     Unlike the normal interval, Wilson's interval has a positive width even for 0 or ``n`` successes. Source: Wilson 1927.
 
-    Raises ``ValueError`` if ``n < 1`` or ``successes`` does not lie in [0, n].
+    Raises ``ValueError`` if a number is not an integer, ``n < 1`` or ``successes`` does not lie in [0, n].
 
     >>> print("{:.3f} [{:.3f}, {:.3f}]".format(*proportion_interval(7, 8)))
     0.875 [0.529, 0.978]
     """
     from scipy.stats import binomtest
 
-    if not (n >= 1 and 0 <= successes <= n):
-        raise ValueError(f"expected 0 <= successes <= n and n >= 1, got successes = {successes}, n = {n}")
+    if not (n >= 1 and 0 <= successes <= n and successes == int(successes) and n == int(n)):
+        raise ValueError(f"expected integers 0 <= successes <= n with n >= 1, got successes = {successes}, n = {n}")
     share, interval = successes / n, binomtest(int(successes), int(n)).proportion_ci(0.95, method="wilson")
     # At 0 and n successes one end equals the estimate up to rounding.
     return Interval(float(share), float(min(interval.low, share)), float(max(interval.high, share)))

@@ -60,6 +60,8 @@ def test_a_curve_whose_power_is_linear_in_time_crosses_exactly_then(power, level
         lambda: stats.mean_interval([1.0, 2.0], level=1.0),
         lambda: stats.proportion_interval(3, 2),
         lambda: stats.proportion_interval(0, 0),
+        lambda: stats.proportion_interval(2.7, 3),
+        lambda: stats.proportion_interval(2, 3.5),
         lambda: stats.power_law_fit([1, 2], [1, -2]),
         lambda: stats.power_law_fit([1, 1], [1, 2]),
         lambda: stats.power_law_fit([1, 2, 3], [1, 2]),

@@ -527,6 +527,12 @@ def test_log_steps(steps, count):
     assert steps == 0 or gaps.max() - gaps.min() <= 1
 
 
+@pytest.mark.parametrize("steps, count", [(10, 1), (10, 0), (-1, 5)])
+def test_log_steps_without_both_ends_are_refused(steps, count):
+    with pytest.raises(ValueError, match=f"got steps={steps}, count={count}"):
+        training.log_steps(steps, count)
+
+
 # --- devices ---
 
 

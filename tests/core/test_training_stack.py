@@ -1,9 +1,11 @@
 """A stack whose members differ, stop and go on is still its members; feature coordinates are the whole space."""
 
+import contextlib
 import copy
 import math
 import pickle
 
+import card
 import pytest
 import torch
 from hostile import Command
@@ -471,3 +473,70 @@ def test_looking_at_a_network_with_buffers_changes_nothing(optimizer):
     often, rare = (train_normalised(start, log_at=log_at, optimizer=optimizer) for log_at in (range(9), [0]))
     assert all(torch.equal(p, often.params[k]) for k, p in rare.params.items())
     assert (often.params["0.weight"] - start["0.weight"]).abs().max() > 0.05
+
+
+# --- batches given again, scalars, modes ---
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_resumed_run_has_the_drawn_batches_of_an_uninterrupted_one(device):
+    def batches():
+        generator = seeded(5)
+        drawn = lambda step: (torch.randn(3, 12, 4, generator=generator, dtype=torch.float64), signs)  # noqa: E731
+        return training.in_blocks(drawn, device)
+
+    start, (_, signs) = problem()
+    with card.card() if device == "cuda" else contextlib.nullcontext():
+        start = training.to_device(start, device)
+        once, part = (train(start, batches(), training.SGD(0.3), steps=steps, probes={}, log_at=[steps]) for steps in (20, 7))
+        resumed = train(part, batches(), training.SGD(0.3), steps=20, probes={}, log_at=[20])
+        assert all(torch.equal(once.params[k].cpu(), resumed.params[k].cpu()) for k in start)
+
+
+def test_a_step_may_be_repeated_and_an_earlier_one_is_refused():
+    generator = seeded()
+    batches = training.in_blocks(lambda step: (torch.rand(2, generator=generator),), "cpu")
+    first = batches(3)
+    assert torch.equal(first[0], batches(3)[0]) and not torch.equal(first[0], batches(4)[0])
+    with pytest.raises(ValueError, match="expected step 4 or later, got 3"):
+        batches(3)
+
+
+@pytest.mark.parametrize("normalise", [False, True], ids=["vectorised", "in turn"])
+def test_scalars_of_a_batch_are_shared_by_the_replicas(normalise):
+    nets = [nn.Sequential(nn.Linear(4, 3), *[nn.BatchNorm1d(3)] * normalise).double() for _ in range(3)]
+    x, y = normal(3, 12, 4), torch.randint(3, (3, 12), generator=seeded())
+    objective = training.ModuleObjective(nets[0], losses.mixup)
+    for lam in (0.5, torch.tensor(0.5)):
+        values, _ = objective(training.stack(nets), x, y, x.flip(1), y.flip(1), lam)
+        for r, net in enumerate(nets):
+            alone = losses.mixup(net, x[r], y[r], x[r].flip(0), y[r].flip(0), 0.5)
+            assert values[r].item() == pytest.approx(alone.item())
+
+
+def test_dropout_differs_between_replicas():
+    net = nn.Sequential(nn.Linear(4, 50), nn.Dropout(0.5), nn.Linear(50, 3)).double()
+    x, y = normal(1, 12, 4).expand(3, -1, -1), torch.zeros(3, 12, dtype=torch.long)
+    values, _ = training.ModuleObjective(net, losses.cross_entropy)(training.stack([net] * 3), x, y)
+    assert values.unique().numel() == 3
+
+
+def test_predictions_leave_the_modes_of_a_module():
+    net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5)).double()
+    net[1].eval()
+    for x in (torch.ones(1, 5, 4).double(), torch.ones(1, 5, 7).double()):
+        with pytest.raises(RuntimeError) if x.shape[-1] == 7 else contextlib.nullcontext():
+            training.predict(net, training.stack([net]), x)
+        assert [part.training for part in net.modules()] == [True, True, False, True]
+
+
+@pytest.mark.parametrize("stops, step", [([0, 0, 0], 0), ([3, 3, 3], 3), ([0, 3, 6], 6), ([0, 3, 99], 9)])
+def test_the_step_of_a_run_is_the_one_at_which_its_last_replica_stopped(stops, step):
+    start, batch = problem()
+    begun = start["w"].sum(1)
+    looks = iter([0, 3, 6, 9])
+    run = train(
+        start, batch, training.SGD(0.1), steps=9, log_at=[0, 3, 6, 9], until=lambda p, loss: torch.tensor(stops) <= next(looks)
+    )
+    assert run.step == step and run.running.tolist() == [stop == 99 for stop in stops]
+    assert (run.params["w"].sum(1) == begun).tolist() == [stop == 0 for stop in stops]

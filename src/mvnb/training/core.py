@@ -55,9 +55,13 @@ class Run:
 def log_steps(steps: int, count: int = 40) -> list[int]:
     """Return about ``count`` evenly spaced steps from 0 to ``steps``, including both ends.
 
+    Raises ``ValueError`` if ``steps`` is negative or ``count`` is less than 2.
+
     >>> log_steps(1000, count=5)
     [0, 250, 500, 750, 1000]
     """
+    if steps < 0 or count < 2:
+        raise ValueError(f"steps must be non-negative and count at least 2, got steps={steps}, count={count}")
     return sorted({round(s) for s in np.linspace(0, steps, count)})
 
 
@@ -247,7 +251,7 @@ def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, 
     keep = run.running[rows]
     _write(run.params, _rows(params, keep), rows[keep], replicas)
     _write(run.state, _rows(state, keep), rows[keep], replicas)
-    run.step = min(step + 1, steps)
+    run.step = min(step + bool(keep.any()), steps)  # replicas that go on have taken the step at which others stopped
 
 
 def _log_state(run: Run, step: int, rows: Tensor, losses: Tensor, probes: dict) -> None:

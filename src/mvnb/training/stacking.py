@@ -106,7 +106,27 @@ def stack(items: Sequence):
     return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
 
 
-class Fresh:
+class _Blocks:
+    """Batches of steps that are drawn in order, ``block`` steps at a time; skipped blocks are drawn and discarded."""
+
+    def __init__(self, draw: Callable[[int], list[tuple[Tensor, ...]]], block: int, device):
+        self._draw, self._block, self._device = draw, block, device
+        self._current, self._steps = -1, []
+
+    def __call__(self, step: int) -> tuple[Tensor, ...]:
+        block, offset = divmod(step, self._block)
+        if block < self._current:
+            least = self._current * self._block
+            raise ValueError(f"steps must be requested in order: expected step {least} or later, got {step}")
+        while self._current < block:
+            self._current += 1
+            drawn = self._draw(self._current * self._block)
+            if self._current == block:
+                self._steps = _transfer(drawn, self._device)
+        return self._steps[offset]
+
+
+class Fresh(_Blocks):
     """Callable that returns a batch of fresh samples at each step, for the ``batches`` argument of :func:`mvnb.training.fit`.
 
     A batch has ``n`` points per replica and lies on ``device``. ``draw(n, generator)`` returns ``n`` points, as a sample with a
@@ -127,46 +147,27 @@ class Fresh:
     def __init__(self, draw, n: int, generators: Sequence[torch.Generator], block: int = 16, device="cpu"):
         if n < 1 or block < 1:
             raise ValueError(f"n and block must be at least 1, got n={n}, block={block}")
-        self._draw, self._n, self._generators, self._block, self._device = draw, n, generators, block, device
-        self._current, self._steps = -1, []
 
-    def __call__(self, step: int) -> tuple[Tensor, ...]:
-        block, offset = divmod(step, self._block)
-        if block < self._current:
-            least = self._current * self._block
-            raise ValueError(f"steps must be requested in order: expected step {least} or later, got {step}")
-        while self._current < block:
-            samples = [self._draw(self._n * self._block, g) for g in self._generators]
-            self._current += 1
-            if self._current == block:
-                parts = [_split(sample, self._n) for sample in samples]
-                self._steps = _transfer([tuple(torch.stack(p) for p in zip(*step)) for step in zip(*parts)], self._device)
-        return self._steps[offset]
+        def drawn(first: int) -> list[tuple[Tensor, ...]]:
+            parts = [_split(draw(n * block, g), n) for g in generators]
+            return [tuple(torch.stack(p) for p in zip(*step)) for step in zip(*parts)]
+
+        super().__init__(drawn, block, device)
 
 
 def in_blocks(draw: Callable[[int], tuple[Tensor, ...]], device, block: int = 16) -> Callable[[int], tuple[Tensor, ...]]:
     """Return the ``batches`` argument of :func:`mvnb.training.fit` on ``device``, given a function that draws on the CPU.
 
-    ``draw(step)`` returns the batch of one step. On a GPU, the batches of ``block`` steps are drawn in order and transferred at
-    once, so that individual steps do not wait for transfers. Steps must be requested in order; a step may be repeated.
+    ``draw(step)`` returns the batch of one step. It is called once for each step, in order. On a GPU, the batches of ``block``
+    steps are drawn and transferred at once, so that individual steps do not wait for transfers. Steps must be requested in
+    order; a step may be repeated or skipped, and skipped steps are drawn and discarded.
 
     >>> batches = in_blocks(lambda step: (torch.full((2,), step),), "cpu")
     >>> batches(3)
     (tensor([3, 3]),)
     """
-    device = torch.device(device)
-    if device.type == "cpu":
-        return draw
-    current, steps = -1, []
-
-    def batch(step: int) -> tuple[Tensor, ...]:
-        nonlocal current, steps
-        if step // block != current:
-            current = step // block
-            steps = _transfer([draw(s) for s in range(current * block, (current + 1) * block)], device)
-        return steps[step % block]
-
-    return batch
+    block = 1 if torch.device(device).type == "cpu" else block
+    return _Blocks(lambda first: [draw(step) for step in range(first, first + block)], block, device)
 
 
 def _transfer(steps: list[tuple[Tensor, ...]], device) -> list[tuple[Tensor, ...]]:
@@ -225,17 +226,26 @@ class ModuleObjective:
     def _vectorised(self, params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
         # The gradient of the sum is the stack of the gradients, because replicas share no parameters.
         leaves = {k: params[k].detach().requires_grad_() for k in self._names}
-        losses = vmap(self._one)(leaves, *batch)
+        axes = (0, *(0 if _per_replica(part) else None for part in batch))
+        losses = vmap(self._one, axes, randomness="different")(leaves, *batch)
         return losses.detach(), dict(zip(self._names, torch.autograd.grad(losses.sum(), list(leaves.values()))))
 
     def _sequential(self, params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
         losses, rows = [], []
         for r in range(len(params[self._names[0]])):
             leaves = {k: params[k][r].detach().requires_grad_() for k in self._names}
-            value = self._one({**leaves, **{k: params[k][r] for k in self._buffers}}, *(b[r] for b in batch))
+            value = self._one(
+                {**leaves, **{k: params[k][r] for k in self._buffers}},
+                *(part[r] if _per_replica(part) else part for part in batch),
+            )
             rows.append(torch.autograd.grad(value, list(leaves.values())))
             losses.append(value.detach())
         return torch.stack(losses), {k: torch.stack(row) for k, row in zip(self._names, zip(*rows))}
+
+
+def _per_replica(part) -> bool:
+    """Return whether a part of a batch has a replica axis; scalars are shared by all replicas."""
+    return torch.is_tensor(part) and part.dim() > 0
 
 
 def pick(x: Tensor, index: Tensor) -> Tensor:
@@ -258,15 +268,17 @@ def predict(module: nn.Module, params: Params, x: Tensor, chunk: int = 1000) -> 
     """Return the outputs ``(R, n, ...)`` of a stack of modules in evaluation mode on ``x`` ``(R, n, ...)``.
 
     ``module`` gives the architecture and ``params`` the stacked parameters. ``chunk`` points per replica are evaluated at a
-    time. Differentiable with respect to ``params`` and ``x``.
+    time. The modes of the module and its parts stay as they were. Differentiable with respect to ``params`` and ``x``.
 
     >>> modules = [nn.Linear(2, 3) for _ in range(5)]
     >>> predict(modules[0], stack(modules), torch.ones(5, 8, 2)).shape
     torch.Size([5, 8, 3])
     """
-    training = module.training
-    module.eval()
+    modes = {part: part.training for part in module.modules()}
     call = vmap(lambda p, z: functional_call(module, p, (z,)))
-    out = torch.cat([call(params, z) for z in x.split(chunk, 1)], 1)
-    module.train(training)
-    return out
+    try:
+        module.eval()
+        return torch.cat([call(params, z) for z in x.split(chunk, 1)], 1)
+    finally:
+        for part, training in modes.items():
+            part.training = training
