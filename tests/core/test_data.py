@@ -362,6 +362,45 @@ def test_missing_arrays_are_named(folder):
         data.load_images("mnist")
 
 
+def unsigned(*shape, most=3):
+    return np.resize(np.arange(most), shape).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"x_train": lambda x: x / np.float32(255)}, "x_train of cifar10 to hold integers from 0 to 255, got float32"),
+        ({"x_test": lambda x: x * 1.0}, "x_test of cifar10 to hold integers from 0 to 255, got float64"),
+        ({"x_train": lambda x: np.full(x.shape, np.nan)}, "x_train of cifar10 to hold integers .* nan"),
+        ({"x_train": lambda x: x.astype(np.uint16) * 200}, "x_train of cifar10 to hold integers from 0 to 255, got uint16"),
+        ({"x_train": lambda x: x.astype(np.int16) - 1}, "x_train of cifar10 .* with values from -1"),
+        ({"x_train": lambda x: x.transpose(0, 3, 1, 2)}, "with 1 or 3 channels, got uint8 of shape .6, 3, 8, 8"),
+        ({"x_train": lambda x: x[..., :2]}, "with 1 or 3 channels"),
+        ({"x_train": lambda x: x[0, 0]}, "x_train"),
+        ({"x_train": lambda x: x[:0], "y_train": lambda y: y[:0]}, "x_train"),
+        ({"x_test": lambda x: x[:, :4]}, r"of equal shape, got \(8, 8, 3\) and \(4, 8, 3\)"),
+        (
+            {"y_train": lambda y: np.eye(3, dtype=int)[y]},
+            r"y_train of cifar10 of shape \(6,\), one .*, got \(6, 3\)",
+        ),
+        ({"y_train": lambda y: y[:-1]}, r"y_train of cifar10 of shape \(6,\), one label per image, got \(5,\)"),
+        ({"y_test": lambda y: np.append(y, 0)}, "y_test of cifar10"),
+        ({"y_train": lambda y: y.astype(int) - 1}, "y_train of cifar10 to hold class indices, .* from -1"),
+        ({"y_train": lambda y: y * 1.0}, "y_train of cifar10 to hold class indices, integers from 0, got float64"),
+        ({"y_test": lambda y: y == 0}, "y_test of cifar10 to hold class indices, integers from 0, got bool"),
+        ({"y_test": lambda y: y + 3}, "labels of test images of cifar10 below 3, as in training, got 5"),
+    ],
+)
+def test_arrays_that_are_not_images_and_labels_are_refused_in_one_line(folder, change, message):
+    arrays = {"x_train": unsigned(6, 8, 8, 3), "y_train": unsigned(6), "x_test": unsigned(4, 8, 8, 3), "y_test": unsigned(4)}
+    np.savez(folder / "cifar10.npz", **arrays)
+    assert data.load_images("cifar10").x_train.shape == (6, 3, 8, 8)
+    np.savez(folder / "cifar10.npz", **arrays | {key: spoil(arrays[key]) for key, spoil in change.items()})
+    with pytest.raises(ValueError, match=f"^expected .*{message}") as error:
+        data.load_images("cifar10")
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize("harm", ["half", "noise", "packed noise", "empty", "objects", "a folder"])
 def test_damaged_files_are_named_and_run_nothing(folder, harm, monkeypatch):
     monkeypatch.chdir(folder)

