@@ -266,6 +266,12 @@ FILTERS = {"weight": torch.randn(R, 3, 2, 6)}
             "y must lie in 0 to 2, got -1",
         ),
         (
+            models.PatchObjective(3, 0.5),
+            FILTERS,
+            (*PATCHES[:2], PATCHES.multiplicity * torch.arange(1, R + 1)[:, None]),
+            "multiplicity must be the same in all replicas, got different rows",
+        ),
+        (
             SoftThresholdObjective(),
             {"w": W, "b": B},
             (SIGNAL[0][:, :3], torch.zeros(R, 3)),

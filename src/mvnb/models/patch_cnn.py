@@ -97,6 +97,8 @@ class PatchObjective:
         n, n_classes = y.shape[1], weight.shape[1]
         x = x.to(self.dtype).flatten(1, 2)  # (R, n * patches, dim)
         flat = (weight.flatten(1, 2) / self.threshold).to(self.dtype)  # (R, class * filter, dim)
+        if x.device.type == "cpu" and not (multiplicity == multiplicity[:1]).all():  # on a GPU the check would wait for it
+            raise ValueError("PatchObjective: multiplicity must be the same in all replicas, got different rows")
         multiplicity = multiplicity[0].to(self.dtype)
         fused = self.compiled and x.device.type == "cpu"
         work = self._fused if fused else self._tensors
