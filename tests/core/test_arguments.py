@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from mvnb import data, losses, models, training
+from mvnb.papers.decision_lists.data import DecisionLists
 from mvnb.papers.fine_grained_labels.model import ReluPatchObjective
 from mvnb.papers.local_signal_adaptivity.data import SignalInNoise
 from mvnb.papers.local_signal_adaptivity.soft_threshold import SoftThresholdFilter, SoftThresholdObjective, SurvivorObjective
@@ -227,6 +228,32 @@ def test_an_unstacked_multiplicity_is_refused():
     params = {"weight": torch.randn(R, 3, 2, 6)}
     with pytest.raises(ValueError, match=r"batch\[2\] must have the replica axis .* shape \(4, ...\), got \(3,\)"):
         fit(models.PatchObjective(3, 0.5), params, (x, y, WORLD.sample(6, 0).multiplicity))
+
+
+@pytest.mark.parametrize(
+    "y, kind, message",
+    [
+        (-1, TypeError, "y must be a tensor of class indices .*, got int"),
+        ([0, 1], TypeError, "y must be a tensor .*, got list"),
+        (torch.zeros(2), TypeError, "y must be a tensor .*, got torch.float32"),
+        (torch.tensor([True, False]), TypeError, "y must be a tensor .*, got torch.bool"),
+        (torch.tensor(1), ValueError, r"y must have shape \(2,\), got \(\)"),
+        (torch.tensor([0, -1]), ValueError, "y must lie in 0 to 2, got -1 to 0"),
+        (torch.tensor([3, 0]), ValueError, "y must lie in 0 to 2, got 0 to 3"),
+    ],
+)
+@pytest.mark.parametrize("world", [WORLD, SparseMultiView(3, 8, 10)], ids=["multi-view", "sparse"])
+def test_given_labels_are_classes(world, y, kind, message):
+    assert world.sample(2, 0, y=torch.tensor([2, 0])).y.tolist() == [2, 0]
+    with pytest.raises(kind, match=message) as error:
+        world.sample(2, 0, y=y)
+    one_line(error)
+
+
+@pytest.mark.parametrize("token", [-1, 6])
+def test_a_token_that_sequences_contain_exists(token):
+    with pytest.raises(ValueError, match=f"containing must be a token from 0 to 5, got {token}"):
+        DecisionLists(torch.arange(6)[:, None], torch.arange(6), 3).sample(2, 0, containing=token)
 
 
 # --- objectives ---

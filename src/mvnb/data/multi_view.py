@@ -53,11 +53,17 @@ def draw_labels(n: int, n_classes: int, generator: torch.Generator, balanced: bo
     """Return the ``given`` class labels, or draw ``n`` labels if ``given`` is None.
 
     Labels are independent and uniform, or in random order with class counts as equal as possible if ``balanced`` is true.
-    Raises ``ValueError`` if ``given`` does not have shape ``(n,)``.
+    Raises ``TypeError`` if ``given`` is not a tensor of integers, and ``ValueError`` if it has another shape than ``(n,)`` or
+    holds a label out of range.
     """
     if given is not None:
+        if not torch.is_tensor(given) or given.is_floating_point() or given.dtype == torch.bool:
+            kind = given.dtype if torch.is_tensor(given) else type(given).__name__
+            raise TypeError(f"y must be a tensor of class indices (torch.int64), got {kind}")
         if given.shape != (n,):
             raise ValueError(f"y must have shape ({n},), got {tuple(given.shape)}")
+        if n and not 0 <= given.min() <= given.max() < n_classes:
+            raise ValueError(f"y must lie in 0 to {n_classes - 1}, got {given.min()} to {given.max()}")
         return given
     if not balanced:
         return torch.randint(n_classes, (n,), generator=generator)

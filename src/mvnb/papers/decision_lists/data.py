@@ -101,9 +101,12 @@ class DecisionLists:
     def sample(self, n: int, generator: Seed, containing: int | None = None) -> Sequences:
         """Draw ``n`` sequences of ``length`` different tokens, uniformly.
 
-        With ``containing``, all sequences contain that token, at their first position.
+        With ``containing``, all sequences contain that token, at their first position. Raises ``ValueError`` if it does not
+        exist.
         """
         generator = as_generator(generator)
+        if containing is not None and not 0 <= containing < self.n_tokens:
+            raise ValueError(f"containing must be a token from 0 to {self.n_tokens - 1}, got {containing}")
         keys = torch.rand(n, self.n_tokens, generator=generator)
         if containing is not None:
             keys[:, containing] = 2.0
