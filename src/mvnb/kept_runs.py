@@ -69,7 +69,7 @@ class Declared:
         from mvnb.training import fold_seed
 
         script = {"__name__": self.script.stem, "__file__": str(self.script)}
-        exec(compile(self.code, str(self.script), "exec"), script)
+        exec(compile(self.code, str(self.script), "exec", optimize=0), script)
         called, arguments, seed = script[function], self._arguments(), fold_seed(seed)
         if scratch is None or "scratch" not in inspect.signature(called).parameters:
             return called(seed, device, **arguments)

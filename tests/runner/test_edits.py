@@ -256,6 +256,23 @@ def test_a_git_that_fails_is_not_a_commit_without_a_notebook(mvnb, book, tiny, t
     assert mvnb("claims", "1", "--against", "HEAD")[::2] == (2, "mvnb: cannot run git: No such file or directory\n")
 
 
+def test_the_variables_of_a_git_hook_do_not_hide_a_reversed_verdict(mvnb, book, tiny, tmp_path, monkeypatch):
+    git(book, "init", "-q"), git(book, "add", "."), git(book, "commit", "-qm", "one")
+    turned(tiny.notebook)
+    git(tmp_path, "init", "-q", "other")
+    hook = {
+        "GIT_DIR": ".git",
+        "GIT_WORK_TREE": "src",
+        "GIT_INDEX_FILE": "index",
+        "GIT_PREFIX": "x/",
+        "GIT_CEILING_DIRECTORIES": "/",
+    }
+    for name, value in hook.items():
+        monkeypatch.setenv(name, str(tmp_path / "other" / value))
+    status, _, err = mvnb("claims", "1", "--changed")
+    assert status == 1 and "the verdict of small-mean was reversed" in err
+
+
 def test_a_commit_with_a_notebook_that_is_none_is_told(mvnb, book, tiny):
     whole = tiny.notebook.read_text()
     git(book, "init", "-q")

@@ -193,6 +193,35 @@ def test_letters_and_spaces_survive_a_locale_without_them(book):
     assert "A tïny chapter ≤ 1" in (book / "a folder" / "01_tiny.ipynb").read_text(encoding="utf-8")
 
 
+SURROUNDINGS = """\
+# %% tags=["parameters"]
+seed = 0  # seed (integer, 0 or more)
+
+# %%
+import os
+import warnings
+
+warnings.warn("a warning is not an error", stacklevel=1)
+print(*(os.environ.get(name, "-") for name in ("CUDA_VISIBLE_DEVICES", "https_proxy", "PYTHONPATH")))
+print(os.environ["PYTHONOPTIMIZE"] + os.environ["PYTHONWARNINGS"] + "nothing else")
+assert seed == 0, "seen"
+"""
+
+
+def test_kernels_inherit_what_they_need_and_not_what_changes_the_meaning_of_programs(mvnb, book, monkeypatch, tmp_path):
+    (book / "notebooks" / "03_surroundings.py").write_text(SURROUNDINGS)
+    changing = {"PYTHONOPTIMIZE": "2", "PYTHONWARNINGS": "error", "PYTHONINSPECT": "1", "PYTHONPROFILEIMPORTTIME": "1"}
+    needed = {"CUDA_VISIBLE_DEVICES": "3", "https_proxy": "http://127.0.0.1:9", "PYTHONPATH": str(tmp_path)}
+    for name, value in (changing | needed).items():
+        monkeypatch.setenv(name, value)
+    assert mvnb("run", "3", "-o", "out")[0] == 0
+    notebook = nbformat.read(book / "out" / "03_surroundings.ipynb", as_version=4)
+    (printed,) = (one.text for one in notebook.cells[-1].outputs if one.get("name") == "stdout")
+    assert printed == f"3 http://127.0.0.1:9 {tmp_path}\nnothing else\n"
+    status, _, err = mvnb("run", "3", "-p", "seed=1", "-o", "failed")
+    assert status == 1 and "AssertionError: seen" in err
+
+
 DATA = """\
 # %% tags=["parameters"]
 dataset = "mnist"  # a set of images

@@ -117,6 +117,30 @@ def test_a_run_refused_by_the_chapter_leaves_nothing(mvnb, book):
     assert sorted(book.rglob("*")) == before
 
 
+USERS = """\
+distributed:
+  comm: {require-encryption: true, timeouts: {connect: 1ms, tcp: 1ms}}
+  worker: {preload: [absent_module], lifetime: {duration: 1 s}}
+  scheduler: {idle-timeout: 1 s, preload: [absent_module]}
+  nanny: {preload: [absent_module]}
+"""
+
+
+@pytest.mark.parametrize("text, status", [(USERS, 0), ("distributed: {", 2), ("- 1", 2)], ids=["cluster", "no YAML", "a list"])
+def test_a_sweep_on_this_machine_does_not_depend_on_the_configuration_of_clusters(book, tmp_path, text, status):
+    folder = tmp_path / "dask"
+    folder.mkdir()
+    (folder / "dask.yaml").write_text(text)
+    environment = os.environ | {"DASK_CONFIG": str(folder), "DASK_DISTRIBUTED__COMM__RETRY__COUNT": "many"}
+    command = [sys.executable, "-m", "mvnb", "sweep", "1", "--grid", "seed=0:1", "-p", "pause=2", "-o", "out"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == status, done.stderr
+    if status:
+        assert done.stderr.startswith("mvnb: ") and done.stderr.count("\n") == 1 and "configuration" in done.stderr
+    else:
+        assert "1 succeeded and 0 failed" in done.stdout and traced(book) == ["0 0.5"]
+
+
 # -- what is run, and what is not run again ------------------------------------------------------------------------
 
 

@@ -27,6 +27,10 @@ from mvnb.runner.pairing import KERNELSPEC, join_streams
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 ENVIRONMENT = dict.fromkeys(_THREADS, "1") | {"PYTHONHASHSEED": "0"}
+# Of Python's variables, kernels inherit those that say where modules are and how text is encoded. Others change what a program
+# means, such as PYTHONOPTIMIZE, which removes assertions.
+_INHERITED = {"PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONNOUSERSITE", "PYTHONPLATLIBDIR", "PYTHONPYCACHEPREFIX"}
+_INHERITED |= {"PYTHONDONTWRITEBYTECODE", "PYTHONUTF8", "PYTHONIOENCODING", "PYTHONCOERCECLOCALE", "PYTHONHASHSEED"}
 KEEP_FREED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 """Environment variables that let glibc reuse freed blocks of up to 1 GB; new blocks would be cleared page by page."""
 _SAVE_EVERY = 20  # seconds
@@ -251,7 +255,8 @@ def _kernel_manager(memory: int | None, threads: int | None, package: Path | Non
 
     # After a timeout or an interrupt, asyncio complains about tasks that nbclient leaves behind; the error itself is raised.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    added = {name: value for name, value in ENVIRONMENT.items() if name not in os.environ}
+    added = {name: "" for name in os.environ if name.startswith("PYTHON") and name not in _INHERITED}
+    added |= {name: value for name, value in ENVIRONMENT.items() if name not in os.environ}
     added |= {} if threads is None else dict.fromkeys(_THREADS, str(threads))
     added |= KEEP_FREED if memory is None else {}  # gaps between kept blocks would count towards the limit
     if os.environ.get("MVNB_DATA"):

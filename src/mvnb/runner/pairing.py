@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import os
 import re
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -157,8 +158,10 @@ def rows_at(chapter: Chapter, commit: str) -> list[dict[str, Any]]:
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(chapter.notebook.parent), *arguments]
+        # In a hook, git sets variables that name the repository of the hook.
+        surroundings = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         try:
-            done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
+            done = subprocess.run(command, env=surroundings, capture_output=True, encoding="utf-8", errors="replace")
         except OSError as error:
             raise ChapterError(f"cannot run git: {error.strerror}") from None
         if done.returncode:

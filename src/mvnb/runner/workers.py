@@ -80,12 +80,16 @@ def _connected(jobs: int, address: str | None) -> Iterator[Client]:
     try:
         import dask
         from distributed import Client, LocalCluster
+
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are raised instead
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     except ModuleNotFoundError:
         raise ChapterError("distributed is not installed; install it with: pip install 'mvnb[sweep]'") from None
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are raised instead
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+    except ValueError as error:  # a file in Dask's folders is not valid YAML
+        raise ChapterError(f"expected valid files of Dask's configuration, got an error: {error}") from None
     with ExitStack() as stack:
         if address is None:
+            stack.enter_context(_own_configuration())
             local = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "memory_limit": 0}
             keep_freed = dask.config.set({"distributed.nanny.pre-spawn-environ": KEEP_FREED})  # Dask's default is the opposite
             with keep_freed, _deferred_interrupts():  # Dask cannot close a cluster whose workers are starting
@@ -99,6 +103,20 @@ def _connected(jobs: int, address: str | None) -> Iterator[Client]:
         if address is None:
             client.register_plugin(_local_worker_plugin())
         yield client
+
+
+@contextmanager
+def _own_configuration() -> Iterator[None]:
+    """Use Dask's defaults instead of the user's configuration, which is meant for clusters, also in processes started here."""
+    import dask
+
+    users = dict(dask.config.config)
+    dask.config.refresh(paths=[], env={})
+    try:
+        yield
+    finally:
+        dask.config.config.clear()
+        dask.config.config.update(users)
 
 
 @contextmanager
