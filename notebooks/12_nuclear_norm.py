@@ -1179,7 +1179,7 @@ figures.show(
 )
 
 # %% [markdown]
-# The nuclear norm is a bet on strength. Without hints it adds one or two points (it is a regulariser among others), with a weak hint several, and with four strong ones it costs ten to twenty: the frames are the strong feature now, and they are what it keeps. Weight decay is the other way about at both ends: it costs two points without hints and gains eight against strong ones. Neither penalty knows what is invariant; which of them is right is a property of the data, which the training domains do not show. Choosing by validation does not help: in the third world all three are nearly always right on points of the training domains, as printed above.
+# The nuclear norm is a bet on strength. Without hints it adds about two points (it is a regulariser among others; four runs hardly tell it from 0, and on some CPUs they do not), with a weak hint several, and with four strong ones it costs ten to twenty: the frames are the strong feature now, and they are what it keeps. Weight decay is the other way about at both ends: it costs two points without hints and gains eight against strong ones. Neither penalty knows what is invariant; which of them is right is a property of the data, which the training domains do not show. Choosing by validation does not help: in the third world all three are nearly always right on points of the training domains, as printed above.
 #
 # ### More images, and longer
 #
