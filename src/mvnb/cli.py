@@ -7,6 +7,7 @@ request (reported in one line on stderr, without writing a file), and 130 after 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
@@ -36,6 +37,13 @@ app = typer.Typer(
 )
 _UsageError = typer.BadParameter.__mro__[1]
 
+
+def _finite(value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"expected a finite number, got {value}")
+    return value
+
+
 SomeChapters = Annotated[
     list[str] | None, typer.Argument(metavar="[CHAPTER]...", help="Number, slug or path of a chapter; all chapters by default.")
 ]
@@ -43,18 +51,22 @@ SomeChapters = Annotated[
 
 Parameters = Annotated[list[str] | None, typer.Option("-p", metavar="NAME=VALUE", help="Set a parameter; may be repeated.")]
 Preset = Annotated[str | None, typer.Option(help="Name of a predefined set of parameters.")]
-Timeout = Annotated[float | None, typer.Option(min=0.001, help="Time limit per notebook cell, in seconds.")]
-Memory = Annotated[float | None, typer.Option(min=0.001, help="Memory limit per run, in GB.")]
+Timeout = Annotated[float | None, typer.Option(min=0.001, callback=_finite, help="Time limit per notebook cell, in seconds.")]
+Memory = Annotated[float | None, typer.Option(min=0.001, callback=_finite, help="Memory limit per run, in GB.")]
 Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Number of parallel runs; one per core by default.")]
 Output = Annotated[Path | None, typer.Option("-o", metavar="DIR", help="Folder for the results; one in runs/ by default.")]
 Changed = Annotated[bool, typer.Option("--changed", help="Print only the claims whose verdict or value differs.")]
 
 
 class _Command(TyperCommand):
-    """Command that rejects repeated options that take a single value; click would use the last value."""
+    """Command that rejects empty values, and repeated options that take a single value; click would use the last value."""
 
     def parse_args(self, ctx, args):
-        given = [one for one in self.make_parser(ctx).parse_args(list(args))[2] if not getattr(one, "multiple", False)]
+        values, _, order = self.make_parser(ctx).parse_args(list(args))
+        for one in order:
+            if "" in (value := values[one.name], *(value if isinstance(value, list | tuple) else ())):
+                raise _UsageError(f"expected a value of {'/'.join(one.opts)}, got an empty one")
+        given = [one for one in order if not getattr(one, "multiple", False)]
         for option in {one.name: one for one in given if given.count(one) > 1 and one.param_type_name == "option"}.values():
             raise _UsageError(f"{'/'.join(option.opts)} is given {given.count(option)} times; it takes one value")
         return super().parse_args(ctx, args)
@@ -63,8 +75,13 @@ class _Command(TyperCommand):
 def main(arguments: list[str] | None = None) -> int:
     """Run ``mvnb`` with ``arguments``, by default those of the process, and return the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # for letters that the terminal's encoding lacks
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # the caller has closed it
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+        if hasattr(stream := getattr(sys, name), "reconfigure"):  # not in a notebook
+            stream.reconfigure(errors="backslashreplace")  # for letters that the terminal's encoding lacks
+    if wrong := next((one for one in arguments if not _is_text(one)), ""):
+        return _print_error(f"expected arguments in UTF-8, got {os.fsencode(wrong)}", 2)
     try:
         status = app(args=arguments or ["--help"], prog_name="mvnb", standalone_mode=False) or 0
         sys.stdout.flush()
@@ -74,7 +91,9 @@ def main(arguments: list[str] | None = None) -> int:
         return _print_error(str(error), 2)
     except errors.CellFailed as error:
         return _print_error(str(error), 1)
-    except (BrokenPipeError, SystemExit):  # the reader of the output, such as head, has ended; click then raises SystemExit
+    except (BrokenPipeError, SystemExit) as error:  # the reader of the output, such as head, has ended; click raises SystemExit
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python will flush the output once more
         return 0
     except OSError as error:
@@ -82,6 +101,14 @@ def main(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort) as interrupt:
         return _print_error("; ".join(["interrupted", *interrupt.args]), 130)
     return _print_error("interrupted", 130) if status == 130 else status
+
+
+def _is_text(argument: str) -> bool:
+    try:
+        argument.encode()
+    except UnicodeEncodeError:  # bytes that are not UTF-8
+        return False
+    return True
 
 
 def _print_error(message: str, status: int) -> int:

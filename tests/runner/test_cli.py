@@ -1,6 +1,7 @@
 """The command line: what it prints, its exit status, and that a bad request is one line and leaves nothing behind."""
 
 import asyncio
+import io
 import json
 import logging
 import os
@@ -204,6 +205,71 @@ def test_an_opposite_verdict_is_named_and_status_1(mvnb, book):
     assert status == 0 and "\nNo verdict or value differs from the committed notebook.\n" in out and "small-mean" not in out
     status, _, err = mvnb("claims", "--against", "nowhere")
     assert status == 2 and err == "mvnb: fatal: Not a valid object name nowhere\n"
+
+
+EMPTY = [
+    ["run", ""],
+    ["run", "1", "--preset", ""],
+    ["run", "1", "-p", ""],
+    ["run", "1", "-o", ""],
+    ["sweep", "1", "--grid", "seed=0:2", "--preset", ""],
+    ["sweep", "1", "--grid", "seed=0:2", "--dask", ""],
+    ["sweep", "1", "--grid", ""],
+    ["sweep", "--resume", ""],
+    ["claims", "1", "--against", ""],
+    ["claims", ""],
+    ["compare", "1", ""],
+    ["keep", "1", ""],
+]
+OTHER = {
+    "--memory inf": (["run", "1", "--memory", "inf"], "finite number, got inf"),
+    "--timeout inf": (["sweep", "1", "--grid", "seed=0:2", "--timeout", "inf"], "finite number, got inf"),
+    "--timeout nan": (["run", "1", "--timeout", "nan"], "--timeout"),
+    "not UTF-8, folder": (["run", "1", "-o", "\udcff"], "expected arguments in UTF-8, got b'\\xff'"),
+    "not UTF-8, value": (["run", "1", "-p", "device=\udcff"], "expected arguments in UTF-8"),
+    "not UTF-8, grid": (["sweep", "1", "--grid", "seed=\udcff"], "expected arguments in UTF-8"),
+}
+OTHER |= {" ".join(one): (one, "got an empty one") for one in EMPTY}
+
+
+@pytest.mark.parametrize(("arguments", "message"), OTHER.values(), ids=OTHER)
+def test_values_that_say_nothing_are_refused_in_one_line(mvnb, book, arguments, message):
+    before = sorted(book.rglob("*"))
+    status, out, err = mvnb(*arguments)
+    assert (status, out) == (2, "") and err.count("\n") == 1 and message in err
+    assert sorted(book.rglob("*")) == before
+
+
+def test_files_that_cannot_be_read_are_named_in_one_line(mvnb, executed_book):
+    notebook = executed_book / "notebooks" / "01_tiny.ipynb"
+    (executed_book / "other").mkdir()
+    (executed_book / "other" / "01_tiny.ipynb").write_bytes(notebook.read_bytes()[:500])
+    (executed_book / "latin").mkdir()
+    (executed_book / "latin" / "01_tiny.ipynb").write_bytes(b'{"cells": "\xe9"}')
+    for folder in ("other", "latin"):
+        for asked in (["compare", "1", folder], ["compare", folder, "1"]):
+            status, out, err = mvnb(*asked)
+            assert (status, out) == (2, "") and err.startswith("mvnb: cannot read ") and err.count("\n") == 1
+    (executed_book / "presets.yml").write_bytes("01_tiny: {smoke: {device: é}}".encode("latin-1"))
+    for asked in (["list"], ["run", "1", "--preset", "smoke"]):
+        status, out, err = mvnb(*asked)
+        assert (status, out) == (2, "") and "presets.yml is not valid YAML" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_streams_may_be_closed(book, closed):
+    for arguments, status in (("list", 0), ("run 66", 2)):
+        command = f"{sys.executable} -m mvnb {arguments} {closed}"
+        done = subprocess.run(command, shell=True, capture_output=True, text=True)
+        assert done.returncode == status and "Traceback" not in done.stderr + done.stdout
+
+
+def test_main_prints_to_streams_of_a_notebook_and_keeps_other_exits(book, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", stream := io.StringIO())
+    assert cli.main(["list"]) == 0 and "tiny" in stream.getvalue()
+    monkeypatch.setattr(cli, "app", lambda **_: sys.exit(3))
+    with pytest.raises(SystemExit, match="3"):
+        cli.main(["list"])
 
 
 def test_two_runs_are_compared(mvnb, executed_book):

@@ -26,12 +26,16 @@ _STEM = re.compile(r"\d\d_\w+")
 
 
 def read(path: Path) -> NotebookNode:
-    """Read the notebook or jupytext source at ``path`` and return it in version 4 of the notebook format."""
+    """Read the notebook or jupytext source at ``path`` and return it in version 4 of the notebook format.
+
+    Raises ``ChapterError`` if the file cannot be read.
+    """
     import jupytext
 
-    if path.suffix == ".ipynb":
-        return nbformat.read(path, as_version=4)
-    return jupytext.read(path)
+    try:
+        return nbformat.read(path, as_version=4) if path.suffix == ".ipynb" else jupytext.read(path)
+    except Exception as error:
+        raise ChapterError(f"cannot read {path}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -72,10 +76,7 @@ class Chapter:
 
         Raises ``ChapterError`` if the file cannot be read.
         """
-        try:
-            notebook = read(self.snapshot / self.notebook.name if self.snapshot else self.source)
-        except Exception as error:
-            raise ChapterError(f"cannot read {self.source}: {error}") from None
+        notebook = read(self.snapshot / self.notebook.name if self.snapshot else self.source)
         return with_install_cell(notebook, repository(self.root)) if self.root else notebook
 
     @cached_property
@@ -179,7 +180,7 @@ def presets(root: Path | None) -> dict[str, dict[str, dict[str, Any]]]:
     try:
         text = path.read_text(encoding="utf-8")
         read, tree = yaml.safe_load(text) or {}, yaml.compose(text, yaml.SafeLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ChapterError(f"presets.yml is not valid YAML: {error}") from None
     if duplicate := _duplicate_key(tree):
         raise ChapterError(f"presets.yml has a duplicate key {duplicate!r}")

@@ -20,7 +20,7 @@ from nbformat import NotebookNode
 from mvnb import claims, verdicts
 from mvnb.files import read_json, write
 from mvnb.runner import addresses, derived, workers
-from mvnb.runner.catalogue import Chapter
+from mvnb.runner.catalogue import Chapter, read
 from mvnb.runner.errors import CellFailed, ChapterError
 from mvnb.runner.kernel import run_notebook
 from mvnb.runner.pairing import tidy
@@ -155,7 +155,7 @@ def run(
 
 def parameters(chapter: Chapter) -> dict[str, Any]:
     """Return the parameters with which the notebook of a chapter was run."""
-    injected = nbformat.read(chapter.notebook, as_version=4).metadata.get("papermill", {}).get("parameters", {})
+    injected = read(chapter.notebook).metadata.get("papermill", {}).get("parameters", {})
     return {name: one.default for name, one in chapter.parameters.items()} | injected
 
 
@@ -221,7 +221,7 @@ def execute(chapter: Chapter) -> Execution:
     result = run(chapter, output_dir=_folder(chapter))
     if read_json(chapter.notebook) != before:
         raise CellFailed(f"{chapter.notebook.name} was edited while it ran; kept the run {result.notebook}")
-    ran = nbformat.read(result.notebook, as_version=4)
+    ran = read(result.notebook)
     write(chapter.notebook, nbformat.writes(tidy(chapter.cells, ran)) + "\n")
     outputs = (output for cell in ran.cells for output in cell.get("outputs", []))
     stderr = "".join(output.text for output in outputs if output.get("name") == "stderr")
@@ -257,10 +257,10 @@ def up_to_date(chapter: Chapter) -> bool:
     If so, and if the prose of the source has changed, update it in the notebook.
     """
     try:
-        result, committed = finished(chapter, {}, _folder(chapter)), nbformat.read(chapter.notebook, as_version=4)
+        result, committed = finished(chapter, {}, _folder(chapter)), read(chapter.notebook)
     except (OSError, ValueError):
         return False
-    tidied = tidy(chapter.cells, nbformat.read(result.notebook, as_version=4)) if result else None
+    tidied = tidy(chapter.cells, read(result.notebook)) if result else None
     if tidied is None or _outputs(tidied) != _outputs(committed):
         return False
     if tidied != committed:
