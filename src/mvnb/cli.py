@@ -324,17 +324,18 @@ def _keep(
     parameter: Parameters = None,
     jobs: Jobs = None,
     device: Annotated[str, typer.Option(help='"auto", "cpu" or a GPU such as "cuda".')] = "auto",
+    force: Annotated[bool, typer.Option("--force", help="Keep the result of other parameters than declared.")] = False,
     status: Annotated[bool, typer.Option("--status", help="List the kept runs and show which are stale.")] = False,
 ) -> None:
     """Make a kept run, a long computation stored with its chapter.
 
-    A repeated call only runs the missing seeds.
+    A repeated call only runs the missing seeds. With -p, the result is written to the folder of its seeds, as a pilot.
     """
     if status:
         return _print_table(("chapter", "name", "made", "state"), list(keeping.status(catalogue.discover())))
     if chapter is None or name is None:
         raise errors.ChapterError("keep needs a chapter and the name of a kept run; mvnb keep --status lists them")
-    print(keeping.make(catalogue.resolve(chapter), name, parameter or [], jobs, device))
+    print(keeping.make(catalogue.resolve(chapter), name, parameter or [], jobs, device, force))
 
 
 @app.command("claims", cls=_Command)

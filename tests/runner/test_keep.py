@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from contextlib import suppress
 
 import pytest
 import tiny_book
@@ -101,7 +102,7 @@ def test_a_kill_at_any_point_repeats_no_finished_seed_and_changes_no_value(mvnb,
     (kept / "means.json").unlink()
     (book.parent / "trace").write_text("")
 
-    asked = ["keep", "1", "means", "-j", "1", "-p", "pause=0.7"]
+    asked = ["keep", "1", "means", "-j", "1", "-p", "pause=0.7", "--force"]
     papers = f"pathlib.Path({str(kept.parents[1])!r})"
     before = f"import pathlib; from mvnb import claims, kept_runs; kept_runs.PAPERS = claims.PAPERS = {papers}"
     process = start(book, *asked, before=before)
@@ -176,6 +177,37 @@ def test_line_endings_make_no_run_stale(mvnb, book, kept):
     for path in (kept / "means.py", kept / "means.toml"):
         path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
     assert state() == "4 seeds, as declared"
+
+
+def test_a_pilot_does_not_replace_the_result(mvnb, book, kept):
+    mvnb("keep", "1", "means")
+    whole = (kept / "means.json").read_bytes()
+    for pilot in (["-p", "seeds=1"], ["-p", "seeds=2", "-p", "size=3"]):
+        status, out, _ = mvnb("keep", "1", "means", *pilot)
+        (written,) = out.splitlines()
+        assert status == 0 and written.startswith(f"{book / 'runs'}/keep-tiny-means/") and written.endswith("/means.json")
+        assert len(values(book / written)) == int(pilot[1][-1]) and (kept / "means.json").read_bytes() == whole
+    assert state() == "4 seeds, as declared"
+    assert mvnb("keep", "1", "means", "-p", "seeds=1", "--force")[:2] == (0, f"{kept / 'means.json'}\n")
+    assert len(values(kept / "means.json")) == 1
+
+
+def test_the_seconds_of_a_resumed_seed_are_those_of_all_its_starts(tmp_path, monkeypatch):
+    scratch, now = tmp_path / "seed-3", [0.0]
+    for _ in range(2):
+        with suppress(RuntimeError), keeping._counted(scratch, lambda: now[0]):
+            scratch.mkdir(exist_ok=True)
+            now[0] += 5
+            raise RuntimeError
+        now[0] += 100
+    monkeypatch.setattr(keeping, "_SAVE_EVERY", 0.01)
+    with keeping._counted(scratch, lambda: now[0]) as seconds:
+        now[0] += 2
+        assert seconds() == 12
+        until(lambda: files.read_json(tmp_path / "seed-3.seconds") == 12)  # a killed process leaves it
+    scratch.rmdir()  # nothing to go on from
+    with keeping._counted(scratch, lambda: now[0]) as seconds:
+        assert seconds() == 0
 
 
 def test_large_seeds_and_devices_that_are_not_there(mvnb, book, kept):
@@ -281,9 +313,10 @@ def beginning(seed, device, size, pause, fail):
 
 def test_a_seed_goes_on_from_what_it_saved_and_its_worker_keeps_memory(mvnb, book, kept):
     (kept / "means.py").write_text(SLOW)
-    status, _, err = mvnb("keep", "1", "means", "-p", "seeds=1")
+    one = ["keep", "1", "means", "-p", "seeds=1", "--force"]
+    status, _, err = mvnb(*one)
     assert status == 1 and "interrupted" in err
     (folder,) = (book / "runs").glob("*/*/seed-3")
     assert (folder / "steps").read_text() == "2"
-    assert mvnb("keep", "1", "means", "-p", "seeds=1")[0] == 0
+    assert mvnb(*one)[0] == 0
     assert values(kept / "means.json") == [(3, {"begun": 2, "keeps memory": True})] and not folder.exists()

@@ -13,8 +13,10 @@ import platform
 import shutil
 import sys
 import sysconfig
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +28,8 @@ from mvnb.runner.catalogue import Chapter
 from mvnb.runner.errors import CellFailed, ChapterError
 from mvnb.runner.parameters import Parameter, choices_text, parse_assignments
 
+_SAVE_EVERY = 10  # seconds
+
 
 def make(
     chapter: Chapter,
@@ -33,6 +37,7 @@ def make(
     assignments: Iterable[str],
     jobs: int | None = None,
     device: str = "auto",
+    force: bool = False,
 ) -> Path:
     """Run the missing seeds of a kept run in parallel, write the result when all have finished, and return its path.
 
@@ -50,6 +55,9 @@ def make(
         Number of seeds to run at once; one per core by default.
     device
         ``"auto"``, ``"cpu"`` or a GPU such as ``"cuda"``.
+    force
+        Also replace the stored result by one of other parameters than declared. Otherwise such a result, as of a pilot with one
+        seed, is written to the folder of its seeds.
 
     Raises
     ------
@@ -69,16 +77,16 @@ def make(
     values = declared | parse_assignments(assignments, known, f"{chapter.number} {name}")
     one = replace(every[name], parameters=values)
     rules = one.rules()  # malformed claims raise before any training
-    result = kept_runs.folder(chapter.slug) / f"{name}.json"
+    folder = _folder(one).absolute()
+    result = (kept_runs.folder(chapter.slug) if force or values == declared else folder) / f"{name}.json"
     if result.is_relative_to(sysconfig.get_path("purelib")):
         raise ChapterError(f"expected a checkout of the project installed with pip install -e, got a copy in {result.parent}")
-    if not os.access(result.parent, os.W_OK):
+    if result.parent != folder and not os.access(result.parent, os.W_OK):
         raise ChapterError(f"{result.parent} is not writable")
     try:
         pick_device(device)
     except ValueError as error:
         raise ChapterError(str(error)) from None
-    folder = _folder(one).absolute()
     paths = {seed: folder / f"seed-{seed}.json" for seed in range(values["seed"], values["seed"] + values["seeds"])}
     _run_missing(one, paths, jobs, device)
     changed = [f"-p {key}={value}" for key, value in values.items() if value != declared[key]]
@@ -114,7 +122,7 @@ def _run_missing(one: kept_runs.Declared, paths: dict[int, Path], jobs: int | No
 
 
 def _run_seed(one: kept_runs.Declared, seed: int, path: Path, device: str) -> float:
-    """Run one seed, write its values to ``path``, and return the seconds since its last start (CPU time on a CPU).
+    """Run one seed, write its values to ``path``, and return the seconds that it took in all (CPU time on a CPU).
 
     If another process is running the seed, wait for that process instead and return its seconds.
     """
@@ -130,9 +138,9 @@ def _run_seed(one: kept_runs.Declared, seed: int, path: Path, device: str) -> fl
         torch.set_num_threads(1)
         where = pick_device(device)
         clock = time.process_time if where.type == "cpu" else time.monotonic  # other processes may share the core
-        began = clock()
-        found = {"seed": seed, "values": one.call("run", seed, where, path.with_suffix(""))}
-        found["seconds"] = round(clock() - began, 1)
+        with _counted(path.with_suffix(""), clock) as seconds:
+            found = {"seed": seed, "values": one.call("run", seed, where, path.with_suffix(""))}
+            found["seconds"] = round(seconds(), 1)
         if seed == one.parameters["seed"]:
             found["beginning"] = one.call("beginning", seed, where)
         found |= {"hardware": _hardware(where), "versions": addresses.versions()}
@@ -143,7 +151,34 @@ def _run_seed(one: kept_runs.Declared, seed: int, path: Path, device: str) -> fl
             raise ChapterError(f"{one.script.name} must return JSON-serializable values: {error}") from None
         files.write(path, text + "\n")
         shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+        path.with_suffix(".seconds").unlink(missing_ok=True)
     return found["seconds"]
+
+
+@contextmanager
+def _counted(scratch: Path, clock: Callable[[], float]) -> Iterator[Callable[[], float]]:
+    """Yield a function that returns the seconds so far, including those of earlier starts whose state is in ``scratch``.
+
+    A thread saves them every ten seconds, since the process may be killed.
+    """
+    saved, began, ended = scratch.with_suffix(".seconds"), clock(), threading.Event()
+    before = (files.read_json(saved) or 0.0) if scratch.is_dir() else 0.0
+
+    def total() -> float:
+        return before + clock() - began
+
+    def save() -> None:
+        while not ended.wait(_SAVE_EVERY):
+            files.write(saved, json.dumps(total()))
+
+    thread = threading.Thread(target=save, daemon=True)
+    thread.start()
+    try:
+        yield total
+    finally:
+        ended.set()
+        thread.join()
+        files.write(saved, json.dumps(total()))
 
 
 def _hardware(device) -> str:
