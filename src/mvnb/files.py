@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,11 +16,15 @@ from typing import Any
 def replaced_whole(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to.
 
-    When the context ends, the temporary file replaces ``path``; if an exception is raised, it is removed instead.
+    When the context ends, the temporary file replaces ``path``, whose permissions it takes; if an exception is raised, it is
+    removed instead. If ``path`` is a symbolic link, the file that it names is replaced.
     """
+    path = path.resolve()
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         yield partial
+        if path.exists():
+            shutil.copymode(path, partial)
         os.replace(partial, path)
     except BaseException:
         with suppress(OSError):

@@ -1,6 +1,7 @@
 """Edits of either half of a chapter, before and during runs: none is lost, and no run mixes two versions."""
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import tiny_book
 from processes import start, until
 
+from mvnb.files import write
 from mvnb.runner import addresses, catalogue, execution, kernel, pairing
 from mvnb.runner.errors import CellFailed, ChapterError
 
@@ -213,6 +215,31 @@ def test_a_folder_with_a_sweep_of_another_chapter_is_refused(mvnb, book):
     (book / "out" / "sweep.json").write_text("{}")
     status, _, err = mvnb("sweep", "1", "--grid", "seed=0:1", "-o", "out")
     assert status == 2 and "is not a valid sweep" in err
+
+
+# --- what a file is, and what it holds ---
+
+
+def test_a_pasted_image_is_not_lost_when_the_notebook_is_taken(mvnb, book, tiny):
+    source, notebook = tiny.source.read_bytes(), nbformat.read(tiny.notebook, as_version=4)
+    notebook.cells[2].source += " ![here](attachment:pasted.png)"
+    notebook.cells[2]["attachments"] = {"pasted.png": {"image/png": "aGVyZQ=="}}
+    nbformat.write(notebook, tiny.notebook)
+    status, out, err = mvnb("book", "1", "--no-site", "--take", "notebook")
+    assert (status, out) == (2, "") and err.count("\n") == 1 and "got pasted.png pasted into cell 3" in err
+    assert tiny.source.read_bytes() == source and "pasted.png" in tiny.notebook.read_text()
+
+
+def test_written_files_keep_their_permissions_and_links(book, tmp_path):
+    target, link = tmp_path / "elsewhere" / "note.txt", book / "note.txt"
+    target.parent.mkdir()
+    target.write_text("before")
+    target.chmod(0o640)
+    link.symlink_to(target)
+    write(link, "after")
+    assert link.is_symlink() and target.read_text() == "after" and target.stat().st_mode & 0o777 == 0o640
+    write(book / "new.txt", "new")
+    assert os.listdir(target.parent) == ["note.txt"] and (book / "new.txt").read_text() == "new"
 
 
 # --- git ---

@@ -110,9 +110,10 @@ def edited(chapter: Chapter) -> bool:
         notebook = read(chapter.notebook)
         written = notebook.metadata.get("mvnb", {}).get("cells")
         return written != _digest(notebook) and bool(paired(chapter))
-    except (OSError, ValueError, AttributeError) as error:
-        reason = f"{chapter.notebook} cannot be read as a notebook ({str(error).splitlines()[0]})"
-        raise ChapterError(f"{reason}; repair it, or delete it and run: mvnb book {chapter.number}") from None
+    except (ValueError, AttributeError) as error:
+        reason = str(error).removeprefix(f"cannot read {chapter.notebook}: ").splitlines()[0]
+        ways = f"repair it, or delete it and run: mvnb book {chapter.number}"
+        raise ChapterError(f"{chapter.notebook} cannot be read as a notebook ({reason}); {ways}") from None
 
 
 def refuse_edited(chapters: Iterable[Chapter]) -> None:
@@ -126,10 +127,19 @@ def refuse_edited(chapters: Iterable[Chapter]) -> None:
 
 
 def take_notebook(chapter: Chapter) -> None:
-    """Replace the source's cells with those of the notebook, omitting outputs and the install cell."""
+    """Replace the source's cells with those of the notebook, omitting outputs and the install cell.
+
+    Raises ``ChapterError`` if a cell has an attachment, such as a pasted image, which the source cannot contain.
+    """
     import jupytext
 
     notebook = read(chapter.notebook)
+    for place, cell in enumerate(notebook.cells, 1):
+        if attached := ", ".join(cell.get("attachments", {})):
+            wanted = f"expected images of {chapter.notebook.name} to be files, got {attached} pasted into cell {place}"
+            raise ChapterError(
+                f"{wanted}; save it beside the notebook and link to it, since {chapter.source.name} holds only text"
+            )
     cells = [cell for cell in notebook.cells if TAG not in cell.metadata.get("tags", [])]
     for cell in cells:
         cell.metadata = {key: value for key, value in cell.metadata.items() if key in _COMPARED}
