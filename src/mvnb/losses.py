@@ -58,6 +58,8 @@ def _check(x: Tensor, y: Tensor, distributions: bool = False) -> None:
 
 
 def _logits(f: Callable[..., Tensor], x: Tensor, multiplicity: Tensor | None) -> Tensor:
+    if not callable(f):
+        raise TypeError(f"f must be a model, a function of x, got {type(f).__name__}")
     if multiplicity is None:
         return f(x)
     try:
@@ -75,7 +77,8 @@ def _logits(f: Callable[..., Tensor], x: Tensor, multiplicity: Tensor | None) ->
 def cross_entropy(f: Callable[..., Tensor], x: Tensor, y: Tensor, multiplicity: Tensor | None = None) -> Tensor:
     """Return the mean cross-entropy of the logits ``f(x)``, or of ``f(x, multiplicity)`` if a multiplicity is given.
 
-    ``y`` holds a class index ``(n,)`` or a distribution over the classes ``(n, n_classes)`` for each point. Differentiable.
+    Unlike :func:`torch.nn.functional.cross_entropy`, this takes the model and the points instead of the logits. ``y`` holds a
+    class index ``(n,)`` or a distribution over the classes ``(n, n_classes)`` for each point. Differentiable.
     Source: the empirical risk J of Chidambaram et al. 2024, eq. (2.1).
 
     >>> cross_entropy(lambda x: x, torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))
@@ -175,8 +178,8 @@ def nuclear_norm(matrix: Tensor) -> Tensor:
     matrix. For tall matrices, this is several times faster than a singular value decomposition (SVD), and it is correct for
     repeated singular values, where the derivative of an SVD is not. At zero singular values, the subgradient is not unique, and
     this one omits their singular vectors. It scales down those of singular values below the square root of the machine
-    precision times the largest, in proportion to the value. Source: Shi thesis 2024, eq. (6.3); Watson 1992 for the
-    subgradients.
+    precision times the largest, in proportion to the value. Raises ``ValueError`` if ``matrix`` has less than two axes. Source:
+    Shi thesis 2024, eq. (6.3); Watson 1992 for the subgradients.
 
     >>> features = torch.eye(3, 2, requires_grad=True)
     >>> value = nuclear_norm(features)
@@ -184,6 +187,8 @@ def nuclear_norm(matrix: Tensor) -> Tensor:
     >>> value.item(), features.grad.tolist()
     (2.0, [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     """
+    if matrix.dim() < 2:
+        raise ValueError(f"matrix must have shape (..., n, k), got {tuple(matrix.shape)}")
     with torch.no_grad():
         value, slope = nuclear_norm_and_slope(matrix)
     return with_slope(value, matrix, slope)

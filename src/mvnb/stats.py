@@ -32,8 +32,8 @@ class Interval(NamedTuple):
 def mean_interval(values, level=0.95):
     """Return the mean of independent measurements and its Student-t interval, an :class:`Interval`.
 
-    ``values`` is an array of any shape with at least two elements, and ``level`` is the confidence level. If all values are
-    equal, the interval has width 0.
+    ``values`` is an array of any shape with at least two elements, and ``level`` is the confidence level. The attribute
+    ``plus_minus`` of the result is the mean and half the width. If all values are equal, the interval has width 0.
 
     Raises ``ValueError`` if there are fewer than two values, a value is not finite or ``level`` does not lie in (0, 1).
 

@@ -180,7 +180,7 @@ def test_the_optimizers_are_pytorchs_over_a_hundred_steps(name, own_sizes):
 BAD = [{"lr": -0.1}, {"weight_decay": -0.1}]
 BAD_SGD, BAD_ADAM = (
     [*BAD, {"momentum": -0.5}],
-    [*BAD, {"lr": math.nan}, {"eps": -1e-8}, {"betas": (1.0, 0.9)}, {"betas": (0.9, -0.1)}],
+    [*BAD, {"lr": math.nan}, {"eps": -1e-8}, {"betas": 0.9}, {"betas": (1.0, 0.9)}, {"betas": (0.9, -0.1)}],
 )
 
 
@@ -194,10 +194,15 @@ BAD_SGD, BAD_ADAM = (
 )
 def test_what_pytorch_refuses_is_refused_in_one_line(kind, options):
     if kind != "FlowGD":
-        with pytest.raises(ValueError):
+        with pytest.raises((ValueError, TypeError)):
             getattr(torch.optim, kind)([torch.zeros(1)], **options)
     with pytest.raises(ValueError, match=f"^{next(iter(options))} must be .*, got [^\n]*$"):
         getattr(training, kind)(**options)
+
+
+def test_parameters_in_place_of_a_step_size_are_refused():
+    with pytest.raises(TypeError, match=r"^lr must be a number, .*, got generator; the parameters are an argument of fit$"):
+        training.SGD(nn.Linear(2, 1).parameters())
 
 
 def test_negative_step_sizes_of_replicas_are_refused():

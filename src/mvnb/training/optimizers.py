@@ -25,11 +25,14 @@ LearningRate = float | Tensor | Callable[[int], float | Tensor]
 
 
 def _require_ranges(optimizer) -> None:
-    """Raise ``ValueError`` if a number of the optimizer is negative, or a decay rate or the momentum is out of range."""
+    """Raise ``ValueError`` if a number is out of range, and ``TypeError`` if ``lr`` is not of the expected kind."""
     for name in (one.name for one in fields(optimizer)):
         value = getattr(optimizer, name)
+        if name == "lr" and not (isinstance(value, int | float | Tensor) or callable(value)):
+            wanted = "a number, a tensor (R,) or a function of the step"
+            raise TypeError(f"lr must be {wanted}, got {type(value).__name__}; the parameters are an argument of fit")
         if name == "betas":
-            if len(value) != 2 or not all(0 <= beta < 1 for beta in value):
+            if not isinstance(value, tuple | list) or len(value) != 2 or not all(0 <= beta < 1 for beta in value):
                 raise ValueError(f"betas must be two numbers of at least 0 and below 1, got {value}")
         elif isinstance(value, int | float) and not value >= 0:
             raise ValueError(f"{name} must be non-negative, got {value}")
@@ -106,6 +109,8 @@ class SGD:
     >>> descent = lambda params: (params["w"].square() / 2, {"w": params["w"]})
     >>> fit(descent, {"w": torch.ones(2)}, (), steps=1, optimizer=SGD(torch.tensor([0.25, 0.5]))).params["w"]
     tensor([0.7500, 0.5000])
+    >>> fit(descent, {"w": torch.ones(2)}, (), steps=2, optimizer=SGD(lambda step: 0.5 / (1 + step))).params["w"]
+    tensor([0.3750, 0.3750])
     """
 
     lr: LearningRate = 1e-3
@@ -135,16 +140,34 @@ class SGD:
 class FlowGD:
     """Gradient descent along the gradient flow, with the largest step size within given limits in each replica.
 
-    In one step, a filter (a row of a weight) shorter than ``knee`` may change by at most the fraction ``relative`` of its
-    length, and a longer one by at most ``absolute``; no step size exceeds ``max_step``. Small initial weights grow
-    super-linearly, so with a constant step size they would barely move in almost all steps. The flow time of a replica is the
-    sum of its step sizes; the replica stops moving when its flow time reaches ``horizon``.
+    Small initial weights grow super-linearly, so with a constant step size they would barely move in almost all steps. The flow
+    time of a replica is the sum of its step sizes. A filter is a row of a weight.
 
-    If ``relax`` is given, every filter of length ``knee`` or more has its own step size: in each step, it moves by at most
-    ``absolute`` and with a step size of at most ``relax``. Only the shorter filters then limit the flow time. This approximates
-    the limit in which short filters change infinitely slowly and long ones adapt to them at once, for losses whose minimum
-    the long filters can reach. Following the flow itself would require the short steps of that adaptation throughout.
+    Parameters
+    ----------
+    max_step
+        Largest step size.
+    relative
+        Largest change of a filter shorter than ``knee`` in one step, as a fraction of its length.
+    absolute
+        Largest change of a longer filter in one step.
+    knee
+        Length from which a filter is long.
+    horizon
+        Flow time at which a replica stops moving.
+    relax
+        If given, every long filter has its own step size, at most ``relax``, and only the shorter filters limit the flow time.
+        This approximates the limit in which short filters change infinitely slowly and long ones adapt to them at once, for
+        losses whose minimum the long filters can reach. Following the flow itself would require the short steps of that
+        adaptation throughout.
 
+    Raises
+    ------
+    ValueError
+        If a number is negative.
+
+    Examples
+    --------
     >>> from mvnb.training import fit
     >>> descent = lambda params: (params["w"].square().sum((1, 2)) / 2, {"w": params["w"]})
     >>> run = fit(descent, {"w": torch.ones(1, 1, 4)}, (), steps=1, optimizer=FlowGD(relative=0.5))
@@ -280,7 +303,7 @@ class Adam:
 @old_arguments(step_size="lr", beta1="betas", beta2="betas")
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam with decoupled weight decay, as :class:`torch.optim.AdamW`. Source: Loshchilov & Hutter 2019.
+    """Adam with decoupled weight decay, 0.01 by default, as :class:`torch.optim.AdamW`. Source: Loshchilov & Hutter 2019.
 
     The arguments are those of :class:`Adam`.
 

@@ -196,9 +196,10 @@ class ModuleObjective:
     """Loss of a stack of modules with the architecture of ``module``, with gradients computed by autograd.
 
     This is an objective for :func:`mvnb.training.fit`. Call it with the parameters of a :func:`stack` of modules and a batch.
-    It returns the losses ``(R,)`` and the gradients. The loss of replica r is ``loss(f_r, *batch_r)``, where ``f_r`` is the
-    module with the parameters of the replica and ``batch_r`` the replica's part of the batch. The replicas run as one
-    vectorised program, or in sequence if the module has buffers, or convolutions on a CPU.
+    It returns the losses ``(R,)`` and the gradients. The loss of replica r is ``loss(f_r, *batch_r)``, a scalar, where ``f_r``
+    calls the module with the parameters of the replica and ``batch_r`` is the replica's part of the batch. Being a function,
+    ``f_r`` has no attributes of the module; for a penalty on features, let the module return them beside the outputs. The
+    replicas run as one vectorised program, or in sequence if the module has buffers, or convolutions on a CPU.
 
     >>> from mvnb import losses
     >>> modules = [nn.Linear(2, 3) for _ in range(5)]
