@@ -250,7 +250,7 @@ figures.show(
 # Z^{(t)}=Z^{(t-1)}-\eta_t\,\mathrm{Attn}(Z^{(t-1)};Q,P),\qquad\mathrm{TF}(Z^{(0)})=-Z^{(T)}_{n+1,1:d} .
 # $$ (eq-14-loop)
 #
-# (We count steps from 1, the paper from 0.) Nothing is trained: $Q=I$ and $P=\mathrm{diag}(B,0)$ with $B=I$. We keep a matrix $B$ for later. {py:obj}`~mvnb.models.linear_attention` is the layer; without a mask it is that of {doc}`chapter 11 <11_icl_and_scale>`.
+# (We count steps from 1, the paper from 0.) Nothing is trained: $Q=I$ and $P=\mathrm{diag}(B,0)$ with $B=I$. We keep a matrix $B$ for later. {py:obj}`~mvnb.papers.looped_transformers.theory.linear_attention` is the layer; without a mask it is that of {doc}`chapter 11 <11_icl_and_scale>`.
 
 
 # %%
