@@ -1,7 +1,7 @@
 """The command ``mvnb``: list, run, compare, sweep and check the chapters, and build the book.
 
 The exit status is 0 for success, 1 if a run or the site build fails or the verdict of a claim is reversed, 2 for an invalid
-request (reported in one line on stderr, without writing a file), and 130 after an interrupt.
+request (reported in one line on stderr, without writing a file), 130 after an interrupt, and 143 after a SIGTERM.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -82,6 +84,9 @@ def main(arguments: list[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # for letters that the terminal's encoding lacks
     if wrong := next((one for one in arguments if not _is_text(one)), ""):
         return _print_error(f"expected arguments in UTF-8, got {os.fsencode(wrong)}", 2)
+    ended: list[int] = []  # signals by which another process asked this one to end
+    if threading.current_thread() is threading.main_thread():  # others cannot set handlers
+        signal.signal(signal.SIGTERM, lambda number, _: (ended.append(number), signal.raise_signal(signal.SIGINT)))
     try:
         status = app(args=arguments or ["--help"], prog_name="mvnb", standalone_mode=False) or 0
         sys.stdout.flush()
@@ -99,8 +104,8 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         return _print_error(f"{error.strerror}: {error.filename}" if error.filename else str(error), 1)
     except (KeyboardInterrupt, typer.Abort) as interrupt:
-        return _print_error("; ".join(["interrupted", *interrupt.args]), 130)
-    return _print_error("interrupted", 130) if status == 130 else status
+        return _print_error("; ".join(["interrupted", *interrupt.args]), 128 + (ended or [signal.SIGINT])[0])
+    return _print_error("interrupted", 128 + (ended or [signal.SIGINT])[0]) if status == 130 else status
 
 
 def _is_text(argument: str) -> bool:

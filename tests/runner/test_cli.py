@@ -162,7 +162,7 @@ def test_a_run_does_not_overwrite_another(mvnb, book, monkeypatch):
         (book / "mine" / "01_tiny.py").write_text(tiny_book.PARAMETERS + "# %%\nprint('edited')\n")
         for command in (run, ["run", "1", "-o", str(folder)]):
             status, out, err = mvnb(*command)
-            assert (status, out) == (2, "") and "holds a run of 01_tiny with other parameters, code or libraries; use" in err
+            assert (status, out) == (2, "") and "holds a run of 01_tiny with other parameters, data, code or l" in err
         assert (folder / "01_tiny.ipynb").read_text() == first
     assert mvnb(*run, "--force")[0] == 0 and "edited" in (folder / "01_tiny.ipynb").read_text()
 

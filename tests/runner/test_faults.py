@@ -2,8 +2,10 @@
 
 import ast
 import http.client
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -11,12 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import psutil
 import pytest
-from processes import until
+from processes import kernels, start, until
 
 from mvnb import files
-from mvnb.runner import execution
+from mvnb.runner import addresses, catalogue, execution
 
 ROOT = Path(__file__).resolve().parents[2]
 HARM = """\
@@ -243,6 +246,59 @@ def test_data_that_are_absent_or_damaged_are_one_line_without_a_network(mvnb, bo
         status, out, err = mvnb("run", "3", "-o", "out")
         assert (status, out) == (2, "") and err.count("\n") == 1 and message in err and not (book / "out").exists()
         (book / "data" / "mnist.npz").write_bytes(b"PK\3\4 and no more")
+
+
+def test_a_run_with_other_data_is_another_run(mvnb, book, tmp_path, monkeypatch):
+    (book / "notebooks" / "03_data.py").write_text(DATA)
+    pixels = np.arange(8 * 4 * 4, dtype=np.uint8).reshape(8, 4, 4)
+    for folder, first in ((tmp_path / "a", 0), (tmp_path / "b", 1)):
+        folder.mkdir()
+        labels = np.array([first, 1] * 4)
+        np.savez(folder / "mnist.npz", x_train=pixels, y_train=labels, x_test=pixels, y_test=labels)
+    monkeypatch.setenv("MVNB_DATA", str(tmp_path / "a"))
+    assert mvnb("run", "3", "-o", "out")[0] == 0
+    assert "already holds this run" in mvnb("run", "3", "-o", "out")[1]
+    monkeypatch.setenv("MVNB_DATA", str(tmp_path / "b"))
+    status, out, err = mvnb("run", "3", "-o", "out")
+    assert (status, out) == (2, "") and "holds a run of 03_data with other parameters, data, code or libraries" in err
+    shutil.copy(tmp_path / "a" / "mnist.npz", tmp_path / "b")  # the same data elsewhere
+    assert "already holds this run" in mvnb("run", "3", "-o", "out")[1]
+
+
+@pytest.mark.parametrize("library", ["scikit-learn", "numba", "transformers", "torch", "python"])
+def test_a_run_with_another_version_of_a_library_is_another_run(book, monkeypatch, library):
+    chapter = catalogue.resolve("1")
+    before, found = addresses.digests(chapter, [{}]), addresses._libraries()
+    assert library in found
+    monkeypatch.setattr(addresses, "_libraries", lambda: {**found, library: "0"})
+    assert addresses.digests(chapter, [{}]) != before
+
+
+def test_a_run_that_was_edited_or_cut_is_not_taken_for_the_run(mvnb, book):
+    assert mvnb("run", "1", "-o", "out")[0] == 0
+    notebook, recorded = book / "out" / "01_tiny.ipynb", book / "out" / "01_tiny.claims.json"
+    whole, rows = notebook.read_text(), recorded.read_text()
+    recorded.unlink()
+    assert "already holds this run" in mvnb("run", "1", "-o", "out")[1] and recorded.read_text() == rows
+    edited = json.loads(whole)
+    edited["cells"][-1]["source"] = ["seed = 5"]
+    for text, message in ((json.dumps(edited), "was edited after it was run"), (whole[:500], "is not a complete notebook")):
+        notebook.write_text(text)
+        status, out, err = mvnb("run", "1", "-o", "out")
+        assert (status, out) == (2, "") and message in err and notebook.read_text() == text
+    assert mvnb("run", "1", "-o", "out", "--force")[0] == 0 and json.loads(notebook.read_text())["cells"][-1] != "seed = 5"
+
+
+def test_a_request_to_end_is_an_interrupt(book):
+    for command, hint in ((["run", "2", "-p", "harm=hang"], ""), (["sweep", "2", "--grid", "harm=hang"], "continue with")):
+        process = start(book, *command, "-o", "out")
+        until(lambda process=process: kernels(process.pid))
+        until(lambda: list((book / "out").rglob("*.partial.ipynb")))
+        os.kill(process.pid, signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 143 and "mvnb: interrupted" in err and hint in err and "Traceback" not in err
+        assert command[0] == "sweep" or not (book / "out").exists() or not list((book / "out").iterdir())
+        shutil.rmtree(book / "out", ignore_errors=True)
 
 
 HOSTILE = [

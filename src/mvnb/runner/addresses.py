@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 import platform
-from collections.abc import Mapping, Sequence
-from importlib.metadata import version
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,50 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}}
 
 
+@functools.cache
+def _libraries() -> dict[str, str]:
+    """Return the versions of Python and of all libraries that chapters may import; empty for those that are not installed."""
+    from packaging.requirements import Requirement
+
+    needed = [Requirement(text) for text in requires("mvnb") or []]
+    extras = ("", "data", "llm")
+    chosen = [one for one in needed if not one.marker or any(one.marker.evaluate({"extra": extra}) for extra in extras)]
+    found = {}
+    for name in sorted({one.name for one in chosen}):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = ""
+    return versions() | found
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Yield the non-empty strings in a value or in nested lists."""
+    if isinstance(value, list):
+        for one in value:
+            yield from _strings(one)
+    elif isinstance(value, str) and value:
+        yield value
+
+
+def _files(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return digests of the files that the values of parameters name: data sets in the folder of data, and paths."""
+    from platformdirs import user_cache_dir
+
+    data = Path(os.environ.get("MVNB_DATA") or user_cache_dir("mvnb")).expanduser()
+    texts = {text for value in values.values() for text in _strings(value)}
+    paths = {text: (data / f"{text}.npz", Path(text).expanduser()) for text in texts if "\0" not in text}
+    return {text: _contents(path) for text, some in sorted(paths.items()) for path in some if path.is_file()}
+
+
+def _contents(path: Path) -> str:
+    if zipfile.is_zipfile(path):  # as data sets are: checksums of their parts are in the file
+        with zipfile.ZipFile(path) as file:
+            return json.dumps([(one.filename, one.CRC, one.file_size) for one in file.infolist()])
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _package(code: str) -> str:
     """Return a digest of the modules that a chapter may import: the core and the papers whose names occur in ``code``."""
     papers = {paper for paper in (PACKAGE / "papers").iterdir() if paper.is_dir() and paper.name not in code}
@@ -37,15 +83,16 @@ def _package(code: str) -> str:
 def digests(chapter, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the address of a run of ``chapter`` for each set of parameters in ``runs``.
 
-    An address is a digest of the chapter's code, kept runs and claims, all its parameters, the modules that it may import, and
-    the versions of the libraries. It does not cover prose, the install cell or the contents of data sets.
+    An address is a digest of the chapter's code, kept runs and claims, all its parameters and the files that they name, the
+    modules that it may import, and the versions of the libraries. It does not cover prose and the install cell.
     """
     cells = (cell for cell in chapter.cells.cells if TAG not in cell.metadata.get("tags", []))
     code = [cell.source for cell in cells if cell.cell_type == "code"]
     paper, results = PACKAGE / "papers" / chapter.slug, kept_runs.folder(chapter.slug).glob("*.json")
     paths = [*sorted(results), *sorted(paper.glob("kept/*.toml")), *paper.glob("claims.toml")]
     kept = [path.read_text(encoding="utf-8") for path in paths]
-    before, after = [chapter.name, code, kept], [_package("\n".join(code)), versions()]
+    before, after = [chapter.name, code, kept], [_package("\n".join(code)), _libraries()]
     defaults = {name: parameter.default for name, parameter in chapter.parameters.items()}
-    texts = (json.dumps([*before, defaults | dict(parameters), *after]) for parameters in runs)
+    values = [defaults | dict(parameters) for parameters in runs]
+    texts = (json.dumps([*before, one, _files(one), *after]) for one in values)
     return [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -55,7 +56,8 @@ def default_folder(chapter: Chapter, preset: str | None, named: Mapping[str, Any
 def finished(chapter: Chapter, parameters: Mapping[str, Any], folder: Path) -> RunResult | None:
     """Return the result of the same run if ``folder`` holds it, or None if it holds no run of the chapter.
 
-    Two runs are the same if their code, parameters and versions of libraries are; see :mod:`mvnb.runner.addresses`.
+    Two runs are the same if their code, parameters, data and versions of libraries are; see :mod:`mvnb.runner.addresses`. A
+    missing file of the claims is written again.
 
     Raises
     ------
@@ -66,11 +68,29 @@ def finished(chapter: Chapter, parameters: Mapping[str, Any], folder: Path) -> R
     _, written, recorded = _paths(chapter, folder)
     if not written.is_file():
         return None
-    metadata = _metadata(written)
-    if metadata.get("mvnb", {}).get("address") != addresses.digests(chapter, [parameters])[0]:
-        other = f"{folder} holds a run of {chapter.name} with other parameters, code or libraries"
-        raise ChapterError(f"{other}; use another folder (-o), or replace it with --force")
-    return RunResult(written, recorded, claims.read(written), metadata["papermill"]["duration"])
+    notebook = read_json(written)
+    stamp = (notebook or {}).get("metadata", {}).get("mvnb", {})
+    if not notebook:
+        found = f"{written} is not a complete notebook"
+    elif stamp.get("address") != addresses.digests(chapter, [parameters])[0]:
+        found = f"{folder} holds a run of {chapter.name} with other parameters, data, code or libraries"
+    elif stamp.get("content") != _content(notebook):
+        found = f"{written} was edited after it was run"
+    else:
+        rows = claims.rows_of(notebook)
+        if not recorded.is_file():
+            _write_rows(recorded, rows)
+        return RunResult(written, recorded, rows, notebook["metadata"]["papermill"]["duration"])
+    raise ChapterError(f"{found}; use another folder (-o), or replace it with --force")
+
+
+def _content(notebook: Mapping[str, Any]) -> str:
+    """Return a digest of the cells of a notebook and their outputs."""
+    return hashlib.sha256(json.dumps(notebook["cells"], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    write(path, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
 
 
 def last_time(chapter: Chapter, folder: Path) -> str:
@@ -139,9 +159,12 @@ def run(
         with alone(folder / f".{chapter.name}.lock", f"another run of {chapter.name} is writing to {folder}"):
             run_notebook(notebook, partial, values, chapter.source.parent, package=chapter.snapshot, **options)
             try:
-                rows = claims.read(partial)
-                write(recorded, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
-                os.replace(partial, written)
+                ran = json.loads(partial.read_text(encoding="utf-8"))
+                ran["metadata"]["mvnb"]["content"] = _content(ran)
+                rows = claims.rows_of(ran)
+                _write_rows(recorded, rows)
+                write(written, json.dumps(ran, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+                partial.unlink()
             except (KeyboardInterrupt, OSError):
                 partial.unlink(missing_ok=True)
                 raise
