@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 from torch import Tensor
 
-from mvnb import training
+from mvnb import _renamed, training
 from mvnb.gradients import label_cross_entropy, returns_gradients
 
 
@@ -131,3 +131,7 @@ def linear_probe(
     batch = (features / scale, y)
     params = training.fit(objective, start, batch, steps=steps, optimizer=optimizer, log_at=[steps]).params
     return lambda other: logits(params, other / scale)
+
+
+_MOVED = ("feature_accuracy", "class_accuracy", "balance", "total_correlation")
+__getattr__ = _renamed.old_names(__name__, **{name: f"mvnb.papers.midpoint_mixup.measure.{name}" for name in _MOVED})

@@ -1,5 +1,6 @@
 """Names of the package: submodules on first use, and errors that give the new name of a renamed one."""
 
+import importlib
 import subprocess
 import sys
 
@@ -21,12 +22,21 @@ def test_unknown_names_are_attribute_errors():
         assert not hasattr(module, "nothing") and set(module.__all__) <= set(dir(module))
 
 
-@pytest.mark.parametrize("old, new", [("GD", "SGD"), ("stack_modules", "stack"), ("stacked", "ModuleObjective")])
+OLD = {"training.GD": "SGD", "training.stack_modules": "stack", "training.stacked": "ModuleObjective"}
+OLD |= {"models.linear_attention": "mvnb.papers.looped_transformers.theory.linear_attention"}
+OLD |= {"data.orthonormal_features": "mvnb.papers.feature_emergence.data.orthonormal_features"}
+OLD |= {"probes.feature_accuracy": "mvnb.papers.midpoint_mixup.measure.feature_accuracy"}
+
+
+@pytest.mark.parametrize("old, new", OLD.items())
 def test_old_names_give_the_new_one(old, new):
-    with pytest.raises(ImportError, match=f"^mvnb.training.{old} is now {new}$"):
-        getattr(training, old)
-    with pytest.raises(ImportError, match=f"^mvnb.training.{old} is now {new}$"):
-        exec(f"from mvnb.training import {old}")
+    module, _, name = old.partition(".")
+    with pytest.raises(ImportError, match=f"^mvnb.{old} is now {new}$"):
+        getattr(getattr(mvnb, module), name)
+    with pytest.raises(ImportError, match=f"^mvnb.{old} is now {new}$"):
+        exec(f"from mvnb.{module} import {name}")
+    where, _, name = (new if "." in new else f"mvnb.{module}.{new}").rpartition(".")
+    assert callable(getattr(importlib.import_module(where), name))
 
 
 @pytest.mark.parametrize(

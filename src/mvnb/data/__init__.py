@@ -1,5 +1,6 @@
 """Data: distributions, as dataclasses with a method ``sample(n, generator)``, and real images and texts, loaded by name."""
 
+from mvnb._renamed import old_names
 from mvnb.data.images import DATASETS, Images, load_images, resize
 from mvnb.data.mixtures import GaussianMixture
 from mvnb.data.multi_view import (
@@ -28,3 +29,5 @@ __all__ = [
     "place",
     "resize",
 ]
+
+__getattr__ = old_names(__name__, orthonormal_features="mvnb.papers.feature_emergence.data.orthonormal_features")

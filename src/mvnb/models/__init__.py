@@ -1,5 +1,6 @@
 """Models shared by two or more chapters."""
 
+from mvnb._renamed import old_names
 from mvnb.models.activations import smoothed_relu
 from mvnb.models.networks import MLP, ResNet18, SmallConvNet
 from mvnb.models.patch_cnn import PatchObjective, patch_features, patch_logits
@@ -33,3 +34,5 @@ __all__ = [
     "transformer_logits",
     "two_layer_outputs",
 ]
+
+__getattr__ = old_names(__name__, linear_attention="mvnb.papers.looped_transformers.theory.linear_attention")
