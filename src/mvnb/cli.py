@@ -17,6 +17,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -84,28 +86,45 @@ def main(arguments: list[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # for letters that the terminal's encoding lacks
     if wrong := next((one for one in arguments if not _is_text(one)), ""):
         return _print_error(f"expected arguments in UTF-8, got {os.fsencode(wrong)}", 2)
-    ended: list[int] = []  # signals by which another process asked this one to end
-    if threading.current_thread() is threading.main_thread():  # others cannot set handlers
-        signal.signal(signal.SIGTERM, lambda number, _: (ended.append(number), signal.raise_signal(signal.SIGINT)))
+    with _ending_as_interrupt() as received:
+        try:
+            status = app(args=arguments or ["--help"], prog_name="mvnb", standalone_mode=False) or 0
+            sys.stdout.flush()
+            if status == 130:  # from typer, after an interrupt
+                raise KeyboardInterrupt
+        except _UsageError as error:
+            return _print_error(error.format_message(), 2)
+        except (errors.ChapterError, claims.ClaimsError, RecordError) as error:
+            return _print_error(str(error), 2)
+        except errors.CellFailed as error:
+            return _print_error(str(error), 1)
+        except (
+            BrokenPipeError,
+            SystemExit,
+        ) as error:  # the reader of the output, such as head, has ended; click raises SystemExit
+            if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python will flush the output once more
+            return 0
+        except OSError as error:
+            return _print_error(f"{error.strerror}: {error.filename}" if error.filename else str(error), 1)
+        except (KeyboardInterrupt, typer.Abort) as interrupt:
+            return _print_error("; ".join(["interrupted", *interrupt.args]), 128 + (received or [signal.SIGINT])[0])
+    return status
+
+
+@contextmanager
+def _ending_as_interrupt() -> Iterator[list[int]]:
+    """Treat SIGTERM, by which another process asks this one to end, as Ctrl-C in the block; yield a list of those received."""
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():  # others cannot set handlers
+        yield received
+        return
+    handler = signal.signal(signal.SIGTERM, lambda number, _: (received.append(number), signal.raise_signal(signal.SIGINT)))
     try:
-        status = app(args=arguments or ["--help"], prog_name="mvnb", standalone_mode=False) or 0
-        sys.stdout.flush()
-    except _UsageError as error:
-        return _print_error(error.format_message(), 2)
-    except (errors.ChapterError, claims.ClaimsError, RecordError) as error:
-        return _print_error(str(error), 2)
-    except errors.CellFailed as error:
-        return _print_error(str(error), 1)
-    except (BrokenPipeError, SystemExit) as error:  # the reader of the output, such as head, has ended; click raises SystemExit
-        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python will flush the output once more
-        return 0
-    except OSError as error:
-        return _print_error(f"{error.strerror}: {error.filename}" if error.filename else str(error), 1)
-    except (KeyboardInterrupt, typer.Abort) as interrupt:
-        return _print_error("; ".join(["interrupted", *interrupt.args]), 128 + (ended or [signal.SIGINT])[0])
-    return _print_error("interrupted", 128 + (ended or [signal.SIGINT])[0]) if status == 130 else status
+        yield received
+    finally:
+        signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)
 
 
 def _is_text(argument: str) -> bool:

@@ -124,7 +124,7 @@ def test_stack_keeps_the_type_and_the_order():
     assert together.y[:, 0].tolist() == [0, 1, 2, 3]
 
 
-def test_stack_modules_copies_parameters_and_buffers():
+def test_stack_copies_parameters_and_buffers_of_modules():
     modules = [nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)) for _ in range(3)]
     for r, m in enumerate(modules):
         m[1].running_mean.fill_(r)

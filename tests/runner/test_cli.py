@@ -266,7 +266,9 @@ def test_streams_may_be_closed(book, closed):
 
 def test_main_prints_to_streams_of_a_notebook_and_keeps_other_exits(book, monkeypatch):
     monkeypatch.setattr(sys, "stdout", stream := io.StringIO())
+    handler = signal.getsignal(signal.SIGTERM)
     assert cli.main(["list"]) == 0 and "tiny" in stream.getvalue()
+    assert signal.getsignal(signal.SIGTERM) is handler
     monkeypatch.setattr(cli, "app", lambda **_: sys.exit(3))
     with pytest.raises(SystemExit, match="3"):
         cli.main(["list"])

@@ -56,6 +56,7 @@ def _files(values: Mapping[str, Any]) -> dict[str, str]:
     """Return digests of the files that the values of parameters name: data sets in the folder of data, and paths."""
     from platformdirs import user_cache_dir
 
+    # The folder of mvnb.data.cache.data_dir, whose import would take as long as PyTorch's.
     data = Path(os.environ.get("MVNB_DATA") or user_cache_dir("mvnb")).expanduser()
     texts = {text for value in values.values() for text in _strings(value)}
     paths = {text: (data / f"{text}.npz", Path(text).expanduser()) for text in texts if "\0" not in text}
