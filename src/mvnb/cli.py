@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
         if hasattr(stream := getattr(sys, name), "reconfigure"):  # not in a notebook
             stream.reconfigure(errors="backslashreplace")  # for letters that the terminal's encoding lacks
-    if wrong := next((one for one in arguments if not _is_text(one)), ""):
+    if wrong := next((one for one in arguments if re.search("[\ud800-\udfff]", one)), ""):  # bytes that are not UTF-8
         return _print_error(f"expected arguments in UTF-8, got {os.fsencode(wrong)}", 2)
     with _ending_as_interrupt() as received:
         try:
@@ -125,14 +125,6 @@ def _ending_as_interrupt() -> Iterator[list[int]]:
         yield received
     finally:
         signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)
-
-
-def _is_text(argument: str) -> bool:
-    try:
-        argument.encode()
-    except UnicodeEncodeError:  # bytes that are not UTF-8
-        return False
-    return True
 
 
 def _print_error(message: str, status: int) -> int:
