@@ -342,16 +342,22 @@ def _keep(
     device: Annotated[str, typer.Option(help='"auto", "cpu" or a GPU such as "cuda".')] = "auto",
     force: Annotated[bool, typer.Option("--force", help="Keep the result of other parameters than declared.")] = False,
     status: Annotated[bool, typer.Option("--status", help="List the kept runs and show which are stale.")] = False,
+    renew: Annotated[bool, typer.Option("--renew", help="Show by a short run that later code gives equal values.")] = False,
 ) -> None:
     """Make a kept run, a long computation stored with its chapter.
 
     A repeated call only runs the missing seeds. With -p, the result is written to the folder of its seeds, as a pilot.
+    With --renew, a result that a change of the code has made stale becomes valid again if a short run gives the same values
+    to the last bit with the code of the last commit for which it was valid and with the code as it is now.
     """
     if status:
         return _print_table(("chapter", "name", "made", "state"), list(keeping.status(catalogue.discover())))
     if chapter is None or name is None:
         raise errors.ChapterError("keep needs a chapter and the name of a kept run; mvnb keep --status lists them")
-    print(keeping.make(catalogue.resolve(chapter), name, parameter or [], jobs, device, force))
+    if renew and (parameter or force):
+        raise errors.ChapterError("--renew cannot be combined with -p or --force")
+    found = catalogue.resolve(chapter)
+    print(keeping.renew(found, name, device) if renew else keeping.make(found, name, parameter or [], jobs, device, force))
 
 
 @app.command("claims", cls=_Command)

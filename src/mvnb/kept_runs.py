@@ -5,7 +5,9 @@ The command ``mvnb keep`` computes a result from the declaration ``NAME.toml`` a
 The declaration has the keys ``script``, the script's name; ``says``, a one-line description; ``not_run``, a list of the parts
 that were left out; and the table ``[parameters]``, whose ``seed`` is the first seed and ``seeds`` the number of seeds. For each
 line of the table that compares the run with the paper, it has a ``[[setup]]`` with the keys ``what``, ``paper``, ``ours`` and
-``why``; ``ours`` may contain parameters in braces. A claim that the run decides gives the run's name in its key ``kept``.
+``why``; ``ours`` may contain parameters in braces. The optional table ``[short]`` has the values of parameters with which one
+seed takes seconds and still runs every part of the script; tests and ``mvnb keep --renew`` use it. A claim that the run decides
+gives the run's name in its key ``kept``.
 
 The script defines two functions: ``run(seed, device, **parameters)`` returns the raw values of one seed as a JSON-compatible
 dict, and ``beginning(seed, device, **parameters)`` returns the losses of its first 50 steps, from which a change in the
@@ -21,8 +23,10 @@ import hashlib
 import inspect
 import json
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from html import escape
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
@@ -31,34 +35,46 @@ from mvnb.files import RecordError, read_record
 
 PAPERS = Path(__file__).parent / "papers"
 COLUMNS = ("what", "paper", "ours", "why")
-_KEYS = {"script": str, "says": str, "not_run": list, "parameters": dict, "setup": list}
+_KEYS = {"script": str, "says": str, "not_run": list, "parameters": dict, "setup": list, "short": dict}
 
 
 @dataclass(frozen=True)
 class Declared:
-    """A kept run as declared in ``NAME.toml``, with the source ``code`` of its script at the time of reading.
+    """A kept run as declared in ``NAME.toml``, with the source code at the time of reading.
 
-    ``slug`` and ``name`` identify the run, and ``script`` is the path of its script. The other fields are the keys of the
-    declaration, see :mod:`mvnb.kept_runs`.
+    ``slug`` and ``name`` identify the run, and ``script`` is the path of its script, whose source is ``code``; ``modules`` are
+    the sources of the modules of the paper that the script imports, also through each other. The other fields are the keys of
+    the declaration, see :mod:`mvnb.kept_runs`.
     """
 
     slug: str
     name: str
     script: Path
     code: str
+    modules: dict[str, str]
     says: str
     not_run: list[str]
     parameters: dict[str, Any]
     setup: list[dict[str, str]]
+    short: dict[str, Any] = field(default_factory=dict)
+
+    def shortened(self) -> Declared:
+        """Return the run with the parameters of its table ``[short]``.
+
+        Raises ``RecordError`` if there is no such table, or it changes a parameter that the run does not have.
+        """
+        if not self.short:
+            raise RecordError(f"{self.slug}/kept/{self.name}.toml: expected a table [short] for a run of seconds, got none")
+        return replace(self, parameters=_merged(self.parameters, self.short, f"{self.slug}/kept/{self.name}.toml: [short]"))
 
     def _arguments(self) -> dict[str, Any]:
         """Return the parameters that are the same for every seed."""
         return {key: value for key, value in self.parameters.items() if key not in ("seed", "seeds")}
 
     def digest(self) -> str:
-        """Return 16 hexadecimal digits that identify the script and its parameters, apart from the seeds."""
-        arguments = json.dumps(self._arguments(), sort_keys=True)
-        return hashlib.sha256((self.code + arguments).encode()).hexdigest()[:16]
+        """Return 16 hexadecimal digits that identify the script, the modules that it imports and its parameters but seeds."""
+        determines = [self.code, self.modules, self._arguments()]
+        return hashlib.sha256(json.dumps(determines, sort_keys=True).encode()).hexdigest()[:16]
 
     def call(self, function: str, seed: int, device, scratch: Path | None = None) -> Any:
         """Call the script's function ``run`` or ``beginning`` for one seed on a PyTorch device and return its result.
@@ -75,6 +91,10 @@ class Declared:
             return called(seed, device, **arguments)
         scratch.mkdir(parents=True, exist_ok=True)
         return called(seed, device, scratch=scratch, **arguments)
+
+    def edited(self) -> bool:
+        """Return whether the modules that the script imports differ from those at the time of reading."""
+        return _imported(self.slug, self.script) != self.modules
 
     def rules(self) -> dict[str, str]:
         """Return the current rules of the claims that this run decides, by claim id."""
@@ -104,7 +124,7 @@ def _read(slug: str, path: Path) -> Declared:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RecordError(f"{name}: {error}") from None
     for key, kind in _KEYS.items():
-        if not isinstance(table.get(key), kind):
+        if not isinstance(table.get(key, {} if key == "short" else None), kind):
             raise RecordError(f"{name}: expected the key {key} of type {kind.__name__}, got {table.get(key)!r}")
     if unknown := table.keys() - _KEYS:
         raise RecordError(f"{name}: unknown key {min(unknown)!r}; expected one of {', '.join(_KEYS)}")
@@ -116,7 +136,27 @@ def _read(slug: str, path: Path) -> Declared:
     script = path.with_name(table["script"])
     if not script.is_file():
         raise RecordError(f"{name}: the script {table['script']} does not exist")
-    return Declared(slug, path.stem, code=script.read_text(encoding="utf-8"), **table | {"script": script})
+    code = script.read_text(encoding="utf-8")
+    return Declared(slug, path.stem, code=code, modules=_imported(slug, script), **table | {"script": script})
+
+
+def _imported(slug: str, script: Path) -> dict[str, str]:
+    """Return the sources of the modules of the paper ``slug`` that a script imports, directly or not, by name."""
+    finder = ModuleFinder(path=[str(Path(__file__).parents[1])])
+    try:
+        finder.run_script(str(script))
+    except SyntaxError as error:
+        raise RecordError(f"{slug}/kept/{script.name}: expected Python, got in line {error.lineno}: {error.msg}") from None
+    paths = {name: one.__file__ for name, one in finder.modules.items() if f"{name}.".startswith(f"mvnb.papers.{slug}.")}
+    return {name: Path(path).read_text(encoding="utf-8") for name, path in paths.items()}
+
+
+def _merged(values: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return ``values`` with some of them replaced, in nested tables too."""
+    if unknown := changes.keys() - values.keys():
+        raise RecordError(f"{where} has {min(unknown)!r}; expected some of {', '.join(values)}")
+    tables = {key: _merged(values[key], one, where) for key, one in changes.items() if isinstance(values[key], dict)}
+    return {**values, **changes, **tables}
 
 
 def load(slug: str, name: str) -> dict[str, Any]:
@@ -153,6 +193,8 @@ def _provenance(one: Declared, record: dict[str, Any]) -> str:
         f"{minutes:.0f} minutes in all, {max(run['finished'] for run in runs)[:10]}."
     )
     left = f" Not run: {escape('; '.join(one.not_run))}." if one.not_run else ""
+    if renewed := record.get("renewed"):
+        left += f" A short run with later code gave equal values ({renewed['date']})."
     return f'<p class="mvnb-kept-run">{text}{left}</p>\n'
 
 

@@ -2,7 +2,10 @@
 
 import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
 from contextlib import suppress
 
 import pytest
@@ -10,7 +13,7 @@ import tiny_book
 from processes import start, until
 
 from mvnb import claims, files, kept_runs
-from mvnb.runner import catalogue, keeping, workers
+from mvnb.runner import addresses, catalogue, keeping, workers
 
 SCRIPT = """\
 import os, time
@@ -169,7 +172,7 @@ def test_every_seed_runs_the_script_as_it_was_at_the_start(book, kept, monkeypat
     monkeypatch.setattr(workers, "each", edited)
     keeping.make(catalogue.resolve("1"), "means", [], device="cpu")
     assert all(list(run["values"]) == ["mean"] for run in kept_runs.load("tiny", "means")["runs"])
-    assert state() == "stale: script changed"
+    assert state() == "stale: code changed"
 
 
 def test_line_endings_make_no_run_stale(mvnb, book, kept):
@@ -223,7 +226,7 @@ def test_status_names_what_is_stale(mvnb, book, kept):
     status, out, _ = mvnb("keep", "--status")
     assert status == 0 and "4 seeds, as declared" in out
     (kept / "means.py").write_text(SCRIPT + "\n")
-    assert state() == "stale: script changed"
+    assert state() == "stale: code changed"
     (kept / "means.py").write_text(SCRIPT)
     (kept.parent / "claims.toml").write_text(CLAIM.replace("> 0", "> 0.5"))
     assert state() == "stale: rule of above changed"
@@ -273,6 +276,7 @@ def test_what_cannot_be_kept_is_said_in_one_line(mvnb, book, kept, asked, said):
         (DECLARED.replace('why = "cost"', ""), "expected the keys what, paper, ours, why in every [[setup]]"),
         (DECLARED.replace("not_run", "notrun"), "expected the key not_run of type list, got None"),
         ("more = 1\n" + DECLARED, "unknown key 'more'; expected one of script"),
+        (f"short = 1\n{DECLARED}", "expected the key short of type dict, got 1"),
     ],
 )
 def test_a_malformed_declaration_is_said_in_one_line(mvnb, book, kept, text, said):
@@ -320,3 +324,138 @@ def test_a_seed_goes_on_from_what_it_saved_and_its_worker_keeps_memory(mvnb, boo
     assert (folder / "steps").read_text() == "2"
     assert mvnb(*one)[0] == 0
     assert values(kept / "means.json") == [(3, {"begun": 2, "keeps memory": True})] and not folder.exists()
+
+
+DRAWS = """\
+import torch
+
+def draw(seed, n):
+    return torch.randn(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+"""
+MEANS = """\
+from mvnb.papers.tiny.draws import draw
+
+def run(seed, device, size, n):
+    return {"mean": (size * draw(seed, n["points"])).mean().item(), "points": n["points"]}
+
+def beginning(seed, device, size, n):
+    return []
+"""
+SHORTER = """\
+script = "means.py"
+says = "means"
+not_run = []
+setup = []
+
+[parameters]
+seed = 3
+seeds = 2
+size = 2.0
+
+[parameters.n]
+points = 1000
+other = 1
+
+[short]
+n = { points = 5 }
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """Return a function that runs mvnb, or git, in a repository with the package, a tiny book and a paper with a kept run."""
+    root = tiny_book.make(tmp_path / "book")
+    package = root / "src" / "mvnb"
+    papers = addresses.PACKAGE / "papers"
+    shutil.copytree(
+        addresses.PACKAGE, package, ignore=lambda folder, names: names if folder == str(papers) else ["__pycache__"]
+    )
+    kept = package / "papers" / "tiny" / "kept"
+    kept.mkdir(parents=True)
+    for path, text in {"kept/means.py": MEANS, "kept/means.toml": SHORTER, "claims.toml": CLAIM, "draws.py": DRAWS}.items():
+        (kept.parent / path).write_text(text)
+    for folder in (kept.parent, kept.parents[1]):
+        (folder / "__init__.py").touch()
+    surroundings = {**os.environ, "PYTHONPATH": str(root / "src"), "GIT_AUTHOR_DATE": "2026-01-01T00:00:00"}
+
+    def call(*arguments, program=(sys.executable, "-m", "mvnb")):
+        command = [*program, *arguments]
+        done = subprocess.run(command, cwd=root, env=surroundings, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def commit():
+        for arguments in (["add", "src"], ["commit", "-qm", "More"]):
+            assert call(*arguments, program=("git", "-c", "user.name=a", "-c", "user.email=a@b.c"))[0] == 0
+
+    assert call("init", "-q", program=("git",))[0] == 0
+    return call, commit, kept
+
+
+def test_a_change_of_code_alone_renews_a_result_and_a_change_of_values_does_not(checkout):
+    call, commit, kept = checkout
+    result = kept / "means.json"
+    assert call("keep", "1", "means")[0] == 0
+    status, out, err = call("keep", "1", "means", "--renew")
+    assert (status, out) == (2, "") and err.endswith("valid for the code as it is; there is nothing to renew\n")
+    commit()
+    made = json.loads(result.read_text())
+
+    # A module of the paper that the script imports is part of the digest. The result was valid two commits ago.
+    (kept.parent / "draws.py").write_text(DRAWS.replace("n, generator", "(n,), generator"))
+    assert "stale: code changed" in call("keep", "--status")[1]
+    commit()
+    (kept.parent / "draws.py").write_text(DRAWS.replace("n, generator", "[n], generator"))
+    assert call("keep", "1", "means", "--renew") == (0, f"{result}\n", "")
+    renewed = json.loads(result.read_text())
+    assert "2 seeds, as declared" in call("keep", "--status")[1]
+    assert renewed["renewed"]["script"] == made["script"] != renewed["script"] and len(renewed["renewed"]["date"]) == 10
+    assert renewed["runs"] == made["runs"] and renewed["rules"] == made["rules"]
+    commit()
+
+    whole = result.read_bytes()
+    (kept.parent / "draws.py").write_text(DRAWS.replace("dtype=torch.float64", "dtype=torch.float64") + "    # \n")
+    (kept / "means.py").write_text(MEANS.replace("(size * draw", "(size * (1 + 1e-15) * draw"))
+    status, out, err = call("keep", "1", "means", "--renew")
+    assert (status, out) == (1, "") and err.count("\n") == 1 and "gives other values than before" in err
+    (kept / "means.py").write_text(MEANS.replace("return {", "return {}[0]; {"))
+    status, out, err = call("keep", "1", "means", "--renew")
+    assert (status, out) == (1, "") and err == "mvnb: a short run of means failed: KeyError: 0\n"
+    (kept / "means.toml").write_text(SHORTER.replace("size = 2.0", "size = 3.0"))
+    status, out, err = call("keep", "1", "means", "--renew")
+    assert (status, out) == (2, "") and "the parameters of means have changed; make it again: mvnb keep 01 means" in err
+    assert result.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("change", "asked", "said"),
+    [
+        ({}, [], "01_tiny has no result of means to renew; make it: mvnb keep 01 means"),
+        ({}, ["-p", "size=1"], "--renew cannot be combined with -p or --force"),
+    ],
+)
+def test_what_cannot_be_renewed_is_said_in_one_line(mvnb, book, kept, change, asked, said):
+    assert mvnb("keep", "1", "means", "--renew", *asked) == (2, "", f"mvnb: {said}\n")
+
+
+def test_the_short_version_replaces_parameters_in_nested_tables_and_refuses_unknown_ones(book, kept):
+    (kept / "means.toml").write_text(DECLARED + "[parameters.n]\npoints = 9\nother = 1\n")
+    with pytest.raises(files.RecordError, match=r"means\.toml: expected a table \[short\]"):
+        kept_runs.declared("tiny")["means"].shortened()
+    for short, said in {"points = 5": "", "point = 5": "'point'; expected some of points, other"}.items():
+        (kept / "means.toml").write_text(DECLARED + f"[parameters.n]\npoints = 9\nother = 1\n[short.n]\n{short}\n")
+        one = kept_runs.declared("tiny")["means"]
+        if said:
+            with pytest.raises(files.RecordError, match=said):
+                one.shortened()
+        else:
+            assert one.shortened().parameters == one.parameters | {"n": {"points": 5, "other": 1}}
+            assert one.shortened().digest() != one.digest() and one.parameters["n"]["points"] == 9
+
+
+def test_a_module_edited_during_the_run_ends_it(checkout):
+    call, _, kept = checkout
+    script = MEANS.replace("return {", f"open({str(kept.parent / 'draws.py')!r}, 'a').write('#'); return {{")
+    (kept / "means.py").write_text(script)
+    status, out, err = call("keep", "1", "means", "-j", "1")
+    assert (status, out) == (1, "") and "that means.py imports were edited after the start; start again\n" in err
+    assert not (kept / "means.json").exists()

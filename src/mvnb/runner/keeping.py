@@ -11,8 +11,10 @@ import json
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import sysconfig
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,12 +25,27 @@ from pathlib import Path
 from typing import Any
 
 from mvnb import files, kept_runs
-from mvnb.runner import addresses, workers
+from mvnb.runner import addresses, kernel, pairing, workers
 from mvnb.runner.catalogue import Chapter
 from mvnb.runner.errors import CellFailed, ChapterError
 from mvnb.runner.parameters import Parameter, choices_text, parse_assignments
 
 _SAVE_EVERY = 10  # seconds
+_MOST_COMMITS = 50
+# Print what a kept run returns for its first seed, after a check of its digest if one is given.
+_RUN = """import json, sys
+from dataclasses import replace
+from pathlib import Path
+from mvnb import kept_runs
+slug, name, valid, parameters, device, folder = json.loads(sys.argv[1])
+one = kept_runs.declared(slug)[name]
+if valid and one.digest() != valid:
+    sys.exit("stale")
+import torch
+from mvnb.training import pick_device
+torch.set_num_threads(1)
+values = replace(one, parameters=parameters).call("run", parameters["seed"], pick_device(device), Path(folder, "scratch"))
+Path(folder, "values.json").write_text(json.dumps(values))"""
 
 
 def make(
@@ -69,13 +86,11 @@ def make(
     """
     from mvnb.training import pick_device
 
-    every = kept_runs.declared(chapter.slug)
-    if name not in every:
-        raise ChapterError(f"{chapter.name} declares no kept run {name!r}{choices_text(name, every)}")
-    declared = every[name].parameters
+    declaration = _declared(chapter, name)
+    declared = declaration.parameters
     known = {key: Parameter(key, value, "(1 or more)" if key == "seeds" else "") for key, value in declared.items()}
     values = declared | parse_assignments(assignments, known, f"{chapter.number} {name}")
-    one = replace(every[name], parameters=values)
+    one = replace(declaration, parameters=values)
     rules = one.rules()  # malformed claims raise before any training
     folder = _folder(one).absolute()
     result = (kept_runs.folder(chapter.slug) if force or values == declared else folder) / f"{name}.json"
@@ -99,6 +114,74 @@ def make(
     }
     files.write_record(result, record)
     return result
+
+
+def renew(chapter: Chapter, name: str, device: str = "auto") -> Path:
+    """Record that a change of the code alone did not change a kept run, and return the path of its result.
+
+    The short version of the run (see :mod:`mvnb.kept_runs`) is run for one seed with the code of the last commit for which the
+    result is valid, and with the code as it is now. If both return equal values, the result gets today's digest and date.
+
+    Raises
+    ------
+    ChapterError
+        If the chapter does not declare the kept run, there is no result or it does not need this, its parameters have changed,
+        or no commit is found for which it is valid.
+    CellFailed
+        If the values differ or a run fails. The result is not changed.
+    """
+    one = _declared(chapter, name)
+    result = kept_runs.folder(chapter.slug) / f"{name}.json"
+    if not result.is_file():
+        raise ChapterError(f"{chapter.name} has no result of {name} to renew; make it: mvnb keep {chapter.number} {name}")
+    record, short = kept_runs.load(chapter.slug, name), one.shortened().parameters
+    if record["parameters"] != one.parameters:
+        raise ChapterError(f"the parameters of {name} have changed; make it again: mvnb keep {chapter.number} {name}")
+    if record["script"] == one.digest():
+        raise ChapterError(f"{result.name} is valid for the code as it is; there is nothing to renew")
+    log = pairing.git(result.parent, "log", "--format=%H", "-n", str(_MOST_COMMITS), "--", "..").split()
+    with tempfile.TemporaryDirectory(prefix="mvnb-") as scratch:
+        for commit in ["HEAD", *log]:
+            old = Path(scratch, commit)
+            pairing.git(addresses.PACKAGE, "archive", f"--output={old}.zip", f"--prefix={addresses.PACKAGE.name}/", commit)
+            shutil.unpack_archive(f"{old}.zip", old)
+            before = _short_run(one, record["script"], short, device, old)
+            if before is not None:
+                break
+        else:
+            raise ChapterError(f"{result.name} is not valid for any of the last {len(log)} commits of {result.parents[1]}")
+        now = _short_run(one, "", short, device, addresses.PACKAGE.parent)
+    if now != before:
+        raise CellFailed(f"a short run of {name} gives other values than before; make it again or mend the code")
+    renewed = {"date": datetime.now(UTC).date().isoformat(), "script": record["script"]}
+    files.write_record(result, record | {"script": one.digest(), "renewed": renewed})
+    return result
+
+
+def _short_run(one: kept_runs.Declared, valid: str, parameters: dict[str, Any], device: str, source: Path) -> str | None:
+    """Run one seed with the package in the folder ``source``, and return its values as JSON.
+
+    Return None if the digest of the run in this package is not ``valid``, unless that is empty.
+    """
+    paths = [str(source), os.environ.get("PYTHONPATH", "")]
+    surroundings = {**os.environ, **kernel.ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    with tempfile.TemporaryDirectory(prefix="mvnb-") as folder:
+        given = json.dumps([one.slug, one.name, valid, parameters, device, folder])
+        command = [sys.executable, "-P", "-c", _RUN, given]  # -P: no modules of the working directory
+        done = subprocess.run(command, env=surroundings, capture_output=True, encoding="utf-8", errors="replace")
+        said = done.stderr.strip().rpartition("\n")[2]
+        if valid and said == "stale":
+            return None
+        if done.returncode:
+            raise CellFailed(f"a short run of {one.name} failed: {said}")
+        return Path(folder, "values.json").read_text(encoding="utf-8")
+
+
+def _declared(chapter: Chapter, name: str) -> kept_runs.Declared:
+    every = kept_runs.declared(chapter.slug)
+    if name not in every:
+        raise ChapterError(f"{chapter.name} declares no kept run {name!r}{choices_text(name, every)}")
+    return every[name]
 
 
 def _folder(one: kept_runs.Declared) -> Path:
@@ -135,6 +218,8 @@ def _run_seed(one: kept_runs.Declared, seed: int, path: Path, device: str) -> fl
     with FileLock(path.with_suffix(".lock")):
         if (finished := files.read_json(path)) is not None:
             return finished["seconds"]
+        if one.edited():
+            raise ChapterError(f"the modules that {one.script.name} imports were edited after the start; start again")
         torch.set_num_threads(1)
         where = pick_device(device)
         clock = time.process_time if where.type == "cpu" else time.monotonic  # other processes may share the core
@@ -219,7 +304,7 @@ def _state(one: kept_runs.Declared | None, record: dict[str, Any] | None) -> str
     if record["parameters"] != one.parameters:
         stale.append("parameters")
     elif record["script"] != one.digest():
-        stale.append("script")
+        stale.append("code")
     if changed := [id for id, rule in one.rules().items() if record["rules"].get(id) != rule]:
         stale.append(f"rule of {', '.join(changed)}")
     return f"stale: {' and '.join(stale)} changed" if stale else f"{len(record['runs'])} seeds, as declared"

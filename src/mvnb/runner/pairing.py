@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -164,23 +165,24 @@ def rows_at(chapter: Chapter, commit: str) -> list[dict[str, Any]]:
     ChapterError
         If git cannot be run or does not find the commit, or if the notebook is not valid JSON.
     """
-    name = chapter.notebook.name
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(chapter.notebook.parent), *arguments]
-        # In a hook, git sets variables that name the repository of the hook.
-        surroundings = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-        try:
-            done = subprocess.run(command, env=surroundings, capture_output=True, encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise ChapterError(f"cannot run git: {error.strerror}") from None
-        if done.returncode:
-            raise ChapterError(done.stderr)
-        return done.stdout
-
-    if not git("ls-tree", "--name-only", "--end-of-options", commit, name):
+    name, folder = chapter.notebook.name, chapter.notebook.parent
+    if not git(folder, "ls-tree", "--name-only", "--end-of-options", commit, name):
         return []
     try:
-        return claims.rows_of(json.loads(git("show", "--end-of-options", f"{commit}:./{name}")), name)
+        return claims.rows_of(json.loads(git(folder, "show", "--end-of-options", f"{commit}:./{name}")), name)
     except json.JSONDecodeError as error:
         raise ChapterError(f"expected {name} at commit {commit} to be a JSON notebook, got invalid JSON: {error}") from None
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Run git in a folder and return its output; raise ``ChapterError`` if git cannot be run or fails."""
+    # In a hook, git sets variables that name the repository of the hook.
+    surroundings = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "-C", str(folder), *arguments]
+    try:
+        done = subprocess.run(command, env=surroundings, capture_output=True, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ChapterError(f"cannot run git: {error.strerror}") from None
+    if done.returncode:
+        raise ChapterError(done.stderr)
+    return done.stdout
