@@ -78,7 +78,7 @@ def declared(where: str | Path) -> dict[str, Claim]:
         If the file cannot be read or is not valid TOML, a key is missing or unknown, a value is invalid, a rule is invalid or
         cannot become true with the declared number of runs, or there are more than eight headlines.
     """
-    path = PAPERS / where / "claims.toml" if isinstance(where, str) else where
+    path = _file(where)
     name = f"{path.parent.name}/{path.name}"
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -95,6 +95,11 @@ def declared(where: str | Path) -> dict[str, Claim]:
     if (headlines := sum(claim.headline for claim in found.values())) > MOST_HEADLINES:
         raise ClaimsError(f"{name}: expected at most {MOST_HEADLINES} headlines, got {headlines}")
     return found
+
+
+def _file(where: str | Path) -> Path:
+    """Return the path of the claims of a paper, given by its slug or by this path."""
+    return Path(where) if isinstance(where, Path) or where.endswith(".toml") else PAPERS / where / "claims.toml"
 
 
 def _claim(id: str, table: Any) -> Claim:
@@ -145,8 +150,8 @@ class Ledger:
     """
 
     def __init__(self, where: str | Path):
-        self.chapter = where if isinstance(where, str) else where.parent.name
-        self._folder = PAPERS / where if isinstance(where, str) else where.parent
+        self._folder = _file(where).parent
+        self.chapter = self._folder.name
         self.claims = declared(where)
         self.rows: dict[str, dict[str, Any]] = {}  # measurements so far, by claim
 

@@ -200,7 +200,7 @@ def _run(
     else:
         label = f"{found.name}{execution.last_time(found, folder)}"
         options = {"progress": label, "threads": threads, "timeout": timeout, "memory": memory and int(memory * 1e9)}
-        result = execution.run(found, values, folder, **options)
+        result = execution.run(found, values, folder, replace=force, **options)
     print(f"{result.notebook}\n{result.claims}\n{result.seconds:.1f} s")
     if not result.rows:
         return 0

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,7 +21,7 @@ def replaced_whole(path: Path) -> Iterator[Path]:
     removed instead. If ``path`` is a symbolic link, the file that it names is replaced.
     """
     path = path.resolve()
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}-{threading.get_ident()}")
     try:
         yield partial
         if path.exists():

@@ -49,6 +49,13 @@ def test_a_paper_without_claims_is_one_line():
         Ledger("nowhere")
 
 
+def test_a_path_may_be_a_text(file):
+    path = file(toml(first=CLAIM))
+    for where in (path, str(path)):
+        one = Ledger(where)
+        assert list(one.claims) == ["first"] and one.chapter == path.parent.name
+
+
 MISTAKEN = {
     "not declared": (lambda one: one.mean("second", [1.0]), "'second' is not declared in tiny"),
     "twice": (lambda one: (one.mean("first", [1.0]), one.mean("first", [1.0])), "'first' was already recorded"),

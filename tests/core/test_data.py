@@ -1,10 +1,14 @@
 """Every generator keeps its law; every image set arrives in one layout, whatever it was stored as."""
 
 import gzip
+import hashlib
 import io
 import pickle
 import re
+import shutil
 import tarfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -433,6 +437,23 @@ def test_a_wrong_checksum_is_refused_and_nothing_is_kept(folder, monkeypatch):
     with pytest.raises(ValueError, match="hash of downloaded file"):
         data.load_images("mnist")
     assert not (folder / "mnist.npz").exists() and not list((folder / "archives").iterdir())
+
+
+def test_two_first_loads_at_once_both_succeed(folder, monkeypatch):
+    x, y, meet = pixels(5, 28, 28), np.arange(5, dtype=np.uint8), threading.Barrier(2)
+    np.savez(folder / "there.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    digest = hashlib.sha256((folder / "there.npz").read_bytes()).hexdigest()
+    monkeypatch.setitem(images._ARCHIVES, "mnist", {"https://example.org/mnist.npz": f"sha256:{digest}"})
+
+    def fetch(url, output_file, pooch):
+        meet.wait(30)  # both have seen that there is no file
+        shutil.copy(folder / "there.npz", output_file)
+
+    retrieve = pooch.retrieve
+    monkeypatch.setattr(pooch, "retrieve", lambda url, known_hash, path: retrieve(url, known_hash, path=path, downloader=fetch))
+    with ThreadPoolExecutor(2) as pool:
+        assert all(torch.equal(one.y_test, torch.arange(5)) for one in pool.map(data.load_images, ["mnist", "mnist"]))
+    assert sorted(path.suffix for path in folder.iterdir()) == ["", ".npz", ".npz"]
 
 
 def test_an_archive_that_asks_for_a_command_runs_nothing(folder, monkeypatch):

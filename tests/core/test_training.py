@@ -390,6 +390,14 @@ def test_filters_beyond_the_knee_have_clocks_of_their_own():
     assert torch.allclose((weight - after)[0, 0, 1], torch.tensor([0.1, 0.0]).double())  # for no longer than ``relax``
 
 
+def test_a_flow_without_a_slope_stands_still():
+    weight = torch.ones(1, 1, 2, 2, dtype=torch.float64)
+    for relax, time in {None: 0.0, 0.0: 0.0, 0.5: 0.5}.items():  # long filters have rested for their own time
+        optimizer = training.FlowGD(math.inf, 0.1, 0.1, 0.5, math.inf, relax)
+        eta, after = flow_step(optimizer, weight, 0 * weight)
+        assert eta.tolist() == [time] and torch.equal(after, weight)
+
+
 def test_clocks_of_their_own_change_nothing_below_the_knee():
     with_clocks, without = (
         patch_run(5, 3, training.FlowGD(50.0, 0.1, 0.05, math.inf, math.inf, relax), None) for relax in (1.0, None)

@@ -1,6 +1,7 @@
 """Finding chapters, their parameters and presets, running them, and refreshing the committed notebook."""
 
 import json
+import logging
 import os
 import sys
 
@@ -168,6 +169,13 @@ def test_a_notebook_runs_like_its_source(tiny, book, tmp_path):
     copy = catalogue.resolve(str(book / "copies" / "copy.ipynb"))
     result = execution.run(copy, {"replicas": 3}, tmp_path / "out")
     assert copy.root is None and "3 values" in stdout(result.notebook)
+
+
+def test_runs_leave_no_log_handlers(tiny, tmp_path):
+    log = logging.getLogger("papermill")
+    for name in "ab":
+        execution.run(tiny, {}, tmp_path / name)
+        assert not log.handlers and not log.isEnabledFor(logging.CRITICAL)
 
 
 def test_a_seed_changes_the_run_and_the_same_seed_does_not(tiny, tmp_path):

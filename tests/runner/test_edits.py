@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nbformat
@@ -11,7 +13,7 @@ import pytest
 import tiny_book
 from processes import start, until
 
-from mvnb.files import write
+from mvnb.files import replaced_whole, write
 from mvnb.runner import addresses, catalogue, execution, kernel, pairing
 from mvnb.runner.errors import CellFailed, ChapterError
 
@@ -228,6 +230,19 @@ def test_a_pasted_image_is_not_lost_when_the_notebook_is_taken(mvnb, book, tiny)
     status, out, err = mvnb("book", "1", "--no-site", "--take", "notebook")
     assert (status, out) == (2, "") and err.count("\n") == 1 and "got pasted.png pasted into cell 3" in err
     assert tiny.source.read_bytes() == source and "pasted.png" in tiny.notebook.read_text()
+
+
+def test_two_writers_of_one_file_do_not_meet(tmp_path):
+    meet, path = threading.Barrier(2), tmp_path / "shared.txt"
+
+    def write(text):
+        with replaced_whole(path) as partial:
+            partial.write_text(text)
+            meet.wait(30)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(write, ["one", "two"])) == [None, None]
+    assert path.read_text() in ("one", "two") and list(tmp_path.iterdir()) == [path]
 
 
 def test_written_files_keep_their_permissions_and_links(book, tmp_path):

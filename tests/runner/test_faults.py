@@ -204,6 +204,8 @@ seed = 0  # seed (integer, 0 or more)
 import os
 import warnings
 
+import matplotlib.pyplot as plt
+
 warnings.warn("a warning is not an error", stacklevel=1)
 print(*(os.environ.get(name, "-") for name in ("CUDA_VISIBLE_DEVICES", "https_proxy", "PYTHONPATH")))
 print(os.environ["PYTHONOPTIMIZE"] + os.environ["PYTHONWARNINGS"] + "nothing else")
@@ -214,6 +216,7 @@ assert seed == 0, "seen"
 def test_kernels_inherit_what_they_need_and_not_what_changes_the_meaning_of_programs(mvnb, book, monkeypatch, tmp_path):
     (book / "notebooks" / "03_surroundings.py").write_text(SURROUNDINGS)
     changing = {"PYTHONOPTIMIZE": "2", "PYTHONWARNINGS": "error", "PYTHONINSPECT": "1", "PYTHONPROFILEIMPORTTIME": "1"}
+    changing |= {"MPLBACKEND": "tkaggg"}
     needed = {"CUDA_VISIBLE_DEVICES": "3", "https_proxy": "http://127.0.0.1:9", "PYTHONPATH": str(tmp_path)}
     for name, value in (changing | needed).items():
         monkeypatch.setenv(name, value)
@@ -278,8 +281,9 @@ def test_a_run_that_was_edited_or_cut_is_not_taken_for_the_run(mvnb, book):
     assert mvnb("run", "1", "-o", "out")[0] == 0
     notebook, recorded = book / "out" / "01_tiny.ipynb", book / "out" / "01_tiny.claims.json"
     whole, rows = notebook.read_text(), recorded.read_text()
-    recorded.unlink()
-    assert "already holds this run" in mvnb("run", "1", "-o", "out")[1] and recorded.read_text() == rows
+    for spoil in (recorded.unlink, lambda: recorded.write_text(rows[:9]), lambda: recorded.write_text("[]")):
+        spoil()
+        assert "already holds this run" in mvnb("run", "1", "-o", "out")[1] and recorded.read_text() == rows
     edited = json.loads(whole)
     edited["cells"][-1]["source"] = ["seed = 5"]
     for text, message in ((json.dumps(edited), "was edited after it was run"), (whole[:500], "is not a complete notebook")):
@@ -287,6 +291,44 @@ def test_a_run_that_was_edited_or_cut_is_not_taken_for_the_run(mvnb, book):
         status, out, err = mvnb("run", "1", "-o", "out")
         assert (status, out) == (2, "") and message in err and notebook.read_text() == text
     assert mvnb("run", "1", "-o", "out", "--force")[0] == 0 and json.loads(notebook.read_text())["cells"][-1] != "seed = 5"
+
+
+def test_a_run_that_ended_meanwhile_is_not_replaced_unasked(mvnb, book, monkeypatch):
+    (other,) = mvnb("run", "1", "-p", "seed=1", "-o", "out")[1].splitlines()[:1]
+    before, look = Path(other).read_bytes(), execution.finished
+    for seed, status in ((2, 2), (1, 0)):
+        looked = []  # the folder was empty when the command began
+        monkeypatch.setattr(execution, "finished", lambda *asked, seen=looked: look(*asked) if seen else seen.append(1))
+        assert mvnb("run", "1", "-p", f"seed={seed}", "-o", "out")[0] == status and Path(other).read_bytes() == before
+
+
+FOLDER = """\
+# %% tags=["parameters"]
+texts = "texts"  # folder or file of texts
+"""
+
+
+def test_a_run_with_another_folder_or_file_named_by_a_parameter_is_another_run(book, tmp_path):
+    (book / "notebooks" / "03_folder.py").write_text(FOLDER)
+    chapter, seen = catalogue.resolve("3"), []
+
+    def look():
+        seen.append(addresses.digests(chapter, [{}, {"texts": str(tmp_path / "others")}]))
+
+    look()
+    for base in (book / "notebooks" / "texts", tmp_path / "others"):  # relative paths start where the kernel works
+        base.mkdir()
+        look()
+        (base / "a.txt").write_text("1")
+        look()
+        (base / "a.txt").write_text("12")
+        look()
+        (base / "a.txt").rename(base / "b.txt")
+        look()
+    relative, absolute = zip(*seen)
+    assert len(set(relative)) == len(set(absolute)) == 5
+    look()
+    assert seen[-1] == seen[-2]
 
 
 def test_a_request_to_end_is_an_interrupt(book):

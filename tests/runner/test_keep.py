@@ -219,6 +219,14 @@ def test_large_seeds_and_devices_that_are_not_there(mvnb, book, kept):
     assert (status, out) == (2, "") and err.count("\n") == 1 and "device must be 'auto', 'cpu' or" in err
 
 
+def test_status_counts_the_seeds_that_are_declared_and_can_be_read(mvnb, book, kept):
+    assert mvnb("keep", "1", "means", "-p", "seeds=2")[0] == mvnb("keep", "1", "means", "-p", "seed=9", "-p", "seeds=1")[0] == 0
+    assert state() == "not finished: 2 of 4 seeds"
+    (seed,) = (book / "runs").rglob("seed-3.json")
+    seed.write_text(seed.read_text()[:20])
+    assert state() == "not finished: 1 of 4 seeds"
+
+
 def test_status_names_what_is_stale(mvnb, book, kept):
     assert state() == "not finished: 0 of 4 seeds"
     mvnb("keep", "1", "means")

@@ -179,6 +179,19 @@ def test_a_second_call_does_what_is_missing_and_a_changed_chapter_is_run_again(m
     assert "0 runs reused, 4 succeeded" in mvnb("sweep", "--resume", "out", "-j", "1")[1]
 
 
+def test_a_damaged_record_is_a_run_that_is_missing(mvnb, book):
+    asked = ["sweep", "1", "--grid", "seed=0:2", "-j", "1", "-o", "out"]
+    assert mvnb(*asked)[0] == 0
+    record = min((book / "out" / "cells").iterdir()) / "run.json"
+    record.write_text(record.read_text()[:100])
+    status, out, _ = mvnb(*asked)
+    assert status == 0 and "1 runs reused, 1 succeeded" in out and "2 of 2 runs done" in out
+    (book / "out" / "sweep.json").unlink()
+    (book / "out" / "sweep.json").mkdir()  # a plan that cannot be read is not a plan that is missing
+    status, out, err = mvnb("sweep", "--status", "out")
+    assert (status, out) == (1, "") and err.count("\n") == 1 and "Is a directory" in err
+
+
 @pytest.mark.parametrize(("n_claims", "noises"), [(1, [0.5]), (60, [0.5]), (3, [0.5, 1.0, 2.0])])
 def test_the_figure_tells_verdicts_apart_and_fits_its_labels(recwarn, n_claims, noises):
     grid = {"seed": [0, 1, 2]} | ({"noise": noises} if len(noises) > 1 else {})

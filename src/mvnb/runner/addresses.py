@@ -52,18 +52,24 @@ def _strings(value: Any) -> Iterator[str]:
         yield value
 
 
-def _files(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return digests of the files that the values of parameters name: data sets in the folder of data, and paths."""
+def _files(values: Mapping[str, Any], base: Path) -> dict[str, str]:
+    """Return digests of what the values of parameters name: data sets in the folder of data, and paths.
+
+    Relative paths start at the folder ``base``. Of a folder, the names, sizes and times of the files count.
+    """
     from platformdirs import user_cache_dir
 
     # The folder of mvnb.data.cache.data_dir, whose import would take as long as PyTorch's.
     data = Path(os.environ.get("MVNB_DATA") or user_cache_dir("mvnb")).expanduser()
     texts = {text for value in values.values() for text in _strings(value)}
-    paths = {text: (data / f"{text}.npz", Path(text).expanduser()) for text in texts if "\0" not in text}
-    return {text: _contents(path) for text, some in sorted(paths.items()) for path in some if path.is_file()}
+    paths = {text: (data / f"{text}.npz", base / Path(text).expanduser()) for text in texts if "\0" not in text}
+    return {text: _contents(path) for text, some in sorted(paths.items()) for path in some if os.path.exists(path)}
 
 
 def _contents(path: Path) -> str:
+    if path.is_dir():
+        found = [(one.relative_to(path).as_posix(), one.stat()) for one in sorted(path.rglob("*")) if one.is_file()]
+        return json.dumps([(name, status.st_size, status.st_mtime_ns) for name, status in found])
     if zipfile.is_zipfile(path):  # as data sets are: checksums of their parts are in the file
         with zipfile.ZipFile(path) as file:
             return json.dumps([(one.filename, one.CRC, one.file_size) for one in file.infolist()])
@@ -95,5 +101,5 @@ def digests(chapter, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     before, after = [chapter.name, code, kept], [_package("\n".join(code)), _libraries()]
     defaults = {name: parameter.default for name, parameter in chapter.parameters.items()}
     values = [defaults | dict(parameters) for parameters in runs]
-    texts = (json.dumps([*before, one, _files(one), *after]) for one in values)
+    texts = (json.dumps([*before, one, _files(one, chapter.source.parent), *after]) for one in values)
     return [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]

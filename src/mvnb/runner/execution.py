@@ -57,7 +57,7 @@ def finished(chapter: Chapter, parameters: Mapping[str, Any], folder: Path) -> R
     """Return the result of the same run if ``folder`` holds it, or None if it holds no run of the chapter.
 
     Two runs are the same if their code, parameters, data and versions of libraries are; see :mod:`mvnb.runner.addresses`. A
-    missing file of the claims is written again.
+    file of the claims that is missing or differs is written again.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def finished(chapter: Chapter, parameters: Mapping[str, Any], folder: Path) -> R
         found = f"{written} was edited after it was run"
     else:
         rows = claims.rows_of(notebook)
-        if not recorded.is_file():
+        if read_json(recorded) != rows:
             _write_rows(recorded, rows)
         return RunResult(written, recorded, rows, notebook["metadata"]["papermill"]["duration"])
     raise ChapterError(f"{found}; use another folder (-o), or replace it with --force")
@@ -116,6 +116,7 @@ def run(
     parameters: Mapping[str, Any] | None = None,
     output_dir: str | Path = "runs",
     address: str = "",
+    replace: bool = True,
     **options: Any,
 ) -> RunResult:
     """Run a chapter with some parameters replaced, and write the notebook and its claims to ``output_dir``.
@@ -133,6 +134,8 @@ def run(
         Folder for the results; it is created if it does not exist.
     address
         Address of the run, stored in its notebook; by default that of the chapter and the package as they are now.
+    replace
+        Whether to replace an earlier run of the chapter in the folder. If not, return it if it is the same run.
     options
         The options ``progress``, ``timeout``, ``memory``, ``threads`` and ``startup`` of
         :func:`~mvnb.runner.kernel.run_notebook`.
@@ -140,8 +143,8 @@ def run(
     Raises
     ------
     ChapterError
-        If the chapter rejects the parameters, the folder is unusable, another run of the chapter is writing to the folder, or
-        the kernel does not start. No file is written.
+        If the chapter rejects the parameters, the folder is unusable or holds another run that is not to be replaced, another
+        run of the chapter is writing to the folder, or the kernel does not start. No file is written.
     CellFailed
         If a cell raises or times out, or the kernel dies; the partial notebook is kept. Also if the partial notebook cannot be
         written. An interrupt deletes the partial notebook.
@@ -157,6 +160,8 @@ def run(
     started = time.monotonic()
     try:
         with alone(folder / f".{chapter.name}.lock", f"another run of {chapter.name} is writing to {folder}"):
+            if not replace and (earlier := finished(chapter, values, folder)):  # by now
+                return earlier
             run_notebook(notebook, partial, values, chapter.source.parent, package=chapter.snapshot, **options)
             try:
                 ran = json.loads(partial.read_text(encoding="utf-8"))

@@ -92,7 +92,7 @@ def make(
     values = declared | parse_assignments(assignments, known, f"{chapter.number} {name}")
     one = replace(declaration, parameters=values)
     rules = one.rules()  # malformed claims raise before any training
-    folder = _folder(one).absolute()
+    folder = _folder(one)
     result = (kept_runs.folder(chapter.slug) if force or values == declared else folder) / f"{name}.json"
     if result.is_relative_to(sysconfig.get_path("purelib")):
         raise ChapterError(f"expected a checkout of the project installed with pip install -e, got a copy in {result.parent}")
@@ -102,7 +102,7 @@ def make(
         pick_device(device)
     except ValueError as error:
         raise ChapterError(str(error)) from None
-    paths = {seed: folder / f"seed-{seed}.json" for seed in range(values["seed"], values["seed"] + values["seeds"])}
+    paths = _paths(one)
     _run_missing(one, paths, jobs, device)
     changed = [f"-p {key}={value}" for key, value in values.items() if value != declared[key]]
     record = {
@@ -186,7 +186,13 @@ def _declared(chapter: Chapter, name: str) -> kept_runs.Declared:
 
 def _folder(one: kept_runs.Declared) -> Path:
     """Return the folder of the finished seeds of a kept run with these parameters."""
-    return Path("runs", f"keep-{one.slug}-{one.name}", one.digest())
+    return Path("runs", f"keep-{one.slug}-{one.name}", one.digest()).absolute()
+
+
+def _paths(one: kept_runs.Declared) -> dict[int, Path]:
+    """Return the file of each seed of a kept run."""
+    first, number = one.parameters["seed"], one.parameters["seeds"]
+    return {seed: _folder(one) / f"seed-{seed}.json" for seed in range(first, first + number)}
 
 
 def _run_missing(one: kept_runs.Declared, paths: dict[int, Path], jobs: int | None, device: str) -> None:
@@ -299,7 +305,8 @@ def _state(one: kept_runs.Declared | None, record: dict[str, Any] | None) -> str
     if one is None or (record is not None and "runs" not in record):
         return "legacy, no record"
     if record is None:
-        return f"not finished: {len(list(_folder(one).glob('seed-*.json')))} of {one.parameters['seeds']} seeds"
+        paths = _paths(one).values()
+        return f"not finished: {sum(files.read_json(path) is not None for path in paths)} of {len(paths)} seeds"
     stale = []
     if record["parameters"] != one.parameters:
         stale.append("parameters")

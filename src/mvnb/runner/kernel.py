@@ -214,9 +214,7 @@ def _engine() -> type:
     """Return a papermill engine that saves at intervals; papermill saves twice per cell, which takes 15 s in a long chapter."""
     from papermill.engines import NBClientEngine
 
-    papermill_log = logging.getLogger("papermill")
-    papermill_log.addHandler(logging.NullHandler())  # its messages are also raised
-    papermill_log.propagate = False  # Dask workers print what reaches the root logger
+    logging.getLogger("papermill").setLevel(logging.CRITICAL + 1)  # its messages are also raised
 
     class ThrottledEngine(NBClientEngine):
         @classmethod
@@ -257,6 +255,7 @@ def _kernel_manager(memory: int | None, threads: int | None, package: Path | Non
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     added = {name: "" for name in os.environ if name.startswith("PYTHON") and name not in _INHERITED}
     added |= {name: value for name, value in ENVIRONMENT.items() if name not in os.environ}
+    added["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
     added |= {} if threads is None else dict.fromkeys(_THREADS, str(threads))
     added |= KEEP_FREED if memory is None else {}  # gaps between kept blocks would count towards the limit
     if os.environ.get("MVNB_DATA"):

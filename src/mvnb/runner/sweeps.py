@@ -196,7 +196,7 @@ def _plan(folder: Path) -> dict[str, Any]:
     try:
         plan = json.loads(path.read_text(encoding="utf-8"))
         return {key: plan[key] for key in ("chapter", "grid", "fixed")}
-    except OSError:
+    except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError) as error:
         raise ChapterError(f"{path} is not a valid sweep: {error}") from None
@@ -276,7 +276,7 @@ def _run_cell(folder: Path, chapter: catalogue.Chapter, address: str, parameters
     running, done, failed = (folder / kind / address for kind in (".running", "cells", "failed"))
     running.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{running}.lock"):
-        if (done / "run.json").is_file():
+        if files.read_json(done / "run.json") is not None:
             return ""
         for stale in (running, done, failed):
             shutil.rmtree(stale, ignore_errors=True)
