@@ -331,6 +331,18 @@ def test_a_run_with_another_folder_or_file_named_by_a_parameter_is_another_run(b
     assert seen[-1] == seen[-2]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_a_folder_whose_name_is_not_text_is_one_line(mvnb, book, tmp_path, monkeypatch):
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/odd\xff")
+    os.mkdir(odd)
+    monkeypatch.setenv("MVNB_ROOT", str(book))
+    monkeypatch.chdir(odd)
+    for asked in (["run", "1", "-o", "out"], ["run", "1"], ["sweep", "1", "--grid", "seed=0:1", "-o", "out"]):
+        status, out, err = mvnb(*asked)
+        assert (status, out) == (2, "") and err.count("\n") == 1 and "expected a path in UTF-8, got b'" in err
+    assert os.listdir(odd) == []
+
+
 def test_a_request_to_end_is_an_interrupt(book):
     for command, hint in ((["run", "2", "-p", "harm=hang"], ""), (["sweep", "2", "--grid", "harm=hang"], "continue with")):
         process = start(book, *command, "-o", "out")

@@ -210,7 +210,10 @@ def alone(lock: Path, refusal: str) -> Iterator[None]:
 
 
 def refuse_unusable(folder: Path, chapter: Chapter) -> None:
-    """Raise ``ChapterError`` if ``folder`` is the chapter's own folder, not a folder, or not writable."""
+    """Raise ``ChapterError`` if ``folder`` is the chapter's own folder, not a folder, not writable, or not named in UTF-8."""
+    for path in (folder.absolute(), chapter.source.absolute()):
+        if re.search("[\ud800-\udfff]", str(path)):  # notebooks contain the paths
+            raise ChapterError(f"expected a path in UTF-8, got {os.fsencode(path)}")
     if folder.resolve() == chapter.source.parent.resolve():
         raise ChapterError(f"the output folder must differ from the chapter's folder, got {folder}")
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
