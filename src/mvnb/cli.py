@@ -30,7 +30,7 @@ except ModuleNotFoundError:  # notebooks do not need these
 
 from mvnb import __version__, claims, verdicts
 from mvnb.files import RecordError, write
-from mvnb.runner import catalogue, derived, errors, execution, keeping, new, pairing, sweeps
+from mvnb.runner import catalogue, derived, errors, execution, keeping, kernel, new, pairing, sweeps
 
 app = typer.Typer(
     name="mvnb",
@@ -98,10 +98,8 @@ def main(arguments: list[str] | None = None) -> int:
             return _print_error(str(error), 2)
         except errors.CellFailed as error:
             return _print_error(str(error), 1)
-        except (
-            BrokenPipeError,
-            SystemExit,
-        ) as error:  # the reader of the output, such as head, has ended; click raises SystemExit
+        except (BrokenPipeError, SystemExit) as error:
+            # The reader of the output, such as head, has ended, for which click raises SystemExit.
             if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python will flush the output once more
@@ -465,7 +463,7 @@ def _build_site(root: Path) -> bool:
     build = "import sys; from jupyter_book.cli.main import main; sys.exit(main())"
     options = ["build", str(root), "--all", "-W", "-n", "--keep-going"]
     command = [sys.executable, "-X", "utf8", "-c", build, *options]  # some of the site's extensions name no encoding
-    finished = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
+    finished = subprocess.run(command, env=kernel.inherited(), capture_output=True, encoding="utf-8", errors="replace")
     if finished.returncode:
         output = re.sub(r"\x1b\[[\d;]*m", "", f"{finished.stdout}\n{finished.stderr}")
         print(f"{output}\nmvnb: the site could not be built", file=sys.stderr)

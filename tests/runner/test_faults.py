@@ -18,7 +18,7 @@ import psutil
 import pytest
 from processes import kernels, start, until
 
-from mvnb import files
+from mvnb import cli, files
 from mvnb.runner import addresses, catalogue, execution
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -226,6 +226,15 @@ def test_kernels_inherit_what_they_need_and_not_what_changes_the_meaning_of_prog
     assert printed == f"3 http://127.0.0.1:9 {tmp_path}\nnothing else\n"
     status, _, err = mvnb("run", "3", "-p", "seed=1", "-o", "failed")
     assert status == 1 and "AssertionError: seen" in err
+
+
+def test_the_build_of_the_site_inherits_no_variable_that_changes_the_meaning_of_programs(book, monkeypatch):
+    seen, ended = {}, subprocess.CompletedProcess([], 0, "", "")
+    monkeypatch.setattr(subprocess, "run", lambda command, env, **how: seen.update(env) or ended)
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    assert cli._build_site(book)
+    assert "PYTHONWARNINGS" not in seen and seen["https_proxy"] == "http://127.0.0.1:9"
 
 
 DATA = """\

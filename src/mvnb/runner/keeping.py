@@ -164,7 +164,7 @@ def _short_run(one: kept_runs.Declared, valid: str, parameters: dict[str, Any], 
     Return None if the digest of the run in this package is not ``valid``, unless that is empty.
     """
     paths = [str(source), os.environ.get("PYTHONPATH", "")]
-    surroundings = {**os.environ, **kernel.ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    surroundings = {**kernel.inherited(), **kernel.ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     with tempfile.TemporaryDirectory(prefix="mvnb-") as folder:
         given = json.dumps([one.slug, one.name, valid, parameters, device, folder])
         command = [sys.executable, "-P", "-c", _RUN, given]  # -P: no modules of the working directory

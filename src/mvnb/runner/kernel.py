@@ -27,8 +27,8 @@ from mvnb.runner.pairing import KERNELSPEC, join_streams
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 ENVIRONMENT = dict.fromkeys(_THREADS, "1") | {"PYTHONHASHSEED": "0"}
-# Of Python's variables, kernels inherit those that say where modules are and how text is encoded. Others change what a program
-# means, such as PYTHONOPTIMIZE, which removes assertions.
+# Of Python's variables, processes inherit those that say where modules are and how text is encoded. Others change what a
+# program means, such as PYTHONOPTIMIZE, which removes assertions.
 _INHERITED = {"PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONNOUSERSITE", "PYTHONPLATLIBDIR", "PYTHONPYCACHEPREFIX"}
 _INHERITED |= {"PYTHONDONTWRITEBYTECODE", "PYTHONUTF8", "PYTHONIOENCODING", "PYTHONCOERCECLOCALE", "PYTHONHASHSEED"}
 KEEP_FREED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
@@ -64,6 +64,11 @@ _REFUSAL = """def refusal(values):
     except Exception as error:
         return str(error) or type(error).__name__
     return ''"""
+
+
+def inherited() -> dict[str, str]:
+    """Return the environment variables for processes that run Python: all but those that change what a program means."""
+    return {name: one for name, one in os.environ.items() if not name.startswith("PYTHON") or name in _INHERITED}
 
 
 def run_notebook(
@@ -253,7 +258,7 @@ def _kernel_manager(memory: int | None, threads: int | None, package: Path | Non
 
     # After a timeout or an interrupt, asyncio complains about tasks that nbclient leaves behind; the error itself is raised.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    added = {name: "" for name in os.environ if name.startswith("PYTHON") and name not in _INHERITED}
+    added = dict.fromkeys(os.environ.keys() - inherited().keys(), "")
     added |= {name: value for name, value in ENVIRONMENT.items() if name not in os.environ}
     added["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
     added |= {} if threads is None else dict.fromkeys(_THREADS, str(threads))
