@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +31,7 @@ except ModuleNotFoundError:  # notebooks do not need these
 
 from mvnb import __version__, claims, verdicts
 from mvnb.files import RecordError, write
-from mvnb.runner import catalogue, derived, errors, execution, keeping, kernel, new, pairing, sweeps
+from mvnb.runner import catalogue, derived, errors, execution, hosts, keeping, kernel, new, pairing, sweeps
 
 app = typer.Typer(
     name="mvnb",
@@ -55,8 +56,8 @@ SomeChapters = Annotated[
 
 Parameters = Annotated[list[str] | None, typer.Option("-p", metavar="NAME=VALUE", help="Set a parameter; may be repeated.")]
 Preset = Annotated[str | None, typer.Option(help="Name of a predefined set of parameters.")]
-Timeout = Annotated[float | None, typer.Option(min=0.001, callback=_finite, help="Time limit per notebook cell, in seconds.")]
-Memory = Annotated[float | None, typer.Option(min=0.001, callback=_finite, help="Memory limit per run, in GB.")]
+Timeout = Annotated[float | None, typer.Option(min=0.001, max=1e8, callback=_finite, help="Time limit per cell, in seconds.")]
+Memory = Annotated[float | None, typer.Option(min=0.001, max=1e6, callback=_finite, help="Memory limit per run, in GB.")]
 Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Number of parallel runs; one per core by default.")]
 Output = Annotated[Path | None, typer.Option("-o", metavar="DIR", help="Folder for the results; one in runs/ by default.")]
 Changed = Annotated[bool, typer.Option("--changed", help="Print only the claims whose verdict or value differs.")]
@@ -79,15 +80,10 @@ class _Command(TyperCommand):
 def main(arguments: list[str] | None = None) -> int:
     """Run ``mvnb`` with ``arguments``, by default those of the process, and return the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # the caller has closed it
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
-        if hasattr(stream := getattr(sys, name), "reconfigure"):  # not in a notebook
-            stream.reconfigure(errors="backslashreplace")  # for letters that the terminal's encoding lacks
-    if wrong := next((one for one in arguments if re.search("[\ud800-\udfff]", one)), ""):  # bytes that are not UTF-8
-        return _print_error(f"expected arguments in UTF-8, got {os.fsencode(wrong)}", 2)
-    with _ending_as_interrupt() as received:
+    with _streams(), _ending_as_interrupt() as received:
         try:
+            if wrong := next((one for one in arguments if re.search("[\ud800-\udfff]", one)), ""):
+                raise errors.ChapterError(f"expected arguments in {sys.getfilesystemencoding()}, got {os.fsencode(wrong)}")
             status = app(args=arguments or ["--help"], prog_name="mvnb", standalone_mode=False) or 0
             sys.stdout.flush()
             if status == 130:  # from typer, after an interrupt
@@ -98,31 +94,79 @@ def main(arguments: list[str] | None = None) -> int:
             return _print_error(str(error), 2)
         except errors.CellFailed as error:
             return _print_error(str(error), 1)
-        except (BrokenPipeError, SystemExit) as error:
-            # The reader of the output, such as head, has ended, for which click raises SystemExit.
-            if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
-                raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python will flush the output once more
-            return 0
         except OSError as error:
             return _print_error(f"{error.strerror}: {error.filename}" if error.filename else str(error), 1)
         except (KeyboardInterrupt, typer.Abort) as interrupt:
             return _print_error("; ".join(["interrupted", *interrupt.args]), 128 + (received or [signal.SIGINT])[0])
+        except Exception as error:
+            if os.environ.get("MVNB_TRACEBACK"):
+                raise
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(place.filename).name}, line {place.lineno}; MVNB_TRACEBACK=1 shows more"
+            return _print_error(f"unexpected {type(error).__name__}: {error} ({where})", 1)
     return status
+
+
+class _Stream:
+    """Output stream that drops the rest of its output after an error of one of the classes ``dropped``."""
+
+    def __init__(self, stream, *dropped: type[OSError]):
+        self._stream, self._dropped = stream, dropped
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        self._try(self._stream.write, text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._try(self._stream.flush)
+
+    def _try(self, call, *arguments) -> None:
+        try:
+            call(*arguments)
+        except self._dropped:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())  # what is buffered goes there, too
+
+
+@contextmanager
+def _streams() -> Iterator[None]:
+    """Let commands go on if nothing reads their output, as after ``head``, or if messages cannot be written."""
+    before = sys.stdout, sys.stderr
+    for number, name, dropped in ((1, "stdout", BrokenPipeError), (2, "stderr", OSError)):
+        if (stream := getattr(sys, name)) is None:  # the caller has closed it
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+            os.set_inheritable(number, True)
+            stream = open(number, "w", encoding="utf-8", closefd=False)
+        if hasattr(stream, "reconfigure"):  # not in a notebook
+            stream.reconfigure(errors="backslashreplace")  # for letters that the terminal's encoding lacks
+        setattr(sys, name, _Stream(stream, dropped))
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
 
 
 @contextmanager
 def _ending_as_interrupt() -> Iterator[list[int]]:
-    """Treat SIGTERM, by which another process asks this one to end, as Ctrl-C in the block; yield a list of those received."""
+    """Treat signals by which others ask this process to end as Ctrl-C in the block; yield a list of those received."""
     received: list[int] = []
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    numbers = [number for number in (getattr(signal, name) for name in names) if signal.getsignal(number) != signal.SIG_IGN]
     if threading.current_thread() is not threading.main_thread():  # others cannot set handlers
-        yield received
-        return
-    handler = signal.signal(signal.SIGTERM, lambda number, _: (received.append(number), signal.raise_signal(signal.SIGINT)))
+        numbers = []
+
+    def end(number, _) -> None:
+        received.append(number)
+        signal.raise_signal(signal.SIGINT)
+
+    handlers = {number: signal.signal(number, end) for number in numbers}
     try:
         yield received
     finally:
-        signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)
+        for number, handler in handlers.items():
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 def _print_error(message: str, status: int) -> int:
@@ -174,7 +218,8 @@ def _run(
     timeout: Timeout = None,
     memory: Memory = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Number of PyTorch threads; use more than one only if as many cores are idle.")
+        int | None,
+        typer.Option(min=1, max=1024, help="Number of PyTorch threads; use more than one only if as many cores are idle."),
     ] = None,
     output: Output = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier run of the chapter in the folder.")] = False,
@@ -285,6 +330,8 @@ def _sweep(
     """
     if (resume or status) and (chapter or grid or parameter or preset or output):
         raise errors.ChapterError("--resume and --status cannot be combined with a chapter, --grid, -p, --preset or -o")
+    if status and (resume or keep):
+        raise errors.ChapterError("--status cannot be combined with --resume or --keep")
     if status:
         return _print_progress(sweeps.load(status), {})
     if resume:
@@ -348,6 +395,8 @@ def _keep(
     With --renew, a result that a change of the code has made stale becomes valid again if a short run gives the same values
     to the last bit with the code of the last commit for which it was valid and with the code as it is now.
     """
+    if status and (chapter or parameter or force or renew):
+        raise errors.ChapterError("--status cannot be combined with a chapter, -p, --force or --renew")
     if status:
         return _print_table(("chapter", "name", "made", "state"), list(keeping.status(catalogue.discover())))
     if chapter is None or name is None:
@@ -427,6 +476,9 @@ def _book(
     for folder in (root, root / "notebooks"):
         if not os.access(folder, os.W_OK):
             raise errors.ChapterError(f"{folder} is not writable")
+    derived.read_seconds(root), hosts.repository(root)  # raise ChapterError now rather than after the runs
+    if (root / "_toc.yml").is_file():
+        catalogue.parts(root, found)
     if take is None:
         pairing.refuse_edited(found)
     for one in (one for one in found if take == "notebook" and pairing.edited(one)):

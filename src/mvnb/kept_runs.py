@@ -130,12 +130,23 @@ def _read(slug: str, path: Path) -> Declared:
         raise RecordError(f"{name}: unknown key {min(unknown)!r}; expected one of {', '.join(_KEYS)}")
     if not {"seed", "seeds"} <= table["parameters"].keys():
         raise RecordError(f"{name}: expected the parameters seed and seeds, got {', '.join(table['parameters']) or 'none'}")
+    for key, least in (("seed", 0), ("seeds", 1)):
+        if type(value := table["parameters"][key]) is not int or value < least:
+            raise RecordError(f"{name}: expected {key} to be an integer of at least {least}, got {value!r}")
     for line in table["setup"]:
-        if not isinstance(line, dict) or line.keys() != set(COLUMNS):
-            raise RecordError(f"{name}: expected the keys {', '.join(COLUMNS)} in every [[setup]], got {line!r}")
-    script = path.with_name(table["script"])
-    if not script.is_file():
-        raise RecordError(f"{name}: the script {table['script']} does not exist")
+        if not isinstance(line, dict) or line.keys() != set(COLUMNS) or not all(isinstance(one, str) for one in line.values()):
+            raise RecordError(f"{name}: expected texts for the keys {', '.join(COLUMNS)} in every [[setup]], got {line!r}")
+        try:
+            line["ours"].format(**table["parameters"])
+        except (KeyError, IndexError, ValueError):
+            raise RecordError(f"{name}: expected parameters in the braces of {line['ours']!r}") from None
+    try:
+        json.dumps(table["parameters"], allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise RecordError(f"{name}: expected parameters that JSON can represent: {error}") from None
+    script = path.parent / table["script"]
+    if script.parent != path.parent or not script.is_file():
+        raise RecordError(f"{name}: expected a script beside the declaration, got {table['script']!r}")
     code = script.read_text(encoding="utf-8")
     return Declared(slug, path.stem, code=code, modules=_imported(slug, script), **table | {"script": script})
 

@@ -144,10 +144,41 @@ def test_presets_are_read_and_checked(tiny, book):
     }.items():
         with pytest.raises(errors.ChapterError, match=message):
             catalogue.preset(tiny, name)
-    for text in ("a: [", "- a", "01_tiny: {smoke: 3}"):
+    for text in (
+        "a: [",
+        "- a",
+        "01_tiny: {smoke: 3}",
+        "01_tiny: {on: {seed: 1}}",
+        "01_tiny: {smoke: {1: 2}}",
+        "6: {smoke: {}}",
+    ):
         (book / "presets.yml").write_text(text)
         with pytest.raises(errors.ChapterError, match=r"presets\.yml"):
             catalogue.preset(tiny, "smoke")
+    (book / "presets.yml").unlink()
+    (book / "presets.yml").symlink_to("elsewhere.yml")
+    with pytest.raises(errors.ChapterError, match=r"cannot read .*presets\.yml: No such file"):
+        catalogue.presets(book)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("pyproject.toml", "a = [", "pyproject.toml is not valid TOML"),
+        ("pyproject.toml", "[tool.mvnb]\nrepository = 5", "expected the address of a repository in tool.mvnb"),
+        ("pyproject.toml", "[tool.mvnb]\nrepository = 'a\"b'", "expected the address of a repository in tool.mvnb"),
+        ("_toc.yml", "a: [", "_toc.yml is not valid YAML"),
+        ("_toc.yml", "parts: [5]", "_toc.yml must list parts with chapters"),
+        ("results/seconds.json", "<<<<<<< HEAD", "expected results/seconds.json to contain seconds by chapter"),
+        ("results/seconds.json", '{"machine": "x"}', "expected results/seconds.json to contain seconds by chapter"),
+    ],
+)
+def test_a_damaged_file_of_the_book_is_one_line_before_anything_runs(mvnb, book, name, text, message):
+    (book / name).parent.mkdir(exist_ok=True)
+    (book / name).write_text(text)
+    status, out, err = mvnb("book", "1", "--no-site")
+    assert (status, out) == (2, "") and err.count("\n") == 1 and message in err
+    assert (book / name).read_text() == text and not (book / "notebooks" / "01_tiny.ipynb").exists()
 
 
 def test_a_run_writes_notebook_and_claims_and_leaves_the_book_alone(tiny, book, tmp_path):

@@ -222,12 +222,15 @@ EMPTY = [
     ["keep", "1", ""],
 ]
 OTHER = {
-    "--memory inf": (["run", "1", "--memory", "inf"], "finite number, got inf"),
-    "--timeout inf": (["sweep", "1", "--grid", "seed=0:2", "--timeout", "inf"], "finite number, got inf"),
+    "--memory inf": (["run", "1", "--memory", "inf"], "--memory"),
+    "--memory 1e300": (["run", "1", "--memory", "1e300"], "--memory"),
+    "--threads 1e9": (["run", "1", "--threads", "1000000000"], "--threads"),
+    "keep --status and more": (["keep", "1", "--status"], "--status cannot be combined with a chapter"),
+    "--timeout inf": (["sweep", "1", "--grid", "seed=0:2", "--timeout", "inf"], "--timeout"),
     "--timeout nan": (["run", "1", "--timeout", "nan"], "--timeout"),
-    "not UTF-8, folder": (["run", "1", "-o", "\udcff"], "expected arguments in UTF-8, got b'\\xff'"),
-    "not UTF-8, value": (["run", "1", "-p", "device=\udcff"], "expected arguments in UTF-8"),
-    "not UTF-8, grid": (["sweep", "1", "--grid", "seed=\udcff"], "expected arguments in UTF-8"),
+    "not UTF-8, folder": (["run", "1", "-o", "\udcff"], "expected arguments in utf-8, got b'\\xff'"),
+    "not UTF-8, value": (["run", "1", "-p", "device=\udcff"], "expected arguments in utf-8"),
+    "not UTF-8, grid": (["sweep", "1", "--grid", "seed=\udcff"], "expected arguments in utf-8"),
 }
 OTHER |= {" ".join(one): (one, "got an empty one") for one in EMPTY}
 
@@ -258,7 +261,7 @@ def test_files_that_cannot_be_read_are_named_in_one_line(mvnb, executed_book):
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_streams_may_be_closed(book, closed):
-    for arguments, status in (("list", 0), ("run 66", 2)):
+    for arguments, status in (("list", 0), ("run 66", 2), ("run 1 -o out --force", 0)):
         command = f"{sys.executable} -m mvnb {arguments} {closed}"
         done = subprocess.run(command, shell=True, capture_output=True, text=True)
         assert done.returncode == status and "Traceback" not in done.stderr + done.stdout
@@ -314,6 +317,29 @@ def test_a_closed_pipe_is_not_an_error(executed_book, unbuffered):
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux")
+def test_messages_that_cannot_be_written_end_no_run_and_results_do(book):
+    for asked, streams, status in (
+        ("run 1 -o out", "2>/dev/full", 0),
+        ("run 1 -o other", "2>&1 >/dev/null | head -c 0; exit ${PIPESTATUS[0]}", 0),
+        ("run 66", "2>/dev/full", 2),
+        ("list", ">/dev/full", 1),
+    ):
+        done = subprocess.run(["bash", "-c", f"{sys.executable} -m mvnb {asked} {streams}"], capture_output=True, text=True)
+        assert done.returncode == status and "Traceback" not in done.stderr
+    assert (book / "out" / "01_tiny.ipynb").exists() and (book / "other" / "01_tiny.ipynb").exists()
+
+
+def test_an_unexpected_error_is_one_line_unless_more_is_asked_for(mvnb, book, monkeypatch):
+    monkeypatch.setattr(catalogue, "discover", lambda *_: {}["list"])
+    status, out, err = mvnb("list")
+    assert (status, out) == (1, "") and err.count("\n") == 1
+    assert err.startswith("mvnb: unexpected KeyError: 'list' (test_cli.py, line ")
+    monkeypatch.setenv("MVNB_TRACEBACK", "1")
+    with pytest.raises(KeyError):
+        mvnb("list")
 
 
 def test_what_cannot_be_compared_is_one_line(mvnb, executed_book):

@@ -232,6 +232,36 @@ def test_a_pasted_image_is_not_lost_when_the_notebook_is_taken(mvnb, book, tiny)
     assert tiny.source.read_bytes() == source and "pasted.png" in tiny.notebook.read_text()
 
 
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        ("markdown", "$$\n%% a comment of TeX\nx\n$$"),
+        ("markdown", "text\n%% [raw] more\ntext"),
+        ("code", "y = 2\n# %% [markdown]\n# hello"),
+        ("code", "# %%\nx = 1"),
+        ("markdown", "one\u2028line"),
+    ],
+)
+def test_a_cell_that_a_source_cannot_contain_is_refused(mvnb, book, tiny, kind, source):
+    there, before = nbformat.read(tiny.notebook, as_version=4), tiny.source.read_bytes()
+    there.cells.append(getattr(nbformat.v4, f"new_{kind}_cell")(source))
+    nbformat.write(there, tiny.notebook)
+    status, out, err = mvnb("book", "1", "--no-site", "--take", "notebook")
+    assert (status, out) == (2, "") and err.count("\n") == 1 and tiny.source.read_bytes() == before
+    assert f"01_tiny.py cannot contain cell {len(there.cells) - 1} of 01_tiny.ipynb as it is" in err
+
+
+def test_metadata_that_the_source_has_are_kept(mvnb, book, tiny):
+    titled = tiny.source.read_text().replace(
+        "# %%\nimport base64", '# %% A title slideshow={"slide_type": "skip"}\nimport base64'
+    )
+    tiny.source.write_text(titled)
+    assert mvnb("book", "1", "--no-site")[0] == 0
+    edit(tiny.notebook, vscode={"languageId": "python"})
+    assert mvnb("book", "1", "--no-site", "--take", "notebook")[0] == 0
+    assert tiny.source.read_text() == titled.replace("Count.", "Count twice.")
+
+
 def test_two_writers_of_one_file_do_not_meet(tmp_path):
     meet, path = threading.Barrier(2), tmp_path / "shared.txt"
 
@@ -313,6 +343,14 @@ def test_the_variables_of_a_git_hook_do_not_hide_a_reversed_verdict(mvnb, book, 
         monkeypatch.setenv(name, str(tmp_path / "other" / value))
     status, _, err = mvnb("claims", "1", "--changed")
     assert status == 1 and "the verdict of small-mean was reversed" in err
+
+
+def test_a_tree_is_not_a_commit(mvnb, book, tiny, tmp_path):
+    for arguments in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "One"]):
+        subprocess.run(["git", *arguments], cwd=book, check=True)
+    assert mvnb("claims", "1", "--against", "HEAD")[0] == 0
+    status, out, err = mvnb("claims", "1", "--against", "HEAD:notebooks")
+    assert (status, out) == (2, "") and err.count("\n") == 1 and "HEAD:notebooks" in err
 
 
 def test_a_commit_with_a_notebook_that_is_none_is_told(mvnb, book, tiny):

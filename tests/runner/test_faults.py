@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -258,6 +259,12 @@ def test_data_that_are_absent_or_damaged_are_one_line_without_a_network(mvnb, bo
         status, out, err = mvnb("run", "3", "-o", "out")
         assert (status, out) == (2, "") and err.count("\n") == 1 and message in err and not (book / "out").exists()
         (book / "data" / "mnist.npz").write_bytes(b"PK\3\4 and no more")
+    with zipfile.ZipFile(book / "data" / "mnist.npz", "w") as file:
+        file.writestr("x_train.npy", bytes(100))
+    whole = (book / "data" / "mnist.npz").read_bytes()
+    (book / "data" / "mnist.npz").write_bytes(whole.replace(b"PK\1\2", b"PK\1\3"))  # the list of its parts is damaged
+    status, out, err = mvnb("run", "3", "-o", "out")
+    assert (status, out) == (2, "") and err.count("\n") == 1 and message in err
 
 
 def test_a_run_with_other_data_is_another_run(mvnb, book, tmp_path, monkeypatch):
@@ -311,6 +318,75 @@ def test_a_run_that_ended_meanwhile_is_not_replaced_unasked(mvnb, book, monkeypa
         assert mvnb("run", "1", "-p", f"seed={seed}", "-o", "out")[0] == status and Path(other).read_bytes() == before
 
 
+@pytest.mark.parametrize("content", ["[1]", "{}", '{"metadata": null, "cells": []}', '{"metadata": {}, "cells": 5}'])
+def test_what_is_no_notebook_is_not_taken_for_a_run(mvnb, book, content):
+    (book / "out").mkdir()
+    (book / "out" / "01_tiny.ipynb").write_text(content)
+    status, out, err = mvnb("run", "1", "-o", "out")
+    assert (status, out) == (2, "") and err.count("\n") == 1 and "is not a complete notebook" in err
+    assert mvnb("run", "1", "-o", "out", "--force")[0] == 0
+
+
+QUITTING = """\
+# %% tags=["parameters"]
+how = "sys.exit()"  # how the cell ends
+
+# %%
+import sys
+
+exec(how)
+
+# %%
+print("here")
+"""
+
+
+@pytest.mark.parametrize("how", ["sys.exit()", "sys.exit(0)", "exit(0); raise SystemExit", "sys.exit(3)"])
+def test_a_cell_that_ends_the_run_is_a_failure(mvnb, book, how):
+    (book / "notebooks" / "03_quitting.py").write_text(QUITTING.replace('"sys.exit()"', repr(how)))
+    status, out, err = mvnb("run", "3", "-o", "out")
+    assert (status, out) == (1, "") and err.splitlines()[-1].startswith("mvnb: ") and "kept the partial notebook" in err
+    assert not (book / "out" / "03_quitting.ipynb").exists()
+    assert mvnb("book", "3", "--no-site")[0] == 1 and not (book / "notebooks" / "03_quitting.ipynb").exists()
+
+
+OUTSIDE = """\
+# %% tags=["parameters"]
+seed = 0  # (0 or more)
+
+# %%
+print("device: cpu", open("data.txt").read(), seed)
+"""
+
+
+def test_chapters_of_one_name_in_two_folders_are_two_chapters(mvnb, book, tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(OUTSIDE)
+        (tmp_path / folder / "data.txt").write_text(folder)
+    assert mvnb("run", f"{tmp_path}/a/mine.py")[0] == 0 and "already holds" in mvnb("run", f"{tmp_path}/a/mine.py")[1]
+    assert mvnb("run", f"{tmp_path}/b/mine.py")[0] == 2
+    assert mvnb("sweep", f"{tmp_path}/a/mine.py", "--grid", "seed=0:1", "-o", "out")[0] == 0
+    assert "1 of 1 runs done" in mvnb("sweep", "--status", "out")[1] and "1 runs reused" in mvnb("sweep", "--resume", "out")[1]
+    status, _, err = mvnb("sweep", f"{tmp_path}/b/mine.py", "--grid", "seed=0:1", "-o", "out")
+    assert status == 2 and f"holds a sweep of {tmp_path}/a/mine.py" in err
+
+
+def test_a_relative_folder_of_modules_is_meant_from_where_the_command_runs(mvnb, book, monkeypatch):
+    (book / "modules").mkdir()
+    (book / "modules" / "nearby.py").write_text("here = 5")
+    (book / "notebooks" / "03_nearby.py").write_text('# %% tags=["parameters"]\nseed = 0\n\n# %%\nimport nearby\n')
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["modules", os.environ.get("PYTHONPATH", "")]))
+    assert mvnb("run", "3", "-o", "out")[0] == 0
+
+
+def test_a_link_that_names_itself_is_one_line(mvnb, book):
+    (book / "loop").symlink_to(book / "loop")
+    for asked in (["run", "1"], ["sweep", "1", "--grid", "seed=0:1"]):
+        status, out, err = mvnb(*asked, "-o", "loop")
+        assert status in (1, 2) and out == "" and err.count("\n") == 1 and "Traceback" not in err
+
+
 FOLDER = """\
 # %% tags=["parameters"]
 texts = "texts"  # folder or file of texts
@@ -352,14 +428,15 @@ def test_a_folder_whose_name_is_not_text_is_one_line(mvnb, book, tmp_path, monke
     assert os.listdir(odd) == []
 
 
-def test_a_request_to_end_is_an_interrupt(book):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_request_to_end_is_an_interrupt(book, number):
     for command, hint in ((["run", "2", "-p", "harm=hang"], ""), (["sweep", "2", "--grid", "harm=hang"], "continue with")):
         process = start(book, *command, "-o", "out")
         until(lambda process=process: kernels(process.pid))
         until(lambda: list((book / "out").rglob("*.partial.ipynb")))
-        os.kill(process.pid, signal.SIGTERM)
+        os.kill(process.pid, number)
         _, err = process.communicate(timeout=60)
-        assert process.returncode == 143 and "mvnb: interrupted" in err and hint in err and "Traceback" not in err
+        assert process.returncode == 128 + number and "mvnb: interrupted" in err and hint in err and "Traceback" not in err
         assert command[0] == "sweep" or not (book / "out").exists() or not list((book / "out").iterdir())
         shutil.rmtree(book / "out", ignore_errors=True)
 

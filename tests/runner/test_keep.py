@@ -281,7 +281,18 @@ def test_what_cannot_be_kept_is_said_in_one_line(mvnb, book, kept, asked, said):
         ("says = ", "Invalid value"),
         (DECLARED.replace('says = "means"', "says = 1"), "expected the key says of type str, got 1"),
         (DECLARED.replace("seeds = 4", ""), "expected the parameters seed and seeds, got seed, size, pause, fail"),
-        (DECLARED.replace('why = "cost"', ""), "expected the keys what, paper, ours, why in every [[setup]]"),
+        (DECLARED.replace('why = "cost"', ""), "expected texts for the keys what, paper, ours, why in every [[setup]]"),
+        (DECLARED.replace('paper = "10"', "paper = 10"), "expected texts for the keys what, paper, ours, why in every"),
+        (DECLARED.replace("{size}", "{width}"), "expected parameters in the braces of '{width} <here>'"),
+        *(
+            (DECLARED.replace("seeds = 4", f"seeds = {n}"), f"expected seeds to be an integer of at least 1, got {s}")
+            for n, s in {"0": "0", "-3": "-3", "true": "True", "1.5": "1.5", '"two"': "'two'"}.items()
+        ),
+        (DECLARED.replace("seed = 3", "seed = -1"), "expected seed to be an integer of at least 0, got -1"),
+        (DECLARED.replace("size = 2.0", "size = 2026-01-01"), "expected parameters that JSON can represent"),
+        (DECLARED.replace("size = 2.0", "size = nan"), "expected parameters that JSON can represent"),
+        (DECLARED.replace("means.py", ""), "expected a script beside the declaration, got ''"),
+        (DECLARED.replace("means.py", "../kept/means.py"), "expected a script beside the declaration, got '../kept/means.py'"),
         (DECLARED.replace("not_run", "notrun"), "expected the key not_run of type list, got None"),
         ("more = 1\n" + DECLARED, "unknown key 'more'; expected one of script"),
         (f"short = 1\n{DECLARED}", "expected the key short of type dict, got 1"),
@@ -300,9 +311,35 @@ def test_malformed_claims_are_said_before_any_training(mvnb, book, kept):
     assert traced(book) == []
 
 
+def test_a_finished_seed_that_was_edited_is_made_again(mvnb, book, kept):
+    assert mvnb("keep", "1", "means")[0] == 0
+    whole = values(kept / "means.json")
+    (seed,) = (book / "runs").rglob("seed-4.json")
+    edited = json.loads(seed.read_text())
+    edited["values"]["mean"] = 7
+    for text in (json.dumps(edited), "{}", "0"):
+        seed.write_text(text)
+        status, _, err = mvnb("keep", "1", "means")
+        assert status == 0 and "3 of 4 seeds finished, 1 to run" in err and values(kept / "means.json") == whole
+
+
+def test_seeds_of_other_data_are_made_again(mvnb, book, kept, tmp_path, monkeypatch):
+    monkeypatch.setenv("MVNB_DATA", str(tmp_path))
+    (kept / "means.toml").write_text(DECLARED.replace("fail = -1", 'fail = -1\n\n[parameters.data]\nnames = ["tiny"]'))
+    (kept / "means.py").write_text(SCRIPT.replace("pause, fail", "pause, fail, data"))
+    for content, asked in ((b"1", 4), (b"1", 0), (b"2", 4)):
+        (tmp_path / "tiny.npz").write_bytes(content)
+        status, _, err = mvnb("keep", "1", "means")
+        assert status == 0 and f"{asked} to run" in err
+
+
 def test_a_script_that_is_missing_is_said(mvnb, book, kept):
     (kept / "means.py").unlink()
-    assert mvnb("keep", "1", "means") == (2, "", "mvnb: tiny/kept/means.toml: the script means.py does not exist\n")
+    assert mvnb("keep", "1", "means") == (
+        2,
+        "",
+        "mvnb: tiny/kept/means.toml: expected a script beside the declaration, got 'means.py'\n",
+    )
 
 
 SLOW = """\

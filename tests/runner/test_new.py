@@ -10,7 +10,7 @@ import chapter_checks
 import checkout
 import pytest
 
-from mvnb.runner import catalogue, derived
+from mvnb.runner import catalogue, derived, new
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,6 +55,22 @@ def test_what_cannot_be_a_chapter_is_one_line_and_writes_nothing(mvnb, book, nam
     message = "01_tiny already exists" if name in ("1 toy", "16 tiny") else "expected a number from 1 to 99 and"
     assert (status, out) == (2, "") and err.count("\n") == 1 and message in err
     assert files_of(book) == before
+
+
+def test_files_that_exist_are_not_replaced_and_keywords_are_no_slugs(mvnb, book):
+    (book / "_toc.yml").write_text("parts:\n  - caption: All\n    chapters:\n      - file: notebooks/01_tiny")
+    (book / "presets.yml").write_text("01_tiny:\n  smoke:\n    replicas: 2")  # neither ends with a line break
+    own = book / "tests" / "papers" / "test_toy.py"
+    own.parent.mkdir(parents=True)
+    own.write_text("mine = 1\n")
+    before = files_of(book)
+    for slug, message in (("toy", f"{own} already exists; choose another slug"), ("class", "got Python's keyword 'class'")):
+        status, out, err = mvnb("new", "16", slug)
+        assert (status, out) == (2, "") and err.count("\n") == 1 and message in err and files_of(book) == before
+    own.unlink()
+    new.create(book, "16", "toy")
+    assert list(catalogue.presets(book)) == ["01_tiny", "16_toy"]
+    assert [one.number for one in catalogue.parts(book, catalogue.discover(book))["All"]] == ["01", "16"]
 
 
 def test_the_readme_lists_the_chapters():

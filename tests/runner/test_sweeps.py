@@ -96,6 +96,8 @@ BAD = {
     "over the book": (["sweep", "1", "--grid", "seed=0:2", "-o", "notebooks"], "must differ from the chapter's folder"),
     "into a file": (["sweep", "1", "--grid", "seed=0:2", "-o", "presets.yml"], "not a folder"),
     "no time": (["sweep", "1", "--grid", "seed=0:2", "--timeout", "0"], "--timeout"),
+    "too many": (["sweep", "1", "--grid", "seed=0:50000000", "-o", "out"], "--grid must give at most 100,000 values"),
+    "status and more": (["sweep", "--status", "out", "--resume", "out"], "--status cannot be combined with"),
     "nothing to resume": (["sweep", "--resume", "out"], "no sweep in out"),
     "no status": (["sweep", "--status", "out"], "no sweep in out"),
     "resume with more": (["sweep", "1", "--resume", "out"], "cannot be combined with a chapter"),
@@ -145,7 +147,7 @@ def test_a_sweep_on_this_machine_does_not_depend_on_the_configuration_of_cluster
 
 
 def test_a_second_call_does_what_is_missing_and_a_changed_chapter_is_run_again(mvnb, book):
-    asked = ["sweep", "1", "--preset", "smoke", "--grid", "seed=0:2", "-j", "1", "-o", "out"]
+    asked = ["sweep", "1", "-p", "replicas=4", "--grid", "seed=0:2", "-j", "1", "-o", "out"]
     status, out, _ = mvnb(*asked)
     assert status == 0 and "2 succeeded" in out and counted(out) == "2 0 0"
     assert traced(book) == ["0 0.5", "1 0.5"]
@@ -157,7 +159,7 @@ def test_a_second_call_does_what_is_missing_and_a_changed_chapter_is_run_again(m
     table = pd.read_csv(book / "out" / "table.csv")
     assert table["seed"].tolist() == [0, 0, 1, 1] and table["noise"].tolist() == [0.5, 2, 0.5, 2]
     assert table["verdict"].tolist() == ["holds", "fails"] * 2 and set(table["claim"]) == {"small-mean"}
-    assert set(table["replicas"]) == {2} and set(table["widths"]) == {"[8, 16]"} and (table["seconds"] > 0).all()
+    assert set(table["replicas"]) == {4} and set(table["widths"]) == {"[8, 16]"} and (table["seconds"] > 0).all()
     assert table[["torch", "python", "host", "finished"]].notna().all().all()
     rows = [json.loads((path / "run.json").read_text())["claims"][0] for path in sorted((book / "out" / "cells").iterdir())]
     assert sorted(next(iter(row["measured"].values()))[0] for row in rows) == sorted(table["measured"])
@@ -177,6 +179,35 @@ def test_a_second_call_does_what_is_missing_and_a_changed_chapter_is_run_again(m
     source.write_text(source.read_text().replace("draws = random", "draws = 0\ndraws = random"))
     assert "0 of 4 runs done" in mvnb("sweep", "--status", "out")[1]
     assert "0 runs reused, 4 succeeded" in mvnb("sweep", "--resume", "out", "-j", "1")[1]
+
+
+def test_what_is_no_plan_is_one_line(mvnb, book):
+    (book / "out").mkdir()
+    good = {"chapter": "01_tiny", "grid": {"seed": [1]}, "fixed": {}}
+    for change in ({"grid": []}, {"chapter": 6}, {"fixed": None}, {"grid": {"seed": 5}}, {"grid": {"seed": []}}):
+        (book / "out" / "sweep.json").write_text(json.dumps(good | change))
+        status, out, err = mvnb("sweep", "--status", "out")
+        assert (status, out) == (2, "") and err.count("\n") == 1 and "sweep.json is not a valid sweep: expected" in err
+    (book / "out" / "sweep.json").write_text("[" * 100_000)
+    assert mvnb("sweep", "--status", "out")[0] == 2
+
+
+def test_seeds_beyond_64_bits_and_pilots_that_are_not_kept(mvnb, book):
+    asked = ["sweep", "1", "--preset", "smoke", "--grid", f"seed={10**23}", "-o", "out", "--keep"]
+    status, _, err = mvnb(*asked)
+    assert status == 2 and "cannot keep a sweep with other parameters than the defaults, got replicas=2" in err
+    assert pd.read_parquet(book / "out" / "table.parquet")["seed"].tolist() == [str(10**23)]
+    assert (book / "out" / "held.png").exists() and not (book / "results").exists()
+
+
+def test_a_scheduler_that_does_not_answer_leaves_the_folder_as_it_was(mvnb, book):
+    assert mvnb("sweep", "1", "--grid", "seed=0:1", "-o", "out")[0] == 0
+    before = {path: path.read_bytes() for path in (book / "out").iterdir() if path.is_file()}
+    for address in ("foo", "ucx://127.0.0.1:9"):
+        status, _, err = mvnb("sweep", "1", "--grid", "seed=5:9", "-o", "out", "--dask", address)
+        assert status == 2 and err.count("\n") == 1 and f"no Dask scheduler answers at {address}" in err
+    assert {path: path.read_bytes() for path in (book / "out").iterdir() if path.is_file()} == before
+    assert not (book / "out" / ".code").exists()
 
 
 def test_a_damaged_record_is_a_run_that_is_missing(mvnb, book):

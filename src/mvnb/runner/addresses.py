@@ -9,6 +9,7 @@ import os
 import platform
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
@@ -44,15 +45,15 @@ def _libraries() -> dict[str, str]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield the non-empty strings in a value or in nested lists."""
-    if isinstance(value, list):
-        for one in value:
+    """Yield the non-empty strings in a value or in nested lists and dictionaries."""
+    if isinstance(value, list | dict):
+        for one in value.values() if isinstance(value, dict) else value:
             yield from _strings(one)
     elif isinstance(value, str) and value:
         yield value
 
 
-def _files(values: Mapping[str, Any], base: Path) -> dict[str, str]:
+def data(values: Mapping[str, Any], base: Path = Path()) -> dict[str, str]:
     """Return digests of what the values of parameters name: data sets in the folder of data, and paths.
 
     Relative paths start at the folder ``base``. Of a folder, the names, sizes and times of the files count.
@@ -60,9 +61,9 @@ def _files(values: Mapping[str, Any], base: Path) -> dict[str, str]:
     from platformdirs import user_cache_dir
 
     # The folder of mvnb.data.cache.data_dir, whose import would take as long as PyTorch's.
-    data = Path(os.environ.get("MVNB_DATA") or user_cache_dir("mvnb")).expanduser()
-    texts = {text for value in values.values() for text in _strings(value)}
-    paths = {text: (data / f"{text}.npz", base / Path(text).expanduser()) for text in texts if "\0" not in text}
+    folder = Path(os.environ.get("MVNB_DATA") or user_cache_dir("mvnb")).expanduser()
+    texts = set(_strings(values))
+    paths = {text: (folder / f"{text}.npz", base / Path(text).expanduser()) for text in texts if "\0" not in text}
     return {text: _contents(path) for text, some in sorted(paths.items()) for path in some if os.path.exists(path)}
 
 
@@ -70,9 +71,8 @@ def _contents(path: Path) -> str:
     if path.is_dir():
         found = [(one.relative_to(path).as_posix(), one.stat()) for one in sorted(path.rglob("*")) if one.is_file()]
         return json.dumps([(name, status.st_size, status.st_mtime_ns) for name, status in found])
-    if zipfile.is_zipfile(path):  # as data sets are: checksums of their parts are in the file
-        with zipfile.ZipFile(path) as file:
-            return json.dumps([(one.filename, one.CRC, one.file_size) for one in file.infolist()])
+    with suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as file:  # data sets contain checksums of their parts
+        return json.dumps([(one.filename, one.CRC, one.file_size) for one in file.infolist()])
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -90,16 +90,18 @@ def _package(code: str) -> str:
 def digests(chapter, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the address of a run of ``chapter`` for each set of parameters in ``runs``.
 
-    An address is a digest of the chapter's code, kept runs and claims, all its parameters and the files that they name, the
-    modules that it may import, and the versions of the libraries. It does not cover prose and the install cell.
+    An address is a digest of the chapter's name (outside a book also its folder), code, kept runs and claims, all its
+    parameters and the files that they name, the modules that it may import, and the versions of the libraries. It does not
+    cover prose and the install cell.
     """
     cells = (cell for cell in chapter.cells.cells if TAG not in cell.metadata.get("tags", []))
     code = [cell.source for cell in cells if cell.cell_type == "code"]
     paper, results = PACKAGE / "papers" / chapter.slug, kept_runs.folder(chapter.slug).glob("*.json")
     paths = [*sorted(results), *sorted(paper.glob("kept/*.toml")), *paper.glob("claims.toml")]
     kept = [path.read_text(encoding="utf-8") for path in paths]
-    before, after = [chapter.name, code, kept], [_package("\n".join(code)), _libraries()]
+    place = "" if chapter.root else str(chapter.source.parent.resolve())
+    before, after = [chapter.name, place, code, kept], [_package("\n".join(code)), _libraries()]
     defaults = {name: parameter.default for name, parameter in chapter.parameters.items()}
     values = [defaults | dict(parameters) for parameters in runs]
-    texts = (json.dumps([*before, one, _files(one, chapter.source.parent), *after]) for one in values)
+    texts = (json.dumps([*before, one, data(one, chapter.source.parent), *after]) for one in values)
     return [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]

@@ -122,13 +122,14 @@ def discover(root: Path | None = None) -> list[Chapter]:
 
 def parts(root: Path, chapters: Iterable[Chapter]) -> dict[str, list[Chapter]]:
     """Return those of the ``chapters`` that are listed in ``_toc.yml``, in order, grouped by the caption of their part."""
-    import yaml
-
     known, found, caption = {chapter.name: chapter for chapter in chapters}, {}, ""
-    for part in yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8")).get("parts", []):
-        caption = part.get("caption", caption)
-        names = [one.get("file", "").removeprefix("notebooks/") for one in part["chapters"]]
-        found.setdefault(caption, []).extend(known[name] for name in names if name in known)
+    try:
+        for part in _yaml(root / "_toc.yml")[0].get("parts", []):
+            caption = part.get("caption", caption)
+            names = [one.get("file", "").removeprefix("notebooks/") for one in part["chapters"]]
+            found.setdefault(caption, []).extend(known[name] for name in names if name in known)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ChapterError(f"_toc.yml must list parts with chapters, each with its file: {error}") from None
     return {caption: some for caption, some in found.items() if some}
 
 
@@ -173,21 +174,38 @@ def presets(root: Path | None) -> dict[str, dict[str, dict[str, Any]]]:
 
     The values are not checked against the chapters. Raises ``ChapterError`` if ``presets.yml`` is malformed.
     """
-    if not root or not (path := root / "presets.yml").is_file():
+    if not root or not os.path.lexists(path := root / "presets.yml"):
         return {}
-    import yaml
-
-    try:
-        text = path.read_text(encoding="utf-8")
-        read, tree = yaml.safe_load(text) or {}, yaml.compose(text, yaml.SafeLoader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ChapterError(f"presets.yml is not valid YAML: {error}") from None
+    read, tree = _yaml(path)
     if duplicate := _duplicate_key(tree):
         raise ChapterError(f"presets.yml has a duplicate key {duplicate!r}")
+    if odd := _odd_key(read):
+        raise ChapterError(f"presets.yml must have texts as keys, got {odd}; write it in quotation marks")
     nested = isinstance(read, dict) and all(isinstance(named, dict) for named in read.values())
     if not nested or not all(isinstance(values or {}, dict) for named in read.values() for values in named.values()):
         raise ChapterError("presets.yml must map each chapter to presets, and each preset to parameter values")
     return {chapter: {name: values or {} for name, values in named.items()} for chapter, named in read.items()}
+
+
+def _yaml(path: Path) -> tuple[Any, Any]:
+    """Return the content of a YAML file, an empty dictionary if there is none, and its tree of nodes."""
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        return yaml.safe_load(text) or {}, yaml.compose(text, yaml.SafeLoader)
+    except OSError as error:
+        raise ChapterError(f"cannot read {path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ChapterError(f"{path.name} is not valid YAML: {error}") from None
+
+
+def _odd_key(value: Any) -> str:
+    """Return a key of nested dictionaries that is not a string, such as ``on``, which YAML takes for true; empty if none."""
+    pairs = value.items() if isinstance(value, dict) else ()
+    return next((str(key) for key, _ in pairs if not isinstance(key, str)), "") or next(
+        filter(None, (_odd_key(one) for _, one in pairs)), ""
+    )
 
 
 def _duplicate_key(node) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,14 +12,24 @@ from typing import Any
 from mvnb.files import read_json, write
 from mvnb.runner import workers
 from mvnb.runner.catalogue import Chapter, parts
+from mvnb.runner.errors import ChapterError
 
 SECONDS = "results/seconds.json"
 _LIST = re.compile(r"(<!-- chapters[^\n]*-->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def read_seconds(root: Path) -> dict[str, Any]:
-    """Return the recorded ``seconds`` by chapter number and, after a run of the whole book, its ``machine`` and ``command``."""
-    return read_json(root / SECONDS) or {"seconds": {}}
+    """Return the recorded ``seconds`` by chapter number and, after a run of the whole book, its ``machine`` and ``command``.
+
+    Raises ``ChapterError`` if the file exists but is not such a record.
+    """
+    if not os.path.lexists(root / SECONDS):
+        return {"seconds": {}}
+    found = read_json(root / SECONDS)
+    seconds = found.get("seconds") if isinstance(found, dict) else None
+    if not isinstance(seconds, dict) or not all(isinstance(one, int | float) for one in seconds.values()):
+        raise ChapterError(f"expected {SECONDS} to contain seconds by chapter; restore the file, or delete it")
+    return found
 
 
 def record_seconds(root: Path, taken: Mapping[str, float], chapters: int, jobs: int | None) -> None:

@@ -68,9 +68,9 @@ def finished(chapter: Chapter, parameters: Mapping[str, Any], folder: Path) -> R
     _, written, recorded = _paths(chapter, folder)
     if not written.is_file():
         return None
-    notebook = read_json(written)
-    stamp = (notebook or {}).get("metadata", {}).get("mvnb", {})
-    if not notebook:
+    notebook = _notebook(written)
+    stamp = notebook["metadata"].get("mvnb", {})
+    if not notebook["cells"]:
         found = f"{written} is not a complete notebook"
     elif stamp.get("address") != addresses.digests(chapter, [parameters])[0]:
         found = f"{folder} holds a run of {chapter.name} with other parameters, data, code or libraries"
@@ -108,7 +108,14 @@ def _paths(chapter: Chapter, folder: Path) -> list[Path]:
 
 def _metadata(notebook: Path) -> dict[str, Any]:
     """Return the metadata of a notebook; they are empty if the file cannot be read."""
-    return (read_json(notebook) or {}).get("metadata", {})
+    return _notebook(notebook)["metadata"]
+
+
+def _notebook(path: Path) -> dict[str, Any]:
+    """Return the notebook in a file, or one without cells and metadata if the file does not contain a notebook."""
+    found = read_json(path)
+    valid = isinstance(found, dict) and isinstance(found.get("metadata"), dict) and isinstance(found.get("cells"), list)
+    return found if valid else {"cells": [], "metadata": {}}
 
 
 def run(
@@ -214,7 +221,7 @@ def refuse_unusable(folder: Path, chapter: Chapter) -> None:
     for path in (folder.absolute(), chapter.source.absolute()):
         if re.search("[\ud800-\udfff]", str(path)):  # notebooks contain the paths
             raise ChapterError(f"expected a path in UTF-8, got {os.fsencode(path)}")
-    if folder.resolve() == chapter.source.parent.resolve():
+    if os.path.realpath(folder) == os.path.realpath(chapter.source.parent):
         raise ChapterError(f"the output folder must differ from the chapter's folder, got {folder}")
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not existing.is_dir():

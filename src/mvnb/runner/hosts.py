@@ -13,6 +13,8 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+from mvnb.runner.errors import ChapterError
+
 TAG = "install"
 _CELL = """\
 # Where the book's package is missing, as on Colab and Kaggle: install it, from
@@ -39,7 +41,13 @@ def repository(root: Path | None) -> str:
     """Return the address of the book's repository, or an empty string if ``pyproject.toml`` in ``root`` does not give one."""
     if not root or not (path := root / "pyproject.toml").is_file():
         return ""
-    return tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("mvnb", {}).get("repository", "").rstrip("/")
+    try:
+        address = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("mvnb", {}).get("repository", "")
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ChapterError(f"{path} is not valid TOML: {error}") from None
+    if not isinstance(address, str) or not re.fullmatch(r"[^\s\"'\\{}]*", address):
+        raise ChapterError(f"expected the address of a repository in tool.mvnb of {path}, got {address!r}")
+    return address.rstrip("/")
 
 
 def with_install_cell(notebook: NotebookNode, address: str) -> NotebookNode:

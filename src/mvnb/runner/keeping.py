@@ -1,12 +1,13 @@
 """Creation of kept runs (see :mod:`mvnb.kept_runs`), seed by seed; when all seeds have finished, they form the result.
 
-Each finished seed is stored in ``runs/keep-SLUG-NAME/DIGEST/seed-N.json``, where the digest covers the script and its
-arguments. If this folder is copied to another machine, the same command continues there. A script may save the state of an
-unfinished seed in ``seed-N/``.
+Each finished seed is stored in ``runs/keep-SLUG-NAME/DIGEST/seed-N.json``, where the digest covers the script, the modules of
+the paper that it imports, its arguments and the data sets that they name. If this folder is copied to another machine, the same
+command continues there. A script may save the state of an unfinished seed in ``seed-N/``.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -18,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -110,7 +111,7 @@ def make(
         "parameters": values,
         "script": one.digest(),
         "rules": rules,
-        "runs": [files.read_json(path) for path in paths.values()],
+        "runs": [_finished(path) for path in paths.values()],
     }
     files.write_record(result, record)
     return result
@@ -185,8 +186,9 @@ def _declared(chapter: Chapter, name: str) -> kept_runs.Declared:
 
 
 def _folder(one: kept_runs.Declared) -> Path:
-    """Return the folder of the finished seeds of a kept run with these parameters."""
-    return Path("runs", f"keep-{one.slug}-{one.name}", one.digest()).absolute()
+    """Return the folder of the finished seeds of a kept run with these parameters and data."""
+    determines = json.dumps([one.digest(), addresses.data(one.parameters)])
+    return Path("runs", f"keep-{one.slug}-{one.name}", hashlib.sha256(determines.encode()).hexdigest()[:16]).absolute()
 
 
 def _paths(one: kept_runs.Declared) -> dict[int, Path]:
@@ -195,9 +197,15 @@ def _paths(one: kept_runs.Declared) -> dict[int, Path]:
     return {seed: _folder(one) / f"seed-{seed}.json" for seed in range(first, first + number)}
 
 
+def _finished(path: Path) -> dict[str, Any] | None:
+    """Return the record of a finished seed, or None if there is none or it was damaged or edited."""
+    with suppress(OSError, files.RecordError):
+        return files.read_record(path)
+
+
 def _run_missing(one: kept_runs.Declared, paths: dict[int, Path], jobs: int | None, device: str) -> None:
-    """Run the seeds whose file does not exist yet; raise ``CellFailed`` if one of them fails."""
-    missing, began, failed = [seed for seed, path in paths.items() if files.read_json(path) is None], time.monotonic(), []
+    """Run the seeds that have not finished; raise ``CellFailed`` if one of them fails."""
+    missing, began, failed = [seed for seed, path in paths.items() if not _finished(path)], time.monotonic(), []
     print(f"{len(paths) - len(missing)} of {len(paths)} seeds finished, {len(missing)} to run", file=sys.stderr, flush=True)
     done = workers.each(_run_seed, [(one, seed, paths[seed], device) for seed in missing], jobs)
     for n, (index, seconds, error) in enumerate(done, 1):
@@ -222,7 +230,7 @@ def _run_seed(one: kept_runs.Declared, seed: int, path: Path, device: str) -> fl
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
-        if (finished := files.read_json(path)) is not None:
+        if finished := _finished(path):
             return finished["seconds"]
         if one.edited():
             raise ChapterError(f"the modules that {one.script.name} imports were edited after the start; start again")
@@ -237,10 +245,10 @@ def _run_seed(one: kept_runs.Declared, seed: int, path: Path, device: str) -> fl
         found |= {"hardware": _hardware(where), "versions": addresses.versions()}
         found["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
         try:
-            text = json.dumps(found, allow_nan=False)
+            json.dumps(found, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise ChapterError(f"{one.script.name} must return JSON-serializable values: {error}") from None
-        files.write(path, text + "\n")
+        files.write_record(path, found)
         shutil.rmtree(path.with_suffix(""), ignore_errors=True)
         path.with_suffix(".seconds").unlink(missing_ok=True)
     return found["seconds"]
@@ -306,7 +314,7 @@ def _state(one: kept_runs.Declared | None, record: dict[str, Any] | None) -> str
         return "legacy, no record"
     if record is None:
         paths = _paths(one).values()
-        return f"not finished: {sum(files.read_json(path) is not None for path in paths)} of {len(paths)} seeds"
+        return f"not finished: {sum(map(bool, map(_finished, paths)))} of {len(paths)} seeds"
     stale = []
     if record["parameters"] != one.parameters:
         stale.append("parameters")

@@ -142,7 +142,7 @@ def run_notebook(
                 if progress and bar.disable and [cell.source] == accepted and execute_reply["content"]["status"] == "ok":
                     print(f"{progress}: running {total} cells", file=sys.stderr, flush=True)
 
-            return papermill.execute_notebook(
+            ran = papermill.execute_notebook(
                 notebook,
                 str(partial.resolve()).replace("{", "{{").replace("}", "}}"),
                 parameters=parameters,
@@ -154,6 +154,11 @@ def run_notebook(
                 on_cell_executed=report,
                 execution_timeout=timeout,
             )
+        left = [cell for cell in ran.cells if cell.cell_type == "code" and cell.source.strip() and not cell.execution_count]
+        if left:  # papermill takes sys.exit() for a success
+            first = left[0].source.partition("\n")[0]
+            raise CellFailed(f"a cell ended the run before the cell {first!r}; kept the partial notebook {partial}")
+        return ran
     except papermill.PapermillExecutionError as error:
         if error.source in checks:
             partial.unlink(missing_ok=True)
@@ -264,10 +269,11 @@ def _kernel_manager(memory: int | None, threads: int | None, package: Path | Non
     added |= {} if threads is None else dict.fromkeys(_THREADS, str(threads))
     added |= KEEP_FREED if memory is None else {}  # gaps between kept blocks would count towards the limit
     if os.environ.get("MVNB_DATA"):
-        # Resolve a relative folder here, since the kernel works in the chapter's folder.
-        added["MVNB_DATA"] = str(Path(os.environ["MVNB_DATA"]).expanduser().resolve())
-    if package is not None:
-        added["PYTHONPATH"] = os.pathsep.join(filter(None, [str(package.resolve()), os.environ.get("PYTHONPATH")]))
+        added["MVNB_DATA"] = os.path.abspath(os.path.expanduser(os.environ["MVNB_DATA"]))
+    # Resolve relative folders here, since the kernel works in the chapter's folder.
+    searched = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if searched or package:
+        added["PYTHONPATH"] = os.pathsep.join([*([str(package.resolve())] if package else []), *searched])
     limit = "" if memory is None else _LIMIT.format(memory=int(memory))
     command = [sys.executable, "-c", _START.format(first=f"{limit}\n{startup}"), "--log-level=50", "-f", "{connection_file}"]
     with (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import keyword
+import os
 import re
 from importlib.resources import files
 from pathlib import Path
@@ -31,6 +33,8 @@ def create(root: Path, number: str, slug: str) -> Chapter:
     name = f"{number.zfill(2)}_{slug}"
     if not re.fullmatch("(?!00)[0-9]{2}_[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         raise ChapterError(f"expected a number from 1 to 99 and lower-case words joined by underscores, got {number} {slug}")
+    if keyword.iskeyword(slug):
+        raise ChapterError(f"expected a slug that can be imported, got Python's keyword {slug!r}")
     if taken := [one.name for one in discover(root) if one.number == name[:2] or one.slug == slug]:
         raise ChapterError(f"{taken[0]} already exists")
 
@@ -38,11 +42,14 @@ def create(root: Path, number: str, slug: str) -> Chapter:
         return text.replace("SLUG", slug).replace("NN", name[:2])
 
     contents, presets = root / "_toc.yml", root / "presets.yml"
-    texts = {contents: _LISTED.sub(rf"\g<0>\g<1>{name}\n", contents.read_text(encoding="utf-8"))}
+    listed = contents.read_text(encoding="utf-8").rstrip() + "\n"
+    texts = {contents: _LISTED.sub(rf"\g<0>\g<1>{name}\n", listed)}
     for template, path in FILES.items():
         text = files("mvnb.runner").joinpath("skeleton", f"{template}.txt").read_text(encoding="utf-8")
         texts[root / fill(path)] = fill(text)
-    texts[presets] = presets.read_text(encoding="utf-8") + fill(PRESETS)
+    if there := [path for path in texts if path != contents and os.path.lexists(path)]:
+        raise ChapterError(f"{there[0]} already exists; choose another slug")
+    texts[presets] = f"{presets.read_text(encoding='utf-8').rstrip()}\n{fill(PRESETS)}".lstrip()
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write(path, text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -130,7 +131,9 @@ def refuse_edited(chapters: Iterable[Chapter]) -> None:
 def take_notebook(chapter: Chapter) -> None:
     """Replace the source's cells with those of the notebook, omitting outputs and the install cell.
 
-    Raises ``ChapterError`` if a cell has an attachment, such as a pasted image, which the source cannot contain.
+    Of the cells' metadata, tags and what the source already uses are kept; editors add other keys.
+
+    Raises ``ChapterError`` if the source cannot contain a cell, such as one with a pasted image or a line ``%%``.
     """
     import jupytext
 
@@ -142,9 +145,15 @@ def take_notebook(chapter: Chapter) -> None:
                 f"{wanted}; save it beside the notebook and link to it, since {chapter.source.name} holds only text"
             )
     cells = [cell for cell in notebook.cells if TAG not in cell.metadata.get("tags", [])]
+    kept = {*_COMPARED, *(key for cell in chapter.cells.cells for key in cell.metadata)} - {*_DERIVED}
     for cell in cells:
-        cell.metadata = {key: value for key, value in cell.metadata.items() if key in _COMPARED}
+        cell.metadata = {key: value for key, value in cell.metadata.items() if key in kept}
     text = jupytext.writes(nbformat.from_dict({**notebook, "cells": cells}), "py:percent")
+    written = [(cell.cell_type, cell.source.rstrip("\n")) for cell in jupytext.reads(text, "py:percent").cells]
+    for place, (cell, found) in enumerate(itertools.zip_longest(cells, written), 1):
+        if cell is None or (cell.cell_type, cell.source.rstrip("\n")) != found:
+            why = "such as one with a line that begins with %% or an unusual line break"
+            raise ChapterError(f"{chapter.source.name} cannot contain cell {place} of {chapter.notebook.name} as it is, {why}")
     header = chapter.source.read_text(encoding="utf-8").partition("# %%")[0]
     write(chapter.source, header + "".join(text.partition("# %%")[1:]))
 
@@ -166,7 +175,7 @@ def rows_at(chapter: Chapter, commit: str) -> list[dict[str, Any]]:
         If git cannot be run or does not find the commit, or if the notebook is not valid JSON.
     """
     name, folder = chapter.notebook.name, chapter.notebook.parent
-    if not git(folder, "ls-tree", "--name-only", "--end-of-options", commit, name):
+    if not git(folder, "ls-tree", "--name-only", "--end-of-options", f"{commit}^{{commit}}", name):
         return []
     try:
         return claims.rows_of(json.loads(git(folder, "show", "--end-of-options", f"{commit}:./{name}")), name)
@@ -184,5 +193,5 @@ def git(folder: Path, *arguments: str) -> str:
     except OSError as error:
         raise ChapterError(f"cannot run git: {error.strerror}") from None
     if done.returncode:
-        raise ChapterError(done.stderr)
+        raise ChapterError(done.stderr.replace("^{commit}", ""))
     return done.stdout

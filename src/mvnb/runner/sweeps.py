@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from mvnb import files, verdicts
 from mvnb.runner import addresses, catalogue, execution, kernel, workers
 from mvnb.runner.errors import CellFailed, ChapterError
 
+_MOST_POINTS = 100_000
 _RANGE = re.compile(r"(\d+):(\d+)(?::(\d+))?")
 
 
@@ -81,13 +82,17 @@ class Sweep:
         """Return the rows of the sweep's table: one per claim of each finished cell, and one per failed cell."""
         rows = []
         for record in filter(None, map(self.record, self.cells)):
-            # Lists become text to fit into one column.
-            plain = {name: json.dumps(one) if isinstance(one, list) else one for name, one in record["parameters"].items()}
+            # Lists become text to fit into one column, and so do integers that a column cannot hold.
+            plain = {name: one if _is_plain(one) else json.dumps(one) for name, one in record["parameters"].items()}
             common = {"chapter": self.chapter.name, "address": record["address"], **plain}
             about = {key: record[key] for key in ("seconds", "device", "host", "finished", "error")} | record["versions"]
             for claim in record["claims"] or [{}]:
                 rows.append(common | _measured(claim) | about)
         return rows
+
+
+def _is_plain(value: Any) -> bool:
+    return not isinstance(value, list) and (not isinstance(value, int) or abs(value) < 2**63)
 
 
 def _measured(claim: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,7 +123,10 @@ def grid(chapter: catalogue.Chapter, texts: Iterable[str]) -> dict[str, list[Any
             raise ChapterError(f"--grid is given twice for {name!r}")
         if match := _RANGE.fullmatch(values.strip()):
             first, end, step = int(match[1]), int(match[2]), int(match[3] or 1)
-            options = [str(n) for n in range(first, end, max(step, 1))]
+            numbers = range(first, end, max(step, 1))
+            if len(numbers) > _MOST_POINTS:
+                raise ChapterError(f"--grid must give at most {_MOST_POINTS:,} values, got {text!r}")
+            options = [str(n) for n in numbers]
             if not options or not step:
                 raise ChapterError(f"--grid must give a non-empty range with a positive step, got {text!r}")
         else:
@@ -161,7 +169,7 @@ def prepare(
         raise ChapterError(f"parameter {both[0]!r} is both in the grid and fixed")
     sweep = Sweep(chapter, values, fixed, folder.absolute())
     execution.refuse_unusable(sweep.folder, chapter)
-    if (other := _plan(sweep.folder).get("chapter", chapter.name)) != chapter.name:
+    if (other := _plan(sweep.folder).get("chapter", _identity(chapter))) != _identity(chapter):
         raise ChapterError(f"{sweep.folder} holds a sweep of {other}; use another folder (-o) for {chapter.name}")
     missing = sweep.missing()
     cases = [sweep.cells[address] for address in missing]
@@ -172,6 +180,11 @@ def prepare(
         counted = f"{len(refused)} of {len(sweep.cells)} points refused, none run"
         raise ChapterError(f"{first}: {refused[first]} ({counted}{also})")
     return sweep
+
+
+def _identity(chapter: catalogue.Chapter) -> str:
+    """Return the name of a chapter of the book, or the path of another one."""
+    return chapter.name if chapter.root else str(chapter.source)
 
 
 def load(folder: Path) -> Sweep:
@@ -195,10 +208,15 @@ def _plan(folder: Path) -> dict[str, Any]:
     path = folder / "sweep.json"
     try:
         plan = json.loads(path.read_text(encoding="utf-8"))
-        return {key: plan[key] for key in ("chapter", "grid", "fixed")}
+        kinds = {"chapter": str, "grid": dict, "fixed": dict}
+        if wrong := [key for key, kind in kinds.items() if not isinstance(plan[key], kind)]:
+            raise ValueError(f"expected {wrong[0]} of type {kinds[wrong[0]].__name__}, got {plan[wrong[0]]!r}")
+        if lacking := [name for name, values in plan["grid"].items() if not isinstance(values, list) or not values]:
+            raise ValueError(f"expected a list of values of {lacking[0]}, got {plan['grid'][lacking[0]]!r}")
+        return {key: plan[key] for key in kinds}
     except FileNotFoundError:
         return {}
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ChapterError(f"{path} is not a valid sweep: {error}") from None
 
 
@@ -253,19 +271,27 @@ def run(sweep: Sweep, limits: Mapping[str, Any], jobs: int | None = None, dask: 
 
     sweep.folder.mkdir(parents=True, exist_ok=True)
     with execution.alone(sweep.folder / ".lock", f"another sweep is running in {sweep.folder}"):
-        plan = {"chapter": sweep.chapter.name, "grid": sweep.grid, "fixed": sweep.fixed}
-        files.write(sweep.folder / "sweep.json", json.dumps(plan, indent=1) + "\n")
+        plan = {"chapter": _identity(sweep.chapter), "grid": sweep.grid, "fixed": sweep.fixed}
         missing, failed = sweep.missing(), {}
         try:
             chapter = _snapshot(sweep) if missing else sweep.chapter
             given = [(sweep.folder, chapter, address, sweep.cells[address], limits) for address in missing]
-            done = workers.each(_run_cell, given, jobs, dask)
+            # The plan is written when workers have been found.
+            begun = partial(files.write, sweep.folder / "sweep.json", json.dumps(plan, indent=1) + "\n")
+            done = workers.each(_run_cell, given, jobs, dask, begun)
             for index, failure, error in tqdm(done, sweep.chapter.name, len(missing), unit="run", disable=None):
                 if error or failure:
                     failed[missing[index]] = error or failure
+        except ChapterError:  # nothing has been run
             shutil.rmtree(sweep.folder / ".code", ignore_errors=True)
-        finally:
+            raise
+        except OSError as error:
+            raise CellFailed(f"cannot write to {sweep.folder}: {error.strerror}") from None
+        except BaseException:
             _save(sweep)
+            raise
+        _save(sweep)
+        shutil.rmtree(sweep.folder / ".code", ignore_errors=True)
     return failed
 
 
@@ -362,12 +388,18 @@ def keep(sweep: Sweep) -> Path:
     Raises
     ------
     ChapterError
-        If a run is missing or has failed, or the chapter does not belong to a book.
+        If a run is missing or has failed, parameters other than the seed differ from the defaults, or the chapter does not
+        belong to a book.
     """
     if sweep.chapter.root is None:
         raise ChapterError(f"cannot keep a sweep of {sweep.chapter.source}, which does not belong to a book")
     if missing := sweep.missing():
         raise ChapterError(f"cannot keep an incomplete sweep: {len(missing)} of {len(sweep.cells)} runs are missing or failed")
+    defaults = {name: one.default for name, one in sweep.chapter.parameters.items()}
+    if other := [name for name, value in sweep.fixed.items() if value != defaults[name]]:
+        raise ChapterError(
+            f"cannot keep a sweep with other parameters than the defaults, got {other[0]}={sweep.fixed[other[0]]}"
+        )
     records = [sweep.record(address) for address in sweep.cells]
     record = {
         "chapter": sweep.chapter.name,

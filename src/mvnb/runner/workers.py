@@ -29,7 +29,11 @@ def cores() -> int:
 
 
 def each(
-    function: Callable[..., Any], items: Sequence[tuple], jobs: int | None = None, address: str | None = None
+    function: Callable[..., Any],
+    items: Sequence[tuple],
+    jobs: int | None = None,
+    address: str | None = None,
+    begun: Callable[[], Any] = lambda: None,
 ) -> Iterator[tuple[int, Any, str]]:
     """Call ``function(*item)`` for each item in parallel, and yield the index, result and error message of each finished call.
 
@@ -45,6 +49,8 @@ def each(
         Number of calls at once on this machine; one per core by default.
     address
         Address of a Dask scheduler, such as ``"tcp://host:8786"``, whose workers are used instead of this machine.
+    begun
+        Function that is called when the workers have been found.
 
     Raises
     ------
@@ -54,11 +60,13 @@ def each(
         If the connection to the scheduler is lost.
     """
     if not items:
+        begun()
         return
     with _connected(min(jobs or cores(), len(items)), address) as client:
         from distributed import as_completed
         from distributed.comm import CommClosedError
 
+        begun()
         lost = CellFailed("lost the connection to the Dask scheduler; finished runs were kept")
         futures = {client.submit(function, *item, pure=False): index for index, item in enumerate(items)}
         try:
@@ -98,7 +106,7 @@ def _connected(jobs: int, address: str | None) -> Iterator[Client]:
             _unset_allocator_settings()
         try:
             client = stack.enter_context(Client(address or cluster, timeout=10))
-        except (OSError, ValueError) as error:
+        except Exception as error:  # of many classes, depending on the protocol
             raise ChapterError(f"no Dask scheduler answers at {address}: {error}") from None
         if address is None:
             client.register_plugin(_local_worker_plugin())
