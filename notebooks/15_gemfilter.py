@@ -90,9 +90,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from mvnb import claims, figures, kept_runs, stats, training
 from mvnb.data import load_sentiment
 from mvnb.models.language import load_language_model
-from mvnb.papers.gemfilter import lookup, needle, pictures, recipe, theory
+from mvnb.papers.gemfilter import data, measure, plots, recipe, theory
 from mvnb.papers.gemfilter import tables as printed
 from mvnb.papers.gemfilter import token_selection as selection
+from mvnb.papers.gemfilter import training as arms
+from mvnb.papers.gemfilter.model import hand_made_scores, small_llama
 
 # %% tags=["hide-input", "check"]
 figures.use_style()
@@ -127,11 +129,11 @@ stream = functools.partial(training.stream, seed)  # a generator for each purpos
 
 # %%
 # NBVAL_CHECK_OUTPUT
-for one in needle.NEEDLES[:2]:
+for one in data.NEEDLES[:2]:
     print(one.sentence, one.question, f"Scored words: {one.words}", sep="\n")
-print("One haystack:", *needle.REPEATED)
+print("One haystack:", *data.REPEATED)
 answer = "Eat a sandwich in the park."
-print(f"Score of '{answer}':", needle.words_found(answer, needle.NEEDLES[0]))
+print(f"Score of '{answer}':", measure.words_found(answer, data.NEEDLES[0]))
 
 # %% [markdown]
 # An answer's score is the share that it has of four words that the question does not suggest. (The published score is [at most 11/12 = 0.917](#15-score).)
@@ -278,23 +280,23 @@ ledger.exact("memory-beside-all-kv", saved["LLaMA 3.1 8B", "All KV"])
 starts = [training.generators(seed + r, 1)[0] for r in range(replicas)]
 sources = [stream(100 + r) for r in range(replicas)]
 how = {"steps": steps, "batch": batch, "step_size": step_size, "length": train_length}
-models, run = lookup.train(starts, sources, device, **how)
+models, run = arms.train(starts, sources, device, **how)
 small = {n: [] for n in test_lengths}  # by length: answers of each model, by method
-views = {name: {n: [] for n in test_lengths} for name in lookup.SELECTIONS}
-draw = functools.partial(lookup.prompts_by_depth, depths=depths, size=test_prompts)
+views = {name: {n: [] for n in test_lengths} for name in arms.SELECTIONS}
+draw = functools.partial(data.prompts_by_depth, depths=depths, size=test_prompts)
 for r, model in enumerate(models):
     for n in test_lengths:
         tokens, values, places = draw(n, g=stream(200 + r), device=device)
-        small[n].append(lookup.answers(model, tokens, values, n == test_lengths[1]))
+        small[n].append(measure.answers(model, tokens, values, n == test_lengths[1]))
         for name, by_length in views.items():
-            by_length[n].append(lookup.layer_view(model, tokens, places, name))
+            by_length[n].append(measure.layer_view(model, tokens, places, name))
 right = {  # by method: (run, length)
     name: np.array([[float(one[name].mean()) for one in small[n]] for n in small]).T
     for name in small[train_length][0]
 }
-drawn = {name: right[name] for name in pictures.COLORS if name in right}
+drawn = {name: right[name] for name in plots.COLORS if name in right}
 figures.show(
-    pictures.right_by_length(test_lengths, drawn, train_length),
+    plots.right_by_length(test_lengths, drawn, train_length),
     alt="Share of right values against the length of the prompt for seven methods. GemFilter "
     "falls from 0.3 to 0.2. At the trained length all others but H2O are near one; at the "
     "longest the softmax variant has fallen least, then come its tokens at old places.",
@@ -367,11 +369,11 @@ print("LLaMA, average by filter layer,", ", ".join(averages))
 
 # %% tags=["hide-input"]
 kept_runs.show("gemfilter", "long")
-kept = pictures.load_kept()
+kept = measure.load_kept()
 
 # %% tags=["hide-input"]
 figures.show(
-    pictures.answers_by_length(kept),
+    plots.answers_by_length(kept),
     title="Words of the answer found, 256 tokens kept",
     alt="Words of the answer found against the length of the prompt, by method. Among "
     "repeated sentences GemFilter stays with the whole cache near one, SnapKV falls to 0.6; "
@@ -381,7 +383,7 @@ figures.show(
 
 # %% tags=["remove-cell"]
 figures.show(
-    pictures.needle_by_layer(kept),
+    plots.needle_by_layer(kept),
     alt="Share of the needle that each layer selects from 4,000 tokens, by depth. Among "
     "repeated sentences layers 15 and 24 select nearly all of it at every depth; in "
     "prose needles right before the question are selected, and hardly any others.",
@@ -474,18 +476,18 @@ print("lesson and package agree:", torch.equal(gems(queries[0], keys[0], 12), by
 
 # %%
 # NBVAL_CHECK_OUTPUT
-one = needle.NEEDLES[0]
+one = data.NEEDLES[0]
 for answer in (
     one.answer,
     "Eat a sandwich.",
     "Sit in Dolores Park on a sunny day and eat a sandwich.",
     "Go to the museum on a sunny afternoon.",
 ):
-    print(f"{needle.needle_score(answer):.3f}  {answer}")
+    print(f"{measure.needle_score(answer):.3f}  {answer}")
 
 # %% tags=["remove-cell"]
 every_word = " ".join([one.answer, one.sentence, one.question] * 3)
-ledger.exact("needle-score-has-a-ceiling", needle.needle_score(every_word))
+ledger.exact("needle-score-has-a-ceiling", measure.needle_score(every_word))
 
 # %% [markdown]
 # The twelve expected words contain *a* twice, and a set counts it once, so **no answer scores more than 11/12**; the reported 0.910 is almost perfect. *Sandwich* with a full stop is another word than without one, and an answer that is plainly wrong gets points for *on*, *a* and *sunny*.
@@ -565,7 +567,7 @@ print("finding, reading and surviving noise are as stated")
 # NBVAL_CHECK_OUTPUT
 shape = theory.Shape(8, 4, 4, 32, 128, 344)
 config = LlamaConfig(
-    vocab_size=lookup.VOCABULARY,
+    vocab_size=data.VOCABULARY,
     hidden_size=shape.width,
     intermediate_size=shape.inner,
     num_hidden_layers=shape.n_layers,
@@ -630,9 +632,9 @@ ledger.exact("prompt-takes-less-work", gem / whole / stated)
 # *Supports [the paper's regime](#15-beyond): what GemFilter and its softmax variant select, which part of the variant matters, and what is built in.* A haystack has $n$ tokens of noise. Four slots hold needles `MARK key v1 v2`, all keys and values different. The prompt ends with `QUERY key`, and the answer is the two values behind that key.
 
 # %%
-shown, answer, _ = lookup.prompts_at(32, 1, 0.5, stream(1))
-print(lookup.spell(shown[0]))
-print("answer:", lookup.spell(answer[0]))
+shown, answer, _ = data.prompts_at(32, 1, 0.5, stream(1))
+print(data.spell(shown[0]))
+print("answer:", data.spell(answer[0]))
 
 # %% [markdown]
 # *A filter by hand* shows which layer can find. Embeddings are one-hot. The first layer attends from each token to its predecessor and stores that token's identity. The next layer's query is the last token's identity and its keys are the stored predecessors: an *induction head* ([Olsson et al., 2022](../book/references.bib#olsson2022context)).
@@ -641,8 +643,8 @@ print("answer:", lookup.spell(answer[0]))
 # NBVAL_CHECK_OUTPUT
 hits = []
 for depth in (0.2, 0.4, 0.6, 0.8):
-    tokens, _, places = lookup.prompts_at(200, 25, depth, stream(2))
-    scores = torch.stack([lookup.hand_made_scores(row) for row in tokens])
+    tokens, _, places = data.prompts_at(200, 25, depth, stream(2))
+    scores = torch.stack([hand_made_scores(row) for row in tokens])
     chosen = selection.select_tokens(scores, 8, keep_last=2)  # (prompt, layer, k)
     inside = chosen[..., None] == places[:, None, None, 1:]  # key and values
     hits.append(inside.any(2).all(2).double().mean(0))
@@ -664,10 +666,10 @@ for r, losses in enumerate(run.log["loss"].T):
     print(f"model {r}", *[f"{x:6.2f}" for x in losses.tolist()])
 built = {n: [] for n in test_lengths}  # layers of the untrained models
 for r in range(replicas):
-    fresh = lookup.small_llama(training.generators(seed + r, 1)[0]).to(device)
+    fresh = small_llama(training.generators(seed + r, 1)[0]).to(device)
     for n in test_lengths:
         tokens, _, places = draw(n, g=stream(200 + r), device=device)
-        built[n].append(lookup.layer_view(fresh, tokens, places, "softmax variant"))
+        built[n].append(measure.layer_view(fresh, tokens, places, "softmax variant"))
 
 
 def seen(when, n, what, layer=1):
@@ -716,13 +718,13 @@ ledger.mean("found-where-it-is-read-less", lost_needles - lost_weight)
 
 # %%
 for name, values in right.items():
-    if name not in lookup.ABLATIONS:
+    if name not in arms.ABLATIONS:
         early = [
             np.mean([one[name][shallow].mean() for one in small[n]]) for n in small
         ]
         pairs = zip(values.mean(0), early)
         print(f"{name:27}", *["{:.2f} ({:.2f})".format(*pair) for pair in pairs])
-for name in (*lookup.SELECTIONS, *lookup.ABLATIONS):
+for name in (*arms.SELECTIONS, *arms.ABLATIONS):
     mean, half = stats.mean_interval(
         [float(one[name].mean()) for one in small[beyond]]
     ).plus_minus
@@ -839,16 +841,16 @@ except FileNotFoundError as error:
 if lm:
     g, n = stream(50), llm_length
     start = int(torch.randint(len(prose) - n // 8, (), generator=g))
-    hay = {"repeated": needle.REPEATED * (n // 5), "prose": prose[start:]}
+    hay = {"repeated": data.REPEATED * (n // 5), "prose": prose[start:]}
     cases = [(some, depth) for some in hay for depth in llm_depths]
     prompts = [
-        needle.needle_prompt(lm, hay[some], n, depth, needle.NEEDLES[i % 5], llm_frame)
+        data.needle_prompt(lm, hay[some], n, depth, data.NEEDLES[i % 5], llm_frame)
         for i, (some, depth) in enumerate(cases)
     ]
-    looked = needle.look(lm, prompts, llm_k, filter_layer, llm_new)
+    looked = measure.look(lm, prompts, llm_k, filter_layer, llm_new)
     shares = looked.share.numpy()  # (layer, prompt)
     chosen = looked.places[filter_layer, 0]
-    display(pictures.highlighted(lm, prompts[0].tokens, chosen))
+    display(plots.highlighted(lm, prompts[0].tokens, chosen))
 
 # %% [markdown]
 # The needle's share, the words found by method, and GemFilter's answer:
@@ -859,7 +861,7 @@ if looked:
     for i, (kind, depth) in enumerate(cases):
         row = f"{kind}, depth {depth}: {shares[filter_layer, i]:.0%} of the needle"
         for name, texts in looked.answers.items():
-            found = needle.words_found(texts[i], needle.NEEDLES[i % 5])
+            found = measure.words_found(texts[i], data.NEEDLES[i % 5])
             row += f"; {name} {found:.2f}"
         print(row, looked.answers["GemFilter"][i], sep="\n  ")
 

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from mvnb.papers.gemfilter import lookup, pictures, theory
+from mvnb.papers.gemfilter import data, measure, plots, theory, training
 from mvnb.papers.gemfilter import tables as printed
 from mvnb.papers.gemfilter import token_selection as ts
+from mvnb.papers.gemfilter.model import hand_made_scores, small_llama
 
 verdict = partial(judged.verdict, "gemfilter")
 
@@ -23,7 +24,7 @@ def g(seed=0):
 
 def test_prompts_ask_for_a_needle_that_is_there():
     for depth in (0.0, 0.5, 1.0):
-        tokens, values, places = lookup.prompts_at(64, 50, depth, g())
+        tokens, values, places = data.prompts_at(64, 50, depth, g())
         assert tokens.shape == (50, 66) and (tokens[:, -2] == 41).all()
         found = tokens.gather(1, places)
         assert (found[:, 0] == 40).all() and (found[:, 1] == tokens[:, -1]).all() and torch.equal(found[:, 2:], values)
@@ -33,7 +34,7 @@ def test_prompts_ask_for_a_needle_that_is_there():
 
 
 def test_training_asks_for_every_needle_once():
-    tokens = lookup.training_batch(24, 30, g())
+    tokens = data.training_batch(24, 30, g())
     asked = tokens[:, 24:].view(30, 4, 4)
     assert (asked[..., 0] == 41).all()
     for row, questions in zip(tokens[:, :24], asked):
@@ -43,10 +44,10 @@ def test_training_asks_for_every_needle_once():
 
 
 def test_only_the_second_layer_by_hand_finds_and_only_with_neighbours():
-    tokens, _, places = lookup.prompts_at(200, 20, 0.4, g())
+    tokens, _, places = data.prompts_at(200, 20, 0.4, g())
     for pool, found in ((5, [False, True]), (1, [False, False])):
         for row, place in zip(tokens, places):
-            kept = ts.select_tokens(lookup.hand_made_scores(row), 8, pool, keep_last=2)
+            kept = ts.select_tokens(hand_made_scores(row), 8, pool, keep_last=2)
             whole = [set(place[1:].tolist()) <= set(one.tolist()) for one in kept]
             assert whole == found
 
@@ -55,8 +56,8 @@ def test_only_the_second_layer_by_hand_finds_and_only_with_neighbours():
 
 
 def test_keys_are_those_of_the_token_before_and_go_on_with_a_cache():
-    model = lookup.small_llama(g()).double()
-    tokens, *_ = lookup.prompts_at(32, 3, 0.5, g())
+    model = small_llama(g()).double()
+    tokens, *_ = data.prompts_at(32, 3, 0.5, g())
     attention, seen = model.model.layers[1].self_attn, {}
     attention.k_proj.register_forward_hook(lambda m, args, out: seen.update(x=args[0], keys=out))  # after the model's own
     assert torch.equal(attention.k_proj.weight, attention.q_proj.weight)
@@ -75,26 +76,26 @@ DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def asked(n, size=4, depths=(0.0, 1.0), seed=0):
-    return lookup.prompts_by_depth(n, depths, size, g(seed), "cpu")
+    return data.prompts_by_depth(n, depths, size, g(seed), "cpu")
 
 
 def test_an_untrained_model_finds_but_is_not_sure_and_does_not_answer():
     """Layer 1 begins as an induction head: the page says so, with these numbers, and judges what training adds to it."""
-    model = lookup.small_llama(g())
+    model = small_llama(g())
     tokens, values, places = asked(48)
-    found = {name: float(one.mean()) for name, one in lookup.answers(model, tokens, values, True).items()}
-    ways = {f"{name}{way}" for name in lookup.SELECTIONS for way in ("", ", layer 0", ", old places", ", One-Run")}
-    assert set(found) == {*ways, "whole cache", "SnapKV", "H2O", *lookup.ABLATIONS}
-    view = lookup.layer_view(model, tokens, places, "GemFilter")
+    found = {name: float(one.mean()) for name, one in measure.answers(model, tokens, values, True).items()}
+    ways = {f"{name}{way}" for name in training.SELECTIONS for way in ("", ", layer 0", ", old places", ", One-Run")}
+    assert set(found) == {*ways, "whole cache", "SnapKV", "H2O", *training.ABLATIONS}
+    view = measure.layer_view(model, tokens, places, "GemFilter")
     assert {one.shape for one in view.values()} == {(2, 8)}
-    for name in lookup.SELECTIONS:
+    for name in training.SELECTIONS:
         assert found[name] <= 0.2 and not found[name] - found[f"{name}, layer 0"] >= 0.2
         assert not found[name] - found[f"{name}, middle row"] >= 0.2
     assert not found["softmax variant"] - found["softmax variant, no pooling"] >= 0.5
     shares = []
     for n in (48, 480):
         tokens, _, places = asked(n, 30, DEPTHS, n)
-        view = lookup.layer_view(model, tokens, places, "softmax variant")
+        view = measure.layer_view(model, tokens, places, "softmax variant")
         shares.append([float(view[what][1].double().mean()) for what in ("weight", "whole")])
     (weight, whole), (far_weight, far_whole) = shares
     assert 0.6 <= far_whole <= whole <= 0.95  # some three needles in four
@@ -103,9 +104,9 @@ def test_an_untrained_model_finds_but_is_not_sure_and_does_not_answer():
 
 @pytest.mark.parametrize(("name", "softmax", "forced"), [("GemFilter", False, 0), ("softmax variant", True, 2)])
 def test_distances_weights_and_tokens_kept_are_those_of_a_loop(name, softmax, forced):
-    model = lookup.small_llama(g(3))
-    tokens, _, places = lookup.prompts_at(48, 6, 0.5, g(3))
-    view = lookup.layer_view(model, tokens, places, name)
+    model = small_llama(g(3))
+    tokens, _, places = data.prompts_at(48, 6, 0.5, g(3))
+    view = measure.layer_view(model, tokens, places, name)
     scores = ts.filter_scores(model, tokens, [0, 1], softmax=softmax)
     kept = ts.select_tokens(scores, 16, keep_last=forced)
     maps = ts.filter_scores(model, tokens, [0, 1], softmax=True)
@@ -141,7 +142,7 @@ SELECTED = {
 @pytest.mark.parametrize("n", [48, 240])
 def test_each_selection_is_the_one_that_its_name_says(n):
     """The places kept are those of the settings above, and the answers are those that the model gives when it reads them so."""
-    model, seen = lookup.small_llama(g(5)), {}
+    model, seen = small_llama(g(5)), {}
     for layer in model.model.layers:  # places matter more than in the model as it is built
         layer.self_attn.o_proj.weight.data *= 10
     tokens, _, _ = asked(n, size=20)
@@ -152,12 +153,12 @@ def test_each_selection_is_the_one_that_its_name_says(n):
         q, k, scaling = seen[layer]
         scores = ts.row_scores(q, k, row, scaling if softmax else None)
         wanted[name] = ts.select_tokens(scores, size, pool, forced)
-    found = lookup.replies(model, tokens, True)
+    found = training.replies(model, tokens, True)
     for name, kept in wanted.items():
         assert torch.equal(found[name].kept, kept), name
         assert sum(torch.equal(kept, other) for other in wanted.values()) == 1, name  # a test that can fail
         assert torch.equal(found[name].tokens, ts.all_kv(model, ts.read(model, tokens.gather(1, kept)), 2).tokens), name
-    for name in lookup.SELECTIONS:
+    for name in training.SELECTIONS:
         kept = wanted[name]
         old = ts.all_kv(model, ts.read(model, tokens.gather(1, kept), places=kept), 2)
         one_run = ts.one_run(model, ts.read(model, tokens), 2, kept)
@@ -170,15 +171,15 @@ def test_each_selection_is_the_one_that_its_name_says(n):
 
 def test_methods_of_the_small_model_do_not_see_one_anothers_keys():
     """The model remembers the key of its last token: each answer is that of a fresh run."""
-    model = lookup.small_llama(g(4))
+    model = small_llama(g(4))
     tokens, _, _ = asked(48)
     alone = {"SnapKV": ts.snap_kv(model, ts.read(model, tokens, 4), 2, 16, 4)}
     alone["H2O"] = ts.h2o(model, ts.read(model, tokens, sums=True), 2, 16, 4)
     alone["whole cache"] = ts.all_kv(model, ts.read(model, tokens), 2)
-    found = lookup.replies(model, tokens)
+    found = training.replies(model, tokens)
     for name, one in found.items():
-        assert (lookup.answers(model, tokens, one.tokens)[name] == 1).all()
-        assert (lookup.answers(model, tokens, one.tokens + torch.tensor([0, 1]))[name] == 0.5).all()
+        assert (measure.answers(model, tokens, one.tokens)[name] == 1).all()
+        assert (measure.answers(model, tokens, one.tokens + torch.tensor([0, 1]))[name] == 0.5).all()
     for name, one in alone.items():
         assert torch.equal(one.tokens, found[name].tokens) and torch.equal(one.kept, found[name].kept)
 
@@ -187,13 +188,13 @@ def test_methods_of_the_small_model_do_not_see_one_anothers_keys():
 
 
 BEYOND = {"": "better-beyond-known-lengths", "variant-": "variant-better-beyond-known-lengths"}
-SELECTIONS = pytest.mark.parametrize(("name", "prefix"), [*zip(lookup.SELECTIONS, BEYOND)])
+SELECTIONS = pytest.mark.parametrize(("name", "prefix"), [*zip(training.SELECTIONS, BEYOND)])
 
 
 @SELECTIONS
 def test_rules_of_the_small_model_fail_without_training(name, prefix):
     """Four models as they are built, at twice the trained length: what the methods differ in is then worth nothing."""
-    runs = [lookup.answers(lookup.small_llama(g(r)), *asked(96, seed=r)[:2], True) for r in range(4)]
+    runs = [measure.answers(small_llama(g(r)), *asked(96, seed=r)[:2], True) for r in range(4)]
     gap = {other: np.array([float((one[name] - one[other]).mean()) for one in runs]) for other in runs[0]}
     rows = {"middle": gap[f"{name}, middle row"], "largest": gap[f"{name}, largest row"]}
     found = {
@@ -325,7 +326,7 @@ def test_highlighting_shows_every_token_once():
             return "".join(chr(t) for t in tokens)
 
     text = "what is <kept> here"
-    shown = pictures.highlighted(Reader(), torch.tensor([ord(c) for c in text]), torch.arange(8, 14)).data
+    shown = plots.highlighted(Reader(), torch.tensor([ord(c) for c in text]), torch.arange(8, 14)).data
     assert "<mark><b>&lt;kept&gt;</b></mark>" in shown and shown.count("span") == 4
 
 

@@ -9,7 +9,7 @@ import torch
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from mvnb import kept_runs
-from mvnb.papers.gemfilter import needle as nd
+from mvnb.papers.gemfilter import data, measure, training
 from mvnb.papers.gemfilter import token_selection as ts
 
 SENTENCES = [f"Line {i} is about nothing at all." for i in range(60)]
@@ -53,29 +53,29 @@ def text_of(tokens):
 
 
 def test_the_exact_answer_has_the_published_score_eleven_twelfths_and_nothing_scores_more():
-    sentence, question, answer, _ = nd.NEEDLES[0]
-    assert nd.needle_score(answer) == BEST_SCORE
-    assert nd.needle_score(sentence) == nd.needle_score(f"{answer} {answer} {question}") == BEST_SCORE
-    assert nd.needle_score("") == nd.needle_score("Nothing") == 0
-    assert nd.needle_score("EAT a sandwich.") == pytest.approx(2 / 12)  # "sandwich." is another word
-    assert nd.needle_score("eat a sandwich") == pytest.approx(3 / 12)
+    sentence, question, answer, _ = data.NEEDLES[0]
+    assert measure.needle_score(answer) == BEST_SCORE
+    assert measure.needle_score(sentence) == measure.needle_score(f"{answer} {answer} {question}") == BEST_SCORE
+    assert measure.needle_score("") == measure.needle_score("Nothing") == 0
+    assert measure.needle_score("EAT a sandwich.") == pytest.approx(2 / 12)  # "sandwich." is another word
+    assert measure.needle_score("eat a sandwich") == pytest.approx(3 / 12)
 
 
-@pytest.mark.parametrize("needle", nd.NEEDLES)
+@pytest.mark.parametrize("needle", data.NEEDLES)
 def test_the_four_words_of_a_needle_are_in_its_answer_and_nowhere_else(needle):
-    assert nd.words_found(needle.sentence, needle) == nd.words_found(needle.answer.upper(), needle) == 1
+    assert measure.words_found(needle.sentence, needle) == measure.words_found(needle.answer.upper(), needle) == 1
     assert needle.answer.rstrip(".") in needle.sentence and len(needle.words.split()) == 4
-    beside = " ".join([needle.question, *nd.REPEATED, *(one.sentence for one in nd.NEEDLES if one != needle)])
-    assert nd.words_found(needle.question, needle) == 0 and nd.words_found(beside, needle) <= 0.25
+    beside = " ".join([needle.question, *data.REPEATED, *(one.sentence for one in data.NEEDLES if one != needle)])
+    assert measure.words_found(needle.question, needle) == 0 and measure.words_found(beside, needle) <= 0.25
     first, *_ = needle.words.split()
-    assert nd.words_found(f"A ({first.title()})!", needle) == 0.25
+    assert measure.words_found(f"A ({first.title()})!", needle) == 0.25
 
 
 @pytest.mark.parametrize("depth", [0.0, 0.37, 1.0])
 @pytest.mark.parametrize("frame", [(), ("<|im_start|> ", "\nAnswer:")])
 def test_the_needle_is_whole_and_after_the_sentence_before_its_depth(lm, depth, frame):
-    needle = nd.NEEDLES[2]
-    prompt = nd.needle_prompt(lm, SENTENCES, 900, depth, needle, frame)
+    needle = data.NEEDLES[2]
+    prompt = data.needle_prompt(lm, SENTENCES, 900, depth, needle, frame)
     text, start = text_of(prompt.tokens), frame[0] if frame else ""
     assert len(text) == 900 and text.startswith(start + "This is") and text.endswith(f"{needle.question}\nAnswer:")
     assert text[prompt.start : prompt.stop] == " " + needle.sentence
@@ -89,10 +89,10 @@ def test_the_needle_is_whole_and_after_the_sentence_before_its_depth(lm, depth, 
 
 
 def test_a_tokenizers_mark_of_the_beginning_comes_first():
-    plain, marked = (nd.needle_prompt(language_model(begins), SENTENCES, 900, 0.5) for begins in (False, True))
+    plain, marked = (data.needle_prompt(language_model(begins), SENTENCES, 900, 0.5) for begins in (False, True))
     assert marked.tokens[0] == BOS and not (marked.tokens[1:] == BOS).any() and len(marked.tokens) == 900
     assert torch.equal(marked.tokens[1:300], plain.tokens[:299])
-    assert text_of(marked.tokens[marked.start : marked.stop]) == " " + nd.NEEDLES[0].sentence
+    assert text_of(marked.tokens[marked.start : marked.stop]) == " " + data.NEEDLES[0].sentence
 
 
 def test_what_does_not_fit_is_refused(lm):
@@ -102,31 +102,31 @@ def test_what_does_not_fit_is_refused(lm):
         ({"length": 9000, "depth": 0.5}, "expected sentences with"),
     ):
         with pytest.raises(ValueError, match=message):
-            nd.needle_prompt(lm, SENTENCES, **options)
+            data.needle_prompt(lm, SENTENCES, **options)
 
 
 def test_a_share_is_what_is_selected():
     places = torch.tensor([[8, 9, 20], [10, 13, 20], [16, 17, 18]])
-    assert nd.share_in(places, 10, 14).tolist() == [0, 0.5, 0]
+    assert measure.share_in(places, 10, 14).tolist() == [0, 0.5, 0]
 
 
 def test_answers_end_at_any_end_mark_and_have_no_special_tokens():
     """Llama 3.1 has a list of them in its configuration; chat models end a turn with a token of their own."""
     lm = language_model(eos_token_id=[EOS, 5])
     lm.model.generation_config = GenerationConfig(eos_token_id=[EOS, TURN])
-    assert nd.end_tokens(lm) == [EOS, TURN, 5]
-    sentence = [ord(c) for c in nd.NEEDLES[0].answer]
+    assert training.end_tokens(lm) == [EOS, TURN, 5]
+    sentence = [ord(c) for c in data.NEEDLES[0].answer]
     for mark in (EOS, TURN, 5):
         tokens = torch.tensor([BOS, *sentence, mark, *sentence[:4], mark])
-        assert nd.answer_text(lm, tokens) == nd.NEEDLES[0].answer
-        assert nd.needle_score(nd.answer_text(lm, tokens)) == BEST_SCORE
-    assert nd.answer_text(lm, torch.tensor(sentence)) == nd.NEEDLES[0].answer  # it did not end
+        assert training.answer_text(lm, tokens) == data.NEEDLES[0].answer
+        assert measure.needle_score(training.answer_text(lm, tokens)) == BEST_SCORE
+    assert training.answer_text(lm, torch.tensor(sentence)) == data.NEEDLES[0].answer  # it did not end
 
 
 def test_a_look_is_what_each_method_gives_alone(lm, monkeypatch):
-    prompts = [nd.needle_prompt(lm, SENTENCES[i:] * 9, 500, depth) for i, depth in enumerate((0.0, 0.5))]
-    monkeypatch.setattr(nd, "answer_text", lambda lm, row: row.tolist())
-    found = nd.look(lm, prompts, 150, 1, 6)
+    prompts = [data.needle_prompt(lm, SENTENCES[i:] * 9, 500, depth) for i, depth in enumerate((0.0, 0.5))]
+    monkeypatch.setattr(measure, "answer_text", lambda lm, row: row.tolist())
+    found = measure.look(lm, prompts, 150, 1, 6)
     tokens = torch.stack([one.tokens for one in prompts])
     gem = ts.gem_filter(lm.model, tokens, 6, 150, 1, ends=[EOS])
     prompt = ts.read(lm.model, tokens, 32)
@@ -136,9 +136,9 @@ def test_a_look_is_what_each_method_gives_alone(lm, monkeypatch):
     assert torch.equal(found.places[1], gem.kept) and found.share.shape == (3, 2)
     assert len({str(one) for one in found.answers.values()}) > 1
     with pytest.raises(ValueError, match="layers must lie"):
-        nd.look(lm, prompts, 150, 3, 6)
+        measure.look(lm, prompts, 150, 3, 6)
     with pytest.raises(ValueError, match="at most 2048 tokens, got 500 and 1549"):
-        nd.look(lm, prompts, 150, 1, 1549)
+        measure.look(lm, prompts, 150, 1, 1549)
 
 
 @pytest.fixture(scope="module")
@@ -161,8 +161,8 @@ def test_prompts_of_the_kept_run_have_every_needle_once_per_length_and_prose_of_
         orders = [tuple(index for _, _, _, index, _ in found[at : at + 5]) for at in range(0, 20, 5)]
         assert all(sorted(order) == [0, 1, 2, 3, 4] for order in orders) and orders[:2] == orders[2:]
         texts = [text_of(prompt.tokens) for *_, prompt in found]
-        assert all(nd.REPEATED[0] in text for text in texts[:10]) and not any("grass" in text for text in texts[10:])
-        assert all(nd.NEEDLES[index].sentence in text for (_, _, _, index, _), text in zip(found, texts))
+        assert all(data.REPEATED[0] in text for text in texts[:10]) and not any("grass" in text for text in texts[10:])
+        assert all(data.NEEDLES[index].sentence in text for (_, _, _, index, _), text in zip(found, texts))
         words = [set(re.findall(r"Word\d{5}", text)) for text in texts[10:]]
         books.append(set.union(*words))
         assert len({tuple(sorted(one)) for one in words}) > 5
@@ -182,4 +182,6 @@ def test_answers_of_the_kept_run_are_those_of_the_methods(lm, script):
     fresh |= {"SnapKV": ts.snap_kv(lm.model, again, 6, 200, ends=[EOS])}
     fresh |= {"One-Run": ts.one_run(lm.model, again, 6, places[1], [EOS])}
     assert said.keys() - fresh.keys() == {"random"}
-    assert {name: said[name] for name in fresh} == {name: nd.answer_text(lm, one.tokens[0]) for name, one in fresh.items()}
+    assert {name: said[name] for name in fresh} == {
+        name: training.answer_text(lm, one.tokens[0]) for name, one in fresh.items()
+    }

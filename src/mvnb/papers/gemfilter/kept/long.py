@@ -9,7 +9,7 @@ import torch
 from mvnb import files
 from mvnb.data import load_sentiment
 from mvnb.models.language import load_language_model
-from mvnb.papers.gemfilter import needle as nd
+from mvnb.papers.gemfilter import data, measure, training
 from mvnb.papers.gemfilter import token_selection as ts
 
 
@@ -22,15 +22,21 @@ def prompts(lm, seed, *, haystacks, lengths, depths, frame, prose_parts):
     prose = load_sentiment("editorials").texts
     size = len(prose) // prose_parts
     prose = prose[seed % prose_parts * size :][:size]
-    orders = {length: torch.randperm(len(nd.NEEDLES), generator=g).tolist() for length in lengths}
+    orders = {length: torch.randperm(len(data.NEEDLES), generator=g).tolist() for length in lengths}
     for haystack in haystacks:
         for length in lengths:
             for depth, index in zip(depths, orders[length]):
                 start = int(torch.randint(size - length // 12, (), generator=g))
-                order = torch.randperm(len(nd.REPEATED), generator=g).tolist()
-                repeated = [nd.REPEATED[i] for i in order] * (length // len(order))
+                order = torch.randperm(len(data.REPEATED), generator=g).tolist()
+                repeated = [data.REPEATED[i] for i in order] * (length // len(order))
                 sentences = {"repeated": repeated, "prose": prose[start:]}[haystack]
-                yield haystack, length, depth, index, nd.needle_prompt(lm, sentences, length, depth, nd.NEEDLES[index], frame)
+                yield (
+                    haystack,
+                    length,
+                    depth,
+                    index,
+                    data.needle_prompt(lm, sentences, length, depth, data.NEEDLES[index], frame),
+                )
 
 
 def read_prompt(lm, prompt, filter_layer):
@@ -46,7 +52,7 @@ def read_prompt(lm, prompt, filter_layer):
 
 def answers(lm, prompt, read, rows, places, g, *, k, layers, filter_layer, n_new):
     """Return the text of each method's answer; a filter layer of GemFilter is named by its number."""
-    model, ends = lm.model, nd.end_tokens(lm)
+    model, ends = lm.model, training.end_tokens(lm)
     selected = {f"layer {layer}": places[layer] for layer in layers}
     selected |= {name: ts.select_tokens(scores, k) for name, scores in rows.items()}
     chance = torch.rand(1, len(prompt.tokens), generator=g).to(read.tokens.device)
@@ -57,7 +63,7 @@ def answers(lm, prompt, read, rows, places, g, *, k, layers, filter_layer, n_new
     said["SnapKV"] = ts.snap_kv(model, read, n_new, k, ends=ends).tokens[0]
     said["H2O"] = ts.h2o(model, read, n_new, k, ends=ends).tokens[0]
     said["One-Run"] = ts.one_run(model, read, n_new, places[filter_layer], ends).tokens[0]
-    return {name: nd.answer_text(lm, tokens) for name, tokens in said.items()}
+    return {name: training.answer_text(lm, tokens) for name, tokens in said.items()}
 
 
 def run(seed, device, scratch, *, language_model, k, layers, filter_layer, n_new, **setting) -> list[dict]:
@@ -74,7 +80,9 @@ def run(seed, device, scratch, *, language_model, k, layers, filter_layer, n_new
         g = torch.Generator().manual_seed(10**6 * (seed + 1) + i)
         read, rows = read_prompt(lm, prompt, filter_layer)
         places = ts.select_tokens(read.rows, k)  # (layer, 1, k)
-        shares = [nd.share_in(places[:, 0], *ends) for ends in ((prompt.start, prompt.stop), (length - prompt.tail, length))]
+        shares = [
+            measure.share_in(places[:, 0], *ends) for ends in ((prompt.start, prompt.stop), (length - prompt.tail, length))
+        ]
         found.append({"haystack": haystack, "length": length, "depth": depth, "index": index})
         found[-1] |= {name: [round(x, 2) for x in one.tolist()] for name, one in zip(("needle", "question"), shares)}
         options = {"k": k, "layers": layers, "filter_layer": filter_layer, "n_new": n_new}

@@ -1,11 +1,11 @@
-"""A needle in a haystack: one sentence hidden in a long text, the question about it, and how much of it an answer has.
+"""What is hidden and asked for: values behind keys for small models, a sentence in a long text for language models.
 
-Source: Kamradt's benchmark as in the code of Shi et al. 2024 (GemFilter; Shi thesis 2024, section 9.4.1).
+Sources: the symbols are chapter 15's; the sentences are those of Kamradt's benchmark as in the code of Shi et al. 2024
+(GemFilter; Shi thesis 2024, section 9.4.1).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,7 +13,55 @@ import torch
 from torch import Tensor
 
 from mvnb.models.language import LanguageModel
-from mvnb.papers.gemfilter import token_selection
+
+NOISE, KEYS, VALUES, N_NEEDLES = 8, 16, 16, 4
+MARK = NOISE + KEYS + VALUES
+QUERY, VOCABULARY = MARK + 1, MARK + 2
+
+
+def haystack(n: int, size: int, g: torch.Generator, depth: float | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return tokens ``(size, n)``, needles ``(size, 4, 4)`` and their places; the first needle is at ``depth``, if given.
+
+    Noise fills the places between the needles ``MARK key v1 v2``, which stand in slots of four. Keys differ, and so do values.
+    """
+    tokens = torch.randint(NOISE, (size, n), generator=g)
+    slots = torch.rand(size, n // 4, generator=g).argsort(1)[:, :N_NEEDLES]
+    if depth is not None:
+        wanted = round(depth * (n // 4 - 1))
+        slots = torch.where(slots == wanted, slots[:, :1], slots)
+        slots[:, 0] = wanted
+    keys = torch.rand(size, KEYS, generator=g).argsort(1)[:, :N_NEEDLES] + NOISE
+    values = torch.rand(size, VALUES, generator=g).argsort(1) + NOISE + KEYS
+    values = values[:, : 2 * N_NEEDLES].view(size, N_NEEDLES, 2)
+    needles = torch.cat([torch.full((size, N_NEEDLES, 1), MARK), keys[..., None], values], 2)
+    places = 4 * slots[..., None] + torch.arange(4)
+    return tokens.scatter(1, places.flatten(1), needles.flatten(1)), needles, places
+
+
+def training_batch(n: int, size: int, g: torch.Generator) -> Tensor:
+    """Return haystacks, each followed by an answered question for every needle."""
+    tokens, needles, _ = haystack(n, size, g)
+    order = torch.rand(size, N_NEEDLES, 1, generator=g).argsort(1).expand(-1, -1, 4)
+    asked = torch.cat([torch.full_like(needles[..., :1], QUERY), needles[..., 1:]], 2)
+    return torch.cat([tokens, asked.gather(1, order).flatten(1)], 1)
+
+
+def prompts_at(n: int, size: int, depth: float, g: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Return prompts ``(size, n + 2)``, answers ``(size, 2)`` and the places of the needle ``(size, 4)``."""
+    tokens, needles, places = haystack(n, size, g, depth)
+    asked = torch.stack([torch.full((size,), QUERY), needles[:, 0, 1]], 1)
+    return torch.cat([tokens, asked], 1), needles[:, 0, 2:], places[:, 0]
+
+
+def prompts_by_depth(n: int, depths: Sequence[float], size: int, g: torch.Generator, device) -> tuple[Tensor, ...]:
+    """Return ``size`` prompts for each depth, those of one depth together, with answers and places of the needle."""
+    return tuple(torch.cat(part).to(device) for part in zip(*(prompts_at(n, size, depth, g) for depth in depths)))
+
+
+def spell(tokens: Tensor) -> str:
+    """Return the names of tokens ``(n,)``: noise n0, keys k0, values v0, MARK and QUERY."""
+    names = [f"{kind}{i}" for kind, size in (("n", NOISE), ("k", KEYS), ("v", VALUES)) for i in range(size)]
+    return " ".join([*names, "MARK", "QUERY"][t] for t in tokens.tolist())
 
 
 class Needle(NamedTuple):
@@ -74,22 +122,6 @@ class NeedlePrompt(NamedTuple):
     tail: int
 
 
-def needle_score(response: str) -> float:
-    """Return the published score: the share of the first needle's expected words that the response has, in [0, 11/12].
-
-    Words are separated by blanks, in lower case, and counted once in the response; the divisor counts them as often as they are
-    expected, so the exact answer gets 11/12.
-    """
-    expected = NEEDLES[0].answer.lower().split()
-    return len(set(expected) & set(response.lower().split())) / len(expected)
-
-
-def words_found(response: str, needle: Needle) -> float:
-    """Return the share of ``needle.words`` that the response has, in [0, 1], whatever their case and the marks around them."""
-    wanted = set(needle.words.split())
-    return len(wanted & set(re.findall(r"\w+", response.lower()))) / len(wanted)
-
-
 def needle_prompt(
     lm: LanguageModel,
     sentences: Sequence[str],
@@ -128,50 +160,3 @@ def needle_prompt(
     tokens = before + hay[:place] + hidden + hay[place:room] + after
     first = len(before) + place
     return NeedlePrompt(torch.tensor(tokens), first, first + len(hidden), len(after))
-
-
-def end_tokens(lm: LanguageModel) -> list[int]:
-    """Return the tokens that end an answer: those of the generation configuration, of the model and of the tokenizer."""
-    named = [lm.model.generation_config.eos_token_id, lm.model.config.eos_token_id, lm.tokenizer.eos_token_id]
-    return sorted({token for one in named for token in (one if isinstance(one, list) else [one]) if token is not None})
-
-
-def answer_text(lm: LanguageModel, tokens: Tensor) -> str:
-    """Return the text of an answer ``(n_new,)`` up to its first end token, without special tokens."""
-    row, ends = tokens.tolist(), set(end_tokens(lm))
-    stop = next((i for i, token in enumerate(row) if token in ends), len(row))
-    return lm.tokenizer.decode(row[:stop], skip_special_tokens=True).strip()
-
-
-def share_in(places: Tensor, start: int, stop: int) -> Tensor:
-    """Return the share ``(...)`` of the places ``start`` to ``stop - 1`` that are among ``places`` ``(..., k)``."""
-    return ((places >= start) & (places < stop)).sum(-1) / (stop - start)
-
-
-class Looked(NamedTuple):
-    """``places`` ``(layer, prompt, k)`` that each layer selects, ``share`` ``(layer, prompt)`` of the needle, and ``answers``.
-
-    ``answers`` are texts by method, one for each prompt.
-    """
-
-    places: Tensor
-    share: Tensor
-    answers: dict[str, list[str]]
-
-
-def look(lm: LanguageModel, prompts: Sequence[NeedlePrompt], k: int, filter_layer: int, n_new: int) -> Looked:
-    """Return what every layer selects from prompts of one length, and answers of GemFilter, the whole cache and SnapKV.
-
-    Raises ``ValueError`` if prompt and answer are longer than the model's positions.
-    """
-    model, ends, limit = lm.model, end_tokens(lm), lm.model.config.get_text_config().max_position_embeddings
-    if len(prompts[0].tokens) + n_new > limit:
-        raise ValueError(f"prompt and answer must have at most {limit} tokens, got {len(prompts[0].tokens)} and {n_new}")
-    tokens = torch.stack([one.tokens for one in prompts]).to(model.device)
-    gem = token_selection.gem_filter(model, tokens, n_new, k, filter_layer, ends)
-    prompt = token_selection.read(model, tokens, window=32)
-    found = {"GemFilter": gem, "whole cache": token_selection.all_kv(model, prompt, n_new, ends)}
-    found["SnapKV"] = token_selection.snap_kv(model, prompt, n_new, k, ends=ends)
-    places = token_selection.select_tokens(prompt.rows, k).cpu()
-    share = torch.stack([share_in(places[:, i], one.start, one.stop) for i, one in enumerate(prompts)], 1)
-    return Looked(places, share, {name: [answer_text(lm, row) for row in answer.tokens] for name, answer in found.items()})

@@ -1,11 +1,11 @@
-"""Figures of chapter 15, and the results of its kept run as arrays."""
+"""Figures of chapter 15."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,42 +14,15 @@ from IPython.display import HTML
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from mvnb import figures, kept_runs, stats
+from mvnb import figures, stats
 from mvnb.models.language import LanguageModel
-from mvnb.papers.gemfilter import needle as nd
+from mvnb.papers.gemfilter.measure import Kept
 
 COLORS = {"whole cache": figures.BASELINE, "GemFilter": figures.METHOD, "random": figures.HUES["grey"]}
 COLORS |= {name: figures.HUES[hue] for name, hue in (("SnapKV", "green"), ("H2O", "pink"), ("One-Run", "brown"))}
 _VARIANT = (("softmax variant", "yellow"), ("softmax variant, old places", "sky"), ("softmax variant, One-Run", "brown"))
 COLORS |= {name: figures.HUES[hue] for name, hue in _VARIANT}
 MARKS = dict(zip(COLORS, "oDxs^vPdv"))
-
-
-class Kept(NamedTuple):
-    """The kept run: shares of needle and question selected by each layer, and words found by method.
-
-    ``share`` and ``question`` are ``(run, haystack, length, depth, layer)``, each array of ``words`` ``(run, haystack, length,
-    depth)``; ``GemFilter`` is the method with the filter layer of ``setting``.
-    """
-
-    setting: dict[str, Any]
-    share: np.ndarray
-    question: np.ndarray
-    words: dict[str, np.ndarray]
-
-
-def load_kept(name: str = "long") -> Kept:
-    """Return the results of a kept run."""
-    record = kept_runs.load("gemfilter", name)
-    setting, runs = record["parameters"], [run["values"] for run in record["runs"]]
-    shape = (len(runs), *(len(setting[key]) for key in ("haystacks", "lengths", "depths")))
-    share, question = (np.array([[one[key] for one in run] for run in runs]) for key in ("needle", "question"))
-    words = {}
-    for method in runs[0][0]["answers"]:
-        found = [[nd.words_found(one["answers"][method], nd.NEEDLES[one["index"]]) for one in run] for run in runs]
-        words[method] = np.array(found).reshape(shape)
-    words["GemFilter"] = words[f"layer {setting['filter_layer']}"]
-    return Kept(setting, share.reshape(*shape, -1), question.reshape(*shape, -1), words)
 
 
 def needle_by_layer(kept: Kept) -> Figure:
