@@ -135,7 +135,7 @@ def test_a_look_is_what_each_method_gives_alone(lm, monkeypatch):
     assert found.answers == {name: answer.tokens.tolist() for name, answer in expected.items()}
     assert torch.equal(found.places[1], gem.kept) and found.share.shape == (3, 2)
     assert len({str(one) for one in found.answers.values()}) > 1
-    with pytest.raises(ValueError, match="layers must lie"):
+    with pytest.raises(ValueError, match="layer must be an integer, from 0 to 2, got 3"):
         measure.look(lm, prompts, 150, 3, 6)
     with pytest.raises(ValueError, match="at most 2048 tokens, got 500 and 1549"):
         measure.look(lm, prompts, 150, 1, 1549)

@@ -7,28 +7,48 @@ import transformers
 from mvnb.papers.gemfilter import token_selection as ts
 from mvnb.papers.gemfilter.recipe import generate_from_gems
 
-KINDS = ("Llama", "Mistral", "Qwen2", "Phi3", "Gemma")
 SIZE = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
-SIZE |= {
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "initializer_range": 0.6,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
+SIZE |= {"num_key_value_heads": 2, "head_dim": 8, "initializer_range": 0.6}
+SIZE |= {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+KINDS = {
+    "Llama": {},  # like most of them with two key heads for four query heads
+    "Mistral": {"sliding_window": 48},
+    "Qwen2": {},
+    "Qwen3": {},
+    "Phi3": {},
+    "Gemma": {},
+    "Gemma3": {
+        "sliding_window": 48,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "tie_word_embeddings": False,
+    },
+    "Olmo2": {},
+    "GPTNeoX": {"num_key_value_heads": None},
+    "GPT2": {"n_embd": 32, "n_layer": 3, "n_head": 4},  # learned positions
 }
+NAMES = {"Gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM"), "GPT2": ("GPT2Config", "GPT2LMHeadModel")}
+
+
+def tiny(kind, **changes):
+    """A random model of this architecture."""
+    torch.manual_seed(0)
+    sizes = {name: value for name, value in (SIZE | KINDS.get(kind, {}) | changes).items() if value is not None}
+    config, network = NAMES.get(kind, (f"{kind}Config", f"{kind}ForCausalLM"))
+    return getattr(transformers, network)(getattr(transformers, config)(**sizes)).eval()
+
+
+def n_key_heads(model):
+    return 4 if type(model).__name__.startswith("GPT") else 2
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def model(request):
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{request.param}Config")(**SIZE)
-    return getattr(transformers, f"{request.param}ForCausalLM")(config).double().eval()
+    return tiny(request.param).double()
 
 
 @pytest.fixture(scope="module")
 def tokens():
-    return torch.randint(50, (2, 40), generator=torch.Generator().manual_seed(1))
+    return torch.randint(3, 50, (2, 40), generator=torch.Generator().manual_seed(1))
 
 
 def again(model, tokens, n_new):
@@ -55,12 +75,12 @@ def test_watching_changes_nothing_and_sees_every_layer(model, tokens):
             watched = model(tokens).logits
     assert torch.allclose(plain, watched, atol=1e-3) and list(seen) == [0, 1, 2]
     assert model.config._attn_implementation == usual
-    assert seen[0][0].shape == (2, 4, 40, 8) and seen[0][1].shape == (2, 2, 40, 8) and seen[0][2] == pytest.approx(8**-0.5)
+    assert seen[0][0].shape == (2, 4, 40, 8) and seen[0][1].shape == (2, n_key_heads(model), 40, 8)
 
 
 def test_row_scores_are_sums_over_repeated_heads(model, tokens):
     q, k, scaling = queries_and_keys(model, tokens)[1]
-    repeated = torch.stack([k[:, h // 2] for h in range(4)], 1)
+    repeated = torch.stack([k[:, h // (4 // n_key_heads(model))] for h in range(4)], 1)
     raw = sum(torch.einsum("bd,bjd->bj", q[:, h, -1], repeated[:, h]) for h in range(4))
     assert torch.allclose(ts.row_scores(q, k), raw.float(), atol=1e-4)
     soft = sum((torch.einsum("bd,bjd->bj", q[:, h, 20], repeated[:, h, :21]) * scaling).softmax(-1) for h in range(4))
@@ -89,7 +109,8 @@ def test_filtering_runs_no_layer_after_the_last_one_it_needs(model, tokens, monk
     for i, layer in enumerate((1, 0)):
         assert torch.allclose(found[i], ts.row_scores(*whole[layer][:2]), atol=1e-3)
     ran = []
-    handles = [layer.mlp.register_forward_hook(lambda *_, i=i: ran.append(i)) for i, layer in enumerate(model.model.layers)]
+    layers = getattr(model.base_model, "layers", None) or model.base_model.h
+    handles = [layer.mlp.register_forward_hook(lambda *_, i=i: ran.append(i)) for i, layer in enumerate(layers)]
     ts.filter_scores(model, tokens, [1])
     for handle in handles:
         handle.remove()
@@ -108,9 +129,6 @@ def test_selected_places_are_the_largest_averages_in_order():
     forced = ts.select_tokens(scores, 7, 1, keep_last=3)
     assert (forced[..., -3:] == torch.tensor([27, 28, 29])).all()
     assert ts.select_tokens(scores, 7, 1).view(6, 7)[0].tolist() == sorted(scores[0, 0].topk(7).indices.tolist())
-    for bad in ({"pool": 4}, {"keep_last": 8}):
-        with pytest.raises(ValueError, match="pool must be odd"):
-            ts.select_tokens(scores, 7, **bad)
 
 
 def test_cached_answers_are_those_without_a_cache(model, tokens):
@@ -147,9 +165,9 @@ def test_rotary_scores_depend_on_differences_of_places_alone():
     assert not torch.allclose(scores(0), q @ k.mT, atol=1e-2)
 
 
-def test_the_second_run_has_no_distance_of_k_and_t_or_more(model, tokens):
+def test_the_second_run_has_no_distance_of_k_and_t_or_more(tokens):
     """Places that the rotary embedding is asked for, in the second run and after a cache that was cut down."""
-    seen = []
+    model, seen = tiny("Llama"), []
 
     def look(module, args, named):
         seen.append(named["position_ids"] if "position_ids" in named else args[1])
@@ -159,7 +177,7 @@ def test_the_second_run_has_no_distance_of_k_and_t_or_more(model, tokens):
     places = ts.select_tokens(ts.filter_scores(model, tokens, [1])[0], k)
     largest = {}
     for name, call in (
-        ("second run", lambda: ts.all_kv(model, ts.read(model, tokens.gather(1, places)), t)),
+        ("second run", lambda: ts.all_kv(model, ts.read_again(model, tokens, places), t)),
         ("One-Run", lambda: ts.one_run(model, ts.read(model, tokens), t, places)),
     ):
         seen.clear()
@@ -179,7 +197,7 @@ def test_tokens_read_at_old_places_are_those_of_a_prompt_in_which_the_others_are
     """Tokens read at their old places do not see the others, and the answer goes on behind the last of these places."""
     places = torch.cat([torch.arange(3, 30, 3), torch.tensor([38, 39])])[None].expand(2, -1)
     chosen, n_new = tokens.gather(1, places), 4
-    said = ts.all_kv(model, ts.read(model, chosen, places=places), n_new).tokens
+    said = ts.all_kv(model, ts.read_again(model, tokens, places, old_places=True), n_new).tokens
     at, whole = places, chosen
     with torch.inference_mode():
         for _ in range(n_new):
@@ -189,10 +207,8 @@ def test_tokens_read_at_old_places_are_those_of_a_prompt_in_which_the_others_are
             whole = torch.cat([whole, logits[:, -1:].argmax(-1)], 1)
             at = torch.cat([at, at[:, -1:] + 1], 1)
     assert torch.equal(said, whole[:, -n_new:])
-    compact = ts.all_kv(model, ts.read(model, chosen), n_new).tokens
-    consecutive = torch.arange(chosen.shape[1]).expand(2, -1)
-    assert torch.equal(ts.all_kv(model, ts.read(model, chosen, places=consecutive), n_new).tokens, compact)
-    assert not torch.equal(said, compact)
+    compact = ts.all_kv(model, ts.read_again(model, tokens, places), n_new).tokens
+    assert torch.equal(compact, again(model, chosen, n_new)) and not torch.equal(said, compact)
 
 
 def masked(model, tokens, kept, n_new):
@@ -246,7 +262,8 @@ def test_snap_kv_keeps_its_window_and_what_the_window_attends_to(model, tokens):
             for i in range(36, 40):
                 scores = (k[b, head // groups, : i + 1] @ q[b, head, i]) * scaling
                 maps[b, head] += scores.softmax(0)[:36]
-    assert torch.equal(kept[2, ..., :-4], ts.select_tokens(maps, 8))
+    means = torch.nn.functional.avg_pool1d(maps, 5, 1, 2)
+    assert torch.allclose(means.gather(2, kept[2, ..., :-4]).sum(2), means.topk(8).values.sum(2), atol=1e-5)
 
 
 def heavy_hitters(n, k, recent):
@@ -287,8 +304,11 @@ def test_h2o_keeps_heavy_hitters_and_goes_on_choosing(model, tokens):
     assert torch.equal(small.kept, torch.arange(35, 40).expand(3, 2, 4, 5))
 
 
-def test_sums_do_not_depend_on_the_chunks(model):
-    tokens = torch.randint(50, (1, 300), generator=torch.Generator().manual_seed(2))  # more than a chunk of 256
+def test_sums_do_not_depend_on_the_chunks():
+    model, tokens = (
+        tiny("Llama"),
+        torch.randint(3, 50, (1, 300), generator=torch.Generator().manual_seed(2)),
+    )  # more than a chunk of 256
     with torch.inference_mode():
         q, k, scaling = queries_and_keys(model, tokens)[0]
         whole = ts._attention_sums(q, k, scaling, 0)
@@ -300,12 +320,6 @@ def test_answers_stop_at_an_end_token(model, tokens):
     prompt = ts.read(model, tokens)
     third = ts.all_kv(model, prompt, 6, ends=whole[:, 2].tolist()).tokens
     assert third.shape[1] <= 3 and torch.equal(third, whole[:, : third.shape[1]])
-
-
-def tiny(kind, **changes):
-    torch.manual_seed(0)
-    sizes = {name: value for name, value in (SIZE | changes).items() if value is not None}
-    return getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**sizes)).eval()
 
 
 UNSUPPORTED = {
@@ -327,10 +341,58 @@ def test_other_attention_is_refused_in_one_line(kind, tokens):
         assert "\n" not in str(error.value) and kind in str(error.value)
 
 
-@pytest.mark.parametrize("kind", ["Falcon", "GPTJ"])
-def test_the_recipe_refuses_models_that_it_cannot_watch(kind, tokens):
-    with pytest.raises(ValueError, match=f"expected a model with an attention interface and layer 1, got {kind}ForCausalLM"):
-        generate_from_gems(tiny(kind, **UNSUPPORTED[kind]), tokens[:1], 12, 1, max_new_tokens=3)
+RECIPE = {"Falcon": "an attention interface and layer 1", "GPTJ": "an attention interface and layer 1"}
+RECIPE |= dict.fromkeys(["Gemma2", "GptOss"], "full attention without soft caps or sinks")
+
+
+@pytest.mark.parametrize("kind", RECIPE)
+def test_the_recipe_refuses_attention_that_it_cannot_watch_and_leaves_the_model_as_it_was(kind, tokens):
+    model = tiny(kind, **UNSUPPORTED[kind])
+    usual, before = model.config._attn_implementation, model(tokens).logits
+    with pytest.raises(ValueError, match=f"expected .*{RECIPE[kind]}, got {kind}ForCausalLM"):
+        generate_from_gems(model, tokens[:1], 12, 1, max_new_tokens=3)
+    assert model.config._attn_implementation == usual and torch.equal(model(tokens).logits, before)
+
+
+@pytest.mark.parametrize("usual", ["eager", "sdpa"])
+def test_the_recipe_does_what_the_package_does_without_gradients_and_leaves_the_model_as_it_was(model, tokens, usual):
+    before = model.config._attn_implementation
+    model.set_attn_implementation(usual)
+    for layer in range(3):
+        text, kept = generate_from_gems(model, tokens[:1], 12, layer, max_new_tokens=5)
+        answer = ts.gem_filter(model, tokens[:1], 5, 12, layer, ends=[2])
+        assert torch.equal(kept, answer.kept[0]) and torch.equal(text[:, 12:], answer.tokens)
+        assert model.config._attn_implementation == usual
+    recorded = []
+    handle = model.lm_head.register_forward_hook(lambda m, args, out: recorded.append(out.requires_grad))
+    embedding = model.get_input_embeddings().register_forward_hook(lambda m, args, out: recorded.append(out.requires_grad))
+    generate_from_gems(model, tokens[:1], 12, 1, max_new_tokens=2)
+    with pytest.raises(ValueError, match="layer 3, got"):
+        generate_from_gems(model, tokens[:1], 12, 3)
+    handle.remove()
+    embedding.remove()
+    assert len(recorded) > 4 and not any(recorded) and model.config._attn_implementation == usual
+    model.set_attn_implementation(before)
+
+
+def test_the_recipe_refuses_batches_and_what_else_it_cannot_do(tokens):
+    model, short = tiny("Llama"), tiny("Mistral", sliding_window=39)
+    for one, prompt, k in (
+        (model, tokens, 12),
+        (model, tokens[0], 12),
+        (model, tokens[:1, :0], 12),
+        (model, tokens[:1].tolist(), 12),
+        (model, tokens[:1], 0),
+        (tiny("Llama").train(), tokens[:1], 12),
+    ):
+        with pytest.raises(ValueError, match="expected eval mode, k >= 1, one prompt"):
+            generate_from_gems(one, prompt, k, 1, max_new_tokens=3)
+    with pytest.raises(ValueError, match="expected full attention"):
+        generate_from_gems(short, tokens[:1], 12, 1, max_new_tokens=3)
+    assert torch.equal(
+        generate_from_gems(short, tokens[:1, :39], 12, 1, max_new_tokens=3)[1],
+        ts.gem_filter(short, tokens[:1, :39], 1, 12, 1).kept[0],
+    )
 
 
 def test_a_model_that_no_rule_foresees_is_refused(tokens, monkeypatch):
@@ -357,17 +419,62 @@ def test_sliding_windows_are_respected(tokens):
         ts.gem_filter(model, tokens.repeat(1, 2), 3, 10, 1)
 
 
-def test_sizes_and_layers_that_do_not_exist_are_refused(model, tokens):
-    prompt = ts.read(model, tokens, 4, sums=True)
-    for bad, call in (
-        ("layers must lie between 0 and 2, got", lambda: ts.gem_filter(model, tokens, 3, 10, 3)),
-        ("layers must lie between 0 and 2, got", lambda: ts.filter_scores(model, tokens, [-1])),
-        ("k must be 1 or more, got 0", lambda: ts.gem_filter(model, tokens, 3, 0, 1)),
-        ("k must be 1 or more, got 0", lambda: ts.snap_kv(model, prompt, 3, 0)),
-        ("k must be 1 or more, got 0", lambda: ts.h2o(model, prompt, 3, 0)),
-        ("n_new must be 1 or more, got 0", lambda: ts.all_kv(model, prompt, 0)),
-        ("read with a window", lambda: ts.snap_kv(model, ts.read(model, tokens), 3, 10)),
-        ("read with sums=True", lambda: ts.h2o(model, ts.read(model, tokens), 3, 10)),
-    ):
-        with pytest.raises(ValueError, match=bad):
-            call()
+def test_a_layer_without_a_window_filters_what_is_longer_than_the_windows_of_others(tokens):
+    model, long = tiny("Gemma3"), tokens.repeat(1, 2)
+    answer = ts.gem_filter(model, long, 3, 12, 1)
+    assert torch.equal(answer.kept, ts.select_tokens(ts.row_scores(*queries_and_keys(model, long)[1][:2]), 12))
+    assert torch.equal(answer.tokens, again(model, long.gather(1, answer.kept), 3))
+    with pytest.raises(ValueError, match="expected at most 48 tokens"):
+        ts.gem_filter(model, long, 3, 12, 0)
+
+
+LEFT, RIGHT = torch.tensor([[0, 0, 0, 7, 8, 9], [4, 5, 6, 7, 8, 9]]), torch.tensor([[7, 8, 9, 0, 0, 0], [4, 5, 6, 7, 8, 9]])
+REFUSED = {
+    "layer must be an integer, from 0 to 2, got 3": lambda m, t, p: ts.gem_filter(m, t, 3, 10, 3),
+    "layer must be an integer, from 0 to 2, got -1": lambda m, t, p: ts.filter_scores(m, t, [-1]),
+    "layer must be an integer, from 0 to 2, got 1.5": lambda m, t, p: ts.gem_filter(m, t, 3, 10, 1.5),
+    "k must be an integer, 1 or more, got 0": lambda m, t, p: ts.gem_filter(m, t, 3, 0, 1),
+    "k must be an integer, 1 or more, got 0.5": lambda m, t, p: ts.snap_kv(m, p, 3, 0.5, 4),
+    "k must be an integer, 1 or more, got -1": lambda m, t, p: ts.h2o(m, p, 3, -1),
+    "n_new must be an integer, 1 or more, got 0": lambda m, t, p: ts.all_kv(m, p, 0),
+    "pool must be an integer, 1 or more, got -1": lambda m, t, p: ts.gem_filter(m, t, 3, 10, 1, pool=-1),
+    "pool must be odd, got 4": lambda m, t, p: ts.gem_filter(m, t, 3, 10, 1, pool=4),
+    "keep_last must be an integer, from 0 to 10, got -2": lambda m, t, p: ts.gem_filter(m, t, 3, 10, 1, keep_last=-2),
+    "keep_last must be an integer, from 0 to 10, got 11": lambda m, t, p: ts.gem_filter(m, t, 3, 10, 1, keep_last=11),
+    "row must be 'last', 'middle' or 'largest', got 'first'": lambda m, t, p: ts.gem_filter(m, t, 3, 10, 1, row="first"),
+    "window must be an integer, 0 or more, got -4": lambda m, t, p: ts.read(m, t, -4),
+    "recent must be an integer, 0 or more, got -2": lambda m, t, p: ts.h2o(m, p, 3, 10, -2),
+    "was read with window=4, got one read with window=8": lambda m, t, p: ts.snap_kv(m, ts.read(m, t, 8), 3, 10, window=4),
+    "was read with window=32, got one read with window=0": lambda m, t, p: ts.snap_kv(m, ts.read(m, t), 3, 10),
+    "read with sums=True": lambda m, t, p: ts.h2o(m, ts.read(m, t), 3, 10),
+    r"B and n 1 or more, got torch.int64 \(2, 0\)": lambda m, t, p: ts.gem_filter(m, t[:, :0], 3, 10, 1),
+    r"token ids \(B, n\), .* got torch.int64 \(40,\)": lambda m, t, p: ts.read(m, t[0]),
+    r"token ids \(B, n\), .* got torch.float64 \(2, 40\)": lambda m, t, p: ts.read(m, t.double()),
+    r"token ids \(B, n\), .* got list": lambda m, t, p: ts.gem_filter(m, ["a text", "another"], 3, 10, 1),
+    r"without padding, got rows that begin with \[3, 0\] pad tokens": lambda m, t, p: ts.gem_filter(m, LEFT, 3, 4, 1),
+    r"without padding, got rows that end with \[3, 0\] pad tokens": lambda m, t, p: ts.filter_scores(m, RIGHT, [1]),
+    r"without padding, got rows that begin with \[3\] pad tokens": lambda m, t, p: ts.read(m, LEFT[:1]),
+    "in evaluation mode, got one in training mode": lambda m, t, p: ts.gem_filter(tiny("Llama").train(), t, 3, 10, 1),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_cannot_be_done_is_refused_in_one_line(message, tokens):
+    model = tiny("Llama")
+    with pytest.raises(ValueError, match=message) as error:
+        REFUSED[message](model, tokens, ts.read(model, tokens, 4, sums=True))
+    assert "\n" not in str(error.value)
+
+
+def test_a_prompt_may_begin_or_end_with_a_pad_token_and_a_selection_with_any(tokens):
+    """Some tokenizers use one token for padding, for the beginning and for the end; selections may begin with any."""
+    for model, pad in ((tiny("Llama"), 0), (tiny("Llama", pad_token_id=None), 2)):
+        marked = tokens.clone()
+        marked[:, [0, 5, 6, -1]] = pad
+        assert ts.gem_filter(model, marked, 3, 12, 1).tokens.shape == (2, 3)
+        chosen = torch.tensor([[5, 6, 8, 9], [7, 8, 9, 10]])
+        assert torch.equal(ts.read_again(model, marked, chosen).tokens, marked.gather(1, chosen))
+        marked[:, 1] = pad
+        with pytest.raises(ValueError, match="without padding"):
+            ts.gem_filter(model, marked, 3, 12, 1)
+    assert ts.gem_filter(tiny("Llama", pad_token_id=None, eos_token_id=None), torch.zeros_like(tokens), 3, 12, 1)

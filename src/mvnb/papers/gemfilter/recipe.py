@@ -1,5 +1,6 @@
 """GemFilter for causal language models of ``transformers``, in plain PyTorch."""
 
+import torch
 from torch.nn import functional as F
 
 
@@ -7,13 +8,20 @@ class Found(Exception):
     """Carries the scores out of the filter layer; the layers behind it do not run."""
 
 
+@torch.no_grad()
 def generate_from_gems(model, input_ids, k=1024, layer=13, **generation):
     """Select k of the tokens (1, n) by the filter layer, counted from 0, and generate."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
     from transformers.masking_utils import sdpa_mask
 
-    def attend(module, query, key, value, mask, **options):
+    shape, usual = tuple(getattr(input_ids, "shape", ())), model.config._attn_implementation
+    if len(shape) != 2 or shape[0] != 1 or shape[1] < 1 or k < 1 or model.training:
+        raise ValueError(f"expected eval mode, k >= 1, one prompt (1, n), got {model.training=}, {k=}, {shape=}")
+
+    def attend(module, query, key, value, mask, softcap=None, s_aux=None, sliding_window=None, **options):
+        if softcap or s_aux is not None or (sliding_window or shape[1]) < shape[1]:
+            raise ValueError(f"expected full attention without soft caps or sinks, got {type(model).__name__}")
         if module.layer_idx == layer:
             key = repeat_kv(key, query.shape[1] // key.shape[1])  # grouped queries
             raise Found((query[:, :, -1:] @ key.mT).sum(1))  # (1, 1, n)
@@ -28,6 +36,7 @@ def generate_from_gems(model, input_ids, k=1024, layer=13, **generation):
     except Found as found:
         scores = F.avg_pool1d(found.args[0].float(), 5, 1, 2)[0, 0]
     finally:
-        model.set_attn_implementation("sdpa")
+        model.set_attn_implementation(usual)
     kept = scores.topk(min(k, len(scores))).indices.sort().values
-    return model.generate(input_ids[:, kept], do_sample=False, **generation), kept
+    gems = input_ids[:, kept]
+    return model.generate(gems, attention_mask=torch.ones_like(gems), do_sample=False, **generation), kept

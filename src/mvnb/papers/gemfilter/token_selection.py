@@ -1,14 +1,16 @@
 """Answers from a part of a long prompt: GemFilter, and methods that evict what a model has cached.
 
 They work on causal language models of ``transformers`` whose attention is the softmax of scaled inner products, with grouped
-queries or without; other models are refused before they run. Prompts of a batch have one length. Source: Shi thesis 2024,
-chapter 9 (Shi et al. 2024, GemFilter); SnapKV, Li et al. 2024; H2O, Zhang et al. 2023.
+queries or without, in evaluation mode; other models are refused before they run. Prompts of a batch have one length and no
+padding. What a function cannot do raises ``ValueError``. Source: Shi thesis 2024, chapter 9 (Shi et al. 2024, GemFilter);
+SnapKV, Li et al. 2024; H2O, Zhang et al. 2023.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import torch
@@ -37,8 +39,8 @@ class Prompt(NamedTuple):
     """A prompt ``tokens`` ``(B, n)`` after all layers have read it, see :func:`read`.
 
     ``cache`` holds its keys and values and ``next`` ``(B, 1)`` the first token of the answer. ``rows`` ``(n_layers, B, n)`` are
-    GemFilter's scores; ``window`` and ``sums`` ``(n_layers, B, h, n)`` add up the attention of the last queries and of all.
-    ``places`` ``(B, n)`` are given if the tokens were not read at ``0, ..., n - 1``.
+    GemFilter's scores; ``window`` and ``sums`` ``(n_layers, B, h, n)`` add up the attention of the last ``n_window`` queries
+    and of all. ``places`` ``(B, n)`` are given if the tokens were not read at ``0, ..., n - 1``.
     """
 
     tokens: Tensor
@@ -48,6 +50,7 @@ class Prompt(NamedTuple):
     window: Tensor | None = None
     sums: Tensor | None = None
     places: Tensor | None = None
+    n_window: int = 0
 
 
 class _Enough(Exception):
@@ -119,20 +122,49 @@ def _check_attention(model: Any) -> None:
     model._mvnb_watched = True
 
 
+def _check_size(name: str, value: Any, least: int, most: float = torch.inf) -> None:
+    if not isinstance(value, Integral) or not least <= value <= most:
+        wanted = f"{least} or more" if most == torch.inf else f"from {least} to {most}"
+        raise ValueError(f"{name} must be an integer, {wanted}, got {value!r}")
+
+
 def _check(model: Any, length: int, layers: Sequence[int], **sizes: int) -> None:
     """Raise ``ValueError`` for an unsupported model, layers that cannot see ``length`` tokens, or one of ``sizes`` below 1."""
     config = model.config.get_text_config()
     for name, value in sizes.items():
-        if value < 1:
-            raise ValueError(f"{name} must be 1 or more, got {value}")
-    if not layers or not 0 <= min(layers) <= max(layers) < config.num_hidden_layers:
-        raise ValueError(f"layers must lie between 0 and {config.num_hidden_layers - 1}, got {list(layers)}")
+        _check_size(name, value, 1)
+    for layer in layers:
+        _check_size("layer", layer, 0, config.num_hidden_layers - 1)
+    if model.training:
+        raise ValueError("expected a model in evaluation mode, got one in training mode; call model.eval()")
     kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * config.num_hidden_layers
     windows = [getattr(config, "sliding_window", None), getattr(config, "attention_chunk_size", None)]
     window = min((one for one in windows if one), default=length)
     if length > window and any(kinds[layer] != "full_attention" for layer in layers):
         raise ValueError(f"expected at most {window} tokens, which is the sliding window of the model, got {length}")
     _check_attention(model)
+
+
+def _check_prompts(model: Any, tokens: Any) -> None:
+    """Raise ``ValueError`` unless ``tokens`` are prompts ``(B, n)`` whose ends show no padding.
+
+    Padding is the model's pad token or, if it has none, its end token; a prompt may begin or end with one such token.
+    """
+    if (
+        not isinstance(tokens, Tensor)
+        or tokens.dim() != 2
+        or not tokens.numel()
+        or tokens.dtype not in (torch.int32, torch.int64)
+    ):
+        got = f"{tokens.dtype} {tuple(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens).__name__
+        raise ValueError(f"expected a tensor of token ids (B, n), with B and n 1 or more, got {got}")
+    config = model.config.get_text_config()
+    pad = config.eos_token_id if config.pad_token_id is None else config.pad_token_id
+    is_pad = torch.isin(tokens, torch.tensor([] if pad is None else pad, dtype=tokens.dtype, device=tokens.device))
+    for side, ends in (("begin", is_pad), ("end", is_pad.flip(1))):
+        counts = ends.long().cumprod(1).sum(1).tolist()
+        if max(counts) > min(1, min(counts)):
+            raise ValueError(f"expected prompts of one length without padding, got rows that {side} with {counts} pad tokens")
 
 
 def _all_layers(model: Any) -> range:
@@ -171,6 +203,7 @@ def filter_scores(model: Any, tokens: Tensor, layers: Sequence[int], row: str = 
 
     Layers after the last one that is named are not run. Source: Shi thesis 2024, Algorithm 2.
     """
+    _check_prompts(model, tokens)
     _check(model, tokens.shape[1], layers)
     found: dict[int, Tensor] = {}
 
@@ -189,11 +222,14 @@ def select_tokens(scores: Tensor, k: int, pool: int = 5, keep_last: int = 0) -> 
     """Return the places of the ``k`` largest scores, ascending: ``(..., n)`` to ``(..., min(k, n))``.
 
     Scores are first averaged over ``pool`` neighbours (odd; zeros beyond the ends, as published); the last ``keep_last`` places
-    are kept whatever their score. Raises ``ValueError`` for an even ``pool`` or more than ``k`` forced places.
+    are kept whatever their score, at most ``k``.
     """
     n = scores.shape[-1]
-    if pool % 2 == 0 or keep_last > k:
-        raise ValueError(f"pool must be odd and at most k places be forced, got {pool} and {keep_last} of {k}")
+    _check_size("k", k, 1)
+    _check_size("keep_last", keep_last, 0, k)
+    _check_size("pool", pool, 1)
+    if pool % 2 == 0:
+        raise ValueError(f"pool must be odd, got {pool}")
     smooth = functional.avg_pool1d(scores.reshape(-1, 1, n), pool, 1, pool // 2).view(scores.shape).clone()
     smooth[..., n - min(keep_last, n) :] = torch.inf
     return smooth.topk(min(k, n), -1).indices.sort(-1).values
@@ -212,18 +248,27 @@ def _attention_sums(queries: Tensor, keys: Tensor, scaling: float, start: int) -
 # --- answers ---
 
 
-@torch.inference_mode()
-def read(
-    model: Any, tokens: Tensor, window: int = 0, sums: bool = False, look: Visit | None = None, places: Tensor | None = None
-) -> Prompt:
+def read(model: Any, tokens: Tensor, window: int = 0, sums: bool = False, look: Visit | None = None) -> Prompt:
     """Run all layers on a prompt ``(B, n)`` once, for :func:`all_kv` and all methods that drop a part of its cache.
 
     With ``window`` it returns GemFilter's scores of all layers and the attention of the last ``window`` queries, for
     :func:`snap_kv`; with ``sums`` the attention of all queries, for :func:`h2o`, which takes about as long again. ``look`` is
-    called with every layer, its queries, keys and scaling. Tokens stand at ``places`` ``(B, n)``, ascending.
+    called with every layer, its queries, keys and scaling.
     """
+    _check_prompts(model, tokens)
+    _check_size("window", window, 0)
+    return _read(model, tokens, window, sums, look)
+
+
+def read_again(model: Any, tokens: Tensor, kept: Tensor, old_places: bool = False) -> Prompt:
+    """Read only the tokens at ``kept`` ``(B, k)``, ascending, of ``(B, n)``: at the places 0 to k - 1, or at their old ones."""
+    return _read(model, tokens.gather(1, kept), places=kept if old_places else None)
+
+
+@torch.inference_mode()
+def _read(model: Any, tokens: Tensor, window=0, sums=False, look=None, places: Tensor | None = None) -> Prompt:
     n = tokens.shape[1]
-    _check(model, n, _all_layers(model), n=n)
+    _check(model, n, _all_layers(model))
     rows, last, total = [], [], []
     start = max(n - window, 0)
 
@@ -240,7 +285,7 @@ def read(
     with _watch_attention(model, visit):
         out = model(tokens, position_ids=places, use_cache=True, logits_to_keep=1)
     found = [torch.stack(one) if one else None for one in (rows, last, total)]
-    return Prompt(tokens, out.past_key_values, out.logits[:, -1:].argmax(-1), *found, places)
+    return Prompt(tokens, out.past_key_values, out.logits[:, -1:].argmax(-1), *found, places, window)
 
 
 @torch.inference_mode()
@@ -295,7 +340,7 @@ def gem_filter(
     """
     _check(model, 1, [layer], k=k, n_new=n_new)
     kept = select_tokens(filter_scores(model, tokens, [layer], row, softmax)[0], k, pool, keep_last)
-    return Answer(all_kv(model, read(model, tokens.gather(1, kept)), n_new, ends).tokens, kept)
+    return Answer(all_kv(model, read_again(model, tokens, kept), n_new, ends).tokens, kept)
 
 
 def one_run(model: Any, prompt: Prompt, n_new: int, kept: Tensor, ends: Sequence[int] = ()) -> Answer:
@@ -308,12 +353,12 @@ def one_run(model: Any, prompt: Prompt, n_new: int, kept: Tensor, ends: Sequence
 def snap_kv(model: Any, prompt: Prompt, n_new: int, k: int, window: int = 32, ends: Sequence[int] = ()) -> Answer:
     """Keep, per layer and query head, the last ``window`` places and those that they attend to most, ``k`` in all.
 
-    :func:`read` has to have used the same ``window``. Attention is averaged over neighbours by :func:`select_tokens`. With
+    The prompt must have been read with this ``window``. Attention is averaged over neighbours by :func:`select_tokens`. With
     grouped queries, the heads of a group keep different places, as in the published code. Source: Li et al. 2024.
     """
-    _check(model, 1, [0], k=k)
-    if prompt.window is None:
-        raise ValueError("expected a prompt that was read with a window")
+    _check(model, 1, [0], k=k, window=window)
+    if prompt.n_window != window:
+        raise ValueError(f"expected a prompt that was read with window={window}, got one read with window={prompt.n_window}")
     n, window = prompt.tokens.shape[1], min(window, k, prompt.tokens.shape[1])
     scores = prompt.window.clone()
     scores[..., n - window :] = 0  # the window is kept whatever it attends to, and is not a neighbour
@@ -330,6 +375,7 @@ def h2o(model: Any, prompt: Prompt, n_new: int, k: int, recent: int = 32, ends: 
     _check(model, 1, [0], k=k)
     if prompt.sums is None:
         raise ValueError("expected a prompt that was read with sums=True")
+    _check_size("recent", recent, 0)
     recent = min(recent, k, prompt.tokens.shape[1])
     state = {"sums": prompt.sums, "allowed": torch.ones_like(prompt.sums, dtype=torch.bool)}
     fresh: dict[int, Tensor] = {}

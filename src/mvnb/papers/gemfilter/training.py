@@ -83,7 +83,7 @@ def replies(model: Any, tokens: Tensor, ablate: bool = False) -> dict[str, ts.An
         found[name] = ts.gem_filter(model, tokens, 2, k, 1, **options)
         kept = found[name].kept
         found[f"{name}, layer 0"] = ts.gem_filter(model, tokens, 2, k, 0, **options)
-        old = ts.all_kv(model, ts.read(model, tokens.gather(1, kept), places=kept), 2)
+        old = ts.all_kv(model, ts.read_again(model, tokens, kept, old_places=True), 2)
         found[f"{name}, old places"] = old._replace(kept=kept)
         found[f"{name}, One-Run"] = ts.one_run(model, again(), 2, kept)
     for name, change in ABLATIONS.items() if ablate else ():

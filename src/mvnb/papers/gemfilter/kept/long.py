@@ -57,7 +57,7 @@ def answers(lm, prompt, read, rows, places, g, *, k, layers, filter_layer, n_new
     selected |= {name: ts.select_tokens(scores, k) for name, scores in rows.items()}
     chance = torch.rand(1, len(prompt.tokens), generator=g).to(read.tokens.device)
     selected["random"] = ts.select_tokens(chance, k, 1, keep_last=prompt.tail)
-    again = ts.read(model, torch.cat([read.tokens.gather(1, one) for one in selected.values()]))
+    again = ts.read_again(model, read.tokens.expand(len(selected), -1), torch.cat([*selected.values()]))
     said = dict(zip(selected, ts.all_kv(model, again, n_new, ends).tokens))
     said["whole cache"] = ts.all_kv(model, read, n_new, ends).tokens[0]
     said["SnapKV"] = ts.snap_kv(model, read, n_new, k, ends=ends).tokens[0]
