@@ -85,16 +85,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from IPython.display import display
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from mvnb import claims, figures, kept_runs, stats, training
 from mvnb.data import load_sentiment
 from mvnb.models.language import load_language_model
-from mvnb.papers.gemfilter import data, measure, plots, recipe, theory
-from mvnb.papers.gemfilter import tables as printed
+from mvnb.papers.gemfilter import data, measure, plots, recipe, tables, theory
 from mvnb.papers.gemfilter import token_selection as selection
 from mvnb.papers.gemfilter import training as arms
-from mvnb.papers.gemfilter.model import hand_made_scores, small_llama
 
 # %% tags=["hide-input", "check"]
 figures.use_style()
@@ -102,13 +99,10 @@ ledger = claims.Ledger("gemfilter")
 device, seed = training.pick_device(device), training.fold_seed(seed)
 print(f"device: {device.type}")
 # Parameters that do not fit together are refused here.
-if train_length % 4:
-    raise ValueError(f"train_length must be a multiple of 4, got {train_length}")
 if len(test_lengths) < 2 or any(n % 4 for n in test_lengths):
     raise ValueError(f"test_lengths must be two or more, in fours, got {test_lengths}")
 if test_lengths[0] != train_length or test_lengths != sorted(set(test_lengths)):
-    wanted = f"train_length = {train_length}"
-    raise ValueError(f"test_lengths must ascend from {wanted}, got {test_lengths}")
+    raise ValueError(f"test_lengths must rise from {train_length}, got {test_lengths}")
 if not {0.0, 1.0} <= set(depths):
     raise ValueError(f"depths must include 0.0 and 1.0, got {depths}")
 if not llm_depths:
@@ -237,30 +231,19 @@ def gems(queries, keys, k):
 
 # %% tags=["hide-input"]
 # NBVAL_CHECK_OUTPUT
-n, saved, cheaper, published = 122_880, {}, {}, {}
 print("1,024 tokens kept: work of 131,072, memory of 122,880 (as in the paper)")
+saved = theory.savings()
 for name, (one, r) in theory.PAPER_MODELS.items():
-    gem = theory.peak_memory(one, "GemFilter", n, 1024, 50, r, loaded=False)
-    for of in ("SnapKV", "All KV"):
-        saved[name, of] = float(1 - gem / theory.peak_memory(one, of, n, 1024, 50, r))
-    cheaper[name] = float(theory.speed_up(one, 131_072, 1024, r))
-    published[name] = float(theory.speed_up(one, 131_072, 1024, r, published=True))
+    work, published, snapkv, all_kv = saved[name].values()
     print(
-        f"{name:16} m/r = {one.n_layers / r:.2f}, work {cheaper[name]:.2f} times less, "
-        f"{published[name]:.2f} as published,"
-    )
-    less = [f"{saved[name, of]:.0%}" for of in ("SnapKV", "All KV")]
-    print(
-        f"{'':16} peak memory {less[0]} below SnapKV, {less[1]} below the whole cache"
+        f"{name:16} m/r = {one.n_layers / r:.2f}, work {work:.2f} times less, "
+        f"{published:.2f} as published,\n{'':16} peak memory "
+        f"{snapkv:.0%} below SnapKV, {all_kv:.0%} below the whole cache"
     )
 
 # %% tags=["remove-cell"]
-llama = cheaper["LLaMA 3.1 8B"], published["LLaMA 3.1 8B"]
-ledger.exact("speed-up-on-the-prompt", counted=llama[0], published=llama[1])
-speeds = [*cheaper.values(), *published.values()]
-ledger.exact("speed-up-of-all-three-models", least=min(speeds), most=max(speeds))
-ledger.exact("memory-by-the-theorem", max(saved[name, "SnapKV"] for name in cheaper))
-ledger.exact("memory-beside-all-kv", saved["LLaMA 3.1 8B", "All KV"])
+for id, numbers in theory.costs(saved).items():
+    ledger.exact(id, **numbers)
 
 # %% [markdown]
 # The paper *measured* 2.4 times less time for all three models, 30 % less memory than SnapKV and, for LLaMA, 70 % less than the whole cache. In operations 2.4 is right for LLaMA only. The theorem's table does not give the 30 %: GemFilter's peak is its second run, which holds all weights as SnapKV does. ([Details](#15-memory).)
@@ -276,67 +259,27 @@ ledger.exact("memory-beside-all-kv", saved["LLaMA 3.1 8B", "All KV"])
 # - SnapKV, H2O and One-Run leave the needle at its distance and gain little;
 # - GemFilter gains.
 
+
 # %% tags=["hide-input"]
-starts = [training.generators(seed + r, 1)[0] for r in range(replicas)]
-sources = [stream(100 + r) for r in range(replicas)]
 how = {"steps": steps, "batch": batch, "step_size": step_size, "length": train_length}
-models, run = arms.train(starts, sources, device, **how)
-small = {n: [] for n in test_lengths}  # by length: answers of each model, by method
-views = {name: {n: [] for n in test_lengths} for name in arms.SELECTIONS}
-draw = functools.partial(data.prompts_by_depth, depths=depths, size=test_prompts)
-for r, model in enumerate(models):
-    for n in test_lengths:
-        tokens, values, places = draw(n, g=stream(200 + r), device=device)
-        small[n].append(measure.answers(model, tokens, values, n == test_lengths[1]))
-        for name, by_length in views.items():
-            by_length[n].append(measure.layer_view(model, tokens, places, name))
-right = {  # by method: (run, length)
-    name: np.array([[float(one[name].mean()) for one in small[n]] for n in small]).T
-    for name in small[train_length][0]
+sources = [stream(100 + r) for r in range(replicas)]
+models, run = arms.train(arms.untrained(seed, replicas, device), sources, **how)
+draw = functools.partial(data.prompts_by_depth, size=test_prompts, device=device)
+prompts = {
+    n: [draw(n, depths, g=stream(200 + r)) for r in range(replicas)]
+    for n in test_lengths
 }
-drawn = {name: right[name] for name in plots.COLORS if name in right}
+tested = measure.tested(models, arms.untrained(seed, replicas, device), prompts)
 figures.show(
-    plots.right_by_length(test_lengths, drawn, train_length),
+    plots.right_by_length(tested.right),
     alt="Share of right values against the length of the prompt for seven methods. GemFilter "
     "falls from 0.3 to 0.2. At the trained length all others but H2O are near one; at the "
     "longest the softmax variant has fallen least, then come its tokens at old places.",
 )
 
 # %% tags=["remove-cell"]
-first, beyond, far = test_lengths[0], test_lengths[1], test_lengths[-1]
-shallow = np.repeat(np.array(depths) <= 0.25, test_prompts)
-
-
-def gap(n, other, where=slice(None), name="GemFilter"):
-    """Mean difference of two methods over the prompts of a length, by run."""
-    return np.array([float((one[name] - one[other])[where].mean()) for one in small[n]])
-
-
-for name, as_good, better, than_eviction, one_run_loses in (
-    (
-        "GemFilter",
-        "as-good-at-known-lengths",
-        "better-beyond-known-lengths",
-        "better-than-eviction",
-        "one-run-loses-far-needles",
-    ),
-    (
-        "softmax variant",
-        "variant-as-good-at-known-lengths",
-        "variant-better-beyond-known-lengths",
-        "variant-better-than-eviction",
-        "variant-one-run-loses-far-needles",
-    ),
-):
-    ours = functools.partial(gap, name=name)
-    ledger.mean(as_good, ours(first, "whole cache"))
-    ledger.mean(better, ours(far, "whole cache"))
-    ledger.mean(than_eviction, SnapKV=ours(far, "SnapKV"), H2O=ours(far, "H2O"))
-    ahead = ours(far, f"{name}, One-Run", torch.tensor(shallow))
-    ledger.mean(one_run_loses, ahead)
-again = "softmax variant, old places"
-ledger.mean("variant-gains-from-reading-again", gap(far, "whole cache", name=again))
-ledger.mean("variant-gains-from-new-places", gap(far, again, name="softmax variant"))
+for id, numbers in measure.small_models(tested, depths).items():
+    ledger.mean(id, **numbers)
 
 # %% [markdown]
 # (Bars: 95 % intervals over four models; dotted: trained length; chance: 0.06.) *GemFilter fails*: it gives 0.31, 0.23 and 0.17 of the values at 48, 144 and 480 tokens, the whole cache 1.00, 0.98 and 0.69. Layer 1 is built to point behind the key, not at the question (0.30, 0.15 and 0.23 of its tokens selected; at random: 0.32, 0.12, 0.12). *The softmax variant gains*: 1.00, 1.00 and 0.91. At 480 tokens its tokens at their old places give 0.79, One-Run with them 0.73, SnapKV 0.71. Of the 0.22 gained over the whole cache, 0.10 comes from reading few tokens, 0.12 from reading them side by side (80 models of other seeds: 0.05 and 0.14). H2O, whose choice hardly depends on the question, loses 0.16 to 0.30 against the whole cache. The third prediction holds for the variant only.
@@ -350,15 +293,15 @@ ledger.mean("variant-gains-from-new-places", gap(far, again, name="softmax varia
 
 # %% tags=["hide-input"]
 # NBVAL_CHECK_OUTPUT
-for name, value in printed.NEEDLE.items():
+for name, value in tables.NEEDLE.items():
     print(f"needles (at most 0.917) {value:.3f}  {name}")
 print(f"\n{'LongBench':<39}  whole cache   SnapKV  GemFilter")
-for name, what, column, k in printed.EXAMPLES:
-    some = printed.LONGBENCH[name]
+for name, what, column, k in tables.EXAMPLES:
+    some = tables.LONGBENCH[name]
     row = [some[m][column] for m in ("All KV", f"SnapKV-{k}", f"GemFilter-{k}")]
     row = "  ".join(f"{value:9.2f}" for value in row)
     print(f"{f'{name}, {what}, k = {k}':<43} {row}")
-averages = [f"{layer}: {scores[-1]:.1f}" for layer, scores in printed.BY_LAYER.items()]
+averages = [f"{layer}: {scores[-1]:.1f}" for layer, scores in tables.BY_LAYER.items()]
 print("LLaMA, average by filter layer,", ", ".join(averages))
 
 # %% [markdown]
@@ -369,7 +312,7 @@ print("LLaMA, average by filter layer,", ", ".join(averages))
 
 # %% tags=["hide-input"]
 kept_runs.show("gemfilter", "long")
-kept = measure.load_kept()
+kept = measure.kept_values(kept_runs.load("gemfilter", "long"))
 
 # %% tags=["hide-input"]
 figures.show(
@@ -445,24 +388,19 @@ figures.show(
 # <a id="15-recipe"></a>
 # ### The recipe: GemFilter on your own model
 #
-# *Supports {prf:ref}`alg-15-gem`: the algorithm in plain PyTorch, for one prompt, tested on Llama, Mistral, Qwen2, Phi-3 and Gemma models of `transformers`.* Models without its attention interface (Falcon, GPT-J) are refused. With the package, {py:func}`~mvnb.papers.gemfilter.token_selection.gem_filter` does the same for batches of prompts of one length, is tested on the same models, and has the options of the softmax variant; before it runs, it also refuses the models with sinks, soft caps, ALiBi or sliding windows shorter than the prompt on which it was tested.
+# *Supports {prf:ref}`alg-15-gem`: the algorithm in plain PyTorch, for one prompt, tested on random models of ten families of `transformers`, among them Llama, Mistral, Qwen3, Phi-3, Gemma 3 and GPT-2.* It leaves the model as it was, and refuses batches and models with sinks, soft caps, sliding windows shorter than the prompt, or without the attention interface of `transformers` (Falcon, GPT-J). With the package, {py:func}`~mvnb.papers.gemfilter.token_selection.gem_filter` does the same for batches of prompts of one length without padding, is tested on the same models, and has the options of the softmax variant; before it runs, it also refuses every other model whose logits change when its attention is watched.
 
 # %% tags=["remove-input"]
 figures.show_code(recipe.generate_from_gems)
 
 # %% [markdown]
-# Recipe, package and the four lines of the lesson select the same tokens of a random prompt in a random model with grouped queries:
+# Recipe, package and the four lines of the lesson select the same tokens of a prompt of the small model, and of random queries and keys:
 
 # %%
 # NBVAL_CHECK_OUTPUT
-torch.manual_seed(seed)
-sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3}
-sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2}
-config = LlamaConfig(vocab_size=99, initializer_range=0.5, **sizes)
-random_model = LlamaForCausalLM(config).double().eval()
-prompt = torch.randint(3, 99, (1, 60))
-_, by_recipe = recipe.generate_from_gems(random_model, prompt, 12, 1, max_new_tokens=1)
-by_package = selection.gem_filter(random_model, prompt, 1, k=12, layer=1).kept[0]
+prompt = prompts[train_length][0][0][:1]
+_, by_recipe = recipe.generate_from_gems(models[0], prompt, 16, 1, max_new_tokens=1)
+by_package = selection.gem_filter(models[0], prompt, 1, k=16, layer=1).kept[0]
 queries, keys = torch.randn(2, 1, 4, 60, 8, generator=stream(3))  # (1, head, place, d)
 by_hand = selection.select_tokens(selection.row_scores(queries, keys)[0], 12)
 print("recipe and package agree:", torch.equal(by_recipe, by_package))
@@ -476,9 +414,8 @@ print("lesson and package agree:", torch.equal(gems(queries[0], keys[0], 12), by
 
 # %%
 # NBVAL_CHECK_OUTPUT
-one = data.NEEDLES[0]
 for answer in (
-    one.answer,
+    data.ANSWER,
     "Eat a sandwich.",
     "Sit in Dolores Park on a sunny day and eat a sandwich.",
     "Go to the museum on a sunny afternoon.",
@@ -486,8 +423,7 @@ for answer in (
     print(f"{measure.needle_score(answer):.3f}  {answer}")
 
 # %% tags=["remove-cell"]
-every_word = " ".join([one.answer, one.sentence, one.question] * 3)
-ledger.exact("needle-score-has-a-ceiling", measure.needle_score(every_word))
+ledger.exact("needle-score-has-a-ceiling", measure.best_score())
 
 # %% [markdown]
 # The twelve expected words contain *a* twice, and a set counts it once, so **no answer scores more than 11/12**; the reported 0.910 is almost perfect. *Sandwich* with a full stop is another word than without one, and an answer that is plainly wrong gets points for *on*, *a* and *sunny*.
@@ -516,20 +452,10 @@ ledger.exact("needle-score-has-a-ceiling", measure.needle_score(every_word))
 # %%
 # NBVAL_CHECK_OUTPUT
 trials = np.random.default_rng(seed).standard_normal((check_draws, 2000))
-gaps = []
-for margin, k in ((2.3, 20), (2.0, 45), (1.0, 320)):
-    seen = ((trials > margin).sum(1) < k).mean()
-    stated = float(theory.finding_probability(margin, 1.0, 2000, k))
-    error = np.sqrt(max(stated * (1 - stated), 1 / check_draws) / check_draws)
-    gaps.append(abs(seen - stated) / error)
-weights = np.exp(trials)
-share = 1 / (1 + weights.sum(1) * np.exp(-8.0))
-gaps.append(share.mean() - theory.reading_share(8.0, 1.0, 2000))
-loud = np.sort(weights, 1)[:, -200:].sum(1) / weights.sum(1)
-gaps.append(loud.mean() / theory.surviving_noise(1.0, 2000, 200) - 1)
-assert max(gaps[:3]) < 4, "finding: more than four standard errors off"
-assert -1e-3 < gaps[3] < 0.02, "reading: not just above Jensen's bound"
-assert abs(gaps[4]) < 0.03, "noise that survives: more than 3 % off"
+off = measure.deviations(trials)
+assert off["finding"] < 4, "finding: more than four standard errors off"
+assert -1e-3 < off["reading"] < 0.02, "reading: not just above Jensen's bound"
+assert abs(off["surviving"]) < 0.03, "noise that survives: more than 3 % off"
 print("finding, reading and surviving noise are as stated")
 
 # %% [markdown]
@@ -566,34 +492,14 @@ print("finding, reading and surviving noise are as stated")
 # %%
 # NBVAL_CHECK_OUTPUT
 shape = theory.Shape(8, 4, 4, 32, 128, 344)
-config = LlamaConfig(
-    vocab_size=data.VOCABULARY,
-    hidden_size=shape.width,
-    intermediate_size=shape.inner,
-    num_hidden_layers=shape.n_layers,
-    num_attention_heads=shape.n_heads,
-    attn_implementation="eager",
-)
-counted_model = LlamaForCausalLM(config).eval()  # its weights do not matter here
-prompt = torch.zeros(1, 300, dtype=torch.long)
-counted = selection.counted_flops(lambda: counted_model.model(prompt))
-with torch.inference_mode():
-    cache = counted_model.model(prompt, use_cache=True).past_key_values
-held = sum(one.keys.numel() + one.values.numel() for one in cache.layers)
-print(f"operations: {counted:,} counted, {theory.prefill_flops(shape, 300):,} stated")
-print(f"cache:      {held:,} numbers, {theory.cached_numbers(shape, 300):,} stated")
+found = measure.counted(shape, n=300, longer=1200, k=100, layer=3)
+print("operations: {:,} counted, {:,} stated".format(*found["operations"]))
+print("cache:      {:,} numbers, {:,} stated".format(*found["cache"]))
 
 # %%
 # NBVAL_CHECK_OUTPUT
-counted_model.set_attn_implementation("sdpa")
-prompt = torch.zeros(1, 1200, dtype=torch.long)
-selection.read(counted_model, prompt[:, :8])  # checks the model once, before counting
-whole = selection.counted_flops(lambda: selection.read(counted_model, prompt))
-gem = selection.counted_flops(
-    lambda: selection.gem_filter(counted_model, prompt, 1, 100, 3)
-)
-stated = 1 / theory.speed_up(shape, 1200, 100, 3)
-print(f"GemFilter:  {gem / whole:.4f} of the operations counted, {stated:.4f} stated")
+counted, stated = found["GemFilter"]
+print(f"GemFilter:  {counted:.4f} of the operations counted, {stated:.4f} stated")
 big = theory.LLAMA_31_8B
 step = theory.step_flops(big, 131_072) / theory.step_flops(big, 1024)
 print(f"a generated token of LLaMA, 131,072 cached over 1,024: {step:.1f}")
@@ -602,12 +508,9 @@ saved_first = 1 - first_pass / theory.peak_memory(big, "SnapKV", 122_880, 1024, 
 print(f"LLaMA's first pass alone: {saved_first:.0%} less memory than SnapKV")
 
 # %% tags=["remove-cell"]
-ledger.exact(
-    "operations-and-cache-as-stated",
-    operations=counted / theory.prefill_flops(shape, 300),
-    cache=held / theory.cached_numbers(shape, 300),
-)
-ledger.exact("prompt-takes-less-work", gem / whole / stated)
+operations, cache, gem = (counted / stated for counted, stated in found.values())
+ledger.exact("operations-and-cache-as-stated", operations=operations, cache=cache)
+ledger.exact("prompt-takes-less-work", gem)
 
 # %% [markdown]
 # The thesis states $\Theta(mhn^2d)$ for $n\ge d$. The matrices cost $2wn$, and with $w\ge4(hd)^2$ they outweigh the rest until $n$ is several times the *whole* width $hd$, not one head's: for LLaMA 3.1 8B until $w/(2hd)\approx27{,}000$ tokens. The ratio of the methods is not changed, since GemFilter saves on both alike. The case study's $n:k:k$ for generation is the ratio of the attention alone; a generated token of LLaMA becomes six times cheaper, not $n/k=128$ times.
@@ -632,7 +535,7 @@ ledger.exact("prompt-takes-less-work", gem / whole / stated)
 # *Supports [the paper's regime](#15-beyond): what GemFilter and its softmax variant select, which part of the variant matters, and what is built in.* A haystack has $n$ tokens of noise. Four slots hold needles `MARK key v1 v2`, all keys and values different. The prompt ends with `QUERY key`, and the answer is the two values behind that key.
 
 # %%
-shown, answer, _ = data.prompts_at(32, 1, 0.5, stream(1))
+shown, answer, _ = data.prompts_by_depth(32, [0.5], 1, stream(1))
 print(data.spell(shown[0]))
 print("answer:", data.spell(answer[0]))
 
@@ -641,18 +544,13 @@ print("answer:", data.spell(answer[0]))
 
 # %%
 # NBVAL_CHECK_OUTPUT
-hits = []
-for depth in (0.2, 0.4, 0.6, 0.8):
-    tokens, _, places = data.prompts_at(200, 25, depth, stream(2))
-    scores = torch.stack([hand_made_scores(row) for row in tokens])
-    chosen = selection.select_tokens(scores, 8, keep_last=2)  # (prompt, layer, k)
-    inside = chosen[..., None] == places[:, None, None, 1:]  # key and values
-    hits.append(inside.any(2).all(2).double().mean(0))
-by_hand = torch.stack(hits).mean(0).tolist()
-print("share of needles selected whole, by layer:", by_hand)
+asked_at = [0.2, 0.4, 0.6, 0.8]
+tokens, _, places = data.prompts_by_depth(200, asked_at, 25, stream(2))
+by_hand = measure.filter_by_hand(tokens, places)
+print("share of needles selected whole, by layer:", [*by_hand.values()])
 
 # %% tags=["remove-cell"]
-ledger.exact("filter-by-hand-finds", induction=by_hand[1], before=by_hand[0])
+ledger.exact("filter-by-hand-finds", **by_hand)
 
 # %% [markdown]
 # *The model that is trained* is `transformers`' Llama ([Grattafiori et al., 2024](../book/references.bib#grattafiori2024llama)) with two layers, two heads and width 64. That a token carries its predecessor takes many steps to discover, and many runs never do. So in layer 1 each token has the *key of the token before it* (the smeared keys of [Olsson et al. (2022)](../book/references.bib#olsson2022context)), and the matrix of the keys begins equal to that of the queries. Layer 1 therefore *begins* as an induction head: which layer finds is built in, and not learned. An eighth of the prompt is kept, at least 16 tokens. SnapKV and H2O keep the last 4 tokens.
@@ -664,52 +562,19 @@ ledger.exact("filter-by-hand-finds", induction=by_hand[1], before=by_hand[0])
 # %%
 for r, losses in enumerate(run.log["loss"].T):
     print(f"model {r}", *[f"{x:6.2f}" for x in losses.tolist()])
-built = {n: [] for n in test_lengths}  # layers of the untrained models
-for r in range(replicas):
-    fresh = small_llama(training.generators(seed + r, 1)[0]).to(device)
-    for n in test_lengths:
-        tokens, _, places = draw(n, g=stream(200 + r), device=device)
-        built[n].append(measure.layer_view(fresh, tokens, places, "softmax variant"))
-
-
-def seen(when, n, what, layer=1):
-    """Mean over prompts of one measurement of a layer, by run."""
-    return np.array([float(one[what][layer].double().mean()) for one in when[n]])
-
-
-trained = views["softmax variant"]
+trained, raw = tested.views["softmax variant"], tested.views["GemFilter"]
 for n in test_lengths:
-    away = [seen(trained, n, "distance", layer).mean() for layer in (0, 1)]
+    away = trained[n]["distance"].mean((0, 2))
     row = "n = {:3}: distance {:.1f} at layer 0, {:.1f} at layer 1".format(n, *away)
     for what in ("weight", "whole"):
-        change = [seen(when, n, what).mean() for when in (built, trained)]
+        change = [view[n][what][:, 1].mean() for view in (tested.built, trained)]
         row += "; {} {:.2f} -> {:.2f}".format(what, *change)
     print(row)
 for n in test_lengths:
     row = f"n = {n:3}: GemFilter"
     for what in ("whole", "question", "peak", "averaged"):
-        row += f", {what} {seen(views['GemFilter'], n, what).mean():.2f}"
+        row += f", {what} {raw[n][what][:, 1].mean():.2f}"
     print(f"{row}; kept {max(16, n // 8) / (n + 2):.2f}")
-
-# %% tags=["remove-cell"]
-for name, id in (
-    ("GemFilter", "layer-finds-the-needle"),
-    ("softmax variant", "variant-layer-finds-the-needle"),
-):
-    ledger.mean(
-        id,
-        gain=gap(first, f"{name}, layer 0", name=name),
-        distance=seen(views[name], first, "distance"),
-        distance_before=seen(views[name], first, "distance", 0),
-    )
-ledger.mean("question-keeps-itself", seen(views["GemFilter"], beyond, "question"))
-surer = [seen(trained, n, "whole") - seen(built, n, "whole") for n in test_lengths]
-ledger.mean("training-makes-the-filter-surer", np.mean(surer, 0))
-lost_weight, lost_needles = (
-    seen(trained, far, what) / seen(trained, first, what)
-    for what in ("weight", "whole")
-)
-ledger.mean("found-where-it-is-read-less", lost_needles - lost_weight)
 
 # %% [markdown]
 # With the softmax, layer 0 misses and layer 1 hardly does: *search* and *found*, two of the paper's three stages; the third, in which later layers turn to the answer, needs more layers. (*Whole*: share of needles selected whole; *weight*: softmax weight on the needle.) With the length, the weight falls faster than needles are lost: before training as {prf:ref}`thm-15-find` says, after it faster, since distance comes on top. The untrained layer 1 already selects most needles; training makes it surer, and teaches the model to read. GemFilter's raw products select fewer needles whole. Of the question they select 0.30, 0.15 and 0.23, where 0.32, 0.12 and 0.12 of all tokens are kept. The needle's first value, at which layer 1 points, lies more than four standard deviations above the mean (*peak*), but its average over five places only two or less (*averaged*), where an eighth of normal scores lie above 1.15. A softmax leaves little but the peak to average.
@@ -717,35 +582,15 @@ ledger.mean("found-where-it-is-read-less", lost_needles - lost_weight)
 # Share of right values by method (chance: 0.06), in brackets for needles in the first quarter; and changes of the two selections at the second length:
 
 # %%
-for name, values in right.items():
-    if name not in arms.ABLATIONS:
-        early = [
-            np.mean([one[name][shallow].mean() for one in small[n]]) for n in small
-        ]
-        pairs = zip(values.mean(0), early)
-        print(f"{name:27}", *["{:.2f} ({:.2f})".format(*pair) for pair in pairs])
+right, near = tested.right, measure.first_quarter(depths, test_prompts)
+for name in right[train_length]:
+    values = [right[n][name] for n in test_lengths]
+    pairs = [(x.mean(1).mean(), x[:, near].mean(1).mean()) for x in values]
+    print(f"{name:27}", *["{:.2f} ({:.2f})".format(*pair) for pair in pairs])
 for name in (*arms.SELECTIONS, *arms.ABLATIONS):
-    mean, half = stats.mean_interval(
-        [float(one[name].mean()) for one in small[beyond]]
-    ).plus_minus
-    print(f"n = {beyond}, {name:34} {mean:.2f} ± {half:.2f}")
-
-# %% tags=["remove-cell"]
-for name, id in (
-    ("GemFilter", "last-row-is-needed"),
-    ("softmax variant", "variant-last-row-is-needed"),
-):
-    lost = [
-        gap(beyond, f"{name}, {row} row", name=name) for row in ("middle", "largest")
-    ]
-    ledger.mean(id, middle=lost[0], largest=lost[1])
-for id, change in (
-    ("pooling-is-needed", "no pooling"),
-    ("variant-keeps-the-question-itself", "question not kept"),
-    ("raw-scores-suffice", "no softmax"),
-):
-    lost = gap(beyond, f"softmax variant, {change}", name="softmax variant")
-    ledger.mean(id, lost)
+    by_run = right[test_lengths[1]][name].mean(1)
+    mean, half = stats.mean_interval(by_run).plus_minus
+    print(f"n = {test_lengths[1]}, {name:34} {mean:.2f} ± {half:.2f}")
 
 # %% [markdown]
 # *Algorithm 2.* GemFilter gives less than the whole cache at every length, also trained, and at 144 tokens 0.23, where layer 0 gives 0.15 and another row 0.10 or 0.09. With the question kept by force ("no softmax") raw products give two thirds of the values, with the softmax alone ("question not kept") a fifth: neither change alone suffices. A maximum over the five places in place of the average does as well as the softmax: in a side run with the models of seed 0, with the question kept, raw products then give 1.00, 0.99 and 0.90 at the three lengths, without it 0.29, 0.27 and 0.20. (Algorithm 2 as printed does not pool, appendix G.4.2 speaks of a maximum, the code averages.) The paper does without both, and so does SmolLM2 below, which always selects its question. One-Run with GemFilter's tokens does better than GemFilter, since its first value is that of the whole cache, from which the second is looked up. SnapKV and H2O share the first of the two values with the whole cache, too.
@@ -760,6 +605,7 @@ for id, change in (
 # *Supports [the evidence](#15-evidence): what each layer selects, and what each method answers.*
 
 # %%
+# NBVAL_CHECK_OUTPUT
 setting, words = kept.setting, kept.words  # (run, haystack, length, depth)
 at, haystacks = setting["filter_layer"], setting["haystacks"]
 print("words found, at", setting["lengths"], "tokens; in brackets by depth")
@@ -770,52 +616,16 @@ for i, haystack in enumerate(haystacks):
         print(f"{haystack:9} {name:12}", *row)
 
 # %%
-by_layer = kept.share.mean((2, 3))  # (run, haystack, layer)
-most = by_layer.max(-1, keepdims=True)
-found_at = (by_layer >= most - 0.05).argmax(-1)  # first layer close to the most
+# NBVAL_CHECK_OUTPUT
+by_layer, found_at = kept.share.mean((0, 2, 3)), measure.first_good_layer(kept.share)
 for i, haystack in enumerate(haystacks):
-    row = [f"{x:.2f}" for x in by_layer[:, i].mean(0)]
-    print(haystack, "needle by layer:", *row)
+    print(haystack, "needle by layer:", *[f"{x:.2f}" for x in by_layer[i]])
     print("  first layer within 0.05 of the most, by run:", found_at[:, i])
     print(f"  question: {kept.question[:, i, ..., at].mean():.2f} at layer {at}")
 
-
 # %% tags=["remove-cell"]
-def by_haystack(values):
-    """One number per run for each haystack, from (run, haystack, ...)."""
-    means = values.reshape(*values.shape[:2], -1).mean(-1)
-    return dict(zip(haystacks, means.T))
-
-
-third = kept.share.shape[-1] // 3
-ahead = kept.share[..., at] - kept.share[..., :third].mean(-1)
-ours, depth = words["GemFilter"], len(setting["depths"]) // 2
-answered = np.where(words["whole cache"] == 1, ours - 1, np.nan)
-behind = np.nanmean(answered, axis=(2, 3), keepdims=True)
-for id, values in (
-    ("real-model-has-a-filter-layer", ahead),
-    ("real-model-finds-in-the-middle", ahead[..., depth]),
-    ("filter-layer-is-early", (found_at + 1) / kept.share.shape[-1]),
-    ("filter-layer-decides-the-answer", ours - words["layer 12"]),
-    ("last-layer-filters-worse", ours - words["layer 29"]),
-    ("real-model-keeps-up-with-the-whole-cache", behind),
-    ("real-model-beats-snapkv", ours - words["SnapKV"]),
-    ("real-model-beats-h2o", ours - words["H2O"]),
-    ("real-model-beats-a-random-selection", ours - words["random"]),
-    ("real-model-keeps-the-question-itself", kept.question[..., at]),
-):
-    ledger.mean(id, **by_haystack(values))
-
-# %% tags=["remove-cell"]
-easier = by_haystack(ours)
-ledger.mean("repeated-haystack-is-easier", easier["repeated"] - easier["prose"])
-for id, name in (
-    ("real-model-one-run-is-comparable", "One-Run"),
-    ("real-middle-row-fails", "middle row"),
-    ("real-largest-row-fails", "largest row"),
-):
-    ledger.mean(id, (ours - words[name]).mean((1, 2, 3)))
-
+for id, numbers in measure.language_model(kept).items():
+    ledger.mean(id, **numbers)
 
 # %% [markdown]
 # *Repeated sentences.* Layer 15 selects nearly the whole needle at every depth, and so does layer 24, whose answers fall short of the whole cache's by less than 0.15 in all but two of fifteen cells. Layer 24 is the 25th of 30 and saves 17 % of the operations at 4,000 tokens; layer 15 would save 47 %, and what it would answer is not known. Of the layers that answered, 24 alone beats SnapKV: layer 20 finds 0.24 ± 0.13 fewer words than layer 24, layer 22 0.37 ± 0.11, layer 12 0.53 ± 0.10. The first ten layers select 0.45 on average, but layer 7 alone 0.83, so it is not only middle layers that find. The middle row finds many needles at or behind it (depths 0.5 to 1). One-Run, with the tokens of layer 24 at their old places, finds 0.07 ± 0.13 fewer words than GemFilter; at 4,000 tokens it is 0.71 against 0.90 (difference 0.19 ± 0.28).
@@ -828,7 +638,7 @@ for id, name in (
 # *Supports [the evidence](#15-evidence) with a look at a few prompts: what the filter layer selects of the needle (a random choice of 100 of 400 tokens: 25 %), beside the first third of the layers.* The second prompt can be inspected before it is answered: below, the selected tokens of the first prompt are bold. A folder with another causal language model of `transformers` can be put in place of SmolLM2: `mvnb run 15 -p language_model=FOLDER -p filter_layer=13 -p 'llm_frame=[]'`; the package refuses models whose attention it cannot watch. An answer ends at any end mark of the model's generation configuration, and a mark of the beginning is put in front if the tokenizer has one. The published prompt has newlines around the needle, and its code puts such a mark before the needle too; ours does neither.
 
 # %% tags=["hide-input"]
-lm, looked = None, None
+lm = None
 try:
     if not language_model:
         raise FileNotFoundError("no language model was asked for")
@@ -847,29 +657,30 @@ if lm:
         data.needle_prompt(lm, hay[some], n, depth, data.NEEDLES[i % 5], llm_frame)
         for i, (some, depth) in enumerate(cases)
     ]
-    looked = measure.look(lm, prompts, llm_k, filter_layer, llm_new)
-    shares = looked.share.numpy()  # (layer, prompt)
-    chosen = looked.places[filter_layer, 0]
-    display(plots.highlighted(lm, prompts[0].tokens, chosen))
+    places, answers = arms.answer_each_way(
+        lm, prompts, {"GemFilter": filter_layer}, llm_k, llm_new, filter_layer
+    )
+    shares = [one.shares(chosen)["needle"] for one, chosen in zip(prompts, places)]
+    shares = torch.stack(shares).numpy()  # (prompt, layer)
+    display(plots.highlighted(lm, prompts[0].tokens, places[0, filter_layer]))
 
 # %% [markdown]
 # The needle's share, the words found by method, and GemFilter's answer:
 
 # %%
-if looked:
+if lm:
     print(f"{lm.name}: {lm.n_parameters / 1e6:.0f} million parameters")
     for i, (kind, depth) in enumerate(cases):
-        row = f"{kind}, depth {depth}: {shares[filter_layer, i]:.0%} of the needle"
-        for name, texts in looked.answers.items():
+        row = f"{kind}, depth {depth}: {shares[i, filter_layer]:.0%} of the needle"
+        for name, texts in answers.items():
             found = measure.words_found(texts[i], data.NEEDLES[i % 5])
             row += f"; {name} {found:.2f}"
-        print(row, looked.answers["GemFilter"][i], sep="\n  ")
+        print(row, answers["GemFilter"][i], sep="\n  ")
 
 # %% tags=["remove-cell"]
 finds = "language-model-has-a-layer-that-finds"
-if looked:
-    early = shares[: len(shares) // 3].mean(0)
-    ledger.mean(finds, shares[filter_layer] - early)
+if lm:
+    ledger.mean(finds, measure.ahead_of_early_layers(shares, filter_layer))
 else:
     ledger.not_run(finds, "the language model or the sentences are not there")
 
@@ -882,37 +693,20 @@ else:
 
 # %%
 # NBVAL_CHECK_OUTPUT
-models_named = list(printed.LONGBENCH)
-methods = [f"{m}-{k}" for k in (1024, 2048, 4096) for m in ("SnapKV", "GemFilter")]
-methods = ["All KV", "H2O-4096", "MInference", "LLMLingua-1024", *methods]
-print(f"{'Table 9.1':<15}" + "".join(f"{name:>18}" for name in models_named))
-off = []
-for method in methods:
-    row = []
-    for name in models_named:
-        scores = printed.LONGBENCH[name].get(method)
-        row.append(f"{fmean(scores[:-1]):18.2f}" if scores else f"{'-':>18}")
-        off += [abs(fmean(scores[:-1]) - scores[-1])] if scores else []
-    print(f"{method:<15}" + "".join(row))
-for title, table in (("9.2, layer", printed.BY_LAYER), ("G.1", printed.CHAT_TEMPLATE)):
-    off += [abs(fmean(v[:-1]) - v[-1]) for v in table.values()]
+print(f"{'Table 9.1':<15}" + "".join(f"{name:>18}" for name in tables.LONGBENCH))
+for method in tables.LONGBENCH["LLaMA 3.1 8B"]:
+    rows = [scores.get(method) for scores in tables.LONGBENCH.values()]
+    means = [f"{fmean(row[:-1]):18.2f}" if row else f"{'-':>18}" for row in rows]
+    print(f"{method:<15}" + "".join(means))
+for title, table in (("9.2, layer", tables.BY_LAYER), ("G.1", tables.CHAT_TEMPLATE)):
     print(f"Table {title}: " + ", ".join(f"{k} {v[-1]:.2f}" for k, v in table.items()))
-for name, value in printed.NEEDLE.items():
-    print(f"needle: {value:.3f}  {name}")
-print(f"averages differ from the printed ones by at most {max(off):.3f}")
+judged = measure.printed_tables()
+off = judged["printed-averages-are-averages"]
+print(f"averages differ from the printed ones by at most {off:.3f}")
 
 # %% tags=["remove-cell"]
-ledger.exact("printed-averages-are-averages", max(off))
-chat = printed.CHAT_TEMPLATE
-against_snapkv = [
-    table[f"GemFilter-{k}"][-1] - table[f"SnapKV-{k}"][-1]
-    for table in printed.LONGBENCH.values()
-    for k in (1024, 2048, 4096)
-]
-against_snapkv += [chat["GemFilter-1024"][-1] - chat["SnapKV-1024"][-1]]
-ledger.exact("comparable-on-longbench", min(against_snapkv))
-drops = [t["GemFilter-1024"][-1] - t["All KV"][-1] for t in printed.LONGBENCH.values()]
-ledger.exact("drop-with-1024-is-negligible", min(drops))
+for id, number in judged.items():
+    ledger.exact(id, number)
 
 # %% [markdown]
 # With 1,024 tokens GemFilter's average is lower than SnapKV's by 0.8 and 0.9 points for LLaMA and Phi and higher by 0.4 for Mistral, and on single tasks the two differ by up to 8 to 12 points. With Phi and 2,048 tokens it loses 2.5 points, and with LLaMA's chat template (Table G.1) 3.1. *Comparable* is a fair word in all tables for one model of three, Mistral Nemo. The drop against the whole cache with 1,024 tokens (8 % of the prompts on average) is 2.2, 1.2 and 1.9 points, which is small, not *negligible*. The jump in Table 9.2, from 28.0 at layer 12 to 34.5 at layer 13, is to one half a single task of fourteen, passage retrieval (43 to 92), which is a haystack too; layers 13 to 25 do about equally well. H2O's prompts were cut at 8,192 tokens.
@@ -925,6 +719,12 @@ ledger.exact("drop-with-1024-is-negligible", min(drops))
 # %%
 # NBVAL_CHECK_OUTPUT
 ledger.show()
+
+# %% [markdown]
+# What is judged, from runs, kept values and printed tables to the numbers of each claim:
+
+# %% tags=["hide-cell"]
+figures.show_code(measure)
 
 # %% [markdown]
 # <a id="15-not-run"></a>

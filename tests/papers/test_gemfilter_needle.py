@@ -1,6 +1,8 @@
 """Prompts with a needle: of the length asked for, with the needle whole and where it belongs; and the scores of answers."""
 
+import json
 import re
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -8,7 +10,9 @@ import pytest
 import torch
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
+import mvnb.data
 from mvnb import kept_runs
+from mvnb.models import language
 from mvnb.papers.gemfilter import data, measure, training
 from mvnb.papers.gemfilter import token_selection as ts
 
@@ -36,8 +40,8 @@ def language_model(begins=False, **config):
     """A network of three layers with random weights, which reads characters."""
     torch.manual_seed(0)
     sizes = {"num_attention_heads": 2, "num_hidden_layers": 3, "hidden_size": 16, "intermediate_size": 16}
-    ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None} | config
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=128, initializer_range=0.5, **sizes, **ends)).double().eval()
+    sizes |= {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None} | config
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=128, initializer_range=0.5, **sizes)).double().eval()
     tokenizer = Characters(begins)
     encode = partial(tokenizer.encode, add_special_tokens=False)
     return SimpleNamespace(model=model, tokenizer=tokenizer, encode=encode, decode=tokenizer.decode)
@@ -53,9 +57,9 @@ def text_of(tokens):
 
 
 def test_the_exact_answer_has_the_published_score_eleven_twelfths_and_nothing_scores_more():
-    sentence, question, answer, _ = data.NEEDLES[0]
-    assert measure.needle_score(answer) == BEST_SCORE
-    assert measure.needle_score(sentence) == measure.needle_score(f"{answer} {answer} {question}") == BEST_SCORE
+    sentence, question, _ = data.NEEDLES[0]
+    assert measure.needle_score(data.ANSWER) == measure.best_score() == BEST_SCORE
+    assert measure.needle_score(sentence) == measure.needle_score(f"{data.ANSWER} {data.ANSWER} {question}") == BEST_SCORE
     assert measure.needle_score("") == measure.needle_score("Nothing") == 0
     assert measure.needle_score("EAT a sandwich.") == pytest.approx(2 / 12)  # "sandwich." is another word
     assert measure.needle_score("eat a sandwich") == pytest.approx(3 / 12)
@@ -63,8 +67,8 @@ def test_the_exact_answer_has_the_published_score_eleven_twelfths_and_nothing_sc
 
 @pytest.mark.parametrize("needle", data.NEEDLES)
 def test_the_four_words_of_a_needle_are_in_its_answer_and_nowhere_else(needle):
-    assert measure.words_found(needle.sentence, needle) == measure.words_found(needle.answer.upper(), needle) == 1
-    assert needle.answer.rstrip(".") in needle.sentence and len(needle.words.split()) == 4
+    assert measure.words_found(needle.sentence, needle) == measure.words_found(needle.words.upper(), needle) == 1
+    assert len(needle.words.split()) == 4 and (needle != data.NEEDLES[0] or data.ANSWER in needle.sentence)
     beside = " ".join([needle.question, *data.REPEATED, *(one.sentence for one in data.NEEDLES if one != needle)])
     assert measure.words_found(needle.question, needle) == 0 and measure.words_found(beside, needle) <= 0.25
     first, *_ = needle.words.split()
@@ -105,9 +109,13 @@ def test_what_does_not_fit_is_refused(lm):
             data.needle_prompt(lm, SENTENCES, **options)
 
 
-def test_a_share_is_what_is_selected():
-    places = torch.tensor([[8, 9, 20], [10, 13, 20], [16, 17, 18]])
-    assert measure.share_in(places, 10, 14).tolist() == [0, 0.5, 0]
+def test_shares_are_those_of_the_needle_and_of_what_follows_the_book():
+    prompt = data.NeedlePrompt(torch.arange(30), 10, 14, 5)
+    places = torch.tensor([[8, 9, 20], [10, 13, 24], [14, 25, 29]])
+    assert {name: one.tolist() for name, one in prompt.shares(places).items()} == {
+        "needle": [0, 0.5, 0],
+        "question": pytest.approx([0, 0, 0.4]),
+    }
 
 
 def test_answers_end_at_any_end_mark_and_have_no_special_tokens():
@@ -115,73 +123,106 @@ def test_answers_end_at_any_end_mark_and_have_no_special_tokens():
     lm = language_model(eos_token_id=[EOS, 5])
     lm.model.generation_config = GenerationConfig(eos_token_id=[EOS, TURN])
     assert training.end_tokens(lm) == [EOS, TURN, 5]
-    sentence = [ord(c) for c in data.NEEDLES[0].answer]
+    sentence = [ord(c) for c in data.ANSWER]
     for mark in (EOS, TURN, 5):
         tokens = torch.tensor([BOS, *sentence, mark, *sentence[:4], mark])
-        assert training.answer_text(lm, tokens) == data.NEEDLES[0].answer
+        assert training.answer_text(lm, tokens) == data.ANSWER
         assert measure.needle_score(training.answer_text(lm, tokens)) == BEST_SCORE
-    assert training.answer_text(lm, torch.tensor(sentence)) == data.NEEDLES[0].answer  # it did not end
+    assert training.answer_text(lm, torch.tensor(sentence)) == data.ANSWER  # it did not end
 
 
-def test_a_look_is_what_each_method_gives_alone(lm, monkeypatch):
+@pytest.fixture
+def tokens_as_text(monkeypatch):
+    monkeypatch.setattr(training, "answer_text", lambda lm, row: row.tolist())
+
+
+def test_answers_are_those_that_each_method_gives_alone(lm, tokens_as_text):
     prompts = [data.needle_prompt(lm, SENTENCES[i:] * 9, 500, depth) for i, depth in enumerate((0.0, 0.5))]
-    monkeypatch.setattr(measure, "answer_text", lambda lm, row: row.tolist())
-    found = measure.look(lm, prompts, 150, 1, 6)
-    tokens = torch.stack([one.tokens for one in prompts])
-    gem = ts.gem_filter(lm.model, tokens, 6, 150, 1, ends=[EOS])
-    prompt = ts.read(lm.model, tokens, 32)
-    expected = {"GemFilter": gem, "whole cache": ts.all_kv(lm.model, prompt, 6, [EOS])}
-    expected["SnapKV"] = ts.snap_kv(lm.model, prompt, 6, 150, ends=[EOS])
-    assert found.answers == {name: answer.tokens.tolist() for name, answer in expected.items()}
-    assert torch.equal(found.places[1], gem.kept) and found.share.shape == (3, 2)
-    assert len({str(one) for one in found.answers.values()}) > 1
-    with pytest.raises(ValueError, match="layer must be an integer, from 0 to 2, got 3"):
-        measure.look(lm, prompts, 150, 3, 6)
-    with pytest.raises(ValueError, match="at most 2048 tokens, got 500 and 1549"):
-        measure.look(lm, prompts, 150, 1, 1549)
+    places, found = training.answer_each_way(lm, prompts, {"first": 0, "last": 2}, 150, 6, 1)
+    tokens, one = torch.stack([prompt.tokens for prompt in prompts]), lm.model
+    prompt = ts.read(one, tokens, 32, sums=True)
+    expected = {name: ts.gem_filter(one, tokens, 6, 150, layer, [EOS]) for name, layer in (("first", 0), ("last", 2))}
+    expected |= {"whole cache": ts.all_kv(one, prompt, 6, [EOS]), "SnapKV": ts.snap_kv(one, prompt, 6, 150, ends=[EOS])}
+    assert found == {name: answer.tokens.tolist() for name, answer in expected.items()}
+    for layer in range(3):
+        assert torch.equal(places[:, layer], ts.gem_filter(one, tokens, 1, 150, layer).kept)
+    controls = torch.Generator().manual_seed(5)
+    again, found = training.answer_each_way(lm, prompts, {"first": 0}, 150, 6, 1, controls)
+    chance = ts.select_tokens(torch.rand(2, 500, generator=controls.manual_seed(5)), 150, 1, keep_last=prompts[0].tail)
+    del expected["last"]
+    expected |= {f"{row} row": ts.gem_filter(one, tokens, 6, 150, 1, [EOS], row=row) for row in ("middle", "largest")}
+    expected["random"] = ts.all_kv(one, ts.read_again(one, tokens, chance), 6, [EOS])
+    expected["H2O"] = ts.h2o(one, prompt, 6, 150, ends=[EOS])
+    expected["One-Run"] = ts.one_run(one, prompt, 6, places[:, 1], [EOS])
+    expected = {name: answer.tokens.tolist() for name, answer in expected.items()}
+    assert torch.equal(again, places) and found == expected
+    apart = [*expected.values(), ts.one_run(one, prompt, 6, places[:, 0], [EOS]).tokens.tolist()]
+    assert len({str(answer) for answer in apart}) == len(apart)  # no method or layer can stand for another
 
 
-@pytest.fixture(scope="module")
-def script():
-    """The functions of the kept run, with numbered sentences as prose."""
-    space = {"__name__": "long"}
-    exec(kept_runs.declared("gemfilter")["long"].code, space)
-    space["load_sentiment"] = lambda name: SimpleNamespace(texts=[f"Word{i:05d} is here." for i in range(1000)])
-    return space
+def test_layers_and_lengths_that_the_model_does_not_have_are_refused(lm):
+    prompts = [data.needle_prompt(lm, SENTENCES, 500, 0.5)]
+    for layers, filter_layer, got in (({"GemFilter": 3}, 1, 3), ({"GemFilter": 1}, -1, -1)):
+        with pytest.raises(ValueError, match=f"filter_layer must be an integer, from 0 to 2, got {got}"):
+            training.answer_each_way(lm, prompts, layers, 150, 6, filter_layer)
+    with pytest.raises(ValueError, match="the length of prompt and answer must be an integer, from 1 to 2048, got 2049"):
+        training.answer_each_way(lm, prompts, {"GemFilter": 1}, 150, 1549, 1)
 
 
 SETTING = {"haystacks": ["repeated", "prose"], "lengths": [700, 800], "depths": [0.0, 0.25, 0.5, 0.75, 1.0], "frame": ()}
+PROSE = [f"Word{i:05d} is here." for i in range(1000)]
 
 
-def test_prompts_of_the_kept_run_have_every_needle_once_per_length_and_prose_of_their_own(lm, script):
+def test_prompts_of_the_kept_run_have_every_needle_once_per_length_and_prose_of_their_own(lm):
     books = []
     for seed in (0, 1):
-        found = list(script["prompts"](lm, seed, prose_parts=2, **SETTING))
-        assert len(found) == 20 and {len(prompt.tokens) for *_, prompt in found} == {700, 800}
-        orders = [tuple(index for _, _, _, index, _ in found[at : at + 5]) for at in range(0, 20, 5)]
+        found = list(data.needle_prompts(lm, PROSE, seed, prose_parts=2, **SETTING))
+        cases = [(case["haystack"], case["length"], case["depth"]) for case, _ in found]
+        assert cases == [(h, n, depth) for h in SETTING["haystacks"] for n in (700, 800) for depth in SETTING["depths"]]
+        assert all(len(prompt.tokens) == case["length"] for case, prompt in found)
+        orders = [tuple(case["index"] for case, _ in found[at : at + 5]) for at in range(0, 20, 5)]
         assert all(sorted(order) == [0, 1, 2, 3, 4] for order in orders) and orders[:2] == orders[2:]
-        texts = [text_of(prompt.tokens) for *_, prompt in found]
+        texts = [text_of(prompt.tokens) for _, prompt in found]
         assert all(data.REPEATED[0] in text for text in texts[:10]) and not any("grass" in text for text in texts[10:])
-        assert all(data.NEEDLES[index].sentence in text for (_, _, _, index, _), text in zip(found, texts))
+        for (case, prompt), text in zip(found, texts):
+            assert text[prompt.start : prompt.stop] == " " + data.NEEDLES[case["index"]].sentence
+        starts = [[prompt.start for _, prompt in found[at : at + 5]] for at in range(0, 20, 5)]
+        assert all(sorted(one) == one and one[0] < one[1] for one in starts)
         words = [set(re.findall(r"Word\d{5}", text)) for text in texts[10:]]
         books.append(set.union(*words))
         assert len({tuple(sorted(one)) for one in words}) > 5
     assert not books[0] & books[1]
 
 
-def test_answers_of_the_kept_run_are_those_of_the_methods(lm, script):
-    *_, prompt = next(script["prompts"](lm, 0, prose_parts=2, **SETTING))
-    tokens = prompt.tokens[None]
-    read, rows = script["read_prompt"](lm, prompt, 1)
-    places = ts.select_tokens(read.rows, 200)
-    said = script["answers"](lm, prompt, read, rows, places, torch.Generator(), k=200, layers=[0, 2], filter_layer=1, n_new=6)
-    fresh = {f"layer {r}": ts.gem_filter(lm.model, tokens, 6, 200, r, [EOS]) for r in (0, 2)}
-    fresh |= {f"{row} row": ts.gem_filter(lm.model, tokens, 6, 200, 1, [EOS], row=row) for row in ("middle", "largest")}
-    again = ts.read(lm.model, tokens, 32, sums=True)
-    fresh |= {"whole cache": ts.all_kv(lm.model, again, 6, [EOS]), "H2O": ts.h2o(lm.model, again, 6, 200, ends=[EOS])}
-    fresh |= {"SnapKV": ts.snap_kv(lm.model, again, 6, 200, ends=[EOS])}
-    fresh |= {"One-Run": ts.one_run(lm.model, again, 6, places[1], [EOS])}
-    assert said.keys() - fresh.keys() == {"random"}
-    assert {name: said[name] for name in fresh} == {
-        name: training.answer_text(lm, one.tokens[0]) for name, one in fresh.items()
-    }
+SMALL = {"haystacks": ["repeated", "prose"], "lengths": [400], "depths": [0.0, 1.0], "frame": [], "prose_parts": 2}
+SMALL |= {"language_model": "tiny", "k": 200, "layers": [12, 24, 29], "filter_layer": 24, "n_new": 4}
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice")  # this model does not answer
+def test_the_script_of_the_kept_run_returns_what_the_claims_are_measured_on(tmp_path, monkeypatch):
+    """A model of 30 layers that reads characters; and a run that was interrupted goes on where it stopped."""
+    lm = language_model(num_hidden_layers=30)
+    monkeypatch.setattr(language, "load_language_model", lambda name, dtype, device: lm)
+    monkeypatch.setattr(mvnb.data, "load_sentiment", lambda name: SimpleNamespace(texts=PROSE))
+    one = replace(kept_runs.declared("gemfilter")["long"], parameters=SMALL)
+    runs = [one.call("run", seed, torch.device("cpu"), tmp_path / str(seed)) for seed in (0, 1)]
+    named = {f"layer {layer}": layer for layer in SMALL["layers"]}
+    for seed, found in enumerate(runs):
+        prompts = data.needle_prompts(lm, PROSE, seed, **{name: SMALL[name] for name in [*SETTING, "prose_parts"]})
+        for i, (case, prompt) in enumerate(prompts):
+            controls = torch.Generator().manual_seed(10**6 * (seed + 1) + i)
+            places, answers = training.answer_each_way(lm, [prompt], named, 200, 4, 24, controls)
+            assert case.items() <= found[i].items()
+            assert found[i]["answers"] == {name: text for name, (text,) in answers.items()}
+            for name, share in prompt.shares(places).items():
+                assert found[i][name] == pytest.approx(share[0].tolist(), abs=0.0051)
+        assert len(found) == 4
+    kept = measure.kept_values({"parameters": SMALL, "runs": [{"values": found} for found in runs]})
+    judged = measure.language_model(kept)
+    assert kept.share.shape == kept.question.shape == (2, 2, 1, 2, 30) and kept.question[..., 24].min() >= 0
+    assert all(len(x) == 2 for id, numbers in judged.items() for x in numbers.values())
+    saved = tmp_path / "0" / "finished.json"
+    saved.write_text(json.dumps(runs[0][:2]))
+    assert one.call("run", 0, torch.device("cpu"), tmp_path / "0") == runs[0] == json.loads(saved.read_text())
+    losses = one.call("beginning", 0, torch.device("cpu"))
+    assert len(losses) == 50 and all(loss > 0 for loss in losses)

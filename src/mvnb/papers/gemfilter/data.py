@@ -6,8 +6,8 @@ Sources: the symbols are chapter 15's; the sentences are those of Kamradt's benc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,16 +46,14 @@ def training_batch(n: int, size: int, g: torch.Generator) -> Tensor:
     return torch.cat([tokens, asked.gather(1, order).flatten(1)], 1)
 
 
-def prompts_at(n: int, size: int, depth: float, g: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Return prompts ``(size, n + 2)``, answers ``(size, 2)`` and the places of the needle ``(size, 4)``."""
-    tokens, needles, places = haystack(n, size, g, depth)
-    asked = torch.stack([torch.full((size,), QUERY), needles[:, 0, 1]], 1)
-    return torch.cat([tokens, asked], 1), needles[:, 0, 2:], places[:, 0]
-
-
-def prompts_by_depth(n: int, depths: Sequence[float], size: int, g: torch.Generator, device) -> tuple[Tensor, ...]:
-    """Return ``size`` prompts for each depth, those of one depth together, with answers and places of the needle."""
-    return tuple(torch.cat(part).to(device) for part in zip(*(prompts_at(n, size, depth, g) for depth in depths)))
+def prompts_by_depth(n: int, depths: Sequence[float], size: int, g: torch.Generator, device="cpu") -> tuple[Tensor, ...]:
+    """Return prompts ``(b, n + 2)``, answers ``(b, 2)``, places of the needle ``(b, 4)``: ``size`` for each depth in turn."""
+    parts = []
+    for depth in depths:
+        tokens, needles, places = haystack(n, size, g, depth)
+        asked = torch.stack([torch.full((size,), QUERY), needles[:, 0, 1]], 1)
+        parts.append((torch.cat([tokens, asked], 1), needles[:, 0, 2:], places[:, 0]))
+    return tuple(torch.cat(part).to(device) for part in zip(*parts))
 
 
 def spell(tokens: Tensor) -> str:
@@ -65,47 +63,38 @@ def spell(tokens: Tensor) -> str:
 
 
 class Needle(NamedTuple):
-    """A sentence to hide, the question about it, the answer, and the words of the answer that the question does not suggest."""
+    """A sentence to hide, the question about it, and the words of the answer that the question does not suggest."""
 
     sentence: str
     question: str
-    answer: str
     words: str
 
 
-NEEDLES = (
-    Needle(
-        "The best thing to do in San Francisco is eat a sandwich and sit in Dolores Park on a sunny day.",
-        "What is the best thing to do in San Francisco?",
-        "eat a sandwich and sit in Dolores Park on a sunny day.",
-        "sandwich dolores park sunny",
-    ),
-    Needle(
-        "The secret of Aunt Martha's apple pie is a pinch of black pepper and two spoons of orange honey.",
-        "What is the secret of Aunt Martha's apple pie?",
-        "a pinch of black pepper and two spoons of orange honey.",
-        "pinch pepper orange honey",
-    ),
-    Needle(
-        "The lighthouse keeper of Port Ellery hid his silver key under the third step of the blue staircase.",
-        "Where did the lighthouse keeper of Port Ellery hide his silver key?",
-        "under the third step of the blue staircase.",
-        "third step blue staircase",
-    ),
-    Needle(
-        "The meeting about the new library was moved to Thursday morning in the green room behind the kitchen.",
-        "When and where is the meeting about the new library?",
-        "Thursday morning in the green room behind the kitchen.",
-        "thursday morning green kitchen",
-    ),
-    Needle(
-        "The best gift for a gardener in Toronto is a pair of red gloves and a small book of winter poems.",
-        "What is the best gift for a gardener in Toronto?",
-        "a pair of red gloves and a small book of winter poems.",
-        "gloves book winter poems",
-    ),
-)
+_NEEDLES = """
+The best thing to do in San Francisco is eat a sandwich and sit in Dolores Park on a sunny day.
+What is the best thing to do in San Francisco?
+sandwich dolores park sunny
+
+The secret of Aunt Martha's apple pie is a pinch of black pepper and two spoons of orange honey.
+What is the secret of Aunt Martha's apple pie?
+pinch pepper orange honey
+
+The lighthouse keeper of Port Ellery hid his silver key under the third step of the blue staircase.
+Where did the lighthouse keeper of Port Ellery hide his silver key?
+third step blue staircase
+
+The meeting about the new library was moved to Thursday morning in the green room behind the kitchen.
+When and where is the meeting about the new library?
+thursday morning green kitchen
+
+The best gift for a gardener in Toronto is a pair of red gloves and a small book of winter poems.
+What is the best gift for a gardener in Toronto?
+gloves book winter poems
+"""
+NEEDLES = tuple(Needle(*lines.split("\n")) for lines in _NEEDLES.strip().split("\n\n"))
 """The published needle and four more of its kind."""
+ANSWER = "eat a sandwich and sit in Dolores Park on a sunny day."
+"""The published answer to the first question."""
 REPEATED = ("The grass is green.", "The sky is blue.", "The sun is yellow.", "Here we go.", "There and back again.")
 """The five sentences of passkey tests (Mohtashami and Jaggi 2023), to be repeated as a haystack."""
 
@@ -120,6 +109,12 @@ class NeedlePrompt(NamedTuple):
     start: int
     stop: int
     tail: int
+
+    def shares(self, places: Tensor) -> dict[str, Tensor]:
+        """Return the shares ``(...)`` of the needle and of the question, to the end, among ``places`` ``(..., k)``."""
+        n = len(self.tokens)
+        parts = {"needle": (self.start, self.stop), "question": (n - self.tail, n)}
+        return {name: ((places >= a) & (places < b)).sum(-1) / (b - a) for name, (a, b) in parts.items()}
 
 
 def needle_prompt(
@@ -160,3 +155,26 @@ def needle_prompt(
     tokens = before + hay[:place] + hidden + hay[place:room] + after
     first = len(before) + place
     return NeedlePrompt(torch.tensor(tokens), first, first + len(hidden), len(after))
+
+
+def needle_prompts(
+    lm: LanguageModel, prose: Sequence[str], seed: int, *, haystacks, lengths, depths, frame, prose_parts
+) -> Iterator[tuple[dict[str, Any], NeedlePrompt]]:
+    """Yield haystack, length, depth and index of the needle, by name, and the prompt.
+
+    Only seeds that differ by a multiple of ``prose_parts`` use the same part of ``prose``. At each length, the needles are
+    assigned to the depths at random, alike in all haystacks.
+    """
+    g = torch.Generator().manual_seed(seed)
+    size = len(prose) // prose_parts
+    prose = prose[seed % prose_parts * size :][:size]
+    orders = {length: torch.randperm(len(NEEDLES), generator=g).tolist() for length in lengths}
+    for haystack in haystacks:
+        for length in lengths:
+            for depth, index in zip(depths, orders[length]):
+                start = int(torch.randint(size - length // 12, (), generator=g))
+                order = torch.randperm(len(REPEATED), generator=g).tolist()
+                repeated = [REPEATED[i] for i in order] * (length // len(order))
+                sentences = {"repeated": repeated, "prose": prose[start:]}[haystack]
+                case = {"haystack": haystack, "length": length, "depth": depth, "index": index}
+                yield case, needle_prompt(lm, sentences, length, depth, NEEDLES[index], frame)

@@ -1,21 +1,26 @@
-"""What the claims judge: shares of right values, of words and of what is selected, by run."""
+"""What the claims of chapter 15 judge: from runs, kept values and printed tables to numbers.
+
+A function that returns a mapping gives the numbers of its claims by id and by the names of the claim's rule: an array with one
+number per run, or one number if nothing is random.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
 
-from mvnb import kept_runs
-from mvnb.models.language import LanguageModel
+from mvnb.papers.gemfilter import data, model, tables, theory, training
 from mvnb.papers.gemfilter import token_selection as ts
-from mvnb.papers.gemfilter.data import NEEDLES, Needle, NeedlePrompt
-from mvnb.papers.gemfilter.training import SELECTIONS, answer_text, end_tokens, replies
+
+# --- Scores of answers ---
 
 
 def needle_score(response: str) -> float:
@@ -24,75 +29,132 @@ def needle_score(response: str) -> float:
     Words are separated by blanks, in lower case, and counted once in the response; the divisor counts them as often as they are
     expected, so the exact answer gets 11/12.
     """
-    expected = NEEDLES[0].answer.lower().split()
+    expected = data.ANSWER.lower().split()
     return len(set(expected) & set(response.lower().split())) / len(expected)
 
 
-def words_found(response: str, needle: Needle) -> float:
+def words_found(response: str, needle: data.Needle) -> float:
     """Return the share of ``needle.words`` that the response has, in [0, 1], whatever their case and the marks around them."""
     wanted = set(needle.words.split())
     return len(wanted & set(re.findall(r"\w+", response.lower()))) / len(wanted)
 
 
-def share_in(places: Tensor, start: int, stop: int) -> Tensor:
-    """Return the share ``(...)`` of the places ``start`` to ``stop - 1`` that are among ``places`` ``(..., k)``."""
-    return ((places >= start) & (places < stop)).sum(-1) / (stop - start)
+def best_score() -> float:
+    """Return the published score of a text that has every expected word three times."""
+    needle = data.NEEDLES[0]
+    return needle_score(" ".join([data.ANSWER, needle.sentence, needle.question] * 3))
 
 
-class Looked(NamedTuple):
-    """``places`` ``(layer, prompt, k)`` that each layer selects, ``share`` ``(layer, prompt)`` of the needle, and ``answers``.
+# --- Small models: run r is one model, with prompts of its own ---
 
-    ``answers`` are texts by method, one for each prompt.
+
+def _by_name(runs: list[dict[str, Tensor]]) -> dict[str, np.ndarray]:
+    return {name: torch.stack([one[name] for one in runs]).double().cpu().numpy() for name in runs[0]}
+
+
+def values_right(models: Sequence[Any], prompts: Sequence[tuple[Tensor, ...]], ablate: bool = False) -> dict[str, np.ndarray]:
+    """Return the shares ``(run, prompt)`` of the two values that :func:`~mvnb.papers.gemfilter.training.replies` give.
+
+    ``prompts`` has tokens, values and places for each model, see :func:`~mvnb.papers.gemfilter.data.prompts_by_depth`.
     """
-
-    places: Tensor
-    share: Tensor
-    answers: dict[str, list[str]]
-
-
-def look(lm: LanguageModel, prompts: Sequence[NeedlePrompt], k: int, filter_layer: int, n_new: int) -> Looked:
-    """Return what every layer selects from prompts of one length, and answers of GemFilter, the whole cache and SnapKV.
-
-    Raises ``ValueError`` if prompt and answer are longer than the model's positions.
-    """
-    model, ends, limit = lm.model, end_tokens(lm), lm.model.config.get_text_config().max_position_embeddings
-    if len(prompts[0].tokens) + n_new > limit:
-        raise ValueError(f"prompt and answer must have at most {limit} tokens, got {len(prompts[0].tokens)} and {n_new}")
-    tokens = torch.stack([one.tokens for one in prompts]).to(model.device)
-    gem = ts.gem_filter(model, tokens, n_new, k, filter_layer, ends)
-    prompt = ts.read(model, tokens, window=32)
-    found = {"GemFilter": gem, "whole cache": ts.all_kv(model, prompt, n_new, ends)}
-    found["SnapKV"] = ts.snap_kv(model, prompt, n_new, k, ends=ends)
-    places = ts.select_tokens(prompt.rows, k).cpu()
-    share = torch.stack([share_in(places[:, i], one.start, one.stop) for i, one in enumerate(prompts)], 1)
-    return Looked(places, share, {name: [answer_text(lm, row) for row in answer.tokens] for name, answer in found.items()})
+    found = []
+    for one, (tokens, values, _) in zip(models, prompts):
+        replies = training.replies(one, tokens, ablate)
+        found.append({name: (reply.tokens == values).double().mean(1) for name, reply in replies.items()})
+    return _by_name(found)
 
 
-def answers(model: Any, tokens: Tensor, values: Tensor, ablate: bool = False) -> dict[str, Tensor]:
-    """Return the share of the two values that each of :func:`replies` gives, by prompt."""
-    found = replies(model, tokens, ablate)
-    return {name: (answer.tokens == values).double().mean(1).cpu() for name, answer in found.items()}
-
-
-def layer_view(model: Any, tokens: Tensor, places: Tensor, selection: str) -> dict[str, Tensor]:
-    """Return what each layer gives by the named one of :data:`SELECTIONS`, as numbers ``(layer, prompt)``.
+def layer_views(models: Sequence[Any], prompts: Sequence[tuple[Tensor, ...]], selection: str) -> dict[str, np.ndarray]:
+    """Return what each layer gives by the named one of ``training.SELECTIONS``, as numbers ``(run, layer, prompt)``.
 
     ``distance`` is that of the nearest selected token to the needle, ``whole`` whether its four tokens are all selected,
     ``question`` the share of the question's two tokens that are, and ``weight`` the softmax weight on the needle. The score of
     the needle's first value lies ``peak`` standard deviations above the mean, its average over five places ``averaged`` ones.
     """
-    options, n = SELECTIONS[selection], tokens.shape[1]
-    scores = ts.filter_scores(model, tokens, range(2), softmax=options["softmax"])
-    kept = ts.select_tokens(scores, max(16, (n - 2) // 8), keep_last=options["keep_last"])
-    gap = (kept[..., None] - places[:, None]).abs()  # (layer, prompt, k, 4)
-    maps = scores if options["softmax"] else ts.filter_scores(model, tokens, range(2), softmax=True)
-    weight = maps.gather(2, places.expand(2, -1, -1)).sum(2) / model.config.num_attention_heads
-    found = {"distance": gap.amin((2, 3)), "whole": (gap.amin(2) == 0).all(2), "question": (kept >= n - 2).sum(2) / 2}
-    found["weight"] = weight
-    for name, one in (("peak", scores), ("averaged", F.avg_pool1d(scores, 5, 1, 2))):
-        above = one.gather(2, places[:, 2:3].expand(2, -1, -1))[..., 0] - one.mean(2)
-        found[name] = above / one.std(2)
-    return {name: one.cpu() for name, one in found.items()}
+    options, found = training.SELECTIONS[selection], []
+    for one, (tokens, _, places) in zip(models, prompts):
+        scores = ts.filter_scores(one, tokens, range(2), softmax=options["softmax"])
+        kept = ts.select_tokens(scores, training.n_kept(tokens), keep_last=options["keep_last"])
+        gap = (kept[..., None] - places[:, None]).abs()  # (layer, prompt, k, 4)
+        maps = scores if options["softmax"] else ts.filter_scores(one, tokens, range(2), softmax=True)
+        weight = maps.gather(2, places.expand(2, -1, -1)).sum(2) / one.config.num_attention_heads
+        view = {"distance": gap.amin((2, 3)), "whole": (gap.amin(2) == 0).all(2), "weight": weight}
+        view["question"] = (kept >= tokens.shape[1] - 2).sum(2) / 2
+        for name, values in (("peak", scores), ("averaged", F.avg_pool1d(scores, 5, 1, 2))):
+            above = values.gather(2, places[:, 2:3].expand(2, -1, -1))[..., 0] - values.mean(2)
+            view[name] = above / values.std(2)
+        found.append(view)
+    return _by_name(found)
+
+
+class Tested(NamedTuple):
+    """Small models on prompts of several lengths, ascending from that of training.
+
+    ``right`` has :func:`values_right` by length; ``views`` and ``built`` have :func:`layer_views`, the former by selection and
+    length, the latter by length, of the models as they are built and the softmax variant.
+    """
+
+    right: dict[int, dict[str, np.ndarray]]
+    views: dict[str, dict[int, dict[str, np.ndarray]]]
+    built: dict[int, dict[str, np.ndarray]]
+
+
+def tested(models: Sequence[Any], untrained: Sequence[Any], prompts: Mapping[int, Sequence[tuple[Tensor, ...]]]) -> Tested:
+    """Test models on ``prompts`` by length, see :func:`values_right`; selections are ablated at the second length only."""
+    (_, second, *_), variant = prompts, "softmax variant"
+    views = {name: {n: layer_views(models, some, name) for n, some in prompts.items()} for name in training.SELECTIONS}
+    right = {n: values_right(models, some, ablate=n == second) for n, some in prompts.items()}
+    return Tested(right, views, {n: layer_views(untrained, some, variant) for n, some in prompts.items()})
+
+
+def first_quarter(depths: Sequence[float], size: int) -> np.ndarray:
+    """Return which of the prompts, ``size`` for each of ``depths``, have the needle in the first quarter."""
+    return np.repeat(np.array(depths) <= 0.25, size)
+
+
+def small_models(found: Tested, depths: Sequence[float]) -> dict[str, dict[str, np.ndarray]]:
+    """Return the numbers of the claims on small models, whose prompts have needles at ``depths``."""
+    right, views, built = found
+    (first, second, *_), last = right, max(right)
+
+    def gap(n, name, other, where=slice(None)):
+        return (right[n][name] - right[n][other])[:, where].mean(1)
+
+    def seen(view, n, what, layer=1):
+        return view[n][what][:, layer].mean(1)
+
+    judged, far = {}, first_quarter(depths, right[last]["whole cache"].shape[1] // len(depths))
+    for name, prefix in (("GemFilter", ""), ("softmax variant", "variant-")):
+        claims = {
+            "as-good-at-known-lengths": {"value": gap(first, name, "whole cache")},
+            "better-beyond-known-lengths": {"value": gap(last, name, "whole cache")},
+            "better-than-eviction": {other: gap(last, name, other) for other in ("SnapKV", "H2O")},
+            "one-run-loses-far-needles": {"value": gap(last, name, f"{name}, One-Run", far)},
+            "last-row-is-needed": {row: gap(second, name, f"{name}, {row} row") for row in ("middle", "largest")},
+            "layer-finds-the-needle": {
+                "gain": gap(first, name, f"{name}, layer 0"),
+                "distance": seen(views[name], first, "distance"),
+                "distance_before": seen(views[name], first, "distance", layer=0),
+            },
+        }
+        judged |= {prefix + id: numbers for id, numbers in claims.items()}
+    variant, old, trained = "softmax variant", "softmax variant, old places", views["softmax variant"]
+    surer = [seen(trained, n, "whole") - seen(built, n, "whole") for n in right]
+    weight, whole = (seen(trained, last, what) / seen(trained, first, what) for what in ("weight", "whole"))
+    values = {
+        "variant-gains-from-reading-again": gap(last, old, "whole cache"),
+        "variant-gains-from-new-places": gap(last, variant, old),
+        "pooling-is-needed": gap(second, variant, f"{variant}, no pooling"),
+        "variant-keeps-the-question-itself": gap(second, variant, f"{variant}, question not kept"),
+        "raw-scores-suffice": gap(second, variant, f"{variant}, no softmax"),
+        "question-keeps-itself": seen(views["GemFilter"], second, "question"),
+        "training-makes-the-filter-surer": np.mean(surer, 0),
+        "found-where-it-is-read-less": whole - weight,
+    }
+    return judged | {id: {"value": one} for id, one in values.items()}
+
+
+# --- The language model ---
 
 
 class Kept(NamedTuple):
@@ -108,15 +170,121 @@ class Kept(NamedTuple):
     words: dict[str, np.ndarray]
 
 
-def load_kept(name: str = "long") -> Kept:
-    """Return the results of a kept run."""
-    record = kept_runs.load("gemfilter", name)
+def kept_values(record: Mapping[str, Any]) -> Kept:
+    """Return the results of a kept run as arrays."""
     setting, runs = record["parameters"], [run["values"] for run in record["runs"]]
     shape = (len(runs), *(len(setting[key]) for key in ("haystacks", "lengths", "depths")))
     share, question = (np.array([[one[key] for one in run] for run in runs]) for key in ("needle", "question"))
     words = {}
     for method in runs[0][0]["answers"]:
-        found = [[words_found(one["answers"][method], NEEDLES[one["index"]]) for one in run] for run in runs]
+        found = [[words_found(one["answers"][method], data.NEEDLES[one["index"]]) for one in run] for run in runs]
         words[method] = np.array(found).reshape(shape)
     words["GemFilter"] = words[f"layer {setting['filter_layer']}"]
     return Kept(setting, share.reshape(*shape, -1), question.reshape(*shape, -1), words)
+
+
+def ahead_of_early_layers(share: np.ndarray, layer: int) -> np.ndarray:
+    """Return by how much ``layer`` selects more than the first third of the layers on average, from ``(..., layer)``."""
+    return share[..., layer] - share[..., : share.shape[-1] // 3].mean(-1)
+
+
+def first_good_layer(share: np.ndarray) -> np.ndarray:
+    """Return the first layer that selects within 0.05 of the most, from ``(run, haystack, length, depth, layer)``."""
+    by_layer = share.mean((2, 3))
+    return (by_layer >= by_layer.max(-1, keepdims=True) - 0.05).argmax(-1)
+
+
+def language_model(kept: Kept) -> dict[str, dict[str, np.ndarray]]:
+    """Return the numbers of the claims that the kept run decides."""
+
+    def split(values):
+        means = values.reshape(*values.shape[:2], -1).mean(-1)  # (run, haystack)
+        return dict(zip(kept.setting["haystacks"], means.T))
+
+    at, ours, words = kept.setting["filter_layer"], kept.words["GemFilter"], kept.words
+    ahead, middle = ahead_of_early_layers(kept.share, at), len(kept.setting["depths"]) // 2
+    answered = np.where(words["whole cache"] == 1, ours - 1, np.nan)
+    by_haystack = {
+        "real-model-has-a-filter-layer": ahead,
+        "real-model-finds-in-the-middle": ahead[..., middle],
+        "filter-layer-is-early": (first_good_layer(kept.share) + 1) / kept.share.shape[-1],
+        "filter-layer-decides-the-answer": ours - words["layer 12"],
+        "last-layer-filters-worse": ours - words["layer 29"],
+        "real-model-keeps-up-with-the-whole-cache": np.nanmean(answered, axis=(2, 3)),
+        "real-model-beats-snapkv": ours - words["SnapKV"],
+        "real-model-beats-h2o": ours - words["H2O"],
+        "real-model-beats-a-random-selection": ours - words["random"],
+        "real-model-keeps-the-question-itself": kept.question[..., at],
+    }
+    pooled = {
+        "repeated-haystack-is-easier": split(ours)["repeated"] - split(ours)["prose"],
+        "real-model-one-run-is-comparable": (ours - words["One-Run"]).mean((1, 2, 3)),
+        "real-middle-row-fails": (ours - words["middle row"]).mean((1, 2, 3)),
+        "real-largest-row-fails": (ours - words["largest row"]).mean((1, 2, 3)),
+    }
+    return {id: split(values) for id, values in by_haystack.items()} | {id: {"value": one} for id, one in pooled.items()}
+
+
+# --- Formulas and printed numbers ---
+
+
+def filter_by_hand(tokens: Tensor, places: Tensor) -> dict[str, float]:
+    """Return the share of needles at ``places`` whose key and values are among 8 tokens, by the two layers made by hand."""
+    scores = torch.stack([model.hand_made_scores(row) for row in tokens])
+    chosen = ts.select_tokens(scores, 8, keep_last=2)  # (prompt, layer, k)
+    inside = chosen[..., None] == places[:, None, None, 1:]  # key and values
+    before, induction = inside.any(2).all(2).double().mean(0).tolist()
+    return {"before": before, "induction": induction}
+
+
+def deviations(scores: np.ndarray) -> dict[str, float]:
+    """Return how far simulated scores ``(draws, n)``, standard normal, are from the formulas of :mod:`theory`.
+
+    ``finding``: in standard errors, the most of three; ``reading`` and ``surviving``: absolute and relative.
+    """
+    draws, n = scores.shape
+    margins, k = np.array([2.3, 2.0, 1.0]), np.array([n // 100, 9 * n // 400, 4 * n // 25])
+    stated = theory.finding_probability(margins, 1.0, n, k)
+    seen = [(np.sum(scores > margin, 1) < most).mean() for margin, most in zip(margins, k)]
+    errors = np.sqrt(np.maximum(stated * (1 - stated), 1 / draws) / draws)
+    weights = np.exp(scores)
+    share = 1 / (1 + weights.sum(1) * np.exp(-8.0))
+    loud = np.sort(weights, 1)[:, -(n // 10) :].sum(1) / weights.sum(1)
+    return {
+        "finding": (np.abs(seen - stated) / errors).max(),
+        "reading": share.mean() - theory.reading_share(8.0, 1.0, n),
+        "surviving": loud.mean() / theory.surviving_noise(1.0, n, n // 10) - 1,
+    }
+
+
+def counted(shape: theory.Shape, n: int, longer: int, k: int, layer: int) -> dict[str, tuple[float, float]]:
+    """Return pairs of what PyTorch counts of a Llama with random weights and what :mod:`theory` states.
+
+    They are the operations and the numbers in the cache of all layers on ``n`` tokens, and the operations of GemFilter on
+    ``longer`` tokens over those of all layers.
+    """
+    sizes = {"hidden_size": shape.width, "intermediate_size": shape.inner, "num_hidden_layers": shape.n_layers}
+    sizes |= {"num_attention_heads": shape.n_heads, "num_key_value_heads": shape.n_kv_heads, "head_dim": shape.head_dim}
+    network = LlamaForCausalLM(LlamaConfig(vocab_size=data.VOCABULARY, **sizes)).eval()
+    prompt, long = (torch.zeros(1, one, dtype=torch.long) for one in (n, longer))
+    operations = ts.counted_flops(lambda: network.model(prompt))
+    cache = ts.read(network, prompt).cache
+    held = sum(one.keys.numel() + one.values.numel() for one in cache.layers)
+    whole = ts.counted_flops(lambda: ts.read(network, long))
+    gem = ts.counted_flops(lambda: ts.gem_filter(network, long, 1, k, layer))
+    return {
+        "operations": (operations, theory.prefill_flops(shape, n)),
+        "cache": (held, theory.cached_numbers(shape, n)),
+        "GemFilter": (gem / whole, 1 / theory.speed_up(shape, longer, k, layer)),
+    }
+
+
+def printed_tables(longbench=tables.LONGBENCH, by_layer=tables.BY_LAYER, chat=tables.CHAT_TEMPLATE) -> dict[str, float]:
+    """Return the numbers of the claims on printed tables: scores by model and method, by filter layer, and by method."""
+    rows = [row for table in (*longbench.values(), by_layer, chat) for row in table.values()]
+    pairs = [(table, k) for table in longbench.values() for k in (1024, 2048, 4096)] + [(chat, 1024)]
+    return {
+        "printed-averages-are-averages": max(abs(fmean(row[:-1]) - row[-1]) for row in rows),
+        "comparable-on-longbench": min(table[f"GemFilter-{k}"][-1] - table[f"SnapKV-{k}"][-1] for table, k in pairs),
+        "drop-with-1024-is-negligible": min(one["GemFilter-1024"][-1] - one["All KV"][-1] for one in longbench.values()),
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import groupby
 from typing import Any
@@ -18,10 +18,10 @@ from mvnb import figures, stats
 from mvnb.models.language import LanguageModel
 from mvnb.papers.gemfilter.measure import Kept
 
-COLORS = {"whole cache": figures.BASELINE, "GemFilter": figures.METHOD, "random": figures.HUES["grey"]}
-COLORS |= {name: figures.HUES[hue] for name, hue in (("SnapKV", "green"), ("H2O", "pink"), ("One-Run", "brown"))}
-_VARIANT = (("softmax variant", "yellow"), ("softmax variant, old places", "sky"), ("softmax variant, One-Run", "brown"))
-COLORS |= {name: figures.HUES[hue] for name, hue in _VARIANT}
+_HUES = {"random": "grey", "SnapKV": "green", "H2O": "pink", "One-Run": "brown", "softmax variant": "yellow"}
+_HUES |= {"softmax variant, old places": "sky", "softmax variant, One-Run": "brown"}
+COLORS = {"whole cache": figures.BASELINE, "GemFilter": figures.METHOD}
+COLORS |= {name: figures.HUES[hue] for name, hue in _HUES.items()}
 MARKS = dict(zip(COLORS, "oDxs^vPdv"))
 
 
@@ -66,11 +66,12 @@ def answers_by_length(kept: Kept) -> Figure:
     return fig
 
 
-def right_by_length(lengths: Sequence[int], values: dict[str, np.ndarray], trained: int) -> Figure:
-    """Draw the share of right values ``(run, length)`` of the small model, by method."""
+def right_by_length(right: Mapping[int, Mapping[str, np.ndarray]]) -> Figure:
+    """Draw the values right of small models, ``(run, prompt)`` by length, that of training first, and by method."""
     fig, ax = plt.subplots(figsize=(6.5, 3.9))
-    _lines_by_length(ax, lengths, values)
-    ax.axvline(trained, **figures.LINES["chance"])
+    names = [name for name in COLORS if name in right[min(right)]]
+    _lines_by_length(ax, [*right], {name: np.stack([one[name].mean(1) for one in right.values()], 1) for name in names})
+    ax.axvline(min(right), **figures.LINES["chance"])
     ax.set(ylabel="values right", title="GemFilter fails here, its softmax variant gains")
     fig.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=11)
     return fig

@@ -40,17 +40,17 @@ class Prompt(NamedTuple):
 
     ``cache`` holds its keys and values and ``next`` ``(B, 1)`` the first token of the answer. ``rows`` ``(n_layers, B, n)`` are
     GemFilter's scores; ``window`` and ``sums`` ``(n_layers, B, h, n)`` add up the attention of the last ``n_window`` queries
-    and of all. ``places`` ``(B, n)`` are given if the tokens were not read at ``0, ..., n - 1``.
+    and of all. The tokens stand at ``places`` ``(B, n)``.
     """
 
     tokens: Tensor
     cache: Any
     next: Tensor
-    rows: Tensor | None = None
-    window: Tensor | None = None
-    sums: Tensor | None = None
-    places: Tensor | None = None
-    n_window: int = 0
+    rows: Tensor | None
+    window: Tensor | None
+    sums: Tensor | None
+    places: Tensor
+    n_window: int
 
 
 class _Enough(Exception):
@@ -66,9 +66,8 @@ def counted_flops(call: Callable[[], Any]) -> int:
     mapping = {fused: lambda query, key, value, *_, **__: sdpa_flop_count(query, key, value)}
     with FlopCounterMode(display=False, custom_mapping=mapping) as counter, torch.inference_mode():
         call()
-    by_name = counter.get_flop_counts().items()
-    angles = [sum(counts.values()) for name, counts in by_name if name.endswith(".rotary_emb")]
-    return counter.get_total_flops() - sum(angles)
+    angles = [counts for name, counts in counter.get_flop_counts().items() if name.endswith(".rotary_emb")]
+    return counter.get_total_flops() - sum(sum(counts.values()) for counts in angles)
 
 
 # --- which models ---
@@ -106,35 +105,39 @@ def _check_attention(model: Any) -> None:
     if getattr(model, "_mvnb_watched", False):
         return
     tokens, seen = torch.arange(8, device=model.device)[None] % model.get_input_embeddings().num_embeddings, []
-    plain, why = model(tokens, use_cache=False).logits.float(), ""
+    plain = model(tokens, use_cache=False).logits.float()
     try:
         with _watch_attention(model, lambda layer, *_: seen.append(layer)):
             watched = model(tokens, use_cache=False).logits.float()
+        if sorted(seen) != [*range(model.config.get_text_config().num_hidden_layers)]:
+            raise ValueError(f"its layers use the attention interface of transformers {len(seen)} times")
         off = float((watched - plain).abs().max() / plain.abs().max())
-        if sorted(seen) != [*_all_layers(model)]:
-            why = f"its layers use the attention interface of transformers {len(seen)} times"
-        elif off > (1e-3 if model.dtype in (torch.float32, torch.float64) else 0.1):
-            why = f"scaled inner products change its logits by {off:.0%}"
+        if off > (1e-3 if model.dtype in (torch.float32, torch.float64) else 0.1):
+            raise ValueError(f"scaled inner products change its logits by {off:.0%}")
     except (ValueError, RuntimeError, TypeError, KeyError, AttributeError, NotImplementedError) as error:
-        why = str(error).strip().splitlines()[0]
-    if why:
-        raise ValueError(f"expected a model with softmax attention in every layer, got {type(model).__name__}: {why}")
+        got = f"{type(model).__name__}: {str(error).strip().splitlines()[0]}"
+        raise ValueError(f"expected a model with softmax attention in every layer, got {got}") from error
     model._mvnb_watched = True
 
 
-def _check_size(name: str, value: Any, least: int, most: float = torch.inf) -> None:
+def check_size(name: str, value: Any, least: int, most: float = torch.inf) -> None:
+    """Raise ``ValueError`` unless ``value`` is an integer from ``least`` to ``most``."""
     if not isinstance(value, Integral) or not least <= value <= most:
         wanted = f"{least} or more" if most == torch.inf else f"from {least} to {most}"
         raise ValueError(f"{name} must be an integer, {wanted}, got {value!r}")
 
 
-def _check(model: Any, length: int, layers: Sequence[int], **sizes: int) -> None:
-    """Raise ``ValueError`` for an unsupported model, layers that cannot see ``length`` tokens, or one of ``sizes`` below 1."""
+def _check(model: Any, length: int, layers: Sequence[int] | None = None, **sizes: int) -> None:
+    """Raise ``ValueError`` for an unsupported model, layers that cannot see ``length`` tokens, or one of ``sizes`` below 1.
+
+    All layers are checked unless they are named.
+    """
     config = model.config.get_text_config()
+    layers = range(config.num_hidden_layers) if layers is None else layers
     for name, value in sizes.items():
-        _check_size(name, value, 1)
+        check_size(name, value, 1)
     for layer in layers:
-        _check_size("layer", layer, 0, config.num_hidden_layers - 1)
+        check_size("layer", layer, 0, config.num_hidden_layers - 1)
     if model.training:
         raise ValueError("expected a model in evaluation mode, got one in training mode; call model.eval()")
     kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * config.num_hidden_layers
@@ -165,10 +168,6 @@ def _check_prompts(model: Any, tokens: Any) -> None:
         counts = ends.long().cumprod(1).sum(1).tolist()
         if max(counts) > min(1, min(counts)):
             raise ValueError(f"expected prompts of one length without padding, got rows that {side} with {counts} pad tokens")
-
-
-def _all_layers(model: Any) -> range:
-    return range(model.config.get_text_config().num_hidden_layers)
 
 
 # --- scores ---
@@ -225,11 +224,10 @@ def select_tokens(scores: Tensor, k: int, pool: int = 5, keep_last: int = 0) -> 
     are kept whatever their score, at most ``k``.
     """
     n = scores.shape[-1]
-    _check_size("k", k, 1)
-    _check_size("keep_last", keep_last, 0, k)
-    _check_size("pool", pool, 1)
-    if pool % 2 == 0:
-        raise ValueError(f"pool must be odd, got {pool}")
+    check_size("k", k, 1)
+    check_size("keep_last", keep_last, 0, k)
+    if not isinstance(pool, Integral) or pool < 1 or pool % 2 == 0:
+        raise ValueError(f"pool must be an odd integer, 1 or more, got {pool!r}")
     smooth = functional.avg_pool1d(scores.reshape(-1, 1, n), pool, 1, pool // 2).view(scores.shape).clone()
     smooth[..., n - min(keep_last, n) :] = torch.inf
     return smooth.topk(min(k, n), -1).indices.sort(-1).values
@@ -248,27 +246,23 @@ def _attention_sums(queries: Tensor, keys: Tensor, scaling: float, start: int) -
 # --- answers ---
 
 
-def read(model: Any, tokens: Tensor, window: int = 0, sums: bool = False, look: Visit | None = None) -> Prompt:
+@torch.inference_mode()
+def read(
+    model: Any, tokens: Tensor, window: int = 0, sums: bool = False, look: Visit | None = None, places: Tensor | None = None
+) -> Prompt:
     """Run all layers on a prompt ``(B, n)`` once, for :func:`all_kv` and all methods that drop a part of its cache.
 
     With ``window`` it returns GemFilter's scores of all layers and the attention of the last ``window`` queries, for
     :func:`snap_kv`; with ``sums`` the attention of all queries, for :func:`h2o`, which takes about as long again. ``look`` is
-    called with every layer, its queries, keys and scaling.
+    called with every layer, its queries, keys and scaling. Tokens that were selected from a prompt, which may begin or end with
+    any token, have ``places`` ``(B, n)``, ascending.
     """
-    _check_prompts(model, tokens)
-    _check_size("window", window, 0)
-    return _read(model, tokens, window, sums, look)
-
-
-def read_again(model: Any, tokens: Tensor, kept: Tensor, old_places: bool = False) -> Prompt:
-    """Read only the tokens at ``kept`` ``(B, k)``, ascending, of ``(B, n)``: at the places 0 to k - 1, or at their old ones."""
-    return _read(model, tokens.gather(1, kept), places=kept if old_places else None)
-
-
-@torch.inference_mode()
-def _read(model: Any, tokens: Tensor, window=0, sums=False, look=None, places: Tensor | None = None) -> Prompt:
+    if places is None:
+        _check_prompts(model, tokens)
+        places = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
     n = tokens.shape[1]
-    _check(model, n, _all_layers(model))
+    check_size("window", window, 0)
+    _check(model, n)
     rows, last, total = [], [], []
     start = max(n - window, 0)
 
@@ -295,15 +289,15 @@ def _go_on(model: Any, prompt: Prompt, n_new: int, ends: Sequence[int], visit: V
     ``visit`` masks keys; ``after`` is called after each new token. The cache is left as it was.
     """
     n, tokens = prompt.tokens.shape[1], [prompt.next]
-    _check(model, n + n_new, _all_layers(model), n_new=n_new)
-    first = torch.full_like(prompt.next, n) if prompt.places is None else prompt.places[:, -1:] + 1
-    ended = torch.isin(prompt.next, torch.tensor(list(ends), device=prompt.next.device))
+    _check(model, n + n_new, n_new=n_new)
+    marks = torch.tensor(list(ends), device=prompt.next.device)
+    ended = torch.isin(prompt.next, marks)
     with _watch_attention(model, visit or (lambda *_: None)):
         while len(tokens) < n_new and not ended.all():
-            at = first + len(tokens) - 1
+            at = prompt.places[:, -1:] + len(tokens)
             out = model(tokens[-1], past_key_values=prompt.cache, position_ids=at, use_cache=True)
             tokens.append(out.logits[:, -1:].argmax(-1))
-            ended |= torch.isin(tokens[-1], torch.tensor(list(ends), device=at.device))
+            ended |= torch.isin(tokens[-1], marks)
             if after:
                 after()
     prompt.cache.crop(-(len(tokens) - 1))
@@ -323,10 +317,15 @@ def _with_places(model: Any, prompt: Prompt, n_new: int, kept: Tensor, ends: Seq
     return _go_on(model, prompt, n_new, ends, visit)
 
 
+def read_again(model: Any, tokens: Tensor, kept: Tensor, old_places: bool = False) -> Prompt:
+    """Read only the tokens at ``kept`` ``(B, k)``, ascending, of ``(B, n)``: at the places 0 to k - 1, or at their old ones."""
+    new_places = torch.arange(kept.shape[1], device=kept.device).expand_as(kept)
+    return read(model, tokens.gather(1, kept), places=kept if old_places else new_places)
+
+
 def all_kv(model: Any, prompt: Prompt, n_new: int, ends: Sequence[int] = ()) -> Answer:
     """Answer from the whole cache. Tokens ``ends`` end an answer; it stops when every prompt of the batch has one."""
-    kept = torch.arange(prompt.tokens.shape[1], device=prompt.tokens.device).expand_as(prompt.tokens)
-    return Answer(_go_on(model, prompt, n_new, ends), kept)
+    return Answer(_go_on(model, prompt, n_new, ends), prompt.places)
 
 
 def gem_filter(
@@ -375,7 +374,7 @@ def h2o(model: Any, prompt: Prompt, n_new: int, k: int, recent: int = 32, ends: 
     _check(model, 1, [0], k=k)
     if prompt.sums is None:
         raise ValueError("expected a prompt that was read with sums=True")
-    _check_size("recent", recent, 0)
+    check_size("recent", recent, 0)
     recent = min(recent, k, prompt.tokens.shape[1])
     state = {"sums": prompt.sums, "allowed": torch.ones_like(prompt.sums, dtype=torch.bool)}
     fresh: dict[int, Tensor] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from mvnb import training
 from mvnb.models.language import LanguageModel
 from mvnb.papers.gemfilter import token_selection as ts
-from mvnb.papers.gemfilter.data import training_batch
+from mvnb.papers.gemfilter.data import NeedlePrompt, training_batch
 from mvnb.papers.gemfilter.model import small_llama
 
 SELECTIONS = {"GemFilter": {"softmax": False, "keep_last": 0}, "softmax variant": {"softmax": True, "keep_last": 2}}
@@ -19,15 +20,9 @@ SELECTIONS = {"GemFilter": {"softmax": False, "keep_last": 0}, "softmax variant"
 
 Both are options of :func:`~mvnb.papers.gemfilter.token_selection.gem_filter`.
 """
-ABLATIONS = {
-    "GemFilter, middle row": {"row": "middle"},
-    "GemFilter, largest row": {"row": "largest"},
-    "softmax variant, middle row": {"row": "middle"},
-    "softmax variant, largest row": {"row": "largest"},
-    "softmax variant, no pooling": {"pool": 1},
-    "softmax variant, question not kept": {"keep_last": 0},
-    "softmax variant, no softmax": {"softmax": False},
-}
+ABLATIONS = {f"{name}, {row} row": {"row": row} for name in SELECTIONS for row in ("middle", "largest")}
+ABLATIONS |= {"softmax variant, no pooling": {"pool": 1}, "softmax variant, question not kept": {"keep_last": 0}}
+ABLATIONS["softmax variant, no softmax"] = {"softmax": False}
 """What is changed in the selection that a name begins with."""
 
 
@@ -39,8 +34,13 @@ def retrieval_loss(model: Any, tokens: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), tokens[:, asked].flatten())
 
 
-def train(starts, sources, device, *, steps: int, batch: int, step_size: float, length: int):
-    """Train one model for each generator of ``starts`` on batches from ``sources``; return the models and the run.
+def untrained(seed: int, n: int, device) -> list[Any]:
+    """Return ``n`` models as they are built, that of ``seed`` first."""
+    return [small_llama(training.generators(seed + r, 1)[0]).to(device) for r in range(n)]
+
+
+def train(models: list[Any], sources, *, steps: int, batch: int, step_size: float, length: int):
+    """Train the models, each on batches from its generator of ``sources``; return them and the run.
 
     For two thirds of the steps the haystack has 16 tokens, all of them needles, then up to ``length``.
     """
@@ -52,9 +52,8 @@ def train(starts, sources, device, *, steps: int, batch: int, step_size: float, 
         late = [16, length // 2, 3 * length // 4, length]
         n = 16 if step < 0.65 * steps else late[step % 4] // 4 * 4
         rows = [training_batch(n, batch if n <= 32 else batch // 2, g) for g in sources]
-        return (torch.stack(rows).to(device),)
+        return (torch.stack(rows).to(models[0].device),)
 
-    models = [small_llama(g).to(device) for g in starts]
     run = training.fit(
         training.ModuleObjective(models[0], retrieval_loss),
         training.stack(models),
@@ -68,13 +67,18 @@ def train(starts, sources, device, *, steps: int, batch: int, step_size: float, 
     return models, run
 
 
+def n_kept(tokens: Tensor) -> int:
+    """Return the number of tokens that are kept of the prompts of a small model: an eighth of the haystack, 16 or more."""
+    return max(16, (tokens.shape[1] - 2) // 8)
+
+
 def replies(model: Any, tokens: Tensor, ablate: bool = False) -> dict[str, ts.Answer]:
-    """Return the two tokens that each method gives, and what it kept: an eighth of the prompt, 16 or more tokens.
+    """Return the two tokens that each method gives, and what it kept, :func:`n_kept` tokens.
 
     Each of :data:`SELECTIONS` is also made by layer 0, read again at the old places, and used for One-Run; with ``ablate`` they
     are changed as in :data:`ABLATIONS`.
     """
-    k, found = max(16, (tokens.shape[1] - 2) // 8), {}
+    k, found = n_kept(tokens), {}
 
     def again(**options):
         return ts.read(model, tokens, **options)  # the model remembers its last key, so it reads before each answer
@@ -83,8 +87,7 @@ def replies(model: Any, tokens: Tensor, ablate: bool = False) -> dict[str, ts.An
         found[name] = ts.gem_filter(model, tokens, 2, k, 1, **options)
         kept = found[name].kept
         found[f"{name}, layer 0"] = ts.gem_filter(model, tokens, 2, k, 0, **options)
-        old = ts.all_kv(model, ts.read_again(model, tokens, kept, old_places=True), 2)
-        found[f"{name}, old places"] = old._replace(kept=kept)
+        found[f"{name}, old places"] = ts.all_kv(model, ts.read_again(model, tokens, kept, old_places=True), 2)
         found[f"{name}, One-Run"] = ts.one_run(model, again(), 2, kept)
     for name, change in ABLATIONS.items() if ablate else ():
         found[name] = ts.gem_filter(model, tokens, 2, k, 1, **SELECTIONS[name.split(", ")[0]] | change)
@@ -105,3 +108,42 @@ def answer_text(lm: LanguageModel, tokens: Tensor) -> str:
     row, ends = tokens.tolist(), set(end_tokens(lm))
     stop = next((i for i, token in enumerate(row) if token in ends), len(row))
     return lm.tokenizer.decode(row[:stop], skip_special_tokens=True).strip()
+
+
+def answer_each_way(
+    lm: LanguageModel, prompts: Sequence[NeedlePrompt], layers: Mapping[str, int], k: int, n_new: int, filter_layer: int,
+    controls: torch.Generator | None = None,
+) -> tuple[Tensor, dict[str, list[str]]]:  # fmt: skip
+    """Return the places ``(prompt, layer, k)`` that each layer selects from prompts of one length, and answers by method.
+
+    GemFilter answers with each of the filter ``layers``, by the names that they are given; then whole cache and SnapKV. With
+    ``controls``, so do GemFilter with other rows of ``filter_layer`` and with a random selection, drawn from ``controls``, that
+    contains the question; H2O; and One-Run with ``filter_layer``. Raises ``ValueError`` if prompt and answer are longer than
+    the model's positions.
+    """
+    model, ends, rows = lm.model, end_tokens(lm), {}
+    config = model.config.get_text_config()
+    for layer in (*layers.values(), filter_layer):
+        ts.check_size("filter_layer", layer, 0, config.num_hidden_layers - 1)
+    ts.check_size("the length of prompt and answer", len(prompts[0].tokens) + n_new, 1, config.max_position_embeddings)
+
+    def look(layer, queries, keys, scaling):
+        if controls and layer == filter_layer:
+            rows.update({f"{row} row": ts.row_scores(queries, keys, row) for row in ("middle", "largest")})
+
+    tokens = torch.stack([one.tokens for one in prompts]).to(model.device)
+    read = ts.read(model, tokens, window=32, sums=bool(controls), look=look)
+    places = ts.select_tokens(read.rows, k)  # (layer, prompt, k)
+    selected = {name: places[layer] for name, layer in layers.items()}
+    selected |= {name: ts.select_tokens(scores, k) for name, scores in rows.items()}
+    if controls:
+        chance = torch.rand(tokens.shape, generator=controls).to(tokens.device)
+        selected["random"] = ts.select_tokens(chance, k, 1, keep_last=max(one.tail for one in prompts))
+    again = ts.read_again(model, tokens.repeat(len(selected), 1), torch.cat([*selected.values()]))
+    said = dict(zip(selected, ts.all_kv(model, again, n_new, ends).tokens.split(len(prompts))))
+    said["whole cache"] = ts.all_kv(model, read, n_new, ends).tokens
+    said["SnapKV"] = ts.snap_kv(model, read, n_new, k, ends=ends).tokens
+    if controls:
+        said["H2O"] = ts.h2o(model, read, n_new, k, ends=ends).tokens
+        said["One-Run"] = ts.one_run(model, read, n_new, places[filter_layer], ends).tokens
+    return places.transpose(0, 1).cpu(), {name: [answer_text(lm, row) for row in tokens] for name, tokens in said.items()}
