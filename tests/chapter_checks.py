@@ -179,12 +179,14 @@ def exercises(chapter):
 
 
 def ledger(chapter):
-    """Claims are shown in a compared cell as they are declared, and every id stands in the source."""
+    """Claims are shown in a compared cell as they are declared; every id stands in the source or in a module of the paper."""
     rows = claims.read(chapter.notebook)
     source = "\n".join(cell.source for cell in _code(chapter.cells))
     wrong = [] if rows else ["no ledger is shown"]
     folders = (chapter.root / "src" / "mvnb" / "papers", chapter.root / "papers")
-    declared = claims.declared(next(path for one in folders if (path := one / chapter.slug / "claims.toml").is_file()))
+    path = next(path for one in folders if (path := one / chapter.slug / "claims.toml").is_file())
+    source += "\n".join(module.read_text(encoding="utf-8") for module in path.parent.glob("*.py"))
+    declared = claims.declared(path)
     rules = {id: claim.rule.text for id, claim in declared.items()}
     wrong += [f"claim {id} is not recorded in the source" for id in rules if f'"{id}"' not in source]
     shown = {row["id"]: row["criterion"] for row in rows}
