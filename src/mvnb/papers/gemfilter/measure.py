@@ -124,22 +124,21 @@ def small_models(found: Tested, depths: Sequence[float]) -> dict[str, dict[str, 
         return view[n][what][:, layer].mean(1)
 
     judged, far = {}, first_quarter(depths, right[last]["whole cache"].shape[1] // len(depths))
-    for name, prefix in (("GemFilter", ""), ("softmax variant", "variant-")):
-        claims = {
-            "as-good-at-known-lengths": {"value": gap(first, name, "whole cache")},
-            "better-beyond-known-lengths": {"value": gap(last, name, "whole cache")},
-            "better-than-eviction": {other: gap(last, name, other) for other in ("SnapKV", "H2O")},
-            "one-run-loses-far-needles": {"value": gap(last, name, f"{name}, One-Run", far)},
-            "last-row-is-needed": {row: gap(second, name, f"{name}, {row} row") for row in ("middle", "largest")},
-            "layer-finds-the-needle": {
-                "gain": gap(first, name, f"{name}, layer 0"),
-                "distance": seen(views[name], first, "distance"),
-                "distance_before": seen(views[name], first, "distance", layer=0),
-            },
-        }
-        judged |= {prefix + id: numbers for id, numbers in claims.items()}
+    for name, as_good, better, evicting, one_run, rows, layers in (
+        ("GemFilter", "as-good-at-known-lengths", "better-beyond-known-lengths", "better-than-eviction",
+         "one-run-loses-far-needles", "last-row-is-needed", "layer-finds-the-needle"),
+        ("softmax variant", "variant-as-good-at-known-lengths", "variant-better-beyond-known-lengths",
+         "variant-better-than-eviction", "variant-one-run-loses-far-needles", "variant-last-row-is-needed",
+         "variant-layer-finds-the-needle"),
+    ):  # fmt: skip
+        judged[as_good] = {"value": gap(first, name, "whole cache")}
+        judged[better] = {"value": gap(last, name, "whole cache")}
+        judged[evicting] = {other: gap(last, name, other) for other in ("SnapKV", "H2O")}
+        judged[one_run] = {"value": gap(last, name, f"{name}, One-Run", far)}
+        judged[rows] = {row: gap(second, name, f"{name}, {row} row") for row in ("middle", "largest")}
+        distances = {key: seen(views[name], first, "distance", i) for i, key in enumerate(("distance_before", "distance"))}
+        judged[layers] = {"gain": gap(first, name, f"{name}, layer 0")} | distances
     variant, old, trained = "softmax variant", "softmax variant, old places", views["softmax variant"]
-    surer = [seen(trained, n, "whole") - seen(built, n, "whole") for n in right]
     weight, whole = (seen(trained, last, what) / seen(trained, first, what) for what in ("weight", "whole"))
     values = {
         "variant-gains-from-reading-again": gap(last, old, "whole cache"),
@@ -148,7 +147,7 @@ def small_models(found: Tested, depths: Sequence[float]) -> dict[str, dict[str, 
         "variant-keeps-the-question-itself": gap(second, variant, f"{variant}, question not kept"),
         "raw-scores-suffice": gap(second, variant, f"{variant}, no softmax"),
         "question-keeps-itself": seen(views["GemFilter"], second, "question"),
-        "training-makes-the-filter-surer": np.mean(surer, 0),
+        "training-makes-the-filter-surer": np.mean([seen(trained, n, "whole") - seen(built, n, "whole") for n in right], 0),
         "found-where-it-is-read-less": whole - weight,
     }
     return judged | {id: {"value": one} for id, one in values.items()}
@@ -203,14 +202,13 @@ def language_model(kept: Kept) -> dict[str, dict[str, np.ndarray]]:
 
     at, ours, words = kept.setting["filter_layer"], kept.words["GemFilter"], kept.words
     ahead, middle = ahead_of_early_layers(kept.share, at), len(kept.setting["depths"]) // 2
-    answered = np.where(words["whole cache"] == 1, ours - 1, np.nan)
     by_haystack = {
         "real-model-has-a-filter-layer": ahead,
         "real-model-finds-in-the-middle": ahead[..., middle],
         "filter-layer-is-early": (first_good_layer(kept.share) + 1) / kept.share.shape[-1],
         "filter-layer-decides-the-answer": ours - words["layer 12"],
         "last-layer-filters-worse": ours - words["layer 29"],
-        "real-model-keeps-up-with-the-whole-cache": np.nanmean(answered, axis=(2, 3)),
+        "real-model-keeps-up-with-the-whole-cache": np.nanmean(np.where(words["whole cache"] == 1, ours - 1, np.nan), (2, 3)),
         "real-model-beats-snapkv": ours - words["SnapKV"],
         "real-model-beats-h2o": ours - words["H2O"],
         "real-model-beats-a-random-selection": ours - words["random"],
@@ -233,8 +231,7 @@ def filter_by_hand(tokens: Tensor, places: Tensor) -> dict[str, float]:
     scores = torch.stack([model.hand_made_scores(row) for row in tokens])
     chosen = ts.select_tokens(scores, 8, keep_last=2)  # (prompt, layer, k)
     inside = chosen[..., None] == places[:, None, None, 1:]  # key and values
-    before, induction = inside.any(2).all(2).double().mean(0).tolist()
-    return {"before": before, "induction": induction}
+    return dict(zip(("before", "induction"), inside.any(2).all(2).double().mean(0).tolist()))
 
 
 def deviations(scores: np.ndarray) -> dict[str, float]:
