@@ -174,7 +174,7 @@ PROSE = [f"Word{i:05d} is here." for i in range(1000)]
 
 
 def test_prompts_of_the_kept_run_have_every_needle_once_per_length_and_prose_of_their_own(lm):
-    books = []
+    books, drawn = [], set()
     for seed in (0, 1):
         found = list(data.needle_prompts(lm, PROSE, seed, prose_parts=2, **SETTING))
         cases = [(case["haystack"], case["length"], case["depth"]) for case, _ in found]
@@ -182,6 +182,7 @@ def test_prompts_of_the_kept_run_have_every_needle_once_per_length_and_prose_of_
         assert all(len(prompt.tokens) == case["length"] for case, prompt in found)
         orders = [tuple(case["index"] for case, _ in found[at : at + 5]) for at in range(0, 20, 5)]
         assert all(sorted(order) == [0, 1, 2, 3, 4] for order in orders) and orders[:2] == orders[2:]
+        drawn |= {*orders}
         texts = [text_of(prompt.tokens) for _, prompt in found]
         assert all(data.REPEATED[0] in text for text in texts[:10]) and not any("grass" in text for text in texts[10:])
         for (case, prompt), text in zip(found, texts):
@@ -191,7 +192,7 @@ def test_prompts_of_the_kept_run_have_every_needle_once_per_length_and_prose_of_
         words = [set(re.findall(r"Word\d{5}", text)) for text in texts[10:]]
         books.append(set.union(*words))
         assert len({tuple(sorted(one)) for one in words}) > 5
-    assert not books[0] & books[1]
+    assert not books[0] & books[1] and len(drawn) == 4
 
 
 SMALL = {"haystacks": ["repeated", "prose"], "lengths": [400], "depths": [0.0, 1.0], "frame": [], "prose_parts": 2}
