@@ -205,6 +205,11 @@ def test_rules_on_printed_tables_can_go_either_way():
     assert measure.printed_tables(alike, tables.BY_LAYER, chat)["comparable-on-longbench"] == 0
     assert measure.printed_tables(alike, tables.BY_LAYER)["comparable-on-longbench"] == pytest.approx(41.0 - 44.1)
     assert measure.printed_tables(alike)["drop-with-1024-is-negligible"] == 0
+    for name in alike:
+        for k in (1024, 2048, 4096):
+            better = alike[name] | {f"SnapKV-{k}": [0.0, alike[name]["All KV"][-1] + 7]}
+            found = measure.printed_tables(alike | {name: better}, tables.BY_LAYER, chat)
+            assert found["comparable-on-longbench"] == pytest.approx(-7)
     for part in ("longbench", "by_layer", "chat"):
         whole = {"longbench": tables.LONGBENCH, "by_layer": tables.BY_LAYER, "chat": tables.CHAT_TEMPLATE}[part]
         rows = whole["Phi 3.5 Mini"] if part == "longbench" else whole
