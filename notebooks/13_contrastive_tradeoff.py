@@ -88,7 +88,7 @@ import numpy as np
 import torch
 
 from mvnb import claims, figures, kept_runs, stats, training
-from mvnb.papers.contrastive_tradeoff import charts, linear, recipe, study, theory
+from mvnb.papers.contrastive_tradeoff import linear, plots, recipe, study, theory
 from mvnb.papers.contrastive_tradeoff import training as contrastive
 
 # %% tags=["hide-input", "check"]
@@ -225,7 +225,7 @@ setting = {"steps": sgd_steps, "batch": sgd_batch, "replicas": replicas, "seed":
 model = linear.LinearModel(shared, private, spurious, **setting)
 grams = {t: model.pretrain([1 / t] * t) for t in tasks}
 figures.show(
-    charts.learned_weights(model, grams),
+    plots.learned_weights(model, grams),
     title="Shared features get weight 1, private ones 1/T",
     alt="Learned weights over the number of tasks. Shared features at 1, private ones on the curve 1/T, spurious ones at 0.",
 )
@@ -293,7 +293,7 @@ every = [1, 2, 5, 10, 20, 50, 200]
 errors = np.array([[few.shortest(1 / t, m).numpy() for m in counts] for t in every])
 drawn = errors.mean(2)[[every.index(t) for t in many]]
 figures.show(
-    charts.errors_by_labels(counts, many, drawn, S),
+    plots.errors_by_labels(counts, many, drawn, S),
     title="Below 20 labels more tasks raise the error",
     alt="Mean squared error over the number of labels. For one task a straight line falls to zero at 20; more tasks lie "
     "higher, with a peak near 10 for two hundred tasks. Bars mark the limit of many tasks: the curve of two hundred is "
@@ -325,7 +325,7 @@ long = linear.FewLabels(more, few.u)
 outside = long.blind(15, few.z).numpy()  # on a task that pretraining has not seen
 average = inside + (1 - first[:, None] / 10) * (outside - inside)
 figures.show(
-    charts.universality(first, inside.mean(1), average.mean(1)),
+    plots.universality(first, inside.mean(1), average.mean(1)),
     title="Linear model: each task pays, the average gains",
     alt="Error with 15 labels over the number of tasks in pretraining. On a task of the mixture it rises; the mean "
     "over all ten tasks falls.",
@@ -373,7 +373,7 @@ lost = {  # on CIFAR-10 by adding MNIST, in points
     "equal steps, narrow": gap("narrow, alone, 30 passes", "narrow, added, 15 passes"),
 }
 figures.show(
-    charts.kept_run(kept, ["50", "100", "1,000", "all"], lost),
+    plots.kept_run(kept, ["50", "100", "1,000", "all"], lost),
     title="CIFAR-10 with and without MNIST in pretraining",
     alt="Above, accuracy on CIFAR-10 over the number of labels: three lines of pretrained encoders, close together, with MNIST at "
     "equal passes highest, about ten points or more above raw pixels and an untrained encoder. Below, points lost by adding MNIST: "

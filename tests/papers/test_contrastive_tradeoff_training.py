@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from mvnb import training
-from mvnb.papers.contrastive_tradeoff import pictures, study
+from mvnb.papers.contrastive_tradeoff import data, study
 from mvnb.papers.contrastive_tradeoff import training as contrastive
 
 
@@ -184,7 +184,7 @@ def test_wrong_settings():
 # --- Views ---
 
 PLAIN = torch.tensor([1.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5])  # the whole image, upright, as bright as it was
-AUGMENT = pictures.Augmentation((0.25, 1.0), 90.0)
+AUGMENT = data.Augmentation((0.25, 1.0), 90.0)
 
 
 def test_in_the_middle_of_the_ranges_nothing_changes():
@@ -195,7 +195,7 @@ def test_in_the_middle_of_the_ranges_nothing_changes():
 def test_the_grid_is_that_of_affine_grid():
     maps = torch.randn(5, 2, 3, generator=gen(), dtype=torch.float64)
     expected = F.affine_grid(maps, [5, 1, 7, 4], align_corners=False)
-    assert torch.allclose(pictures._sampling_grid(maps, 7, 4), expected, rtol=0, atol=1e-12)
+    assert torch.allclose(data._sampling_grid(maps, 7, 4), expected, rtol=0, atol=1e-12)
 
 
 def test_turn_crop_contrast_and_brightness():
@@ -222,16 +222,16 @@ def test_turn_crop_contrast_and_brightness():
 
 def test_a_wrong_range():
     with pytest.raises(ValueError, match="scale must be a range"):
-        pictures.Augmentation((0.0, 1.0), 0.0)
+        data.Augmentation((0.0, 1.0), 0.0)
 
 
 @pytest.mark.parametrize(("name", "classes"), [("letters", 26), ("photographs", 12), ("relief", 12)])
 def test_picture_sets(name, classes):
-    x, y = pictures.PICTURE_SETS[name](12)
+    x, y = data.PICTURE_SETS[name](12)
     assert x.shape[1:] == (1, 12, 12) and len(x) == len(y) >= 1000
     assert x.min() >= 0 and x.max() <= 1 and x.std() > 0.05
     assert y.bincount().tolist() == [len(y) // classes] * classes
-    again, _ = pictures.PICTURE_SETS[name](12)
+    again, _ = data.PICTURE_SETS[name](12)
     assert torch.equal(x, again)
 
 

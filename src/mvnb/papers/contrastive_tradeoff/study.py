@@ -14,7 +14,7 @@ from mvnb import kept_runs
 from mvnb.data import load_images, resize
 from mvnb.gradients import Params
 from mvnb.models import MLP, ResNet18, SmallConvNet
-from mvnb.papers.contrastive_tradeoff.pictures import PICTURE_SETS, Augmentation
+from mvnb.papers.contrastive_tradeoff.data import PICTURE_SETS, Augmentation
 from mvnb.papers.contrastive_tradeoff.training import (
     ContrastiveNet,
     ContrastiveObjective,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mvnb.data import load_images, resize
-from mvnb.papers.contrastive_tradeoff.pictures import Augmentation
+from mvnb.papers.contrastive_tradeoff.data import Augmentation
 from mvnb.papers.contrastive_tradeoff.training import nt_xent
 
 LUMA = torch.tensor([0.299, 0.587, 0.114])
