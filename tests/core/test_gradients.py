@@ -14,6 +14,7 @@ from mvnb import losses, models, probes, training
 from mvnb.data import Patches
 from mvnb.gradients import nuclear_norm_and_slope, with_slope
 from mvnb.papers.algorithmic_stability import measures
+from mvnb.papers.contrastive_tradeoff import measure as contrastive_measure
 from mvnb.papers.contrastive_tradeoff import theory as contrastive_theory
 from mvnb.papers.contrastive_tradeoff import training as contrastive
 from mvnb.papers.decision_lists.theory import ColumnPopulation, forward_backward, objective
@@ -113,7 +114,7 @@ OF_PAPERS = {
         lambda p: tangent_objective(p, X, torch.ones(1, 4).double(), *GATES)[0], w=(1, 3, 2), b=(1, 3), a=(1, 3)
     ),
     "tangent_outputs": of_dict(lambda p: tangent_outputs(p, X, *GATES), w=(1, 3, 2), b=(1, 3), a=(1, 3)),
-    "linear_cka": (contrastive.linear_cka, (numbers(6, 3), numbers(6, 2))),
+    "linear_cka": (contrastive_measure.linear_cka, (numbers(6, 3), numbers(6, 2))),
     "stable_rank": (stable_rank, (numbers(2, 5, 3),)),
     "parameter_distance": of_two(measures.parameter_distance, w=(2, 3, 2), b=(2, 3)),
     "normalised_distance": of_two(measures.normalised_distance, w=(2, 3, 2), b=(2, 3)),

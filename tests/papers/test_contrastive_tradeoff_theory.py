@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import optimize, special, stats
 
-from mvnb.papers.contrastive_tradeoff import linear, theory
-from mvnb.papers.contrastive_tradeoff import training as contrastive
+from mvnb.papers.contrastive_tradeoff import data, measure, theory
+from mvnb.papers.contrastive_tradeoff import training as arms
 
 
 def gen(seed=0):
@@ -349,7 +349,8 @@ def test_regularisation_moves_by_gamma_and_is_optimal():
 def test_descent_returns_the_weight_for_unequal_numbers_of_features(s, q):
     """Radii are given for one private feature, so roots of weights rise by the radius whatever s and q are."""
     gammas = np.array([0.1, 0.3])
-    found = linear.LinearModel(s, q, 6, steps=200, replicas=2).regularise(gammas.tolist(), 10).sqrt().numpy()
+    world, run = data.Mixture(s, q, 6), {"steps": 200, "batch": 256, "replicas": 2, "seed": 0}
+    found = arms.regularise_linear(world, gammas.tolist(), 10, **run).numpy()
     assert np.abs(found - theory.regularised_private(10, 1, gammas)[:, None]).max() < 5e-3
 
 
@@ -387,7 +388,7 @@ def test_cka_of_representations_is_the_cosine_of_weights():
     for one, other in ((1.0, 0.2), (0.5, 0.05), (1.0, 0.0)):
         a, b = (torch.tensor([1.0] * 4 + [w] * 4, dtype=torch.float64).sqrt() for w in (one, other))
         turn = torch.linalg.qr(torch.randn(8, 8, generator=gen(3), dtype=torch.float64))[0]
-        measured = contrastive.linear_cka(z * a, (z * b) @ turn).item()
+        measured = measure.linear_cka(z * a, (z * b) @ turn).item()
         assert abs(measured - theory.weight_cosine(one, other, 4, 4)) < 0.005
     t1, t2 = 2, 5
     closed = (1 + 1 / (t1 * t2)) / math.sqrt((1 + t1**-2) * (1 + t2**-2))

@@ -1,14 +1,15 @@
-"""Contrastive losses, networks and objectives; views of images; small sets of pictures."""
+"""Contrastive losses and objectives, and the arms of chapter 13: what is trained on what, from which start."""
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from mvnb import training
-from mvnb.papers.contrastive_tradeoff import data, study
+from mvnb.papers.contrastive_tradeoff import data, model, theory
 from mvnb.papers.contrastive_tradeoff import training as contrastive
 
 
@@ -82,7 +83,7 @@ def networks(method, replicas=2, encoder=None):
     def one(seed):
         torch.manual_seed(seed)
         inner = encoder() if encoder else nn.Sequential(nn.Flatten(), nn.Linear(16, 7), nn.ReLU(), nn.Linear(7, 5))
-        return contrastive.ContrastiveNet(inner, 5, project, predict)
+        return model.ContrastiveNet(inner, 5, project, predict)
 
     return [one(s) for s in range(replicas)]
 
@@ -97,7 +98,7 @@ def begin(method, encoder=None, **settings):
     return objective, objective.start(nets, training.generators(0, 2))
 
 
-@pytest.mark.parametrize("method", contrastive.METHODS)
+@pytest.mark.parametrize("method", model.HEADS)
 def test_replicas_are_runs_of_their_own_and_learn(method):
     objective, params = begin(method)
     batch = views()
@@ -110,7 +111,20 @@ def test_replicas_are_runs_of_their_own_and_learn(method):
         assert (both.log["loss"][-1] < both.log["loss"][0]).all()
 
 
-@pytest.mark.parametrize("method", contrastive.METHODS)
+def test_the_temperature_is_that_of_the_loss():
+    batch = views()
+    found = {method: [] for method in ("simclr", "moco", "nnclr")}
+    for method, losses in found.items():
+        for temperature in (0.2, 1.0):
+            objective, params = begin(method, temperature=temperature)
+            z1, z2 = (objective._embed(params, view)[0] for view in batch)
+            losses.append(objective.losses(params, *batch))
+            if method == "simclr":
+                assert torch.allclose(losses[-1], contrastive.nt_xent(z1, z2, temperature))
+    assert all((hot - cold).abs().min() > 0.01 for hot, cold in found.values())
+
+
+@pytest.mark.parametrize("method", model.HEADS)
 def test_convolutions_run_too(method):
     objective, params = begin(method, lambda: nn.Sequential(nn.Conv2d(1, 5, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten()))
     loss, grads = objective(params, *views())
@@ -181,100 +195,284 @@ def test_wrong_settings():
         contrastive.RegularisedObjective(contrastive.ContrastiveObjective(net, "moco"), -1.0)
 
 
-# --- Views ---
-
-PLAIN = torch.tensor([1.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5])  # the whole image, upright, as bright as it was
-AUGMENT = data.Augmentation((0.25, 1.0), 90.0)
-
-
-def test_in_the_middle_of_the_ranges_nothing_changes():
-    x = torch.rand(4, 3, 9, 9, generator=gen())
-    assert torch.allclose(AUGMENT.apply(x, PLAIN.expand(4, -1)), x, atol=1e-5)
-
-
-def test_the_grid_is_that_of_affine_grid():
-    maps = torch.randn(5, 2, 3, generator=gen(), dtype=torch.float64)
-    expected = F.affine_grid(maps, [5, 1, 7, 4], align_corners=False)
-    assert torch.allclose(data._sampling_grid(maps, 7, 4), expected, rtol=0, atol=1e-12)
+def test_gradients_of_the_linear_model_are_those_of_autograd():
+    x, plus = (torch.randn(2, 9, 4, generator=gen(seed), dtype=torch.float64) for seed in (1, 2))
+    for loss, name, rows in ((contrastive.pair_loss, "g", 4), (contrastive.factor_loss, "w", 6)):
+        value = 0.3 * torch.randn(2, rows, 4, generator=gen(3), dtype=torch.float64)
+        value = (value + value.mT if name == "g" else value).requires_grad_()
+        gram = value if name == "g" else value.mT @ value
+        expected = F.softplus(-((x @ gram) * plus).sum(-1)).mean(1)
+        (slope,) = torch.autograd.grad(expected.sum(), value)
+        slope = (slope + slope.mT) / 2 if name == "g" else slope
+        found, grads = loss({name: value.detach()}, x, plus)
+        assert torch.allclose(found, expected) and torch.allclose(grads[name], slope, rtol=0, atol=1e-12)
 
 
-def test_turn_crop_contrast_and_brightness():
-    x = 0.6 * torch.rand(4, 1, 8, 8, generator=gen())
+# --- Arms ---
 
-    def changed(images, **values):
-        draws = PLAIN.repeat(len(images), 1)
-        for place, value in values.items():
-            draws[:, int(place[1:])] = value
-        return AUGMENT.apply(images, draws)
-
-    assert torch.allclose(changed(x, _2=1.0), x.rot90(1, (2, 3)), atol=1e-5)
-    assert torch.allclose(changed(x, _6=1.0), 1.4 * x, atol=1e-5)
-    mean = x.mean((1, 2, 3), keepdim=True)
-    assert torch.allclose(changed(x, _5=0.0), mean + 0.6 * (x - mean), atol=1e-5)
-    # a quarter of the area of a ramp spans half of its range
-    ramp = torch.linspace(0, 1, 64).expand(50, 1, 64, 64)
-    crop = changed(ramp, _0=0.0, _3=torch.linspace(0, 1, 50))
-    span = crop[..., -1] - crop[..., 0]
-    wider = changed(ramp, _0=0.0, _1=1.0)
-    assert (span - 0.5).abs().max() < 0.02 and (wider[..., -1] - wider[..., 0] - 3**-0.5).abs().max() < 0.02
-    assert crop[..., 0].min() < 0.1 and crop[..., -1].max() > 0.9
+GREYS = torch.tensor([0.01, 0.04, 0.16, 0.64])  # change of brightness by less than a factor of 2 in a view
+RUNS = 2
+LINEAR = {"steps": 20, "batch": 8, "replicas": 2, "seed": 0}
+SIMCLR = {"batch": 16, "temperature": 0.2}
+COLOUR = {"batch": 8, "temperature": 0.3, "step_size": 0.002, "weight_decay": 1e-4}
 
 
-def test_a_wrong_range():
-    with pytest.raises(ValueError, match="scale must be a range"):
-        data.Augmentation((0.0, 1.0), 0.0)
+def grey_sets():
+    """Sets of pictures of one grey, which is the label."""
+    sets = {}
+    for i, name in enumerate(data.SETS):
+        y = torch.randint(4, (120,), generator=gen(i))
+        sets[name] = GREYS[y][:, None, None, None].expand(-1, 1, 6, 6).clone(), y
+    return data.SmallSets(sets, 20)
 
 
-@pytest.mark.parametrize(("name", "classes"), [("letters", 26), ("photographs", 12), ("relief", 12)])
-def test_picture_sets(name, classes):
-    x, y = data.PICTURE_SETS[name](12)
-    assert x.shape[1:] == (1, 12, 12) and len(x) == len(y) >= 1000
-    assert x.min() >= 0 and x.max() <= 1 and x.std() > 0.05
-    assert y.bincount().tolist() == [len(y) // classes] * classes
-    again, _ = data.PICTURE_SETS[name](12)
-    assert torch.equal(x, again)
+def labels_of(pictures):
+    """Return the labels of views of :func:`grey_sets`."""
+    return (pictures.mean((-3, -2, -1)).log()[..., None] - GREYS.log()).abs().argmin(-1)
 
 
-# --- The study of pictures ---
+def networks_of(encoder=None, seed=0):
+    encoder = encoder or model.make_encoder("mlp", 6, 16, 8)
+    return model.Networks(encoder, 8, RUNS, seed, torch.device("cpu"))
 
 
-def small_study(own=40):
-    sets = study.load_pictures("digits", 8)
-    setting = {"runs": 2, "seed": 0, "device": torch.device("cpu"), "batch": 16, "step_size": 0.01, "temperature": 0.2}
-    return study.Study(sets, own, study.make_encoder("mlp", 8, 16, 8), 8, [20], **setting)
+SETS, NETS, WORLD = grey_sets(), networks_of(), data.Mixture(2, 3, 2)
+TWO_SETS = SETS.pool(data.SETS[:2])
+ROWS = SETS.labelled(12, NETS.streams(20))
+PRETRAINED = contrastive.pretrain(NETS, SETS.pool(["relief"]), "simclr", passes=8, lr=0.01, **SIMCLR)
+NOISE = torch.rand(40, 3, 8, 8, generator=gen(4))
 
 
-def test_more_unlabelled_pictures_than_half_of_a_set_are_refused():
-    sets = study.load_pictures("digits", 8)
-    study.check_own_images(sets, 546)
-    with pytest.raises(ValueError, match="own_images must be at most 546, half of the set letters, got 600"):
-        study.check_own_images(sets, 600)
+def flat(values):
+    """Return everything that an arm returned as one vector."""
+    if callable(values):
+        values = values(SETS.test[0])
+    if isinstance(values, dict):
+        values = torch.cat([v.flatten() for v in values.values()])
+    return torch.as_tensor(values).flatten().double()
 
 
-def test_runs_start_alike_on_every_union_and_see_no_labelled_picture():
-    one = small_study()
-    start, again = one.start("simclr"), one.start("simclr")
-    assert all(torch.equal(start[k], again[k]) for k in start)
-    target = one.sets["handwriting"][0]
-    assert torch.equal(torch.cat([target[:40], one.known[0], one.test[0]]), target)
-    trained = one.pretrain("simclr", ["handwriting"], 2)
-    assert not torch.equal(trained["encoder.1.weight"], start["encoder.1.weight"])
+def pretrain(nets=NETS, pictures=TWO_SETS, method="simclr", passes=3, lr=0.01, **changes):
+    return flat(contrastive.pretrain(nets, pictures, method, passes=passes, lr=lr, **SIMCLR | changes))
 
 
-def test_accuracies_are_those_of_a_probe():
-    one = small_study()
-    found = one.judge(lambda x: 10.0 * x.flatten(1)[None])
-    assert found["target"].shape == (1, 2) and found["target"][0, 0] < found["target"][0, 1] and found["target"][0, 1] > 85
-    weights = [one.classes[name] for name in study.SETS]
-    assert weights == [10, 12, 12, 26]
-    mean = sum(w * found[name] for w, name in zip(weights, study.SETS)) / sum(weights)
-    assert found["average"] == pytest.approx(mean)
+def further(nets=NETS, sets=SETS, start=PRETRAINED, steps=4, **changes):
+    return flat(contrastive.pretrain_further(nets, sets, start, steps=steps, **SIMCLR | changes))
+
+
+def fine_tune(nets=NETS, sets=SETS, start=PRETRAINED, rows=ROWS, weight=0.1, steps=8, **changes):
+    return flat(contrastive.fine_tune(nets, sets, start, rows, weight=weight, steps=steps, **SIMCLR | changes))
+
+
+def adapt(nets=NETS, sets=SETS, start=PRETRAINED, rows=ROWS, weight=1.0, steps=8, **changes):
+    return flat(contrastive.adapt(nets, sets, start, rows, weight=weight, steps=steps, **SIMCLR | changes))
+
+
+def linear(world=WORLD, shares=(0.5, 0.5), **changes):
+    return flat(contrastive.pretrain_linear(world, list(shares), **LINEAR | changes))
+
+
+def regularise(world=WORLD, radii=(0.1, 0.2), n_tasks=10, **changes):
+    return flat(contrastive.regularise_linear(world, list(radii), n_tasks, **LINEAR | changes))
+
+
+def colour(x=NOISE, widths=(4, 4, 4, 4), steps=12, seed=0, **changes):
+    encoder, head = model.colour_networks(list(widths), seed, "cpu")
+    return flat(contrastive.pretrain_colour(encoder, head, x, steps=steps, seed=seed, **COLOUR | changes))
+
+
+OTHER_START = {k: v.roll(1, 0) for k, v in PRETRAINED.items()}
+OTHER_LABELS = data.SmallSets({name: (x, (y + y.roll(1)) % 4) for name, (x, y) in SETS.sets.items()}, 20)
+OTHER_PICTURES = data.SmallSets({name: (x.flip(0), y) for name, (x, y) in SETS.sets.items()}, 20)
+TUNING = {
+    "nets": networks_of(seed=1), "sets": OTHER_LABELS, "start": OTHER_START, "rows": ROWS[:, :6], "weight": 0.0, "steps": 5,
+    "batch": 8, "temperature": 0.5, "lr": 0.001,
+}  # fmt: skip
+CHANGES = {
+    pretrain: {
+        "nets": networks_of(seed=1), "pictures": SETS.pool(data.SETS[:1]), "method": "simsiam", "passes": 2, "lr": 0.02,
+        "batch": 8, "temperature": 0.5, "decay": 1.0,
+    },
+    further: {"nets": networks_of(seed=1), "sets": OTHER_PICTURES, "start": OTHER_START, "steps": 3, "lr": 0.001, "batch": 8,
+              "temperature": 0.5},
+    fine_tune: TUNING,
+    adapt: TUNING | {"stored": 3},
+    linear: {"world": data.Mixture(1, 2, 2), "shares": (0.2, 0.8), "steps": 10, "batch": 4, "seed": 1, "factor": True},
+    regularise: {"world": data.Mixture(3, 2, 2), "radii": (0.1, 0.3), "n_tasks": 5, "steps": 3, "batch": 1, "seed": 1},
+    colour: {"x": 1 - NOISE, "widths": (4, 4, 4, 5), "steps": 10, "seed": 1, "batch": 4, "temperature": 0.5, "step_size": 0.01,
+             "weight_decay": 0.5},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arm", "name"), [(arm, name) for arm, changes in CHANGES.items() for name in changes])
+def test_an_arm_ignores_no_argument(arm, name):
+    one, other = arm(), arm(**{name: CHANGES[arm][name]})
+    assert torch.equal(one, arm()) and (len(one) != len(other) or not torch.allclose(one, other, rtol=1e-4, atol=1e-6))
+
+
+@pytest.fixture
+def descents(monkeypatch):
+    """What the arms on pictures hand over to the optimiser, which then returns the start: objective, start, batches, ..."""
+    calls = []
+    monkeypatch.setattr(contrastive, "_descend", lambda *args: calls.append(args) or args[1])
+    return calls
+
+
+def test_pretraining_starts_untrained_and_alike_on_every_union(descents):
+    for union in (["handwriting"], data.SETS):
+        contrastive.pretrain(NETS, SETS.pool(union), "simclr", passes=2, lr=0.01, decay=0.1, **SIMCLR)
+    untrained = training.stack(NETS.untrained("simclr"))
+    for (objective, start, batches, steps, lr, decay), pictures in zip(descents, (20, 80)):
+        assert all(torch.equal(start[name], value) for name, value in untrained.items())
+        assert objective.method == "simclr" and objective.temperature == 0.2 and (lr, decay) == (0.01, 0.1)
+        assert steps == max(2, 2 * pictures // 16)
+        first, second = batches(0)
+        assert first.shape == (RUNS, 16, 1, 6, 6) and not torch.equal(first, second)
+        assert torch.equal(labels_of(first), labels_of(second)) and not torch.equal(first[0], first[1])
+
+
+def test_all_methods_start_from_the_same_encoders():
+    stacks = [training.stack(NETS.untrained(method)) for method in model.HEADS]
+    encoder = [name for name in stacks[0] if name.startswith("encoder.")]
+    assert all(torch.equal(stacks[0][name], other[name]) for name in encoder for other in stacks)
+    assert not torch.equal(*stacks[0][encoder[0]])  # runs differ
+
+
+def test_fine_tuning_starts_from_the_network_and_sees_two_views_with_their_labels(descents):
+    contrastive.fine_tune(NETS, SETS, PRETRAINED, ROWS, weight=0.1, steps=8, **SIMCLR)
+    contrastive.pretrain_further(NETS, SETS, PRETRAINED, steps=8, **SIMCLR)
+    for _, start, *_ in descents:
+        assert all(torch.equal(start[name], value) for name, value in PRETRAINED.items())
+    objective, start, batches, *_ = descents[0]
+    assert objective.weight == 0.1 and objective.contrastive.temperature == 0.2
+    assert start["head.weight"].shape == (RUNS, 4, 8) and not start["head.weight"].any() and not start["head.bias"].any()
+    first, second, y = batches(0)
+    assert torch.equal(labels_of(first), y) and torch.equal(labels_of(second), y) and not torch.equal(first, second)
+    known = SETS.known[1]
+    shares = [known[rows].bincount(minlength=4) > 0 for rows in ROWS]
+    assert all(share[labels].all() for share, labels in zip(shares, y))
+    assert labels_of(descents[1][2](0)[0]).unique().tolist() == [0, 1, 2, 3]
+
+
+def test_fine_tuning_trains_the_encoder_and_an_adapter_leaves_it_alone(monkeypatch):
+    trained, encoded, encode = [], [], model.encode
+    monkeypatch.setattr(contrastive, "fit", lambda *args, **named: trained.append(training.fit(*args, **named)) or trained[-1])
+    monkeypatch.setattr(model, "encode", lambda *args: encoded.append((*args, encode(*args))) or encoded[-1][-1])
+    x, before = SETS.test[0], {name: value.clone() for name, value in PRETRAINED.items()}
+    tuned, adapted = (
+        arm(NETS, SETS, PRETRAINED, ROWS, weight=0.0, steps=8, **SIMCLR) for arm in (contrastive.fine_tune, contrastive.adapt)
+    )
+    ((_, frozen, _, stored),) = encoded  # features of stored views, for the adapter
+    assert frozen is PRETRAINED and all(torch.equal(PRETRAINED[name], value) for name, value in before.items())
+    assert not torch.allclose(trained[0].params["encoder.1.weight"], PRETRAINED["encoder.1.weight"])
+    for classifier, run, scale in ((tuned, trained[0], None), (adapted, trained[1], stored.std())):
+        logits = classifier(x)
+        _, params, inputs, seen = encoded[-1]
+        assert params is run.params
+        assert torch.equal(inputs, x.expand(2, *x.shape) if scale is None else NETS.encode(PRETRAINED, x) / scale)
+        assert torch.allclose(logits, seen @ params["head.weight"].mT + params["head.bias"][:, None], atol=1e-6)
 
 
 @pytest.mark.parametrize("weight", [0.0, 1.0])
-def test_adapters_learn_from_their_own_labels(weight):
-    one = small_study()
-    start = one.start("simclr")
-    found = one.adapt(start, weight, 100, 400)
-    one.known = one.known[0], one.known[1].roll(1)  # labels of other pictures
-    assert found.min() > one.adapt(start, weight, 100, 400).max() + 5
+def test_adapters_learn_from_the_labels_of_their_pictures(weight):
+    digits = data.SmallSets.load("digits", 8, 40)
+    nets = networks_of(model.make_encoder("mlp", 8, 16, 8))
+    start, rows = training.stack(nets.untrained("simclr")), digits.labelled(100, nets.streams(20))
+    own, test = contrastive.adapt(nets, digits, start, rows, weight=weight, steps=400, **SIMCLR), digits.test
+    digits.known[1] = digits.known[1].roll(1)  # labels of other pictures
+    other = contrastive.adapt(nets, digits, start, rows, weight=weight, steps=400, **SIMCLR)
+    hits, chance = ((one(test[0]).argmax(-1) == test[1]).double().mean(1) for one in (own, other))
+    assert hits.min() > chance.max() + 0.05
+
+
+# --- Arms in the linear model and on colour images ---
+
+
+def test_a_rare_task_has_its_share_and_its_own_weight(monkeypatch):
+    world, asked = data.Mixture(2, 2, 3), []
+
+    def learned(world, shares, **setting):
+        asked.append((shares, setting))
+        weights = torch.cat([torch.ones(2), torch.arange(6).repeat_interleave(2), torch.zeros(3)])
+        return weights.diag().expand(4, -1, -1)
+
+    monkeypatch.setattr(contrastive, "pretrain_linear", learned)
+    found, optimal = contrastive.pretrain_with_rare_task(world, (0.5, 3.0), 5, **LINEAR)
+    assert found.tolist() == [[5.0] * 4] * 2 and optimal.shape == (2, 1)
+    edge = theory.drop_threshold(5, 2, 2)
+    for (shares, setting), ratio in zip(asked, (0.5, 3.0)):
+        assert setting == LINEAR and sum(shares) == pytest.approx(1) and shares[:5] == [shares[0]] * 5
+        assert shares[5] / shares[0] == pytest.approx(ratio * edge)
+    assert optimal[0, 0] < 1e-3 < 0.02 < optimal[1, 0]
+
+
+def test_both_views_are_of_the_same_colour_images_and_each_is_seen_once_in_a_pass(monkeypatch):
+    seen = []
+    monkeypatch.setattr(data, "colour_view", lambda x, g: seen.append(x) or x + 0.1 * len(seen) % 2)
+    encoder, head = model.colour_networks([4] * 4, 0, "cpu")
+    losses = contrastive.pretrain_colour(encoder, head, NOISE, steps=10, seed=0, **COLOUR)
+    first, second = seen[::2], seen[1::2]
+    assert len(losses) == 10 and all(torch.equal(a, b) for a, b in zip(first, second))
+    for one_pass in (first[:5], first[5:]):
+        assert torch.equal(torch.cat(one_pass).flatten(1).sum(1).sort().values, NOISE.flatten(1).sum(1).sort().values)
+    assert not torch.equal(first[0], first[5])
+
+
+def test_the_loss_on_colour_images_is_that_of_simclr(monkeypatch):
+    losses = []
+    monkeypatch.setattr(data, "colour_view", lambda x, g: x.flip(-1) if torch.rand(1, generator=g) < 2 else x)
+    encoder, head = model.colour_networks([4] * 4, 0, "cpu")
+    with torch.no_grad():
+        z = F.normalize(head(encoder(NOISE.flip(-1))), dim=-1)  # equal views of all images
+    encoder, head = model.colour_networks([4] * 4, 0, "cpu")
+    setting = COLOUR | {"batch": 40, "step_size": 0.0}
+    losses = contrastive.pretrain_colour(encoder, head, NOISE, steps=2, seed=0, **setting)
+    assert losses == pytest.approx([contrastive.nt_xent(z, z, 0.3).item()] * 2, rel=1e-4)
+
+
+@pytest.fixture
+def images(tmp_path, monkeypatch):
+    """Colour images and grey ones, each of one value, and with the value's last digit as its label."""
+    arrays = {}
+    for name, shape in (("cifar10", (8, 8, 3)), ("mnist", (8, 8))):
+        x = np.broadcast_to(np.arange(120, dtype=np.uint8).reshape(-1, *[1] * len(shape)), (120, *shape))
+        x = x if name == "cifar10" else x + np.uint8(120)
+        arrays = {"x_train": x[:100], "y_train": np.arange(100) % 10, "x_test": x[100:], "y_test": np.arange(100, 120) % 10}
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+    monkeypatch.setenv("MVNB_DATA", str(tmp_path))
+    return [data.ColourImages(name, 80, 20, 40, 8, 5, "cpu") for name in ("cifar10", "mnist")]
+
+
+def test_images_are_divided_and_keep_their_labels(images):
+    for one, first in zip(images, (0, 120)):
+        values = {part: (255 * x[:, 0, 0, 0]).round().long() - first for part, x in one.x.items()}
+        assert [len(part) for part in values.values()] == [20, 60, 40]
+        assert torch.cat(list(values.values())).sort().values.tolist() == list(range(120))
+        assert all(torch.equal(values[part] % 10, one.y[part]) for part in values)
+        assert torch.equal(one.unlabelled, torch.cat([one.x["valid"], one.x["labelled"]])) and one.unlabelled.shape[1:] == (
+            3,
+            8,
+            8,
+        )
+    again, other = (data.ColourImages("cifar10", 80, 20, 40, 8, seed, "cpu") for seed in (5, 6))
+    assert torch.equal(again.unlabelled, images[0].unlabelled) and not torch.equal(other.unlabelled, images[0].unlabelled)
+
+
+def test_arms_on_colour_images(images, monkeypatch):
+    trained, pretrain = [], contrastive.pretrain_colour
+    monkeypatch.setattr(contrastive, "pretrain_colour", lambda *args, **named: trained.append(args) or pretrain(*args, **named))
+
+    def arm(**changes):
+        setting = {"widths": [4] * 4, "steps": 3, "added": 0, "seed": 1} | COLOUR
+        return contrastive.colour_arm(*images, **setting | changes)
+
+    pixels, losses = arm(widths=[])
+    assert not losses and torch.equal(pixels(NOISE), NOISE.flatten(1))
+    untrained, losses = arm(steps=0)
+    start, _ = model.colour_networks([4] * 4, 1, "cpu")
+    assert not losses and not trained and not untrained.training
+    assert torch.equal(untrained(NOISE), start.eval()(NOISE))
+    for added, expected in ((0, images[0].unlabelled), (1, torch.cat([one.unlabelled for one in images]))):
+        features, losses = arm(added=added)
+        assert features is trained[-1][0] and not features.training and len(losses) == 3
+        assert torch.equal(trained[-1][2], expected) and not torch.equal(features(NOISE), start(NOISE))

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from mvnb import figures, stats
 from mvnb.papers.contrastive_tradeoff import theory
-from mvnb.papers.contrastive_tradeoff.linear import LinearModel
+from mvnb.papers.contrastive_tradeoff.data import Mixture
 
 MIXED, OWN = figures.METHOD, figures.BASELINE  # pretrained on many tasks or sets, on one
 SHARED, AVERAGE, GREY = (figures.HUES[hue] for hue in ("green", "pink", "grey"))
 
 
-def learned_weights(model: LinearModel, grams: Mapping[int, Tensor]) -> Figure:
+def learned_weights(world: Mixture, grams: Mapping[int, Tensor]) -> Figure:
     """Draw the mean learned weights of each kind of feature by number of tasks, one symbol per run."""
     fig, ax = plt.subplots(figsize=(5, 3.4))
     tasks = list(grams)
@@ -25,7 +25,7 @@ def learned_weights(model: LinearModel, grams: Mapping[int, Tensor]) -> Figure:
     ax.plot(curve, 1 / curve, **figures.LINES["theory"])
     for t, gram in grams.items():
         at = t * np.linspace(0.96, 1.04, len(gram))
-        for part, mark, color in zip(model.by_kind(gram), "so^", (SHARED, MIXED, GREY)):
+        for part, mark, color in zip(world.by_kind(gram), "so^", (SHARED, MIXED, GREY)):
             ax.plot(at, part.mean(1), mark, color=color, ms=5)
     for text, at, color in (("shared", 0.9, SHARED), ("private", 0.55, MIXED), ("spurious", 0.06, GREY)):
         ax.annotate(text, ((tasks[0] * tasks[-1]) ** 0.5, at), color=color, va="center")
@@ -35,12 +35,12 @@ def learned_weights(model: LinearModel, grams: Mapping[int, Tensor]) -> Figure:
     return fig
 
 
-def errors_by_labels(counts: np.ndarray, tasks: Sequence[int], errors: np.ndarray, s: int) -> Figure:
-    """Draw mean squared errors ``(T, m)`` and their limit for many tasks, with s shared and s private features."""
+def errors_by_labels(counts: Sequence[int], errors: Mapping[int, np.ndarray], s: int) -> Figure:
+    """Draw mean squared errors ``(m,)`` for three T and their limit for many tasks, with s shared and s private features."""
     fig, ax = plt.subplots(figsize=(5, 3.7))
-    for row, color in zip(errors, [OWN, *figures.shades(len(tasks) - 1)[::-1]]):
+    colors, places = [OWN, *figures.shades(len(errors) - 1)[::-1]], ((3.5, 0.25), (6, 1.05), (12.6, 2.2))
+    for (t, row), color, at in zip(errors.items(), colors, places):
         ax.plot(counts, row, "o-", ms=4, lw=1.2, color=color)
-    for t, at in zip(tasks, ((3.5, 0.25), (6, 1.05), (12.6, 2.2))):
         ax.annotate(f"$T={t}$", at)
     whole = np.arange(1, 2 * s + 1)
     ax.plot(whole, theory.endless_error(whole, s, s, 0.5, 0.5), "_", color=figures.COLORS["theory"], ms=9)
@@ -50,9 +50,10 @@ def errors_by_labels(counts: np.ndarray, tasks: Sequence[int], errors: np.ndarra
     return fig
 
 
-def universality(tasks: np.ndarray, own: np.ndarray, average: np.ndarray) -> Figure:
-    """Draw the error on a task of the mixture and the mean error over all tasks."""
+def universality(own: np.ndarray, average: np.ndarray) -> Figure:
+    """Draw the error on a task of a mixture of 1 to 10 tasks, and the mean error over ten tasks."""
     fig, ax = plt.subplots(figsize=(5, 3.4))
+    tasks = np.arange(1, 11)
     ax.plot(tasks, own, "o-", color=MIXED)
     ax.plot(tasks, average, "s--", color=AVERAGE)
     ax.annotate("on a task of the mixture", (tasks[-1], own[-1] - 0.06), color=MIXED, ha="right", va="top")
@@ -77,15 +78,11 @@ def kept_run(kept: Mapping[str, Mapping[str, np.ndarray]], labels: Sequence[str]
         axes[0].errorbar(places, found[:, 0], found[:, 1], fmt=style, color=color, ms=5, lw=1.4, capsize=2, label=text)
     axes[0].legend(loc="upper left")
     axes[0].set(ylabel="accuracy on CIFAR-10 (%)", xticks=[], ylim=(15, 70), xlim=(-0.3, len(labels) - 0.7))
-    marks = zip(falls.items(), (MIXED, SHARED, AVERAGE, GREY), "s^dv")
-    for i, ((text, values), color, mark) in enumerate(marks):
+    for i, ((text, values), color, mark) in enumerate(zip(falls.items(), (MIXED, SHARED, AVERAGE, GREY), "s^dv")):
         found = np.array([stats.mean_interval(column).plus_minus for column in values.T])
-        at = places + 0.14 * (i - 1.5)
-        axes[1].errorbar(at, found[:, 0], found[:, 1], fmt=mark, color=color, capsize=3, label=text)
+        axes[1].errorbar(places + 0.14 * (i - 1.5), found[:, 0], found[:, 1], fmt=mark, color=color, capsize=3, label=text)
     axes[1].axhline(0, **figures.LINES["chance"])
     axes[1].legend(loc="lower center", ncols=2)
-    axes[1].set(
-        ylabel="lost on CIFAR-10 (points)", xlabel="labels of CIFAR-10", xlim=(-0.3, len(labels) - 0.7), ylim=(-6.5, 3.5)
-    )
+    axes[1].set(ylabel="lost on CIFAR-10 (points)", xlabel="labels of CIFAR-10", xlim=axes[0].get_xlim(), ylim=(-6.5, 3.5))
     axes[1].set_xticks(places, labels)
     return fig

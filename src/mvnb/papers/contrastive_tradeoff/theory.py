@@ -12,9 +12,7 @@ import numpy as np
 import torch
 from scipy import optimize, special, stats
 from torch import Tensor
-from torch.nn.functional import normalize, softplus
-
-from mvnb.training import Adam, fit
+from torch.nn.functional import softplus
 
 # --- Finite worlds, by enumeration ---
 
@@ -39,39 +37,26 @@ def pca_objective(phi: Tensor, p_r: Tensor, p_u: Tensor) -> Tensor:
     return -torch.einsum("...ak,a->...", centred.square(), p_r)
 
 
-def train_tables(start: Tensor, length: Tensor, p_r: Tensor, p_u: Tensor, steps: int) -> Tensor:
-    """Return tables ``(run, N_R, N_U, k)`` that minimise the contrastive loss, from ``start``, with one ``length`` per run.
+def pca_gap(phi: Tensor, p_r: Tensor, p_u: Tensor) -> float:
+    """Return the distance of both sides of Shi, Theorem 7.1: the loss for ``-t``, and :func:`pca_objective`."""
+    return (contrastive_loss(phi, p_r, p_u, lambda t: -t) - pca_objective(phi, p_r, p_u)).abs().item()
 
-    ``p_r`` and ``p_u`` are the probabilities of the invariant and the spurious values.
+
+def square_losses() -> tuple[float, float]:
+    """Return the loss of two squares with four values: in order of the exclusive-or of the first two bits, and separable."""
+    quarter, sure = torch.full((4,), 0.25).double(), torch.ones(1).double()
+    corners = torch.tensor([[-1, 0], [1, 0], [0, -1], [0, 1]]).double()[:, None]
+    return tuple(contrastive_loss(square, quarter, sure).item() for square in (corners, corners[[0, 3, 2, 1]]))
+
+
+def binary_features(chance: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the probabilities ``(2^k,)`` of all values of independent bits, 1 with ``chance`` ``(k,)``, and their flips.
+
+    ``flips[i]`` are the places of the values whose bit i is flipped.
     """
-    scale = length.view(-1, 1, 1, 1)
-
-    def objective(params):
-        v = params["v"].detach().requires_grad_()
-        loss = contrastive_loss(scale * normalize(v, dim=-1), p_r, p_u)
-        return loss.detach(), {"v": torch.autograd.grad((loss / length**2).sum(), v)[0]}  # scaled, or short ones learn slowly
-
-    run = fit(objective, {"v": start}, (), steps=steps, optimizer=Adam(lambda s: 0.1 * (1 - s / steps) + 1e-4))
-    return scale * normalize(run.params["v"], dim=-1)
-
-
-def separable(phi: Tensor, labels: Tensor) -> Tensor:
-    """Return which labelings ``(L, 4)`` of four vectors ``phi`` ``(run, 4, k)`` a plane can separate, ``(run, L)``.
-
-    Labels are 1 and -1. Least squares finds the plane of a square or a simplex.
-    """
-    inputs = torch.cat([phi, torch.ones_like(phi[..., :1])], -1)
-    found = torch.linalg.pinv(inputs) @ labels.T
-    return ((inputs @ found) * labels.T > 0.05).all(1)
-
-
-def strengths(phi: Tensor, flips: Tensor, p: Tensor, length: Tensor) -> Tensor:
-    """Return how strongly tables ``(run, N, k)`` encode each feature: the mean distance to the flipped value over 2 lengths.
-
-    ``flips`` ``(feature, N)`` are the values with the feature flipped, ``p`` ``(N,)`` the probabilities.
-    """
-    apart = (phi[:, None] - phi[:, flips]).norm(dim=-1)
-    return (apart * p).sum(-1) / (2 * length[:, None])
+    bits = torch.cartesian_prod(*[torch.arange(2)] * len(chance))
+    flips = torch.arange(len(bits)) ^ (2 ** torch.arange(len(chance)).flip(0))[:, None]
+    return torch.where(bits.bool(), chance, 1 - chance).prod(1), flips
 
 
 # --- The optimal representation of the linear model ---
@@ -122,11 +107,14 @@ def mixture_weights(shares, s: int, q: int, points: int = 60):
     cost = np.append(s, np.full(len(w), q))
     budget = {"type": "ineq", "fun": lambda a: s + q - cost @ a, "jac": lambda a: -cost}
     start = np.append(0.5, np.full(len(w), 1 / len(w)))
-    options = {"ftol": 1e-12, "maxiter": 500}
-    found = optimize.minimize(
-        value, start, jac=True, bounds=[(0, 1)] * len(start), constraints=budget, method="SLSQP", options=options
-    )
-    return found.x
+    options, bounds = {"ftol": 1e-12, "maxiter": 500}, [(0, 1)] * len(start)
+    return optimize.minimize(value, start, (), "SLSQP", jac=True, bounds=bounds, constraints=budget, options=options).x
+
+
+def mixture_gap(shares, s: int, q: int) -> float:
+    """Return how far the optimal weight of shared features and the sum of the private weights are from 1."""
+    found = mixture_weights(shares, s, q)
+    return max(abs(found[0] - 1), abs(found[1:].sum() - 1))
 
 
 def drop_threshold(others: int, s: int, q: int) -> float:

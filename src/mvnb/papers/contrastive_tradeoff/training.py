@@ -1,24 +1,29 @@
-"""SimCLR, MoCo v2, SimSiam and NNCLR as objectives for a stack of networks.
+"""Training of chapter 13: objectives, and the arms, which say what is trained on what, from which start.
 
-The losses take embeddings with any leading axes. The slow copy of the network and the queue of earlier embeddings are entries
-of the parameters without a gradient, which change when the objective is called.
+SimCLR, MoCo v2, SimSiam and NNCLR are objectives for a stack of networks. The losses take embeddings with any leading axes. The
+slow copy of the network and the queue of earlier embeddings are entries of the parameters without a gradient, which change when
+the objective is called.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
-from mvnb.gradients import returns_gradients
-from mvnb.training.stacking import Params, one_by_one, stack
+from mvnb.gradients import Params, returns_gradients
+from mvnb.models import MLP
+from mvnb.papers.contrastive_tradeoff import data, model, theory
+from mvnb.papers.contrastive_tradeoff.model import ContrastiveNet, Networks
+from mvnb.training import SGD, Adam, AdamW, Fresh, fit, generators, stack, to_device
+from mvnb.training.stacking import one_by_one
 
-METHODS = ("simclr", "moco", "simsiam", "nnclr")
 _KEY, _QUEUE = "key.", "queue"
 
 
@@ -54,36 +59,7 @@ def _nearest(query: Tensor, support: Tensor) -> Tensor:
     return support.gather(-2, place.expand(*place.shape[:-1], support.shape[-1]))
 
 
-# --- Networks and objectives ---
-
-
-class ContrastiveNet(nn.Module):
-    """An encoder with a projector and a predictor; maps inputs to embeddings and predictions ``(z, p)``.
-
-    ``encoder`` maps ``(n, ...)`` to features ``(n, features)``. ``project`` has the widths of the projector's layers after the
-    features, ``predict`` those of the predictor's layers after the projection; an empty one is the identity. Hidden layers have
-    batch normalisation, always over the current batch, and a ReLU.
-    """
-
-    def __init__(self, encoder: nn.Module, features: int, project: Sequence[int] = (), predict: Sequence[int] = ()):
-        super().__init__()
-        widths = [features, *project]
-        self.encoder, self.width = encoder, widths[-1]
-        self.projector, self.predictor = _head(widths), _head([self.width, *predict])
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        z = self.projector(self.encoder(x))
-        return z, self.predictor(z)
-
-
-def _head(widths: list[int]) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for i, (a, b) in enumerate(pairwise(widths)):
-        hidden = i < len(widths) - 2
-        layers.append(nn.Linear(a, b, bias=not hidden))
-        if hidden:
-            layers += [nn.BatchNorm1d(b, track_running_stats=False), nn.ReLU()]
-    return nn.Sequential(*layers)
+# --- Objectives ---
 
 
 class ContrastiveObjective:
@@ -99,8 +75,8 @@ class ContrastiveObjective:
     """
 
     def __init__(self, net: ContrastiveNet, method: str, temperature: float = 0.5, momentum: float = 0.99, queue: int = 1024):
-        if method not in METHODS:
-            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+        if method not in model.HEADS:
+            raise ValueError(f"method must be one of {', '.join(model.HEADS)}, got {method!r}")
         if temperature <= 0 or not 0 <= momentum < 1 or queue < 1:
             raise ValueError("temperature must be positive, momentum in [0, 1) and queue at least 1")
         self.net, self.method, self.temperature, self.momentum, self.queue = net, method, temperature, momentum, queue
@@ -184,20 +160,225 @@ class RegularisedObjective:
         leaves = {k: params[k].detach().requires_grad_() for k in self.names}
         live = params | leaves
         encoder = {k.removeprefix("encoder."): v for k, v in live.items() if k.startswith("encoder.")}
-        features = _apply_stack(self.contrastive.net.encoder, encoder, first)
-        logits = torch.baddbmm(live["head.bias"][:, None], features, live["head.weight"].mT)
+        logits = model.head_logits(live, _apply_stack(self.contrastive.net.encoder, encoder, first))
         losses = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).mean(1)
         if self.weight:
             losses = losses + self.weight * self.contrastive.losses(live, first, second)
         return losses.detach(), dict(zip(self.names, torch.autograd.grad(losses.sum(), list(leaves.values()))))
 
 
-def linear_cka(first: Tensor, second: Tensor) -> Tensor:
-    """Return linear centred kernel alignment of features of the same points, ``(..., n, p)``, ``(..., n, q)`` to ``(...)``.
+def pair_loss(params: Params, x: Tensor, plus: Tensor) -> tuple[Tensor, Params]:
+    """Return the mean logistic loss of ``x^T G x+`` and its gradient in ``G``."""
+    t = ((x @ params["g"]) * plus).sum(-1)  # (replica, pair)
+    pull = -torch.sigmoid(-t)[..., None] / t.shape[1]
+    slope = (pull * x).mT @ plus
+    return F.softplus(-t).mean(1), {"g": (slope + slope.mT) / 2}
 
-    ``||Y^T X||^2 / (||X^T X|| ||Y^T Y||)`` of centred features, in [0, 1]; rotations and scale do not change it.
-    Differentiable. Source: Kornblith et al. 2019.
+
+def factor_loss(params: Params, x: Tensor, plus: Tensor) -> tuple[Tensor, Params]:
+    """Return :func:`pair_loss` of ``G = W^T W`` and its gradient in ``W``."""
+    loss, grads = pair_loss({"g": params["w"].mT @ params["w"]}, x, plus)
+    return loss, {"w": 2 * params["w"] @ grads["g"]}
+
+
+# --- Arms: finite worlds ---
+
+
+def train_tables(start: Tensor, length: Tensor, p_r: Tensor, p_u: Tensor, steps: int) -> Tensor:
+    """Return tables ``(run, N_R, N_U, k)`` that minimise the contrastive loss, from ``start``, with one ``length`` per run.
+
+    ``p_r`` and ``p_u`` are the probabilities of the invariant and the spurious values.
     """
-    x, y = (v.double() - v.double().mean(-2, keepdim=True) for v in (first, second))
-    cross, own, other = (torch.linalg.matrix_norm(a) for a in (y.mT @ x, x.mT @ x, y.mT @ y))
-    return cross.square() / (own * other)
+    scale = length.view(-1, 1, 1, 1)
+
+    def objective(params):
+        v = params["v"].detach().requires_grad_()
+        loss = theory.contrastive_loss(scale * F.normalize(v, dim=-1), p_r, p_u)
+        return loss.detach(), {"v": torch.autograd.grad((loss / length**2).sum(), v)[0]}  # scaled, or short ones learn slowly
+
+    run = fit(objective, {"v": start}, (), steps=steps, optimizer=Adam(lambda s: 0.1 * (1 - s / steps) + 1e-4))
+    return scale * F.normalize(run.params["v"], dim=-1)
+
+
+# --- Arms: the linear model ---
+
+
+@dataclass(frozen=True)
+class ProjectedGD(SGD):
+    """Gradient descent that applies ``project`` to each parameter after each step."""
+
+    project: Callable[[Tensor], Tensor] = lambda value: value
+
+    def step(self, params: Params, grads: Params, state: dict) -> float | Tensor:
+        eta = super().step(params, grads, state)
+        params.update({name: self.project(value) for name, value in params.items()})
+        return eta
+
+
+def pretrain_linear(world: data.Mixture, shares: Sequence[float], *, steps, batch, replicas, seed, factor=False) -> Tensor:
+    """Return the matrices ``G`` ``(R, d, d)`` learned on a mixture, by descent on ``G`` or, if ``factor``, on ``W``."""
+    rank, k = world.shared + world.private, world.shared + world.private * len(shares)
+    d, streams = k + world.spurious, generators(seed, replicas)
+    batches = Fresh(world.pairs(shares), batch, streams)
+
+    def capped(w):
+        u, sizes, v = torch.linalg.svd(w, full_matrices=False)
+        return u * theory.project_capped(sizes**2, rank).sqrt()[:, None] @ v
+
+    if factor:
+        start = 0.2 * torch.stack([torch.randn(k, d, generator=g) for g in streams])
+        w = _descend_projected(factor_loss, {"w": start}, batches, steps, 0.8, capped)["w"]
+        return w.mT @ w
+    start = (torch.eye(d) * rank / d).expand(replicas, d, d)
+    return _descend_projected(pair_loss, {"g": start}, batches, steps, 2.0, lambda g: theory.project_gram(g, rank))["g"]
+
+
+def pretrain_with_rare_task(world: data.Mixture, ratios: Sequence[float], others: int, **setting) -> tuple:
+    """Return the weight of a rare task, learned ``(ratio, run)`` and optimal ``(ratio, 1)``.
+
+    Beside ``others`` equal tasks its share is ``ratios`` times that at which it gets no weight. ``setting`` is that of
+    :func:`pretrain_linear`.
+    """
+    edge, learned, optimal = theory.drop_threshold(others, world.shared, world.private), [], []
+    for ratio in ratios:
+        shares = np.append(np.ones(others), ratio * edge)
+        shares /= shares.sum()
+        learned.append(world.by_task(pretrain_linear(world, shares.tolist(), **setting))[:, -1].numpy())
+        optimal.append(theory.mixture_weights(shares, world.shared, world.private)[-1:])
+    return np.array(learned), np.array(optimal)
+
+
+def regularise_linear(world: data.Mixture, radii: Sequence[float], n_tasks: int, *, steps, batch, replicas, seed) -> Tensor:
+    """Return roots of mean private weights ``(radius, R)`` after descent on one task's pairs, within radii around the best W.
+
+    Frobenius distances are ``radii`` times the root of the number of private features. The optimum is that of ``n_tasks``
+    equal tasks; the private features of the others have no gradient and are left out.
+    """
+    rows, kinds = len(radii) * replicas, torch.tensor([world.shared, world.private, world.spurious])
+    start = torch.tensor([1.0, n_tasks**-0.5, 0.0]).repeat_interleave(kinds).diag().expand(rows, -1, -1)
+    radius = world.private**0.5 * torch.tensor(radii).float().clamp(min=1e-6).repeat_interleave(replicas)
+
+    def near(w):
+        u, sizes, v = torch.linalg.svd(w, full_matrices=False)
+        gap = u * sizes.clamp(max=1)[:, None] @ v - start
+        far = (gap.norm(dim=(1, 2)) / radius).clamp(min=1)
+        return start + gap / far[:, None, None]
+
+    batches = Fresh(world.pairs([1.0]), batch, generators(seed, rows))
+    w = _descend_projected(factor_loss, {"w": start}, batches, steps, 0.8, near)["w"]
+    return world.by_kind(w.mT @ w)[1].mean(1).unflatten(0, (-1, replicas)).sqrt()
+
+
+def _descend_projected(objective, start: Params, batches, steps: int, lr: float, project) -> Params:
+    optimizer = ProjectedGD(lambda i: lr / (1 + 30 * i / steps), project=project)
+    return fit(objective, start, batches, steps=steps, optimizer=optimizer).params
+
+
+# --- Arms: small sets of pictures ---
+
+
+def pretrain(nets: Networks, pictures: Tensor, method: str, *, passes, batch, lr, temperature, decay=0.0) -> Params:
+    """Return parameters of untrained networks after ``passes`` over unlabelled ``pictures`` with a contrastive method."""
+    untrained = nets.untrained(method)
+    objective = ContrastiveObjective(untrained[0], method, temperature, queue=min(512, 8 * batch))
+    start = objective.start(untrained, generators(1000 * nets.seed + 400_000, nets.runs))
+    views = data.two_views(pictures, generators(1000 * nets.seed + 500_000, nets.runs), batch)
+    return _descend(objective, to_device(start, nets.device), views, max(2, passes * len(pictures) // batch), lr, decay)
+
+
+def pretrain_further(nets: Networks, sets: data.SmallSets, params: Params, *, steps, batch, temperature, lr=0.003) -> Params:
+    """Return parameters of networks ``params`` after SimCLR on the target's labelled pictures, without their labels."""
+    objective = ContrastiveObjective(nets.untrained("simclr")[0], "simclr", temperature)
+    return _descend(objective, params, data.two_views(sets.known[0], nets.streams(60), batch), steps, lr)
+
+
+def fine_tune(nets: Networks, sets: data.SmallSets, params, rows, *, weight, steps, batch, temperature, lr=0.01) -> Callable:
+    """Return networks ``params`` after fine-tuning with a linear head, and with ``weight`` times SimCLR's loss.
+
+    They map pictures ``(n, ...)`` to logits ``(R, n, classes)``. ``rows`` ``(R, n)`` are the places of each run's labelled
+    pictures. The head starts at 0.
+    """
+    objective = RegularisedObjective(ContrastiveObjective(nets.untrained("simclr")[0], "simclr", temperature), weight)
+    x, y = sets.known
+    batches = data.two_views(x, nets.streams(40), batch, rows, y.to(nets.device))
+    found = _descend(objective, params | _head_at_zero(nets, sets), batches, steps, lr)
+    return lambda x: model.head_logits(found, nets.encode(found, x))
+
+
+def adapt(nets, sets: data.SmallSets, params, rows, *, weight, steps, batch, temperature, lr=0.003, stored=10) -> Callable:
+    """Return adapters, of one hidden layer, between the frozen features of networks ``params`` and a linear head.
+
+    They are trained on ``stored`` views of each labelled picture, with ``weight`` times SimCLR's loss on their outputs; other
+    arguments are those of :func:`fine_tune`.
+    """
+    (x, labels), n, streams = sets.known, rows.shape[1], nets.streams(80)
+    u = torch.cat([torch.rand(n * stored, 7, generator=g) for g in streams])
+    views = data.grey_view(x[rows.repeat(1, stored).to(nets.device)].flatten(0, 1), u)
+    seen = model.encode(nets.net, params, views.unflatten(0, (nets.runs, -1))).unflatten(1, (stored, n))
+    y, scale, run = labels[rows].to(nets.device), seen.std(), torch.arange(nets.runs)[:, None]
+    torch.manual_seed(1_000_003 * nets.seed + 29)
+    adapters = [ContrastiveNet(MLP([nets.features, 64, nets.features]), nets.features) for _ in range(nets.runs)]
+    inner = ContrastiveObjective(adapters[0], "simclr", temperature)
+
+    def batches(step):
+        u = torch.stack([torch.rand(3, batch, generator=g) for g in streams], 1)
+        i, a, b = ((k * v).long() for k, v in zip((n, stored, stored), u))
+        return seen[run, a, i] / scale, seen[run, b, i] / scale, y[run, i]
+
+    start = to_device(inner.start(adapters, streams), nets.device) | _head_at_zero(nets, sets)
+    found = _descend(RegularisedObjective(inner, weight), start, batches, steps, lr)
+    return lambda x: model.head_logits(found, model.encode(inner.net.encoder, found, nets.encode(params, x) / scale))
+
+
+def _head_at_zero(nets: Networks, sets: data.SmallSets) -> Params:
+    shape, like = (nets.runs, sets.classes[data.TARGET]), {"device": nets.device}
+    return {"head.weight": torch.zeros(*shape, nets.features, **like), "head.bias": torch.zeros(*shape, **like)}
+
+
+def _descend(objective, start: Params, batches, steps: int, lr: float, decay: float = 0.0) -> Params:
+    """Return parameters after AdamW, whose step size falls to 0 along a cosine."""
+    adam = AdamW(lambda step: lr * (1 + math.cos(math.pi * step / steps)) / 2, weight_decay=decay)
+    return fit(objective, start, batches, steps=steps, optimizer=adam).params
+
+
+# --- Arms: colour images ---
+
+
+def pretrain_colour(encoder, head, x: Tensor, *, steps, batch, temperature, step_size, weight_decay, seed) -> list[float]:
+    """Train an encoder by SimCLR, in place, with a warm-up and a cosine; return the loss of each step."""
+    g = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.AdamW([*encoder.parameters(), *head.parameters()], step_size, weight_decay=weight_decay)
+    rise = max(1, steps // 20)
+
+    def scale(step):
+        return (step + 1) / rise if step < rise else (1 + math.cos(math.pi * (step - rise) / (steps - rise))) / 2
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, scale)
+    order, losses = torch.empty(0, dtype=torch.long), []
+    encoder.train(), head.train()
+    for _ in range(steps):
+        if len(order) < batch:
+            order = torch.cat([order, torch.randperm(len(x), generator=g)])
+        rows, order = order[:batch].to(x.device), order[batch:]
+        both = torch.cat([data.colour_view(x[rows], g) for _ in range(2)]).to(memory_format=torch.channels_last)
+        first, second = F.normalize(head(encoder(both)), dim=-1).chunk(2)
+        loss = nt_xent(first, second, temperature)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.detach())
+    return torch.stack(losses).tolist()
+
+
+def colour_arm(target: data.ColourImages, other: data.ColourImages, *, widths, steps, added, seed, **pretraining) -> tuple:
+    """Return a function from images to features, and the losses of its pretraining on the target and, if ``added``, the other.
+
+    Without ``widths`` of an encoder the features are the raw pixels; with 0 ``steps`` the encoder is untrained.
+    """
+    if not widths:
+        return nn.Flatten(), []
+    encoder, head = model.colour_networks(widths, seed, target.unlabelled.device)
+    x = torch.cat([target.unlabelled, other.unlabelled]) if added else target.unlabelled
+    losses = pretrain_colour(encoder, head, x, steps=steps, seed=seed, **pretraining) if steps else []
+    return encoder.eval(), losses
