@@ -1,5 +1,6 @@
 """Measures of chapter 13: probes against other implementations, and what the claims judge on values known by reasoning."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -9,7 +10,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from torch.nn import functional as F
 
 from mvnb import kept_runs
-from mvnb.papers.contrastive_tradeoff import data, measure, model, theory
+from mvnb.papers.contrastive_tradeoff import data, measure, model, theory, training
 
 
 def gen(seed=0):
@@ -97,9 +98,9 @@ def test_groups_and_tables(few):
 
 def test_growth_of_a_product():
     """Roots of squared errors T times m, so that every difference is known; ``ABSOLUTE`` makes absolute errors of them."""
-    tasks, counts = [1, 2, 10, 50, 200], [2, 5, 10, 12, 15, 18, 25]
+    tasks, counts = [1, 2, 10, 50, 200], [2, 5, 10, 12, 15, 18, 20, 25]
     errors = np.multiply.outer(np.multiply.outer(tasks, counts), np.ones(16)) ** 2.0
-    errors[3, 0], errors[1, -1] = 0, 0  # too few and too many labels for the growth
+    errors[3, 0], errors[1, -2:] = 0, 0  # too few and too many labels for the growth
     found, a = measure.growth(errors, tasks, counts, 10), (2 / math.pi) ** 0.5
     assert found["least"] == pytest.approx(5 * a) and found["ten"] == pytest.approx(10) and found["root"] == pytest.approx(4)
     assert found["fewer"] == pytest.approx(9 * a * (11 - 5)) and found["more"] == pytest.approx(9 * a * (11 - 18))
@@ -241,6 +242,14 @@ def test_a_probe_reads_each_set_with_its_own_labels(small):
     assert measure.probe(told, small, [10])["target"][0] < 60
 
 
+def test_a_probe_is_asked_about_other_pictures(small):
+    """Features by which each picture can be memorised, and nothing else."""
+    ways = 60 * torch.randn(8, 300, generator=gen())
+    small.own = 50  # as many as there are for tests
+    found = measure.probe(lambda x: (x.flatten(1)[:, 1:] @ ways).cos()[None], small, [len(small.known[1])])
+    assert all(value.max() < 60 for value in found.values())
+
+
 def test_accuracies_of_labels_are_means_over_disjoint_parts(small):
     (x, y), (x_test, y_test) = small.known, small.test
     parts = [slice(7 * i, 7 * i + 7) for i in range(8)]
@@ -316,6 +325,30 @@ def test_a_logistic_probe_chooses_its_penalty_on_other_images():
     poor = images(True)  # whose images for the penalty prefer what is wrong on the others
     each = [probe(poor, (penalty,))[1] for penalty in (1.0, 1e6)]
     assert max(each) > min(each) and probe(poor)[1] == min(each)
+
+
+def test_the_script_keeps_what_each_arm_gives_on_each_set(tmp_path, monkeypatch):
+    asked = []
+
+    def arm(*images, seed, **setting):
+        asked.append((images, seed, setting))
+        return setting["widths"], [3.0] * 19 + [1.0] * setting["steps"]
+
+    monkeypatch.setattr(data, "ColourImages", lambda name, **given: (name, given["seed"], given["n"]))
+    monkeypatch.setattr(training, "colour_arm", arm)
+    monkeypatch.setattr(measure, "logistic_probe", lambda *given, **named: [given, named])
+    arms = {"one": {"widths": [1], "steps": 1, "added": 0}, "other": {"widths": [2], "steps": 0, "added": 1}}
+    given = {"sizes": {"n": 7}, "side": 8, "pretraining": {"batch": 5}, "probing": {"draws": 2}, "arms": arms}
+    one = dataclasses.replace(
+        kept_runs.declared("contrastive_tradeoff")["cifar10"], parameters={"target": "a", "added": "b"} | given
+    )
+    found = one.call("run", 4, torch.device("cpu"), tmp_path)
+    assert found == one.call("run", 4, torch.device("cpu"), tmp_path) and len(asked) == 2  # the second time from the folder
+    sets = ("a", 4, 7), ("b", 4, 7)
+    assert asked == [(sets, 4, arms[name] | {"batch": 5}) for name in arms]
+    for name, (loss, fell) in {"one": (1.0, measure.fall([3.0] * 19 + [1.0])), "other": (3.0, 0.0)}.items():
+        probes = {key: [(arms[name]["widths"], images), {"draws": 2, "seed": 4}] for key, images in zip("ab", sets)}
+        assert found[name] == {"loss": loss, "fell": fell} | probes
 
 
 def test_the_fall_of_a_loss():
