@@ -628,8 +628,8 @@ for _ in range(12):
     gaps.append(theory.mixture_gap(shares, *rng.integers(1, 9, 2).tolist()))
 print("12 random mixtures: alpha and the sum are 1 to 0.005:", max(gaps) < 5e-3)
 levels = theory.drop_threshold(9, 10, 10), (9 / 11) ** 6
-says = "dropped below a share of {:.2f} (logistic), {:.2f} (exponential)"
-print(says.format(*levels))
+thresholds = "dropped below a share of {:.2f} (logistic), {:.2f} (exponential)"
+print(thresholds.format(*levels))
 
 # %% tags=["remove-cell"]
 ledger.exact("shared-weight-one", sum(gap >= 5e-3 for gap in gaps))
@@ -855,27 +855,27 @@ for method in ("moco", "nnclr", "simsiam"):
     schedule = {"passes": other_epochs, "lr": image_step / divisors[method]} | setting
     if method == "moco":
         schedule["temperature"] = temperature / 3
-    runs = [arms.pretrain(nets, growing[k], method, **schedule) for k in (0, 2)]
-    by_method[method] = [probed(params)["target"] for params in runs]
+    both = [arms.pretrain(nets, growing[k], method, **schedule) for k in (0, 2)]
+    by_method[method] = [probed(params)["target"] for params in both]
 at_50 = numbers.index(50) if 50 in numbers else 0
-lost, ahead = measure.methods(by_method, untrained["target"], at_50)
+drops, leads = measure.methods(by_method, untrained["target"], at_50)
 print("H, and points lost from there to HPR with", numbers[at_50], "labels")
 for method, (own, _) in by_method.items():  # (run, labels)
     passes = epochs if method == "simclr" else other_epochs
     print(f"{method}, {passes} passes, step / {divisors[method]}:")
-    interval = stats.mean_interval(lost[method]).plus_minus
+    interval = stats.mean_interval(drops[method]).plus_minus
     print(f"{'':8}", own.mean(0).round(1), "{:.1f} ± {:.1f}".format(*interval))
 
 # %% tags=["remove-cell"]
-ledger.mean("pictures-target-drops", lost=lost["simclr"], ahead=ahead["simclr"])
-ledger.mean("pictures-nnclr-drops", lost=lost["nnclr"], ahead=ahead["nnclr"])
-ledger.mean("pictures-every-method-drops", **lost)
-found = measure.small_sets(scores, pixels, at_50)
-ledger.mean("pictures-ahead-of-pixels", found["pixels"])
-ledger.mean("pictures-all-sets-drop", found["HPRL"])
-ledger.mean("pictures-fewer-labels-lose-more", found["fewer"])
-ledger.mean("pictures-average-rises", found["average"])
-ledger.mean("pictures-other-sets-rise", found["others"])
+ledger.mean("pictures-target-drops", lost=drops["simclr"], ahead=leads["simclr"])
+ledger.mean("pictures-nnclr-drops", lost=drops["nnclr"], ahead=leads["nnclr"])
+ledger.mean("pictures-every-method-drops", **drops)
+in_small = measure.small_sets(scores, pixels, at_50)
+ledger.mean("pictures-ahead-of-pixels", in_small["pixels"])
+ledger.mean("pictures-all-sets-drop", in_small["HPRL"])
+ledger.mean("pictures-fewer-labels-lose-more", in_small["fewer"])
+ledger.mean("pictures-average-rises", in_small["average"])
+ledger.mean("pictures-other-sets-rise", in_small["others"])
 
 # %% [markdown]
 # Two unrelated sets cost SimCLR four to nine points on the target with any number of labels, 5.6 ± 3.1 with 50. Letters, which share strokes with digits, give part of it back. The paper has such a turn where few pictures of the target's kind were pretrained on (Figure F.6, with a fifth of CINIC-10: ImageNet32 brings features that these miss), and on Fer2013 the first added set helps (Figure F.2, g and h). The average rises by 3.7 ± 2.5 points from H to HPRL.
@@ -892,22 +892,22 @@ ledger.mean("pictures-other-sets-rise", found["others"])
 # %% tags=["hide-input"]
 # NBVAL_CHECK_OUTPUT
 longer = kept_runs.load("contrastive_tradeoff", "longer")
-target, mean = (100 * np.array(longer[key]) for key in ("target", "average"))
+targets, averages = (100 * np.array(longer[key]) for key in ("target", "average"))
 moco = 100 * np.array(longer["methods"]["moco"])  # (union, run, labels)
-says = f"target, in %, with {longer['labels']} labels; average over all sets"
-print(says, mean.mean(1).round(1))
-for name, row in zip([*names, "MoCo H", "MoCo HPR"], [*target, *moco]):
+head = f"target, in %, with {longer['labels']} labels; average over all sets"
+print(head, averages.mean(1).round(1))
+for name, row in zip([*names, "MoCo H", "MoCo HPR"], [*targets, *moco]):
     print(f"{name:10}", row.mean(0).round(1))
 
 # %% tags=["remove-cell"]
 fifty = longer["labels"].index(50)
-found = measure.unions(target, mean, fifty)
-ledger.mean("longer-target-drops", found["HPR"])
-ledger.mean("longer-all-sets-drop", found["HPRL"])
-ledger.mean("longer-average-rises", found["average"])
-ledger.mean("longer-fewer-labels-lose-more", found["fewer"])
-lost, _ = measure.methods({"moco": moco}, moco[0], fifty)
-ledger.mean("longer-moco-drops", lost["moco"])
+in_longer = measure.unions(targets, averages, fifty)
+ledger.mean("longer-target-drops", in_longer["HPR"])
+ledger.mean("longer-all-sets-drop", in_longer["HPRL"])
+ledger.mean("longer-average-rises", in_longer["average"])
+ledger.mean("longer-fewer-labels-lose-more", in_longer["fewer"])
+of_moco, _ = measure.methods({"moco": moco}, moco[0], fifty)
+ledger.mean("longer-moco-drops", of_moco["moco"])
 
 # %% [markdown]
 # From H to all sets SimCLR loses 0.8 points, which six runs cannot tell from none. The average over all sets rises by 7 points. The loss is again about the same with 20 labels and with all of them. MoCo with 40 passes and a tenth of SimCLR's step loses nothing measurable, which says nothing about MoCo trained like SimCLR.

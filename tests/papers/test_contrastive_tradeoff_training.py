@@ -338,6 +338,15 @@ def test_all_methods_start_from_the_same_encoders():
     assert not torch.equal(*stacks[0][encoder[0]])  # runs differ
 
 
+def test_features_are_those_in_front_of_the_projector_run_by_run():
+    nets, x = NETS.untrained("simsiam"), SETS.test[0][:5]
+    found = NETS.encode(training.stack(nets), x)
+    with torch.no_grad():
+        assert all(torch.allclose(row, net.encoder(x), atol=1e-6) for row, net in zip(found, nets))
+        z, p = nets[0](x)
+        assert torch.allclose(z, nets[0].projector(nets[0].encoder(x))) and torch.allclose(p, nets[0].predictor(z))
+
+
 def test_fine_tuning_starts_from_the_network_and_sees_two_views_with_their_labels(descents):
     contrastive.fine_tune(NETS, SETS, PRETRAINED, ROWS, weight=0.1, steps=8, **SIMCLR)
     contrastive.pretrain_further(NETS, SETS, PRETRAINED, steps=8, **SIMCLR)
