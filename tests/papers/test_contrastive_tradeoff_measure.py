@@ -26,6 +26,16 @@ def test_values_of_bits_and_their_flips():
     assert flips.tolist() == [[4, 5, 6, 7, 0, 1, 2, 3], [2, 3, 0, 1, 6, 7, 4, 5], [1, 0, 3, 2, 5, 4, 7, 6]]
 
 
+def test_gaps_of_exact_claims(monkeypatch):
+    phi, half = torch.randn(2, 2, 3, generator=gen()), torch.full((2,), 0.5)
+    loss = theory.contrastive_loss(phi, half, half, lambda t: -t).item()
+    monkeypatch.setattr(theory, "pca_objective", lambda *given: torch.tensor(5.0))
+    assert theory.pca_gap(phi, half, half) == pytest.approx(5 - loss)
+    for weights, gap in (([1.0, 0.3, 0.3], 0.4), ([0.7, 0.5, 0.5], 0.3), ([1.0, 0.8, 0.2], 0)):
+        monkeypatch.setattr(theory, "mixture_weights", lambda *given, weights=weights: np.array(weights))
+        assert theory.mixture_gap([0.5, 0.5], 2, 2) == pytest.approx(gap)
+
+
 def test_strengths_of_a_cube():
     sides = torch.tensor([3.0, 2.0, 1.0])
     phi = (torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 3) * sides)[None]
@@ -48,12 +58,13 @@ def test_labelings_that_are_readable():
 
 def test_weights_that_are_off():
     world = data.Mixture(2, 2, 3)
-    weights = torch.tensor([[1.0, 0.8, 0.5, 0.7, 0.3, 0.3, 0, 0.2, 0.1], [1, 1, 0.5, 0.5, 0.5, 0.5, 0, 0, 0]])
-    one = torch.tensor([[1.0, 1.0, 1.0, 0.4, 0.02, 0.0, 0.0], [1, 1, 1, 1, 0, 0, 0]])
-    found = measure.learned_weights(world, {1: one.diag_embed(), 2: weights.diag_embed()})
-    assert found["off"].tolist() == pytest.approx([0.3, 0]) and found["spurious"].tolist() == pytest.approx([0.2, 0])
-    found = measure.factor_weights(world, weights.diag_embed())
-    assert found["off"].tolist() == pytest.approx([0.15, 0]) and found["spurious"].tolist() == pytest.approx([0.2, 0])
+    rows = [[1.0, 0.8, 0.5, 0.7, 0.3, 0.3, 0, 0.2, 0.1], [1, 1, 0.5, 0.5, 0.5, 0.5, 0, 0, 0], [0.2, 0.6, *[0.5] * 4, 0, 0, 0]]
+    two = torch.tensor(rows).diag_embed()
+    one = torch.tensor([[1.0, 1.0, 1.0, 0.4, 0.02, 0.0, 0.0], [1, 1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 0, 0, 0]]).diag_embed()
+    found = measure.learned_weights(world, {1: one, 2: two})  # off are a private weight, none, the shared ones
+    assert found["off"].tolist() == pytest.approx([0.3, 0, 0.6]) and found["spurious"].tolist() == pytest.approx([0.2, 0, 0])
+    found = measure.factor_weights(world, two)
+    assert found["off"].tolist() == pytest.approx([0.15, 0, 0]) and found["spurious"].tolist() == pytest.approx([0.2, 0, 0])
     found = measure.rare_task(np.array([[0.1, 0], [0.5, 0.6], [0.9, 0.7]]), np.array([[0.2], [0.4], [0.8]]))
     assert {key: value.tolist() for key, value in found.items()} == {
         "rare": [0.1, 0], "second": pytest.approx([0.1, 0.2]), "third": pytest.approx([0.1, -0.1])
@@ -148,14 +159,13 @@ def test_prices_that_labels_hide_and_gaps_that_are_closed(few):
     rows = {(1, 15): [[4.0], [2]], (50, 15): [[9], [3]], (1, 160): [[1], [0.5]], (50, 160): [[7], [1]]}
     found = measure.hidden_price({key: np.array(row) for key, row in rows.items()})
     assert found == {"few": 1.5, "many": 2, "untuned": 7}
-    roots, at = np.array([[0.3, 0.5], [1.0, 0.6]]), {10: np.full(8, 3.0), 1: np.full(8, 1.0)}
-    errors, found = measure.regularisation(few, roots, np.array([0.4, 0.9]), at)
+    roots, at = np.array([[0.3, 0.5], [1.0, 0.6], [0.5, 0.7]]), {10: np.full(8, 3.0), 1: np.full(8, 1.0)}
+    errors, found = measure.regularisation(few, roots, np.array([0.4, 0.9, 0.6]), at)
     assert found["off"] == pytest.approx([0.1, 0.3])
-    expected = [measure.ABSOLUTE * measure.interpolation_errors(few, root**2, 15).sqrt() for root in (0.4, 0.8)]
+    expected = [measure.ABSOLUTE * measure.interpolation_errors(few, root**2, 15).sqrt() for root in (0.4, 0.8, 0.6)]
     assert errors.T == pytest.approx(np.stack(expected))
-    assert found["closed"] == pytest.approx((3 - errors[:, 1]) / 2) and found["rise"] == pytest.approx(
-        errors[:, 1] - errors[:, 0]
-    )
+    assert found["closed"] == pytest.approx((3 - errors[:, 2]) / 2)
+    assert found["rise"] == pytest.approx(np.maximum(errors[:, 1] - errors[:, 0], errors[:, 2] - errors[:, 1]))
 
 
 def test_the_bound_over_the_complexity():
@@ -420,9 +430,9 @@ def test_what_methods_lose():
 def test_gains_of_classifiers_and_of_an_update():
     levels = {"LP": 70, "FT": 60, "CR": 65, "adapter, FT": 50, "adapter, CR": 58}
     rows = np.arange(4)[:, None] * np.array([1.0, 2.0])  # (union, run)
-    tuned = {name: np.stack([level + i * rows, level + i * rows + 2]) for i, (name, level) in enumerate(levels.items())}
+    tuned = {name: np.stack([level + i * rows, level + i * (rows + 2)]) for i, (name, level) in enumerate(levels.items())}
     found = {key: value.tolist() for key, value in measure.classifiers(tuned).items()}
-    assert found == {"FT": [6.5, 8], "LP": [-2, 1], "adapter, FT": [11, 14], "adapter, LP": [0, 12]}
+    assert found == {"FT": [7.5, 9], "LP": [0, 3], "adapter, FT": [12, 15], "adapter, LP": [4, 16]}
     before = [{"target": np.full((2, 3), 10.0 * i)} for i in range(4)]
     after = [{"target": 10.0 * i + (i + 1) ** 2 * np.array([[1, 2, 3], [2, 3, 4]])} for i in range(4)]
     found = measure.updates(before, after)

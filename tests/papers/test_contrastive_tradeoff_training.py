@@ -331,6 +331,12 @@ def test_pretraining_starts_untrained_and_alike_on_every_union(descents):
         assert torch.equal(labels_of(first), labels_of(second)) and not torch.equal(first[0], first[1])
 
 
+def test_queues_have_eight_batches(descents):
+    for method in ("moco", "nnclr"):
+        start = contrastive.pretrain(NETS, TWO_SETS, method, passes=2, lr=0.01, **SIMCLR)
+        assert start["queue"].shape[1] == descents[-1][0].queue == 128
+
+
 def test_all_methods_start_from_the_same_encoders():
     stacks = [training.stack(NETS.untrained(method)) for method in model.HEADS]
     encoder = [name for name in stacks[0] if name.startswith("encoder.")]
