@@ -130,13 +130,21 @@ def _mismatch(shapes: dict[str, str], tensors: dict[str, Tensor]) -> str:
 
 def nuclear_norm_and_slope(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Return the nuclear norms ``(...)`` and their gradients ``(..., n, k)``; see :func:`mvnb.losses.nuclear_norm`."""
-    tall = matrix if matrix.shape[-2] >= matrix.shape[-1] else matrix.mT
+    scale, limits = _scale(matrix), torch.finfo(matrix.dtype)
+    wide = matrix.shape[-2] < matrix.shape[-1]
+    tall = matrix.mT * scale if wide else matrix * scale
     basis = torch.linalg.eigh(tall.mT @ tall)[1]
     moved = tall @ basis  # U times the singular values: their norms are exact where roots of eigenvalues are not
     values = moved.norm(dim=-2)
-    floor = torch.finfo(matrix.dtype).eps ** 0.5 * values.amax(-1, keepdim=True) + torch.finfo(matrix.dtype).tiny
+    floor = limits.eps**0.5 * values.amax(-1, keepdim=True) + limits.tiny
     slope = (moved / values.maximum(floor)[..., None, :]) @ basis.mT
-    return values.sum(-1), slope if tall is matrix else slope.mT
+    return values.sum(-1) / scale[..., 0, 0], slope.mT if wide else slope
+
+
+def _scale(matrix: Tensor) -> Tensor:
+    """Return factors ``(..., 1, 1)`` for matrices whose squares would under- or overflow; those of other matrices are 1."""
+    top, limits = torch.linalg.vector_norm(matrix.detach(), torch.inf, (-2, -1), keepdim=True), torch.finfo(matrix.dtype)
+    return top.clamp(limits.tiny**0.25, limits.max**0.25) / top.clamp(limits.tiny, limits.max)
 
 
 def weight_gradient(slope: Tensor, x: Tensor) -> Tensor:

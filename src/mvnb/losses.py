@@ -178,8 +178,8 @@ def nuclear_norm(matrix: Tensor) -> Tensor:
     matrix. For tall matrices, this is several times faster than a singular value decomposition (SVD), and it is correct for
     repeated singular values, where the derivative of an SVD is not. At zero singular values, the subgradient is not unique, and
     this one omits their singular vectors. It scales down those of singular values below the square root of the machine
-    precision times the largest, in proportion to the value. Raises ``ValueError`` if ``matrix`` has less than two axes. Source:
-    Shi thesis 2024, eq. (6.3); Watson 1992 for the subgradients.
+    precision times the largest, in proportion to the value. Raises ``ValueError`` if ``matrix`` has less than two axes, or no
+    row or column. Source: Shi thesis 2024, eq. (6.3); Watson 1992 for the subgradients.
 
     >>> features = torch.eye(3, 2, requires_grad=True)
     >>> value = nuclear_norm(features)
@@ -187,8 +187,8 @@ def nuclear_norm(matrix: Tensor) -> Tensor:
     >>> value.item(), features.grad.tolist()
     (2.0, [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     """
-    if matrix.dim() < 2:
-        raise ValueError(f"matrix must have shape (..., n, k), got {tuple(matrix.shape)}")
+    if matrix.dim() < 2 or 0 in matrix.shape[-2:]:
+        raise ValueError(f"matrix must have shape (..., n, k) with n, k >= 1, got {tuple(matrix.shape)}")
     with torch.no_grad():
         value, slope = nuclear_norm_and_slope(matrix)
     return with_slope(value, matrix, slope)

@@ -343,5 +343,5 @@ def test_an_objective_refuses_the_parameters_of_a_module():
 def test_losses_of_what_is_no_model_or_no_matrix_are_refused():
     with pytest.raises(TypeError, match="f must be a model, a function of x, got Tensor"):
         losses.cross_entropy(torch.zeros(4, 2), torch.zeros(4, 2), torch.zeros(4, dtype=torch.long))
-    with pytest.raises(ValueError, match=r"matrix must have shape \(..., n, k\), got \(3,\)"):
+    with pytest.raises(ValueError, match=r"matrix must have shape \(..., n, k\) with n, k >= 1, got \(3,\)"):
         losses.nuclear_norm(torch.ones(3))

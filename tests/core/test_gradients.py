@@ -12,7 +12,7 @@ import mvnb.models
 import mvnb.papers
 from mvnb import losses, models, probes, training
 from mvnb.data import Patches
-from mvnb.gradients import nuclear_norm_and_slope, with_slope
+from mvnb.gradients import _scale, nuclear_norm_and_slope, with_slope
 from mvnb.papers.algorithmic_stability import measures
 from mvnb.papers.contrastive_tradeoff import measure as contrastive_measure
 from mvnb.papers.contrastive_tradeoff import theory as contrastive_theory
@@ -206,6 +206,33 @@ def test_the_nuclear_norm_trains_in_a_stack_and_under_the_transforms_of_torch_fu
     flat = torch.ones(4, 3, dtype=torch.float64, requires_grad=True)  # two singular values are zero
     losses.nuclear_norm(flat).backward()
     torch.testing.assert_close(flat.grad, torch.full_like(flat, 12**-0.5).detach())
+
+
+@pytest.mark.parametrize("scale", [1e-40, 1e-30, 1e-23, 1e-12, 1.0, 1e12, 1e19, 1e30, 1e37])
+@pytest.mark.parametrize("shape", [(2, 3), (5, 3)])
+def test_squares_of_the_nuclear_norm_neither_underflow_nor_overflow(scale, shape):
+    m = (scale * numbers(2, *shape).detach()).float().requires_grad_()
+    m.data[1] /= scale  # each matrix of a stack has a scale of its own
+    left, values, right = torch.linalg.svd(m.detach().double(), full_matrices=False)
+    for norm in (losses.nuclear_norm, torch.vmap(losses.nuclear_norm)):
+        (slope,) = torch.autograd.grad(norm(m).sum(), m)
+        torch.testing.assert_close(norm(m).double(), values.sum(-1), rtol=1e-5, atol=1e-44)
+        torch.testing.assert_close(slope.double(), left @ right, rtol=0, atol=1e-5 if scale > 1e-35 else 1e-3)
+    flat = losses.nuclear_norm(torch.full(shape, scale))
+    torch.testing.assert_close(flat.item(), float(torch.tensor(scale)) * (shape[0] * shape[1]) ** 0.5, rtol=1e-5, atol=1e-44)
+
+
+@pytest.mark.parametrize("kind, ends", [(torch.float32, (1e-9, 1e9)), (torch.float64, (1e-75, 1e75))])
+def test_matrices_of_ordinary_size_keep_every_bit(kind, ends):
+    m = torch.rand(100, 7, 5, dtype=kind, generator=torch.Generator().manual_seed(0)) - 0.5
+    for scale in (*ends, 1e-3, 1.0, 1e3):
+        assert torch.equal(_scale(scale * m), torch.ones(100, 1, 1, dtype=kind))
+
+
+def test_the_nuclear_norm_of_zeros_is_zero():
+    zeros = torch.zeros(4, 3, requires_grad=True)
+    losses.nuclear_norm(zeros).backward()
+    assert losses.nuclear_norm(zeros) == 0 and torch.equal(zeros.grad, torch.zeros(4, 3))
 
 
 def test_a_second_derivative_of_the_nuclear_norm_is_refused():
