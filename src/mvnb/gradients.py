@@ -9,6 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from mvnb._checks import labels_below
+
 Params = dict[str, Tensor]
 
 
@@ -160,6 +162,7 @@ def label_cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean cross-entropy ``(R,)`` for labels ``y`` ``(R, n)`` and its gradient in the logits ``(R, n, classes)``."""
     log_prob = logits.log_softmax(-1)
     own = y[..., None]
-    loss = -log_prob.gather(-1, own).mean((1, 2))
+    with labels_below(logits.shape[-1]):
+        loss = -log_prob.gather(-1, own).mean((1, 2))
     push = log_prob.exp_()  # all in place: with many classes, allocation would take a third of the time
     return loss, push.scatter_add_(-1, own, -torch.ones_like(push[..., :1])).div_(y.shape[-1])

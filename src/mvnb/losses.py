@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mvnb._checks import NO_LABEL, labels_below, require_within
 from mvnb.gradients import nuclear_norm_and_slope, with_slope
 from mvnb.seeds import Seed, as_generator
 
@@ -45,16 +46,22 @@ def sample_mixing(law: MixingLaw, shape: tuple[int, ...], generator: Seed, dtype
     return (first / (first + second)).to(dtype)
 
 
-def _check(x: Tensor, y: Tensor, distributions: bool = False) -> None:
-    """Raise ``TypeError`` or ``ValueError`` unless ``y`` has a label, or a distribution if allowed, for each point of ``x``."""
+def _labels(x: Tensor, y: Tensor, distributions: bool = False) -> Tensor:
+    """Return the class indices ``y`` in int64, or distributions over the classes, if allowed.
+
+    Raises ``TypeError`` or ``ValueError`` unless there is one for each point of ``x``, and at least one point.
+    """
     if not torch.is_tensor(x) or not torch.is_tensor(y):
         raise TypeError(f"x and y must be tensors, got {type(x).__name__} and {type(y).__name__}; unpack a sample with *sample")
+    if not x.dim() or not len(x):
+        raise ValueError(f"x must have shape (n, ...) with at least one point, got {tuple(x.shape)}")
     if distributions and y.dim() == 2 and len(y) == len(x):
-        return
+        return y
     if y.shape != x.shape[:1]:
         raise ValueError(f"y must have shape ({len(x)},), one label for each point of x, got {tuple(y.shape)}")
-    if y.is_floating_point():
+    if y.is_floating_point() or y.dtype == torch.bool:
         raise TypeError(f"y must hold class indices (torch.int64), got {y.dtype}")
+    return y.long()
 
 
 def _logits(f: Callable[..., Tensor], x: Tensor, multiplicity: Tensor | None) -> Tensor:
@@ -78,17 +85,21 @@ def cross_entropy(f: Callable[..., Tensor], x: Tensor, y: Tensor, multiplicity: 
     """Return the mean cross-entropy of the logits ``f(x)``, or of ``f(x, multiplicity)`` if a multiplicity is given.
 
     Unlike :func:`torch.nn.functional.cross_entropy`, this takes the model and the points instead of the logits. ``y`` holds a
-    class index ``(n,)`` or a distribution over the classes ``(n, n_classes)`` for each point. Differentiable.
-    Source: the empirical risk J of Chidambaram et al. 2024, eq. (2.1).
+    class index ``(n,)`` or a distribution over the classes ``(n, n_classes)`` for each point. Differentiable. Raises
+    ``ValueError`` if there is no point or a class index is out of range; none is ignored. Source: the empirical risk J of
+    Chidambaram et al. 2024, eq. (2.1).
 
     >>> cross_entropy(lambda x: x, torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))
     tensor(0.6931)
     """
-    _check(x, y, distributions=True)
-    return F.cross_entropy(_logits(f, x, multiplicity), y)
+    y = _labels(x, y, distributions=True)
+    logits = _logits(f, x, multiplicity)
+    with labels_below(logits.shape[-1]):
+        return F.cross_entropy(logits, y, ignore_index=NO_LABEL)
 
 
 def _weights(lam: Tensor | float, x: Tensor) -> Tensor:
+    require_within("lam", lam, 0, 1)
     return lam.to(x) if torch.is_tensor(lam) else x.new_full((), lam)
 
 
@@ -104,18 +115,26 @@ def mixup(
     """Return the Mixup loss of given pairs, with inputs ``lam x + (1 - lam) x2`` and labels mixed in the same way.
 
     ``x2`` and ``y2`` have the shapes of ``x`` and ``y``, and ``lam`` is a number or has shape ``(n,)``. The model ``f`` is
-    called as in :func:`cross_entropy`. Differentiable. Source: Zhang et al. 2018.
+    called as in :func:`cross_entropy`. Differentiable. Raises ``ValueError`` if there is no point, a shape differs, a class
+    index is out of range or a weight does not lie in [0, 1]; weights on a GPU or inside ``vmap`` are not checked. Source: Zhang
+    et al. 2018.
 
     >>> x, y = torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 1])
     >>> mixup(lambda x: x, x, y, x.flip(0), y.flip(0), 0.5)
     tensor(0.6931)
     """
-    _check(x, y)
-    _check(x2, y2)
-    lam = _weights(lam, x).expand(x.shape[0])
+    y, y2 = _labels(x, y), _labels(x2, y2)
+    if x.shape != x2.shape:
+        raise ValueError(f"x2 must have the shape of x, {tuple(x.shape)}, got {tuple(x2.shape)}")
+    return _mixup(f, x, y, x2, y2, _weights(lam, x), multiplicity)
+
+
+def _mixup(f: Callable, x: Tensor, y: Tensor, x2: Tensor, y2: Tensor, lam: Tensor, multiplicity: Tensor | None) -> Tensor:
+    lam = lam.expand(x.shape[0])
     logits = _logits(f, torch.lerp(x2, x, lam.view(-1, *[1] * (x.dim() - 1))), multiplicity)
     log_prob = logits.log_softmax(-1)
-    pick = log_prob.gather(-1, torch.stack([y, y2], -1))
+    with labels_below(logits.shape[-1]):
+        pick = log_prob.gather(-1, torch.stack([y, y2], -1))
     return -(lam * pick[:, 0] + (1 - lam) * pick[:, 1]).mean()
 
 
@@ -125,19 +144,20 @@ def mixup_all_pairs(
     """Return the Mixup loss averaged over all n^2 ordered pairs, including each point with itself.
 
     The mixing weights ``lam`` are a number or have shape ``(n, n)``. The model ``f`` is called as in :func:`cross_entropy`.
-    Differentiable. Source: J_M of Chidambaram et al. 2024, eq. (2.2), for one draw of the weights.
+    Differentiable. Raises ``ValueError`` as :func:`mixup` does. Source: J_M of Chidambaram et al. 2024, eq. (2.2), for one draw
+    of the weights.
 
     >>> mixup_all_pairs(lambda x: x, torch.eye(2), torch.tensor([0, 1]), 0.3)
     tensor(0.4731)
     """
-    _check(x, y)
+    y = _labels(x, y)
     n = x.shape[0]
     if torch.is_tensor(lam) and lam.dim() and lam.shape != (n, n):
         raise ValueError(f"lam must be a number or have shape ({n}, {n}), got {tuple(lam.shape)}")
     i, j = torch.meshgrid(torch.arange(n, device=x.device), torch.arange(n, device=x.device), indexing="ij")
     weight = _weights(lam, x).expand(n, n).flatten()
     i, j = i.flatten(), j.flatten()
-    return mixup(f, x[i], y[i], x[j], y[j], weight, multiplicity)
+    return _mixup(f, x[i], y[i], x[j], y[j], weight, multiplicity)
 
 
 def midpoint_mixup(f: Callable[..., Tensor], x: Tensor, y: Tensor, multiplicity: Tensor | None = None) -> Tensor:
@@ -159,14 +179,15 @@ def masked_reconstruction(f: Callable[[Tensor], Tensor], x: Tensor, mask: Tensor
     """Return half the squared error of the reconstructions ``f(mask * x)``, summed over all patches and averaged over points.
 
     ``x`` has shape ``(n, patches, dim)``. ``mask`` ``(n, patches)`` is 1 (or True) for visible patches; masked patches are set
-    to zero in the input of ``f``. Differentiable. Source: Pan, Zhou and Yan 2023, Appendix H.
+    to zero in the input of ``f``. Differentiable. Raises ``ValueError`` if a shape is wrong or there is no point. Source: Pan,
+    Zhou and Yan 2023, Appendix H.
 
     >>> x, mask = torch.ones(4, 3, 2), torch.tensor([True, True, False]).expand(4, 3)
     >>> masked_reconstruction(lambda seen: seen, x, mask)  # one of three patches is lost
     tensor(1.)
     """
-    if x.dim() < 3 or mask.shape != x.shape[:-1]:
-        expected = "x must have shape (n, patches, dim) and mask (n, patches)"
+    if x.dim() < 3 or mask.shape != x.shape[:-1] or not len(x):
+        expected = "x must have shape (n, patches, dim) with n > 0 and mask (n, patches)"
         raise ValueError(f"{expected}, got {tuple(x.shape)} and {tuple(mask.shape)}")
     return (f(x * mask[..., None]) - x).square().sum() / (2 * len(x))
 

@@ -146,6 +146,60 @@ def test_losses_refuse_other_labels_and_samples_in_one_line(loss):
     one_line(error)
 
 
+@pytest.mark.parametrize("label", [-100, -1, 3])
+@pytest.mark.parametrize(
+    "loss", [losses.cross_entropy, losses.midpoint_mixup, lambda f, x, y: losses.mixup(f, x, y, x, y, 0.5)]
+)
+def test_no_label_is_ignored(loss, label):
+    x, y = torch.randn(2, 3), torch.tensor([0, label])
+    for call in (loss, lambda f, *batch: torch.vmap(lambda *own: loss(f, *own))(*(part[None] for part in batch))):
+        with pytest.raises(ValueError, match=f"y must lie in 0 to 2, got {label}") as error:
+            call(lambda x: x, x, y)
+        one_line(error)
+
+
+@pytest.mark.parametrize("loss", [losses.cross_entropy, losses.mixup_all_pairs, losses.mixup, losses.masked_reconstruction])
+def test_an_empty_batch_is_refused(loss):
+    x, y = torch.ones(0, 3, 3), torch.zeros(0, dtype=torch.long)
+    rest = {losses.mixup_all_pairs: (y, 0.5), losses.mixup: (y, x, y, 0.5), losses.masked_reconstruction: (x[..., 0],)}
+    with pytest.raises(ValueError, match=r"x must have shape \(n, .*got \(0, 3, 3\)") as error:
+        loss(lambda x: x, x, *rest.get(loss, (y,)))
+    one_line(error)
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int32])
+def test_labels_of_other_integers_are_class_indices(kind):
+    x, y = torch.randn(4, 3), torch.tensor([0, 2, 1, 1])
+    for loss in (losses.cross_entropy, losses.midpoint_mixup):
+        assert torch.equal(loss(lambda x: x, x, y.to(kind)), loss(lambda x: x, x, y))
+        with pytest.raises(TypeError, match=r"y must hold class indices .* got torch.bool"):
+            loss(lambda x: x, x, y > 0)
+
+
+@pytest.mark.parametrize("lam", [7, -0.1, float("nan"), torch.tensor([0.5, 1.5]), torch.tensor([[0.5, -1.0], [0.0, 1.0]])])
+def test_mixing_weights_lie_between_0_and_1(lam):
+    x, y = torch.randn(2, 3), torch.tensor([0, 1])
+    with pytest.raises(ValueError, match=r"lam must lie in 0 to 1, got") as error:
+        if torch.is_tensor(lam) and lam.dim() == 2:
+            losses.mixup_all_pairs(lambda x: x, x, y, lam)
+        else:
+            losses.mixup(lambda x: x, x, y, x, y, lam)
+    one_line(error)
+
+
+def test_mixing_weights_in_a_stack_are_not_checked_and_used_as_they_are():
+    x, y, lam = torch.randn(3, 2, 4), torch.tensor([[0, 1]] * 3), torch.rand(3, 2)
+    found = torch.vmap(lambda *one: losses.mixup(lambda x: x, *one))(x, y, x.flip(1), y.flip(1), lam)
+    alone = [losses.mixup(lambda x: x, x[r], y[r], x[r].flip(0), y[r].flip(0), lam[r]) for r in range(3)]
+    assert torch.allclose(found, torch.stack(alone))
+
+
+def test_partners_have_the_shape_of_the_points():
+    x, y = torch.randn(4, 3), torch.zeros(4, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"x2 must have the shape of x, \(4, 3\), got \(4, 1\)"):
+        losses.mixup(lambda x: x, x, y, x[:, :1], y, 0.5)
+
+
 def test_a_weight_for_every_pair_has_one_shape():
     with pytest.raises(ValueError, match=r"lam must be a number or have shape \(5, 5\), got \(5,\)") as error:
         losses.mixup_all_pairs(lambda x: x, torch.randn(5, 3), torch.zeros(5, dtype=torch.long), torch.ones(5))
