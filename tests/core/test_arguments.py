@@ -273,6 +273,87 @@ def test_a_probe_returns_one_row_per_replica(value, received):
     one_line(error)
 
 
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"log_at": [0, 1.5, 2]}, r"steps and log_at must be integers, got 2 and \[0, 1.5, 2\]"),
+        ({"log_at": [0, float("nan")]}, "steps and log_at must be integers"),
+        ({"steps": 1.5}, "steps and log_at must be integers, got 1.5"),
+        ({"probes": {"loss": lambda params: params["0.bias"]}}, "probes must have other names than 'loss' .* got 'loss'"),
+        ({"probes": {"time": lambda params: params["0.bias"]}}, "probes must have other names .* got 'time'"),
+        ({"optimizer": training.SGD(lambda step: -1)}, "lr must lie in 0 to inf, got -1"),
+        ({"optimizer": training.Adam(lambda step: float("nan"))}, "lr must lie in 0 to inf, got nan"),
+        (
+            {"optimizer": training.SGD(lambda step: torch.tensor([1.0, 1.0, -1.0, 1.0]))},
+            "lr must lie in 0 to inf, got -1.0 to 1.0",
+        ),
+        ({"optimizer": training.Adam(lambda step: -torch.ones(R))}, "lr must lie in 0 to inf, got -1.0"),
+    ],
+)
+def test_fit_refuses_numbers_and_names_that_it_would_misread(arguments, message):
+    arguments = {"steps": 2, "optimizer": training.SGD(0.1)} | arguments
+    with pytest.raises(ValueError, match=message) as error:
+        training.fit(OBJECTIVE, PARAMS, (X, Y), **arguments)
+    one_line(error)
+
+
+def test_steps_to_log_at_may_be_integers_of_any_type():
+    for log_at in ([0.0, 2.0], np.array([0, 2]), torch.tensor([0, 2]), (step for step in (0, 2))):
+        run = training.fit(OBJECTIVE, PARAMS, (X, Y), steps=2, optimizer=training.SGD(0.1), log_at=log_at)
+        assert run.steps.tolist() == [0, 2]
+
+
+def test_an_objective_returns_one_loss_per_replica():
+    with pytest.raises(ValueError, match=r"objective must return .* \(4,\), one number per replica, got \(\)"):
+        fit(lambda params, x, y: (params["0.bias"].sum(), {}))
+
+
+@pytest.mark.parametrize(
+    "value, received", [(torch.tensor(True), r"\(\)"), (torch.ones(4, 1) > 0, r"\(4, 1\)"), (True, "bool")]
+)
+def test_a_stop_is_decided_for_each_replica(value, received):
+    with pytest.raises(ValueError, match=rf"until must return .* \(4,\), one number per replica, got {received}") as error:
+        training.fit(OBJECTIVE, PARAMS, (X, Y), steps=1, optimizer=training.SGD(0.1), until=lambda params, loss: value)
+    one_line(error)
+
+
+@pytest.mark.parametrize(
+    "items, kind, message",
+    [
+        ([], ValueError, "items must hold at least one sample or module, got none"),
+        ([(X, Y), (X,)], ValueError, "items must be samples of the same length, got 2 and 1"),
+        ([(X,), (X, Y)], ValueError, "items must be samples of the same length, got 1 and 2"),
+        ([X, X], TypeError, "items must be modules or tuples of tensors, got Tensor"),
+        ([nn.Sequential(nn.Linear(2, 2)), nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))], ValueError, "the same parameters"),
+    ],
+)
+def test_what_cannot_be_stacked_is_refused(items, kind, message):
+    with pytest.raises(kind, match=message) as error:
+        training.stack(items)
+    one_line(error)
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_an_index_of_another_replica_is_refused(index):
+    with pytest.raises(ValueError, match="index must lie in 0 to 2, got"):
+        training.pick_own(torch.arange(6).view(2, 3), torch.tensor([[0, index], [0, 1]]))
+
+
+def test_fresh_samples_have_generators_and_as_many_points_as_were_asked_for():
+    with pytest.raises(ValueError, match="generators must hold one generator per replica, got none"):
+        training.Fresh(WORLD.sample, 2, [])
+    with pytest.raises(ValueError, match="draw must return 8 points in every tensor, got 7"):
+        training.Fresh(lambda n, g: (X[0, 0].expand(n, 3), torch.zeros(n - 1)), 2, training.generators(0, 1), block=4)(0)
+    with pytest.raises(ValueError, match="block must be at least 1, got 0"):
+        training.in_blocks(lambda step: (X,), "cpu", block=0)
+
+
+@pytest.mark.parametrize("make", [lambda seed: training.generators(seed, 2), lambda seed: training.stream(seed, 0)])
+def test_generators_take_the_seeds_that_samplers_take(make):
+    with pytest.raises(ValueError, match=r"a seed must lie in 0 to 2.64 - 1, got -1"):
+        make(-1)
+
+
 def test_plain_tuples_are_stacked_as_samples_are():
     assert [part.shape for part in training.stack([(X[0], Y[0])] * 3)] == [(3, 5, 3), (3, 5)]
 

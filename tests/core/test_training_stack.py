@@ -375,6 +375,55 @@ def test_many_pieces_are_the_whole_wherever_the_seams_are_logged(optimizer):
     same(train(run, fresh(), optimizer, log_at=[5, 7, 24]), whole)
 
 
+def halving(params):
+    return params["w"].square() / 2, {"w": params["w"]}
+
+
+SIZE_OF_A_RUN = {
+    "a number": (0.5, 0.0),
+    "tensors": (torch.tensor([0.5, 0.5]), torch.tensor([0.0, 0.0])),
+    "a tensor, then a number": (torch.tensor([0.5, 0.5]), 0.0),
+    "a number, then a tensor": (0.5, torch.tensor([0.0, 0.0])),
+    "a tensor, then a schedule": (torch.tensor([0.5, 0.5]), lambda step: torch.zeros(2)),
+    "a schedule, then a tensor": (lambda step: 0.5, torch.tensor([0.0, 0.0])),
+}
+
+
+@pytest.mark.parametrize(("first", "second"), SIZE_OF_A_RUN.values(), ids=SIZE_OF_A_RUN)
+@pytest.mark.parametrize("make", [training.SGD, training.Adam])
+def test_a_resumed_run_takes_the_step_size_that_is_given_now(make, first, second):
+    run = training.fit(halving, {"w": torch.ones(2)}, (), steps=1, optimizer=make(first))
+    assert torch.allclose(run.params["w"], torch.tensor(0.5))
+    again = training.fit(halving, run, (), steps=2, optimizer=make(second))
+    assert torch.equal(again.params["w"], run.params["w"]) and again.log["time"][-1].tolist() == [0.5, 0.5]
+
+
+def test_a_new_step_size_is_that_of_the_replicas_that_still_run():
+    how = {"optimizer": training.SGD(SIZES[:2]), "until": lambda params, losses: losses > 1.0}
+    run = training.fit(halving, {"w": torch.tensor([3.0, 1.0])}, (), steps=2, **how)
+    assert run.running.tolist() == [False, True]
+    for lr in (torch.tensor([0.1, 1.0]), lambda step: torch.tensor([0.1, 1.0])):
+        assert training.fit(halving, run, (), steps=3, optimizer=training.SGD(lr)).params["w"].tolist() == [3.0, 0.0]
+    with pytest.raises(ValueError, match=r"lr must be a number or have shape \(2,\), got \(1,\)"):
+        training.fit(halving, run, (), steps=3, optimizer=training.SGD(torch.ones(1)))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kinds"),
+    [
+        (training.FlowGD(), training.SGD(), "FlowGD, got SGD"),
+        (training.SGD(), training.Adam(), "SGD, got Adam"),
+        (training.AdamW(), training.SGD(momentum=0.9), "Adam, got SGD"),
+        (training.Adam(), training.FlowGD(), "Adam, got FlowGD"),
+    ],
+)
+def test_a_run_does_not_go_on_with_an_optimizer_of_another_kind(first, second, kinds, tmp_path):
+    training.fit(lambda params: (params["w"][:, 0], {"w": params["w"]}), {"w": torch.ones(2, 1)}, (), steps=1,
+                 optimizer=first).save(tmp_path / "run")  # fmt: skip
+    with pytest.raises(ValueError, match=f"expected the kind of optimizer of the resumed run, {kinds}"):
+        training.fit(halving, training.Run.load(tmp_path / "run"), (), steps=2, optimizer=second)
+
+
 def test_a_run_does_not_go_on_with_other_probes_or_backwards():
     start, batch = problem()
     run = train(start, batch, training.SGD(0.1), steps=6)

@@ -105,7 +105,8 @@ def fit(
         do not change.
     params
         Dictionary of tensors with a leading replica axis, which are copied, or an earlier :class:`Run` to resume. With the
-        same objective, batches and optimizer, a resumed run has the parameters and the log of an uninterrupted run.
+        same objective, batches and optimizer, a resumed run has the parameters and the log of an uninterrupted run. The numbers
+        of the optimizer, such as ``lr``, may be others.
     batches
         The full batch, or a function of the step that returns a batch, such as :class:`mvnb.training.Fresh`. In every tensor of
         a batch, the replica axis comes first; scalars are shared by all replicas.
@@ -127,8 +128,9 @@ def fit(
     TypeError
         If ``params``, ``batches`` or ``optimizer`` has the wrong type.
     ValueError
-        If ``steps`` is negative or less than the number of steps already taken, ``log_at`` is empty or contains a step out of
-        range, the probes of a resumed run differ from the earlier ones, or a tensor lacks the replica axis.
+        If ``steps`` is not an integer, negative or less than the number of steps already taken, ``log_at`` is empty or contains
+        a step out of range or no integer, a probe is named "loss" or "time", the probes or the kind of optimizer of a resumed
+        run differ from the earlier ones, or a tensor lacks the replica axis, also one that a function returned.
 
     Examples
     --------
@@ -141,13 +143,18 @@ def fit(
     (torch.Size([2, 5]), tensor(True))
     """
     first = params.step if isinstance(params, Run) else 0
-    wanted = sorted(set(log_at) if log_at is not None else {first, steps})
+    wanted = {first, steps} if log_at is None else set(log_at)
+    if not all(step % 1 == 0 for step in (steps, *wanted)):
+        raise ValueError(f"steps and log_at must be integers, got {steps} and {sorted(wanted)[:5]}")
+    wanted = sorted(map(int, wanted))
     if steps < first:
         least = f"at least {first}, the number already taken" if first else "non-negative"
         raise ValueError(f"steps must be {least}, got {steps}")
     if not wanted or wanted[0] < first or wanted[-1] > steps:
         raise ValueError(f"log_at must contain steps from {first} to {steps}, got {wanted[:5]}")
     _check_arguments(params, batches, optimizer)
+    if taken := {"loss", "time"} & set(probes or {}):
+        raise ValueError(f"probes must have other names than 'loss' and 'time', which are logged anyway, got {min(taken)!r}")
     run = _begin(params, optimizer, ["loss", "time", *(probes or {})])
     todo = set(wanted) - set(run.steps.tolist())
     with _without_subnormals():
@@ -199,14 +206,23 @@ def _without_subnormals() -> Iterator[None]:
         torch.set_flush_denormal(before)
 
 
+_ANEW = ("lr", "replica", "replicas")  # entries of a state that hold numbers of the optimizer, not results of earlier steps
+
+
 def _begin(params: Params | Run, optimizer, names: list[str]) -> Run:
+    # Adam and AdamW have the same state.
+    kind = next((one.__name__ for one in (SGD, FlowGD, Adam) if isinstance(optimizer, one)), type(optimizer).__name__)
     if isinstance(params, Run):
         if set(params.log) != set(names):
             raise ValueError(f"expected the probes of the resumed run ({', '.join(params.log)}), got {', '.join(names)}")
+        if (kept := params.state.get("optimizer", kind)) != kind:  # runs saved by earlier versions do not name it
+            raise ValueError(f"expected the kind of optimizer of the resumed run, {kept}, got {kind}")
         log = {k: list(rows) for k, rows in params.log.items()}
-        return Run(_copy(params.params), params.steps, log, params.step, params.running.clone(), _copy(params.state))
+        state = {**optimizer.start(params.params), **_copy({k: v for k, v in params.state.items() if k not in _ANEW})}
+        return Run(_copy(params.params), params.steps, log, params.step, params.running.clone(), state)
     one = next(iter(params.values()))
-    state = {"time": torch.zeros(len(one), dtype=torch.float64, device=one.device), **optimizer.start(params)}
+    time = torch.zeros(len(one), dtype=torch.float64, device=one.device)
+    state = {"time": time, "optimizer": kind, **optimizer.start(params)}
     running = torch.ones(len(one), dtype=torch.bool, device=one.device)
     return Run(_copy(params), np.array([], dtype=int), {k: [] for k in names}, 0, running, state)
 
@@ -238,7 +254,10 @@ def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, 
         if logged:
             _log_state(run, step, rows, losses.detach(), probes)
             todo.remove(step)
-            stopping = until(run.params, run.log["loss"][-1]) & run.running if until else None
+            if until:
+                stopping = until(run.params, run.log["loss"][-1])
+                _require_rows("until", stopping, replicas, exactly=True)
+                stopping = stopping & run.running
         if step < steps:
             if not resting:
                 # On a GPU the check waits for the device, so it is made every 32 steps.
@@ -254,18 +273,23 @@ def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, 
     run.step = min(step + bool(keep.any()), steps)  # replicas that go on have taken the step at which others stopped
 
 
+def _require_rows(name: str, value, replicas: int, exactly: bool = False) -> None:
+    """Raise ``ValueError`` unless a function returned a tensor with one row per replica, or exactly one number per replica."""
+    if not torch.is_tensor(value) or (value.shape if exactly else value.shape[:1]) != (replicas,):
+        received = tuple(value.shape) if torch.is_tensor(value) else type(value).__name__
+        expected = f"({replicas}{',' if exactly else ', ...'}), one {'number' if exactly else 'row'} per replica"
+        raise ValueError(f"{name} must return a tensor of shape {expected}, got {received}")
+
+
 def _log_state(run: Run, step: int, rows: Tensor, losses: Tensor, probes: dict) -> None:
     """Log the losses, the time and the probes; tensors stay on the device until the run ends."""
     loss = run.log["loss"][-1].to(losses.device, copy=True) if run.log["loss"] else losses.new_zeros(len(run.running))
+    _require_rows("objective", losses, len(rows), exactly=True)
     loss[rows] = losses  # stopped replicas keep their last loss
     run.log["loss"].append(loss)
     run.log["time"].append(run.state["time"].clone())
     for name, probe in probes.items():
-        value, replicas = probe(run.params), len(run.running)
-        if not torch.is_tensor(value) or value.shape[:1] != (replicas,):
-            received = tuple(value.shape) if torch.is_tensor(value) else type(value).__name__
-            raise ValueError(
-                f"probe {name!r} must return a tensor of shape ({replicas}, ...), one row per replica, got {received}"
-            )
+        value = probe(run.params)
+        _require_rows(f"probe {name!r}", value, len(run.running))
         run.log[name].append(value.detach().clone())
     run.steps = np.append(run.steps, step)

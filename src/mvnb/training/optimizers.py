@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
+from mvnb._checks import require_within
 from mvnb._renamed import old_arguments
 from mvnb.training.stacking import Params
 
@@ -48,17 +49,18 @@ def _start(lr: LearningRate, params: Params) -> dict:
     return {**state, "lr": _checked(lr, state).to(first.device)} if torch.is_tensor(lr) else state
 
 
-def _checked(lr: Tensor, state: dict) -> Tensor:
-    if lr.shape != (state["replicas"],):
+def _checked(lr: float | Tensor, state: dict) -> float | Tensor:
+    if torch.is_tensor(lr) and lr.shape != (state["replicas"],):
         raise ValueError(f"lr must be a number or have shape ({state['replicas']},), got {tuple(lr.shape)}")
+    require_within("lr", lr, 0, math.inf)
     return lr
 
 
 def _step_size(lr: LearningRate, state: dict) -> float | Tensor:
     state["count"] += 1
     if callable(lr):
-        eta = lr(state["count"] - 1)
-        return _checked(eta, state).to(state["replica"].device)[state["replica"]] if torch.is_tensor(eta) else eta
+        eta = _checked(lr(state["count"] - 1), state)
+        return eta.to(state["replica"].device)[state["replica"]] if torch.is_tensor(eta) else eta
     return state.get("lr", lr)  # from the state, which drops the rows of stopped replicas
 
 
@@ -101,7 +103,8 @@ class SGD:
     Raises
     ------
     ValueError
-        If a number is negative; in training, if ``lr`` has the wrong shape or ``rates`` names a parameter without a gradient.
+        If a number is negative; in training, if ``lr`` has the wrong shape, a schedule returns a negative number or ``rates``
+        names a parameter without a gradient. What a schedule returns on a GPU is not checked.
 
     Examples
     --------
@@ -234,7 +237,8 @@ class Adam:
     Raises
     ------
     ValueError
-        If a number is negative or one of ``betas`` is not below 1; in training, if ``lr`` has the wrong shape.
+        If a number is negative or one of ``betas`` is not below 1; in training, if ``lr`` has the wrong shape or a schedule
+        returns a negative number. What a schedule returns on a GPU is not checked.
 
     Examples
     --------

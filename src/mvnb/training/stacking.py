@@ -13,7 +13,9 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_map_only
 
+from mvnb._checks import require_within
 from mvnb.gradients import Params, returns_gradients
+from mvnb.seeds import as_generator
 
 Objective = Callable[..., tuple[Tensor, Params]]
 
@@ -21,14 +23,14 @@ Objective = Callable[..., tuple[Tensor, Params]]
 def generators(seed: int, replicas: int) -> list[torch.Generator]:
     """Return one generator per replica; that of replica r has the seed ``seed + r``.
 
-    Raises ``ValueError`` if ``replicas`` is less than 1.
+    Raises ``ValueError`` if ``replicas`` is less than 1 or a seed is out of range.
 
     >>> [generator.initial_seed() for generator in generators(7, replicas=3)]
     [7, 8, 9]
     """
     if replicas < 1:
         raise ValueError(f"replicas must be at least 1, got {replicas}")
-    return [torch.Generator().manual_seed(seed + r) for r in range(replicas)]
+    return [as_generator(seed + r) for r in range(replicas)]
 
 
 def fold_seed(seed: int) -> int:
@@ -49,11 +51,12 @@ def stream(seed: int, purpose: int) -> torch.Generator:
     """Return the generator that a chapter uses for one purpose, such as the training data or the initial weights.
 
     Generators for different purposes differ, even for different values of ``seed`` if these are less than a million apart.
+    Raises ``ValueError`` if the seed is out of range.
 
     >>> [stream(7, purpose).initial_seed() for purpose in range(3)]
     [7, 1000010, 2000013]
     """
-    return torch.Generator().manual_seed(seed + 1_000_003 * purpose)
+    return as_generator(seed + 1_000_003 * purpose)
 
 
 def pick_device(name: str) -> torch.device:
@@ -90,7 +93,9 @@ def stack(items: Sequence):
     """Stack the samples or modules of R replicas along a leading replica axis.
 
     Samples are tuples of tensors with equal shapes and give one sample of the same type. Modules have the same architecture
-    and give a dictionary with copies of their parameters and buffers ``(R, ...)``, the ``params`` of :func:`fit`.
+    and give a dictionary with copies of their parameters and buffers ``(R, ...)``, the ``params`` of :func:`fit`. Raises
+    ``ValueError`` if there is no item, or if samples differ in length or modules in the names of their parameters, and
+    ``TypeError`` if the items are neither.
 
     >>> from mvnb.data import SimpleMultiView
     >>> stack([SimpleMultiView(n_classes=2).sample(8, seed) for seed in range(5)]).x.shape
@@ -99,8 +104,18 @@ def stack(items: Sequence):
     >>> params["weight"].shape, params["bias"].shape
     (torch.Size([5, 3, 2]), torch.Size([5, 3]))
     """
-    if isinstance(items[0], nn.Module):
-        params, buffers = stack_module_state(list(items))
+    items = list(items)
+    if not items:
+        raise ValueError("items must hold at least one sample or module, got none")
+    modules = isinstance(items[0], nn.Module)
+    if not modules and not isinstance(items[0], tuple | list):
+        raise TypeError(f"items must be modules or tuples of tensors, got {type(items[0]).__name__}")
+    sizes = [sorted(one.state_dict()) if modules else len(one) for one in items]
+    if other := [size for size in sizes if size != sizes[0]]:
+        what = "modules with the same parameters" if modules else "samples of the same length"
+        raise ValueError(f"items must be {what}, got {sizes[0]} and {other[0]}")
+    if modules:
+        params, buffers = stack_module_state(items)
         return {k: v.detach() for k, v in (params | buffers).items()}
     kind, parts = type(items[0]), [torch.stack(parts) for parts in zip(*items)]
     return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
@@ -136,7 +151,8 @@ class Fresh(_Blocks):
     The points of ``block`` steps are drawn at once, because many samplers take as long for one point as for hundreds. The
     samples depend on ``block`` and on the seeds. Steps must be requested in order; a step may be repeated or skipped. Skipped
     blocks are drawn and discarded, so that a resumed run uses the samples of an uninterrupted one. Raises ``ValueError`` if
-    ``n`` or ``block`` is less than 1, or if a step from an earlier block is requested.
+    ``n`` or ``block`` is less than 1, there is no generator, a step from an earlier block is requested, or ``draw`` returns
+    another number of points.
 
     >>> from mvnb.data import SimpleMultiView
     >>> batches = Fresh(SimpleMultiView(n_classes=2).sample, 8, generators(0, replicas=5))
@@ -147,9 +163,11 @@ class Fresh(_Blocks):
     def __init__(self, draw, n: int, generators: Sequence[torch.Generator], block: int = 16, device="cpu"):
         if n < 1 or block < 1:
             raise ValueError(f"n and block must be at least 1, got n={n}, block={block}")
+        if not generators:
+            raise ValueError("generators must hold one generator per replica, got none")
 
         def drawn(first: int) -> list[tuple[Tensor, ...]]:
-            parts = [_split(draw(n * block, g), n) for g in generators]
+            parts = [_split(draw(n * block, g), n, block) for g in generators]
             return [tuple(torch.stack(p) for p in zip(*step)) for step in zip(*parts)]
 
         super().__init__(drawn, block, device)
@@ -160,12 +178,15 @@ def in_blocks(draw: Callable[[int], tuple[Tensor, ...]], device, block: int = 16
 
     ``draw(step)`` returns the batch of one step. It is called once for each step, in order. On a GPU, the batches of ``block``
     steps are drawn and transferred at once, so that individual steps do not wait for transfers. Steps must be requested in
-    order; a step may be repeated or skipped, and skipped steps are drawn and discarded.
+    order; a step may be repeated or skipped, and skipped steps are drawn and discarded. Raises ``ValueError`` if ``block`` is
+    less than 1, or if an earlier step is requested.
 
     >>> batches = in_blocks(lambda step: (torch.full((2,), step),), "cpu")
     >>> batches(3)
     (tensor([3, 3]),)
     """
+    if block < 1:
+        raise ValueError(f"block must be at least 1, got {block}")
     block = 1 if torch.device(device).type == "cpu" else block
     return _Blocks(lambda first: [draw(step) for step in range(first, first + block)], block, device)
 
@@ -177,8 +198,12 @@ def _transfer(steps: list[tuple[Tensor, ...]], device) -> list[tuple[Tensor, ...
     return list(zip(*(torch.stack(parts).to(device) for parts in zip(*steps))))
 
 
-def _split(sample, n: int) -> list[tuple[Tensor, ...]]:
-    return sample.split(n) if hasattr(sample, "split") else list(zip(*(part.split(n) for part in sample)))
+def _split(sample, n: int, block: int) -> list[tuple[Tensor, ...]]:
+    if hasattr(sample, "split"):
+        return sample.split(n)
+    if other := [len(part) for part in sample if len(part) != n * block]:
+        raise ValueError(f"draw must return {n * block} points in every tensor, got {other[0]}")
+    return list(zip(*(part.split(n) for part in sample)))
 
 
 def one_by_one(module: nn.Module, device: torch.device) -> bool:
@@ -257,10 +282,13 @@ def pick(x: Tensor, index: Tensor) -> Tensor:
 def pick_own(x: Tensor, index: Tensor) -> Tensor:
     """Return the points ``(R, b, ...)`` of ``x`` ``(R, n, ...)`` with the indices ``index`` ``(R, b)`` in each replica.
 
+    Raises ``ValueError`` if an index is negative or at least n; indices on a GPU are not checked.
+
     >>> pick_own(torch.tensor([[0, 1, 2], [10, 11, 12]]), torch.tensor([[0, 2], [1, 1]]))
     tensor([[ 0,  2],
             [11, 11]])
     """
+    require_within("index", index, 0, x.shape[1] - 1)  # others would be points of another replica
     first = x.shape[1] * torch.arange(len(x), device=x.device)[:, None]
     return pick(x.flatten(0, 1), first + index)
 
