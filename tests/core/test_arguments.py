@@ -480,3 +480,58 @@ def test_losses_of_what_is_no_model_or_no_matrix_are_refused():
         losses.cross_entropy(torch.zeros(4, 2), torch.zeros(4, 2), torch.zeros(4, dtype=torch.long))
     with pytest.raises(ValueError, match=r"matrix must have shape \(..., n, k\) with n, k >= 1, got \(3,\)"):
         losses.nuclear_norm(torch.ones(3))
+
+
+# --- models ---
+
+TOKENS = torch.zeros(2, 1, 5, dtype=torch.long)
+
+
+def transformer(tokens=TOKENS, n_layers=1, n_heads=2, **how):
+    params = training.to_device(models.initial_parameters(7, 5, 4, n_layers, 0), "cpu")
+    params = {k: v.expand(2, *v.shape) for k, v in params.items()}
+    return models.transformer_logits(params, tokens, n_heads=n_heads, **how)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (
+            lambda: models.smoothed_relu(X, float("nan"), 1.0),
+            "power must be at least 1 and threshold positive, both finite, got",
+        ),
+        (lambda: models.smoothed_relu(X, 2, float("inf")), "both finite, got power=2, threshold=inf"),
+        (lambda: models.smoothed_relu(X, 2, float("nan")), "both finite, got power=2, threshold=nan"),
+        (lambda: models.PatchObjective(float("nan"), 0.5), "power must be an integer of at least 2, got nan"),
+        (lambda: models.PatchObjective(float("inf"), 0.5), "power must be an integer of at least 2, got inf"),
+        (lambda: models.PatchObjective(3, 0.0), "threshold must be positive and finite, got 0.0"),
+        (lambda: models.PatchObjective(3, -1.0), "threshold must be positive and finite, got -1.0"),
+        (
+            lambda: models.PatchObjective(3, 0.5)(FILTERS, *PATCHES, lam=torch.full((R, 6, 6), 7.0)),
+            "PatchObjective: lam must lie in 0 to 1, got 7.0",
+        ),
+        (
+            lambda: models.PatchObjective(3, 0.5)(FILTERS, *PATCHES, lam=torch.ones(R, 6)),
+            r"lam must have shape \(R, n, n\), got",
+        ),
+        (lambda: models.MLP([6]), r"widths must hold at least two numbers of at least 1, got \[6\]"),
+        (lambda: models.MLP([6, 0, 2]), "widths must hold at least two numbers of at least 1"),
+        (lambda: transformer(norm="Pre"), "norm must be 'pre', 'post' or 'none', got 'Pre'"),
+        (lambda: transformer(n_heads=3), "n_heads must divide the dimension of the residual stream, 4, got 3"),
+        (lambda: transformer(n_layers=0, last=True), "params must contain at least one layer if last is true, got none"),
+        (lambda: transformer(TOKENS + 7), "tokens must lie in 0 to 6, got 7"),
+        (lambda: transformer(TOKENS - 1), "tokens must lie in 0 to 6, got -1"),
+    ],
+)
+def test_models_refuse_what_they_would_misread(call, message):
+    with pytest.raises(ValueError, match=message) as error:
+        call()
+    one_line(error)
+
+
+def test_no_target_of_a_transformer_is_ignored():
+    params = {k: v.expand(2, *v.shape) for k, v in models.initial_parameters(7, 5, 4, 1, 0).items()}
+    with pytest.raises(ValueError, match="targets must lie in 0 to 6, got -100"):
+        models.AnswerObjective(2)(params, TOKENS, torch.full((2, 1), -100))
+    with pytest.raises(ValueError, match="targets must lie in 0 to 6, got -100"):
+        models.TransformerObjective(2)(params, TOKENS, TOKENS - 100, torch.ones(2, 1, 5), torch.zeros(2, 1, dtype=torch.long))

@@ -58,3 +58,9 @@ def test_parts_are_joined_along_replicas_and_what_has_no_axis_is_common(size):
     scaled, sums = blocks.in_parts(function, (x, torch.tensor(2.0), None), size)
     assert torch.equal(scaled, 2 * x) and torch.equal(sums["sum"], x.sum(1))
     assert sum(sizes) == REPLICAS and max(sizes) == min(size, REPLICAS)
+
+
+@pytest.mark.parametrize("rows, size", [((4, 3), 2), ((4, 3), 9), ((4, 4), 0)])
+def test_parts_have_a_size_and_stacks_one_length(rows, size):
+    with pytest.raises(ValueError, match="expected size of at least 1 and first axes of equal length, got"):
+        blocks.in_parts(lambda x, y: x, [torch.ones(n, 2) for n in rows], size)

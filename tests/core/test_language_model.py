@@ -58,6 +58,9 @@ def test_scores_are_log_probabilities_of_the_first_token(model):
         model.answer_scores("", questions, ["ca", "c"])
     with pytest.raises(ValueError, match="at least one question"):
         model.answer_scores("", [], ["a", "c"])
+    for questions, answers in ((["a", ""], ["a", "c"]), (["a"], ["a", ""])):
+        with pytest.raises(ValueError, match="expected answers and questions of at least one token, got ''"):
+            model.answer_scores("abj", questions, answers)
 
 
 @pytest.mark.parametrize("kind", ["Mistral", "Gemma2"])

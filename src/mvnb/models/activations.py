@@ -11,14 +11,16 @@ def smoothed_relu(x: Tensor, power: int | float, threshold: float) -> Tensor:
 
     For ``power`` q and ``threshold`` t, the value is 0 below 0, ``x^q / (q t^(q-1))`` between 0 and t, and ``x - (1 - 1/q) t``
     above t; q = 1 is the ReLU. It is computed without branches as ``(t/q) clip(x/t, 0, 1)^q + max(x - t, 0)``, so that negative
-    or large numbers are never raised to a power. Raises ``ValueError`` unless q is at least 1 and t is positive.
+    or large numbers are never raised to a power. Raises ``ValueError`` unless q is at least 1, t is positive and both are
+    finite.
     Source: Allen-Zhu & Li 2023; Chidambaram et al. 2024, section 4.
 
     >>> smoothed_relu(torch.tensor([-1.0, 1.0, 3.0]), power=2, threshold=2.0)
     tensor([0.0000, 0.2500, 2.0000])
     """
-    if power < 1 or threshold <= 0:
-        raise ValueError(f"power must be at least 1 and threshold positive, got power={power}, threshold={threshold}")
+    if not (1 <= power < torch.inf and 0 < threshold < torch.inf):
+        expected = "power must be at least 1 and threshold positive, both finite"
+        raise ValueError(f"{expected}, got power={power}, threshold={threshold}")
     if power == 1:
         return torch.relu(x)
     rise = (x / threshold).clamp(0.0, 1.0)

@@ -90,8 +90,11 @@ class LanguageModel:
 
         The model processes the context once and then ``batch`` of the ``n`` questions at a time.
 
-        Raises ``ValueError`` if two answers begin with the same token or there are no questions.
+        Raises ``ValueError`` if two answers begin with the same token, there are no questions, or an answer or a question is
+        empty.
         """
+        if empty := [text for text in (*answers, *questions) if not self.encode(text)]:
+            raise ValueError(f"expected answers and questions of at least one token, got {empty[0]!r}")
         first = [self.encode(answer)[0] for answer in answers]
         if len(set(first)) < len(first) or not questions:
             asked = f"{answers} and {len(questions)} questions"

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 class MLP(nn.Sequential):
     """Fully connected ReLU network with PyTorch's default initialisation.
 
-    ``widths`` contains the number of inputs, the widths of the hidden layers and the number of outputs.
+    ``widths`` contains the number of inputs, the widths of the hidden layers and the number of outputs. Raises ``ValueError``
+    if there are less than two numbers or one is less than 1.
 
     >>> import torch
     >>> MLP([6, 16, 3])(torch.ones(8, 6)).shape
@@ -20,6 +21,8 @@ class MLP(nn.Sequential):
     """
 
     def __init__(self, widths: Sequence[int]):
+        if len(widths) < 2 or min(widths) < 1:
+            raise ValueError(f"widths must hold at least two numbers of at least 1, got {list(widths)}")
         layers: list[nn.Module] = []
         for i, (a, b) in enumerate(pairwise(widths)):
             layers += [nn.ReLU()] * (i > 0) + [nn.Linear(a, b)]

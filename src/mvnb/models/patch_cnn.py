@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mvnb._checks import require_within
 from mvnb.blocks import CACHED, in_parts
 from mvnb.gradients import returns_gradients, weight_gradient
 from mvnb.models.activations import smoothed_relu, smoothed_relu_and_slope
@@ -72,7 +73,8 @@ class PatchObjective:
     ``power`` and ``threshold`` are those of :func:`~mvnb.models.smoothed_relu`. Products and powers are computed in
     ``compute_dtype``; the weights keep their own precision, because the updates of a filter far below the threshold may be
     smaller than float32 can resolve. On a CPU, the element-wise part is compiled, unless ``compiled=False``, which selects the
-    tensor operations always used on a GPU. Raises ``ValueError`` unless ``power`` is an integer of at least 2. Tensors that
+    tensor operations always used on a GPU. Raises ``ValueError`` unless ``power`` is an integer of at least 2 and ``threshold``
+    positive and finite; when called, if a shape is wrong or, on a CPU, a label or a mixing weight is out of range. Tensors that
     require gradients are rejected; for autograd, use :func:`patch_logits`. Source: Chidambaram et al. 2024, eqs. (A.9) and
     (A.10).
 
@@ -85,14 +87,19 @@ class PatchObjective:
     """
 
     def __init__(self, power: int, threshold: float, compute_dtype=torch.float32, compiled: bool = True):
-        if power != int(power) or power < 2:
+        if not (power % 1 == 0 and power >= 2):
             raise ValueError(f"power must be an integer of at least 2, got {power}")
+        if not 0 < threshold < torch.inf:
+            raise ValueError(f"threshold must be positive and finite, got {threshold}")
         self.power, self.threshold, self.dtype, self.compiled = int(power), float(threshold), compute_dtype, compiled
 
-    @returns_gradients(weight="R classes filters dim", x="R n patches dim", y="int R n", multiplicity="R patches")
+    @returns_gradients(weight="R classes filters dim", x="R n patches dim", y="int R n", multiplicity="R patches", lam="R n n")
     def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor, multiplicity: Tensor, lam=None):
         if not (lam is None or torch.is_tensor(lam) or lam == 0.5):
             raise ValueError(f"lam must be None, 0.5 or a tensor of shape (R, n, n), got {lam!r}")
+        if torch.is_tensor(lam):
+            require_within("PatchObjective: lam", lam, 0, 1)
+        require_within("PatchObjective: y", y, 0, params["weight"].shape[1] - 1)  # compiled kernels do not check their indices
         weight = params["weight"]
         n, n_classes = y.shape[1], weight.shape[1]
         x = x.to(self.dtype).flatten(1, 2)  # (R, n * patches, dim)
@@ -111,10 +118,6 @@ class PatchObjective:
 
         chunk = len(y)
         if fused:
-            # The compiled kernel does not check its indices.
-            low, high = (bound.item() for bound in y.aminmax())
-            if low < 0 or high >= n_classes:
-                raise ValueError(f"PatchObjective: y must lie in 0 to {n_classes - 1}, got {low} to {high}")
             # As many replicas at a time as fit into the cache.
             chunk = max(1, CACHED // (x.shape[1] * flat.shape[1]))
         loss, grad = in_parts(part, (x, flat, y, lam), chunk)

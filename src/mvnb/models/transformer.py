@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mvnb._checks import NO_LABEL, labels_below, require_within
 from mvnb.gradients import Params, returns_gradients
 from mvnb.seeds import Seed, as_generator
 
@@ -75,8 +76,9 @@ def residual_stream(
 ) -> Tensor:
     """Return the residual stream ``(R, n * length, dim)`` after the last layer, or ``(R, n, dim)`` if ``last`` is true.
 
-    The arguments are those of :func:`transformer_logits`. The result is differentiable.
+    The arguments and errors are those of :func:`transformer_logits`. The result is differentiable.
     """
+    _check_norm(norm)
     x = _embed_tokens(params, tokens)
     replicas, n, length = tokens.shape
     mask, causal = None, False
@@ -86,8 +88,12 @@ def residual_stream(
         causal = prefix <= 1
         mask = None if causal else visible(torch.tensor([[prefix]], device=x.device), length)
     names = sorted(k for k in params if k.startswith(LAYER))
+    if (dim := x.shape[-1]) % n_heads:
+        raise ValueError(f"n_heads must divide the dimension of the residual stream, {dim}, got {n_heads}")
     before, after = (normalise if norm == place else nn.Identity() for place in ("pre", "post"))
     layers = list(zip(*(params[k].unbind(1) for k in names)))
+    if last and not layers:
+        raise ValueError("params must contain at least one layer if last is true, got none")
     for i, (down, out, qkv, up) in enumerate(layers):
         only = last and i == len(layers) - 1  # the output uses only the last token of the last layer
         read = _attention(before(x), qkv, out, n_heads, length, mask, causal, only)
@@ -107,6 +113,9 @@ def transformer_logits(
     block and of the output matrix, ``"post"`` normalises the residual stream after each block, and ``"none"`` normalises
     nothing. If ``last`` is true, only the logits ``(R, n, 1, vocabulary)`` after the last token are computed, which requires at
     least one layer. The result is differentiable. Sources: Xiong et al. 2020, Vaswani et al. 2017.
+
+    Raises ``ValueError`` if ``norm`` is unknown, ``n_heads`` does not divide the dimension of the residual stream, ``last`` is
+    true without layers, sequences are longer than the position embeddings or, on a CPU, a token is out of range.
     """
     x = residual_stream(params, tokens, prefix, n_heads=n_heads, norm=norm, last=last)
     x = normalise(x) if norm == "pre" else x
@@ -119,6 +128,7 @@ def _embed_tokens(params: Params, tokens: Tensor) -> Tensor:
     table, places = params["embedding"], params["positions"][:, None, :length]
     if length > params["positions"].shape[1]:
         raise ValueError(f"expected sequences of up to {params['positions'].shape[1]} tokens, got {length}")
+    require_within("tokens", tokens, 0, table.shape[1] - 1)  # others would be tokens of another replica
     shift = table.shape[1] * torch.arange(replicas, device=tokens.device).view(-1, 1, 1)
     x = F.embedding(tokens + shift, table.flatten(0, 1)) + places  # (R, n, length, dim)
     return x.view(replicas, n * length, -1)
@@ -153,6 +163,11 @@ def initial_parameters(
     return {k: scale.get(k, std) * torch.randn(*s, generator=generator, dtype=dtype) for k, s in shapes.items()}
 
 
+def _check_norm(norm: str) -> None:
+    if norm not in ("pre", "post", "none"):
+        raise ValueError(f"norm must be 'pre', 'post' or 'none', got {norm!r}")
+
+
 class _Objective:
     """Base class of objectives for stacks of Transformers.
 
@@ -160,8 +175,7 @@ class _Objective:
     """
 
     def __init__(self, n_heads: int, norm: Norm = "pre"):
-        if norm not in ("pre", "post", "none"):
-            raise ValueError(f"norm must be 'pre', 'post' or 'none', got {norm!r}")
+        _check_norm(norm)
         self.n_heads, self.norm = n_heads, norm
 
     @returns_gradients(tokens="int R n length")
@@ -170,6 +184,12 @@ class _Objective:
         losses = self.losses(leaves, tokens, *rest)
         # Replicas are independent, so the gradient of the sum is the stack of their gradients.
         return losses.detach(), dict(zip(leaves, torch.autograd.grad(losses.sum(), list(leaves.values()))))
+
+
+def _cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the cross-entropy of every token, of shape ``(R * n * length,)``; no target is ignored."""
+    with labels_below(logits.shape[-1], "targets"):
+        return F.cross_entropy(logits.flatten(0, 2), targets.flatten(), reduction="none", ignore_index=NO_LABEL)
 
 
 class TransformerObjective(_Objective):
@@ -189,7 +209,7 @@ class TransformerObjective(_Objective):
     def losses(self, params: Params, inputs: Tensor, targets: Tensor, weights: Tensor, prefix: Tensor) -> Tensor:
         """Return the losses ``(R,)``. Differentiable."""
         logits = transformer_logits(params, inputs, 0 if self.causal else prefix, n_heads=self.n_heads, norm=self.norm)
-        each = F.cross_entropy(logits.flatten(0, 2), targets.flatten(), reduction="none").view(len(inputs), -1)
+        each = _cross_entropies(logits, targets).view(len(inputs), -1)
         weights = weights.flatten(1)
         return (each * weights).sum(1) / weights.sum(1)
 
@@ -206,5 +226,4 @@ class AnswerObjective(_Objective):
     def losses(self, params: Params, tokens: Tensor, answers: Tensor) -> Tensor:
         """Return the losses ``(R,)``. Differentiable."""
         logits = transformer_logits(params, tokens, tokens.shape[-1], n_heads=self.n_heads, norm=self.norm, last=True)
-        each = F.cross_entropy(logits.flatten(0, 2), answers.flatten(), reduction="none")
-        return each.view(len(tokens), -1).mean(1)
+        return _cross_entropies(logits, answers).view(len(tokens), -1).mean(1)
