@@ -33,6 +33,12 @@ FILES = {
     "no rule": (toml(first=CLAIM | {"holds": "value >="}), "[first]: expected a rule such as 'value >= 0.8', got 'value >='"),
     "no runs": (toml(first=CLAIM | {"runs": 0}), "expected enough runs for 'value >= 0.4' to hold, got 0"),
     "too few runs": (toml(first=CLAIM | {"runs": 15, "holds": "value >= 0.8"}), "to hold, got 15"),
+    "more runs than are searched": (toml(first=CLAIM | {"runs": 10**30}), "runs must be at most 1000000, got 1" + 30 * "0"),
+    "a number that is none": (toml(first=CLAIM) + "\npaper = nan", "[first]: paper must be a finite number, got nan"),
+    "an infinite number": (toml(first=CLAIM) + "\npaper = -inf", "[first]: paper must be a finite number, got -inf"),
+    "a number beyond float64": (toml(first=CLAIM | {"paper": 10**400}), "[first]: paper must be a finite number, got 10000"),
+    "a number of too many digits": (toml(first=CLAIM) + "\npaper = 1" + "0" * 5000, "tiny/claims.toml: "),
+    "deep nesting": (toml(first=CLAIM) + "\npaper = " + "[" * 5000, "tiny/claims.toml: "),
     "too many headlines": (toml(**{f"c{n}": CLAIM | {"headline": True} for n in range(9)}), "at most 8 headlines, got 9"),
 }
 

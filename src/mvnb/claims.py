@@ -12,6 +12,7 @@ import math
 import re
 import reprlib
 import statistics
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,8 +21,8 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from mvnb import verdicts
-from mvnb.rules import Interval, Rule, RuleError, Sample
+from mvnb import stats, verdicts
+from mvnb.rules import MOST_RUNS, Interval, Rule, RuleError, Sample
 from mvnb.verdicts import KINDS, ORIGINS
 
 MIME = "application/vnd.mvnb.claims+json"
@@ -84,7 +85,7 @@ def declared(where: str | Path) -> dict[str, Claim]:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ClaimsError(f"{name}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # a subclass of ValueError if the text is not UTF-8 or not TOML
         raise ClaimsError(f"{name}: {error}") from None
     found = {}
     for id, table in tables.items():
@@ -112,6 +113,8 @@ def _claim(id: str, table: Any) -> Claim:
             raise ClaimsError(f"unknown key {key!r}; expected one of {', '.join(_KEYS)}")
         if not isinstance(value, kind := _KEYS[key]) or (isinstance(value, bool) and kind is not bool):
             raise ClaimsError(f"{key} must be of type {getattr(kind, '__name__', kind)}, got {value!r}")
+        if isinstance(value, int | float) and not abs(value) <= sys.float_info.max:
+            raise ClaimsError(f"{key} must be a finite number, got {reprlib.repr(value)}")
         if isinstance(value, str) and not value.strip():
             raise ClaimsError(f"{key} must not be empty, got {value!r}")
     if missing := [key for key in _REQUIRED if key not in table]:
@@ -120,6 +123,8 @@ def _claim(id: str, table: Any) -> Claim:
         if table[key] not in choices:
             raise ClaimsError(f"{key} must be one of {', '.join(choices)}, got {table[key]!r}")
     rule, runs = Rule(table["holds"]), table.get("runs")
+    if runs is not None and runs > MOST_RUNS:
+        raise ClaimsError(f"runs must be at most {MOST_RUNS}, got {runs}")
     if runs is not None and (runs < 1 or not rule.reachable(runs)):
         raise ClaimsError(f"expected enough runs for {rule.text!r} to hold, got {runs}")
     rest = {key: value for key, value in table.items() if key not in ("holds", "runs")}
@@ -167,8 +172,11 @@ class Ledger:
         samples = {}
         for name, one in _named(value, named).items():
             numbers = self._numbers(id, one)
-            deviation = statistics.stdev(numbers) if len(numbers) > 1 else math.nan
-            samples[name] = Sample(statistics.fmean(numbers), deviation, len(numbers))
+            try:
+                deviation = statistics.stdev(numbers) if len(numbers) > 1 else math.nan
+                samples[name] = Sample(statistics.fmean(numbers), deviation, len(numbers))
+            except OverflowError:
+                raise ClaimsError(f"measurements of claim {id!r} must have a finite sum, got up to {max(numbers):g}") from None
         self._measure(id, samples)
 
     def each(self, id: str, value=None, /, **named) -> None:
@@ -216,7 +224,10 @@ class Ledger:
         return self.claims[id]
 
     def _numbers(self, id: str, values) -> list[float]:
-        found = np.asarray(values, dtype=float)
+        try:
+            found = stats.as_numbers(values)
+        except ValueError as error:
+            raise ClaimsError(f"measurements of claim {id!r}: {error}") from None
         if found.ndim != 1 or not found.size:
             raise ClaimsError(f"expected one number per run for claim {id!r}, got an array of shape {found.shape}")
         if not np.isfinite(found).all():

@@ -12,6 +12,8 @@ import ast
 import itertools
 import math
 import operator
+import reprlib
+import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -49,8 +51,17 @@ class Rule:
         self.text = text
         try:
             self._tree = ast.parse(text.strip(), mode="eval").body
+            self._check()
+        except RuleError:
+            raise
+        except (RecursionError, MemoryError):
+            raise RuleError(f"expected a rule with less nesting, got {reprlib.repr(text)}") from None
         except (SyntaxError, ValueError):
             raise RuleError(f"expected a rule such as 'value >= 0.8', got {text!r}") from None
+
+    def _check(self) -> None:
+        """Raise ``RuleError`` if the parsed text is not a rule; otherwise set the names in it."""
+        text = self.text
         if not _is_condition(self._tree):
             raise RuleError(f"expected a comparison, got {text!r}")
         named = [node for node in ast.walk(self._tree) if isinstance(node, ast.Name)]
@@ -93,6 +104,9 @@ class Rule:
         if isinstance(node, ast.Name):
             return measured[node.id]
         if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+            if node.value > sys.float_info.max:
+                largest = f"{sys.float_info.max:.2g}"
+                raise RuleError(f"expected numbers up to {largest} in a rule, got {reprlib.repr(self.text)}")
             value = float(node.value)
             return Interval(value, value, value)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -140,10 +154,13 @@ class Sample(NamedTuple):
     def with_runs(self, runs: int) -> Interval:
         """Return the interval that ``runs`` runs with the same mean and deviation would give.
 
-        It is Wilson's interval for a share and Student's for a mean. The interval of the mean of a single run is unbounded.
+        It is Wilson's interval for a share and Student's for a mean. The interval of the mean of a single run is unbounded, and
+        so is that of further runs if the deviation is unknown (NaN).
         """
         if self.deviation is None:
             return stats.proportion_interval(round(self.mean * runs), runs)
+        if math.isnan(self.deviation):
+            return Interval(self.mean, -math.inf, math.inf)
         return stats.student_interval(self.mean, self.deviation, runs)
 
 

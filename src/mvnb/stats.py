@@ -6,6 +6,7 @@ SciPy is imported inside the functions because importing it takes most of a seco
 from __future__ import annotations
 
 import math
+import reprlib
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +50,8 @@ def student_interval(mean, deviation, n, level=0.95):
 
     ``deviation`` is the sample standard deviation (with ``n - 1`` in the denominator), and ``level`` is the confidence level.
 
-    Raises ``ValueError`` if ``level`` does not lie in (0, 1).
+    Raises ``ValueError`` if ``n`` is not an integer of at least 1, ``deviation`` is negative or NaN although ``n > 1``, or
+    ``level`` does not lie in (0, 1).
 
     >>> print("{:.2f} [{:.2f}, {:.2f}]".format(*student_interval(3.0, 1.0, 16)))
     3.00 [2.47, 3.53]
@@ -58,6 +60,10 @@ def student_interval(mean, deviation, n, level=0.95):
 
     if not 0 < level < 1:
         raise ValueError(f"level must lie in (0, 1), got {level}")
+    if not (n >= 1 and n % 1 == 0):
+        raise ValueError(f"n must be an integer of at least 1, got {n}")
+    if n > 1 and not deviation >= 0:
+        raise ValueError(f"deviation must be non-negative, got {deviation}")
     half = float(stdtrit(n - 1, (1 + level) / 2) * deviation / np.sqrt(n)) if n > 1 else math.inf
     return Interval(mean, mean - half, mean + half)
 
@@ -74,7 +80,7 @@ def proportion_interval(successes, n):
     """
     from scipy.stats import binomtest
 
-    if not (n >= 1 and 0 <= successes <= n and successes == int(successes) and n == int(n)):
+    if not (n >= 1 and 0 <= successes <= n and successes % 1 == n % 1 == 0):
         raise ValueError(f"expected integers 0 <= successes <= n with n >= 1, got successes = {successes}, n = {n}")
     share, interval = successes / n, binomtest(int(successes), int(n)).proportion_ci(0.95, method="wilson")
     # At 0 and n successes one end equals the estimate up to rounding.
@@ -109,15 +115,27 @@ def first_crossing_time(curves, times, level, power):
     """Return the times ``(R, ...)`` at which the curves first exceed ``level``.
 
     ``curves`` has shape ``(T, R, ...)`` and contains the values of ``R`` runs at their ``times`` ``(T, R)``. Between two times,
-    the crossing is interpolated linearly in ``curve**power``, where ``power`` must not be 0; this is exact if ``dx/dt`` is
-    proportional to ``x^(1 - power)``. The result is NaN for a curve that starts above the level or never exceeds it.
+    the crossing is interpolated linearly in ``curve**power``; this is exact if ``dx/dt`` is proportional to ``x^(1 - power)``.
+    The result is NaN for a curve that starts above the level or never exceeds it.
+
+    Raises ``ValueError`` if a shape is wrong, ``power`` is 0 or not finite, or ``curve**power`` is not defined or not monotone
+    where a curve crosses the level: curves must be positive there if ``power`` is negative, and non-negative unless it is an
+    odd integer.
 
     >>> first_crossing_time([[0.0], [1.0], [4.0]], [[0.0], [10.0], [20.0]], level=2.5, power=1.0)
     array([15.])
     """
-    curves, times = np.asarray(curves, dtype=float), np.asarray(times, dtype=float)
+    if power == 0 or not math.isfinite(power):
+        raise ValueError(f"power must be finite and not 0, got {power}")
+    curves, times = as_numbers(curves), as_numbers(times)
+    if curves.ndim < 2 or times.shape != curves.shape[:2]:
+        raise ValueError(f"expected curves (T, R, ...) and times (T, R), got shapes {curves.shape} and {times.shape}")
     after = (curves > level).argmax(0)  # also 0 for curves that never exceed it
     there = np.indices(after.shape)
+    below = curves[after - 1, *there][after > 0]
+    if (bad := below[(below <= 0 if power < 0 else below < 0)]).size and not (power > 0 and power % 2 == 1):
+        least = "positive" if power < 0 else "non-negative"
+        raise ValueError(f"curves must be {least} before the crossing for power = {power}, got {bad[0]}")
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = curves[after - 1, *there] ** power, curves[after, *there] ** power
         share = (level**power - low) / (high - low)
@@ -125,8 +143,27 @@ def first_crossing_time(curves, times, level, power):
     return np.where(after > 0, begin + share * (end - begin), np.nan)
 
 
+def as_numbers(values):
+    """Return real numbers, such as a list of floats or a tensor, as an array of float64; a tensor is detached.
+
+    Raises ``ValueError`` if ``values`` holds complex numbers, texts or lists of different lengths.
+
+    >>> as_numbers([True, 2, 0.5])
+    array([1. , 2. , 0.5])
+    """
+    parts = values if isinstance(values, list | tuple) else [values]
+    parts = [one.detach().cpu() if hasattr(one, "detach") else one for one in parts]
+    try:
+        found = np.asarray(parts if isinstance(values, list | tuple) else parts[0])
+        if found.dtype.kind not in "biufO":
+            raise TypeError(f"an array of type {found.dtype}")
+        return found.astype(float)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"expected real numbers in an array, got {reprlib.repr(values)}: {error}") from None
+
+
 def _finite_values(values):
-    values = np.asarray(values, dtype=float).ravel()
+    values = as_numbers(values).ravel()
     if len(values) < 2:
         raise ValueError(f"expected at least 2 values, got {len(values)}")
     if not np.all(np.isfinite(values)):

@@ -66,6 +66,12 @@ MISTAKEN = {
     "an axis too many": (lambda one: one.mean("first", np.ones((2, 2))), "got an array of shape (2, 2)"),
     "no run": (lambda one: one.mean("first", []), "got an array of shape (0,)"),
     "many exact ones": (lambda one: one.exact("first", [1.0, 2.0]), "got an array of shape (1, 2)"),
+    "text": (lambda one: one.mean("first", ["x"]), "'first': expected real numbers in an array, got ['x']"),
+    "ragged": (lambda one: one.mean("first", [[1.0], [1.0, 2.0]]), "'first': expected real numbers in an array, got [[1.0], "),
+    "complex": (lambda one: one.exact("first", np.complex128(1 + 5j)), "'first': expected real numbers in an array, got ["),
+    "complex ones": (lambda one: one.mean("first", torch.ones(2, dtype=torch.complex64)), "expected real numbers"),
+    "beyond float64": (lambda one: one.exact("first", 10**400), "'first': expected real numbers in an array, got [1000"),
+    "an infinite sum": (lambda one: one.mean("first", [1.7e308] * 3), "'first' must have a finite sum, got up to 1.7e+308"),
     "a share without runs": (lambda one: one.each("first", [True]), "must declare their number in the key 'runs'"),
 }
 
@@ -110,6 +116,17 @@ def test_shares_exact_numbers_and_what_is_not_run(ledger):
     one = ledger()
     one.not_run("first", "no weights")
     assert (rows(one)[0]["verdict"], rows(one)[0]["reason"]) == ("not run", "no weights")
+
+
+def test_measurements_may_require_a_gradient(ledger):
+    values = torch.tensor([0.5, 0.6, 0.7], dtype=torch.float64, requires_grad=True)
+    for given in (values, list(values)):
+        one = ledger()
+        one.mean("first", given)
+        assert rows(one)[0]["measured"]["value"][0] == 0.6
+    one = ledger()
+    one.exact("first", values[1])
+    assert rows(one)[0]["measured"]["value"] == [0.6] * 3
 
 
 def test_one_run_leaves_everything_open(ledger):

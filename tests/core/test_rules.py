@@ -91,3 +91,18 @@ def test_so_many_runs_would_decide_it():
     assert rule.runs_to_decide({"value": Sample(0.0, 1.0, 20)}) is None
     assert rule.runs_to_decide({"value": Sample(0.1, math.nan, 1)}) is None
     assert Rule("value >= 0.8").runs_to_decide({"value": Sample(0.9, None, 20)}) > 20
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("value >= 1" + "0" * 400, "expected numbers up to 1.8e+308 in a rule, got 'value >= 1"),
+        ("value >= 1e400", "expected numbers up to 1.8e+308 in a rule, got 'value >= 1e400'"),
+        ("not " * 3000 + "value > 0", "expected a rule with less nesting, got 'not not"),
+        ("value > " + "-" * 3000 + "1", "expected a rule with less nesting, got 'value > --"),
+    ],
+)
+def test_what_is_too_large_or_too_deep_is_refused_in_short(text, message):
+    with pytest.raises(RuleError) as error:
+        Rule(text)
+    assert message in str(error.value) and "\n" not in str(error.value) and len(str(error.value)) < 120

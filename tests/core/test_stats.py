@@ -66,8 +66,32 @@ def test_a_curve_whose_power_is_linear_in_time_crosses_exactly_then(power, level
         lambda: stats.power_law_fit([1, 1], [1, 2]),
         lambda: stats.power_law_fit([1, 2, 3], [1, 2]),
         lambda: stats.power_law_fit([[1, 2]], [[3, 4]]),
+        lambda: stats.mean_interval(np.array([1 + 5j, 2])),
+        lambda: stats.mean_interval(["1", "2"]),
+        lambda: stats.mean_interval([[1.0], [2.0, 3.0]]),
+        lambda: stats.proportion_interval(1, np.inf),
+        lambda: stats.student_interval(1.0, -1.0, 4),
+        lambda: stats.student_interval(1.0, np.nan, 4),
+        lambda: stats.student_interval(1.0, 1.0, 0),
+        lambda: stats.student_interval(1.0, 1.0, -3),
+        lambda: stats.student_interval(1.0, 1.0, 2.5),
+        lambda: stats.first_crossing_time([[1.0], [4.0]], [[0.0], [10.0]], 2.0, 0),
+        lambda: stats.first_crossing_time([[1.0], [4.0]], [[0.0], [10.0]], 2.0, np.nan),
+        lambda: stats.first_crossing_time([[-1.0], [4.0]], [[0.0], [10.0]], 2.0, 0.5),
+        lambda: stats.first_crossing_time([[-3.0], [1.0]], [[0.0], [10.0]], 0.5, 2),
+        lambda: stats.first_crossing_time([[0.0], [4.0]], [[0.0], [10.0]], 2.0, -1),
+        lambda: stats.first_crossing_time([[1.0], [4.0]], [[0.0, 0.0], [10.0, 10.0]], 2.0, 1),
     ],
 )
 def test_bad_input_is_refused(call):
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError) as error:
         call()
+    assert "got" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_what_is_not_used_is_not_refused():
+    assert stats.student_interval(1.0, np.nan, 1) == (1.0, -np.inf, np.inf)
+    found = stats.first_crossing_time([[-1.0, 1.0], [0.5, 4.0]], [[0.0, 0.0], [1.0, 1.0]], 2.5, 0.5)
+    assert np.isnan(found[0]) and np.isclose(found[1], 2.5**0.5 - 1)  # the first curve stays below the level
+    assert stats.first_crossing_time([[-1.0], [1.0]], [[0.0], [8.0]], 0.0, 1).tolist() == [4.0]
+    assert stats.first_crossing_time([[-1.0], [1.0]], [[0.0], [8.0]], 0.5, 3).tolist() == [4.5]
