@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mvnb import _renamed, training
+from mvnb._checks import labels_below
 from mvnb.gradients import label_cross_entropy, returns_gradients
 
 
@@ -19,12 +20,14 @@ def accuracy(logits: Tensor, y: Tensor) -> Tensor:
     """Return the fraction of points whose label has the largest logit. Piecewise constant, without a gradient.
 
     The logits have shape ``(..., n, n_classes)``, the labels ``(..., n)`` and the result ``(...)``. Ties count as errors.
+    Raises ``ValueError`` if a label is out of range.
 
     >>> accuracy(torch.tensor([[2.0, 0.0], [1.0, 1.0]]), torch.tensor([0, 1]))
     tensor(0.5000, dtype=torch.float64)
     """
     y = y.expand(logits.shape[:-1])[..., None]
-    own, best_other = logits.gather(-1, y), logits.scatter(-1, y, -torch.inf).amax(-1)
+    with labels_below(logits.shape[-1]):
+        own, best_other = logits.gather(-1, y), logits.scatter(-1, y, -torch.inf).amax(-1)
     return (own[..., 0] > best_other).double().mean(-1)
 
 
@@ -72,12 +75,15 @@ def cosines(weight: Tensor, directions: Tensor) -> Tensor:
 def parameter_norm(params: Mapping[str, Tensor], names: Iterable[str] | None = None) -> Tensor:
     """Return the Euclidean norm ``(R,)`` of all parameters, or of those in ``names``, joined into one vector.
 
-    The norm is computed in float64. Differentiable.
+    The norm is computed in float64. Differentiable. Raises ``ValueError`` if ``names`` is empty or names another parameter.
 
     >>> parameter_norm({"weight": torch.tensor([[3.0]]), "bias": torch.tensor([4.0])})
     tensor([5.], dtype=torch.float64)
     """
-    return torch.cat([params[k].reshape(len(params[k]), -1).double() for k in names or params], 1).norm(dim=1)
+    chosen = list(params if names is None else names)
+    if not chosen or set(chosen) - set(params):
+        raise ValueError(f"names must be of parameters ({', '.join(params)}), got {', '.join(chosen) or 'none'}")
+    return torch.cat([params[k].reshape(len(params[k]), -1).double() for k in chosen], 1).norm(dim=1)
 
 
 def ridge_fit(features: Tensor, targets: Tensor, ridge: float) -> Tensor:
@@ -85,14 +91,14 @@ def ridge_fit(features: Tensor, targets: Tensor, ridge: float) -> Tensor:
 
     ``ridge`` is relative to the mean squared norm of the rows of ``features``, as is usual for kernels: ``ridge`` times this
     mean is added to the diagonal of the Gram matrix, ``(P, P)`` or ``(n, n)``, whichever is smaller. Differentiable. Raises
-    ``ValueError`` unless ``ridge`` is positive.
+    ``ValueError`` unless ``ridge`` is positive and finite.
 
     >>> ridge_fit(torch.eye(2), torch.tensor([[3.0], [6.0]]), ridge=1.0)
     tensor([[1.5000],
             [3.0000]])
     """
-    if ridge <= 0:
-        raise ValueError(f"ridge must be positive, got {ridge}")
+    if not 0 < ridge < torch.inf:
+        raise ValueError(f"ridge must be positive and finite, got {ridge}")
     n, size = features.shape
     gram = features.T @ features if size < n else features @ features.T
     gram.diagonal().add_(ridge * features.square().sum() / n)
@@ -110,7 +116,7 @@ def linear_probe(
     ``features`` has shape ``(R, n, dim)``, and the labels ``y`` have shape ``(R, n)``. Starting from zero, all replicas take
     ``steps`` full-batch steps of ``optimizer``, such as :class:`mvnb.training.SGD`. Features are divided by ``scale``
     ``(R, 1, 1)``, including those passed to the returned function, which is differentiable. Raises ``ValueError`` if
-    ``features`` requires a gradient.
+    ``features`` requires a gradient, ``scale`` has another shape or a label is out of range.
 
     >>> features, y = torch.tensor([[[-1.0], [1.0]]]), torch.tensor([[0, 1]])
     >>> logits = linear_probe(features, y, 2, training.SGD(1.0), steps=20, scale=torch.ones(1, 1, 1))
@@ -118,6 +124,8 @@ def linear_probe(
     tensor([[0, 1]])
     """
     rows, dim = len(features), features.shape[-1]
+    if scale.shape != (rows, 1, 1):
+        raise ValueError(f"scale must have shape ({rows}, 1, 1), got {tuple(scale.shape)}")
     start = {"weight": features.new_zeros(rows, n_classes, dim), "bias": features.new_zeros(rows, n_classes)}
 
     def logits(params: Mapping[str, Tensor], x: Tensor) -> Tensor:

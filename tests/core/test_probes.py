@@ -81,3 +81,28 @@ def test_a_linear_probe_is_logistic_regression():
         fitted = LogisticRegression(C=np.inf, tol=1e-10).fit(x[r] / 7, y[r])
         logits = probe(x)[r]
         assert np.allclose(logits[:, 1] - logits[:, 0], fitted.decision_function(x[r] / 7), atol=1e-4)
+
+
+def test_the_norm_is_that_of_the_parameters_that_are_named():
+    params = {"weight": torch.tensor([[3.0]]), "bias": torch.tensor([4.0])}
+    found = [probes.parameter_norm(params, names).item() for names in (None, ["bias"], iter(["weight", "bias"]))]
+    assert found == [5.0, 4.0, 5.0]
+    for names, received in (([], "none"), (["weights"], "weights")):
+        with pytest.raises(ValueError, match=rf"names must be of parameters \(weight, bias\), got {received}"):
+            probes.parameter_norm(params, names)
+
+
+@pytest.mark.parametrize("ridge", [0.0, -1.0, np.nan, np.inf])
+def test_a_ridge_is_positive_and_finite(ridge):
+    with pytest.raises(ValueError, match=f"ridge must be positive and finite, got {ridge}"):
+        probes.ridge_fit(torch.eye(2), torch.ones(2, 1), ridge)
+
+
+def test_labels_out_of_range_and_scales_of_another_shape_are_refused():
+    with pytest.raises(ValueError, match="y must lie in 0 to 2, got 3"):
+        probes.accuracy(torch.zeros(2, 3), torch.tensor([0, 3]))
+    features, y = torch.ones(2, 4, 2), torch.zeros(2, 4, dtype=torch.long)
+    with pytest.raises(ValueError, match="y must lie in 0 to 2, got -100"):
+        probes.linear_probe(features, y - 100, 3, training.SGD(0.1), 1, torch.ones(2, 1, 1))
+    with pytest.raises(ValueError, match=r"scale must have shape \(2, 1, 1\), got \(2,\)"):
+        probes.linear_probe(features, y, 3, training.SGD(0.1), 1, torch.ones(2))
