@@ -8,6 +8,7 @@ import re
 import shutil
 import tarfile
 import threading
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -390,8 +391,15 @@ def unsigned(*shape, most=3):
         ({"y_train": lambda y: y[:-1]}, r"y_train of cifar10 of shape \(6,\), one label per image, got \(5,\)"),
         ({"y_test": lambda y: np.append(y, 0)}, "y_test of cifar10"),
         ({"y_train": lambda y: y.astype(int) - 1}, "y_train of cifar10 to hold class indices, .* from -1"),
-        ({"y_train": lambda y: y * 1.0}, "y_train of cifar10 to hold class indices, integers from 0, got float64"),
-        ({"y_test": lambda y: y == 0}, "y_test of cifar10 to hold class indices, integers from 0, got bool"),
+        ({"y_train": lambda y: y * 1.0}, "y_train of cifar10 to hold class indices, integers from 0 to 999999, got float64"),
+        ({"y_test": lambda y: y == 0}, "y_test of cifar10 to hold class indices, integers from 0 to 999999, got bool"),
+        (
+            {"y_train": lambda y: y + np.uint64(2**64 - 3)},
+            "y_train of cifar10 to hold class indices, .* to 18446744073709551615",
+        ),
+        ({"y_train": lambda y: y.astype(int) + 10**12}, "y_train of cifar10 to hold class indices, .* to 1000000000002"),
+        ({"x_train": lambda x: x[:, :0], "x_test": lambda x: x[:, :0]}, "x_train of cifar10 of shape"),
+        ({"x_train": lambda x: x[:, :, :0], "x_test": lambda x: x[:, :, :0]}, "x_train of cifar10 of shape"),
         ({"y_test": lambda y: y + 3}, "labels of test images of cifar10 below 3, as in training, got 5"),
     ],
 )
@@ -422,6 +430,96 @@ def test_damaged_files_are_named_and_run_nothing(folder, harm, monkeypatch):
     with pytest.raises(ValueError, match=re.escape(f"{path} is damaged or not an NPZ file of plain arrays")):
         data.load_images("mnist")
     assert not (folder / "executed").exists()
+
+
+def zip_of(header, **changes) -> bytes:
+    """A ZIP archive whose first member has this NPY header; ``changes`` are entries of its central directory."""
+    content = io.BytesIO()
+    np.lib.format.write_array_header_1_0(content, {"descr": "|u1", "fortran_order": False, "shape": header})
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("x_train.npy", content.getvalue())
+        vars_of = archive.getinfo("x_train.npy")
+        for key, value in changes.items():
+            setattr(vars_of, key, value)
+    return packed.getvalue()
+
+
+OTHER_FILES = {
+    "more images than there is memory": zip_of((10**11, 28, 28)),
+    "an encrypted member": zip_of((2, 28, 28), flag_bits=1),
+    "an unknown compression": zip_of((2, 28, 28), compress_type=97),
+}
+
+
+@pytest.mark.parametrize("kind", [*OTHER_FILES, "an NPY file"])
+def test_files_that_are_no_plain_npz_are_refused_in_one_line(folder, kind):
+    path = folder / "mnist.npz"
+    if kind == "an NPY file":
+        with path.open("wb") as file:
+            np.save(file, np.arange(3))
+    else:
+        path.write_bytes(OTHER_FILES[kind])
+    with pytest.raises(ValueError, match=re.escape(f"{path} is damaged or not an NPZ file of plain arrays: ")) as error:
+        data.load_images("mnist")
+    assert "\n" not in str(error.value)
+
+
+def test_labels_of_a_byte_may_be_255(folder):
+    x, y = pixels(256, 2, 2), np.arange(256, dtype=np.uint8)
+    np.savez(folder / "mnist.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    assert data.load_images("mnist").n_classes == 256
+
+
+def test_a_constant_channel_becomes_zero():
+    x = torch.rand(5, 2, 4, 4, generator=seeded())
+    x[:, 1] = 0.1
+    made = data.Images("own", x, torch.arange(5), x + 0.5, torch.arange(5)).standardised()
+    assert torch.equal(made.x_train[:, 1], torch.zeros(5, 4, 4)) and torch.equal(made.x_test[:, 1], torch.zeros(5, 4, 4))
+    assert made.x_train[:, 0].std().item() == pytest.approx(1, abs=1e-5)
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MVNB_DATA", str(tmp_path / "file"))
+    with pytest.raises(FileNotFoundError, match=r"expected a folder in which files can be created at .*file, got: File exists"):
+        data.load_images("mnist")
+
+
+NAN, INF = float("nan"), float("inf")
+EYE, SIGNS = torch.eye(2), torch.tensor([1.0, -1.0])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: data.MultiView(3, 20, coefficient_sum=INF), "coefficient_sum must be finite, got inf"),
+        (lambda: data.MultiView(3, 20, noise_high=INF), "noise_high must be finite, got inf"),
+        (lambda: data.MultiView(3, 20, low=NAN), "low must be finite, got nan"),
+        (lambda: data.MultiView(3, 20.5), "n_patches must be an integer, got 20.5"),
+        (lambda: data.MultiView(3, 20, slots=NAN), "slots must be an integer, got nan"),
+        (lambda: data.MultiView(3, 20, noise_classes=1.5), "noise_classes must be an integer, got 1.5"),
+        (lambda: data.SimpleMultiView(2.5), "n_classes must be an integer, got 2.5"),
+        (lambda: data.GaussianMixture(EYE * NAN, SIGNS), "means must be finite, got nan"),
+        (lambda: data.GaussianMixture.xor(4, INF), "means must be finite, got"),
+        (lambda: data.GaussianMixture(EYE, SIGNS * NAN), "labels must be -1 or 1, got"),
+        (lambda: data.GaussianMixture(EYE, SIGNS, masses=[0.5, NAN]), "masses must be positive and sum to 1, .*nan"),
+        (lambda: data.GaussianMixture(EYE, SIGNS, stds=[1.0, NAN]), "stds positive and finite, got .*nan"),
+        (lambda: data.GaussianMixture(EYE, SIGNS, stds=[1.0, INF]), "stds positive and finite, got .*inf"),
+    ],
+)
+def test_parameters_of_distributions_are_finite_numbers(make, message):
+    with pytest.raises(ValueError, match=message) as error:
+        make()
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int32])
+def test_given_labels_become_int64(kind):
+    world = data.MultiView(3, 20)
+    y = torch.tensor([2, 0, 1])
+    found, expected = (world.sample(3, 0, y=given) for given in (y.to(kind), y))
+    assert found.y.dtype == torch.int64 and all(torch.equal(one, other) for one, other in zip(found, expected))
 
 
 def test_a_wrong_checksum_is_refused_and_nothing_is_kept(folder, monkeypatch):

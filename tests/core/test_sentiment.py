@@ -1,6 +1,7 @@
 """Rated texts: tables, sets and what is said when there are none."""
 
 import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -20,13 +21,44 @@ def test_a_table_is_read_and_cut_to_what_is_clear(tmp_path):
     assert rated.keep(rated.ratings.abs() < 1).texts == ["It runs two hours ."]
 
 
-@pytest.mark.parametrize(("text", "message"), [("good\tfilm\n", "expected a number"), ("3 no tab\n", "expected a number")])
-def test_a_table_that_is_none_is_refused(tmp_path, text, message):
+@pytest.mark.parametrize("text", ["good\tfilm\n", "3 no tab\n", "nan\tfilm\n", "-inf\tfilm\n"])
+def test_a_table_that_is_none_is_refused(tmp_path, text):
     (tmp_path / "mine.tsv").write_text(text)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="expected a number, a tab and a text in every line of mine, got"):
         load_sentiment(str(tmp_path / "mine.tsv"))
     with pytest.raises(ValueError, match="movies, products"):
         load_sentiment("books")
+
+
+def test_a_table_may_have_a_byte_order_mark_and_is_utf_8(tmp_path):
+    (tmp_path / "mine.tsv").write_bytes(b"\xef\xbb\xbf" + LINES.encode())
+    assert load_sentiment(str(tmp_path / "mine.tsv")).ratings.tolist() == [2.5, -1.5, pytest.approx(0.2)]
+    (tmp_path / "mine.tsv").write_bytes("1\tEin schöner Film\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"expected a text in UTF-8 in .*mine.tsv, got .*byte 0xf6"):
+        load_sentiment(str(tmp_path / "mine.tsv"))
+
+
+@pytest.mark.parametrize("mask", [torch.tensor([True, False]), torch.tensor([0, 2, 1]), torch.ones(3)])
+def test_a_mask_has_one_truth_value_per_text(tmp_path, mask):
+    (tmp_path / "mine.tsv").write_text(LINES)
+    with pytest.raises(ValueError, match=r"mask must be a boolean tensor of shape \(3,\), got torch"):
+        load_sentiment(str(tmp_path / "mine.tsv")).keep(mask)
+
+
+def test_a_missing_package_is_told_in_one_line(monkeypatch):
+    monkeypatch.delenv("MVNB_DATA", raising=False)
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    with pytest.raises(FileNotFoundError, match=r"the cache folder requires pooch: pip install .*or set MVNB_DATA"):
+        load_sentiment("movies")
+
+
+@pytest.mark.parametrize("below", [(), ("sets",)])
+def test_a_file_in_place_of_the_folder_is_told_in_one_line(tmp_path, monkeypatch, below):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MVNB_DATA", str(tmp_path.joinpath("file", *below)))
+    with pytest.raises(FileNotFoundError, match=r"expected a folder in which files can be created at .*set MVNB_DATA") as error:
+        load_sentiment("movies")
+    assert "\n" not in str(error.value)
 
 
 def test_absent_and_altered_archives_are_told_in_one_line(tmp_path, monkeypatch):

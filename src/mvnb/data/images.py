@@ -9,8 +9,6 @@ import gzip
 import math
 import pickle
 import tarfile
-import zipfile
-import zlib
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mvnb.data.cache import data_dir
+from mvnb.data.cache import data_dir, make_folder
 from mvnb.files import replaced_whole
 
 EMBEDDED = ("digits", "mnist5k")
@@ -43,6 +41,7 @@ _ARCHIVES = {
 }
 DATASETS = (*EMBEDDED, *_ARCHIVES)
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
+_MOST_CLASSES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -65,9 +64,14 @@ class Images:
         return int(self.y_train.max()) + 1
 
     def standardised(self) -> Images:
-        """Return a copy whose channels have mean 0 and standard deviation 1 over the training images."""
+        """Return a copy whose channels have mean 0 and standard deviation 1 over the training images.
+
+        A channel that is constant there becomes 0.
+        """
         mean = self.x_train.mean((0, 2, 3), keepdim=True)
         std = self.x_train.std((0, 2, 3), keepdim=True)
+        constant = self.x_train.amin((0, 2, 3), keepdim=True) == self.x_train.amax((0, 2, 3), keepdim=True)
+        std = torch.where(constant, math.inf, std)
         return Images(self.name, (self.x_train - mean) / std, self.y_train, (self.x_test - mean) / std, self.y_test)
 
     def head(self, n_train: int, n_test: int) -> Images:
@@ -103,17 +107,17 @@ def _require_images(name: str, arrays: dict[str, np.ndarray]) -> None:
     for x, y in (_KEYS[:2], _KEYS[2:]):
         images, labels = arrays[x], arrays[y]
         found = f"{images.dtype} of shape {images.shape}"
-        if images.ndim not in (3, 4) or not len(images) or images.shape[3:] not in ((), (1,), (3,)):
+        if images.ndim not in (3, 4) or 0 in images.shape or images.shape[3:] not in ((), (1,), (3,)):
             wanted = "(n, height, width) or (n, height, width, channels) with 1 or 3 channels"
             raise ValueError(f"expected {x} of {name} of shape {wanted}, got {found}")
         if not np.issubdtype(images.dtype, np.integer) or images.min() < 0 or images.max() > 255:
             raise ValueError(f"expected {x} of {name} to hold integers from 0 to 255, got {found}{_extremes(images)}")
         if labels.shape not in ((len(images),), (len(images), 1)):
             raise ValueError(f"expected {y} of {name} of shape ({len(images)},), one label per image, got {labels.shape}")
-        if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0:
-            wanted = "class indices, integers from 0"
+        if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0 or labels.max() >= _MOST_CLASSES:
+            wanted = f"class indices, integers from 0 to {_MOST_CLASSES - 1}"
             raise ValueError(f"expected {y} of {name} to hold {wanted}, got {labels.dtype}{_extremes(labels)}")
-    (one, two), classes = (arrays[key].shape[1:] for key in _KEYS[::2]), arrays["y_train"].max() + 1
+    (one, two), classes = (arrays[key].shape[1:] for key in _KEYS[::2]), int(arrays["y_train"].max()) + 1
     if one != two:
         raise ValueError(f"expected training and test images of {name} of equal shape, got {one} and {two}")
     if (most := arrays["y_test"].max()) >= classes:
@@ -152,8 +156,9 @@ def _stored(name: str) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in _KEYS if key in file}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path} is damaged or not an NPZ file of plain arrays: {error}") from None
+    except Exception as error:  # other files than NPZ files of plain arrays make NumPy raise errors of many kinds
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{path} is damaged or not an NPZ file of plain arrays: {reason}") from None
     if missing := [key for key in _KEYS if key not in arrays]:
         raise ValueError(f"{path} lacks {', '.join(missing)}; expected the arrays {', '.join(_KEYS)}")
     return arrays
@@ -162,7 +167,7 @@ def _stored(name: str) -> dict[str, np.ndarray]:
 def _download(name: str, path: Path) -> None:
     import pooch
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     try:
         files = [Path(pooch.retrieve(u, h, path=path.parent / "archives")) for u, h in _ARCHIVES[name].items()]
     except OSError as error:

@@ -46,9 +46,12 @@ class GaussianMixture:
             raise ValueError(f"expected means (r, dim) and labels, masses and stds (r,), got shapes {shapes}")
         if (self.labels.abs() != 1).any():
             raise ValueError(f"labels must be -1 or 1, got {sorted(set(self.labels.tolist()))}")
-        if (self.masses <= 0).any() or abs(self.masses.sum() - 1) > 1e-9 or (self.stds <= 0).any():
+        if not self.means.isfinite().all():
+            raise ValueError(f"means must be finite, got {self.means[~self.means.isfinite()][0].item()}")
+        positive = (self.masses > 0).all() and ((self.stds > 0) & self.stds.isfinite()).all()
+        if not positive or not abs(self.masses.sum() - 1) <= 1e-9:
             received = f"masses {self.masses.tolist()} and stds {self.stds.tolist()}"
-            raise ValueError(f"masses must be positive and sum to 1, and stds must be positive, got {received}")
+            raise ValueError(f"masses must be positive and sum to 1, and stds positive and finite, got {received}")
 
     @classmethod
     def xor(cls, dim: int, norm: float, masses=(1.0,)) -> GaussianMixture:

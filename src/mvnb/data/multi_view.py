@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mvnb._checks import require_numbers, require_within
 from mvnb.seeds import Seed, as_generator
 
 
@@ -54,7 +55,7 @@ def draw_labels(n: int, n_classes: int, generator: torch.Generator, balanced: bo
 
     Labels are independent and uniform, or in random order with class counts as equal as possible if ``balanced`` is true.
     Raises ``TypeError`` if ``given`` is not a tensor of integers, and ``ValueError`` if it has another shape than ``(n,)`` or
-    holds a label out of range.
+    holds a label out of range. The result has the type int64.
     """
     if given is not None:
         if not torch.is_tensor(given) or given.is_floating_point() or given.dtype == torch.bool:
@@ -62,8 +63,8 @@ def draw_labels(n: int, n_classes: int, generator: torch.Generator, balanced: bo
             raise TypeError(f"y must be a tensor of class indices (torch.int64), got {kind}")
         if given.shape != (n,):
             raise ValueError(f"y must have shape ({n},), got {tuple(given.shape)}")
-        if n and not 0 <= given.min() <= given.max() < n_classes:
-            raise ValueError(f"y must lie in 0 to {n_classes - 1}, got {given.min()} to {given.max()}")
+        given = given.long()
+        require_within("y", given, 0, n_classes - 1)
         return given
     if not balanced:
         return torch.randint(n_classes, (n,), generator=generator)
@@ -111,6 +112,7 @@ class SimpleMultiView:
     balanced: bool = False
 
     def __post_init__(self):
+        require_numbers(self)
         if self.n_classes < 2:
             raise ValueError(f"n_classes must be at least 2, got {self.n_classes}")
 
@@ -175,6 +177,7 @@ class MultiView:
     balanced: bool = False
 
     def __post_init__(self):
+        require_numbers(self)
         signal = 2 * self.signal_patches
         if self.n_classes < 2:
             raise ValueError(f"n_classes must be at least 2, got {self.n_classes}")

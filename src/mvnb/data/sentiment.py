@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mvnb.data.cache import data_dir
+from mvnb.data.cache import data_dir, make_folder
 
 _PACKAGE, _FILE = "vaderSentiment==0.5", "vaderSentiment-0.5.zip"
 _SHA256 = "5d97c37f3ef6e24eef331122e055dbedafeb6a56abfce0608b326701116ea49a"
@@ -49,7 +50,13 @@ class Rated:
         return (self.ratings > 0).long()
 
     def keep(self, mask: Tensor) -> Rated:
-        """Return the texts, with their ratings, for which the boolean tensor ``mask`` ``(n,)`` is true."""
+        """Return the texts, with their ratings, for which the boolean tensor ``mask`` ``(n,)`` is true.
+
+        Raises ``ValueError`` if ``mask`` has another shape or type.
+        """
+        if mask.shape != self.ratings.shape or mask.dtype != torch.bool:
+            expected = f"mask must be a boolean tensor of shape {tuple(self.ratings.shape)}"
+            raise ValueError(f"{expected}, got {mask.dtype} of shape {tuple(mask.shape)}")
         return Rated(self.name, [t for t, kept in zip(self.texts, mask.tolist()) if kept], self.ratings[mask])
 
     def clear(self, least: float = 1.0, most_words: int = 12, fewest_words: int = 4) -> Rated:
@@ -65,8 +72,8 @@ class Rated:
 def load_sentiment(source: str = "movies") -> Rated:
     """Load rated texts from a published data set or from a file.
 
-    ``source`` is the name of a data set, one of :data:`SENTIMENT_SETS`, or the path of a file, each line of which consists of a
-    rating, a tab and a text.
+    ``source`` is the name of a data set, one of :data:`SENTIMENT_SETS`, or the path of a file in UTF-8, each line of which
+    consists of a rating, a finite number, then a tab and a text.
 
     The data sets are those of Hutto and Gilbert 2014: sentences from film reviews (collected by Pang and Lee from Rotten
     Tomatoes, as were those of SST-2), product reviews and editorials, and tweets. At least twenty people rated each text from
@@ -83,7 +90,11 @@ def load_sentiment(source: str = "movies") -> Rated:
     path = Path(source).expanduser()
     if not path.is_file():
         raise ValueError(f"source must be one of {', '.join(SENTIMENT_SETS)} or the path of a file, got {source!r}")
-    return _rated(path.stem, path.read_text(encoding="utf-8").splitlines())
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"expected a text in UTF-8 in {path}, got {error}") from None
+    return _rated(path.stem, lines)
 
 
 def _rated(name: str, lines: list[str]) -> Rated:
@@ -92,6 +103,8 @@ def _rated(name: str, lines: list[str]) -> Rated:
         try:
             rating, text = line.split("\t", 1)
             ratings.append(float(rating))
+            if not math.isfinite(ratings[-1]):
+                raise ValueError
         except ValueError:
             raise ValueError(f"expected a number, a tab and a text in every line of {name}, got {line!r}") from None
         texts.append(text.strip())
@@ -101,7 +114,7 @@ def _rated(name: str, lines: list[str]) -> Rated:
 def _stored() -> Path:
     path = data_dir() / _FILE
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             pin = Path(folder) / "pin.txt"  # pin the checksum, since pip runs the setup script of a download
             pin.write_text(f"{_PACKAGE} --hash=sha256:{_SHA256}\n", encoding="utf-8")
