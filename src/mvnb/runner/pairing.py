@@ -62,6 +62,8 @@ def _purpose(source: str, tags: set[str]) -> str:
         return "the imports"
     if "figures.show(" in source:
         return "the code of the figure"
+    if source.startswith("figures.show_code("):
+        return "the functions"
     defined = re.match(r"(?:@.*\n)*(?:def|class) (\w+)", source)
     return f"the definition of {defined[1]}" if defined else "the code"
 
