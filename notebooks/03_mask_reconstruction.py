@@ -84,17 +84,19 @@ from scipy.stats import spearmanr
 from mvnb import claims, figures, kept_runs, probes, stats, training
 from mvnb.data import embed, load_images
 from mvnb.models import smoothed_relu
-from mvnb.papers.mask_reconstruction import (
-    images,
-    networks,
+from mvnb.papers.mask_reconstruction import measure, plots, recipe, theory
+from mvnb.papers.mask_reconstruction import training as arms
+from mvnb.papers.mask_reconstruction.data import (
+    SparseMultiView,
+    own_tiles,
     pictures,
-    recipe,
-    theory,
 )
-from mvnb.papers.mask_reconstruction.data import SparseMultiView
 from mvnb.papers.mask_reconstruction.model import (
+    NETWORKS,
     MaskedAutoencoderObjective,
     TeacherStudentObjective,
+    best_correlations,
+    own_correlations,
 )
 
 # %% tags=["remove-cell", "check"]
@@ -110,17 +112,17 @@ for name, bound in least.items():
     if globals()[name] < bound:
         wanted = f"{bound} or more, as n_classes is {n_classes}"
         raise ValueError(f"{name} must be {wanted}, got {globals()[name]}")
-if image_network not in images.NETWORKS:
-    wanted = " or ".join(images.NETWORKS)
+if image_network not in NETWORKS:
+    wanted = " or ".join(NETWORKS)
     raise ValueError(f"image_network must be {wanted}, got {image_network!r}")
 
 # %% tags=["hide-input"]
 activation = (act_power, threshold)
-push = lambda name, *responses: networks.push(name, responses, activation)
+push = lambda name, *responses: measure.push(name, responses, activation)
 found = np.linspace(0, 6, 61)
 pushes = {n: np.array([push(n, u, 0.05) for u in found]) for n in ("ERM", "MAE")}
 figures.show(
-    pictures.pushes(found, pushes["ERM"], pushes["MAE"]),
+    plots.pushes(found, pushes["ERM"], pushes["MAE"]),
     title="Labels: one feature takes the push from the other",
     alt="Push on the second kernel against the response of the first kernel. Under "
     "labels it falls towards zero. Under reconstruction it is constant.",
@@ -161,7 +163,7 @@ looked = {
     for kind, (view, shift, y) in zip(("multi-view", "single-view"), looks)
 }
 figures.show(
-    pictures.points(looked, n_features),
+    plots.points(looked, n_features),
     title="A point shows both its features, or mainly one, and strangers",
     alt="Two heat maps of features against patches. In the multi-view point two "
     "patches show the own features at full strength and a few others show foreign "
@@ -352,8 +354,8 @@ def fresh(view, shift=0):
 tests = {"multi-view": fresh(world), "single-view": fresh(lone_world)}
 
 # %% tags=["hide-input"]
-best = lambda p: networks.best_correlations(p, n_features)  # (run, feature)
-best_own = lambda p: networks.own_correlations(p, n_features)
+best = lambda p: best_correlations(p, n_features)  # (run, feature)
+best_own = lambda p: own_correlations(p, n_features)
 mae = training.fit(
     MaskedAutoencoderObjective(*activation),
     {"weight": start},
@@ -363,7 +365,7 @@ mae = training.fit(
     probes={"best": best},
     log_at=range(mae_steps + 1),
 )
-scratch = networks.from_scratch(
+scratch = arms.from_scratch(
     start.unflatten(1, (n_classes, n_filters)),
     data,
     activation,
@@ -381,15 +383,15 @@ for name, known in learned.items():
     print(f"{name:18s} features learned: {known.sum(1).tolist()} of {n_features}")
 print(f"autoencoder's level {mae.log['best'][-1].mean():.3f}, predicted {level:.3f}")
 # The networks from scratch trained on, for the rest of all steps.
-further, onward = networks.train_on(scratch, data, activation, sl_steps, best_own)
+further, onward = arms.train_on(scratch, data, activation, sl_steps, best_own)
 
 # %% tags=["remove-cell"]
 mae_time = mae.log["time"][-1].cpu()
-at_mae_time = networks.at_first(onward, onward["time"] >= mae_time)
+at_mae_time = measure.at_first(onward, onward["time"] >= mae_time)
 by_then = (at_mae_time["best"] > threshold).sum(1)
 typical = int(by_then.argsort(stable=True)[replicas // 2])
 figures.show(
-    pictures.opening(onward, mae.log, typical, threshold, scratch.log["time"][-1]),
+    plots.opening(onward, mae.log, typical, threshold, scratch.log["time"][-1]),
     title="Labels leave features out; reconstruction teaches all, one by one",
     alt="Two panels with ten rows, one for each feature, against time. From labels "
     "some rows take full colour; others stay pale to the end, long after a line that "
@@ -412,7 +414,7 @@ moment = per_feature(lambda z: z ** (act_power + 1))
 predicted = law.time(track[0], threshold / 2) / moment
 captured = stats.first_crossing_time(track, clock, threshold / 2, 1.0 - act_power)
 figures.show(
-    pictures.staircase(clock[:, 0], loss[:, 0], staircase[:, 0], predicted, captured),
+    plots.staircase(clock[:, 0], loss[:, 0], staircase[:, 0], predicted, captured),
     title="Initial weights decide when a feature is learned and the loss falls",
     alt="Left: the autoencoder's loss falls in stairs, with stairs of the predicted "
     "height drawn over it. Right: measured against predicted capture times for all "
@@ -461,7 +463,7 @@ owned = start.unflatten(1, (n_classes, n_filters))
 others = lambda p: torch.where(
     p["weight"][..., :n_features] < threshold / 2, p["weight"][..., :n_features], 0.0
 ).amax((1, 2))  # the largest correlation of a kernel with a feature not held
-tuned = networks.fine_tune(
+tuned = arms.fine_tune(
     mae.params["weight"],
     data,
     activation,
@@ -469,9 +471,9 @@ tuned = networks.fine_tune(
     stop=0.003,
     probes={"best": best, "others": others},
 )
-centroid = networks.centroid_head(start, data, activation, n_classes)
+centroid = arms.centroid_head(start, data, activation, n_classes)
 centroid = centroid / centroid.norm(dim=-1, keepdim=True)
-headed = networks.with_head(start, centroid, data, activation, sl_steps)
+headed = arms.with_head(start, centroid, data, activation, sl_steps)
 few, g = min(3, replicas), torch.Generator().manual_seed(seed + 5 * 10**6)
 shape = (few, n_points, n_patches)
 kept_patches = lambda step: (torch.rand(shape, generator=g) < keep,)
@@ -481,22 +483,22 @@ hidden = lambda step: (
     data.y[:few],
     data.multiplicity[:few] / keep,  # outputs divided by theta
 )
-with_masks = networks.from_scratch(
+with_masks = arms.from_scratch(
     owned[:few], data, activation, sl_steps * 3 // 4, batches=hidden, stop=0.0
 )
 
 # %% tags=["hide-input"]
-probe = lambda weight: networks.linear_probe(weight, data, activation, n_classes)
+probe = lambda weight: arms.linear_probe(weight, data, activation, n_classes)
 logits = {
-    "autoencoder, fine-tuned": networks.head_logits(tuned.params, activation),
+    "autoencoder, fine-tuned": arms.head_logits(tuned.params, activation),
     "autoencoder, linear probe": probe(mae.params["weight"]),
-    "from scratch": networks.owned_logits(scratch, activation),
-    "from scratch, trained on": networks.owned_logits(further, activation),
-    "from scratch, trained head": networks.head_logits(headed.params, activation),
+    "from scratch": arms.owned_logits(scratch, activation),
+    "from scratch, trained on": arms.owned_logits(further, activation),
+    "from scratch, trained head": arms.head_logits(headed.params, activation),
     "random kernels, linear probe": probe(start),
-    "from scratch, masked labels": networks.owned_logits(with_masks, activation),
+    "from scratch, masked labels": arms.owned_logits(with_masks, activation),
 }
-table = {name: networks.accuracies(f, tests) for name, f in logits.items()}
+table = {name: measure.accuracies(f, tests) for name, f in logits.items()}
 by_class = learned["labels"].reshape(-1, n_classes, 2)
 expected = theory.single_view_accuracy(by_class, foreign)
 on = table["from scratch, trained on"]
@@ -506,7 +508,7 @@ masked_views = (best_own(with_masks.params) > threshold).cpu().numpy()
 # %% tags=["hide-input"]
 blue, grey = figures.BASELINE, figures.HUES["grey"]
 figures.show(
-    pictures.accuracies(
+    plots.accuracies(
         table, expected.mean(), (*[figures.METHOD] * 2, *[blue] * 3, grey, blue)
     ),
     title="Points with one visible feature tell the networks apart",
@@ -520,11 +522,11 @@ for name, found in table.items():
 print(f"from scratch, by the formula: {expected.round(2).tolist()}")
 for name, views in (("trained head", headed_views), ("masked labels", masked_views)):
     print(f"{name}: features learned {views.sum(1).tolist()} of {n_features}")
-at = networks.at_first(onward, onward["time"][:, :few] >= with_masks.log["time"][-1])
+at = measure.at_first(onward, onward["time"][:, :few] >= with_masks.log["time"][-1])
 print(f"labels without masks by then: {(at['best'] > threshold).sum(1).tolist()}")
 
 # %% tags=["remove-cell"]
-worse = networks.worse_kind
+worse = measure.worse_kind
 ours, plain = table["autoencoder, fine-tuned"], table["from scratch"]
 probed = worse(table["autoencoder, linear probe"])
 ledger.mean("mrp-classifies-both", tuned=worse(ours), probed=probed)
@@ -571,7 +573,7 @@ trained = ("scratch", "pretrained")
 errors = {(arm, s): errors_of(arm, s) for arm, s in product(trained, (0, 3))}
 gain = {s: errors["scratch", s] - errors["pretrained", s] for s in (0, 3)}
 figures.show(
-    pictures.gains(errors, label_counts),
+    plots.gains(errors, label_counts),
     title="On MNIST, no gain is seen; with 100 labels, 1.4 points are not excluded",
     alt="Test error against the number of labels, from scratch and pretrained. "
     "Circles (from scratch) and squares (pretrained) lie on each other, with shifts and without; shifts lower "
@@ -881,14 +883,14 @@ ledger.mean("ideal-encoder-classifies", equal=with_all.min(1), deleted=with_half
 # %%
 # NBVAL_CHECK_OUTPUT
 pretrained = mae.params["weight"].double()
-head = n_classes * networks.centroid_head(pretrained, data, activation, n_classes)
+head = n_classes * arms.centroid_head(pretrained, data, activation, n_classes)
 features_of = MaskedAutoencoderObjective(*activation).features
 features = features_of(pretrained, data.x.double()).cpu().numpy()
 formula = theory.centroid_head(features, data.y.cpu().numpy(), n_classes, n_classes)
 head_error = np.abs(head.cpu().numpy() - formula).max((1, 2))
 print("first step of the head is the centroid formula:", max(head_error) < 1e-6)
 one_step = {"weight": mae.params["weight"], "head": head.float()}
-at_once = networks.accuracies(networks.head_logits(one_step, activation), tests)
+at_once = measure.accuracies(arms.head_logits(one_step, activation), tests)
 print("classifies after that one step:", min(v.mean() for v in at_once.values()) > 0.98)
 
 # %%
@@ -990,7 +992,7 @@ both_pairs = held_pairs & foreseen
 sizes = [a.sum() for a in (held_pairs, foreseen, both_pairs)]
 print("pairs held {}, foreseen {}, both {}".format(*sizes))
 figures.show(
-    pictures.lottery(first[0], last[0], ts_threshold),
+    plots.lottery(first[0], last[0], ts_threshold),
     title="Who will hold which feature is largely drawn at the start",
     alt="Correlation of each kernel and feature at the time T0 against its initial "
     "value, one run. Nearly all pairs to the left of a vertical line stay below the "
@@ -1032,7 +1034,7 @@ in_time = np.where(extra_time <= allowed, growth, 1.0)
 largest = in_time.max(0)
 print(f"largest correlation within the allowed time: {largest.min():.0f} times or more")
 figures.show(
-    pictures.runaway(extra_time[:, 0], beyond.log["best"][:, 0].cpu(), allowed[0]),
+    plots.runaway(extra_time[:, 0], beyond.log["best"][:, 0].cpu(), allowed[0]),
     title="The teacher–student loss has no resting point",
     alt="Best correlations with the ten features after T0, logarithmic axis, "
     "against time. All go on growing, the largest exponentially, by orders of "
@@ -1047,8 +1049,8 @@ kinds = {"multi-view": ts_world, "single-view": replace(ts_world, single_view=1.
 ts_tests = {kind: fresh(view, 3 + i) for i, (kind, view) in enumerate(kinds.items())}
 ts_table = {}
 for name, weight in (("at T0", at_t0.params["weight"]), ("random kernels", ts_start)):
-    outputs = networks.linear_probe(weight, ts_data, ts_activation, n_classes, 2000)
-    ts_table[name] = networks.accuracies(outputs, ts_tests)
+    outputs = arms.linear_probe(weight, ts_data, ts_activation, n_classes, 2000)
+    ts_table[name] = measure.accuracies(outputs, ts_tests)
     multi, lone = (accuracy.mean() for accuracy in ts_table[name].values())
     print(f"linear probe, {name:15s} multi-view {multi:.3f}, single-view {lone:.3f}")
 idle_loss, idle = objectives["Teacher-student"][1]({"weight": w}, x, 1.0)
@@ -1102,7 +1104,7 @@ rest_of = lambda t, power=act_power: theory.autoencoder_fixed_point(
 )
 curve, rest_at = np.linspace(0.02, 1, 40), np.array([rest_of(t) for t in thetas])
 figures.show(
-    pictures.levels(thetas, levels, (curve, [rest_of(t) for t in curve])),
+    plots.levels(thetas, levels, (curve, [rest_of(t) for t in curve])),
     title="At every mask ratio nearly all features rest near the predicted level",
     alt="Best correlation with each feature against the keep probability from 0.05 to "
     "1. But for a few below it, the points lie on the increasing theoretical curve, "
@@ -1168,7 +1170,7 @@ ledger.mean("losers-growth-falls", two=two, four=four)
 all_known = lambda log: int((log["best"] > threshold).sum())
 print("labels: loss reached, flow time (mean over runs), features learned in all runs")
 for bound in (1e-2, 1e-3, 1e-4, 1e-6, 1e-12):
-    at = networks.at_first(onward, onward["loss"] <= bound)
+    at = measure.at_first(onward, onward["loss"] <= bound)
     print(f"{bound:7.0e} {at['time'].mean():9.1e} {all_known(at):4d}")
 end, ends = {key: onward[key][-1] for key in ("loss", "time")}, known_on.sum(1)
 print(f"all steps: loss {end['loss'].max():.0e} or less,", end=" ")
@@ -1180,7 +1182,7 @@ print(f"(formula: {formula.mean():.2f})")
 print(
     f"at the autoencoder's last time, {mae_time.mean():.1e}: {all_known(at_mae_time)}"
 )
-learns_all = networks.at_first(mae.log, (mae.log["best"] > threshold).all(-1))["time"]
+learns_all = measure.at_first(mae.log, (mae.log["best"] > threshold).all(-1))["time"]
 print(f"flow time of its last feature {learns_all.min():.1e} to {learns_all.max():.1e}")
 
 # %% [markdown]
@@ -1199,11 +1201,11 @@ def scratch_again(view=side_world, scale=1.0, power=act_power, stop=0.01, points
     draws = [torch.randn(n_classes, n_filters, view.dim, generator=g) for g in gens]
     begin = scale * init_scale * torch.stack(draws).to(device)
     sample, here = training.to_device(sample, device), (power, threshold)
-    run = networks.from_scratch(begin, sample, here, sl_steps * 9 // 10, stop=stop)
+    run = arms.from_scratch(begin, sample, here, sl_steps * 9 // 10, stop=stop)
     views = best_own(run.params).cpu().numpy().reshape(-1, n_classes, 2) > threshold
-    outputs = networks.owned_logits(run, here)
+    outputs = arms.owned_logits(run, here)
     lone = fresh(replace(view, single_view=1.0))
-    seen = networks.accuracies(outputs, {"single": lone})["single"]
+    seen = measure.accuracies(outputs, {"single": lone})["single"]
     return views, seen, theory.single_view_accuracy(views, view.foreign), outputs
 
 
@@ -1227,7 +1229,7 @@ for name, (views, seen, formula, _) in swept.items():
     print(f"{name:28s} {both_views:.1f}   {seen.mean():.2f} ({formula.mean():.2f})")
 paper_rho = n_classes**-0.01
 as_printed = {"single": fresh(replace(side_world, single_view=1.0, weak=paper_rho))}
-at_paper_rho = networks.accuracies(swept["as it is"][-1], as_printed)["single"]
+at_paper_rho = measure.accuracies(swept["as it is"][-1], as_printed)["single"]
 print(f"weak view at {paper_rho:.3f}: single-view accuracy {at_paper_rho.mean():.3f}")
 
 # %% tags=["remove-cell"]
@@ -1269,22 +1271,22 @@ for number, (name, (view, basis)) in enumerate(tasks.items()):
         exam = move(replace(view, single_view=share_single).sample(n_test, g))
         exams[kind] = training.to_device(exam, device)
     tune = (mae.params["weight"][:few], task, activation, k)
-    begun = networks.fine_tune(*tune, steps=100)
-    ours = networks.with_head(*begun.params.values(), task, activation, sl_steps)
+    begun = arms.fine_tune(*tune, steps=100)
+    ours = arms.with_head(*begun.params.values(), task, activation, sl_steps)
     kernels = start[:few, : k * n_filters].unflatten(1, (k, -1))
-    plain = networks.from_scratch(kernels, task, activation, sl_steps)
+    plain = arms.from_scratch(kernels, task, activation, sl_steps)
     transfer[name] = {
-        "pretrained": networks.head_logits(ours.params, activation),
-        "from scratch": networks.owned_logits(plain, activation),
+        "pretrained": arms.head_logits(ours.params, activation),
+        "from scratch": arms.owned_logits(plain, activation),
     }
     if basis is not None:
-        head = networks.centroid_head(start[:few], task, activation, k)
+        head = arms.centroid_head(start[:few], task, activation, k)
         head = head / head.norm(dim=-1, keepdim=True)
-        same = networks.with_head(start[:few], head, task, activation, sl_steps)
-        transfer[name]["trained head"] = networks.head_logits(same.params, activation)
+        same = arms.with_head(start[:few], head, task, activation, sl_steps)
+        transfer[name]["trained head"] = arms.head_logits(same.params, activation)
     print(f"{name}; accuracy on multi-view and single-view points")
     for way, outputs in transfer[name].items():
-        transfer[name][way] = networks.accuracies(outputs, exams)
+        transfer[name][way] = measure.accuracies(outputs, exams)
         multi, lone = transfer[name][way].values()
         print(f"    {way:14s} {multi.mean():.3f}   {lone.mean():.3f}")
 
@@ -1332,12 +1334,12 @@ ledger.mean("frozen-teacher-all-features", student_known.mean(1))
 # %% tags=["hide-input"]
 kept_runs.show("mask_reconstruction", "planted")
 planted = kept_runs.load("mask_reconstruction", "planted")
-arms = {"ERM": "from scratch", "MAE": "SimMIM"}
+named = {"ERM": "from scratch", "MAE": "SimMIM"}
 of = lambda arm, key: np.array([run["values"][arm][key] for run in planted["runs"]])
 print("means of runs: accuracy on training, multi-view, single-view, and single-view")
 print("pictures without strangers; tiles lit and own of lit or own, own tiles lit")
 print("of two, average precision of the cell probe")
-for arm, name in arms.items():
+for arm, name in named.items():
     keys = ("train", "multi", "single", "alone", "covered", "lit", "precision")
     print(f"{name:12s}", " ".join(f"{of(arm, key).mean():5.2f}" for key in keys))
     print(f"    a class's better view {of(arm, 'views').max(-1).mean():.2f}", end=", ")
@@ -1347,11 +1349,11 @@ how = {"patch_noise": p["noise"], "background_noise": p["noise"], "balanced": Tr
 shown_world = SparseMultiView(p["n_classes"], 16, 64, p["foreign"], **how)
 g = torch.Generator().manual_seed(training.fold_seed(p["seed"]) + 10**6)
 exam = shown_world.sample(p["n_test"], g)
-cams = {name: of(arm, "maps")[0].reshape(-1, 8, 8) for arm, name in arms.items()}
+cams = {name: of(arm, "maps")[0].reshape(-1, 8, 8) for arm, name in named.items()}
 
 # %% tags=["hide-input", "picture"]
 figures.show(
-    pictures.maps(images.pictures(exam)[:6, 0], images.own_tiles(exam)[:6], cams),
+    plots.maps(pictures(exam)[:6, 0], own_tiles(exam)[:6], cams),
     title="Where the network looks; frames: the two tiles of the own class",
     alt="Six pictures of tiles in a row; below each the Eigen-CAM map of a network "
     "trained from scratch and of one pretrained with SimMIM. Frames mark the two "
@@ -1404,8 +1406,8 @@ pixels = real.standardised()
 points = image_points if 0 < image_points < len(real.y_train) else len(real.y_train)
 generators = training.generators(seed + 7 * 10**6, image_replicas)
 chosen = [torch.randperm(len(real.y_train), generator=g)[:points] for g in generators]
-network = images.NETWORKS[image_network]
-task = images.ImageTask(
+network = NETWORKS[image_network]
+task = arms.ImageTask(
     torch.stack([enlarged(pixels.x_train[i]) for i in chosen]).to(device),
     torch.stack([real.y_train[i] for i in chosen]).to(device),
     labels=min(image_labels or points, points),
@@ -1419,7 +1421,7 @@ asked = enlarged(pixels.x_test[:n_test]).to(device)
 asked = asked.expand(image_replicas, *asked.shape)
 truth = real.y_test[:n_test].to(device)
 right = {}
-for arm, name in arms.items():
+for arm, name in named.items():
     outputs = training.predict(net, runs[arm].params, asked)
     right[arm] = 100 * probes.accuracy(outputs, truth).cpu().numpy()
     mean, half = stats.mean_interval(right[arm]).plus_minus

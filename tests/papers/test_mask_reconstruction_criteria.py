@@ -15,7 +15,8 @@ import torch
 
 from mvnb import kept_runs, probes, stats, training
 from mvnb.models import PatchObjective, patch_logits, smoothed_relu
-from mvnb.papers.mask_reconstruction import images, networks, theory
+from mvnb.papers.mask_reconstruction import data, measure, model, theory
+from mvnb.papers.mask_reconstruction import training as arms
 from mvnb.papers.mask_reconstruction.data import SparseMultiView
 from mvnb.papers.mask_reconstruction.model import FineTuneObjective, MaskedAutoencoderObjective, TeacherStudentObjective
 
@@ -175,11 +176,11 @@ def test_lost_views_hold_from_labels_and_fail_with_masks_or_reconstruction(runs)
 
 
 def test_claims_on_networks_trained_on_hold_for_those_that_are_stopped_only(runs):
-    activation, best = (POWER, THRESHOLD), lambda p: networks.own_correlations(p, FEATURES)
+    activation, best = (POWER, THRESHOLD), lambda p: model.own_correlations(p, FEATURES)
     owned = runs.start.unflatten(1, (CLASSES, FILTERS))
     log_at = range(0, 701, 2)
-    stopped = networks.from_scratch(owned, runs.data, activation, 700, probes={"best": best}, log_at=log_at)
-    further, log = networks.train_on(stopped, runs.data, activation, 700, best)
+    stopped = arms.from_scratch(owned, runs.data, activation, 700, probes={"best": best}, log_at=log_at)
+    further, log = arms.train_on(stopped, runs.data, activation, 700, best)
     assert (log["time"].diff(dim=0) >= 0).all() and (log["loss"].diff(dim=0) <= 1e-4).all()
     assert (log["loss"][-1] < 1e-12).all() and torch.equal(log["best"][-1], best(further.params))
 
@@ -188,14 +189,14 @@ def test_claims_on_networks_trained_on_hold_for_those_that_are_stopped_only(runs
         return verdict("sl-loses-views-trained-on", "mean", (known == 1).mean(1))
 
     def lead(run):  # of a rival that makes no mistake
-        accuracy = networks.accuracies(networks.owned_logits(run, activation), {"single": runs.fresh[1]})["single"]
+        accuracy = measure.accuracies(arms.owned_logits(run, activation), {"single": runs.fresh[1]})["single"]
         return verdict("mrp-beats-sl-trained-on", "mean", 1 - accuracy)
 
     assert one_view(stopped) == lead(stopped) == "holds"
     assert one_view(further) != "holds" != lead(further)
     assert one_view(runs.mae) == "fails"
 
-    then = networks.at_first(log, log["time"] >= runs.mae.log["time"][-1])
+    then = measure.at_first(log, log["time"] >= runs.mae.log["time"][-1])
     assert (then["time"] < log["time"][-1]).all()
     known = [(one > THRESHOLD).double().mean(1) for one in (then["best"], torch.from_numpy(best_of(runs.mae)))]
     assert [verdict("labels-at-equal-time", "mean", one) for one in known] == ["holds", "fails"]
@@ -203,8 +204,8 @@ def test_claims_on_networks_trained_on_hold_for_those_that_are_stopped_only(runs
 
 def test_the_first_look_or_the_last():
     log = {"time": torch.tensor([[0.0, 0.0], [1.0, 2.0], [3.0, 4.0]])}
-    assert networks.at_first(log, log["time"] >= 1.5)["time"].tolist() == [3.0, 2.0]
-    assert networks.at_first(log, log["time"] >= 3.5)["time"].tolist() == [3.0, 4.0]
+    assert measure.at_first(log, log["time"] >= 1.5)["time"].tolist() == [3.0, 2.0]
+    assert measure.at_first(log, log["time"] >= 3.5)["time"].tolist() == [3.0, 4.0]
 
 
 def test_classification_holds_pretrained_and_fails_from_scratch(runs):
@@ -302,23 +303,23 @@ def planted():
     """A test sample of pictures, and what networks make of it that were trained on true and on shuffled labels."""
     world = SparseMultiView(5, 16, 64, foreign=2.0, balanced=True, patch_noise=0.6, background_noise=0.6)
     samples = [world.sample(400, g) for g in training.generators(3, 4)]
-    x, y = torch.stack([images.pictures(s) for s in samples]), torch.stack([s.y for s in samples])
+    x, y = torch.stack([data.pictures(s) for s in samples]), torch.stack([s.y for s in samples])
     exam = world.sample(300, torch.Generator().manual_seed(9))
-    shown = images.pictures(exam).expand(4, -1, -1, -1, -1)
+    shown = data.pictures(exam).expand(4, -1, -1, -1, -1)
 
     def trained(y, steps):
-        net, runs = images.ImageTask(x, y, 100, 5, images.NETWORKS["small"], 16, 25).fit(0, steps, 200, 1)
+        net, runs = arms.ImageTask(x, y, 100, 5, model.NETWORKS["small"], 16, 25).fit(0, steps, 200, 1)
         results = {}
         for name in ("ERM", "MAE"):
             params = runs[name].params
             inner = {k[8:]: v for k, v in params.items() if k.startswith("encoder.")}
             features = training.predict(net.encoder, inner, shown)
             accuracy = probes.accuracy(training.predict(net, params, shown), exam.y).numpy()
-            results[name] = accuracy, features, [images.eigen_cam(f) for f in features]
+            results[name] = accuracy, features, [measure.eigen_cam(f) for f in features]
         return results
 
     order = torch.randperm(400, generator=torch.Generator().manual_seed(1))
-    return SimpleNamespace(own=images.own_tiles(exam), true=trained(y, 500), shuffled=trained(y[:, order], 10))
+    return SimpleNamespace(own=data.own_tiles(exam), true=trained(y, 500), shuffled=trained(y[:, order], 10))
 
 
 def test_pretraining_helps_on_pictures_only_if_labels_mean_something(planted):
@@ -335,7 +336,7 @@ def test_pretraining_helps_on_pictures_only_if_labels_mean_something(planted):
 
 def test_maps_cover_own_tiles_of_their_own_picture(planted):
     def wider(shift, arms=("MAE", "ERM")):
-        lit = {name: [images.lit_tiles(m.roll(shift, 0)) for m in r[2]] for name, r in planted.true.items()}
+        lit = {name: [measure.lit_tiles(m.roll(shift, 0)) for m in r[2]] for name, r in planted.true.items()}
         covered = {
             name: [((one & planted.own).sum(1) / (one | planted.own).sum(1)).mean() for one in stack]
             for name, stack in lit.items()
@@ -348,7 +349,7 @@ def test_maps_cover_own_tiles_of_their_own_picture(planted):
 
 def test_the_cell_probe_finds_own_tiles_and_no_others(planted):
     def sharper(own):
-        found = {name: [images.cell_probe(f, own) for f in r[1]] for name, r in planted.true.items()}
+        found = {name: [measure.cell_probe(f, own) for f in r[1]] for name, r in planted.true.items()}
         return verdict("images-cell-probe", "mean", np.subtract(found["MAE"], found["ERM"]))
 
     assert sharper(planted.own) == "holds"

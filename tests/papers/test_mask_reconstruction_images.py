@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from mvnb import kept_runs, training
-from mvnb.papers.mask_reconstruction import images
+from mvnb.papers.mask_reconstruction import data, measure, model
+from mvnb.papers.mask_reconstruction import training as arms
 from mvnb.papers.mask_reconstruction.data import SparseMultiView
 
 DECLARED = kept_runs.declared("mask_reconstruction")
@@ -19,7 +20,7 @@ def script():
 
 
 def test_masks_cover_whole_patches_at_the_ratio():
-    masks = images.draw_masks(torch.empty(400, 3, 32, 24), 0.6, torch.Generator().manual_seed(0), patch=8)
+    masks = arms.draw_masks(torch.empty(400, 3, 32, 24), 0.6, torch.Generator().manual_seed(0), patch=8)
     cells = masks[:, 0].unfold(1, 8, 8).unfold(2, 8, 8).flatten(3)
     assert masks.shape == (400, 1, 32, 24) and (cells.all(-1) == cells.any(-1)).all()
     assert masks.double().mean().item() == pytest.approx(0.6, abs=0.02)
@@ -27,62 +28,62 @@ def test_masks_cover_whole_patches_at_the_ratio():
 
 def test_hidden_pixels_are_not_seen_and_visible_ones_are_not_judged():
     torch.manual_seed(0)
-    filler, x = images.Filler(images.convolutions(1, 4), 8, 1).eval(), torch.randn(3, 1, 8, 8)
+    filler, x = model.Filler(model.convolutions(1, 4), 8, 1).eval(), torch.randn(3, 1, 8, 8)
     masked = torch.zeros(3, 1, 8, 8, dtype=torch.bool)
     masked[..., :4] = True
     with torch.no_grad():
         other = torch.where(masked, torch.randn(3, 1, 8, 8), x)
         assert torch.equal(filler(x, masked), filler(other, masked))
         error = (filler(x, masked) - x).abs()
-        assert images.fill_in(filler, x, masked).item() == pytest.approx(error[..., :4].mean().item(), rel=1e-5)
+        assert arms.fill_in(filler, x, masked).item() == pytest.approx(error[..., :4].mean().item(), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", images.NETWORKS)
+@pytest.mark.parametrize("name", model.NETWORKS)
 def test_an_encoder_has_an_output_for_each_patch(name):
-    network = images.NETWORKS[name]
+    network = model.NETWORKS[name]
     encoder = network.make(3, 2)
     features = encoder(torch.randn(2, 3, 32, 32))
     assert features.shape == (2, network.features * 2, 32 // network.patch, 32 // network.patch)
-    classifier = images.Classifier(encoder, features.shape[1], 7, network.squares)
+    classifier = model.Classifier(encoder, features.shape[1], 7, network.squares)
     first, second = classifier(torch.randn(2, 3, 32, 32))
     assert torch.equal(first, second)  # the weights of the head start from zero
 
 
 def test_pictures_show_each_feature_as_a_tile_of_its_own_pattern():
     sample = WORLD.sample(50, torch.Generator().manual_seed(0))
-    tiles = images.pictures(sample)[:, 0].unfold(1, 8, 8).unfold(2, 8, 8).flatten(1, 2).flatten(2)  # (n, 16, 64)
+    tiles = data.pictures(sample)[:, 0].unfold(1, 8, 8).unfold(2, 8, 8).flatten(1, 2).flatten(2)  # (n, 16, 64)
     assert torch.allclose(tiles.norm(dim=-1), 8 * sample.strength, atol=1e-5)
     same = sample.holds.flatten()[:, None] == sample.holds.flatten()
     shown = sample.holds.flatten() >= 0
     flat = torch.nn.functional.normalize(tiles.flatten(0, 1), dim=-1)
     assert torch.allclose((flat @ flat.T)[shown][:, shown], same[shown][:, shown].float(), atol=1e-5)
-    assert images.own_tiles(sample).sum(1).tolist() == [2] * 50
+    assert data.own_tiles(sample).sum(1).tolist() == [2] * 50
 
 
 def test_eigen_cam_of_one_direction_is_its_map():
     strength = torch.zeros(2, 8, 8)
     strength[0, 2, 3], strength[1, 6, 6] = 2.0, 1.0
     direction = torch.tensor([3.0, -4.0])
-    maps = images.eigen_cam(strength[:, None] * direction[:, None, None])
+    maps = measure.eigen_cam(strength[:, None] * direction[:, None, None])
     assert torch.allclose(maps, (strength / strength.amax((1, 2), keepdim=True)), atol=0.05)
-    turned = images.eigen_cam(strength[:, None] * torch.tensor([5.0, 0.0])[:, None, None])
+    turned = measure.eigen_cam(strength[:, None] * torch.tensor([5.0, 0.0])[:, None, None])
     assert torch.allclose(maps, turned, atol=1e-5)
-    assert images.lit_tiles(maps).nonzero().tolist() == [[0, 5], [1, 15]]
+    assert measure.lit_tiles(maps).nonzero().tolist() == [[0, 5], [1, 15]]
 
 
 def test_the_cell_probe_finds_what_is_written_into_the_features():
-    own = images.own_tiles(WORLD.sample(40, torch.Generator().manual_seed(0)))
+    own = data.own_tiles(WORLD.sample(40, torch.Generator().manual_seed(0)))
     quarters = own.view(-1, 4, 4).repeat_interleave(2, 1).repeat_interleave(2, 2)
     g = torch.Generator().manual_seed(1)
     noise = torch.randn(40, 3, 8, 8, generator=g)
     written = torch.cat([noise, quarters[:, None].float()], 1)
-    assert images.cell_probe(written, own) > 0.99 and images.cell_probe(noise, own) < 0.3
+    assert measure.cell_probe(written, own) > 0.99 and measure.cell_probe(noise, own) < 0.3
 
 
 def test_both_classifiers_of_a_task_start_from_one_encoder_and_see_the_same_batches():
     g = torch.Generator().manual_seed(0)
     x, y = torch.randn(2, 30, 1, 32, 32, generator=g), torch.randint(3, (2, 30), generator=g)
-    task = images.ImageTask(x, y, 20, 3, images.NETWORKS["small"], 4, 5)
+    task = arms.ImageTask(x, y, 20, 3, model.NETWORKS["small"], 4, 5)
     _, runs = task.fit(0, steps=2, label_steps=2, squares=1)
     assert runs["ERM"].log["loss"][0].tolist() == runs["MAE"].log["loss"][0].tolist()  # the head is zero
     rows = [task.draw(masked, training.generators(1, 2))(0) for masked in (False, True)]

@@ -11,7 +11,7 @@ from scipy.integrate import quad, solve_ivp
 
 from mvnb import training
 from mvnb.models import PatchObjective, smoothed_relu
-from mvnb.papers.mask_reconstruction import networks, theory
+from mvnb.papers.mask_reconstruction import measure, theory
 from mvnb.papers.mask_reconstruction.data import SparseMultiView
 from mvnb.papers.mask_reconstruction.model import FineTuneObjective, MaskedAutoencoderObjective, TeacherStudentObjective
 
@@ -182,7 +182,7 @@ def test_sums_by_feature_count_only_patches_that_show_it():
 @pytest.mark.parametrize("name", ["ERM", "MAE", "Teacher-student"])
 def test_what_one_kernel_knows_takes_the_push_from_another_only_under_labels(name):
     activation = 4, 0.6
-    alone, beside = (networks.push(name, [u, 0.05], activation) for u in (0.0, 3.0))
+    alone, beside = (measure.push(name, [u, 0.05], activation) for u in (0.0, 3.0))
     response = smoothed_relu(torch.tensor([3.0, 0.05]).double(), *activation).sum().item()
     left = 2 / (1 + math.exp(response)) if name == "ERM" else 1.0
     assert beside == pytest.approx(left * alone, rel=1e-4) and alone > 0

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from scipy.linalg import hadamard
 from torch import Tensor
 
+from mvnb.data import embed
 from mvnb.data.multi_view import draw_labels, place, random_positions
 from mvnb.seeds import Seed, as_generator
 
@@ -121,3 +123,21 @@ class SparseMultiView:
         order = (uniform(*shape) + 2.0 * ~present).argsort(1)[:, : self.n_patches - 2]
         axes = torch.where(present.gather(1, order), order, -1)
         return axes, _FOREIGN[0] + (_FOREIGN[1] - _FOREIGN[0]) * uniform(*axes.shape)
+
+
+# --- Planted parts: the patches of a point as tiles of a picture ---
+
+
+def pictures(sample: SparsePatches) -> Tensor:
+    """Return 16 patches of dimension 64 as tiles of pictures ``(n, 1, 32, 32)``; axes become Walsh patterns by frequency."""
+    signs = torch.from_numpy(hadamard(8)).float() / 8**0.5
+    rows = signs[(signs[:, 1:] != signs[:, :-1]).sum(1).argsort()]
+    order = sorted((i + j, i, j) for i in range(8) for j in range(8))
+    patterns = torch.stack([torch.outer(rows[i], rows[j]) for _, i, j in order[1:] + order[:1]])
+    tiles = (8 * embed(sample, patterns.flatten(1)).x).unflatten(2, (8, 8)).unflatten(1, (4, 4))  # (n, row, column, y, x)
+    return tiles.transpose(2, 3).reshape(-1, 1, 32, 32)
+
+
+def own_tiles(sample: SparsePatches) -> Tensor:
+    """Return which tiles show a feature of the picture's class, ``(n, 16)``."""
+    return (sample.holds // 2 == sample.y[:, None]) & (sample.holds >= 0)

@@ -1,22 +1,30 @@
-"""Objectives of mask-reconstruction pretraining and of fine-tuning, with hand-derived gradients, for stacks of replicas.
+"""Networks: objectives of pretraining and of fine-tuning for stacks of patch networks, and networks for images.
 
 The encoder is that of :func:`mvnb.models.patch_features`: kernels ``weight`` ``(R, kernels, dim)`` shared by all classes,
-``h_r(X) = sum_p s(<w_r, x_p>)``. Each objective maps ``(params, *batch)`` to losses ``(R,)`` and gradients, as
+``h_r(X) = sum_p s(<w_r, x_p>)``. Each objective maps ``(params, *batch)`` to losses ``(R,)`` and gradients derived by hand, as
 :func:`mvnb.training.fit` expects; losses are means over points. ``keep``, the probability that a patch is kept (theta), is a
 number or one per replica; a ``mask`` ``(R, n, patches)`` holds 1 for a kept patch, and without it the loss is the exact
 expectation over masks. Source: Pan, Zhou and Yan 2023.
+
+For images, an *encoder* maps images ``(n, channels, height, width)`` to features ``(n, features, height / patch, width /
+patch)``, one vector for each patch.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from mvnb import probes
 from mvnb.blocks import in_parts
 from mvnb.gradients import label_cross_entropy, returns_gradients
+from mvnb.models import ResNet18
 from mvnb.models.activations import smoothed_relu_and_slope
+from mvnb.training import Params
 
 _CACHED = 100_000  # pre-activations (60 kernels on 1,500 patches, say) whose few arrays stay in a core's cache
 
@@ -150,3 +158,81 @@ class FineTuneObjective(_Encoder):
     def logits(self, params: dict[str, Tensor], x: Tensor) -> Tensor:
         """Outputs ``(R, n, n_classes)``."""
         return torch.bmm(self.features(params["weight"], x), params["head"].mT)
+
+
+def best_correlations(params: Params, n_features: int) -> Tensor:
+    """Return the best correlation of any kernel with each feature, ``(R, features)``."""
+    return params["weight"].flatten(1, -2)[..., :n_features].amax(1)
+
+
+def own_correlations(params: Params, n_features: int) -> Tensor:
+    """Return the same among the kernels of the feature's class."""
+    return probes.max_correlation(params["weight"][..., :n_features]).flatten(1)
+
+
+# --- Images ---
+
+PATCH = 4  # side of a patch in pixels
+
+
+def convolutions(channels: int, width: int) -> nn.Sequential:
+    """Return four 3x3 convolutions with batch normalisation, the first two of stride 2; ``2 * width`` features."""
+    layers: list[nn.Module] = []
+    for i, (a, b) in enumerate(pairwise([channels, width, 2 * width, 2 * width, 2 * width])):
+        layers += [nn.Conv2d(a, b, 3, stride=2 if i < 2 else 1, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+class Filler(nn.Module):
+    """SimMIM: masked pixels are replaced by a learned number per channel; one linear layer decodes the features of a patch.
+
+    Called with images and with ``masked`` ``(n, 1, height, width)``, which is true on masked pixels. Source: Xie et al. 2022.
+    """
+
+    def __init__(self, encoder: nn.Module, features: int, channels: int, patch: int = PATCH):
+        super().__init__()
+        self.encoder, self.token = encoder, nn.Parameter(torch.zeros(channels, 1, 1))
+        self.decoder = nn.Sequential(nn.Conv2d(features, channels * patch**2, 1), nn.PixelShuffle(patch))
+
+    def forward(self, x: Tensor, masked: Tensor) -> Tensor:
+        return self.decoder(self.encoder(torch.where(masked, self.token, x)))
+
+
+class Classifier(nn.Module):
+    """An encoder, averages of its features over each of ``squares**2`` squares, and a linear layer with weights zero."""
+
+    def __init__(self, encoder: nn.Module, features: int, n_classes: int, squares: int):
+        super().__init__()
+        self.encoder, self.pool = encoder, nn.Sequential(nn.AdaptiveAvgPool2d(squares), nn.Flatten())
+        self.head = nn.Linear(features * squares**2, n_classes)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.pool(self.encoder(x)))
+
+
+class Network(NamedTuple):
+    """An encoder ``make(channels, width)``, usual width, features per unit of it, patch side, squares of the classifier."""
+
+    make: Callable[[int, int], nn.Module]
+    width: int
+    features: int
+    patch: int
+    squares: int
+
+
+def _small(channels: int, width: int) -> nn.Module:
+    """Each patch by itself, then two convolutions over patches."""
+    return nn.Sequential(
+        nn.Conv2d(channels, width, PATCH, stride=PATCH),
+        nn.ReLU(),
+        *(layer for _ in range(2) for layer in (nn.Conv2d(width, width, 3, padding=1), nn.ReLU())),
+    )
+
+
+def _resnet18(channels: int, width: int) -> nn.Module:
+    net = ResNet18(channels, 1, width)
+    return nn.Sequential(net.stem, net.blocks)
+
+
+NETWORKS = {"small": Network(_small, 16, 1, PATCH, 4), "resnet18": Network(_resnet18, 64, 8, 8, 1)}

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mvnb.data import load_images
-from mvnb.papers.mask_reconstruction.images import Classifier, Filler, convolutions, draw_masks, fill_in
+from mvnb.papers.mask_reconstruction.model import Classifier, Filler, convolutions
+from mvnb.papers.mask_reconstruction.training import draw_masks, fill_in
 
 SQUARES = 7  # the classifier sees the features of all 7x7 patches
 

@@ -7,8 +7,10 @@ from dataclasses import replace
 import torch
 
 from mvnb import training
-from mvnb.papers.mask_reconstruction import images
-from mvnb.papers.mask_reconstruction.data import SparseMultiView
+from mvnb.papers.mask_reconstruction import measure
+from mvnb.papers.mask_reconstruction.data import SparseMultiView, own_tiles, pictures
+from mvnb.papers.mask_reconstruction.model import NETWORKS
+from mvnb.papers.mask_reconstruction.training import ImageTask
 
 SHOWN = 6  # maps that are stored
 
@@ -17,8 +19,8 @@ def make(seed, device, *, n_classes, foreign, noise, n_points, labels, width, ba
     """Return the world of one run and its task."""
     world = SparseMultiView(n_classes, 16, 64, foreign=foreign, balanced=True, patch_noise=noise, background_noise=noise)
     sample = world.sample(n_points, torch.Generator().manual_seed(seed))
-    x, y = images.pictures(sample)[None].to(device), sample.y[None].to(device)
-    return world, images.ImageTask(x, y, labels, n_classes, images.NETWORKS["small"], width, batch)
+    x, y = pictures(sample)[None].to(device), sample.y[None].to(device)
+    return world, ImageTask(x, y, labels, n_classes, NETWORKS["small"], width, batch)
 
 
 def run(seed, device, *, steps, label_steps, n_test, **how) -> dict[str, dict]:
@@ -35,15 +37,15 @@ def run(seed, device, *, steps, label_steps, n_test, **how) -> dict[str, dict]:
         def right(x, y, params=params):
             return (training.predict(net, params, x[None].to(device)).argmax(-1).cpu() == y.cpu())[0].double()
 
-        hits = {kind: right(images.pictures(s), s.y) for kind, s in tests.items()}
+        hits = {kind: right(pictures(s), s.y) for kind, s in tests.items()}
         views = [
             [float(hits["single"][(tests["single"].y == c) & (tests["single"].strong == v)].mean()) for v in range(2)]
             for c in range(world.n_classes)
         ]
-        own, inner = images.own_tiles(tests["multi"]), {k[8:]: v for k, v in params.items() if k.startswith("encoder.")}
-        features = training.predict(net.encoder, inner, images.pictures(tests["multi"])[None].to(device))[0].cpu()
-        maps = images.eigen_cam(features)
-        lit = images.lit_tiles(maps)
+        own, inner = own_tiles(tests["multi"]), {k[8:]: v for k, v in params.items() if k.startswith("encoder.")}
+        features = training.predict(net.encoder, inner, pictures(tests["multi"])[None].to(device))[0].cpu()
+        maps = measure.eigen_cam(features)
+        lit = measure.lit_tiles(maps)
         last = runs[name].log["loss"][-label_steps // 5 :, 0].cpu()
         values[name] = {
             **{kind: float(one.mean()) for kind, one in hits.items()},
@@ -52,7 +54,7 @@ def run(seed, device, *, steps, label_steps, n_test, **how) -> dict[str, dict]:
             "views": views,
             "covered": float(((lit & own).sum(1) / (lit | own).sum(1)).mean()),
             "lit": float((lit & own).sum(1).double().mean()),
-            "precision": images.cell_probe(features, own),
+            "precision": measure.cell_probe(features, own),
             "maps": [[round(v, 2) for v in one.flatten().tolist()] for one in maps[:SHOWN]],
         }
     return values

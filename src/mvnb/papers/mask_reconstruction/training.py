@@ -1,4 +1,4 @@
-"""Training with labels, from scratch and after pretraining, and what trained stacks of networks are asked.
+"""Training: with labels, from scratch and after pretraining, of patch networks and of networks for images.
 
 ``activation`` is the exponent and the threshold of the smoothed ReLU. Points are samples of
 :class:`~mvnb.papers.mask_reconstruction.data.SparseMultiView`, stacked.
@@ -6,15 +6,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from mvnb import probes, training
+from mvnb import losses, probes, training
 from mvnb.models import PatchObjective, patch_logits
-from mvnb.papers.mask_reconstruction.model import FineTuneObjective, MaskedAutoencoderObjective, TeacherStudentObjective
+from mvnb.papers.mask_reconstruction.model import PATCH, Classifier, Filler, FineTuneObjective, Network
+from mvnb.seeds import Seed, as_generator
 from mvnb.training import Params, Run
 
 Activation = tuple[int, float]
@@ -44,12 +46,6 @@ def train_on(run: Run, points, activation: Activation, steps: int, best: Probe) 
     log = {key: torch.cat([rows, further.log[key]]) for key, rows in run.log.items()}
     log["time"][len(run.steps) :] += run.log["time"][-1]
     return further, log
-
-
-def at_first(log: Mapping[str, Tensor], true: Tensor) -> dict[str, Tensor]:
-    """Return a log's values at each run's first look at which ``true`` ``(looks, runs)``, or at its last look."""
-    look, runs = torch.where(true.any(0), true.int().argmax(0), len(true) - 1), torch.arange(true.shape[1])
-    return {key: rows[look, runs] for key, rows in log.items()}
 
 
 def centroid_head(weight: Tensor, points, activation: Activation, n_classes: int) -> Tensor:
@@ -96,38 +92,70 @@ def linear_probe(weight: Tensor, points, activation: Activation, n_classes: int,
     return lambda x: logits(objective.features(weight, x.expand(len(weight), -1, -1, -1)))
 
 
-def accuracies(logits_of: Logits, tests: Mapping[str, tuple]) -> dict[str, np.ndarray]:
-    """Return the accuracy ``(R,)`` on each of some samples."""
-    return {kind: probes.accuracy(logits_of(s.x[None]), s.y).cpu().numpy() for kind, s in tests.items()}
+# --- Images ---
 
 
-def worse_kind(result: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the accuracy of each run on the kind of points on which it is lower, ``(R,)``."""
-    return np.minimum(*result.values())
+def fill_in(f, x: Tensor, masked: Tensor) -> Tensor:
+    """Return the mean absolute error of ``f(x, masked)`` on masked pixels, the loss of SimMIM."""
+    return ((f(x, masked) - x).abs() * masked).sum() / (masked.sum() * x.shape[1])
 
 
-def best_correlations(params: Params, n_features: int) -> Tensor:
-    """Return the best correlation of any kernel with each feature, ``(R, features)``."""
-    return params["weight"].flatten(1, -2)[..., :n_features].amax(1)
+def draw_masks(x: Tensor, ratio: float, generator: Seed, patch: int = PATCH) -> Tensor:
+    """Return masks ``(n, 1, height, width)`` that cover each patch of images ``x`` with probability ``ratio``, on the CPU."""
+    shape = len(x), 1, x.shape[-2] // patch, x.shape[-1] // patch
+    cells = torch.rand(shape, generator=as_generator(generator)) < ratio
+    return cells.repeat_interleave(patch, 2).repeat_interleave(patch, 3)
 
 
-def own_correlations(params: Params, n_features: int) -> Tensor:
-    """Return the same among the kernels of the feature's class."""
-    return probes.max_correlation(params["weight"][..., :n_features]).flatten(1)
+@dataclass(frozen=True)
+class ImageTask:
+    """A stack of image sets ``x`` ``(R, n, channels, side, side)``, the first ``labels`` of each with their labels ``y``."""
 
+    x: Tensor
+    y: Tensor
+    labels: int
+    n_classes: int
+    network: Network
+    width: int
+    batch: int
 
-def push(name: str, responses: Sequence[float], activation: Activation, keep: float = 0.5) -> float:
-    """Return minus the slope of a loss in the last of some kernels' responses, each to a feature and a patch of its own.
+    def draw(self, masked: bool, generators: Sequence[torch.Generator]) -> Callable[[int], tuple[Tensor, ...]]:
+        """Return batches: images and masks that cover 60 % of the patches, or images with labels."""
+        pool = self.x.shape[1] if masked else self.labels
 
-    ``name`` is "MAE", "Teacher-student", or "ERM" for labels of two classes, of which the kernels of the second are zero.
-    """
-    size = len(responses)
-    weight = torch.diag(torch.tensor(responses, dtype=torch.float64))[None]
-    patches = torch.eye(size, dtype=torch.float64)[None, None]
-    if name == "ERM":
-        both, rest = torch.stack([weight, 0 * weight], 1), (torch.zeros(1, 1, dtype=torch.long), patches.new_ones(1, size))
-        grad = PatchObjective(*activation, torch.float64)({"weight": both}, patches, *rest)[1]["weight"][:, 0]
-    else:
-        objective = {"MAE": MaskedAutoencoderObjective, "Teacher-student": TeacherStudentObjective}[name]
-        grad = objective(*activation)({"weight": weight}, patches, keep)[1]["weight"]
-    return -grad[0, -1, -1].item()
+        def drawn(step):
+            rows = torch.stack([torch.randperm(pool, generator=g)[: self.batch] for g in generators])
+            blank = torch.empty(rows.shape[1], 0, *self.x.shape[-2:])
+            masks = [draw_masks(blank, 0.6, g, self.network.patch) for g in generators] if masked else []
+            return (rows, torch.stack(masks)) if masked else (rows,)
+
+        sent = training.in_blocks(drawn, self.x.device)
+
+        def batch(step):
+            rows, *masks = sent(step)
+            return training.pick_own(self.x, rows), *(masks or [self.y.gather(1, rows)])
+
+        return batch
+
+    def fit(self, seed: int, steps: int, label_steps: int, squares: int) -> tuple[Classifier, dict[str, training.Run]]:
+        """Return a classifier and stacks of runs: "SimMIM", and classifiers from it ("MAE") and from its start ("ERM")."""
+        make, patch = self.network.make, self.network.patch
+        features, channels, modules = self.network.features * self.width, self.x.shape[2], []
+        for r in range(len(self.x)):
+            torch.manual_seed(seed + r)
+            filler = Filler(make(channels, self.width), features, channels, patch)
+            modules.append((filler, Classifier(make(channels, self.width), features, self.n_classes, squares)))
+        fillers, scratch = (training.to_device(training.stack(column), self.x.device) for column in zip(*modules))
+        start = {k: v for k, v in scratch.items() if k.startswith("encoder")}
+
+        def fit(which, loss, params, masked, purpose, steps):
+            step_size = training.Adam(lambda step: 3e-3 * (1 + math.cos(math.pi * step / steps)) / 2)
+            batches = self.draw(masked, training.generators(seed + purpose * 10**6, len(self.x)))
+            objective = training.ModuleObjective(modules[0][which], loss)
+            return training.fit(objective, params, batches, steps=steps, optimizer=step_size, log_at=range(steps))
+
+        runs = {"SimMIM": fit(0, fill_in, fillers | start, True, 8, steps)}
+        pretrained = {k: runs["SimMIM"].params[k] for k in start}
+        for name, encoder in (("ERM", start), ("MAE", pretrained)):
+            runs[name] = fit(1, losses.cross_entropy, scratch | encoder, False, 9, label_steps)
+        return modules[0][1], runs
