@@ -1,15 +1,18 @@
-"""Multi-view patches with sparse foreign features and dense noise: the world of mask-reconstruction pretraining."""
+"""Multi-view patches with sparse foreign features and dense noise, the same as pictures, and images with few labels."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from scipy.linalg import hadamard
 from torch import Tensor
+from torch.nn import functional as F
 
-from mvnb.data import embed
+from mvnb import training
+from mvnb.data import embed, load_images
 from mvnb.data.multi_view import draw_labels, place, random_positions
 from mvnb.seeds import Seed, as_generator
 
@@ -125,7 +128,21 @@ class SparseMultiView:
         return axes, _FOREIGN[0] + (_FOREIGN[1] - _FOREIGN[0]) * uniform(*axes.shape)
 
 
+def draw(
+    world: SparseMultiView, n_points: int, n_kernels: int, scale: float, generators: Sequence[torch.Generator], device
+) -> tuple[SparsePatches, Tensor]:
+    """Return a sample of ``n_points`` points and normal kernels ``(R, n_kernels, dim)`` of size ``scale`` per generator."""
+    points = training.stack([world.sample(n_points, g) for g in generators])
+    kernels = torch.stack([torch.randn(n_kernels, world.dim, generator=g) for g in generators])
+    return training.to_device(points, device), scale * kernels.to(device)
+
+
 # --- Planted parts: the patches of a point as tiles of a picture ---
+
+
+def world_of_tiles(n_classes: int, foreign: float, noise: float) -> SparseMultiView:
+    """Return the world whose points are drawn as pictures of 16 tiles."""
+    return SparseMultiView(n_classes, 16, 64, foreign=foreign, balanced=True, patch_noise=noise, background_noise=noise)
 
 
 def pictures(sample: SparsePatches) -> Tensor:
@@ -141,3 +158,35 @@ def pictures(sample: SparsePatches) -> Tensor:
 def own_tiles(sample: SparsePatches) -> Tensor:
     """Return which tiles show a feature of the picture's class, ``(n, 16)``."""
     return (sample.holds // 2 == sample.y[:, None]) & (sample.holds >= 0)
+
+
+# --- Real images ---
+
+
+class Split:
+    """Standardised images: ``all`` for pretraining, nested balanced sets with labels, and ``judged``, which errors are for.
+
+    These are the official test images, or ``n_valid`` training images that are then in no other part.
+    """
+
+    def __init__(self, dataset: str, labels: list[int], n_valid: int, seed: int, device):
+        images = load_images(dataset).standardised()
+        order = torch.randperm(len(images.y_train), generator=torch.Generator().manual_seed(seed))
+        parts = {"judged": order[:n_valid], "all": order[n_valid:]}
+        of_class = [parts["all"][images.y_train[parts["all"]] == label] for label in range(images.n_classes)]
+        parts |= {n: torch.cat([rows[: n // images.n_classes] for rows in of_class]) for n in labels}
+        self.x = {part: images.x_train[rows] for part, rows in parts.items()}
+        self.y = {part: images.y_train[rows] for part, rows in parts.items()}
+        if not n_valid:
+            self.x["judged"], self.y["judged"] = images.x_test, images.y_test
+        self.x = {part: x.to(device, memory_format=torch.channels_last) for part, x in self.x.items()}
+        self.y = {part: y.to(device) for part, y in self.y.items()}
+
+
+def shifted(x: Tensor, most: int, g: torch.Generator) -> Tensor:
+    """Move each image by up to ``most`` pixels down or up and right or left, at random; the border is background."""
+    n, _, height, width = x.shape
+    down, right = torch.randint(2 * most + 1, (2, n, 1), generator=g).to(x.device)
+    rows, columns = (move + torch.arange(side, device=x.device) for move, side in ((down, height), (right, width)))
+    padded = F.pad(x, [most] * 4, value=float(x.min()))
+    return padded[torch.arange(n)[:, None, None], :, rows[:, :, None], columns[:, None]].permute(0, 3, 1, 2)

@@ -161,13 +161,18 @@ class FineTuneObjective(_Encoder):
 
 
 def best_correlations(params: Params, n_features: int) -> Tensor:
-    """Return the best correlation of any kernel with each feature, ``(R, features)``."""
-    return params["weight"].flatten(1, -2)[..., :n_features].amax(1)
+    """Return the best correlation of any kernel with each feature, ``(R, features)``.
+
+    If classes own their kernels, ``(R, classes, kernels, dim)``, only those of the feature's class count.
+    """
+    weight = params["weight"][..., :n_features]
+    return weight.amax(1) if weight.dim() == 3 else probes.max_correlation(weight).flatten(1)
 
 
-def own_correlations(params: Params, n_features: int) -> Tensor:
-    """Return the same among the kernels of the feature's class."""
-    return probes.max_correlation(params["weight"][..., :n_features]).flatten(1)
+def stray_correlations(params: Params, n_features: int, held: float) -> Tensor:
+    """Return the largest correlation of a kernel with a feature that it does not hold, one below ``held``: ``(R,)``."""
+    found = params["weight"][..., :n_features]
+    return torch.where(found < held, found, 0.0).amax((1, 2))
 
 
 # --- Images ---

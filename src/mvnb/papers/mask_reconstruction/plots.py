@@ -71,11 +71,12 @@ def opening(labels: Log, masked: Log, run: int, threshold: float, stopped: Tenso
     return fig
 
 
-def staircase(clock: np.ndarray, loss: np.ndarray, stairs: np.ndarray, predicted: np.ndarray, captured: np.ndarray) -> Figure:
-    """The loss of one run with stairs of predicted heights; predicted and measured times of capture of all features."""
+def staircase(log: Log, stairs: np.ndarray, predicted: np.ndarray, captured: np.ndarray) -> Figure:
+    """The loss of the first run with stairs of predicted heights; predicted and measured times of capture of all features."""
     fig, axes = plt.subplots(1, 2, figsize=(6.5, 3.1))
+    clock, loss = (log[key][:, 0].cpu().numpy() for key in ("time", "loss"))
     axes[0].plot(clock, loss, color=MASKED, lw=2.5)
-    axes[0].plot(clock, stairs, drawstyle="steps-post", color=figures.HUES["ink"], lw=1.2)
+    axes[0].plot(clock, stairs[:, 0], drawstyle="steps-post", color=figures.HUES["ink"], lw=1.2)
     axes[0].set(xlim=(0, 1.2 * np.nanmax(captured[0], initial=clock[1])), xlabel="time", ylabel="loss", title="loss of one run")
     there = np.isfinite(captured)
     axes[1].plot(predicted[there], captured[there], "o", ms=4, alpha=0.7, color=MASKED)
@@ -139,10 +140,10 @@ def lottery(first: np.ndarray, last: np.ndarray, threshold: float) -> Figure:
     return fig
 
 
-def runaway(clock: np.ndarray, best: np.ndarray, allowed: float) -> Figure:
-    """Best correlations after all features have been captured, and the time of which the theorem speaks."""
+def runaway(log: Log, allowed: float) -> Figure:
+    """Best correlations of the first run after all features have been captured, and the time of which the theorem speaks."""
     fig, ax = plt.subplots(figsize=(5, 2.9))
-    ax.plot(clock, best, color=figures.COLORS["Teacher-student"], lw=1.2)
+    ax.plot(log["time"][:, 0].numpy(), log["best"][:, 0].cpu(), color=figures.COLORS["Teacher-student"], lw=1.2)
     ax.axvline(allowed, color=figures.HUES["ink"], lw=1)
     ax.annotate("$kT_0^{1/q}$", (allowed, 0.3), xytext=(-4, 0), textcoords="offset points", ha="right")
     ax.set(yscale="log", xlabel="time after $T_0$", ylabel="best correlations")

@@ -12,7 +12,10 @@ strongly, enters through *moments* ``E[sum_p z_p^n]``.
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from scipy.optimize import brentq
+
+from mvnb.models.activations import smoothed_relu_and_slope
 
 # --- Growth below the threshold, and the lottery's clock ---
 
@@ -168,21 +171,21 @@ def ideal_margin(z_own, z_rival, psi_own, psi_rival, mean_own, mean_foreign, rat
 
 
 def single_view_accuracy(learned, rate):
-    """Accuracy on single-view points of a network that holds the features ``learned`` (..., k, 2), true or false, and no
-    others.
+    """Accuracy on single-view points of a network that holds the features ``learned`` (..., 2k), true or false, and no others.
 
     A point whose strong view is held is right. One whose strong view is missing is wrong exactly if a held foreign feature is
     present, each with probability ``rate / k``; the weak view cannot outweigh it. Averaged over classes and views.
     """
     learned = np.asarray(learned, dtype=bool)
+    learned = learned.reshape(*learned.shape[:-1], -1, 2)
     k = learned.shape[-2]
     others = learned.sum((-2, -1))[..., None, None] - learned.sum(-1, keepdims=True)
     return np.where(learned, 1.0, (1 - rate / k) ** others).mean((-2, -1))
 
 
 def _activation(u, power, threshold):
-    rise = np.clip(u / threshold, 0, 1)
-    return threshold / power * rise**power + np.maximum(u - threshold, 0), rise ** (power - 1) * (u > 0)
+    value, slope = smoothed_relu_and_slope(torch.tensor(u / threshold, dtype=torch.float64), power)
+    return threshold * value.numpy(), slope.numpy()
 
 
 def _keep(keep):

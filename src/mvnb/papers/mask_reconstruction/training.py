@@ -1,27 +1,82 @@
-"""Training: with labels, from scratch and after pretraining, of patch networks and of networks for images.
+"""Arms: what is trained on what, from which start; patch networks in stacks of runs, and networks for images.
 
 ``activation`` is the exponent and the threshold of the smoothed ReLU. Points are samples of
-:class:`~mvnb.papers.mask_reconstruction.data.SparseMultiView`, stacked.
+:class:`~mvnb.papers.mask_reconstruction.data.SparseMultiView`, stacked. ``pace`` is the optimizer that follows the flow.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from copy import deepcopy
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from mvnb import losses, probes, training
 from mvnb.models import PatchObjective, patch_logits
-from mvnb.papers.mask_reconstruction.model import PATCH, Classifier, Filler, FineTuneObjective, Network
+from mvnb.papers.mask_reconstruction.data import Split, shifted
+from mvnb.papers.mask_reconstruction.model import (
+    PATCH,
+    Classifier,
+    Filler,
+    FineTuneObjective,
+    MaskedAutoencoderObjective,
+    Network,
+    TeacherStudentObjective,
+    convolutions,
+)
 from mvnb.seeds import Seed, as_generator
 from mvnb.training import Params, Run
 
 Activation = tuple[int, float]
 Logits = Callable[[Tensor], Tensor]
 Probe = Callable[[Params], Tensor]
+
+
+def logged(best: Probe, steps: int, every: int = 1) -> dict:
+    """Return the keywords of a training that log the best correlations every so many steps."""
+    return {"probes": {"best": best}, "log_at": range(0, steps + 1, every)}
+
+
+# --- Pretraining ---
+
+
+def autoencode(weight: Tensor, batches, activation: Activation, steps: int, pace, gradient="exact", **kwargs) -> Run:
+    """Train kernels ``weight`` ``(R, kernels, dim)`` as a masked autoencoder; ``batches`` are those of its objective."""
+    objective = MaskedAutoencoderObjective(*activation, gradient)
+    return training.fit(objective, {"weight": weight}, batches, steps=steps, optimizer=pace, **kwargs)
+
+
+def draw_kept(x: Tensor, keep: float, seed: int) -> Callable[[int], Tensor]:
+    """Return a function of the step that draws which patches of ``x`` are kept, ``(R, n, patches)``, anew for every step."""
+    shape, g = x.shape[:3], torch.Generator().manual_seed(seed)
+    drawn = training.in_blocks(lambda step: (torch.rand(shape, generator=g) < keep,), x.device)
+    return lambda step: drawn(step)[0]
+
+
+def teacher_student(weight: Tensor, batches, activation: Activation, steps: int, pace, **kwargs) -> Run:
+    """Train kernels by the teacher-student loss; ``batches`` are those of its objective."""
+    objective = TeacherStudentObjective(*activation)
+    return training.fit(objective, {"weight": weight}, batches, steps=steps, optimizer=pace, **kwargs)
+
+
+def until_all_held(weight: Tensor, x: Tensor, keep: float, activation: Activation, steps: int, best: Probe) -> Run:
+    """Train by the teacher-student loss until each feature has a kernel at the threshold, the time T_0; log ``best``."""
+    pace = training.FlowGD(relative=0.03, absolute=0.02, knee=1.0)
+    how = logged(best, steps) | {"until": lambda p, losses: best(p).amin(-1) >= activation[1]}
+    return teacher_student(weight, (x, keep), activation, steps, pace, **how)
+
+
+def student_of(teacher: Tensor, weight: Tensor, x: Tensor, keep: float, activation: Activation, steps: int) -> Run:
+    """Train kernels ``weight`` as students of a fixed teacher, whose kernels are ``teacher`` divided by ``keep``."""
+    target = TeacherStudentObjective(*activation).features(teacher, x, 1 / keep)
+    pace = training.FlowGD(relative=0.1, absolute=0.1, knee=0.4, max_step=2.0)
+    return teacher_student(weight, (x, keep, target), activation, steps, pace)
+
+
+# --- Training with labels ---
 
 
 def _train(objective, params: Params, batches, activation: Activation, steps: int, stop: float = 0.01, **kwargs) -> Run:
@@ -41,11 +96,25 @@ def from_scratch(
 def train_on(run: Run, points, activation: Activation, steps: int, best: Probe) -> tuple[Run, dict[str, Tensor]]:
     """Continue a run from scratch up to ``steps`` steps, whatever the loss; return also the log of both, with ``best``."""
     rest = steps - run.step
-    how = {"dtype": torch.float64, "stop": -1.0, "probes": {"best": best}, "log_at": range(0, rest + 1, 2)}
+    how = {"dtype": torch.float64, "stop": -1.0, **logged(best, rest, 2)}
     further = from_scratch(run.params["weight"], points, activation, rest, **how)
     log = {key: torch.cat([rows, further.log[key]]) for key, rows in run.log.items()}
     log["time"][len(run.steps) :] += run.log["time"][-1]
     return further, log
+
+
+def masked_labels(weight: Tensor, points, keep: float, activation: Activation, steps: int, seed: int) -> Run:
+    """Train from scratch for all steps on points with fresh masks in every step; the outputs are divided by ``keep``.
+
+    The kernels may be those of the first runs only.
+    """
+    x, y, multiplicity = (part[: len(weight)] for part in points[:3])
+    kept = draw_kept(x, keep, seed)
+
+    def batches(step):
+        return x * kept(step)[..., None], y, multiplicity / keep
+
+    return from_scratch(weight, points, activation, steps, batches, stop=0.0)
 
 
 def centroid_head(weight: Tensor, points, activation: Activation, n_classes: int) -> Tensor:
@@ -54,32 +123,32 @@ def centroid_head(weight: Tensor, points, activation: Activation, n_classes: int
     return -FineTuneObjective(*activation)({"weight": weight, "head": zero}, points.x.to(weight.dtype), points.y)[1]["head"]
 
 
-def with_head(weight: Tensor, head: Tensor, points, activation: Activation, steps: int) -> Run:
-    """Train kernels and a head along the flow until the loss is 0.01."""
+def with_head(weight: Tensor, points, activation: Activation, n_classes: int, steps: int, head: Tensor | None = None) -> Run:
+    """Train kernels and a head along the flow until the loss is 0.01; without ``head`` it starts as the centroid, of norm 1."""
+    if head is None:
+        head = centroid_head(weight, points, activation, n_classes)
+        head = head / head.norm(dim=-1, keepdim=True)
     return _train(FineTuneObjective(*activation), {"weight": weight, "head": head}, (points.x, points.y), activation, steps)
 
 
 def fine_tune(weight: Tensor, points, activation: Activation, n_classes: int, steps=300, stop=0.01, **kwargs) -> Run:
     """Train kernels and a head from zero by steps of 0.2 and of k, as in Theorem 2."""
-    return training.fit(
-        FineTuneObjective(*activation),
-        {"weight": weight, "head": torch.zeros(len(weight), n_classes, weight.shape[1], device=weight.device)},
-        (points.x, points.y),
-        steps=steps,
-        optimizer=training.SGD(1.0, rates={"weight": 0.2, "head": float(n_classes)}),
-        log_at=range(0, steps + 1, 5),
-        until=lambda p, losses: losses <= stop,
-        **kwargs,
-    )
+    head = torch.zeros(len(weight), n_classes, weight.shape[1], device=weight.device)
+    params, pace = {"weight": weight, "head": head}, training.SGD(1.0, rates={"weight": 0.2, "head": float(n_classes)})
+    how = {"log_at": range(0, steps + 1, 5), "until": lambda p, losses: losses <= stop, **kwargs}
+    return training.fit(FineTuneObjective(*activation), params, (points.x, points.y), steps=steps, optimizer=pace, **how)
 
 
-def owned_logits(run: Run, activation: Activation) -> Logits:
-    """Return the outputs of networks whose classes own their kernels."""
-    return lambda x: patch_logits(run.params["weight"], x, None, *activation)
+def fine_tune_on(weight: Tensor, points, activation: Activation, n_classes: int, steps: int) -> Run:
+    """Fine-tune for 100 steps, then follow the flow: features that are new have to grow from their initial size."""
+    begun = fine_tune(weight, points, activation, n_classes, steps=100).params
+    return with_head(begun["weight"], points, activation, n_classes, steps, begun["head"])
 
 
-def head_logits(params: Params, activation: Activation) -> Logits:
-    """Return the outputs of networks with a head."""
+def outputs(params: Params, activation: Activation) -> Logits:
+    """Return the outputs of networks with a head, or of networks whose classes own their kernels."""
+    if "head" not in params:
+        return lambda x: patch_logits(params["weight"], x, None, *activation)
     objective = FineTuneObjective(*activation)
     return lambda x: objective.logits(params, x.expand(len(params["head"]), -1, -1, -1))
 
@@ -92,7 +161,7 @@ def linear_probe(weight: Tensor, points, activation: Activation, n_classes: int,
     return lambda x: logits(objective.features(weight, x.expand(len(weight), -1, -1, -1)))
 
 
-# --- Images ---
+# --- Images: what the run on planted parts and the run on MNIST share ---
 
 
 def fill_in(f, x: Tensor, masked: Tensor) -> Tensor:
@@ -107,55 +176,153 @@ def draw_masks(x: Tensor, ratio: float, generator: Seed, patch: int = PATCH) -> 
     return cells.repeat_interleave(patch, 2).repeat_interleave(patch, 3)
 
 
-@dataclass(frozen=True)
-class ImageTask:
-    """A stack of image sets ``x`` ``(R, n, channels, side, side)``, the first ``labels`` of each with their labels ``y``."""
+def cosine(step: int, steps: int, rise: int = 0) -> float:
+    """Return the factor of the step size, which goes up to 1 in ``rise`` steps and then down to 0 along a cosine."""
+    return (step + 1) / rise if step < rise else (1 + math.cos(math.pi * (step - rise) / (steps - rise))) / 2
 
-    x: Tensor
-    y: Tensor
-    labels: int
-    n_classes: int
-    network: Network
-    width: int
-    batch: int
 
-    def draw(self, masked: bool, generators: Sequence[torch.Generator]) -> Callable[[int], tuple[Tensor, ...]]:
-        """Return batches: images and masks that cover 60 % of the patches, or images with labels."""
-        pool = self.x.shape[1] if masked else self.labels
+def fall(losses: Tensor, last: int, window: int) -> float:
+    """Return by what share the loss fell over the ``last`` steps; each end is an average over ``window`` steps."""
+    start, end = (part.mean() for part in (losses[-last:][:window], losses[-last:][-window:]))
+    return float(1 - end / start)
 
-        def drawn(step):
-            rows = torch.stack([torch.randperm(pool, generator=g)[: self.batch] for g in generators])
-            blank = torch.empty(rows.shape[1], 0, *self.x.shape[-2:])
-            masks = [draw_masks(blank, 0.6, g, self.network.patch) for g in generators] if masked else []
-            return (rows, torch.stack(masks)) if masked else (rows,)
 
-        sent = training.in_blocks(drawn, self.x.device)
+# --- Images in stacks ---
 
-        def batch(step):
-            rows, *masks = sent(step)
-            return training.pick_own(self.x, rows), *(masks or [self.y.gather(1, rows)])
 
-        return batch
+def image_batches(x: Tensor, y: Tensor, pool: int, batch: int, generators, patch: int = 0, mask_ratio: float = 0.6):
+    """Return batches of the first ``pool`` images ``(R, n, channels, side, side)``, with masks of patches or with labels."""
 
-    def fit(self, seed: int, steps: int, label_steps: int, squares: int) -> tuple[Classifier, dict[str, training.Run]]:
-        """Return a classifier and stacks of runs: "SimMIM", and classifiers from it ("MAE") and from its start ("ERM")."""
-        make, patch = self.network.make, self.network.patch
-        features, channels, modules = self.network.features * self.width, self.x.shape[2], []
-        for r in range(len(self.x)):
-            torch.manual_seed(seed + r)
-            filler = Filler(make(channels, self.width), features, channels, patch)
-            modules.append((filler, Classifier(make(channels, self.width), features, self.n_classes, squares)))
-        fillers, scratch = (training.to_device(training.stack(column), self.x.device) for column in zip(*modules))
-        start = {k: v for k, v in scratch.items() if k.startswith("encoder")}
+    def drawn(step):
+        rows = torch.stack([torch.randperm(pool, generator=g)[:batch] for g in generators])
+        blank = torch.empty(rows.shape[1], 0, *x.shape[-2:])
+        masks = [draw_masks(blank, mask_ratio, g, patch) for g in generators] if patch else []
+        return (rows, torch.stack(masks)) if patch else (rows,)
 
-        def fit(which, loss, params, masked, purpose, steps):
-            step_size = training.Adam(lambda step: 3e-3 * (1 + math.cos(math.pi * step / steps)) / 2)
-            batches = self.draw(masked, training.generators(seed + purpose * 10**6, len(self.x)))
-            objective = training.ModuleObjective(modules[0][which], loss)
-            return training.fit(objective, params, batches, steps=steps, optimizer=step_size, log_at=range(steps))
+    sent = training.in_blocks(drawn, x.device)
 
-        runs = {"SimMIM": fit(0, fill_in, fillers | start, True, 8, steps)}
-        pretrained = {k: runs["SimMIM"].params[k] for k in start}
-        for name, encoder in (("ERM", start), ("MAE", pretrained)):
-            runs[name] = fit(1, losses.cross_entropy, scratch | encoder, False, 9, label_steps)
-        return modules[0][1], runs
+    def batches(step):
+        rows, *masks = sent(step)
+        return training.pick_own(x, rows), *(masks or [y.gather(1, rows)])
+
+    return batches
+
+
+def image_arms(
+    x: Tensor, y: Tensor, network: Network, *, labels: int, n_classes: int, batch: int, seed: int, steps: int, label_steps: int
+) -> tuple[Classifier, dict[str, Run]]:
+    """Return a classifier and stacks of runs: "SimMIM", and classifiers from it ("MAE") and from its start ("ERM").
+
+    Pretraining sees all images ``x`` ``(R, n, channels, side, side)``, the classifiers the first ``labels`` with labels ``y``.
+    """
+    channels, modules, pools = x.shape[2], [], (x.shape[1], labels)
+    for r in range(len(x)):
+        torch.manual_seed(seed + r)
+        make, features = network.make, network.features * network.width
+        filler = Filler(make(channels, network.width), features, channels, network.patch)
+        modules.append((filler, Classifier(make(channels, network.width), features, n_classes, network.squares)))
+    fillers, scratch = (training.to_device(training.stack(column), x.device) for column in zip(*modules))
+    start = {k: v for k, v in scratch.items() if k.startswith("encoder")}
+
+    def fit(which, loss, params, steps):
+        generators, patch = training.generators(seed + (8 + which) * 10**6, len(x)), (network.patch, 0)[which]
+        batches, pace = image_batches(x, y, pools[which], batch, generators, patch), lambda step: 3e-3 * cosine(step, steps)
+        objective = training.ModuleObjective(modules[0][which], loss)
+        return training.fit(objective, params, batches, steps=steps, optimizer=training.Adam(pace), log_at=range(steps))
+
+    runs = {"SimMIM": fit(0, fill_in, fillers | start, steps)}
+    pretrained = {k: runs["SimMIM"].params[k] for k in start}
+    for name, encoder in (("ERM", start), ("MAE", pretrained)):
+        runs[name] = fit(1, losses.cross_entropy, scratch | encoder, label_steps)
+    return modules[0][1], runs
+
+
+# --- One network on MNIST ---
+
+
+def pair(split: Split, width: int, seed: int, squares: int = 7) -> tuple[Filler, Classifier]:
+    """Return an untrained network for filling in, and a classifier with its encoder that sees all 7x7 patches."""
+    torch.manual_seed(seed)
+    x, channels = split.x["judged"], split.x["judged"].shape[1]
+    encoder, classes = convolutions(channels, width), int(split.y["judged"].max()) + 1
+    nets = Filler(encoder, 2 * width, channels), Classifier(encoder, 2 * width, classes, squares)
+    return tuple(net.to(x.device, memory_format=torch.channels_last) for net in nets)
+
+
+def _minimise(
+    net: nn.Module, loss, n: int, *, steps: int, batch: int, step_size: float, weight_decay: float, seed: int
+) -> list:
+    """Minimise ``loss(rows, generator)`` by AdamW with a warm-up and a cosine; return the loss of each step."""
+    g = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=step_size, weight_decay=weight_decay)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: cosine(step, steps, max(1, steps // 20)))
+    order, values = torch.empty(0, dtype=torch.long), []
+    net.train()
+    for _ in range(steps):
+        if len(order) < batch:
+            order = torch.cat([order, torch.randperm(n, generator=g)])
+        rows, order = order[:batch], order[batch:]
+        value = loss(rows, g)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        schedule.step()
+        values.append(value.detach())
+    return torch.stack(values).tolist()
+
+
+def percent_fallen(losses: list[float]) -> float:
+    """Return by what percentage the loss fell over the last fifth of the steps; each end is an average over a 20th."""
+    window = max(1, len(losses) // 20)
+    return round(100 * fall(torch.tensor(losses, dtype=torch.float64), 4 * window, window), 2)
+
+
+def simmim(filler: Filler, x: Tensor, mask_ratio: float, **how) -> list[float]:
+    """Train a network to fill in masked patches, in place; return the loss of each step."""
+
+    def loss(rows, g):
+        return fill_in(filler, x[rows.to(x.device)], draw_masks(x[: len(rows)], mask_ratio, g).to(x.device))
+
+    return _minimise(filler, loss, len(x), **how)
+
+
+def few_labels(net: Classifier, split: Split, n: int, shift: int, smoothing: float, **how) -> dict[str, float]:
+    """Train a copy of a classifier on ``n`` images, shifted by up to ``shift`` pixels; return errors and the fall of its loss.
+
+    All are percentages: errors on the ``n`` images and on those that judge, and by how much the loss fell in the last fifth.
+    """
+    copied, x, y = deepcopy(net), split.x[n], split.y[n]
+
+    def loss(rows, g):
+        rows = rows.to(x.device)
+        seen = shifted(x[rows], shift, g) if shift else x[rows]
+        return F.cross_entropy(copied(seen), y[rows], label_smoothing=smoothing)
+
+    fell = percent_fallen(_minimise(copied, loss, len(x), **how))
+    wrong = {part: 1 - probes.accuracy(_outputs(copied, split.x[part]), split.y[part]).item() for part in (n, "judged")}
+    return {"train": round(100 * wrong[n], 3), "error": round(100 * wrong["judged"], 3), "fell": fell}
+
+
+def _outputs(net: nn.Module, x: Tensor) -> Tensor:
+    net.eval()
+    with torch.no_grad():
+        return torch.cat([net(part) for part in x.split(1000)])
+
+
+def frozen_features(net: Classifier, split: Split) -> dict:
+    """Return the standardised features of every part, for an encoder whose batch statistics are those of unmasked images."""
+    net, seen = deepcopy(net), split.x["all"][:10000]
+    torch.optim.swa_utils.update_bn(seen.split(1000), net.encoder)
+    features = nn.Sequential(net.encoder, net.pool)
+    mean, std = (f(_outputs(features, seen), 0) for f in (torch.mean, torch.std))
+    return {part: (_outputs(features, x) - mean) / (std + 1e-3) for part, x in split.x.items() if part != "all"}
+
+
+def linear_layer(features: dict, split: Split, n: int, penalty: float) -> dict[str, float]:
+    """Return the errors of logistic regression on fixed features; ``penalty`` is the weight of the squared weights."""
+    from sklearn.linear_model import LogisticRegression
+
+    x, y = ({part: source[part].cpu().numpy() for part in (n, "judged")} for source in (features, split.y))
+    fitted = LogisticRegression(C=1 / penalty, max_iter=500).fit(x[n], y[n])
+    errors = {part: round(100 * (1 - fitted.score(x[part], y[part])), 3) for part in x}
+    return {"train": errors[n], "error": errors["judged"]}
