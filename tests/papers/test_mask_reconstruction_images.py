@@ -84,6 +84,7 @@ def test_without_images_put_aside_the_official_test_images_judge():
 
 # --- Scripts of kept runs ---
 
+PRETRAINING = {"steps": 5, "batch": 20, "step_size": 0.01, "weight_decay": 0.01}
 SETTING = {"shift": [0], "step_size": [0.01], "weight_decay": [0.1]}
 
 
@@ -101,7 +102,7 @@ def mnist(tmp_path, monkeypatch):
         "dataset": "digits",
         "labels": [20, 50],
         "width": 4,
-        "pretraining": {"steps": 5, "batch": 20, "step_size": 0.01, "weight_decay": 0.01},
+        "pretraining": PRETRAINING,
         "training": {"steps": 3, "batch": 10, "smoothing": 0.1},
         "arms": {
             "scratch": {"mask_ratio": [0.0], **SETTING},
@@ -120,6 +121,11 @@ def test_the_arms_of_the_run_on_mnist_start_from_the_encoder_that_was_pretrained
     start = arms.pair(data.Split("digits", [20], 0, 3, CPU), 4, 3)[1].encoder.state_dict()
     saved = {ratio: torch.load(folder / f"{ratio}.pt")["filler"] for ratio in (0.6, 0.8)}
     expected = {0.0: start} | {r: {k[8:]: v for k, v in one.items() if k.startswith("encoder.")} for r, one in saved.items()}
+    for ratio, encoder in list(expected.items())[1:]:
+        split = data.Split("digits", [20], 0, 3, CPU)
+        filler, _ = arms.pair(split, 4, 3)
+        arms.simmim(filler, split.x["all"], ratio, seed=1_000_003, **PRETRAINING)
+        assert all(torch.equal(v, encoder[k]) for k, v in filler.encoder.state_dict().items())
     ratios = [0.0] * 3 + [0.6] * 3 + [0.8] * 3  # at each ratio frozen features, then two numbers of labels
     assert len(given) == len(ratios)
     for encoder, ratio in zip(given, ratios):

@@ -1,6 +1,7 @@
 """Arms of chapter 03: what each is trained on, from which start, and by which rule, on a few points or small images."""
 
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -257,8 +258,11 @@ def test_classifiers_differ_in_their_encoder_only_which_is_simmims_or_its_start(
     assert not any(torch.equal(pretrained.params[k], scratch.params[k]) for k in encoder)
     assert all(torch.equal(v, scratch.params[k]) for k, v in pretrained.params.items() if k not in encoder)
     assert all(not torch.equal(v[0], v[1]) for k, v in scratch.params.items() if k in encoder)  # two runs, two starts
+    labelled = [{*map(tuple, one[:20].flatten(1).tolist())} for one in images[0]]
     for ours, theirs in zip(scratch.batches, pretrained.batches):
         assert all(map(torch.equal, ours, theirs))
+        assert all({*map(tuple, seen.flatten(1).tolist())} <= known for seen, known in zip(ours[0], labelled))
+    assert any(tuple(one.flatten().tolist()) not in labelled[0] for x, _ in filler.batches for one in x[0])
     assert (scratch.steps, filler.steps) == (3, 4) and filler.batches[0][1].dtype == torch.bool
     assert runs["ERM"].log["loss"][0].tolist() == runs["MAE"].log["loss"][0].tolist()  # the head is zero
     assert runs["ERM"].log["loss"][-1].tolist() != runs["MAE"].log["loss"][-1].tolist()
@@ -339,6 +343,17 @@ def test_every_image_is_seen_once_before_any_is_seen_again():
     assert [sorted(seen[i : i + 6]) for i in (0, 6, 12)] == [[*range(6)]] * 3 and seen[:6] != seen[6:12]
 
 
+def test_the_first_steps_are_shorter():
+    net, seen = torch.nn.Linear(1, 1, bias=False), []
+
+    def loss(rows, g):
+        seen.append(net.weight.item())
+        return net.weight.sum()
+
+    arms._minimise(net, loss, 6, **HOW | {"steps": 80, "weight_decay": 0.0})
+    assert [a - b for a, b in pairwise(seen[:5])] == pytest.approx([0.0025, 0.005, 0.0075, 0.01], rel=1e-3)
+
+
 def test_frozen_features_are_those_of_the_encoder_with_the_statistics_of_whole_images(split):
     filler, net = arms.pair(split, 4, 0)
     start = arms.frozen_features(net, split)
@@ -346,6 +361,10 @@ def test_frozen_features_are_those_of_the_encoder_with_the_statistics_of_whole_i
     (before,) = states(net)
     features = arms.frozen_features(net, split)
     assert equal(before, net.state_dict()) and not torch.equal(features["judged"], start["judged"])
+    for layer in net.modules():
+        if isinstance(layer, torch.nn.BatchNorm2d):
+            layer.running_mean += 1
+    assert torch.equal(arms.frozen_features(net, split)["judged"], features["judged"])
     assert set(features) == {20, 50, "judged"} and features["judged"].shape == (100, 8 * 49)
     assert features["judged"].mean().abs() < 0.2 and 0.7 < features["judged"].std() < 1.3
     errors = {penalty: arms.linear_layer(features, split, 50, penalty) for penalty in (0.01, 1e6)}
