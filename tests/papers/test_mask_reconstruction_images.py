@@ -38,6 +38,11 @@ def test_pictures_show_each_feature_as_a_tile_of_its_own_pattern():
     assert data.own_tiles(sample).sum(1).tolist() == [2] * 50
 
 
+def test_a_world_of_tiles_has_the_noise_and_the_strangers_that_are_asked_for():
+    world = SparseMultiView(4, 16, 64, foreign=1.5, balanced=True, patch_noise=0.3, background_noise=0.3)
+    assert data.world_of_tiles(4, 1.5, 0.3) == world
+
+
 def test_eigen_cam_of_one_direction_is_its_map():
     strength = torch.zeros(2, 8, 8)
     strength[0, 2, 3], strength[1, 6, 6] = 2.0, 1.0
@@ -56,6 +61,8 @@ def test_the_cell_probe_finds_what_is_written_into_the_features():
     noise = torch.randn(40, 3, 8, 8, generator=g)
     written = torch.cat([noise, quarters[:, None].float()], 1)
     assert measure.cell_probe(written, own) > 0.99 and measure.cell_probe(noise, own) < 0.3
+    written[20:] = written[:20]  # judged on the other half, whose own tiles are elsewhere
+    assert measure.cell_probe(written, own) < 0.5
 
 
 def test_parts_of_the_run_on_mnist_are_balanced_nested_and_apart():

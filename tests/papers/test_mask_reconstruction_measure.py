@@ -277,26 +277,36 @@ def test_hits_and_their_share_by_class_and_view():
     assert measure.accuracy_by_view(right, sample) == [[1.0, 0.0], [0.0, 1.0]]
 
 
+def test_a_tile_is_lit_if_one_of_its_quarters_is_above_one_half():
+    maps = torch.zeros(1, 8, 8)
+    maps[0, 0, 3], maps[0, 5, 6], maps[0, 7, 0] = 0.51, 0.49, 1.0
+    assert measure.lit_tiles(maps).nonzero().tolist() == [[0, 1], [0, 12]]
+
+
 def test_overlap_is_of_tiles_lit_or_own():
     lit, own = torch.tensor([[1, 1, 0, 0], [0, 0, 0, 1]]).bool(), torch.tensor([[0, 1, 1, 0], [1, 1, 0, 0]]).bool()
     assert measure.overlap(lit, own).tolist() == pytest.approx([1 / 3, 0.0])
 
 
-def test_looks_are_those_of_the_encoders_features():
-    world = data.world_of_tiles(5, 2.0, 0.0)
-    sample, features = world.sample(40, 0), 3
-    net = model.Classifier(model.NETWORKS["small"].make(1, features), features, 5, 1)
-    params = {k: v.detach()[None] for k, v in net.state_dict().items()}
-    found = measure.looks(net, params, sample, shown=2)
-    with torch.no_grad():
-        maps = measure.eigen_cam(net.encoder(data.pictures(sample)))
-        probe = measure.cell_probe(net.encoder(data.pictures(sample)), data.own_tiles(sample))
-    lit, own = measure.lit_tiles(maps), data.own_tiles(sample)
-    assert found["covered"] == pytest.approx(measure.overlap(lit, own).mean().item(), abs=0.02)
-    assert found["lit"] == pytest.approx((lit & own).sum().item() / 40, abs=0.05)
-    assert found["precision"] == pytest.approx(probe, abs=0.02) and found["maps"] == [
-        pytest.approx(one.flatten().tolist(), abs=0.02) for one in maps[:2]
-    ]
+class Bright(torch.nn.Module):
+    """Features that are large on bright quarters of tiles: one channel, in units of ``gain``."""
+
+    def __init__(self, gain):
+        super().__init__()
+        self.gain = torch.nn.Parameter(torch.tensor([gain]))
+
+    def forward(self, x):
+        return self.gain * torch.nn.functional.avg_pool2d(x.square(), 4)
+
+
+@pytest.mark.parametrize("gain", [1.0, -1.0])
+def test_looks_of_an_encoder_that_lights_own_tiles_are_perfect(gain):
+    sample = data.world_of_tiles(5, 2.0, 0.0).sample(40, 0)
+    net = model.Classifier(Bright(gain), 1, 5, 1)
+    found = measure.looks(net, {k: v.detach()[None] for k, v in net.state_dict().items()}, sample, shown=2)
+    assert found["covered"] == 1 and found["lit"] == 2 and found["precision"] == 1
+    maps = torch.tensor(found["maps"]).unflatten(1, (8, 8))
+    assert torch.equal(measure.lit_tiles(maps), data.own_tiles(sample)[:2]) and maps.max() == 1
 
 
 # --- Kept runs ---
