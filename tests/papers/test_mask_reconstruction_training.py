@@ -264,6 +264,9 @@ def test_classifiers_differ_in_their_encoder_only_which_is_simmims_or_its_start(
         assert all({*map(tuple, seen.flatten(1).tolist())} <= known for seen, known in zip(ours[0], labelled))
     assert any(tuple(one.flatten().tolist()) not in labelled[0] for x, _ in filler.batches for one in x[0])
     assert (scratch.steps, filler.steps) == (3, 4) and filler.batches[0][1].dtype == torch.bool
+    for name, value in (("mask_ratio", 0.3), ("step_size", 0.01), ("batch", 4)):
+        other = arms.image_arms(*images, network, **how | {name: value})[1]["MAE"]
+        assert not torch.equal(other.params["head.weight"], runs["MAE"].params["head.weight"]), name
     assert runs["ERM"].log["loss"][0].tolist() == runs["MAE"].log["loss"][0].tolist()  # the head is zero
     assert runs["ERM"].log["loss"][-1].tolist() != runs["MAE"].log["loss"][-1].tolist()
 

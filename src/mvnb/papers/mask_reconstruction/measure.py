@@ -296,8 +296,11 @@ def accuracy_by_view(right: Tensor, sample: SparsePatches) -> list[list[float]]:
 
 
 def looks(net, params: Params, sample: SparsePatches, shown: int) -> dict:
-    """Return where the last features of a network light in pictures: overlap with the own tiles, how many of them are lit,
-    the average precision of a cell probe, and the first ``shown`` maps. ``params`` is a stack of one."""
+    """Return how a network's last features light the own tiles of pictures; ``params`` is a stack of one.
+
+    The values are the overlap of lit and own tiles, the number of own tiles that are lit, the average precision of a cell
+    probe, and the first ``shown`` maps.
+    """
     inner = {k.removeprefix("encoder."): v for k, v in params.items() if k.startswith("encoder.")}
     x, own = pictures(sample)[None].to(next(iter(inner.values())).device), own_tiles(sample)
     features = training.predict(net.encoder, inner, x)[0].cpu()

@@ -190,7 +190,7 @@ def fall(losses: Tensor, last: int, window: int) -> float:
 # --- Images in stacks ---
 
 
-def image_batches(x: Tensor, y: Tensor, pool: int, batch: int, generators, patch: int = 0, mask_ratio: float = 0.6):
+def image_batches(x: Tensor, y: Tensor, pool: int, batch: int, generators, patch: int = 0, mask_ratio: float = 0.0):
     """Return batches of the first ``pool`` images ``(R, n, channels, side, side)``, with masks of patches or with labels."""
 
     def drawn(step):
@@ -209,7 +209,7 @@ def image_batches(x: Tensor, y: Tensor, pool: int, batch: int, generators, patch
 
 
 def image_arms(
-    x: Tensor, y: Tensor, network: Network, *, labels: int, n_classes: int, batch: int, seed: int, steps: int, label_steps: int
+    x, y, network: Network, *, labels, n_classes, batch, seed, steps, label_steps, step_size=3e-3, mask_ratio=0.6
 ) -> tuple[Classifier, dict[str, Run]]:
     """Return a classifier and stacks of runs: "SimMIM", and classifiers from it ("MAE") and from its start ("ERM").
 
@@ -226,9 +226,10 @@ def image_arms(
 
     def fit(which, loss, params, steps):
         generators, patch = training.generators(seed + (8 + which) * 10**6, len(x)), (network.patch, 0)[which]
-        batches, pace = image_batches(x, y, pools[which], batch, generators, patch), lambda step: 3e-3 * cosine(step, steps)
+        batches = image_batches(x, y, pools[which], batch, generators, patch, mask_ratio)
         objective = training.ModuleObjective(modules[0][which], loss)
-        return training.fit(objective, params, batches, steps=steps, optimizer=training.Adam(pace), log_at=range(steps))
+        pace = training.Adam(lambda step: step_size * cosine(step, steps))
+        return training.fit(objective, params, batches, steps=steps, optimizer=pace, log_at=range(steps))
 
     runs = {"SimMIM": fit(0, fill_in, fillers | start, steps)}
     pretrained = {k: runs["SimMIM"].params[k] for k in start}
