@@ -1265,7 +1265,7 @@ figures.show_code(recipe)
 #
 # Rules were set on pilot runs with other seeds. Three claims were added after their first results: `sl-loses-views-trained-on` and `mrp-beats-sl-trained-on`, with the limits of the claims whose names they extend, and `labels-at-equal-time`, with the limit of `mae-all-features`. Eleven rules were changed after a run that they judged had been seen, most of them loosened: `capture-times`, `each-level-at-every-theta`, `images-cam-both-parts`, `images-cam-covers-parts`, `images-single-view`, `losers-growth-falls`, `ts-active-kernels`, `ts-classifies-both`, `ts-most-kernels-pure`, `ts-two-feature-kernels` and `views-order-accuracy`. (The cells that record claims are in the notebook, but not on the site.) The numbers that are judged are computed by these functions:
 
-# %% tags=["remove-input", "hide-output"]
+# %% tags=["hide-cell"]
 figures.show_code(measure)
 
 # %%
