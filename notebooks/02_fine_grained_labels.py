@@ -80,7 +80,8 @@ import torch
 from torch import nn
 
 from mvnb import claims, figures, kept_runs, probes, stats, training
-from mvnb.papers.fine_grained_labels import images, pictures, recipe, runs, theory
+from mvnb.papers.fine_grained_labels import images, plots, recipe, theory
+from mvnb.papers.fine_grained_labels import training as arms
 from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView
 from mvnb.papers.fine_grained_labels.label_functions import nearest_cluster
 from mvnb.papers.fine_grained_labels.model import (
@@ -111,7 +112,7 @@ noises = {"noise": noise, "strong_noise": strong_noise, "jitter": 0.05}
 distractors = {"distractor_low": distractor_low, "distractor_high": distractor_high}
 world = HierarchicalMultiView(k, dim, n_patches, **noises, **distractors)
 # The idealised network has one detector where the others have about 8.
-trainer = runs.Trainer(replicas, seed, device, rate, step_size=8 * step_size)
+trainer = arms.Trainer(replicas, seed, device, rate, step_size=8 * step_size)
 
 # %% tags=["hide-input"]
 s_star, s_dagger = world.signal_patches, world.distractor_patches
@@ -119,7 +120,7 @@ alpha = np.sqrt([1 - world.jitter, 1 + world.jitter]).mean()
 k_star = theory.critical_subclasses(s_star, alpha, s_dagger, np.mean(weak), rate)
 unit = (trainer.step_size, s_star, alpha, rate, k)
 figures.show(
-    pictures.growth_plane(unit, 1 / k_star, marked=(4, 40, 400)),
+    plots.growth_plane(unit, 1 / k_star, marked=(4, 40, 400)),
     title="Under coarse labels the coat stays behind",
     alt="Plane of the growth of the common and of the fine feature. The path under "
     "coarse labels runs along a line of slope one over k, below a dotted "
@@ -156,7 +157,7 @@ print("subclass", easy.subclass.tolist(), " superclass", easy.superclass.tolist(
 
 # %% tags=["hide-input"]
 figures.show(
-    pictures.easy_and_hard(easy, hard),
+    plots.easy_and_hard(easy, hard),
     title="A hard point hides the common feature and shows the wrong one",
     alt="Two heat maps of coordinates against patches. The easy point has two patches "
     "with the common feature v plus and two with its fine feature; the "
@@ -411,14 +412,14 @@ for name, label in labels.items():
     marks = [round(s) for s in np.geomspace(1, ideal_steps, 14)]
     how = {"tests": {"easy": tests["easy"]}, "log_at": marks}
     ideal[name] = trainer.train(world, label, own[name], 4, ideal_steps, **how)
-    end = {kind: runs.errors(trained[name].log[kind][-1]).mean() for kind in tests}
+    end = {kind: arms.errors(trained[name].log[kind][-1]).mean() for kind in tests}
     print(
         f"{name}, {steps} steps: error {end['easy']:.3f} easy, {end['hard']:.3f} hard"
     )
 
 # %% tags=["hide-input"]
 figures.show(
-    pictures.margins_over_training(trained),
+    plots.margins_over_training(trained),
     title="Exact counts: on hard points fine labels raise the margin",
     alt="Mean margin against training step, logarithmic, one line per network. Easy "
     "test points: the margins of both kinds of network rise from zero. Hard test "
@@ -432,7 +433,7 @@ figures.show(
 
 # %% tags=["hide-input"]
 figures.show(
-    pictures.ratio_and_law(unit, trained, fine_detectors * step_size, ideal),
+    plots.ratio_and_law(unit, trained, fine_detectors * step_size, ideal),
     title="Exact counts: the ratio stays at $k$ under coarse labels only",
     alt="Left: ratio of common to fine growth over the steps, both axes logarithmic. "
     "Under coarse labels all runs lie on the line at k; under fine labels they start "
@@ -442,7 +443,7 @@ figures.show(
 
 # %% tags=["remove-cell"]
 error = {
-    (name, kind): runs.errors(run.log[kind][1:])
+    (name, kind): arms.errors(run.log[kind][1:])
     for name, run in trained.items()
     for kind in tests
 }
@@ -453,7 +454,7 @@ ledger.mean(
 from_five = trained["coarse labels"].steps[1:] >= 5
 ledger.mean("coarse-fails-on-hard", error["coarse labels", "hard"][from_five].min(0))
 ledger.mean("fine-understands-hard", error["fine labels", "hard"][-1])
-ratio = {name: runs.growth_ratio(run)[1:] for name, run in trained.items()}
+ratio = {name: arms.growth_ratio(run)[1:] for name, run in trained.items()}
 later = ratio["coarse labels"][from_five] / k
 ledger.mean("growth-ratio-k", least=later.min(0), most=later.max(0))
 at = ideal["coarse labels"].steps
@@ -480,17 +481,17 @@ for name, label in labels.items():
     binomial[name] = trainer.train(chance, label, own[name], 16, n_steps[name], **how)
     for counts, run in (("exact", trained[name]), ("binomial", binomial[name])):
         at = [list(run.steps).index(step) for step in how["log_at"]]
-        path = runs.growth_ratio(run)[at].mean(1)
-        wrong = runs.errors(run.log["hard"][at]).mean(1)
+        path = arms.growth_ratio(run)[at].mean(1)
+        wrong = arms.errors(run.log["hard"][at]).mean(1)
         print(
             f"{name:13s}, {counts:8s} {path[0]:15.2f} {path[1]:11.2f} "
             f"{wrong[0]:15.3f} {wrong[1]:11.3f}"
         )
 
 # %% tags=["remove-cell"]
-later = runs.growth_ratio(binomial["coarse labels"]) / k
+later = arms.growth_ratio(binomial["coarse labels"]) / k
 ledger.mean("growth-ratio-k-binomial", least=later.min(0), most=later.max(0))
-coarse_wrong, fine_wrong = (runs.errors(run.log["hard"]) for run in binomial.values())
+coarse_wrong, fine_wrong = (arms.errors(run.log["hard"]) for run in binomial.values())
 ledger.mean("coarse-fails-on-hard-binomial", coarse_wrong.min(0))
 ledger.mean("fine-understands-hard-binomial", fine_wrong[-1])
 
@@ -539,12 +540,12 @@ for name, (label, table, expected[name]) in kinds.items():
     for steps, ratios in ((1, first), (sweep_steps, end)):
         how = {"start": start, "points": 8, "log_at": [steps]}
         nets[name] = trainer.train(behind, label, table, 7, steps, **how).params
-        ratios[name] = runs.read_out_ratio(nets[name], start, k)
-    misjudged[name] = runs.errors(runs.margins(nets[name], hard))
+        ratios[name] = arms.read_out_ratio(nets[name], start, k)
+    misjudged[name] = arms.errors(arms.margins(nets[name], hard))
 
 # %% tags=["hide-input"]
 figures.show(
-    pictures.by_label(first, expected, misjudged),
+    plots.by_label(first, expected, misjudged),
     title="In the simulated world finer labels help when they follow the features",
     alt="For ten kinds of labels, the ratio of common to fine growth after one step "
     "and the hard error. The ratio falls from k for coarse labels to one half for fine "
@@ -596,7 +597,7 @@ kept = images.kept_errors("cifar10")  # by arm and measurement, one number per s
 
 # %% tags=["hide-input"]
 figures.show(
-    pictures.errors_by_arm(kept),
+    plots.errors_by_arm(kept),
     title="CIFAR-10: ten classes do better than two, one label per image worse",
     alt="Test errors by pretraining labels, seeds and means with 95 percent intervals, "
     "after fine-tuning on the images of pretraining and on 1,000 other images.",
@@ -735,7 +736,7 @@ count_scores = []  # in standard errors, one per run
 sizes = ((coarse_neurons, coarse_detectors), (fine_neurons, fine_detectors))
 for (name, start), (m, n_det) in zip(starts.items(), sizes):
     threshold = theory.detector_threshold(m, n_det)
-    means = theory.detector_counts(m, world.n_features, threshold, runs.SLACK)
+    means = theory.detector_counts(m, world.n_features, threshold, arms.SLACK)
     for what, mean in zip(("single", "possible"), means):
         counts = getattr(start, what).sum(2).double().cpu().flatten(1).numpy()
         count_scores.append((counts.mean(1) - mean) / (mean / counts.shape[1]) ** 0.5)
@@ -773,8 +774,8 @@ ledger.mean("detector-counts", np.abs(count_scores).max(0))
 # %%
 shares = {}  # (firing on noise, louder on foreign features), one per run
 for name, run in trained.items():
-    firing = runs.firing_on_noise(run.params, tests["easy"])
-    shares[name] = firing, runs.louder_on_foreign(run.params, starts[name], own[name])
+    firing = arms.firing_on_noise(run.params, tests["easy"])
+    shares[name] = firing, arms.louder_on_foreign(run.params, starts[name], own[name])
     print(f"{name}: firing {firing.mean():.0e}, louder {shares[name][1].mean():.0e}")
 
 # %% tags=["remove-cell"]
@@ -793,7 +794,7 @@ without_bias = replace(trainer, bias_rate=0.0, step_size=0.02)
 draws = [torch.randn(2, 16, 12, generator=g) for g in trainer.generators(0)]
 free = {"weight": 1e-3 * torch.stack(draws), "bias": torch.zeros(replicas, 2, 16)}
 unknown = torch.zeros(replicas, 2, 16, 6, dtype=torch.bool)  # no detectors
-free = training.to_device(runs.Start(free, unknown, unknown), device)
+free = training.to_device(arms.Start(free, unknown, unknown), device)
 
 
 def with_patches(how, start, patches):
@@ -801,8 +802,8 @@ def with_patches(how, start, patches):
     many, label = replace(small, n_patches=patches), labels["coarse labels"]
     run = how.train(many, label, two, 8, 10, start=start, points=4)
     test = how.held_out(many, 9, copies=64)
-    wrong = runs.errors(runs.margins(run.params, test))
-    return runs.firing_on_noise(run.params, test), wrong
+    wrong = arms.errors(arms.margins(run.params, test))
+    return arms.firing_on_noise(run.params, test), wrong
 
 
 noise_runs = {  # (firing or error, number of patches, run)
@@ -815,7 +816,7 @@ noise_runs = {  # (firing or error, number of patches, run)
 
 # %% tags=["hide-input"]
 figures.show(
-    pictures.with_and_without_bias(COUNTS, noise_runs),
+    plots.with_and_without_bias(COUNTS, noise_runs),
     title="Without a bias, the noise of many patches outweighs the signal",
     alt="Left: share of noise patches on which a neuron fires, one half without a "
     "bias and zero with it. Right: error on easy points against the number of "
@@ -845,7 +846,7 @@ cases |= {f"random, {n}": (random_ids(n), table) for n, table in random_table.it
 balanced = still.sample(16 * k, seed, dtype=torch.float64)
 drift_errors = []
 for name, (label, table) in cases.items():
-    moved = runs.first_step(still, balanced, label(balanced), len(table))
+    moved = arms.first_step(still, balanced, label(balanced), len(table))
     drift = theory.first_drift(table, 1.0, s_star, 1.0)
     drift_errors.append(np.abs(moved - drift).max())
     quotient = "0 / 0" if name == "unrelated" else f"{moved[0, 0] / moved[0, 2]:.3f}"
@@ -900,11 +901,11 @@ for size in SIZES:
     this = replace(spread, n_subclasses=size, dim=max(dim, 2 + 2 * size))
     table, label = theory.grouped_label_probabilities(size, 1), labels["coarse labels"]
     run = trainer.train(this, label, table, 10, sweep_steps, log_at=[5, sweep_steps])
-    by_run.append(runs.growth_ratio(run)[0])
+    by_run.append(arms.growth_ratio(run)[0])
     for found, strong in ((clean, 0.0), (noisy, strong_noise)):
         this = replace(this, strong_noise=strong)
         test = trainer.held_out(this, 11, copies=-(-384 // (2 * size)), hard=True)
-        found.append(runs.errors(runs.margins(run.params, test)))
+        found.append(arms.errors(arms.margins(run.params, test)))
 
 # %% tags=["hide-input"]
 by_run, clean, noisy = map(np.array, (by_run, clean, noisy))
@@ -915,7 +916,7 @@ of_size = lambda sizes: theory.hard_error(
 middle = theory.critical_subclasses(s_star, alpha, s_dagger, (rate + 0.35) / 2, rate)
 curve = np.array([smooth, of_size(smooth)])
 figures.show(
-    pictures.by_size(SIZES, by_run, clean, noisy, curve, middle),
+    plots.by_size(SIZES, by_run, clean, noisy, curve, middle),
     title="With exact counts, errors rise with the number of subclasses as computed",
     alt="Left: ratio of growth against k on logarithmic axes, on the line of slope "
     "one. Right: hard error against k; circles without strong noise lie on the "
@@ -1009,9 +1010,9 @@ longer = replace(world, binomial=True, n_patches=20)
 how = {"log_at": ideal["coarse labels"].steps}
 run = trainer.train(longer, labels["coarse labels"], tables[1], 4, ideal_steps, **how)
 for name, found in (("exact", ideal["coarse labels"]), ("binomial", run)):
-    path = runs.growth_ratio(found).mean(1)
+    path = arms.growth_ratio(found).mean(1)
     points = trainer.held_out(world if name == "exact" else longer, 17, 24, hard=True)
-    wrong = runs.errors(runs.margins(found.params, points)).mean()
+    wrong = arms.errors(arms.margins(found.params, points)).mean()
     print(
         f"{name:9s} ratio {path[0]:.2f} at step 1, {path[-1]:.2f} at step {ideal_steps};"
         f" hard error then {wrong:.2f}"
@@ -1030,7 +1031,7 @@ bare = replace(behind, n_backgrounds=0, background_patches=0)
 bare_points = trainer.held_out(bare, 6, copies=6, hard=True)
 without = {}
 for name in [name for name in kinds if expected[name] == k and name != "coarse"]:
-    without[name] = runs.errors(runs.margins(nets[name], bare_points))
+    without[name] = arms.errors(arms.margins(nets[name], bare_points))
     print(
         f"{name:15s} ratio {first[name].mean():.1f}, then {end[name].mean():.1f};"
         f" error {misjudged[name].mean():.2f}, without {without[name].mean():.2f}"
@@ -1052,8 +1053,8 @@ for r, g in enumerate(trainer.generators(0)):
     many = silent.sample(400 * k, g, dtype=torch.float64)
     seen = many.x.sum(-2).float().expand(replicas, -1, -1)
     found = whole(seen, torch.zeros(seen.shape[:2]))[r]  # by the centres of this run
-    along_common = runs.first_step(silent, many, found, 8)[:, :2]
-    coarse = runs.first_step(silent, many, many.superclass, 2)[0, 0]
+    along_common = arms.first_step(silent, many, found, 8)[:, :2]
+    coarse = arms.first_step(silent, many, many.superclass, 2)[0, 0]
     drifts.append(np.abs(along_common).max() / coarse)
 print(f"all-data clusters over coarse labels: {np.mean(drifts):.3f}")
 
@@ -1078,7 +1079,7 @@ label, steps = labels["coarse labels"], max(1, fine_steps // 2)
 tuned = trainer.train(world, label, tables[k], 12, steps, **how)
 added = tuned.log["growth"][-1] / fine_run.log["growth"][-1]  # (run, class, feature)
 grown = 1 + np.nanmean(added.numpy(), 1)
-tuned_hard = runs.errors(tuned.log["hard"][-1])
+tuned_hard = arms.errors(tuned.log["hard"][-1])
 print(f"hard error {tuned_hard.mean():.3f}; growth of common and fine detectors, after")
 print("over before:", grown.mean(0).round(3))
 

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from mvnb import probes, training
-from mvnb.papers.fine_grained_labels import images, runs, theory
+from mvnb.papers.fine_grained_labels import images, theory
+from mvnb.papers.fine_grained_labels import training as arms
 from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView
 from mvnb.papers.fine_grained_labels.label_functions import nearest_cluster
 from mvnb.papers.fine_grained_labels.model import (
@@ -50,7 +51,7 @@ def ids(points):
 verdict = partial(judged.verdict, "fine_grained_labels")
 
 
-TRAINER = runs.Trainer(RUNS, 50, torch.device("cpu"), RATE, STEP)
+TRAINER = arms.Trainer(RUNS, 50, torch.device("cpu"), RATE, STEP)
 
 
 def train(label, table, world=WORLD, rate=RATE, steps=MARKS[-1], purpose=1, **how):
@@ -61,7 +62,7 @@ def train(label, table, world=WORLD, rate=RATE, steps=MARKS[-1], purpose=1, **ho
 
 
 def errors(run, kind="hard", looks=slice(None)):
-    return runs.errors(run.log[kind][looks])
+    return arms.errors(run.log[kind][looks])
 
 
 def growth(run):
@@ -109,7 +110,7 @@ def test_untrained_networks_do_not_pass_for_easy_points():
 
 def test_growth_ratio_fails_for_fine_labels_and_for_binomial_counts(coarse, fine, binomial):
     def ratio_is_k(id, run):
-        ratio = runs.growth_ratio(run) / K
+        ratio = arms.growth_ratio(run) / K
         return verdict(id, "mean", least=ratio.min(0), most=ratio.max(0))
 
     assert [ratio_is_k("growth-ratio-k", run) for run in (coarse, fine)] == ["holds", "fails"]
@@ -152,7 +153,7 @@ def test_fine_flow_needs_the_siblings(fine, coarse):
 def read_out_ratio(label, table, points=8):
     """The ratio at the read-out after one step, one per run."""
     start = TRAINER.idealised(WORLD, len(table))
-    return runs.read_out_ratio(train(label, table, steps=1, start=start, points=points).params, start, K)
+    return arms.read_out_ratio(train(label, table, steps=1, start=start, points=points).params, start, K)
 
 
 def test_ratios_tell_kinds_of_labels_apart():
@@ -182,7 +183,7 @@ def test_read_out_ratio_is_that_of_the_outputs():
     outputs = max_read_out(relu_logits(params, torch.eye(18)[:, None]))  # (run, feature, superclass)
     own = outputs.gather(-1, torch.tensor([0, 1] + [0] * K + [1] * K).expand(RUNS, -1)[..., None])[..., 0]
     expected = own[:, :2].mean(1) / own[:, 2:].mean(1)
-    assert np.allclose(runs.read_out_ratio(params, start, K), expected, rtol=1e-3)
+    assert np.allclose(arms.read_out_ratio(params, start, K), expected, rtol=1e-3)
 
 
 def test_random_ids_do_not_pass_for_true_labels(random):
@@ -205,7 +206,7 @@ def test_threshold_formula_is_sharp_enough_to_fail():
     world = replace(WORLD, distractor_low=RATE, strong_noise=0.0)
     run = train(coarse_labels, TABLES[1], world=world, steps=20)
     hard = TRAINER.held_out(world, 3, 24, hard=True)
-    measured = runs.errors(runs.margins(run.params, hard))
+    measured = arms.errors(arms.margins(run.params, hard))
 
     def found(ratio):
         formula = theory.hard_error(ratio, SIGNAL, ALPHA, 4, RATE, 0.35, RATE)
@@ -222,7 +223,7 @@ def test_noise_fires_without_a_bias():
 
     def firing(rate, start):
         run = train(coarse_labels, TABLES[1], world=noisy, rate=rate, steps=10, start=start)
-        return verdict("invariants", "mean", noise=runs.firing_on_noise(run.params, test), foreign=[0.0] * RUNS)
+        return verdict("invariants", "mean", noise=arms.firing_on_noise(run.params, test), foreign=[0.0] * RUNS)
 
     assert firing(0.3, start) == "holds" and firing(0.0, free) == "fails"
 
@@ -232,7 +233,7 @@ def test_wrong_labels_make_neurons_louder_on_foreign_features():
 
     def foreign(label):
         run = train(label, TABLES[1], steps=10, start=start)
-        share = runs.louder_on_foreign(run.params, start, TABLES[1])
+        share = arms.louder_on_foreign(run.params, start, TABLES[1])
         return verdict("invariants", "mean", noise=[0.0] * RUNS, foreign=share)
 
     assert foreign(coarse_labels) == "holds" and foreign(lambda points: 1 - points.superclass) == "fails"
@@ -269,14 +270,14 @@ def test_few_patches_do_not_drown_the_signal():
     table, small = theory.grouped_label_probabilities(2, 1), HierarchicalMultiView(2, 12, 16, noise=0.1, jitter=0.05)
     weight = torch.stack([1e-3 * torch.randn(2, 16, 12, generator=g) for g in training.generators(0, RUNS)])
     mask = torch.zeros(RUNS, 2, 16, 6, dtype=torch.bool)
-    free = runs.Start({"weight": weight, "bias": torch.zeros(RUNS, 2, 16)}, mask, mask)
+    free = arms.Start({"weight": weight, "bias": torch.zeros(RUNS, 2, 16)}, mask, mask)
     networks = {0.0: (free, 0.02), 0.4: (TRAINER.idealised(small, 2), 0.1)}  # by 1 / lambda
 
     def error(rate, patches):
         world, (start, step) = replace(small, n_patches=patches), networks[rate]
         trainer = replace(TRAINER, bias_rate=rate, step_size=step)
         run = trainer.train(world, coarse_labels, table, 8, 10, start=start, points=4)
-        return runs.errors(runs.margins(run.params, trainer.held_out(world, 4, 32)))
+        return arms.errors(arms.margins(run.params, trainer.held_out(world, 4, 32)))
 
     def found(patches):
         named = {"without": error(0.0, patches), "error": error(0.4, patches), "firing": [0.0] * RUNS}
