@@ -80,12 +80,13 @@ import torch
 from torch import nn
 
 from mvnb import claims, figures, kept_runs, probes, stats, training
-from mvnb.papers.fine_grained_labels import images, plots, recipe, theory
+from mvnb.papers.fine_grained_labels import data, measure, plots, recipe, theory
 from mvnb.papers.fine_grained_labels import training as arms
-from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView
-from mvnb.papers.fine_grained_labels.label_functions import nearest_cluster
+from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView, nearest_cluster
 from mvnb.papers.fine_grained_labels.model import (
+    SLACK,
     ReluPatchObjective,
+    Start,
     max_read_out,
     relu_logits,
     relu_responses,
@@ -107,7 +108,7 @@ if coarse_neurons < 8 * k * coarse_detectors or fine_neurons < 8 * k * fine_dete
     wanted = f"8 n_subclasses = {8 * k} times the detectors or more"
     found = f"{coarse_neurons} and {fine_neurons}"
     raise ValueError(f"coarse_neurons and fine_neurons must be {wanted}, got {found}")
-image_task = images.load(dataset, image_network, image_folder, image_side)
+image_task = data.load_labelled(dataset, image_network, image_folder, image_side)
 noises = {"noise": noise, "strong_noise": strong_noise, "jitter": 0.05}
 distractors = {"distractor_low": distractor_low, "distractor_high": distractor_high}
 world = HierarchicalMultiView(k, dim, n_patches, **noises, **distractors)
@@ -412,7 +413,7 @@ for name, label in labels.items():
     marks = [round(s) for s in np.geomspace(1, ideal_steps, 14)]
     how = {"tests": {"easy": tests["easy"]}, "log_at": marks}
     ideal[name] = trainer.train(world, label, own[name], 4, ideal_steps, **how)
-    end = {kind: arms.errors(trained[name].log[kind][-1]).mean() for kind in tests}
+    end = {kind: measure.errors(trained[name].log[kind][-1]).mean() for kind in tests}
     print(
         f"{name}, {steps} steps: error {end['easy']:.3f} easy, {end['hard']:.3f} hard"
     )
@@ -443,7 +444,7 @@ figures.show(
 
 # %% tags=["remove-cell"]
 error = {
-    (name, kind): arms.errors(run.log[kind][1:])
+    (name, kind): measure.errors(run.log[kind][1:])
     for name, run in trained.items()
     for kind in tests
 }
@@ -454,7 +455,7 @@ ledger.mean(
 from_five = trained["coarse labels"].steps[1:] >= 5
 ledger.mean("coarse-fails-on-hard", error["coarse labels", "hard"][from_five].min(0))
 ledger.mean("fine-understands-hard", error["fine labels", "hard"][-1])
-ratio = {name: arms.growth_ratio(run)[1:] for name, run in trained.items()}
+ratio = {name: measure.growth_ratio(run)[1:] for name, run in trained.items()}
 later = ratio["coarse labels"][from_five] / k
 ledger.mean("growth-ratio-k", least=later.min(0), most=later.max(0))
 at = ideal["coarse labels"].steps
@@ -481,17 +482,19 @@ for name, label in labels.items():
     binomial[name] = trainer.train(chance, label, own[name], 16, n_steps[name], **how)
     for counts, run in (("exact", trained[name]), ("binomial", binomial[name])):
         at = [list(run.steps).index(step) for step in how["log_at"]]
-        path = arms.growth_ratio(run)[at].mean(1)
-        wrong = arms.errors(run.log["hard"][at]).mean(1)
+        path = measure.growth_ratio(run)[at].mean(1)
+        wrong = measure.errors(run.log["hard"][at]).mean(1)
         print(
             f"{name:13s}, {counts:8s} {path[0]:15.2f} {path[1]:11.2f} "
             f"{wrong[0]:15.3f} {wrong[1]:11.3f}"
         )
 
 # %% tags=["remove-cell"]
-later = arms.growth_ratio(binomial["coarse labels"]) / k
+later = measure.growth_ratio(binomial["coarse labels"]) / k
 ledger.mean("growth-ratio-k-binomial", least=later.min(0), most=later.max(0))
-coarse_wrong, fine_wrong = (arms.errors(run.log["hard"]) for run in binomial.values())
+coarse_wrong, fine_wrong = (
+    measure.errors(run.log["hard"]) for run in binomial.values()
+)
 ledger.mean("coarse-fails-on-hard-binomial", coarse_wrong.min(0))
 ledger.mean("fine-understands-hard-binomial", fine_wrong[-1])
 
@@ -540,8 +543,8 @@ for name, (label, table, expected[name]) in kinds.items():
     for steps, ratios in ((1, first), (sweep_steps, end)):
         how = {"start": start, "points": 8, "log_at": [steps]}
         nets[name] = trainer.train(behind, label, table, 7, steps, **how).params
-        ratios[name] = arms.read_out_ratio(nets[name], start, k)
-    misjudged[name] = arms.errors(arms.margins(nets[name], hard))
+        ratios[name] = measure.read_out_ratio(nets[name], start, k)
+    misjudged[name] = measure.errors(measure.margins(nets[name], hard))
 
 # %% tags=["hide-input"]
 figures.show(
@@ -593,7 +596,7 @@ ledger.mean("random-ids-do-not-help", fewest["random"])
 
 # %% tags=["hide-input"]
 kept_runs.show("fine_grained_labels", "cifar10")
-kept = images.kept_errors("cifar10")  # by arm and measurement, one number per seed
+kept = measure.kept_errors("cifar10")  # by arm and measurement, one number per seed
 
 # %% tags=["hide-input"]
 figures.show(
@@ -736,7 +739,7 @@ count_scores = []  # in standard errors, one per run
 sizes = ((coarse_neurons, coarse_detectors), (fine_neurons, fine_detectors))
 for (name, start), (m, n_det) in zip(starts.items(), sizes):
     threshold = theory.detector_threshold(m, n_det)
-    means = theory.detector_counts(m, world.n_features, threshold, arms.SLACK)
+    means = theory.detector_counts(m, world.n_features, threshold, SLACK)
     for what, mean in zip(("single", "possible"), means):
         counts = getattr(start, what).sum(2).double().cpu().flatten(1).numpy()
         count_scores.append((counts.mean(1) - mean) / (mean / counts.shape[1]) ** 0.5)
@@ -774,8 +777,11 @@ ledger.mean("detector-counts", np.abs(count_scores).max(0))
 # %%
 shares = {}  # (firing on noise, louder on foreign features), one per run
 for name, run in trained.items():
-    firing = arms.firing_on_noise(run.params, tests["easy"])
-    shares[name] = firing, arms.louder_on_foreign(run.params, starts[name], own[name])
+    firing = measure.firing_on_noise(run.params, tests["easy"])
+    shares[name] = (
+        firing,
+        measure.louder_on_foreign(run.params, starts[name], own[name]),
+    )
     print(f"{name}: firing {firing.mean():.0e}, louder {shares[name][1].mean():.0e}")
 
 # %% tags=["remove-cell"]
@@ -794,7 +800,7 @@ without_bias = replace(trainer, bias_rate=0.0, step_size=0.02)
 draws = [torch.randn(2, 16, 12, generator=g) for g in trainer.generators(0)]
 free = {"weight": 1e-3 * torch.stack(draws), "bias": torch.zeros(replicas, 2, 16)}
 unknown = torch.zeros(replicas, 2, 16, 6, dtype=torch.bool)  # no detectors
-free = training.to_device(arms.Start(free, unknown, unknown), device)
+free = training.to_device(Start(free, unknown, unknown), device)
 
 
 def with_patches(how, start, patches):
@@ -802,8 +808,8 @@ def with_patches(how, start, patches):
     many, label = replace(small, n_patches=patches), labels["coarse labels"]
     run = how.train(many, label, two, 8, 10, start=start, points=4)
     test = how.held_out(many, 9, copies=64)
-    wrong = arms.errors(arms.margins(run.params, test))
-    return arms.firing_on_noise(run.params, test), wrong
+    wrong = measure.errors(measure.margins(run.params, test))
+    return measure.firing_on_noise(run.params, test), wrong
 
 
 noise_runs = {  # (firing or error, number of patches, run)
@@ -846,7 +852,7 @@ cases |= {f"random, {n}": (random_ids(n), table) for n, table in random_table.it
 balanced = still.sample(16 * k, seed, dtype=torch.float64)
 drift_errors = []
 for name, (label, table) in cases.items():
-    moved = arms.first_step(still, balanced, label(balanced), len(table))
+    moved = measure.first_step(still, balanced, label(balanced), len(table))
     drift = theory.first_drift(table, 1.0, s_star, 1.0)
     drift_errors.append(np.abs(moved - drift).max())
     quotient = "0 / 0" if name == "unrelated" else f"{moved[0, 0] / moved[0, 2]:.3f}"
@@ -901,11 +907,11 @@ for size in SIZES:
     this = replace(spread, n_subclasses=size, dim=max(dim, 2 + 2 * size))
     table, label = theory.grouped_label_probabilities(size, 1), labels["coarse labels"]
     run = trainer.train(this, label, table, 10, sweep_steps, log_at=[5, sweep_steps])
-    by_run.append(arms.growth_ratio(run)[0])
+    by_run.append(measure.growth_ratio(run)[0])
     for found, strong in ((clean, 0.0), (noisy, strong_noise)):
         this = replace(this, strong_noise=strong)
         test = trainer.held_out(this, 11, copies=-(-384 // (2 * size)), hard=True)
-        found.append(arms.errors(arms.margins(run.params, test)))
+        found.append(measure.errors(measure.margins(run.params, test)))
 
 # %% tags=["hide-input"]
 by_run, clean, noisy = map(np.array, (by_run, clean, noisy))
@@ -1010,9 +1016,9 @@ longer = replace(world, binomial=True, n_patches=20)
 how = {"log_at": ideal["coarse labels"].steps}
 run = trainer.train(longer, labels["coarse labels"], tables[1], 4, ideal_steps, **how)
 for name, found in (("exact", ideal["coarse labels"]), ("binomial", run)):
-    path = arms.growth_ratio(found).mean(1)
+    path = measure.growth_ratio(found).mean(1)
     points = trainer.held_out(world if name == "exact" else longer, 17, 24, hard=True)
-    wrong = arms.errors(arms.margins(found.params, points)).mean()
+    wrong = measure.errors(measure.margins(found.params, points)).mean()
     print(
         f"{name:9s} ratio {path[0]:.2f} at step 1, {path[-1]:.2f} at step {ideal_steps};"
         f" hard error then {wrong:.2f}"
@@ -1031,7 +1037,7 @@ bare = replace(behind, n_backgrounds=0, background_patches=0)
 bare_points = trainer.held_out(bare, 6, copies=6, hard=True)
 without = {}
 for name in [name for name in kinds if expected[name] == k and name != "coarse"]:
-    without[name] = arms.errors(arms.margins(nets[name], bare_points))
+    without[name] = measure.errors(measure.margins(nets[name], bare_points))
     print(
         f"{name:15s} ratio {first[name].mean():.1f}, then {end[name].mean():.1f};"
         f" error {misjudged[name].mean():.2f}, without {without[name].mean():.2f}"
@@ -1053,8 +1059,8 @@ for r, g in enumerate(trainer.generators(0)):
     many = silent.sample(400 * k, g, dtype=torch.float64)
     seen = many.x.sum(-2).float().expand(replicas, -1, -1)
     found = whole(seen, torch.zeros(seen.shape[:2]))[r]  # by the centres of this run
-    along_common = arms.first_step(silent, many, found, 8)[:, :2]
-    coarse = arms.first_step(silent, many, many.superclass, 2)[0, 0]
+    along_common = measure.first_step(silent, many, found, 8)[:, :2]
+    coarse = measure.first_step(silent, many, many.superclass, 2)[0, 0]
     drifts.append(np.abs(along_common).max() / coarse)
 print(f"all-data clusters over coarse labels: {np.mean(drifts):.3f}")
 
@@ -1079,7 +1085,7 @@ label, steps = labels["coarse labels"], max(1, fine_steps // 2)
 tuned = trainer.train(world, label, tables[k], 12, steps, **how)
 added = tuned.log["growth"][-1] / fine_run.log["growth"][-1]  # (run, class, feature)
 grown = 1 + np.nanmean(added.numpy(), 1)
-tuned_hard = arms.errors(tuned.log["hard"][-1])
+tuned_hard = measure.errors(tuned.log["hard"][-1])
 print(f"hard error {tuned_hard.mean():.3f}; growth of common and fine detectors, after")
 print("over before:", grown.mean(0).round(3))
 
@@ -1157,8 +1163,8 @@ streams = training.generators(seed, image_replicas)
 chosen = [torch.randperm(len(image_task.x), generator=g)[:n_images] for g in streams]
 how = {"epochs": image_epochs, "batch": image_batch, "step_size": image_step_size}
 how |= {"seed": seed, "device": device}
-on_images = images.Trainer(image_task, torch.stack(chosen), image_network, **how)
-image_labels = images.image_labels(image_task, on_images.chosen, seed)
+on_images = arms.ImageTrainer(image_task, torch.stack(chosen), image_network, **how)
+image_labels = data.image_labels(image_task, on_images.chosen, seed)
 image_errors = {name: on_images.errors(some) for name, some in image_labels.items()}
 one_pass = on_images.error()
 
@@ -1171,22 +1177,22 @@ for name, (probed, tuned_error) in image_errors.items():
 print(f"{'no pretraining (one pass)':34s} {'':19s}  {pm(one_pass)}")
 
 # %% tags=["remove-cell"]
-base_probe, base = image_errors[images.TARGET]
+base_probe, base = image_errors[data.TARGET]
 worse = {name: one[1] - base for name, one in image_errors.items()}  # than the baseline
-ten = worse[images.CLASSES]
+ten = worse[data.CLASSES]
 five, twenty = (worse[f"{n} clusters in each target class"] for n in (5, 20))
 ledger.mean("fine-tuning-not-worse", -ten)
 ledger.mean("unique-labels-tune-worse", worse["one per image"] - ten)
 ledger.mean("random-worse-than-coarse", worse["5 random IDs in each target class"])
 ledger.mean("whole-data-clusters-are-worse", worse["10 clusters of all"])
-if images.JUST_FINER in worse:
-    ledger.mean("just-finer-tunes-worse", worse[images.JUST_FINER])
+if data.JUST_FINER in worse:
+    ledger.mean("just-finer-tunes-worse", worse[data.JUST_FINER])
 else:
     ledger.not_run("just-finer-tunes-worse", "the image folder has two levels")
 ledger.mean("superclass-clusters-help", -five)
 ledger.mean("more-clusters-tune-worse", twenty - five)
 ledger.mean("retraining-beats-one-pass", one_pass - base)
-shortfall = image_errors[images.CLASSES][0] - base_probe
+shortfall = image_errors[data.CLASSES][0] - base_probe
 ledger.mean("superclass-probe-worse-on-fine", shortfall)
 gaps = [probed - tuned_error for probed, tuned_error in image_errors.values()]
 ledger.mean("probe-below-fine-tuning", np.mean(gaps, 0))

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from mvnb import probes, training
-from mvnb.papers.fine_grained_labels import images, theory
+from mvnb.papers.fine_grained_labels import data, measure, theory
 from mvnb.papers.fine_grained_labels import training as arms
-from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView
-from mvnb.papers.fine_grained_labels.label_functions import nearest_cluster
+from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView, nearest_cluster
 from mvnb.papers.fine_grained_labels.model import (
+    Start,
     compressed_detectors,
     detector_masks,
     max_read_out,
@@ -62,7 +62,7 @@ def train(label, table, world=WORLD, rate=RATE, steps=MARKS[-1], purpose=1, **ho
 
 
 def errors(run, kind="hard", looks=slice(None)):
-    return arms.errors(run.log[kind][looks])
+    return measure.errors(run.log[kind][looks])
 
 
 def growth(run):
@@ -110,7 +110,7 @@ def test_untrained_networks_do_not_pass_for_easy_points():
 
 def test_growth_ratio_fails_for_fine_labels_and_for_binomial_counts(coarse, fine, binomial):
     def ratio_is_k(id, run):
-        ratio = arms.growth_ratio(run) / K
+        ratio = measure.growth_ratio(run) / K
         return verdict(id, "mean", least=ratio.min(0), most=ratio.max(0))
 
     assert [ratio_is_k("growth-ratio-k", run) for run in (coarse, fine)] == ["holds", "fails"]
@@ -153,7 +153,7 @@ def test_fine_flow_needs_the_siblings(fine, coarse):
 def read_out_ratio(label, table, points=8):
     """The ratio at the read-out after one step, one per run."""
     start = TRAINER.idealised(WORLD, len(table))
-    return arms.read_out_ratio(train(label, table, steps=1, start=start, points=points).params, start, K)
+    return measure.read_out_ratio(train(label, table, steps=1, start=start, points=points).params, start, K)
 
 
 def test_ratios_tell_kinds_of_labels_apart():
@@ -183,7 +183,7 @@ def test_read_out_ratio_is_that_of_the_outputs():
     outputs = max_read_out(relu_logits(params, torch.eye(18)[:, None]))  # (run, feature, superclass)
     own = outputs.gather(-1, torch.tensor([0, 1] + [0] * K + [1] * K).expand(RUNS, -1)[..., None])[..., 0]
     expected = own[:, :2].mean(1) / own[:, 2:].mean(1)
-    assert np.allclose(arms.read_out_ratio(params, start, K), expected, rtol=1e-3)
+    assert np.allclose(measure.read_out_ratio(params, start, K), expected, rtol=1e-3)
 
 
 def test_random_ids_do_not_pass_for_true_labels(random):
@@ -206,7 +206,7 @@ def test_threshold_formula_is_sharp_enough_to_fail():
     world = replace(WORLD, distractor_low=RATE, strong_noise=0.0)
     run = train(coarse_labels, TABLES[1], world=world, steps=20)
     hard = TRAINER.held_out(world, 3, 24, hard=True)
-    measured = arms.errors(arms.margins(run.params, hard))
+    measured = measure.errors(measure.margins(run.params, hard))
 
     def found(ratio):
         formula = theory.hard_error(ratio, SIGNAL, ALPHA, 4, RATE, 0.35, RATE)
@@ -223,7 +223,7 @@ def test_noise_fires_without_a_bias():
 
     def firing(rate, start):
         run = train(coarse_labels, TABLES[1], world=noisy, rate=rate, steps=10, start=start)
-        return verdict("invariants", "mean", noise=arms.firing_on_noise(run.params, test), foreign=[0.0] * RUNS)
+        return verdict("invariants", "mean", noise=measure.firing_on_noise(run.params, test), foreign=[0.0] * RUNS)
 
     assert firing(0.3, start) == "holds" and firing(0.0, free) == "fails"
 
@@ -233,7 +233,7 @@ def test_wrong_labels_make_neurons_louder_on_foreign_features():
 
     def foreign(label):
         run = train(label, TABLES[1], steps=10, start=start)
-        share = arms.louder_on_foreign(run.params, start, TABLES[1])
+        share = measure.louder_on_foreign(run.params, start, TABLES[1])
         return verdict("invariants", "mean", noise=[0.0] * RUNS, foreign=share)
 
     assert foreign(coarse_labels) == "holds" and foreign(lambda points: 1 - points.superclass) == "fails"
@@ -270,14 +270,14 @@ def test_few_patches_do_not_drown_the_signal():
     table, small = theory.grouped_label_probabilities(2, 1), HierarchicalMultiView(2, 12, 16, noise=0.1, jitter=0.05)
     weight = torch.stack([1e-3 * torch.randn(2, 16, 12, generator=g) for g in training.generators(0, RUNS)])
     mask = torch.zeros(RUNS, 2, 16, 6, dtype=torch.bool)
-    free = arms.Start({"weight": weight, "bias": torch.zeros(RUNS, 2, 16)}, mask, mask)
+    free = Start({"weight": weight, "bias": torch.zeros(RUNS, 2, 16)}, mask, mask)
     networks = {0.0: (free, 0.02), 0.4: (TRAINER.idealised(small, 2), 0.1)}  # by 1 / lambda
 
     def error(rate, patches):
         world, (start, step) = replace(small, n_patches=patches), networks[rate]
         trainer = replace(TRAINER, bias_rate=rate, step_size=step)
         run = trainer.train(world, coarse_labels, table, 8, 10, start=start, points=4)
-        return arms.errors(arms.margins(run.params, trainer.held_out(world, 4, 32)))
+        return measure.errors(measure.margins(run.params, trainer.held_out(world, 4, 32)))
 
     def found(patches):
         named = {"without": error(0.0, patches), "error": error(0.4, patches), "firing": [0.0] * RUNS}
@@ -327,7 +327,7 @@ def test_probes_take_the_shortcut_unless_points_and_backbone_say_otherwise(coars
 
 def test_rows_of_the_kept_run_do_not_hold_for_exchanged_labels():
     """A row that holds fails, and one that fails holds, when the two label sets of the difference change places."""
-    error = {arm: found["same"] for arm, found in images.kept_errors("cifar10").items()}
+    error = {arm: found["same"] for arm, found in measure.kept_errors("cifar10").items()}
     opposite = {"holds": "fails", "fails": "holds", "undecided": "undecided"}
     for id, arm, sign in (
         ("cifar10-ten-fine-tuned", "ten", 1),
@@ -345,10 +345,10 @@ def test_rows_of_the_kept_run_do_not_hold_for_exchanged_labels():
 @pytest.fixture(scope="module")
 def digits():
     """Perceptrons on 500 digits, five runs: errors of a probe and after fine-tuning, by kind of pretraining label."""
-    task = images.load("digits")
+    task = data.load_labelled("digits")
     chosen = torch.stack([torch.randperm(len(task.x), generator=g)[:500] for g in training.generators(0, 5)])
-    trainer = images.Trainer(task, chosen, "mlp", epochs=15, batch=100, step_size=0.1, seed=0, device=torch.device("cpu"))
-    found = {name: trainer.errors(labels) for name, labels in images.image_labels(task, chosen, 0).items()}
+    trainer = arms.ImageTrainer(task, chosen, "mlp", epochs=15, batch=100, step_size=0.1, seed=0, device=torch.device("cpu"))
+    found = {name: trainer.errors(labels) for name, labels in data.image_labels(task, chosen, 0).items()}
     shuffled = trainer.target[:, torch.randperm(500, generator=torch.Generator().manual_seed(1))]
     trainer.target = shuffled
     return found, trainer.error()
@@ -356,7 +356,7 @@ def digits():
 
 def test_fine_tuning_rules_notice_wrong_labels(digits):
     found, wrong = digits
-    true, unique = found[images.CLASSES][1], found["one per image"][1]
+    true, unique = found[data.CLASSES][1], found["one per image"][1]
     assert verdict("fine-tuning-not-worse", "mean", wrong - true) == "holds"
     for id in ("fine-tuning-not-worse", "superclass-clusters-help", "retraining-beats-one-pass"):
         assert verdict(id, "mean", true - wrong) == "fails"
@@ -369,4 +369,4 @@ def test_fine_tuning_rules_notice_wrong_labels(digits):
         assert verdict(id, "mean", unique - wrong) == "fails"
     gaps = [probed - tuned for probed, tuned in found.values()]
     assert verdict("probe-below-fine-tuning", "mean", np.mean(gaps, 0)) == "holds"
-    assert verdict("probe-below-fine-tuning", "mean", found[images.CLASSES][0] - wrong) == "fails"
+    assert verdict("probe-below-fine-tuning", "mean", found[data.CLASSES][0] - wrong) == "fails"

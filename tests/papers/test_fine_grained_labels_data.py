@@ -10,8 +10,13 @@ import torch
 from mvnb import training
 from mvnb.models import patch_logits
 from mvnb.papers.fine_grained_labels import data as hierarchical
-from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView
-from mvnb.papers.fine_grained_labels.label_functions import cluster_within, grouped_labels, nearest_cluster, random_ids
+from mvnb.papers.fine_grained_labels.data import (
+    HierarchicalMultiView,
+    cluster_within,
+    grouped_labels,
+    nearest_cluster,
+    random_ids,
+)
 from mvnb.papers.fine_grained_labels.model import (
     ReluPatchObjective,
     compressed_detectors,

@@ -6,7 +6,8 @@ import torch
 from PIL import Image
 
 from mvnb import training
-from mvnb.papers.fine_grained_labels import images
+from mvnb.papers.fine_grained_labels import data
+from mvnb.papers.fine_grained_labels import training as arms
 
 CPU = torch.device("cpu")
 
@@ -27,38 +28,38 @@ def folder(tmp_path):
 
 
 def trainer(task, chosen, network="mlp", epochs=2, batch=8):
-    return images.Trainer(task, chosen, network, epochs=epochs, batch=batch, step_size=0.02, seed=0, device=CPU)
+    return arms.ImageTrainer(task, chosen, network, epochs=epochs, batch=batch, step_size=0.02, seed=0, device=CPU)
 
 
 def test_a_folder_is_read_with_its_two_levels(folder):
-    task = images.read_folder(folder, 16)
+    task = data.read_folder(folder, 16)
     assert task.x.shape == (32, 3, 16, 16) and task.x_test.shape == (8, 3, 16, 16) and task.x.dtype == torch.uint8
-    assert task.levels[images.TARGET].bincount().tolist() == [16, 16]
-    assert task.levels[images.CLASSES].bincount().tolist() == [8] * 4
-    assert torch.equal(task.levels[images.CLASSES] // 2, task.levels[images.TARGET])
+    assert task.levels[data.TARGET].bincount().tolist() == [16, 16]
+    assert task.levels[data.CLASSES].bincount().tolist() == [8] * 4
+    assert torch.equal(task.levels[data.CLASSES] // 2, task.levels[data.TARGET])
     assert task.y_test.tolist() == [0] * 4 + [1] * 4
     redder = task.x[:, 0].float().mean((1, 2)) > task.x[:, 1].float().mean((1, 2))
-    assert torch.equal(redder, task.levels[images.TARGET] == 0)
+    assert torch.equal(redder, task.levels[data.TARGET] == 0)
 
 
 def test_wrong_folders_are_refused_in_one_line(folder, tmp_path):
     (tmp_path / "empty").mkdir()
     for wrong in (tmp_path / "missing", tmp_path / "empty", folder / "birds"):
         with pytest.raises(ValueError, match=r"^image_folder must .*SUPERCLASS/CLASS/IMAGE.*$"):
-            images.read_folder(wrong, 16)
+            data.read_folder(wrong, 16)
     (folder / "cars" / "kind 0" / "0.png").write_text("not an image")
     with pytest.raises(ValueError, match=r"^image_folder must contain images only: .*0\.png[^\n]*$"):
-        images.read_folder(folder, 16)
+        data.read_folder(folder, 16)
     for i in range(6):
         (folder / "cars" / "kind 0" / f"{i}.png").unlink()
     with pytest.raises(ValueError, match=r"^image_folder must have five images or more in each class, got 4"):
-        images.read_folder(folder, 16)
+        data.read_folder(folder, 16)
 
 
 def test_labels_of_each_kind_are_finer_than_the_target_or_unrelated_to_it():
-    task = images.load("digits")
+    task = data.load_labelled("digits")
     chosen = torch.stack([torch.randperm(len(task.x), generator=g)[:200] for g in training.generators(0, 2)])
-    found, target = images.image_labels(task, chosen, 0), task.levels[images.TARGET][chosen]
+    found, target = data.image_labels(task, chosen, 0), task.levels[data.TARGET][chosen]
     assert all(labels.shape == (2, 200) for labels in found.values())
     for name, labels in found.items():
         nested = all(len(target[r][labels[r] == q].unique()) < 2 for r in range(2) for q in labels[r].unique())
@@ -68,26 +69,26 @@ def test_labels_of_each_kind_are_finer_than_the_target_or_unrelated_to_it():
 
 
 def test_a_residual_network_is_trained_probed_and_tuned_on_a_folder(folder):
-    task = images.load("digits", "resnet34", str(folder), 24)
+    task = data.load_labelled("digits", "resnet34", str(folder), 24)
     one = trainer(task, torch.randperm(32, generator=torch.Generator().manual_seed(0))[None], "resnet34", epochs=1, batch=16)
     net, params = one.train(one.target)
     convolutions = [m for m in net.modules() if isinstance(m, torch.nn.Conv2d) and m.kernel_size != (1, 1)]
     assert len(convolutions) == 33 and sum(p.numel() for p in net.parameters()) > 21_000_000
     assert params["1.weight"].shape == (1, 2, 512)
-    probed, tuned = one.errors(task.levels[images.CLASSES][one.chosen])
+    probed, tuned = one.errors(task.levels[data.CLASSES][one.chosen])
     assert probed.shape == tuned.shape == (1,) and 0 <= tuned[0] <= 100
 
 
 def test_small_networks_learn_the_target_of_a_folder(folder):
-    task = images.read_folder(folder, 16)
+    task = data.read_folder(folder, 16)
     one = trainer(task, torch.arange(32).expand(2, -1), epochs=20)
     assert one.error().max() == 0
-    probed, tuned = one.errors(task.levels[images.CLASSES][one.chosen])
+    probed, tuned = one.errors(task.levels[data.CLASSES][one.chosen])
     assert probed.max() <= 25 and tuned.max() == 0
 
 
 def test_crops_are_flipped_and_lie_inside(folder):
-    task = images.read_folder(folder, 16)
+    task = data.read_folder(folder, 16)
     one = trainer(task, torch.arange(32)[None], "resnet34")
     g = torch.Generator().manual_seed(0)
     random, middle = one._pixels(task.x, g), one._pixels(task.x)

@@ -10,8 +10,7 @@ from scipy.integrate import solve_ivp
 from mvnb import training
 from mvnb.models import patch_logits
 from mvnb.papers.fine_grained_labels import theory
-from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView
-from mvnb.papers.fine_grained_labels.label_functions import random_ids
+from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView, random_ids
 from mvnb.papers.fine_grained_labels.model import ReluPatchObjective, relu_responses, stratified_detectors
 
 K, STEP, RATE = 4, 0.01, 0.05

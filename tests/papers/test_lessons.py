@@ -14,7 +14,7 @@ from mvnb.papers.contrastive_tradeoff import recipe as contrastive_recipe
 from mvnb.papers.contrastive_tradeoff.training import nt_xent
 from mvnb.papers.decision_lists import recipe, theory
 from mvnb.papers.decision_lists.data import DecisionLists
-from mvnb.papers.fine_grained_labels import images
+from mvnb.papers.fine_grained_labels.data import CLASSES, TARGET, load_labelled
 from mvnb.papers.fine_grained_labels.recipe import train_fine_to_coarse
 from mvnb.papers.gemfilter import token_selection
 from mvnb.papers.gemfilter.recipe import generate_from_gems
@@ -87,8 +87,12 @@ def test_the_recipe_of_chapter_01_closes_the_gap_between_two_features():
 
 
 def test_the_recipe_of_chapter_02_gains_from_true_labels_and_not_from_shuffled_ones():
-    digits = images.load("digits")
-    x, target, classes = digits.x.flatten(1)[:500], digits.levels[images.TARGET][:500], digits.levels[images.CLASSES][:500]
+    digits = load_labelled("digits")
+    x, target, classes = (
+        digits.x.flatten(1)[:500],
+        digits.levels[TARGET][:500],
+        digits.levels[CLASSES][:500],
+    )
 
     def error(fine, seed):
         torch.manual_seed(seed)
@@ -125,8 +129,8 @@ def test_the_recipe_of_chapter_03_infers_hidden_patches_from_visible_ones():
 
 
 def test_the_recipe_of_chapter_13_makes_features_and_then_a_classifier():
-    digits = images.load("digits")
-    x, y = digits.x.flatten(1)[:500], digits.levels[images.CLASSES][:500]
+    digits = load_labelled("digits")
+    x, y = digits.x.flatten(1)[:500], digits.levels[CLASSES][:500]
     torch.manual_seed(0)
     first, second = torch.randn(2, 6, 4)
     lengths = (torch.nn.functional.normalize(part, dim=1) for part in (first, second))

@@ -1,18 +1,23 @@
-"""Hierarchical multi-view data: classes within superclasses, with a feature for each of the two levels.
+"""Data whose classes lie within superclasses: hierarchical multi-view points, label functions, and images.
 
-Samples are drawn in *feature coordinates*: axes 0 and 1 are the common features of the two superclasses, axis ``2 + c`` is the
+Points are drawn in *feature coordinates*: axes 0 and 1 are the common features of the two superclasses, axis ``2 + c`` is the
 fine feature of subclass ``c`` (superclass ``c // k``), then come background features, and the remaining axes hold noise alone.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from mvnb.data import load_images
 from mvnb.data.multi_view import place, random_positions
 from mvnb.seeds import Seed, as_generator
 
@@ -163,3 +168,150 @@ class HierarchicalMultiView:
             left = free - sum(counts.values())
             counts[BACKGROUND] = draw(self.background_patches, left).minimum(left)
         return counts
+
+
+# --- Label functions ---
+
+
+def grouped_labels(classes: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
+    """Return the group of each class. Raises ``ValueError`` unless every class is in exactly one of the ``groups``."""
+    flat = [c for group in groups for c in group]
+    if sorted(flat) != list(range(len(flat))) or len(flat) <= int(classes.max()):
+        raise ValueError("every class must be in exactly one group")
+    table = torch.empty(len(flat), dtype=torch.long)
+    for label, group in enumerate(groups):
+        table[list(group)] = label
+    return table[classes]
+
+
+def random_ids(superclass: Tensor, n_ids: int, generator: Seed) -> Tensor:
+    """Return labels ``n_ids * superclass + i`` with ``i`` uniform on ``n_ids``, independent of the data."""
+    generator = as_generator(generator)
+    return n_ids * superclass + torch.randint(n_ids, superclass.shape, generator=generator)
+
+
+def cluster_within(points: np.ndarray, superclass: np.ndarray, n_clusters, seed: int, n_init: int = 1) -> np.ndarray:
+    """Return labels of k-means clusters found inside every superclass: cluster c of superclass s is ``offset_s + c``.
+
+    ``points`` ``(n, dim)``; ``superclass`` ``(n,)``, from 0; ``n_clusters`` is a number, or one number per superclass. With one
+    superclass for all points this is k-means on the whole set. The best of ``n_init`` starts counts.
+    """
+    from sklearn.cluster import KMeans  # here, because importing it is slow
+
+    sizes = np.broadcast_to(n_clusters, int(superclass.max()) + 1)
+    labels, offset = np.empty(len(points), dtype=np.int64), 0
+    for s, size in enumerate(sizes):
+        mine = superclass == s
+        labels[mine] = offset + KMeans(int(size), n_init=n_init, random_state=seed).fit_predict(points[mine])
+        offset += int(size)
+    return labels
+
+
+def nearest_cluster(pools: Tensor, superclass: Tensor, n_clusters: int, seed: int, n_init: int):
+    """Return a function from points to the label of the nearest centre of k-means clusters, found in each replica's pool.
+
+    ``pools`` ``(R, n, dim)`` are embedded points. Clusters are found inside each ``superclass`` ``(R, n)``, or on the whole
+    pool if it is 0 throughout. The function takes points ``(R, n, dim)`` and their superclasses.
+    """
+    centres = []
+    for pool, sign in zip(pools, superclass):
+        found = cluster_within(pool.numpy(), sign.numpy(), n_clusters, seed, n_init)
+        centres.append(torch.stack([pool[found == c].mean(0) for c in np.unique(found)]))
+    centres = torch.stack(centres)  # (R, centre, dim)
+
+    def label(points: Tensor, sign: Tensor) -> Tensor:
+        home = torch.arange(centres.shape[1], device=points.device) // n_clusters
+        distance = torch.cdist(points, centres.to(points))  # (R, n, centre)
+        return distance.masked_fill(home != sign[..., None], torch.inf).argmin(-1)
+
+    return label
+
+
+# --- Images ---
+
+TREES = {  # the target's groups of the ten classes, and groups just finer
+    "digits": (((0, 2, 3, 5, 6, 8), (1, 4, 7, 9)), ((0, 6), (2, 3, 5, 8), (1, 4, 7, 9))),
+    "cifar10": (((0, 1, 8, 9), (2, 3, 4, 5, 6, 7)), ((0, 1, 8, 9), (3, 4, 5, 7), (2, 6))),
+}
+NETWORKS = ("mlp", "resnet34")
+TARGET, JUST_FINER, CLASSES = "target", "just finer", "classes"
+
+
+class LabelledImages(NamedTuple):
+    """Images ``(n, channels, side, side)``, their labels ``(n,)`` by level, and test images with the target."""
+
+    x: Tensor
+    levels: dict[str, Tensor]
+    x_test: Tensor
+    y_test: Tensor
+
+
+def load_labelled(dataset: str, network: str = "mlp", folder: str = "", side: int = 0) -> LabelledImages:
+    """Load a data set of :data:`TREES`, or the ``folder`` if there is one, for a network of :data:`NETWORKS`.
+
+    The levels of a data set are the target, three groups and the ten classes. Raises ``ValueError`` for other names.
+    """
+    for name, value, allowed in (("dataset", dataset, TREES), ("image_network", network, NETWORKS)):
+        if value not in allowed:
+            raise ValueError(f"{name} must be {' or '.join(allowed)}, got {value!r}")
+    if folder:
+        return read_folder(Path(folder), side)
+    images, (two, three) = load_images(dataset), TREES[dataset]
+    levels = {TARGET: grouped_labels(images.y_train, two), JUST_FINER: grouped_labels(images.y_train, three)}
+    levels[CLASSES] = images.y_train
+    return LabelledImages(images.x_train, levels, images.x_test, grouped_labels(images.y_test, two))
+
+
+def read_folder(folder: Path, side: int) -> LabelledImages:
+    """Read images ``FOLDER/SUPERCLASS/CLASS/NAME``, scaled and cut to squares; every fifth image of a class is for testing.
+
+    The levels are the superclasses, which are the target, and the classes. Raises ``ValueError`` if the folder does not have
+    two superclasses or more, a class has fewer than five files, or a file is not an image.
+    """
+    from PIL import Image, ImageOps
+
+    def inside(path: Path, folders: bool) -> list[Path]:
+        found = path.iterdir() if path.is_dir() else ()
+        return sorted(entry for entry in found if entry.is_dir() == folders and not entry.name.startswith("."))
+
+    classes = [(s, path) for s, top in enumerate(inside(folder, True)) for path in inside(top, True)]
+    if len({s for s, _ in classes}) < 2:
+        raise ValueError(f"image_folder must be a folder SUPERCLASS/CLASS/IMAGE with two superclasses or more, got {folder}")
+    x, rows = [], []
+    for c, (s, path) in enumerate(classes):
+        files = inside(path, False)
+        if len(files) < 5:
+            raise ValueError(f"image_folder must have five images or more in each class, got {len(files)} in {path}")
+        for i, file in enumerate(files):
+            try:
+                with Image.open(file) as image:
+                    x.append(np.array(ImageOps.fit(image.convert("RGB"), (side, side))))
+            except OSError as error:
+                raise ValueError(f"image_folder must contain images only: {error}") from None
+            rows.append((s, c, i % 5 == 4))
+    superclass, fine, test = torch.tensor(rows).T
+    pixels, test = torch.from_numpy(np.stack(x)).permute(0, 3, 1, 2), test.bool()
+    levels = {TARGET: superclass[~test], CLASSES: fine[~test]}
+    return LabelledImages(pixels[~test], levels, pixels[test], superclass[test])
+
+
+def image_labels(images: LabelledImages, chosen: Tensor, seed: int) -> dict[str, Tensor]:
+    """Return labels ``(R, n)`` of each kind for the images ``chosen`` ``(R, n)`` by each run.
+
+    Clusters are found by k-means in images of 8x8 pixels, where the paper uses CLIP embeddings.
+    """
+    small = F.adaptive_avg_pool2d(images.x.float(), 8).flatten(1)
+    target = images.levels[TARGET][chosen]
+
+    def clustered(within: Tensor, n_clusters: int) -> Tensor:
+        size = min(n_clusters, *(n for w in within for n in torch.bincount(w).tolist()))
+        found = [cluster_within(small[c].numpy(), w.numpy(), size, seed) for c, w in zip(chosen, within)]
+        return torch.from_numpy(np.stack(found))
+
+    return {name: labels[chosen] for name, labels in images.levels.items()} | {
+        "5 clusters in each target class": clustered(target, 5),
+        "20 clusters in each target class": clustered(target, 20),
+        "10 clusters of all": clustered(torch.zeros_like(target), 10),
+        "5 random IDs in each target class": random_ids(target, 5, seed),
+        "one per image": torch.arange(chosen.shape[1]).expand_as(chosen),
+    }

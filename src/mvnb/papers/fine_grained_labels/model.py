@@ -7,13 +7,30 @@ is Gaussian, and a negative bias lets only the few most aligned ones fire; every
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from mvnb.gradients import label_cross_entropy, returns_gradients, weight_gradient
-from mvnb.models import patch_logits
+from mvnb.models import ResNet18, patch_logits
+from mvnb.training import Params
+
+SCALE, SLACK = 1e-5, 0.2
+"""Standard deviation of the initial weights, and slack of the threshold in these units."""
+
+
+class Start(NamedTuple):
+    """Networks before training, and which neurons are singleton and which are possible detectors of which feature.
+
+    The masks have shape ``(R, label, neuron, feature)``.
+    """
+
+    params: Params
+    single: Tensor
+    possible: Tensor
 
 
 class ReluPatchObjective:
@@ -123,3 +140,12 @@ def detector_masks(
     aligned = weight[..., :n_features] / scale
     possible = aligned >= threshold - slack
     return (aligned >= threshold + slack) & (possible.sum(-1, keepdim=True) == 1), possible
+
+
+def resnet34(channels: int) -> nn.Module:
+    """Return the body of a ResNet-34 (He et al. 2016) for small images: a ResNet-18 with more blocks and no last layer."""
+    net = ResNet18(channels, 1)
+    widths = [64, *(width for width, count in ((64, 3), (128, 4), (256, 6), (512, 3)) for _ in range(count))]
+    net.blocks = nn.Sequential(*(type(net.blocks[0])(a, b, 1 if a == b else 2) for a, b in pairwise(widths)))
+    net.head = nn.Identity()
+    return net

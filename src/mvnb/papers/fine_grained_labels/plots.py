@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from mvnb import figures
-from mvnb.papers.fine_grained_labels import theory, training
+from mvnb.papers.fine_grained_labels import measure, theory
 from mvnb.papers.fine_grained_labels.data import HierarchicalPatches
 from mvnb.training import Run
 
@@ -92,7 +92,7 @@ def ratio_and_law(unit: Sequence[float], trained: Mapping[str, Run], fine_step: 
     times = np.geomspace(0.7, trained[FINE].steps[-1], 100)
     axes[0].plot(times, np.divide(*theory.fine_trajectory(times, fine_step, *unit[1:])), **figures.LINES["theory"])
     for name, run in trained.items():
-        axes[0].plot(run.steps[1:], training.growth_ratio(run)[1:], STYLES[name][0], ms=5, alpha=0.7, color=HUES[name])
+        axes[0].plot(run.steps[1:], measure.growth_ratio(run)[1:], STYLES[name][0], ms=5, alpha=0.7, color=HUES[name])
     axes[0].annotate(f"{COARSE}:\n$k={k}$", (1, 0.6 * k), va="top", color=HUES[COARSE])
     axes[0].annotate(f"{FINE}:\nfrom $k/(2k-1)$", (1, 0.75), color=HUES[FINE])
     axes[0].set(yscale="log", title="common growth / fine growth,\nrandom networks", ylim=(0.25, 1.5 * k))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mvnb.data import load_images
-from mvnb.papers.fine_grained_labels.label_functions import cluster_within, grouped_labels, random_ids
+from mvnb.papers.fine_grained_labels.data import cluster_within, grouped_labels, random_ids
 
 VEHICLES = (0, 1, 8, 9)  # airplane, automobile, ship, truck; the other six classes are animals
 PAIRS = ((0, 8), (1, 9), (2, 6), (3, 5), (4, 7))  # airplane and ship, two cars, bird and frog, two pets, deer and horse
