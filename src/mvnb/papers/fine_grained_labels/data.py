@@ -233,6 +233,8 @@ TREES = {  # the target's groups of the ten classes, and groups just finer
     "digits": (((0, 2, 3, 5, 6, 8), (1, 4, 7, 9)), ((0, 6), (2, 3, 5, 8), (1, 4, 7, 9))),
     "cifar10": (((0, 1, 8, 9), (2, 3, 4, 5, 6, 7)), ((0, 1, 8, 9), (3, 4, 5, 7), (2, 6))),
 }
+VEHICLES = (0, 1, 8, 9)  # of CIFAR-10: airplane, automobile, ship, truck; the other six classes are animals
+PAIRS = ((0, 8), (1, 9), (2, 6), (3, 5), (4, 7))  # airplane and ship, two cars, bird and frog, two pets, deer and horse
 NETWORKS = ("mlp", "resnet34")
 TARGET, JUST_FINER, CLASSES = "target", "just finer", "classes"
 
@@ -314,4 +316,45 @@ def image_labels(images: LabelledImages, chosen: Tensor, seed: int) -> dict[str,
         "10 clusters of all": clustered(torch.zeros_like(target), 10),
         "5 random IDs in each target class": random_ids(target, 5, seed),
         "one per image": torch.arange(chosen.shape[1]).expand_as(chosen),
+    }
+
+
+class Split:
+    """Standardised images in parts that share none: ``pretraining``, ``target``, ``validation`` and ``test``.
+
+    The official test images come first in ``test``, then training images that no other part uses, ``n_test`` in all.
+    """
+
+    def __init__(self, dataset: str, sizes: dict[str, int], n_test: int, seed: int, device):
+        images = load_images(dataset).standardised()
+        order = torch.randperm(len(images.y_train), generator=torch.Generator().manual_seed(seed))
+        *parts, rest = order.split([*sizes.values(), len(order) - sum(sizes.values())])
+        self.x = {name: images.x_train[rows] for name, rows in zip(sizes, parts)}
+        self.y = {name: images.y_train[rows] for name, rows in zip(sizes, parts)}
+        self.x["test"] = torch.cat([images.x_test, images.x_train[rest]])[:n_test]
+        self.y["test"] = torch.cat([images.y_test, images.y_train[rest]])[:n_test]
+        self.x = {name: x.to(device, memory_format=torch.channels_last) for name, x in self.x.items()}
+        self.y = {name: y.to(device) for name, y in self.y.items()}
+
+    def target(self, part: str) -> Tensor:
+        """Return 1 for vehicles and 0 for animals."""
+        return torch.isin(self.y[part], torch.tensor(VEHICLES, device=self.y[part].device)).long()
+
+
+def pretraining_labels(split: Split, seed: int) -> dict[str, Tensor]:
+    """Return the labels of the pretraining images by each label function of the kept run.
+
+    Clusters and random IDs divide the animals into six parts and the vehicles into four, like the classes.
+    """
+    classes, target = split.y["pretraining"].cpu(), split.target("pretraining").cpu()
+    g = torch.Generator().manual_seed(seed + 10**6)
+    animal, vehicle = (torch.randint(n, target.shape, generator=g) for n in (6, 4))
+    pixels = F.avg_pool2d(split.x["pretraining"], 2).flatten(1).cpu().numpy()
+    return {
+        "two": target,
+        "pairs": grouped_labels(classes, PAIRS),
+        "ten": classes,
+        "clusters": torch.from_numpy(cluster_within(pixels, target.numpy(), (6, 4), seed)),
+        "random IDs": torch.where(target == 1, 6 + vehicle, animal),
+        "unique": torch.arange(len(classes)),
     }

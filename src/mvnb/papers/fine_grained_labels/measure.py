@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mvnb import kept_runs
-from mvnb.papers.fine_grained_labels.data import NOISE, HierarchicalMultiView, HierarchicalPatches
+from mvnb.papers.fine_grained_labels.data import NOISE, HierarchicalMultiView, HierarchicalPatches, Split
 from mvnb.papers.fine_grained_labels.model import (
     ReluPatchObjective,
     Start,
@@ -102,3 +102,53 @@ def louder_on_foreign(params: Params, start: Start, table: np.ndarray) -> np.nda
     now, before = (torch.relu(p["weight"][..., : foreign.shape[-1]] + p["bias"][..., None]) for p in (params, start.params))
     louder, neurons = ((now - before > 1e-9) & foreign).any(-1), (start.params["weight"] != 0).any(-1)
     return ((louder & neurons).sum((1, 2)) / neurons.sum((1, 2))).cpu().numpy()
+
+
+def _in_parts(function, x: Tensor) -> Tensor:
+    """Return the outputs of ``function`` for images ``x``, without gradients and in parts that fit the memory."""
+    with torch.no_grad():
+        return torch.cat([function(part) for part in x.split(1000)])
+
+
+def wrong(net, x, y) -> Tensor:
+    """Return for each image whether the network, in evaluation mode, misclassifies it."""
+    net.eval()
+    return _in_parts(net, x).argmax(1) != y
+
+
+def percent(mask: Tensor) -> float:
+    """Return the percentage of true entries."""
+    return round(100 * float(mask.double().mean()), 3)
+
+
+def fall(losses: list[float]) -> float:
+    """Return by what percentage the loss fell over the last fifth of the steps; each end is an average over a 20th."""
+    width = max(1, len(losses) // 20)
+    start, end = (sum(part) / width for part in (losses[-4 * width :][:width], losses[-width:]))
+    return round(100 * (1 - end / start), 2)
+
+
+def probe(net, split: Split) -> dict[str, float]:
+    """Return errors of logistic regression on the frozen features, its penalty chosen on the validation images."""
+    from sklearn.linear_model import LogisticRegression
+
+    net.eval()
+    x = {part: _in_parts(net[:-1], split.x[part]).cpu().double().numpy() for part in ("target", "validation", "test")}
+    y = {part: split.target(part).cpu().numpy() for part in x}
+    mean, std = x["target"].mean(0), x["target"].std(0) + 1e-6
+    x = {part: (value - mean) / std for part, value in x.items()}
+    fits = [LogisticRegression(C=c, max_iter=1000).fit(x["target"], y["target"]) for c in (1e-3, 1e-2, 1e-1, 1.0)]
+    best = max(fits, key=lambda fit: fit.score(x["validation"], y["validation"]))
+    return {part: round(100 * (1 - best.score(x[part], y[part])), 3) for part in x}
+
+
+def after_tuning(net, losses: list[float], split: Split, part: str, hard: Tensor | None) -> tuple[dict[str, float], Tensor]:
+    """Return the errors in percent of a network trained on ``part`` with these losses, and which test images it misses.
+
+    ``hard`` marks the test images that count as hard, by default those that are missed.
+    """
+    missed = {name: wrong(net, split.x[name], split.target(name)) for name in (part, "validation", "test")}
+    found = {"train": percent(missed[part]), "fell": fall(losses)}
+    found |= {name: percent(missed[name]) for name in ("validation", "test")}
+    hard = missed["test"] if hard is None else hard
+    return found | {"hard": percent(missed["test"][hard]), "easy": percent(missed["test"][~hard])}, missed["test"]

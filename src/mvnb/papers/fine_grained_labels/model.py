@@ -149,3 +149,12 @@ def resnet34(channels: int) -> nn.Module:
     net.blocks = nn.Sequential(*(type(net.blocks[0])(a, b, 1 if a == b else 2) for a, b in pairwise(widths)))
     net.head = nn.Identity()
     return net
+
+
+def convolutions(channels: int, n_labels: int, width: int) -> nn.Sequential:
+    """Return four 3x3 convolutions with batch normalisation, an average over the image, and a linear layer."""
+    sizes, layers = [channels, width, 2 * width, 4 * width, 4 * width], []
+    for i, (inputs, outputs) in enumerate(pairwise(sizes)):
+        layers += [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+        layers += [nn.MaxPool2d(2)] if i < 3 else [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Linear(sizes[-1], n_labels))

@@ -6,15 +6,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from mvnb import losses, probes, training
 from mvnb.models import MLP
-from mvnb.papers.fine_grained_labels import theory
-from mvnb.papers.fine_grained_labels.data import TARGET, HierarchicalMultiView, HierarchicalPatches, LabelledImages
+from mvnb.papers.fine_grained_labels import measure, theory
+from mvnb.papers.fine_grained_labels.data import TARGET, HierarchicalMultiView, HierarchicalPatches, LabelledImages, Split
 from mvnb.papers.fine_grained_labels.measure import margins, own_growth
 from mvnb.papers.fine_grained_labels.model import (
     SCALE,
@@ -22,6 +24,7 @@ from mvnb.papers.fine_grained_labels.model import (
     ReluPatchObjective,
     Start,
     compressed_detectors,
+    convolutions,
     detector_masks,
     resnet34,
     stratified_detectors,
@@ -199,3 +202,68 @@ class ImageTrainer:
             top, left = torch.randint(x.shape[-1] - width + 1, (2,), generator=g).tolist()
             x = torch.where(torch.rand(len(x), 1, 1, 1, generator=g) < 0.5, x.flip(-1), x)
         return x[..., top : top + width, left : left + width]
+
+
+def untrained(split: Split, n_labels: int, width: int, seed: int) -> nn.Sequential:
+    """Return an untrained convolutional network for the images of ``split``."""
+    torch.manual_seed(seed)
+    x = split.x["target"]
+    return convolutions(x.shape[1], n_labels, width).to(x.device, memory_format=torch.channels_last)
+
+
+def descend(net, x, y, *, steps: int, batch: int, step_size: float, weight_decay: float, seed: int) -> list[float]:
+    """Train with momentum, a linear warm-up, a cosine and flipped, shifted images; return the loss of each step."""
+    g = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.SGD(net.parameters(), lr=step_size, momentum=0.9, weight_decay=weight_decay)
+    rise = max(1, steps // 12)
+
+    def scale(step):
+        return (step + 1) / rise if step < rise else (1 + math.cos(math.pi * (step - rise) / (steps - rise))) / 2
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, scale)
+    net.train()
+    order, history = torch.empty(0, dtype=torch.long), []
+    for _ in range(steps):
+        if len(order) < batch:
+            order = torch.cat([order, torch.randperm(len(x), generator=g)])
+        rows, order = order[:batch].to(x.device), order[batch:]
+        flip = torch.rand(batch, generator=g).to(x.device) < 0.5
+        down, right = torch.randint(7, (2,), generator=g).tolist()
+        seen = torch.where(flip[:, None, None, None], x[rows].flip(-1), x[rows])
+        seen = F.pad(seen, (3, 3, 3, 3))[..., down : down + x.shape[-2], right : right + x.shape[-1]]
+        loss = F.cross_entropy(net(seen), y[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        history.append(loss.detach())
+    return torch.stack(history).tolist()
+
+
+def pretrained(
+    split: Split, labels: Tensor | None, width: int, seed: int, path: Path, **how
+) -> tuple[nn.Sequential, dict[str, float]]:
+    """Return a network trained on ``labels``, its training error and the fall of its loss; saved to ``path``.
+
+    ``how`` is passed to :func:`descend`. Without labels the network is untrained.
+    """
+    if labels is None:
+        return untrained(split, 2, width, seed), {}
+    x, labels = split.x["pretraining"], labels.to(split.x["pretraining"].device)
+    net = untrained(split, int(labels.max()) + 1, width, seed)
+    if path.exists():
+        saved = torch.load(path, map_location=labels.device)
+        net.load_state_dict(saved["net"])
+        return net, saved["found"]
+    fell = measure.fall(descend(net, x, labels, seed=seed, **how))
+    found = {"train": measure.percent(measure.wrong(net, x, labels)), "fell": fell}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save({"net": net.state_dict(), "found": found}, path)
+    return net, found
+
+
+def fine_tuned(net: nn.Sequential, split: Split, part: str, width: int, seed: int, **how) -> tuple[nn.Sequential, list[float]]:
+    """Return a copy of ``net`` with a new last layer, trained on the target of one part, and the losses of its steps."""
+    copied = untrained(split, 2, width, seed + 10**5)
+    copied[:-1].load_state_dict(net[:-1].state_dict())
+    return copied, descend(copied, split.x[part], split.target(part), seed=seed + 10**5, **how)
