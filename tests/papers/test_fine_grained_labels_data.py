@@ -163,10 +163,65 @@ def test_clusters_stay_within_their_superclass():
     assert set(uneven[superclass == 0]) == {0} and set(uneven[superclass == 1]) == {1, 2, 3}
     whole = cluster_within(points, np.zeros(200, dtype=int), 4, seed=0)
     assert len(np.unique(whole)) == 4
-    label = nearest_cluster(torch.tensor(points)[None], torch.tensor(superclass)[None], 2, seed=0, n_init=1)
-    assert np.array_equal(label(torch.tensor(points)[None], torch.tensor(superclass)[None])[0].numpy(), labels)
-    other = label(torch.tensor(points)[None], 1 - torch.tensor(superclass)[None])[0].numpy()
-    assert np.array_equal(other // 2, 1 - superclass)  # the nearest centre of the superclass that is asked for
+
+
+def test_a_point_has_the_label_of_the_nearest_centre_of_its_superclass_in_its_run():
+    pools = training.stack([WORLD.sample(60, g) for g in training.generators(0, 2)])
+    label, sums = nearest_cluster(pools, 2, seed=0, n_init=1), pools.x.sum(2)
+    for r in range(2):
+        found = torch.as_tensor(cluster_within(sums[r].numpy(), pools.superclass[r].numpy(), 2, seed=0))
+        assert torch.equal(label(pools)[r], found)  # of k-means, which has converged
+        centres = torch.stack([sums[r][found == c].mean(0) for c in range(4)])
+        points = draw(seed=7, dtype=torch.float64)
+        distance = (points.x.sum(1).float()[:, None] - centres).norm(dim=-1)
+        distance[torch.arange(4) // 2 != points.superclass[:, None]] = torch.inf
+        assert torch.equal(label(points)[r], distance.argmin(1))
+
+
+def test_labels_of_points_have_the_probabilities_and_the_ratio_that_they_state():
+    """In a balanced batch exactly. Labels nested in the subclasses, or at random, but never the other way around."""
+    k = 4
+    world, nearest = (
+        HierarchicalMultiView(k, 10, 16, jitter=0.05),
+        {n: hierarchical.true_labels(k, n // 2 or 1).of for n in (2, 8)},
+    )
+    points = draw(world, 2 * k * 400)
+    kinds = hierarchical.label_kinds(k, nearest)
+    assert list(kinds) == [
+        *(
+            "coarse",
+            "true, 2",
+            "fine",
+            "fine, split",
+            "random, 2",
+            "random, 8",
+            "random, 8 drawn",
+            "clusters, 2",
+            "clusters, 8",
+        ),
+    ]
+    kinds |= {"unrelated": hierarchical.dealt_ids(k, 4, superclasses=1), "true, 4 of 4": hierarchical.true_labels(k, 4)}
+    shown = np.concatenate([np.eye(2)[points.superclass], np.eye(2 * k)[points.subclass]], 1)  # (point, feature)
+    for name, (of, table, ratio) in kinds.items():
+        labels = np.eye(len(table))[of(points)]
+        measured = labels.T @ shown / shown.sum(0)
+        if name.startswith("clusters"):
+            assert of is nearest[int(name[-1])] and np.array_equal(table, kinds[f"random, {name[-1]}"].table) and ratio == k
+        else:
+            assert np.allclose(measured, table, rtol=0, atol=0.06 if name.endswith("drawn") else 1e-12), name
+        drift = table - 1 / len(table)
+        if name != "unrelated":
+            largest = [drift[: len(table) // 2, feature].max() for feature in (0, 2)]  # at the max read-out
+            assert np.isclose(ratio, k * largest[0] / largest[1]), name
+
+
+def test_dealt_ids_are_balanced_in_each_batch_and_drawn_ones_are_not():
+    kinds = hierarchical.label_kinds(4, {})
+    for name, balanced in (("random, 2", True), ("fine, split", True), ("random, 8", True), ("random, 8 drawn", False)):
+        n = 2 * 4 * (2 if name in ("random, 2", "fine, split") else 8)
+        points = draw(HierarchicalMultiView(4, 10, 16), n)
+        pairs = torch.stack([points.subclass, kinds[name].of(points)], 1).unique(dim=0)
+        assert (len(pairs) == n) == balanced, name
 
 
 # --- The network ---

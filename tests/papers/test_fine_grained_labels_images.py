@@ -1,12 +1,20 @@
 """Images with labels of several levels, from a data set or a folder, and the networks that are trained on them."""
 
+import runpy
+from dataclasses import replace
+from types import SimpleNamespace
+
+import judged
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from sklearn.linear_model import LogisticRegression
+from torch.nn import functional as F
 
-from mvnb import training
-from mvnb.papers.fine_grained_labels import data
+from mvnb import kept_runs, training
+from mvnb.data import load_images
+from mvnb.papers.fine_grained_labels import data, measure, model
 from mvnb.papers.fine_grained_labels import training as arms
 
 CPU = torch.device("cpu")
@@ -98,3 +106,269 @@ def test_crops_are_flipped_and_lie_inside(folder):
     places = [(t, left) for t in range(3) for left in range(3)]
     straight = [any(torch.equal(r, w[:, t : t + 14, s : s + 14]) for t, s in places) for r, w in zip(random, whole)]
     assert 8 <= sum(straight) <= 24
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Two runs on 100 digits, and backbones trained on their classes."""
+    task = data.load_labelled("digits")
+    one = trainer(task, torch.stack([torch.arange(100), torch.arange(100, 200)]), batch=20)
+    _, params = one.train(task.levels[data.CLASSES][one.chosen])
+    return one, {name: value for name, value in params.items() if name.startswith("0.")}
+
+
+def test_fine_tuning_starts_from_the_backbone_and_pretraining_from_the_seed(digits):
+    one, backbone = digits
+    still = replace(one, step_size=0.0)
+    (_, tuned), (_, fresh), (_, other) = (
+        r.train(one.target, b) for r, b in ((still, backbone), (still, None), (replace(still, seed=1), None))
+    )
+    assert len(backbone) == 4 and all(torch.equal(tuned[name], value) for name, value in backbone.items())
+    assert not any(torch.equal(fresh[name], value) for name, value in backbone.items())
+    assert tuned["1.weight"].shape == (2, 2, 32) and torch.equal(tuned["1.weight"], fresh["1.weight"])
+    assert torch.equal(fresh["1.weight"][1], other["1.weight"][0]) and not torch.equal(
+        fresh["1.weight"][0], fresh["1.weight"][1]
+    )
+
+
+def test_errors_are_those_of_a_probe_and_of_fine_tuning_of_the_pretrained_backbone(digits, monkeypatch):
+    one, backbone = digits
+    probed, tuned = one.errors(one.images.levels[data.CLASSES][one.chosen])
+    assert np.array_equal(tuned, one.error(backbone)) and not np.array_equal(tuned, one.error())
+    features = [one._outputs(one._network(2)[:1], backbone, test) for test in (False, True)]
+    assert [len(part[0]) for part in features] == [100, len(one.images.x_test)]
+    target = [one.target, one.images.y_test.expand(2, -1)]
+    classifiers = [LogisticRegression(C=100, max_iter=5000).fit(x, y) for x, y in zip(features[0], target[0])]
+    expected = [100 - 100 * fit.score(x, y) for fit, x, y in zip(classifiers, features[1], target[1])]
+    assert np.abs(probed - expected).max() < 6  # another number of steps
+
+
+def test_fine_tuning_has_a_quarter_of_the_step_and_of_the_batch(digits, monkeypatch):
+    one, backbone = digits
+    seen = []
+    monkeypatch.setattr(
+        arms.training, "fit", lambda *_, steps, optimizer: seen.append((steps, optimizer)) or SimpleNamespace(params={})
+    )
+    for given in (None, backbone):
+        one.train(one.target, given)
+    (first, second) = seen
+    assert (first[0], second[0]) == (2 * 5, 2 * 20)
+    largest = [max(optimizer.lr(t) for t in range(steps)) for steps, optimizer in seen]
+    assert np.isclose(largest[0] / largest[1], 4, rtol=0.1)
+
+
+# --- The kept run ---
+
+
+@pytest.fixture
+def split(tmp_path, monkeypatch):
+    """Parts of 200 images of noise with the number of the image in its first pixels."""
+    monkeypatch.setenv("MVNB_DATA", str(tmp_path))
+    arrays = {}
+    for part, n, first in (("train", 200, 0), ("test", 30, 200)):
+        x = np.random.default_rng(n).integers(256, size=(n, 8, 8, 3), dtype=np.uint8)
+        x[:, 0, 0, 0] = first + np.arange(n)
+        arrays |= {f"x_{part}": x, f"y_{part}": (first + np.arange(n)) % 10}
+    np.savez(tmp_path / "cifar10.npz", **arrays)
+    sizes = {"pretraining": 100, "target": 30, "validation": 20}
+    return data.Split("cifar10", sizes, 60, 3, CPU)
+
+
+def test_parts_of_the_kept_run_share_no_image(split):
+    assert [len(x) for x in split.x.values()] == [100, 30, 20, 60]
+    images = load_images("cifar10").standardised()
+    every = torch.cat([images.x_train, images.x_test])[:, 0, 0, 0]
+    numbers = {part: (x[:, 0, 0, 0][:, None] - every).abs().argmin(1) for part, x in split.x.items()}
+    assert len(torch.cat(list(numbers.values())).unique()) == 210
+    assert all(torch.equal(number % 10, split.y[part]) for part, number in numbers.items())
+    assert (numbers["test"][:30] >= 200).all() and (numbers["test"][30:] < 200).all()
+    assert split.target("test").tolist() == [int(int(n) % 10 in (0, 1, 8, 9)) for n in numbers["test"]]
+
+
+def test_labels_for_pretraining_are_nested_in_the_target_and_random_ids_tell_no_more(split):
+    split.y["pretraining"] = torch.arange(6000) % 10
+    split.x["pretraining"] = torch.rand(6000, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    split.x["pretraining"][split.y["pretraining"] == 7] += 10  # the only class that clusters of pixels can find
+    labels, target, classes = data.pretraining_labels(split, 0), split.target("pretraining"), split.y["pretraining"]
+    assert {name: len(one.unique()) for name, one in labels.items()} == {
+        **{"two": 2, "pairs": 5, "ten": 10, "clusters": 10, "random IDs": 10, "unique": 6000},
+    }
+    for name in ("two", "pairs", "ten", "clusters", "random IDs"):
+        assert all(len(target[labels[name] == q].unique()) == 1 for q in labels[name].unique()), name
+    assert torch.equal(labels["two"], target) and torch.equal(labels["ten"], classes)
+    assert labels["pairs"][:10].tolist() == [0, 1, 2, 3, 4, 3, 2, 4, 0, 1]
+    assert len(labels["clusters"][classes == 7].unique()) < 6 and len(labels["clusters"][classes == 6].unique()) < 6
+    share = torch.stack([torch.bincount(labels["random IDs"][classes == c], minlength=10) for c in range(10)]) / 600
+    expected = (
+        torch.where(target[:10, None] == 1, torch.arange(10) >= 6, torch.arange(10) < 6)
+        / torch.where(target[:10] == 1, 4, 6)[:, None]
+    )
+    assert (share - expected).abs().max() < 0.08
+    again, other = (data.pretraining_labels(split, seed)["random IDs"] for seed in (0, 1))
+    assert torch.equal(labels["random IDs"], again) and not torch.equal(again, other)
+
+
+HOW = {"steps": 4, "batch": 10, "step_size": 0.05, "weight_decay": 1e-3}
+
+
+def test_descent_meets_each_image_once_with_its_label_flipped_and_shifted():
+    """Images of one value each, slightly rising to the right, so that what the network is shown can be told."""
+    seen, n = [], 40
+    x = (torch.arange(1.0, n + 1)[:, None, None, None] + 0.01 * torch.arange(8.0)).expand(-1, 1, 8, 8)
+    y = torch.arange(n) % 2
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
+    start = {name: value.clone() for name, value in net.state_dict().items()}
+    net.register_forward_hook(lambda _, given, out: seen.append((given[0], out.detach())))
+    losses = arms.descend(net, x, y, seed=0, **HOW | {"step_size": 0.0})
+    rows = [shown[:, 0, 4, 4].long() - 1 for shown, _ in seen]
+    assert sorted(torch.cat(rows).tolist()) == list(range(n))
+    assert np.allclose(losses, [F.cross_entropy(out, y[row]).detach() for (_, out), row in zip(seen, rows)])
+    assert all(torch.equal(value, start[name]) for name, value in net.state_dict().items())
+    images = torch.cat([shown[:, 0] for shown, _ in seen])
+    assert 8 < (images[:, 4, 4] < images[:, 4, 3]).sum() < 32
+    margins = torch.stack([(shown[:, 0] == 0).any(0) for shown, _ in seen])  # (step, row, column)
+    assert len(margins.unique(dim=0)) > 2 and not margins[:, 3:5, 3:5].any()
+    assert losses != arms.descend(net, x, y, seed=1, **HOW | {"step_size": 0.0})
+
+
+@pytest.mark.parametrize(("steps", "share"), [(2, 1.0), (24, 1 / 2), (36, 1 / 3)])
+def test_the_first_step_of_descent_is_of_gradient_decay_and_warm_up(steps, share):
+    x, y = torch.zeros(20, 1, 8, 8), torch.arange(20) % 2  # nothing to shift or to flip
+    net, path = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2)), []
+    net.register_forward_hook(lambda net, *_: path.append([one.detach().clone() for one in net.parameters()]))
+    arms.descend(net, x, y, seed=0, steps=steps, batch=20, step_size=0.3, weight_decay=0.1)
+    (weight, bias), (weight_then, bias_then) = path[:2]
+    gradient = F.softmax(bias, 0) - 0.5
+    assert torch.allclose(weight_then, weight * (1 - share * 0.3 * 0.1), atol=1e-6)
+    assert torch.allclose(bias_then, bias - share * 0.3 * (gradient + 0.1 * bias), atol=1e-6)
+    assert len(path) == steps and torch.allclose(path[-1][0], net[1].weight, atol=0.02)  # the last step is short
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Arguments of each call of ``descend``."""
+    calls, descend = [], arms.descend
+    monkeypatch.setattr(arms, "descend", lambda net, x, y, **how: calls.append((x, y, how)) or descend(net, x, y, **how))
+    return calls
+
+
+def test_pretraining_is_on_the_given_labels_and_is_resumed_from_its_file(split, tmp_path, trained):
+    labels, path = torch.arange(100) % 7, tmp_path / "seven" / "net.pt"
+    net, found = arms.pretrained(split, labels, 4, 5, path, **HOW)
+    ((x, y, how),) = trained
+    assert x is split.x["pretraining"] and torch.equal(y, labels) and how == {**HOW, "seed": 5} and net[-1].out_features == 7
+    assert found["train"] == measure.percent(measure.wrong(net, x, labels))
+    again, same = arms.pretrained(split, labels, 4, 5, path, **HOW)
+    assert len(trained) == 1 and same == found
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in net.state_dict().items())
+    untrained, nothing = arms.pretrained(split, None, 4, 5, tmp_path / "none.pt", **HOW)
+    fresh = model.convolutions(x, 2, 4, 5).state_dict()
+    assert nothing == {} and all(torch.equal(value, fresh[name]) for name, value in untrained.state_dict().items())
+    other = model.convolutions(x, 2, 4, 6).state_dict()
+    assert len(trained) == 1 and not torch.equal(other["0.weight"], fresh["0.weight"])
+
+
+@pytest.mark.parametrize("part", ["target", "pretraining"])
+def test_fine_tuning_starts_from_the_pretrained_network_with_a_new_last_layer(split, tmp_path, trained, part):
+    net, _ = arms.pretrained(split, split.target("pretraining"), 4, 5, tmp_path / "net.pt", **HOW)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    tuned, losses = arms.fine_tuned(net, split, part, 4, 5, **HOW | {"step_size": 0.0})
+    x, y, how = trained[-1]
+    assert x is split.x[part] and torch.equal(y, split.target(part)) and len(losses) == 4 and how["seed"] != 5
+    for name, value in tuned.named_parameters():
+        assert torch.equal(value, before[name]) == (not name.startswith(f"{len(net) - 1}.")), name
+    arms.fine_tuned(net, split, part, 4, 5, **HOW)  # of a copy
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+class Threshold(torch.nn.Module):
+    """Class 1 for images whose first pixel is above a threshold; the reverse in training mode."""
+
+    def __init__(self, level):
+        super().__init__()
+        self.level = level
+
+    def forward(self, x):
+        above = (x[:, 0, 0, 0] > self.level) != self.training
+        return torch.stack([~above, above], 1).float()
+
+
+def test_errors_after_tuning_are_shares_of_each_part_and_of_hard_images(split):
+    level = split.x["test"][:, 0, 0, 0].median()
+    net = Threshold(level).train()
+    missed = {part: (x[:, 0, 0, 0] > level).long() != split.target(part) for part, x in split.x.items()}
+    found, test = measure.after_tuning(net, [4.0, 4.0, 3.0, 2.0], split, "target", None)
+    assert torch.equal(test, missed["test"]) and (found["hard"], found["easy"], found["fell"]) == (100, 0, 50)
+    assert found["train"] == measure.percent(missed["target"]) and found["test"] == measure.percent(missed["test"])
+    assert found["validation"] == measure.percent(missed["validation"])
+    hard = torch.arange(60) < 10
+    found, _ = measure.after_tuning(net, [1.0] * 4, split, "pretraining", hard)
+    assert found["hard"] == measure.percent(missed["test"][:10]) and found["easy"] == measure.percent(missed["test"][10:])
+    assert found["train"] == measure.percent(missed["pretraining"])
+
+
+def test_the_probe_sees_the_features_and_the_target_images_alone(split):
+    g = torch.Generator().manual_seed(0)
+    for part, x in split.x.items():  # the first feature is the target where the probe is fitted and judged
+        split.x[part] = torch.rand(len(x), 1, 2, 2, generator=g)
+        split.x[part][:, 0, 0, 0] = split.target(part) if part != "pretraining" else 1 - split.target(part)
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))
+    net[1].weight.data.zero_()
+    assert measure.probe(net, split) == {"target": 0, "validation": 0, "test": 0}
+    split.x["target"], split.x["validation"] = (split.x[part].roll(1, 0) for part in ("target", "validation"))
+    assert measure.probe(net, split)["test"] > 20
+
+
+def script():
+    return runpy.run_path(str(kept_runs.declared("fine_grained_labels")["cifar10"].script))
+
+
+def run(seed, scratch, **how):
+    """A run of the script on the digits, with the arms that are asked for."""
+    sizes = {"pretraining": 300, "target": 60, "validation": 60}
+    how = {"sizes": sizes, "n_test": 500, "width": 4, "steps": 8, "target_steps": 6, "batch": 30, "weight_decay": 5e-4} | how
+    return script()["run"](seed, CPU, scratch, dataset="digits", **how)
+
+
+def test_the_kept_run_tunes_what_it_has_pretrained(tmp_path):
+    first, then = {"pretraining": [0.05, 0.2], "target": [0.03, 0.1], "same": [0.02]}, {"target": [0.03, 0.1], "same": [0.02]}
+    values = run(0, tmp_path, step_sizes={"ten": first, "random IDs": first, "none": then})
+    assert list(values) == ["none", "ten", "random IDs"] and values["none"][0]["step_size"] == 0
+    split = data.Split("digits", {"pretraining": 300, "target": 60, "validation": 60}, 500, 0, CPU)
+    labels, how = data.pretraining_labels(split, 0), {"batch": 30, "weight_decay": 5e-4}
+    nets = {("none", 0.0): (model.convolutions(split.x["target"], 2, 4, 0), {})}
+    for arm in ("ten", "random IDs"):
+        for size in (0.05, 0.2):
+            nets[arm, size] = arms.pretrained(
+                split, labels[arm], 4, 0, tmp_path / f"{arm}-{size}", steps=8, step_size=size, **how
+            )
+    hard, seen = None, []
+    for (arm, size), (net, found) in nets.items():
+        (row,) = [row for row in values[arm] if row["step_size"] == size]
+        assert {key: row[key] for key in found} == found and row["probe"] == measure.probe(net, split)
+        for key, part, sizes in (("target", "target", (0.03, 0.1)), ("same", "pretraining", (0.02,))):
+            for one, second in zip(row[key], sizes, strict=True):
+                tuned = arms.fine_tuned(net, split, part, 4, 0, steps=6, step_size=second, **how)
+                expected, missed = measure.after_tuning(*tuned, split, part, hard)
+                hard = missed if hard is None else hard
+                assert one == {"step_size": second, **expected}, (arm, size, key, second)
+        seen.append(str(row["target"][0]))
+    assert len(set(seen)) == len(seen)
+
+
+def test_the_rule_of_ten_labels_fails_for_shuffled_ones(tmp_path, monkeypatch):
+    record = kept_runs.load("fine_grained_labels", "cifar10")["runs"]
+    id, right, seeds = "cifar10-ten-fine-tuned", data.pretraining_labels, []
+
+    def shuffled(split, seed):
+        labels = right(split, seed)
+        return labels | {"ten": labels["ten"][torch.randperm(300, generator=torch.Generator().manual_seed(seed))]}
+
+    monkeypatch.setattr(data, "pretraining_labels", shuffled)
+    tuning = {"target": [0.03], "same": [0.03]}
+    for seed in range(5):
+        sizes = {"two": tuning | {"pretraining": [0.05]}, "ten": tuning | {"pretraining": [0.2]}}
+        values = run(seed, tmp_path / str(seed), step_sizes=sizes, steps=80, target_steps=8, width=8)
+        seeds.append({"values": {arm: values.get(arm, values["two"]) for arm in measure.ARMS}})
+    for runs, expected in ((record, "holds"), (seeds, "fails")):
+        assert judged.verdict("fine_grained_labels", id, "mean", measure.gains(measure.kept_errors(runs))[id]) == expected

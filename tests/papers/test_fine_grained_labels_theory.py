@@ -9,56 +9,41 @@ from scipy.integrate import solve_ivp
 
 from mvnb import training
 from mvnb.models import patch_logits
-from mvnb.papers.fine_grained_labels import theory
-from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView, random_ids
+from mvnb.papers.fine_grained_labels import data, measure, theory
+from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView
 from mvnb.papers.fine_grained_labels.model import ReluPatchObjective, relu_responses, stratified_detectors
 
 K, STEP, RATE = 4, 0.01, 0.05
 STILL = HierarchicalMultiView(K, 2 + 2 * K, 12, signal_patches=4, jitter=0.0)
 
 
-def one_step(labels, n_labels, world=STILL, n=16 * K, scale=1e-12):
-    """Movement of each class's detector of each feature in one step from outputs near 0: ``(labels, features)``."""
-    g = torch.Generator().manual_seed(0)
-    sample = world.sample(n, g, dtype=torch.float64)
-    start = stratified_detectors(n_labels, world.n_features, world.dim, scale, 1, torch.float64)
-    params = {k: v.clone() for k, v in start.items()}
-    _, grads = ReluPatchObjective(RATE)(params, sample.x[None], labels(sample, g)[None])
-    return -STEP * grads["weight"][0].diagonal(dim1=-2, dim2=-1)
+def one_step(labels, n=16 * K):
+    """Movement of each class's detector of each feature in one step of size STEP from outputs near 0, and its closed form."""
+    sample = STILL.sample(n, 0, dtype=torch.float64)
+    moved = STEP * measure.first_step(STILL, sample, labels.of(sample), len(labels.table))
+    return moved, theory.first_drift(labels.table, STEP, 4, 1.0)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_first_drift_of_grouped_labels_is_one_step(groups):
-    def label(s, g):
-        return s.subclass // K * groups + s.subclass % K * groups // K
-
-    moved = one_step(label, 2 * groups).numpy()
-    table = theory.grouped_label_probabilities(K, groups)
-    expected = theory.first_drift(table, STEP, 4, 1.0)
+    moved, expected = one_step(data.true_labels(K, groups))
     assert np.allclose(moved, expected, rtol=1e-9, atol=1e-15)
     assert np.isclose(expected[0, 0] / expected[0, 2], theory.growth_ratio(K, groups))
 
 
 def test_first_drift_of_random_and_unrelated_labels():
-    def balanced(s, g):  # IDs taken in turn within every subclass: a random assignment without its fluctuations
-        return 2 * (s.subclass // K) + torch.arange(len(s.subclass)) // (2 * K) % 2
-
-    expected = theory.first_drift(theory.random_label_probabilities(K, 2), STEP, 4, 1.0)
-    assert np.allclose(one_step(balanced, 4).numpy(), expected, rtol=1e-9, atol=1e-15)
-
-    def unrelated(s, g):
-        return torch.arange(len(s.subclass)) // (2 * K) % 4
-
-    assert np.abs(one_step(unrelated, 4).numpy()).max() < 1e-12 * np.abs(expected).max()
-    assert np.all(theory.first_drift(theory.random_label_probabilities(K, 4, 1), 1, 4, 1) == 0)
+    moved, expected = one_step(data.dealt_ids(K, 2))
+    assert np.allclose(moved, expected, rtol=1e-9, atol=1e-15)
+    unrelated, none = one_step(data.dealt_ids(K, 4, superclasses=1))
+    assert np.abs(unrelated).max() < 1e-12 * np.abs(expected).max() and np.all(none == 0)
 
 
 def test_first_drift_with_random_ids_within_monte_carlo_error():
-    moved = one_step(lambda s, g: random_ids(s.subclass // K, 2, g), 4, n=800 * K)
-    expected = theory.first_drift(theory.random_label_probabilities(K, 2), STEP, 4, 1.0)
+    drawn = data.dealt_ids(K, 2)._replace(of=lambda points: data.random_ids(points.superclass, 2, 0))
+    moved, expected = one_step(drawn, n=800 * K)
     shown = np.repeat([0.5, 0.5 / K], [2, 2 * K])
     error = STEP * 4 * np.sqrt(shown * 0.25 / (800 * K))
-    assert np.all(np.abs(moved.numpy() - expected) < 5 * error)
+    assert np.all(np.abs(moved - expected) < 5 * error)
 
 
 @pytest.mark.parametrize("k", [1, 3, 8])

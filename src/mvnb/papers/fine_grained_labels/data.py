@@ -7,7 +7,7 @@ fine feature of subclass ``c`` (superclass ``c // k``), then come background fea
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from mvnb.data import load_images
 from mvnb.data.multi_view import place, random_positions
+from mvnb.papers.fine_grained_labels import theory
 from mvnb.seeds import Seed, as_generator
 
 NOISE, COMMON, FINE, DISTRACTOR, STRONG_NOISE, BACKGROUND = range(6)
@@ -170,7 +171,51 @@ class HierarchicalMultiView:
         return counts
 
 
-# --- Label functions ---
+# --- Labels of points ---
+
+
+class Labels(NamedTuple):
+    """Labels of the points of a world, a function ``of`` the points.
+
+    ``table`` ``(label, feature)`` has Pr[label | feature]. ``ratio`` is the growth of common over fine features at the max
+    read-out that one step on the expected loss gives.
+    """
+
+    of: Callable[[HierarchicalPatches], Tensor]
+    table: np.ndarray
+    ratio: float
+
+
+def true_labels(k: int, groups: int) -> Labels:
+    """Return the labels that divide the k subclasses of each superclass into equal groups; with one group they are coarse."""
+    table = theory.grouped_label_probabilities(k, groups)
+    return Labels(lambda points: points.subclass * groups // k, table, theory.growth_ratio(k, groups))
+
+
+def dealt_ids(k: int, n_ids: int, superclasses: int = 2) -> Labels:
+    """Return IDs that the points of each subclass take in turn, within superclasses or, if there is one, independent of it."""
+    table = theory.random_label_probabilities(k, n_ids, superclasses)
+    return Labels(lambda points: n_ids * (points.superclass % superclasses) + _turn(points, k, n_ids), table, k)
+
+
+def label_kinds(k: int, nearest: Mapping[int, Callable[[HierarchicalPatches], Tensor]]) -> dict[str, Labels]:
+    """Return the kinds of labels that chapter 02 compares; ``nearest`` has functions of :func:`nearest_cluster` by number."""
+    true = {"coarse": 1, "true, 2": 2, f"true, {k // 2}": k // 2, "fine": k}
+    kinds = {name: true_labels(k, groups) for name, groups in true.items()}
+    _, table, ratio = kinds["fine"]
+    kinds["fine, split"] = Labels(lambda points: 2 * points.subclass + _turn(points, k, 2), table.repeat(2, 0) / 2, ratio)
+    kinds |= {f"random, {n}": dealt_ids(k, n) for n in (2, 8)}
+    # Drawn by the place of the strongest common patch, which is random.
+    kinds["random, 8 drawn"] = dealt_ids(k, 8)._replace(of=lambda p: 8 * p.superclass + p.x[..., :2].amax(-1).argmax(-1) % 8)
+    return kinds | {f"clusters, {n}": dealt_ids(k, n)._replace(of=label) for n, label in nearest.items()}
+
+
+def _turn(points: HierarchicalPatches, k: int, n: int) -> Tensor:
+    """Return for each point how often its subclass came before, modulo ``n``."""
+    return torch.arange(points.x.shape[-3], device=points.x.device) // (2 * k) % n
+
+
+# --- Label functions of images ---
 
 
 def grouped_labels(classes: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
@@ -207,22 +252,23 @@ def cluster_within(points: np.ndarray, superclass: np.ndarray, n_clusters, seed:
     return labels
 
 
-def nearest_cluster(pools: Tensor, superclass: Tensor, n_clusters: int, seed: int, n_init: int):
+def nearest_cluster(pools: HierarchicalPatches, n_clusters: int, seed: int, n_init: int):
     """Return a function from points to the label of the nearest centre of k-means clusters, found in each replica's pool.
 
-    ``pools`` ``(R, n, dim)`` are embedded points. Clusters are found inside each ``superclass`` ``(R, n)``, or on the whole
-    pool if it is 0 throughout. The function takes points ``(R, n, dim)`` and their superclasses.
+    Points are embedded by the sums of their patches. Clusters are found inside each superclass, or on the whole pool if the
+    superclass is 0 throughout. The function takes points of each replica, or points that all replicas see.
     """
     centres = []
-    for pool, sign in zip(pools, superclass):
+    for pool, sign in zip(pools.x.sum(-2), pools.superclass):
         found = cluster_within(pool.numpy(), sign.numpy(), n_clusters, seed, n_init)
         centres.append(torch.stack([pool[found == c].mean(0) for c in np.unique(found)]))
     centres = torch.stack(centres)  # (R, centre, dim)
 
-    def label(points: Tensor, sign: Tensor) -> Tensor:
-        home = torch.arange(centres.shape[1], device=points.device) // n_clusters
-        distance = torch.cdist(points, centres.to(points))  # (R, n, centre)
-        return distance.masked_fill(home != sign[..., None], torch.inf).argmin(-1)
+    def label(points: HierarchicalPatches) -> Tensor:
+        sums = points.x.sum(-2).to(centres.dtype).expand(len(centres), -1, -1)  # (R, n, dim)
+        home = torch.arange(centres.shape[1], device=sums.device) // n_clusters
+        distance = torch.cdist(sums, centres.to(sums.device))  # (R, n, centre)
+        return distance.masked_fill(home != points.superclass[..., None], torch.inf).argmin(-1)
 
     return label
 

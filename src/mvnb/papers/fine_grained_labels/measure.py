@@ -2,46 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from mvnb import kept_runs
-from mvnb.papers.fine_grained_labels.data import NOISE, HierarchicalMultiView, HierarchicalPatches, Split
-from mvnb.papers.fine_grained_labels.model import (
-    ReluPatchObjective,
-    Start,
-    max_read_out,
-    relu_logits,
-    relu_responses,
-    stratified_detectors,
-)
+from mvnb import probes, training
+from mvnb.papers.fine_grained_labels import data, model, theory
+from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView, HierarchicalPatches, Labels, Split
 from mvnb.training import Params, Run
 
-ARMS = ("none", "two", "pairs", "ten", "clusters", "random IDs", "unique")
-"""Pretraining labels of the kept run; "none" is no pretraining."""
+# --- Patch networks ---
 
 
-def kept_errors(name: str) -> dict[str, dict[str, np.ndarray]]:
-    """Return errors of a kept run in percent, one per seed, by arm and measurement.
-
-    Test errors are those after fine-tuning on the ``"same"`` images or on ``"others"``, of a ``"probe"``, and of the networks
-    fine-tuned on others on ``"hard"`` and ``"easy"`` images. ``"labels"``, ``"same, fitted"`` and ``"others, fitted"`` are
-    errors on the points that were trained on.
-    """
-    seeds = [run["values"] for run in kept_runs.load("fine_grained_labels", name)["runs"]]
-    found = {}
-    for arm in ARMS:
-        rows = [one[arm][0] for one in seeds]
-        same, others = ([row[key][0] for row in rows] for key in ("same", "target"))
-        columns = {"same": (same, "test"), "others": (others, "test"), "probe": ([row["probe"] for row in rows], "test")}
-        columns |= {"hard": (others, "hard"), "easy": (others, "easy"), "labels": (rows, "train")}
-        columns |= {"same, fitted": (same, "train"), "others, fitted": (others, "train")}
-        found[arm] = {key: np.array([one.get(field, np.nan) for one in part]) for key, (part, field) in columns.items()}
-    return found
-
-
-def own_growth(params: Params, start: Start, table: np.ndarray) -> Tensor:
+def own_growth(params: Params, start: model.Start, table: np.ndarray) -> Tensor:
     """Return the mean growth of each class's singleton detectors of its common and of its fine features, ``(R, label, 2)``."""
     own = torch.as_tensor(table > 0, device=start.single.device)
     moved = (params["weight"] - start.params["weight"])[..., : own.shape[1]]
@@ -57,7 +33,7 @@ def growth_ratio(run: Run) -> np.ndarray:
     return common / np.where(fine == 0, np.nan, fine)
 
 
-def read_out_ratio(params: Params, start: Start, n_subclasses: int) -> np.ndarray:
+def read_out_ratio(params: Params, start: model.Start, n_subclasses: int) -> Tensor:
     """Return the common over the fine growth that a hard point compares through the max read-out, ``(R,)``.
 
     Of idealised networks, in which detector f moves along feature f. Each growth is the largest among the labels of the
@@ -67,12 +43,12 @@ def read_out_ratio(params: Params, start: Start, n_subclasses: int) -> np.ndarra
     largest = moved.unflatten(1, (2, -1)).amax(2)  # (R, superclass, feature)
     parts = largest[..., :2], largest[..., 2 : 2 + 2 * n_subclasses]
     own = [part.unflatten(-1, (2, -1)).diagonal(dim1=1, dim2=2).mean((1, 2)) for part in parts]
-    return (own[0] / own[1]).cpu().numpy()
+    return own[0] / own[1]
 
 
 def margins(params: Params, test: HierarchicalPatches) -> Tensor:
     """Return the output of the right superclass minus that of the wrong one at each test point, ``(R, n)``."""
-    second_minus_first = max_read_out(relu_logits(params, test.x)).diff(dim=-1)[..., 0]
+    second_minus_first = model.max_read_out(model.relu_logits(params, test.x)).diff(dim=-1)[..., 0]
     return second_minus_first * (2 * test.superclass - 1)
 
 
@@ -83,25 +59,222 @@ def errors(margin: Tensor) -> np.ndarray:
 
 def first_step(world: HierarchicalMultiView, points: HierarchicalPatches, labels: Tensor, n_labels: int) -> np.ndarray:
     """Return how far one step of size 1 from outputs near 0 moves each detector along its feature, ``(label, feature)``."""
-    start = stratified_detectors(n_labels, world.n_features, world.dim, 1e-12, 1, torch.float64)
-    _, gradient = ReluPatchObjective(0.0)(start, points.x[None], labels[None])
+    start = model.stratified_detectors(n_labels, world.n_features, world.dim, 1e-12, 1, torch.float64)
+    _, gradient = model.ReluPatchObjective(0.0)(start, points.x[None], labels[None])
     return -gradient["weight"][0].diagonal(dim1=-2, dim2=-1).numpy()
 
 
 def firing_on_noise(params: Params, test: HierarchicalPatches) -> np.ndarray:
     """Return the share of pairs of a noise patch and a neuron that fire, at the first 32 test points, ``(R,)``."""
-    fires = relu_responses(params["weight"], params["bias"], test.x[:, :32]) > 0
-    noisy = test.kind[:, :32] == NOISE
+    fires = model.relu_responses(params["weight"], params["bias"], test.x[:, :32]) > 0
+    noisy = test.kind[:, :32] == data.NOISE
     share = (fires.double().mean((3, 4)) * noisy).sum((1, 2)) / noisy.sum((1, 2))
     return share.cpu().numpy()
 
 
-def louder_on_foreign(params: Params, start: Start, table: np.ndarray) -> np.ndarray:
+def louder_on_foreign(params: Params, start: model.Start, table: np.ndarray) -> np.ndarray:
     """Return the share of neurons that respond more than at the start to a feature not of their class, ``(R,)``."""
     foreign = torch.as_tensor(table == 0, device=start.single.device)[:, None]
     now, before = (torch.relu(p["weight"][..., : foreign.shape[-1]] + p["bias"][..., None]) for p in (params, start.params))
     louder, neurons = ((now - before > 1e-9) & foreign).any(-1), (start.params["weight"] != 0).any(-1)
     return ((louder & neurons).sum((1, 2)) / neurons.sum((1, 2))).cpu().numpy()
+
+
+def last_error(run: Run, kind: str = "hard") -> np.ndarray:
+    """Return the error at the end on the test points of this kind, ``(R,)``."""
+    return errors(run.log[kind][-1])
+
+
+def least_error(run: Run, kind: str = "hard", since: int = 5) -> np.ndarray:
+    """Return the smallest error on the test points of this kind at any logged step from ``since`` on, ``(R,)``."""
+    return errors(run.log[kind])[run.steps >= since].min(0)
+
+
+def ratio_over_k(run: Run, k: int, since: int = 5) -> dict[str, np.ndarray]:
+    """Return the least and the largest ratio of growth, over k, at any logged step from ``since`` on, ``(R,)`` each."""
+    ratio = growth_ratio(run)[run.steps >= since] / k
+    return {"least": ratio.min(0), "most": ratio.max(0)}
+
+
+def log_law(run: Run, clock: float, since: int = 5) -> dict[str, np.ndarray]:
+    """Return how far the output under coarse labels is from the log law, and its slope in log t over the last decade.
+
+    The distance is the largest relative one from step ``since`` on. ``clock`` is kappa. Margins are outputs, as the other is 0.
+    """
+    output, late = run.log["easy"].mean(-1).numpy(), run.steps >= run.steps[-1] // 10
+    off = np.abs(output / theory.coarse_response(clock * run.steps)[:, None] - 1)
+    slope = np.polyfit(np.log(run.steps[late]), output[late], 1)[0]
+    return {"error": off[run.steps >= since].max(0), "slope": slope}
+
+
+def fine_flow(random: Run, ideal: Run, unit: Sequence[float]) -> dict[str, np.ndarray]:
+    """Return the first ratio of growth in random networks over k/(2k-1), and how far the idealised ones are from the flow.
+
+    ``unit`` has the arguments of :func:`theory.fine_trajectory` after the times.
+    """
+    growth = ideal.log["growth"].mean(2).numpy()  # (look, run, feature)
+    flow = theory.fine_trajectory(ideal.steps, *unit).T[:, None]
+    early = growth_ratio(random)[random.steps == 1][0]
+    return {"ratio": early / theory.growth_ratio(unit[-1], unit[-1]), "off": np.abs(growth / flow - 1).max((0, 2))}
+
+
+def detector_counts(start: model.Start, n_neurons: int, n_detectors: float) -> dict[str, tuple[float, float, np.ndarray]]:
+    """Return by kind of detector its mean number, the expected one, and each run's deviation in standard errors, ``(R,)``.
+
+    ``n_detectors`` of the ``n_neurons`` of a class exceed the threshold on average.
+    """
+    threshold, found = theory.detector_threshold(n_neurons, n_detectors), {}
+    expected = theory.detector_counts(n_neurons, start.single.shape[-1], threshold, model.SLACK)
+    for kind, mean in zip(("single", "possible"), expected):
+        counts = getattr(start, kind).sum(2).double().cpu().flatten(1).numpy()
+        found[kind] = counts.mean(), mean, (counts.mean(1) - mean) / (mean / counts.shape[1]) ** 0.5
+    return found
+
+
+def off_ratio(runs: Mapping[str, Run], kinds: Mapping[str, Labels], uneven: bool) -> np.ndarray:
+    """Return the largest relative deviation of the first ratio from the expected one, ``(R,)``.
+
+    Over the kinds of labels that are balanced in a batch, or those that are not: drawn IDs and clusters.
+    """
+    names = [name for name in runs if (name.endswith("drawn") or name.startswith("clusters")) == uneven]
+    return np.max([np.abs(runs[name].log["read-out"][0].numpy() / kinds[name].ratio - 1) for name in names], 0)
+
+
+def refinement(runs: Mapping[str, Run]) -> dict[str, np.ndarray]:
+    """Return the largest rise of the hard error from true labels to the next finer ones, and its fall from first to last."""
+    levels = [last_error(run) for name, run in runs.items() if name in ("coarse", "fine") or name.startswith("true")]
+    change = np.diff(levels, axis=0)
+    return {"rise": change.max(0), "fall": -change.sum(0)}
+
+
+def fewest_errors(runs: Mapping[str, Run], names: str | tuple[str, ...], kind: str = "hard") -> np.ndarray:
+    """Return the smallest error at the end over the runs whose names begin like this, ``(R,)``."""
+    return np.min([last_error(run, kind) for name, run in runs.items() if name.startswith(names)], 0)
+
+
+def noise_kept_out(by_patches: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the error without a bias at the most patches, and with it the largest error and share that fires, ``(R,)`` each.
+
+    ``by_patches`` has ``(firing or error, number of patches, run)`` with ``"bias"`` and with ``"no bias"``.
+    """
+    firing, error = by_patches["bias"].max(1)
+    return {"without": by_patches["no bias"][1, -1], "error": error, "firing": firing}
+
+
+def hard_threshold(
+    sizes: np.ndarray, clean: np.ndarray, noisy: np.ndarray, formula: np.ndarray, k_star: float
+) -> dict[str, np.ndarray]:
+    """Return how the hard errors ``(size, run)`` without and with strong noise agree with the ``formula``, ``(size,)``.
+
+    The largest distance without it; with it, the smallest rise, and the size at which half is misjudged over ``k_star``.
+    """
+    half = np.array([np.exp(np.interp(0.5, one, np.log(sizes))) for one in noisy.T])
+    off = np.abs(clean - formula[:, None]).max(0)
+    return {"error": off, "rise": np.diff(noisy, axis=0).min(0), "crossing": half / k_star}
+
+
+def drift_along_common(world: HierarchicalMultiView, label, generators: Sequence, n_labels: int) -> list[float]:
+    """Return the largest first growth along a common feature over that under coarse labels, one number per run.
+
+    The labels are those of a :func:`~mvnb.papers.fine_grained_labels.data.nearest_cluster` on the whole data, of each replica
+    at fresh points without noise.
+    """
+    silent, drifts = replace(world, noise=0.0), []
+    for r, g in enumerate(generators):
+        many = silent.sample(400 * world.n_subclasses, g, dtype=torch.float64)
+        found = label(many._replace(superclass=0 * many.superclass))[r]
+        along = first_step(silent, many, found, n_labels)[:, :2]
+        drifts.append(np.abs(along).max() / first_step(silent, many, many.superclass, 2)[0, 0])
+    return drifts
+
+
+def growth_kept(tuned: Run, before: Run) -> np.ndarray:
+    """Return the growth of common and of fine detectors after fine-tuning over that before, mean over classes, ``(R, 2)``."""
+    return 1 + np.nanmean((tuned.log["growth"][-1] / before.log["growth"][-1]).numpy(), 1)
+
+
+def probe_error(params: Params, easy, hard, test: HierarchicalPatches, every: int | None = None) -> np.ndarray:
+    """Return the error at ``test`` of a probe fitted on easy points, with one in ``every`` replaced by a hard one, ``(R,)``.
+
+    The probe is logistic regression on the responses of the neurons, summed over patches.
+    """
+    x = easy.x.clone()
+    if every:
+        x[:, ::every] = hard.x[:, ::every]
+    seen, unseen = (model.relu_responses(params["weight"], params["bias"], one).sum(2).flatten(2) for one in (x, test.x))
+    scale = seen.square().sum(-1).mean(1).sqrt()[:, None, None]
+    logits = probes.linear_probe(seen, easy.superclass, 2, training.SGD(2.0, momentum=0.9), 300, scale)(unseen)
+    return 1 - probes.accuracy(logits, test.superclass).cpu().numpy()
+
+
+# --- Networks on images ---
+
+ARMS = ("none", "two", "pairs", "ten", "clusters", "random IDs", "unique")
+"""Pretraining labels of the kept run; "none" is no pretraining."""
+
+
+def kept_errors(runs: Sequence[Mapping]) -> dict[str, dict[str, np.ndarray]]:
+    """Return errors in percent, one per seed, by arm and measurement, from the runs of a record.
+
+    Test errors are those after fine-tuning on the ``"same"`` images or on ``"others"``, of a ``"probe"``, and of the networks
+    fine-tuned on others on ``"hard"`` and ``"easy"`` images. ``"labels"``, ``"same, fitted"`` and ``"others, fitted"`` are
+    errors on the points that were trained on.
+    """
+    found = {}
+    for arm in ARMS:
+        rows = [one["values"][arm][0] for one in runs]
+        same, others = ([row[key][0] for row in rows] for key in ("same", "target"))
+        columns = {"same": (same, "test"), "others": (others, "test"), "probe": ([row["probe"] for row in rows], "test")}
+        columns |= {"hard": (others, "hard"), "easy": (others, "easy"), "labels": (rows, "train")}
+        columns |= {"same, fitted": (same, "train"), "others, fitted": (others, "train")}
+        found[arm] = {key: np.array([one.get(field, np.nan) for one in part]) for key, (part, field) in columns.items()}
+    return found
+
+
+def gains(kept: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return what the claims on CIFAR-10 judge, in points, from :func:`kept_errors`.
+
+    This is the error of two labels minus that of the others where these are to help, and the reverse where they are to harm.
+    """
+    found = {}
+    for key, name in {"same": "fine-tuned", "others": "few-images", "probe": "probe"}.items():
+        for arm in ARMS[2:]:
+            gain = kept["two"][key] - kept[arm][key]
+            found[f"cifar10-{arm.split()[0]}-{name}"] = -gain if arm in ("random IDs", "unique") else gain
+    found["cifar10-pretraining-helps"] = kept["none"]["others"] - kept["two"]["others"]
+    hard, easy = (gain for gain, _ in gains_by_difficulty(kept).values())
+    return found | {"cifar10-gain-on-hard-images": hard - easy}
+
+
+def gains_by_difficulty(kept: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the gain of ten labels over two on hard and on easy images, and that of a proportional cut of all errors."""
+    cut = 1 - kept["ten"]["others"] / kept["two"]["others"]
+    return {part: (kept["two"][part] - kept["ten"][part], cut * kept["two"][part]) for part in ("hard", "easy")}
+
+
+def image_gains(errors: Mapping[str, tuple[np.ndarray, np.ndarray]], one_pass: np.ndarray) -> dict[str, np.ndarray]:
+    """Return what the claims on the digits judge, in points, one number per run.
+
+    ``errors`` has those of a probe and after fine-tuning by kind of labels, ``one_pass`` those without pretraining.
+    """
+    probed, tuned = ({name: one[i] for name, one in errors.items()} for i in (0, 1))
+    above = {name: error - tuned[data.TARGET] for name, error in tuned.items()}
+    five, twenty = (above[f"{n} clusters in each target class"] for n in (5, 20))
+    found = {
+        "fine-tuning-not-worse": -above[data.CLASSES],
+        "unique-labels-tune-worse": above["one per image"] - above[data.CLASSES],
+        "random-worse-than-coarse": above["5 random IDs in each target class"],
+        "whole-data-clusters-are-worse": above["10 clusters of all"],
+        "superclass-clusters-help": -five,
+        "more-clusters-tune-worse": twenty - five,
+        "retraining-beats-one-pass": one_pass - tuned[data.TARGET],
+        "superclass-probe-worse-on-fine": probed[data.CLASSES] - probed[data.TARGET],
+        "probe-below-fine-tuning": np.mean([probed[name] - tuned[name] for name in errors], 0),
+    }
+    return found | ({"just-finer-tunes-worse": above[data.JUST_FINER]} if data.JUST_FINER in above else {})
+
+
+# --- Raw values of the kept run ---
 
 
 def _in_parts(function, x: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from mvnb import figures
 from mvnb.papers.fine_grained_labels import measure, theory
-from mvnb.papers.fine_grained_labels.data import HierarchicalPatches
+from mvnb.papers.fine_grained_labels.data import HierarchicalPatches, Labels
 from mvnb.training import Run
 
 COARSE, FINE = "coarse labels", "fine labels"
@@ -109,13 +109,15 @@ def ratio_and_law(unit: Sequence[float], trained: Mapping[str, Run], fine_step: 
     return fig
 
 
-def by_label(ratios: Mapping[str, np.ndarray], expected: Mapping[str, float], errors: Mapping[str, np.ndarray]) -> Figure:
+def by_label(runs: Mapping[str, Run], kinds: Mapping[str, Labels]) -> Figure:
     """Draw the first ratio of growth and the error on hard points for each kind of label, one symbol per run."""
     fig, axes = plt.subplots(1, 2, figsize=(6.5, 4.1), sharey=True)
-    hues = [HUES[name.split(",")[0]] for name in ratios]
-    for ax, values in zip(axes, (ratios, {name: 100 * error for name, error in errors.items()})):
+    hues = [HUES[name.split(",")[0]] for name in runs]
+    ratios = {name: run.log["read-out"][0].numpy() for name, run in runs.items()}
+    for ax, values in zip(axes, (ratios, {name: 100 * measure.last_error(run) for name, run in runs.items()})):
         figures.runs(ax, values, hues, horizontal=True, summary=None, size=5)
-    axes[0].plot(list(expected.values()), range(len(expected)), "|", ms=16, color=figures.COLORS["theory"], zorder=4)
+    expected = [kinds[name].ratio for name in runs]
+    axes[0].plot(expected, range(len(expected)), "|", ms=16, color=figures.COLORS["theory"], zorder=4)
     axes[0].set(xscale="log", title="common / fine growth,\nfirst step (bars: theory)")
     axes[0].set_xticks([0.5, 1, 2, 4, 8], ["½", 1, 2, 4, 8])
     axes[0].minorticks_off()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -15,20 +15,9 @@ from torch.nn import functional as F
 
 from mvnb import losses, probes, training
 from mvnb.models import MLP
-from mvnb.papers.fine_grained_labels import measure, theory
-from mvnb.papers.fine_grained_labels.data import TARGET, HierarchicalMultiView, HierarchicalPatches, LabelledImages, Split
-from mvnb.papers.fine_grained_labels.measure import margins, own_growth
-from mvnb.papers.fine_grained_labels.model import (
-    SCALE,
-    SLACK,
-    ReluPatchObjective,
-    Start,
-    compressed_detectors,
-    convolutions,
-    detector_masks,
-    resnet34,
-    stratified_detectors,
-)
+from mvnb.papers.fine_grained_labels import data, measure, model, theory
+from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView, HierarchicalPatches, LabelledImages, Labels, Split
+from mvnb.papers.fine_grained_labels.model import SCALE, SLACK, Start
 from mvnb.training import Params, Run
 
 
@@ -53,14 +42,22 @@ class Trainer:
     def drawn(self, world: HierarchicalMultiView, n_labels: int, n_neurons: int, n_detectors: float) -> Start:
         """Draw compressed networks; on average ``n_detectors`` of the ``n_neurons`` of a class fire on each feature."""
         threshold, n = theory.detector_threshold(n_neurons, n_detectors), world.n_features
-        params = compressed_detectors(n_labels, n_neurons, n, world.dim, SCALE, threshold, self.generators(0), SLACK)
-        return training.to_device(Start(params, *detector_masks(params["weight"], n, SCALE, threshold, SLACK)), self.device)
+        params = model.compressed_detectors(n_labels, n_neurons, n, world.dim, SCALE, threshold, self.generators(0), SLACK)
+        masks = model.detector_masks(params["weight"], n, SCALE, threshold, SLACK)
+        return training.to_device(Start(params, *masks), self.device)
 
     def idealised(self, world: HierarchicalMultiView, n_labels: int) -> Start:
         """Return networks in which each class has one detector of each feature and no other neuron."""
-        params = stratified_detectors(n_labels, world.n_features, world.dim, SCALE, self.replicas)
-        masks = detector_masks(params["weight"], world.n_features, SCALE, 1.0, 0.05)
+        params = model.stratified_detectors(n_labels, world.n_features, world.dim, SCALE, self.replicas)
+        masks = model.detector_masks(params["weight"], world.n_features, SCALE, 1.0, 0.05)
         return training.to_device(Start(params, *masks), self.device)
+
+    def random(self, world: HierarchicalMultiView, n_labels: int, n_neurons: int, scale: float) -> Start:
+        """Return networks with Gaussian weights and no biases; no neuron counts as a detector."""
+        weight = scale * torch.stack([torch.randn(n_labels, n_neurons, world.dim, generator=g) for g in self.generators(0)])
+        params = {"weight": weight, "bias": torch.zeros(weight.shape[:-1])}
+        none = torch.zeros(*weight.shape[:-1], world.n_features, dtype=torch.bool)
+        return training.to_device(Start(params, none, none), self.device)
 
     def held_out(self, world: HierarchicalMultiView, purpose: int, copies: int, hard: bool = False) -> HierarchicalPatches:
         """Draw ``copies`` test points of each subclass for each run."""
@@ -71,37 +68,83 @@ class Trainer:
     def train(
         self,
         world: HierarchicalMultiView,
-        label: Callable[[HierarchicalPatches], Tensor],
-        table: np.ndarray,
+        labels: Labels,
         purpose: int,
         steps: int,
         *,
         start: Start | None = None,
         step_size: float | None = None,
         tests: Mapping[str, HierarchicalPatches] | None = None,
+        probes: Mapping[str, Callable[[Params], Tensor]] | None = None,
         log_at: Sequence[int] | None = None,
         points: int = 2,
         superclasses: bool = False,
     ) -> Run:
-        """Train on batches with ``points`` of each subclass; log ``"growth"`` and the :func:`margins` on ``tests`` by name.
+        """Train on batches with ``points`` of each subclass.
 
-        ``label`` maps points to the labels, and ``table`` ``(label, feature)`` has Pr[label | feature]. Networks are idealised
-        unless ``start`` is given. With ``superclasses`` the max read-out is trained.
+        Log ``"growth"``, the margins on ``tests`` by name, and ``probes``. Networks are idealised unless ``start`` is given.
+        With ``superclasses`` the max read-out is trained.
         """
-        start = start or self.idealised(world, len(table))
+        start = start or self.idealised(world, len(labels.table))
         fresh = training.Fresh(world.sample, 2 * world.n_subclasses * points, self.generators(purpose), device=self.device)
-        measured = {name: partial(margins, test=test) for name, test in (tests or {}).items()}
+        looks = {name: partial(measure.margins, test=test) for name, test in (tests or {}).items()}
+        looks["growth"] = partial(measure.own_growth, start=start, table=labels.table)
         return training.fit(
-            ReluPatchObjective(self.bias_rate, superclasses),
+            model.ReluPatchObjective(self.bias_rate, superclasses),
             start.params,
-            lambda step: (fresh(step)[0], label(HierarchicalPatches(*fresh(step)))),
+            lambda step: (fresh(step)[0], labels.of(HierarchicalPatches(*fresh(step)))),
             steps=steps,
             optimizer=training.SGD(step_size or self.step_size),
-            probes={"growth": partial(own_growth, start=start, table=table), **measured},
+            probes=looks | (probes or {}),
             log_at=log_at,
         )
 
 
+def by_kind(trainer: Trainer, world: HierarchicalMultiView, kinds: Mapping, steps: int, tests: Mapping) -> dict[str, Run]:
+    """Train idealised networks on each kind of labels; log the ratio at the max read-out, too, at step 1 and at the end."""
+    runs = {}
+    for name, labels in kinds.items():
+        start = trainer.idealised(world, len(labels.table))
+        probes = {"read-out": partial(measure.read_out_ratio, start=start, n_subclasses=world.n_subclasses)}
+        how = {"start": start, "tests": tests, "probes": probes, "points": 8, "log_at": [1, steps]}
+        runs[name] = trainer.train(world, labels, 7, steps, **how)
+    return runs
+
+
+def by_patches(trainer: Trainer, world: HierarchicalMultiView, start: Start, counts: Sequence[int]) -> np.ndarray:
+    """Return firing on noise and error on easy points after ten steps on coarse labels, ``(2, number of patches, run)``."""
+    found = []
+    for n_patches in counts:
+        many = replace(world, n_patches=n_patches)
+        params = trainer.train(many, data.true_labels(world.n_subclasses, 1), 8, 10, start=start, points=4).params
+        test = trainer.held_out(many, 9, copies=64)
+        found.append((measure.firing_on_noise(params, test), measure.errors(measure.margins(params, test))))
+    return np.swapaxes(found, 0, 1)
+
+
+def by_subclasses(trainer: Trainer, world: HierarchicalMultiView, sizes: Sequence[int], steps: int) -> tuple[np.ndarray, ...]:
+    """Train on coarse labels with each number of subclasses.
+
+    Return the ratio of growth at step 5, and the hard errors at the end without and with strong noise, ``(size, run)`` each.
+    """
+    found = []
+    for size in sizes:
+        this = replace(world, n_subclasses=size, dim=max(world.dim, 2 + 2 * size))
+        run = trainer.train(this, data.true_labels(size, 1), 10, steps, log_at=[5, steps])
+        worlds, copies = (replace(this, strong_noise=0.0), this), -(-384 // (2 * size))
+        tests = [trainer.held_out(one, 11, copies, hard=True) for one in worlds]
+        found.append((measure.growth_ratio(run)[0], *(measure.errors(measure.margins(run.params, test)) for test in tests)))
+    return tuple(map(np.array, zip(*found)))
+
+
+def fine_tune(trainer: Trainer, world: HierarchicalMultiView, run: Run, start: Start, steps: int, **how) -> Run:
+    """Train the networks of a run on fine labels, from ``start``, further on coarse ones, through the max read-out."""
+    coarse, fine = (data.true_labels(world.n_subclasses, groups) for groups in (1, world.n_subclasses))
+    trained = start._replace(params=run.params)
+    return trainer.train(world, fine._replace(of=coarse.of), 12, steps, start=trained, superclasses=True, **how)
+
+
+@dataclass
 class ImageTrainer:
     """Stacks of networks, one per run, trained on the images ``chosen`` ``(R, n)`` by each run with the paper's recipe.
 
@@ -110,21 +153,18 @@ class ImageTrainer:
     flipped.
     """
 
-    def __init__(
-        self,
-        images: LabelledImages,
-        chosen: Tensor,
-        network: str,
-        *,
-        epochs: int,
-        batch: int,
-        step_size: float,
-        seed: int,
-        device,
-    ):
-        self.images, self.chosen, self.cropped = images, chosen, network == "resnet34"
-        self.epochs, self.batch, self.step_size, self.seed, self.device = epochs, batch, step_size, seed, device
-        self.target = images.levels[TARGET][chosen]
+    images: LabelledImages
+    chosen: Tensor
+    network: str
+    epochs: int
+    batch: int
+    step_size: float
+    seed: int
+    device: torch.device
+
+    def __post_init__(self):
+        images, self.cropped = self.images, self.network == "resnet34"
+        self.target = images.levels[data.TARGET][self.chosen]
         some = images.x[:: 1 + len(images.x) // 10_000].float()
         self.mean, self.std = some.mean((0, 2, 3))[:, None, None], some.std((0, 2, 3))[:, None, None]
 
@@ -179,7 +219,7 @@ class ImageTrainer:
     def _network(self, n_labels: int) -> nn.Sequential:
         channels, side = self.images.x.shape[1:3]
         if self.cropped:
-            return nn.Sequential(resnet34(channels), nn.Linear(512, n_labels))
+            return nn.Sequential(model.resnet34(channels), nn.Linear(512, n_labels))
         body = nn.Sequential(nn.Flatten(), MLP((channels * side * side, 64, 32)), nn.ReLU())
         return nn.Sequential(body, nn.Linear(32, n_labels))
 
@@ -202,13 +242,6 @@ class ImageTrainer:
             top, left = torch.randint(x.shape[-1] - width + 1, (2,), generator=g).tolist()
             x = torch.where(torch.rand(len(x), 1, 1, 1, generator=g) < 0.5, x.flip(-1), x)
         return x[..., top : top + width, left : left + width]
-
-
-def untrained(split: Split, n_labels: int, width: int, seed: int) -> nn.Sequential:
-    """Return an untrained convolutional network for the images of ``split``."""
-    torch.manual_seed(seed)
-    x = split.x["target"]
-    return convolutions(x.shape[1], n_labels, width).to(x.device, memory_format=torch.channels_last)
 
 
 def descend(net, x, y, *, steps: int, batch: int, step_size: float, weight_decay: float, seed: int) -> list[float]:
@@ -240,17 +273,15 @@ def descend(net, x, y, *, steps: int, batch: int, step_size: float, weight_decay
     return torch.stack(history).tolist()
 
 
-def pretrained(
-    split: Split, labels: Tensor | None, width: int, seed: int, path: Path, **how
-) -> tuple[nn.Sequential, dict[str, float]]:
+def pretrained(split: Split, labels: Tensor | None, width: int, seed: int, path: Path, **how) -> tuple[nn.Sequential, dict]:
     """Return a network trained on ``labels``, its training error and the fall of its loss; saved to ``path``.
 
     ``how`` is passed to :func:`descend`. Without labels the network is untrained.
     """
     if labels is None:
-        return untrained(split, 2, width, seed), {}
+        return model.convolutions(split.x["target"], 2, width, seed), {}
     x, labels = split.x["pretraining"], labels.to(split.x["pretraining"].device)
-    net = untrained(split, int(labels.max()) + 1, width, seed)
+    net = model.convolutions(x, int(labels.max()) + 1, width, seed)
     if path.exists():
         saved = torch.load(path, map_location=labels.device)
         net.load_state_dict(saved["net"])
@@ -264,6 +295,6 @@ def pretrained(
 
 def fine_tuned(net: nn.Sequential, split: Split, part: str, width: int, seed: int, **how) -> tuple[nn.Sequential, list[float]]:
     """Return a copy of ``net`` with a new last layer, trained on the target of one part, and the losses of its steps."""
-    copied = untrained(split, 2, width, seed + 10**5)
+    copied = model.convolutions(split.x["target"], 2, width, seed + 10**5)
     copied[:-1].load_state_dict(net[:-1].state_dict())
     return copied, descend(copied, split.x[part], split.target(part), seed=seed + 10**5, **how)

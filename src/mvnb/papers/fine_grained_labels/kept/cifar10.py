@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from mvnb.papers.fine_grained_labels import data, measure, training
-
-NONE = "none"
+from mvnb.papers.fine_grained_labels import data, measure, model, training
 
 
 def run(
@@ -19,7 +17,7 @@ def run(
     split = data.Split(dataset, sizes, n_test, seed, device)
     labels, values, hard = data.pretraining_labels(split, seed), {}, None
     how = {"batch": batch, "weight_decay": weight_decay}
-    for arm in sorted(step_sizes, key=lambda name: name != NONE):
+    for arm in sorted(step_sizes, key=measure.ARMS.index):
         values[arm] = []
         for size in step_sizes[arm].get("pretraining", [0.0]):
             first, path = {"steps": steps, "step_size": size, **how}, scratch / f"{arm}, {size}.pt"
@@ -40,4 +38,5 @@ def beginning(seed, device, *, width, batch, weight_decay, **_) -> list[float]:
     """Return the losses of the first 50 steps of pretraining on the classes of the digits, which ship with a package."""
     split = data.Split("digits", {"pretraining": 1000, "target": 100, "validation": 100}, 300, seed, device)
     how = {"steps": 50, "batch": batch, "step_size": 0.1, "weight_decay": weight_decay, "seed": seed}
-    return training.descend(training.untrained(split, 10, width, seed), split.x["pretraining"], split.y["pretraining"], **how)
+    x = split.x["pretraining"]
+    return training.descend(model.convolutions(x, 10, width, seed), x, split.y["pretraining"], **how)
