@@ -180,27 +180,17 @@ def test_a_point_has_the_label_of_the_nearest_centre_of_its_superclass_in_its_ru
 
 def test_labels_of_points_have_the_probabilities_and_the_ratio_that_they_state():
     """In a balanced batch exactly. Labels nested in the subclasses, or at random, but never the other way around."""
-    k = 4
+    k = 8
     world, nearest = (
-        HierarchicalMultiView(k, 10, 16, jitter=0.05),
+        HierarchicalMultiView(k, 18, 16, jitter=0.05),
         {n: hierarchical.true_labels(k, n // 2 or 1).of for n in (2, 8)},
     )
-    points = draw(world, 2 * k * 400)
+    points = draw(world, 2 * k * 320)
     kinds = hierarchical.label_kinds(k, nearest)
-    assert list(kinds) == [
-        *(
-            "coarse",
-            "true, 2",
-            "fine",
-            "fine, split",
-            "random, 2",
-            "random, 8",
-            "random, 8 drawn",
-            "clusters, 2",
-            "clusters, 8",
-        ),
-    ]
-    kinds |= {"unrelated": hierarchical.dealt_ids(k, 4, superclasses=1), "true, 4 of 4": hierarchical.true_labels(k, 4)}
+    true, random = ["coarse", "true, 2", "true, 4", "fine", "fine, split"], ["random, 2", "random, 8", "random, 8 drawn"]
+    assert list(kinds) == [*true, *random, "clusters, 2", "clusters, 8"]
+    assert [len(labels.table) for labels in kinds.values()] == [2, 4, 8, 16, 32, 4, 16, 16, 4, 16]
+    kinds |= {"unrelated": hierarchical.dealt_ids(k, 4, superclasses=1), "as fine": hierarchical.true_labels(k, k)}
     shown = np.concatenate([np.eye(2)[points.superclass], np.eye(2 * k)[points.subclass]], 1)  # (point, feature)
     for name, (of, table, ratio) in kinds.items():
         labels = np.eye(len(table))[of(points)]
