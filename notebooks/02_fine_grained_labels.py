@@ -904,7 +904,7 @@ for name, found in (("exact", ideal["coarse labels"]), ("binomial", run)):
 #
 # *Supports [the comparison of labels](#02-kinds): drawn IDs and eight clusters favour fine features by chance, but hard points that show no background are nearly all misjudged, and clusters of the whole data drive no common feature.* The kinds of labels:
 
-# %% tags=["remove-input", "hide-output"]
+# %% tags=["hide-cell"]
 figures.show_code(data.label_kinds)
 
 # %% [markdown]
@@ -1083,7 +1083,7 @@ figures.show_code(recipe)
 #
 # Rules were set on pilot runs of other sizes, some of them with the default seed; those of the CIFAR-10 run before it, after a pilot with another seed. The rules for binomial counts are those for exact counts; it was known that two of them fail. The rows on uneven labels and on points without background were added after pilots with another seed. (The cells that record claims are in the notebook, but not on the site.) The functions that compute what is judged:
 
-# %% tags=["remove-input", "hide-output"]
+# %% tags=["hide-cell"]
 figures.show_code(measure)
 
 # %%
