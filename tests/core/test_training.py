@@ -589,3 +589,48 @@ def test_training_takes_subnormal_numbers_for_zero_and_leaves_the_mode_as_it_was
     with pytest.raises(KeyboardInterrupt):
         training.fit(objective, {"w": tiny}, (torch.zeros(1),), steps=2, optimizer=training.SGD(1.0))
     assert seen == [0.0, 0.0] and (tiny * 1).item() > 0
+
+
+# --- single networks ---
+
+
+def test_the_step_size_goes_up_and_then_down_along_a_cosine():
+    assert [training.cosine(step, 8) for step in (0, 4, 8)] == pytest.approx([1, 0.5, 0])
+    assert [training.cosine(step, 12, 4) for step in (0, 3, 4, 8, 12)] == pytest.approx([0.25, 1, 1, 0.5, 0])
+
+
+def test_every_point_is_used_once_before_any_is_used_again():
+    seen, weight = [], torch.zeros(1, requires_grad=True)
+
+    def loss(rows, generator):
+        seen.append(rows.tolist())
+        return (weight * len(rows)).sum()
+
+    how = {"steps": 10, "batch": 4, "seed": 3}
+    training.minimise(torch.optim.SGD([weight], 0.0), loss, 10, **how)
+    used = [row for rows in seen for row in rows]
+    assert [sorted(used[place : place + 10]) for place in range(0, 40, 10)] == [list(range(10))] * 4
+    assert used[:10] != used[10:20] and all(len(rows) == 4 for rows in seen)
+    first, seen[:] = list(seen), []
+    training.minimise(torch.optim.SGD([weight], 0.0), loss, 10, **how)
+    assert seen == first
+    seen.clear()
+    training.minimise(torch.optim.SGD([weight], 0.0), loss, 10, **how | {"seed": 4})
+    assert seen != first
+
+
+def test_a_single_network_takes_the_steps_of_its_optimizer_along_the_cosine():
+    weight = torch.full((1,), 3.0, dtype=torch.float64, requires_grad=True)
+    losses = training.minimise(
+        torch.optim.SGD([weight], 0.1), lambda rows, generator: weight.square().sum() / 2, 5, steps=6, batch=2, seed=0, rise=2
+    )
+    expected = [3.0]
+    for step in range(6):
+        expected.append(expected[-1] * (1 - 0.1 * training.cosine(step, 6, 2)))
+    assert losses == pytest.approx([one**2 / 2 for one in expected[:-1]]) and weight.item() == pytest.approx(expected[-1])
+
+
+def test_the_fall_of_a_loss_is_that_of_its_last_fifth():
+    values = [10.0] * 80 + [4.0] * 5 + [7.0] * 10 + [3.0] * 5
+    assert training.percent_fallen(values) == 25 and training.percent_fallen([2.0, 2.0, 2.0, 1.0]) == 50
+    assert training.percent_fallen([5.0] * 40) == 0 and training.percent_fallen([6.0] * 95 + [9.0] * 5) == -50

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from mvnb import kept_runs
 from mvnb.papers.contrastive_tradeoff import data, measure, model, theory, training
+from mvnb.training import percent_fallen
 
 
 def gen(seed=0):
@@ -357,14 +358,9 @@ def test_the_script_keeps_what_each_arm_gives_on_each_set(tmp_path, monkeypatch)
     assert found == one.call("run", 4, torch.device("cpu"), tmp_path) and len(asked) == 2  # the second time from the folder
     sets = ("a", 4, 7), ("b", 4, 7)
     assert asked == [(sets, 4, arms[name] | {"batch": 5}) for name in arms]
-    for name, (loss, fell) in {"one": (1.0, measure.fall([3.0] * 19 + [1.0])), "other": (3.0, 0.0)}.items():
+    for name, (loss, fell) in {"one": (1.0, percent_fallen([3.0] * 19 + [1.0])), "other": (3.0, 0.0)}.items():
         probes = {key: [(arms[name]["widths"], images), {"draws": 2, "seed": 4}] for key, images in zip("ab", sets)}
         assert found[name] == {"loss": loss, "fell": fell} | probes
-
-
-def test_the_fall_of_a_loss():
-    losses = [10.0] * 80 + [8.0] * 5 + [7.0] * 10 + [6.0] * 5
-    assert measure.fall(losses) == 25.0 and measure.fall([5.0] * 40) == 0 and measure.fall([6.0] * 95 + [9.0] * 5) == -50
 
 
 def test_values_of_the_kept_run_are_told_apart():

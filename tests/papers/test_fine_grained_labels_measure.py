@@ -248,7 +248,5 @@ def test_claims_on_digits_subtract_what_their_units_say():
     assert "just-finer-tunes-worse" not in measure.image_gains({n: e for n, e in errors.items() if n != data.JUST_FINER}, 0)
 
 
-def test_the_fall_of_a_loss_is_over_its_last_fifth():
-    losses = [9.0] * 80 + [4.0] * 5 + [7.0] * 10 + [3.0] * 5
-    assert measure.fall(losses) == 25 and measure.fall([2.0, 2.0, 2.0, 1.0]) == 50
+def test_a_percentage_has_three_decimals():
     assert measure.percent(torch.tensor([True, False, False])) == 33.333

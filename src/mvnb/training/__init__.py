@@ -8,6 +8,7 @@ one with hand-derived gradients, such as :class:`mvnb.models.PatchObjective`. :f
 
 from mvnb._renamed import old_names
 from mvnb.training.core import Run, fit, log_steps
+from mvnb.training.loop import cosine, minimise, percent_fallen
 from mvnb.training.optimizers import SGD, Adam, AdamW, FlowGD
 from mvnb.training.stacking import (
     Fresh,
@@ -35,11 +36,14 @@ __all__ = [
     "Objective",
     "Params",
     "Run",
+    "cosine",
     "fit",
     "fold_seed",
     "generators",
     "in_blocks",
     "log_steps",
+    "minimise",
+    "percent_fallen",
     "pick_device",
     "pick_own",
     "predict",

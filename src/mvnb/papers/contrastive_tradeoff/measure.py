@@ -352,13 +352,6 @@ def logistic_probe(features: Callable, images: data.ColourImages, labels, draws:
     return found
 
 
-def fall(losses: list[float]) -> float:
-    """Return by what percentage the loss fell over the last fifth of the steps; each end is an average over a 20th."""
-    width = max(1, len(losses) // 20)
-    start, end = (sum(part) / width for part in (losses[-4 * width :][:width], losses[-width:]))
-    return round(100 * (1 - end / start), 2)
-
-
 # --- What the claims on pictures judge, in points ---
 
 

@@ -21,7 +21,7 @@ from mvnb.gradients import Params, returns_gradients
 from mvnb.models import MLP
 from mvnb.papers.contrastive_tradeoff import data, model, theory
 from mvnb.papers.contrastive_tradeoff.model import ContrastiveNet, Networks
-from mvnb.training import SGD, Adam, AdamW, Fresh, fit, generators, stack, to_device
+from mvnb.training import SGD, Adam, AdamW, Fresh, fit, generators, minimise, stack, to_device
 from mvnb.training.stacking import one_by_one
 
 _KEY, _QUEUE = "key.", "queue"
@@ -346,29 +346,16 @@ def _descend(objective, start: Params, batches, steps: int, lr: float, decay: fl
 
 def pretrain_colour(encoder, head, x: Tensor, *, steps, batch, temperature, step_size, weight_decay, seed) -> list[float]:
     """Train an encoder by SimCLR, in place, with a warm-up and a cosine; return the loss of each step."""
-    g = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW([*encoder.parameters(), *head.parameters()], step_size, weight_decay=weight_decay)
-    rise = max(1, steps // 20)
 
-    def scale(step):
-        return (step + 1) / rise if step < rise else (1 + math.cos(math.pi * (step - rise) / (steps - rise))) / 2
-
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, scale)
-    order, losses = torch.empty(0, dtype=torch.long), []
-    encoder.train(), head.train()
-    for _ in range(steps):
-        if len(order) < batch:
-            order = torch.cat([order, torch.randperm(len(x), generator=g)])
-        rows, order = order[:batch].to(x.device), order[batch:]
+    def loss(rows, g):
+        rows = rows.to(x.device)
         both = torch.cat([data.colour_view(x[rows], g) for _ in range(2)]).to(memory_format=torch.channels_last)
         first, second = F.normalize(head(encoder(both)), dim=-1).chunk(2)
-        loss = nt_xent(first, second, temperature)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        losses.append(loss.detach())
-    return torch.stack(losses).tolist()
+        return nt_xent(first, second, temperature)
+
+    encoder.train(), head.train()
+    return minimise(optimizer, loss, len(x), steps=steps, batch=batch, seed=seed, rise=max(1, steps // 20))
 
 
 def colour_arm(target: data.ColourImages, other: data.ColourImages, *, widths, steps, added, seed, **pretraining) -> tuple:

@@ -294,13 +294,6 @@ def percent(mask: Tensor) -> float:
     return round(100 * float(mask.double().mean()), 3)
 
 
-def fall(losses: list[float]) -> float:
-    """Return by what percentage the loss fell over the last fifth of the steps; each end is an average over a 20th."""
-    width = max(1, len(losses) // 20)
-    start, end = (sum(part) / width for part in (losses[-4 * width :][:width], losses[-width:]))
-    return round(100 * (1 - end / start), 2)
-
-
 def probe(net, split: Split) -> dict[str, float]:
     """Return errors of logistic regression on the frozen features, its penalty chosen on the validation images."""
     from sklearn.linear_model import LogisticRegression
@@ -321,7 +314,7 @@ def after_tuning(net, losses: list[float], split: Split, part: str, hard: Tensor
     ``hard`` marks the test images that count as hard, by default those that are missed.
     """
     missed = {name: wrong(net, split.x[name], split.target(name)) for name in (part, "validation", "test")}
-    found = {"train": percent(missed[part]), "fell": fall(losses)}
+    found = {"train": percent(missed[part]), "fell": training.percent_fallen(losses)}
     found |= {name: percent(missed[name]) for name in ("validation", "test")}
     hard = missed["test"] if hard is None else hard
     return found | {"hard": percent(missed["test"][hard]), "easy": percent(missed["test"][~hard])}, missed["test"]

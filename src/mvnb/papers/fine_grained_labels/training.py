@@ -246,31 +246,18 @@ class ImageTrainer:
 
 def descend(net, x, y, *, steps: int, batch: int, step_size: float, weight_decay: float, seed: int) -> list[float]:
     """Train with momentum, a linear warm-up, a cosine and flipped, shifted images; return the loss of each step."""
-    g = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.SGD(net.parameters(), lr=step_size, momentum=0.9, weight_decay=weight_decay)
-    rise = max(1, steps // 12)
 
-    def scale(step):
-        return (step + 1) / rise if step < rise else (1 + math.cos(math.pi * (step - rise) / (steps - rise))) / 2
-
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, scale)
-    net.train()
-    order, history = torch.empty(0, dtype=torch.long), []
-    for _ in range(steps):
-        if len(order) < batch:
-            order = torch.cat([order, torch.randperm(len(x), generator=g)])
-        rows, order = order[:batch].to(x.device), order[batch:]
+    def loss(rows, g):
+        rows = rows.to(x.device)
         flip = torch.rand(batch, generator=g).to(x.device) < 0.5
         down, right = torch.randint(7, (2,), generator=g).tolist()
         seen = torch.where(flip[:, None, None, None], x[rows].flip(-1), x[rows])
         seen = F.pad(seen, (3, 3, 3, 3))[..., down : down + x.shape[-2], right : right + x.shape[-1]]
-        loss = F.cross_entropy(net(seen), y[rows])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        history.append(loss.detach())
-    return torch.stack(history).tolist()
+        return F.cross_entropy(net(seen), y[rows])
+
+    net.train()
+    return training.minimise(optimizer, loss, len(x), steps=steps, batch=batch, seed=seed, rise=max(1, steps // 12))
 
 
 def pretrained(split: Split, labels: Tensor | None, width: int, seed: int, path: Path, **how) -> tuple[nn.Sequential, dict]:
@@ -286,7 +273,7 @@ def pretrained(split: Split, labels: Tensor | None, width: int, seed: int, path:
         saved = torch.load(path, map_location=labels.device)
         net.load_state_dict(saved["net"])
         return net, saved["found"]
-    fell = measure.fall(descend(net, x, labels, seed=seed, **how))
+    fell = training.percent_fallen(descend(net, x, labels, seed=seed, **how))
     found = {"train": measure.percent(measure.wrong(net, x, labels)), "fell": fell}
     path.parent.mkdir(parents=True, exist_ok=True)
     torch.save({"net": net.state_dict(), "found": found}, path)

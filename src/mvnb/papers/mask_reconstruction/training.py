@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from copy import deepcopy
 
@@ -176,11 +175,6 @@ def draw_masks(x: Tensor, ratio: float, generator: Seed, patch: int = PATCH) -> 
     return cells.repeat_interleave(patch, 2).repeat_interleave(patch, 3)
 
 
-def cosine(step: int, steps: int, rise: int = 0) -> float:
-    """Return the factor of the step size, which goes up to 1 in ``rise`` steps and then down to 0 along a cosine."""
-    return (step + 1) / rise if step < rise else (1 + math.cos(math.pi * (step - rise) / (steps - rise))) / 2
-
-
 def fall(losses: Tensor, last: int, window: int) -> float:
     """Return by what share the loss fell over the ``last`` steps; each end is an average over ``window`` steps."""
     start, end = (part.mean() for part in (losses[-last:][:window], losses[-last:][-window:]))
@@ -228,7 +222,7 @@ def image_arms(
         generators, patch = training.generators(seed + (8 + which) * 10**6, len(x)), (network.patch, 0)[which]
         batches = image_batches(x, y, pools[which], batch, generators, patch, mask_ratio)
         objective = training.ModuleObjective(modules[0][which], loss)
-        pace = training.Adam(lambda step: step_size * cosine(step, steps))
+        pace = training.Adam(lambda step: step_size * training.cosine(step, steps))
         return training.fit(objective, params, batches, steps=steps, optimizer=pace, log_at=range(steps))
 
     runs = {"SimMIM": fit(0, fill_in, fillers | start, steps)}
@@ -250,32 +244,11 @@ def pair(split: Split, width: int, seed: int, squares: int = 7) -> tuple[Filler,
     return tuple(net.to(x.device, memory_format=torch.channels_last) for net in nets)
 
 
-def _minimise(
-    net: nn.Module, loss, n: int, *, steps: int, batch: int, step_size: float, weight_decay: float, seed: int
-) -> list:
-    """Minimise ``loss(rows, generator)`` by AdamW with a warm-up and a cosine; return the loss of each step."""
-    g = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=step_size, weight_decay=weight_decay)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: cosine(step, steps, max(1, steps // 20)))
-    order, values = torch.empty(0, dtype=torch.long), []
+def _minimise(net: nn.Module, loss, n: int, *, steps: int, step_size: float, weight_decay: float, **how) -> list[float]:
+    """Minimise ``loss(rows, generator)`` by AdamW; ``how`` is passed to :func:`mvnb.training.minimise`."""
     net.train()
-    for _ in range(steps):
-        if len(order) < batch:
-            order = torch.cat([order, torch.randperm(n, generator=g)])
-        rows, order = order[:batch], order[batch:]
-        value = loss(rows, g)
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
-        schedule.step()
-        values.append(value.detach())
-    return torch.stack(values).tolist()
-
-
-def percent_fallen(losses: list[float]) -> float:
-    """Return by what percentage the loss fell over the last fifth of the steps; each end is an average over a 20th."""
-    window = max(1, len(losses) // 20)
-    return round(100 * fall(torch.tensor(losses, dtype=torch.float64), 4 * window, window), 2)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=step_size, weight_decay=weight_decay)
+    return training.minimise(optimizer, loss, n, steps=steps, rise=max(1, steps // 20), **how)
 
 
 def simmim(filler: Filler, x: Tensor, mask_ratio: float, **how) -> list[float]:
@@ -299,7 +272,7 @@ def few_labels(net: Classifier, split: Split, n: int, shift: int, smoothing: flo
         seen = shifted(x[rows], shift, g) if shift else x[rows]
         return F.cross_entropy(copied(seen), y[rows], label_smoothing=smoothing)
 
-    fell = percent_fallen(_minimise(copied, loss, len(x), **how))
+    fell = training.percent_fallen(_minimise(copied, loss, len(x), **how))
     wrong = {part: 1 - probes.accuracy(_outputs(copied, split.x[part]), split.y[part]).item() for part in (n, "judged")}
     return {"train": round(100 * wrong[n], 3), "error": round(100 * wrong["judged"], 3), "fell": fell}
 

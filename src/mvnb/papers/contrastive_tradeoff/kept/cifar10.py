@@ -5,6 +5,7 @@ import torch
 from mvnb.papers.contrastive_tradeoff import measure, training
 from mvnb.papers.contrastive_tradeoff.data import ColourImages
 from mvnb.papers.contrastive_tradeoff.model import colour_networks
+from mvnb.training import percent_fallen
 
 
 def run(seed, device, scratch, *, target, added, sizes, side, arms, pretraining, probing) -> dict[str, dict]:
@@ -18,7 +19,7 @@ def run(seed, device, scratch, *, target, added, sizes, side, arms, pretraining,
         path = scratch / f"{name}.pt"
         if not path.exists():
             features, losses = training.colour_arm(*sets.values(), **arm, seed=seed, **pretraining)
-            found = {"loss": round(losses[-1], 4), "fell": measure.fall(losses)} if losses else {}
+            found = {"loss": round(losses[-1], 4), "fell": percent_fallen(losses)} if losses else {}
             found |= {key: measure.logistic_probe(features, images, **probing, seed=seed) for key, images in sets.items()}
             torch.save(found, path)
         values[name] = torch.load(path)

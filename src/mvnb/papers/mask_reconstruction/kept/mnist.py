@@ -8,6 +8,7 @@ import torch
 
 from mvnb.papers.mask_reconstruction import training as trained
 from mvnb.papers.mask_reconstruction.data import Split
+from mvnb.training import percent_fallen
 
 
 def run(seed, device, scratch, *, dataset, labels, n_valid, width, pretraining, training, arms) -> dict[str, list]:
@@ -24,7 +25,7 @@ def run(seed, device, scratch, *, dataset, labels, n_valid, width, pretraining, 
             path = scratch / f"{ratio}.pt"
             if not path.exists():
                 losses = trained.simmim(filler, split.x["all"], ratio, seed=seed + 10**6, **pretraining)
-                ended = {"loss": sum(losses[-100:]) / 100, "fell": trained.percent_fallen(losses)}
+                ended = {"loss": sum(losses[-100:]) / 100, "fell": percent_fallen(losses)}
                 torch.save({"filler": filler.state_dict(), **ended}, path)
             saved = torch.load(path, map_location=device)
             filler.load_state_dict(saved.pop("filler"))
