@@ -145,6 +145,19 @@ def test_moco_moves_its_copy_and_its_queue():
     assert torch.allclose(params["queue"], keys, atol=1e-6)  # 16 keys fill it
 
 
+def test_moco_is_info_nce_with_keys_of_the_slow_copy_and_negatives_from_earlier_batches():
+    objective, params = begin("moco", temperature=0.5, momentum=0.9)
+    params["encoder.1.weight"] += 1.0  # so that the slow copy differs
+    first, second = views()
+    slow = {k: params["key." + k].lerp(params[k], 0.1) for k in objective.net.state_dict()}
+    (z1, z2), (k1, k2) = ([objective._embed(one, view)[0] for view in (first, second)] for one in (params, slow))
+    earlier, expected = params["queue"].clone(), 0.0
+    for query, key in ((z1, k2), (z2, k1)):
+        logits = torch.cat([(query * key).sum(-1, keepdim=True), query @ earlier.mT], -1) / 0.5
+        expected = expected + torch.stack([F.cross_entropy(row, torch.zeros(8, dtype=torch.long)) for row in logits])
+    assert torch.allclose(objective.losses(params, first, second), expected, atol=1e-5)
+
+
 def test_the_queue_is_first_in_first_out():
     objective, params = begin("moco", queue=20)
     old = params["queue"].clone()
@@ -367,6 +380,33 @@ def test_fine_tuning_starts_from_the_network_and_sees_two_views_with_their_label
     shares = [known[rows].bincount(minlength=4) > 0 for rows in ROWS]
     assert all(share[labels].all() for share, labels in zip(shares, y))
     assert labels_of(descents[1][2](0)[0]).unique().tolist() == [0, 1, 2, 3]
+
+
+def test_what_follows_pretraining_sees_only_pictures_with_labels(descents, monkeypatch):
+    """Here pictures without labels are black and those for tests white; the others are grey."""
+    seen, sizes = [], torch.tensor([SETS.own, len(SETS.known[1]), SETS.n_test])
+    monkeypatch.setattr(data, "grey_view", lambda x, draws: seen.append(x) or x)
+    x = torch.tensor([0.0, 0.5, 1.0]).repeat_interleave(sizes)[:, None, None, None].expand(-1, 1, 6, 6)
+    sets = data.SmallSets({name: (x, y) for name, (_, y) in SETS.sets.items()}, SETS.own)
+    contrastive.pretrain_further(NETS, sets, PRETRAINED, steps=8, **SIMCLR)
+    contrastive.fine_tune(NETS, sets, PRETRAINED, ROWS, weight=0.1, steps=8, **SIMCLR)
+    for _, _, batches, *_ in descents:
+        batches(0)
+    contrastive.adapt(NETS, sets, PRETRAINED, ROWS, weight=1.0, steps=8, **SIMCLR)  # makes its views at once
+    assert len(seen) == 3 and all((pictures == 0.5).all() for pictures in seen)
+
+
+def test_an_adapter_compares_two_stored_views_of_a_picture_with_its_label(descents, monkeypatch):
+    """Features tell their run, view and picture: here they are numbered in this order, ten views of twelve pictures."""
+    stored = torch.arange(RUNS * 120.0)
+    monkeypatch.setattr(model, "encode", lambda *_: stored.view(RUNS, 120, 1))
+    contrastive.adapt(NETS, SETS, PRETRAINED, ROWS, weight=1.0, steps=8, **SIMCLR)
+    ((_, _, batches, *_),) = descents
+    first, second, y = batches(0)
+    first, second = ((one[..., 0] * stored.std()).round().long() for one in (first, second))
+    assert all((one // 120 == torch.arange(RUNS)[:, None]).all() for one in (first, second))
+    assert torch.equal(first % 12, second % 12) and torch.equal(y, SETS.known[1][ROWS].gather(1, first % 12))
+    assert (first != second).double().mean() > 0.7 and len(set((first % 120 // 12).flatten().tolist())) > 5
 
 
 def test_fine_tuning_trains_the_encoder_and_an_adapter_leaves_it_alone(monkeypatch):
