@@ -96,6 +96,14 @@ def test_picture_sets(name, classes):
     assert torch.equal(x, again)
 
 
+def test_patches_are_cut_from_the_field_that_is_their_label():
+    fields = torch.arange(12.0).view(2, 2, 3)  # two images of six fields, each of one value
+    images = [one.repeat_interleave(30, 0).repeat_interleave(30, 1) for one in fields]
+    x, y = data._patches(images, (2, 3), 5, 12)
+    assert y.tolist() == [label for label in range(12) for _ in range(5)]
+    assert torch.allclose(x, y[:, None, None, None].expand(-1, 1, 12, 12).float(), atol=1e-4)
+
+
 def constant(n=60):
     """Pictures of one grey value, by which a view tells its picture: views change the brightness by a factor below 2."""
     y = torch.arange(n) % 4

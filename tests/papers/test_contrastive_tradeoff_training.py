@@ -344,6 +344,15 @@ def test_pretraining_starts_untrained_and_alike_on_every_union(descents):
         assert torch.equal(labels_of(first), labels_of(second)) and not torch.equal(first[0], first[1])
 
 
+def test_the_step_size_on_pictures_falls_to_zero_along_a_cosine(monkeypatch):
+    seen = {}
+    monkeypatch.setattr(contrastive, "fit", lambda *given, **how: seen.update(how) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        pretrain(lr=0.4, passes=8)  # of 40 pictures, in batches of 16
+    rates = [seen["optimizer"].lr(step) for step in (0, 5, 10, 15, 20)]
+    assert seen["steps"] == 20 and rates == pytest.approx([0.4, 0.2 + 0.1 * 2**0.5, 0.2, 0.2 - 0.1 * 2**0.5, 0])
+
+
 def test_queues_have_eight_batches(descents):
     for method in ("moco", "nnclr"):
         start = contrastive.pretrain(NETS, TWO_SETS, method, passes=2, lr=0.01, **SIMCLR)
@@ -401,7 +410,8 @@ def test_an_adapter_compares_two_stored_views_of_a_picture_with_its_label(descen
     stored = torch.arange(RUNS * 120.0)
     monkeypatch.setattr(model, "encode", lambda *_: stored.view(RUNS, 120, 1))
     contrastive.adapt(NETS, SETS, PRETRAINED, ROWS, weight=1.0, steps=8, **SIMCLR)
-    ((_, _, batches, *_),) = descents
+    ((_, start, batches, *_),) = descents
+    assert not torch.equal(*next(value for name, value in start.items() if name.startswith("encoder.")))  # runs differ
     first, second, y = batches(0)
     first, second = ((one[..., 0] * stored.std()).round().long() for one in (first, second))
     assert all((one // 120 == torch.arange(RUNS)[:, None]).all() for one in (first, second))
@@ -482,6 +492,17 @@ def test_the_loss_on_colour_images_is_that_of_simclr(monkeypatch):
     setting = COLOUR | {"batch": 40, "step_size": 0.0}
     losses = contrastive.pretrain_colour(encoder, head, NOISE, steps=2, seed=0, **setting)
     assert losses == pytest.approx([contrastive.nt_xent(z, z, 0.3).item()] * 2, rel=1e-4)
+
+
+def test_encoder_and_head_of_colour_images_learn_with_a_warm_up_and_a_cosine(monkeypatch):
+    scales, schedule = [], torch.optim.lr_scheduler.LambdaLR
+    monkeypatch.setattr(torch.optim.lr_scheduler, "LambdaLR", lambda adam, scale: scales.append(scale) or schedule(adam, scale))
+    nets = model.colour_networks([4] * 4, 0, "cpu")
+    before = [value.detach().clone() for net in nets for value in net.parameters()]
+    contrastive.pretrain_colour(*nets, NOISE, steps=40, seed=0, **COLOUR)
+    after = [value for net in nets for value in net.parameters()]
+    assert not any(torch.equal(old, new) for old, new in zip(before, after))
+    assert [scales[0](step) for step in (0, 1, 2, 21, 40)] == pytest.approx([0.5, 1, 1, 0.5, 0])
 
 
 @pytest.fixture
