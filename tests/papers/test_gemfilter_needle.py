@@ -184,6 +184,7 @@ def test_prompts_of_the_kept_run_have_every_needle_once_per_length_and_prose_of_
         assert all(sorted(order) == [0, 1, 2, 3, 4] for order in orders) and orders[:2] == orders[2:]
         drawn |= {*orders}
         texts = [text_of(prompt.tokens) for _, prompt in found]
+        assert len({tuple(sorted(data.REPEATED, key=text.index)) for text in texts[:10]}) > 5  # in many orders
         assert all(data.REPEATED[0] in text for text in texts[:10]) and not any("grass" in text for text in texts[10:])
         for (case, prompt), text in zip(found, texts):
             assert text[prompt.start : prompt.stop] == " " + data.NEEDLES[case["index"]].sentence
@@ -202,9 +203,9 @@ SMALL |= {"language_model": "tiny", "k": 200, "layers": [12, 24, 29], "filter_la
 @pytest.mark.filterwarnings("ignore:Mean of empty slice")  # this model does not answer
 def test_the_script_of_the_kept_run_returns_what_the_claims_are_measured_on(tmp_path, monkeypatch):
     """A model of 30 layers that reads characters; and a run that was interrupted goes on where it stopped."""
-    lm = language_model(num_hidden_layers=30)
-    monkeypatch.setattr(language, "load_language_model", lambda name, dtype, device: lm)
-    monkeypatch.setattr(mvnb.data, "load_sentiment", lambda name: SimpleNamespace(texts=PROSE))
+    lm, asked = language_model(num_hidden_layers=30), set()
+    monkeypatch.setattr(language, "load_language_model", lambda name, dtype, device: asked.add((name, dtype)) or lm)
+    monkeypatch.setattr(mvnb.data, "load_sentiment", lambda name: asked.add(name) or SimpleNamespace(texts=PROSE))
     one = replace(kept_runs.declared("gemfilter")["long"], parameters=SMALL)
     runs = [one.call("run", seed, torch.device("cpu"), tmp_path / str(seed)) for seed in (0, 1)]
     named = {f"layer {layer}": layer for layer in SMALL["layers"]}
@@ -227,3 +228,4 @@ def test_the_script_of_the_kept_run_returns_what_the_claims_are_measured_on(tmp_
     assert one.call("run", 0, torch.device("cpu"), tmp_path / "0") == runs[0] == json.loads(saved.read_text())
     losses = one.call("beginning", 0, torch.device("cpu"))
     assert len(losses) == 50 and all(loss > 0 for loss in losses)
+    assert asked == {("tiny", torch.float32), "editorials"}
