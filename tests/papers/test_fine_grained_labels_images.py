@@ -76,6 +76,19 @@ def test_labels_of_each_kind_are_finer_than_the_target_or_unrelated_to_it():
     assert list(sizes.values()) == [2, 3, 10, 10, 40, 10, 10, 200]
 
 
+def test_clusters_are_those_of_the_images_of_each_run():
+    """Images of nearly one grey each, five greys in each class of the target, which five clusters find."""
+    n, grey = 60, torch.arange(60) % 5
+    target = torch.arange(n) // 5 % 2
+    x = 10 * grey[:, None, None, None] + torch.rand(n, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    task = data.LabelledImages(x, {data.TARGET: target}, x, target)
+    chosen = torch.stack([torch.arange(n), torch.randperm(n, generator=torch.Generator().manual_seed(0))])
+    found = data.image_labels(task, chosen, 0)["5 clusters in each target class"]
+    for labels, images in zip(found, chosen):
+        kinds = 5 * target[images] + grey[images]
+        assert all(len(kinds[labels == one].unique()) == 1 for one in labels.unique()) and len(labels.unique()) == 10
+
+
 def test_a_residual_network_is_trained_probed_and_tuned_on_a_folder(folder):
     task = data.load_labelled("digits", "resnet34", str(folder), 24)
     one = trainer(task, torch.randperm(32, generator=torch.Generator().manual_seed(0))[None], "resnet34", epochs=1, batch=16)
@@ -85,6 +98,13 @@ def test_a_residual_network_is_trained_probed_and_tuned_on_a_folder(folder):
     assert params["1.weight"].shape == (1, 2, 512)
     probed, tuned = one.errors(task.levels[data.CLASSES][one.chosen])
     assert probed.shape == tuned.shape == (1,) and 0 <= tuned[0] <= 100
+
+
+def test_pixels_are_standardised_by_the_training_images(folder):
+    one = trainer(data.read_folder(folder, 16), torch.arange(32)[None])
+    seen = one._pixels(one.images.x)
+    assert torch.allclose(seen.mean((0, 2, 3)), torch.zeros(3), atol=1e-4)
+    assert torch.allclose(seen.std((0, 2, 3)), torch.ones(3), atol=1e-4)
 
 
 def test_small_networks_learn_the_target_of_a_folder(folder):
@@ -155,6 +175,7 @@ def test_fine_tuning_has_a_quarter_of_the_step_and_of_the_batch(digits, monkeypa
     assert (first[0], second[0]) == (2 * 5, 2 * 20)
     largest = [max(optimizer.lr(t) for t in range(steps)) for steps, optimizer in seen]
     assert np.isclose(largest[0] / largest[1], 4, rtol=0.1)
+    assert all((optimizer.momentum, optimizer.weight_decay) == (0.9, 5e-5) for _, optimizer in seen)
 
 
 # --- The kept run ---
@@ -317,6 +338,35 @@ def test_the_probe_sees_the_features_and_the_target_images_alone(split):
     assert measure.probe(net, split) == {"target": 0, "validation": 0, "test": 0}
     split.x["target"], split.x["validation"] = (split.x[part].roll(1, 0) for part in ("target", "validation"))
     assert measure.probe(net, split)["test"] > 20
+
+
+def test_the_penalty_of_the_probe_is_chosen_on_validation_images(split, monkeypatch):
+    """Fits whose scores are known by penalty: the best for the images fitted on, for validation and for tests differ."""
+    scores = {"target": (0.5, 0.6, 0.7, 0.8), "validation": (0.3, 0.75, 0.25, 0.5), "test": (0.2, 0.4, 0.9, 0.6)}
+
+    class Fit:
+        def __init__(self, C, **_):
+            self.place = (1e-3, 1e-2, 1e-1, 1.0).index(C)
+
+        def fit(self, x, y):
+            assert len(x) == len(y) == len(split.x["target"])
+            return self
+
+        def score(self, x, y):
+            (part,) = [part for part in scores if len(split.x[part]) == len(x) == len(y)]
+            return scores[part][self.place]
+
+    monkeypatch.setattr("sklearn.linear_model.LogisticRegression", Fit)
+    found = measure.probe(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 2)), split)
+    assert found == {"target": 40, "validation": 25, "test": 60}
+
+
+def test_the_probe_leaves_a_network_in_training_mode_as_it_is(split):
+    net = model.convolutions(split.x["target"], 2, 4, 0).train()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    found = measure.probe(net, split)
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())  # no statistics of test images
+    assert found == measure.probe(net.eval(), split)
 
 
 def script():

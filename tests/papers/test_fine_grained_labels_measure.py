@@ -171,6 +171,15 @@ def test_labels_that_follow_a_superclass_drive_its_common_feature():
     assert np.allclose(found, [[1, 1], [0, 0]], rtol=0, atol=1e-9)
 
 
+def test_the_drift_of_each_replica_is_under_its_own_labels():
+    coarse, dealt = data.true_labels(K, 1).of, data.dealt_ids(K, 2, superclasses=1).of
+    generators = [torch.Generator().manual_seed(r) for r in range(2)]
+    found = measure.drift_along_common(
+        replace(WORLD, jitter=0.0), lambda points: torch.stack([coarse(points), dealt(points)]), generators, 2
+    )
+    assert np.allclose(found, [1, 0], rtol=0, atol=1e-9)
+
+
 # --- Kept values and errors on digits ---
 
 

@@ -103,10 +103,10 @@ def test_each_kind_of_labels_is_trained_on_its_own():
 
 def test_numbers_of_patches_and_of_subclasses_are_those_asked_for(fits):
     start = TRAINER.random(WORLD, 2, 5, 0.01)
-    found = arms.by_patches(TRAINER, WORLD, start, (16, 40))
-    assert found.shape == (2, 2, RUNS)
+    found = arms.by_patches(TRAINER, replace(WORLD, noise=0.3), start, (16, 40))
+    assert found.shape == (2, 2, RUNS) and (found[0] > 0).all()  # with noise that is heard, so that points tell
     for i, patches in enumerate((16, 40)):
-        world = replace(WORLD, n_patches=patches)
+        world = replace(WORLD, n_patches=patches, noise=0.3)
         _, params, batches, how = fits[i]
         x, y = batches[0]
         assert x.shape[:3] == (RUNS, 32, patches) and how["steps"] == 10 and params is start.params
