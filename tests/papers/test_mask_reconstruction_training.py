@@ -236,10 +236,13 @@ def test_batches_are_of_the_first_images_with_their_labels_or_of_all_with_masks(
         for r, run in enumerate(rows(seen)):
             assert all(owner == r and i < 12 for owner, i in run) and len(set(run)) == 5
             assert [y[r, i].item() for _, i in run] == labels[r].tolist()
+        first, second = ([i for _, i in run] for run in rows(seen))
+        assert first != second  # each run in an order of its own
     masked = arms.image_batches(x, y, 40, 30, training.generators(0, R), patch=8, mask_ratio=0.25)
     seen, masks = masked(0)
     assert max(i for run in rows(seen) for _, i in run) > 30 and masks.shape == (R, 30, 1, 32, 32)
     assert masks.double().mean().item() == pytest.approx(0.25, abs=0.05)
+    assert not torch.equal(masks[0], masks[1]) and not torch.equal(masks, masked(1)[1])  # drawn anew for each run and step
 
 
 def test_classifiers_differ_in_their_encoder_only_which_is_simmims_or_its_start(images, begun):
@@ -369,6 +372,23 @@ def test_frozen_features_are_those_of_the_encoder_with_the_statistics_of_whole_i
     assert errors[0.01]["train"] == 0 < errors[0.01]["error"] < 60 and errors[1e6]["train"] > 0
 
 
+def test_frozen_features_do_not_depend_on_the_images_that_judge(split):
+    _, net = arms.pair(split, 4, 0)
+    features = arms.frozen_features(net, split)
+    other = SimpleNamespace(x=split.x | {"judged": 3 * split.x["judged"] + 1})
+    changed = arms.frozen_features(net, other)
+    assert all(torch.equal(features[n], changed[n]) for n in (20, 50))
+    assert not torch.equal(features["judged"], changed["judged"])
+
+
+def test_outputs_for_an_image_do_not_depend_on_the_others(split):
+    _, net = arms.pair(split, 4, 0)
+    torch.nn.init.ones_(net.head.weight[:1])
+    net.train()
+    together, alone = arms._outputs(net, split.x["judged"]), arms._outputs(net, split.x["judged"][:5])
+    assert torch.allclose(together[:5], alone, rtol=1e-4) and len(together[:, 0].unique()) > 5
+
+
 def test_simmim_judges_hidden_pixels_at_the_ratio(split):
     ratios = {}
     for ratio in (0.3, 0.6):
@@ -376,6 +396,15 @@ def test_simmim_judges_hidden_pixels_at_the_ratio(split):
         ratios[ratio] = arms.simmim(filler, split.x["all"], ratio, **HOW | {"steps": 60})
         assert ratios[ratio][-1] < ratios[ratio][0]
     assert ratios[0.3] != ratios[0.6]
+
+
+def test_simmim_masks_each_image_anew_in_every_step(split):
+    filler, _ = arms.pair(split, 4, 0)
+    seen = []
+    filler.register_forward_pre_hook(lambda _, given: seen.append(given[1]))
+    arms.simmim(filler, split.x["all"], 0.6, **HOW)
+    assert len(torch.stack(seen).unique(dim=0)) == 4  # steps
+    assert all(len(masks.unique(dim=0)) > 3 for masks in seen)  # of 16 possible ones
 
 
 def test_the_loss_of_simmim_leaves_visible_pixels_out():
