@@ -203,9 +203,8 @@ def _yaml(path: Path) -> tuple[Any, Any]:
 def _odd_key(value: Any) -> str:
     """Return a key of nested dictionaries that is not a string, such as ``on``, which YAML takes for true; empty if none."""
     pairs = value.items() if isinstance(value, dict) else ()
-    return next((str(key) for key, _ in pairs if not isinstance(key, str)), "") or next(
-        filter(None, (_odd_key(one) for _, one in pairs)), ""
-    )
+    found = (_odd_key(one) if isinstance(key, str) else str(key) for key, one in pairs)
+    return next(filter(None, found), "")
 
 
 def _duplicate_key(node) -> str:
