@@ -543,6 +543,9 @@ figures.show(
     alt="Test errors by pretraining labels, seeds and means with 95 percent intervals, "
     "after fine-tuning on the images of pretraining and on 1,000 other images.",
 )
+
+# %% tags=["hide-input"]
+# NBVAL_CHECK_OUTPUT
 pm = lambda values: "{:5.1f} ± {:3.1f}".format(*stats.mean_interval(values).plus_minus)
 print(f"{'':10s}  same images   minus two     minus none    1,000 others  probe")
 for arm, found in kept.items():
@@ -983,6 +986,7 @@ ledger.mean("probe-with-some-hard-points", np.subtract(*probed[5]))
 # *Supports [the evidence](#02-evidence): errors on the images trained on, and on the test images that a network without pretraining misjudges (hard) or not (easy).* The last lines compare the gain of ten labels over two with a cut of all errors in the same proportion, taken in each seed.
 
 # %% tags=["hide-input"]
+# NBVAL_CHECK_OUTPUT
 kept_runs.show("fine_grained_labels", "cifar10-tuning")
 columns = ("labels", "same, fitted", "others, fitted", "hard", "easy")
 print("mean error, % ", *(f"{name:>14s}" for name in columns))

@@ -67,15 +67,18 @@ def test_hard_points_tell_coarse_from_fine(coarse, fine):
         assert verdict("easy-points-learned", coarse=easy[0], fine=easy[1]) == expected
 
 
-@pytest.mark.parametrize("suffix", ["", "-binomial"])
-def test_rules_of_the_lesson_fail_for_fine_labels_and_for_binomial_counts(coarse, fine, binomial, suffix):
+@pytest.mark.parametrize(
+    ("ratio", "harm", "cure"),
+    [
+        ("growth-ratio-k", "coarse-fails-on-hard", "fine-understands-hard"),
+        ("growth-ratio-k-binomial", "coarse-fails-on-hard-binomial", "fine-understands-hard-binomial"),
+    ],
+)
+def test_rules_of_the_lesson_fail_for_fine_labels_and_for_binomial_counts(coarse, fine, binomial, ratio, harm, cure):
     for run, expected in ((coarse, "holds"), (fine, "fails"), (binomial, "fails")):
-        assert verdict("growth-ratio-k" + suffix, **measure.ratio_over_k(run, K)) == expected
-        assert verdict("coarse-fails-on-hard" + suffix, measure.least_error(run)) == expected
-    assert [verdict("fine-understands-hard" + suffix, measure.last_error(run)) for run in (fine, binomial)] == [
-        "holds",
-        "fails",
-    ]
+        assert verdict(ratio, **measure.ratio_over_k(run, K)) == expected
+        assert verdict(harm, measure.least_error(run)) == expected
+    assert [verdict(cure, measure.last_error(run)) for run in (fine, binomial)] == ["holds", "fails"]
 
 
 def test_log_law_needs_its_own_rate(coarse, fine):

@@ -147,7 +147,7 @@ def test_formulas_of_claims_are_mathematics_on_the_scoreboard_and_in_the_chapter
 
 # -- the helper package --------------------------------------------------------------------------------------------
 
-INTERNAL = {"_renamed", "__main__", "blocks", "cli", "compiled", "files", "gradients"}  # modules without a page
+INTERNAL = {"_checks", "_renamed", "__main__", "blocks", "cli", "compiled", "files", "gradients"}  # modules without a page
 
 
 def test_every_module_has_a_page_in_the_contents(site):

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from mvnb.papers.gemfilter import data, model, tables, theory, training
 from mvnb.papers.gemfilter import token_selection as ts
@@ -260,6 +259,8 @@ def counted(shape: theory.Shape, n: int, longer: int, k: int, layer: int) -> dic
     They are the operations and the numbers in the cache of all layers on ``n`` tokens, and the operations of GemFilter on
     ``longer`` tokens over those of all layers.
     """
+    from transformers import LlamaConfig, LlamaForCausalLM
+
     sizes = {"hidden_size": shape.width, "intermediate_size": shape.inner, "num_hidden_layers": shape.n_layers}
     sizes |= {"num_attention_heads": shape.n_heads, "num_key_value_heads": shape.n_kv_heads, "head_dim": shape.head_dim}
     network = LlamaForCausalLM(LlamaConfig(vocab_size=data.VOCABULARY, **sizes)).eval()
