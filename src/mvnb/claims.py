@@ -155,9 +155,9 @@ class Ledger:
     """
 
     def __init__(self, where: str | Path):
-        self._folder = _file(where).parent
-        self.chapter = self._folder.name
-        self.claims = declared(where)
+        path = _file(where)
+        self.chapter, self._folder = path.parent.name, path.parent
+        self.claims = declared(path)
         self.rows: dict[str, dict[str, Any]] = {}  # measurements so far, by claim
 
     def mean(self, id: str, value=None, /, **named) -> None:

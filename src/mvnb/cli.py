@@ -108,9 +108,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 class _Stream:
-    """Output stream that drops the rest of its output after an error of one of the classes ``dropped``."""
+    """Output stream that drops the rest of its output after an error of the class ``dropped``."""
 
-    def __init__(self, stream, *dropped: type[OSError]):
+    def __init__(self, stream, dropped: type[OSError]):
         self._stream, self._dropped = stream, dropped
 
     def __getattr__(self, name: str) -> Any:

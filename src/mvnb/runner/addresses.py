@@ -53,8 +53,8 @@ def _strings(value: Any) -> Iterator[str]:
         yield value
 
 
-def data(values: Mapping[str, Any], base: Path = Path()) -> dict[str, str]:
-    """Return digests of what the values of parameters name: data sets in the folder of data, and paths.
+def data(values: Any, base: Path = Path()) -> dict[str, str]:
+    """Return digests of what strings in nested values name, by string: data sets in the folder of data, and paths.
 
     Relative paths start at the folder ``base``. Of a folder, the names, sizes and times of the files count.
     """
@@ -103,5 +103,7 @@ def digests(chapter, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     before, after = [chapter.name, place, code, kept], [_package("\n".join(code)), _libraries()]
     defaults = {name: parameter.default for name, parameter in chapter.parameters.items()}
     values = [defaults | dict(parameters) for parameters in runs]
-    texts = (json.dumps([*before, one, data(one, chapter.source.parent), *after]) for one in values)
+    named = data(values, chapter.source.parent)  # at once, since each run of a sweep may name the same files
+    used = ({text: named[text] for text in sorted(named.keys() & set(_strings(one)))} for one in values)
+    texts = (json.dumps([*before, one, files, *after]) for one, files in zip(values, used))
     return [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -177,10 +177,12 @@ def presets(root: Path | None) -> dict[str, dict[str, dict[str, Any]]]:
     if not root or not os.path.lexists(path := root / "presets.yml"):
         return {}
     read, tree = _yaml(path)
-    if duplicate := _duplicate_key(tree):
-        raise ChapterError(f"presets.yml has a duplicate key {duplicate!r}")
-    if odd := _odd_key(read):
-        raise ChapterError(f"presets.yml must have texts as keys, got {odd}; write it in quotation marks")
+    for keys in _keys(tree):
+        names = [key.value for key in keys]
+        if duplicates := [name for name in names if names.count(name) > 1]:  # the parser keeps only the last value
+            raise ChapterError(f"presets.yml has a duplicate key {duplicates[0]!r}")
+        if odd := [key.value for key in keys if key.tag != "tag:yaml.org,2002:str"]:  # such as on, which YAML takes for true
+            raise ChapterError(f"presets.yml must have texts as keys, got {odd[0]}; write it in quotation marks")
     nested = isinstance(read, dict) and all(isinstance(named, dict) for named in read.values())
     if not nested or not all(isinstance(values or {}, dict) for named in read.values() for values in named.values()):
         raise ChapterError("presets.yml must map each chapter to presets, and each preset to parameter values")
@@ -200,19 +202,12 @@ def _yaml(path: Path) -> tuple[Any, Any]:
         raise ChapterError(f"{path.name} is not valid YAML: {error}") from None
 
 
-def _odd_key(value: Any) -> str:
-    """Return a key of nested dictionaries that is not a string, such as ``on``, which YAML takes for true; empty if none."""
-    pairs = value.items() if isinstance(value, dict) else ()
-    found = (_odd_key(one) if isinstance(key, str) else str(key) for key, one in pairs)
-    return next(filter(None, found), "")
-
-
-def _duplicate_key(node) -> str:
-    """Return a repeated key of a YAML mapping, for which the parser would keep only the last value; empty if there is none."""
+def _keys(node) -> Iterator[list[Any]]:
+    """Yield the nodes of the keys of each mapping in a tree of YAML nodes."""
     pairs = node.value if node is not None and node.id == "mapping" else []
-    keys = [key.value for key, _ in pairs]
-    here = next((key for key in keys if keys.count(key) > 1), "")
-    return here or next(filter(None, (_duplicate_key(value) for _, value in pairs)), "")
+    yield [key for key, _ in pairs]
+    for _, value in pairs:
+        yield from _keys(value)
 
 
 def preset(chapter: Chapter, name: str) -> dict[str, Any]:

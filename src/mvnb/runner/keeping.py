@@ -103,7 +103,7 @@ def make(
         pick_device(device)
     except ValueError as error:
         raise ChapterError(str(error)) from None
-    paths = _paths(one)
+    paths = _paths(one, folder)
     _run_missing(one, paths, jobs, device)
     changed = [f"-p {key}={value}" for key, value in values.items() if value != declared[key]]
     record = {
@@ -164,8 +164,7 @@ def _short_run(one: kept_runs.Declared, valid: str, parameters: dict[str, Any], 
 
     Return None if the digest of the run in this package is not ``valid``, unless that is empty.
     """
-    paths = [str(source), os.environ.get("PYTHONPATH", "")]
-    surroundings = {**kernel.inherited(), **kernel.ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    surroundings = {**kernel.inherited(source), **kernel.ENVIRONMENT}
     with tempfile.TemporaryDirectory(prefix="mvnb-") as folder:
         given = json.dumps([one.slug, one.name, valid, parameters, device, folder])
         command = [sys.executable, "-P", "-c", _RUN, given]  # -P: no modules of the working directory
@@ -191,10 +190,10 @@ def _folder(one: kept_runs.Declared) -> Path:
     return Path("runs", f"keep-{one.slug}-{one.name}", hashlib.sha256(determines.encode()).hexdigest()[:16]).absolute()
 
 
-def _paths(one: kept_runs.Declared) -> dict[int, Path]:
-    """Return the file of each seed of a kept run."""
+def _paths(one: kept_runs.Declared, folder: Path) -> dict[int, Path]:
+    """Return the file of each seed of a kept run in the folder of its seeds."""
     first, number = one.parameters["seed"], one.parameters["seeds"]
-    return {seed: _folder(one) / f"seed-{seed}.json" for seed in range(first, first + number)}
+    return {seed: folder / f"seed-{seed}.json" for seed in range(first, first + number)}
 
 
 def _finished(path: Path) -> dict[str, Any] | None:
@@ -313,7 +312,7 @@ def _state(one: kept_runs.Declared | None, record: dict[str, Any] | None) -> str
     if one is None or (record is not None and "runs" not in record):
         return "legacy, no record"
     if record is None:
-        paths = _paths(one).values()
+        paths = _paths(one, _folder(one)).values()
         return f"not finished: {sum(map(bool, map(_finished, paths)))} of {len(paths)} seeds"
     stale = []
     if record["parameters"] != one.parameters:

@@ -66,9 +66,15 @@ _REFUSAL = """def refusal(values):
     return ''"""
 
 
-def inherited() -> dict[str, str]:
-    """Return the environment variables for processes that run Python: all but those that change what a program means."""
-    return {name: one for name, one in os.environ.items() if not name.startswith("PYTHON") or name in _INHERITED}
+def inherited(package: Path | None = None) -> dict[str, str]:
+    """Return the environment variables for processes that run Python: all but those that change what a program means.
+
+    Python searches the folder ``package`` first. Relative folders are resolved here, since processes may work elsewhere.
+    """
+    found = {name: one for name, one in os.environ.items() if not name.startswith("PYTHON") or name in _INHERITED}
+    searched = [str(package or ""), *found.pop("PYTHONPATH", "").split(os.pathsep)]
+    paths = [os.path.abspath(path) for path in searched if path]
+    return found | ({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})
 
 
 def run_notebook(
@@ -263,17 +269,15 @@ def _kernel_manager(memory: int | None, threads: int | None, package: Path | Non
 
     # After a timeout or an interrupt, asyncio complains about tasks that nbclient leaves behind; the error itself is raised.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    added = dict.fromkeys(os.environ.keys() - inherited().keys(), "")
+    surroundings = inherited(package)
+    added = dict.fromkeys(os.environ.keys() - surroundings.keys(), "")
+    added["PYTHONPATH"] = surroundings.get("PYTHONPATH", "")
     added |= {name: value for name, value in ENVIRONMENT.items() if name not in os.environ}
     added["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
     added |= {} if threads is None else dict.fromkeys(_THREADS, str(threads))
     added |= KEEP_FREED if memory is None else {}  # gaps between kept blocks would count towards the limit
     if os.environ.get("MVNB_DATA"):
         added["MVNB_DATA"] = os.path.abspath(os.path.expanduser(os.environ["MVNB_DATA"]))
-    # Resolve relative folders here, since the kernel works in the chapter's folder.
-    searched = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    if searched or package:
-        added["PYTHONPATH"] = os.pathsep.join([*([str(package.resolve())] if package else []), *searched])
     limit = "" if memory is None else _LIMIT.format(memory=int(memory))
     command = [sys.executable, "-c", _START.format(first=f"{limit}\n{startup}"), "--log-level=50", "-f", "{connection_file}"]
     with (
