@@ -14,7 +14,7 @@ CACHED = 1 << 18
 
 
 def in_parts(function: Callable[..., Any], stack: Sequence, size: int) -> Any:
-    """Return ``function(*stack)``, computed for ``size`` replicas at a time.
+    """Return ``function(*stack)``, computed for ``size`` replicas, or points, at a time.
 
     ``stack`` contains the arguments of ``function``. Tensors with at least one axis are split along the first axis, which
     numbers the replicas; other arguments are passed on unchanged. ``function`` must treat replicas independently and return

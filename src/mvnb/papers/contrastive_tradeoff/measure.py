@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mvnb.blocks import in_parts
 from mvnb.gradients import Params
 from mvnb.papers.contrastive_tradeoff import data, theory
 from mvnb.papers.contrastive_tradeoff.model import Networks
@@ -336,7 +337,7 @@ def logistic_probe(features: Callable, images: data.ColourImages, labels, draws:
     from sklearn.linear_model import LogisticRegression
 
     with torch.no_grad():
-        x = {part: torch.cat([features(some) for some in value.split(1000)]).cpu() for part, value in images.x.items()}
+        x = {part: in_parts(features, (value,), 1000).cpu() for part, value in images.x.items()}
     mean, std = x["labelled"].mean(0), x["labelled"].std(0) + 1e-6
     x = {part: ((value - mean) / std).numpy() for part, value in x.items()}
     found = []

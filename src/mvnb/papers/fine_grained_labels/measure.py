@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mvnb import probes, training
+from mvnb.blocks import in_parts
 from mvnb.papers.fine_grained_labels import data, model, theory
 from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView, HierarchicalPatches, Labels, Split
 from mvnb.training import Params, Run
@@ -277,16 +278,11 @@ def image_gains(errors: Mapping[str, tuple[np.ndarray, np.ndarray]], one_pass: n
 # --- Raw values of the kept run ---
 
 
-def _in_parts(function, x: Tensor) -> Tensor:
-    """Return the outputs of ``function`` for images ``x``, without gradients and in parts that fit the memory."""
-    with torch.no_grad():
-        return torch.cat([function(part) for part in x.split(1000)])
-
-
+@torch.no_grad()
 def wrong(net, x, y) -> Tensor:
     """Return for each image whether the network, in evaluation mode, misclassifies it."""
     net.eval()
-    return _in_parts(net, x).argmax(1) != y
+    return in_parts(net, (x,), 1000).argmax(1) != y
 
 
 def percent(mask: Tensor) -> float:
@@ -294,12 +290,13 @@ def percent(mask: Tensor) -> float:
     return round(100 * float(mask.double().mean()), 3)
 
 
+@torch.no_grad()
 def probe(net, split: Split) -> dict[str, float]:
     """Return errors of logistic regression on the frozen features, its penalty chosen on the validation images."""
     from sklearn.linear_model import LogisticRegression
 
     net.eval()
-    x = {part: _in_parts(net[:-1], split.x[part]).cpu().double().numpy() for part in ("target", "validation", "test")}
+    x = {part: in_parts(net[:-1], (split.x[part],), 1000).cpu().double().numpy() for part in ("target", "validation", "test")}
     y = {part: split.target(part).cpu().numpy() for part in x}
     mean, std = x["target"].mean(0), x["target"].std(0) + 1e-6
     x = {part: (value - mean) / std for part, value in x.items()}

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mvnb import losses, probes, training
+from mvnb.blocks import in_parts
 from mvnb.models import PatchObjective, patch_logits
 from mvnb.papers.mask_reconstruction.data import Split, shifted
 from mvnb.papers.mask_reconstruction.model import (
@@ -280,7 +281,7 @@ def few_labels(net: Classifier, split: Split, n: int, shift: int, smoothing: flo
 def _outputs(net: nn.Module, x: Tensor) -> Tensor:
     net.eval()
     with torch.no_grad():
-        return torch.cat([net(part) for part in x.split(1000)])
+        return in_parts(net, (x,), 1000)
 
 
 def frozen_features(net: Classifier, split: Split) -> dict:
