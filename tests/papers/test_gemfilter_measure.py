@@ -1,4 +1,4 @@
-"""What the claims of chapter 15 judge is what their ids say: runs, records and formulas against loops over them."""
+"""Measures of chapter 15: runs, records and formulas against loops over them, and what the ids of the claims say."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""What the claims of chapter 03 judge, on values whose result is known."""
+"""Measures of chapter 03, which its claims judge, on values whose result is known."""
 
 from types import SimpleNamespace
 

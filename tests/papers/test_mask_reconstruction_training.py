@@ -25,7 +25,7 @@ def drawn():
 
 @pytest.fixture
 def begun(monkeypatch):
-    """What each training begins with, in order, and its batches of the first three steps."""
+    """Parameters at the start of each training, in order, and its batches of the first three steps."""
     calls, fit = [], training.fit
 
     def recorded(objective, params, batches, **how):
