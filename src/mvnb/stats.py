@@ -87,6 +87,26 @@ def proportion_interval(successes, n):
     return Interval(float(share), float(min(interval.low, share)), float(max(interval.high, share)))
 
 
+def holm_adjusted(p_values):
+    """Return p-values adjusted for the number of tests by Holm's method, as an array ``(n,)`` in the given order.
+
+    Rejecting each hypothesis whose adjusted value is at most ``a`` keeps the probability of any false rejection below ``a``,
+    whatever the dependence of the tests. Source: Holm 1979.
+
+    Raises ``ValueError`` if ``p_values`` is not of shape ``(n,)`` or a value does not lie in [0, 1].
+
+    >>> holm_adjusted([0.01, 0.04, 0.03])
+    array([0.03, 0.06, 0.06])
+    """
+    p = as_numbers(p_values)
+    if p.ndim != 1 or not np.all((p >= 0) & (p <= 1)):
+        raise ValueError(f"expected p-values (n,) in [0, 1], got {reprlib.repr(p_values)}")
+    order = np.argsort(p)
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    return adjusted.clip(max=1)
+
+
 def power_law_fit(x, y):
     """Fit the line ``log y = intercept + slope log x`` by least squares and return the result of ``scipy.stats.linregress``.
 

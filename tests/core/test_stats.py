@@ -23,6 +23,17 @@ def test_mean_interval_covers():
     assert 0.92 < np.mean(hits) < 0.98
 
 
+@given(p=st.lists(st.integers(0, 40), max_size=8), level=st.integers(1, 39))
+def test_holms_adjusted_values_reject_what_his_steps_reject(p, level):
+    wanted = [False] * len(p)
+    for left, i in zip(range(len(p), 0, -1), sorted(range(len(p)), key=p.__getitem__)):
+        if p[i] * left > level:
+            break
+        wanted[i] = True
+    adjusted = stats.holm_adjusted([one / 40 for one in p])
+    assert (adjusted <= level / 40 + 1e-12).tolist() == wanted
+
+
 @given(n=st.integers(1, 500), data=st.data())
 def test_the_ends_of_wilsons_interval_are_a_quantile_away_from_what_was_seen(n, data):
     successes = data.draw(st.integers(0, n))
@@ -62,6 +73,9 @@ def test_a_curve_whose_power_is_linear_in_time_crosses_exactly_then(power, level
         lambda: stats.proportion_interval(0, 0),
         lambda: stats.proportion_interval(2.7, 3),
         lambda: stats.proportion_interval(2, 3.5),
+        lambda: stats.holm_adjusted([0.5, 1.5]),
+        lambda: stats.holm_adjusted([0.5, np.nan]),
+        lambda: stats.holm_adjusted([[0.5]]),
         lambda: stats.power_law_fit([1, 2], [1, -2]),
         lambda: stats.power_law_fit([1, 1], [1, 2]),
         lambda: stats.power_law_fit([1, 2, 3], [1, 2]),
