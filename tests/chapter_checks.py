@@ -200,14 +200,18 @@ def ledger(chapter):
 
 
 def seeds(chapter):
-    """The kept sweep is of these claims, over twenty runs or more; none holds in two and fails in two, or turned in two."""
-    judged = {row["id"]: row["verdict"] for row in claims.read(chapter.notebook) if row["verdict"] != "not run"}
+    """The kept sweep judged these claims on the same terms, in twenty runs or more; none holds in two and fails in two, or
+    turned in two."""
+    rows = {row["id"]: row for row in claims.read(chapter.notebook) if row["verdict"] != "not run" and not row["kept"]}
+    judged = {id: row["verdict"] for id, row in rows.items()}
     kept = sweeps.kept(chapter)
     if not kept:
         return []
     again = f"run: mvnb sweep {chapter.number} --grid seed=1000:21000:1000 --keep"
     wrong = [f"claim {id} is not in both the notebook and the sweep; {again}" for id in sorted(judged.keys() ^ kept.keys())]
     for id in judged.keys() & kept.keys():
+        if (now := verdicts.terms(rows[id])) != (then := kept[id]["terms"]):
+            wrong.append(f"claim {id} is judged by {now!r} in the notebook, and by {then!r} in the sweep; {again}")
         counts = {one: kept[id][one] for one in verdicts.JUDGED}
         found = [one for one in ("holds", "fails") if counts[one] >= 2 or one == judged[id]]
         if len(found) > 1 or sum(counts.values()) < 20:

@@ -60,7 +60,7 @@ Timeout = Annotated[float | None, typer.Option(min=0.001, max=1e8, callback=_fin
 Memory = Annotated[float | None, typer.Option(min=0.001, max=1e6, callback=_finite, help="Memory limit per run, in GB.")]
 Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Number of parallel runs; one per core by default.")]
 Output = Annotated[Path | None, typer.Option("-o", metavar="DIR", help="Folder for the results; one in runs/ by default.")]
-Changed = Annotated[bool, typer.Option("--changed", help="Print only the claims whose verdict or value differs.")]
+Changed = Annotated[bool, typer.Option("--changed", help="Print only the claims whose verdict, value, rule or origin differs.")]
 
 
 class _Command(TyperCommand):
@@ -265,7 +265,7 @@ def _print_changes(before: list, after: list, names: tuple[str, str], reference:
         ids = dict.fromkeys(row["id"] for row in [*before, *after]) if every else moved
         print(verdicts.side_by_side(before, after, names, ids, _width()))
     if not moved:
-        print(f"No verdict or value differs from {reference}.")
+        print(f"No verdict, value, rule or origin differs from {reference}.")
     elif not verdicts.opposite(before, after):
         print("No verdict was reversed.")
 

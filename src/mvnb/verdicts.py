@@ -60,6 +60,16 @@ def counts(rows: Iterable[Row]) -> Counter[str]:
     return Counter(row["verdict"] for row in rows)
 
 
+def terms(row: Row) -> str:
+    """Return the terms on which a claim was judged: its rule, the number of runs, and who makes the claim."""
+    runs = f"; {row['runs']} runs" if row["runs"] else ""
+    return f"{_rule(row)}{runs}"
+
+
+def _rule(row: Row) -> str:
+    return f"{row['criterion']} (origin: {row['origin']})"
+
+
 def tally(rows: Iterable[Row]) -> str:
     """Return the number of claims with each verdict as text, such as ``"3 hold, 1 fail of 4 claims; 2 not run"``."""
     found = counts(rows)
@@ -76,8 +86,8 @@ def opposite(rows: Iterable[Row], others: Iterable[Row]) -> list[str]:
 
 
 def moved(before: Iterable[Row], after: Iterable[Row]) -> list[str]:
-    """Return the ids of the claims whose verdict or value, as displayed, differs between two collections of rows."""
-    first, second = ({row["id"]: (row["verdict"], value(row)) for row in rows} for rows in (before, after))
+    """Return the ids of the claims whose verdict, displayed value, rule or origin differs between two collections of rows."""
+    first, second = ({row["id"]: (row["verdict"], value(row), _rule(row)) for row in rows} for rows in (before, after))
     return [id for id in first | second if first.get(id) != second.get(id)]
 
 
@@ -137,13 +147,18 @@ def table(rows: Iterable[Row], width: int | None = None) -> str:
 def side_by_side(
     before: Iterable[Row], after: Iterable[Row], names: tuple[str, str], ids: Iterable[str], width: int | None = None
 ) -> str:
-    """Return the claims ``ids`` of two runs as a plain-text table with the values in both; ``names`` are the headings."""
+    """Return the claims ``ids`` of two runs as a plain-text table with the values in both; ``names`` are the headings.
+
+    Where the rule or the origin of a claim differs, a second line gives both.
+    """
     runs = [{row["id"]: row for row in rows} for rows in (before, after)]
     lines = []
     for id in ids:
         rows = [run.get(id) for run in runs]
         found = dict.fromkeys(row["verdict"] if row else "absent" for row in rows)
         lines.append((id, " → ".join(found), *(value(row) if row else "–" for row in rows)))
+        if None not in rows and len(both := dict.fromkeys(map(_rule, rows))) > 1:
+            lines.append(("", "judged by", *both))
     return aligned(("claim", "verdict", *names), lines, width)
 
 

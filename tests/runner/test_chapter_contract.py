@@ -1,5 +1,6 @@
 """Every chapter of the book keeps the rules of the house, and the rules notice when one does not."""
 
+import json
 from pathlib import Path
 
 import chapter_checks
@@ -7,6 +8,7 @@ import nbformat
 import pytest
 import tiny_book
 
+from mvnb.claims import MIME
 from mvnb.files import write_record
 from mvnb.runner import catalogue, errors
 from mvnb.runner.hosts import TAG
@@ -171,24 +173,54 @@ def test_a_claim_that_the_notebook_lacks_is_noticed_and_the_command_is_named(exe
     assert chapter_checks.ledger(chapter) == messages
 
 
-@pytest.mark.parametrize(
-    ("kept", "message"),
-    [
-        ({"small-mean": {"holds": 14, "fails": 1, "undecided": 5}}, ""),
-        ({"small-mean": {"holds": 13, "fails": 2, "undecided": 5}}, "'fails': 2"),
-        ({"small-mean": {"holds": 0, "fails": 3, "undecided": 17}}, "holds in the notebook"),
-        ({"small-mean": {"holds": 19, "fails": 0, "undecided": 0}}, "'holds': 19"),
-        (
-            {"large-mean": {"holds": 20, "fails": 0, "undecided": 0}},
-            "claim small-mean is not in both the notebook and the sweep; run: mvnb sweep 01 --grid seed=1000:21000:1000 --keep",
-        ),
-    ],
-)
-def test_a_verdict_that_hangs_on_the_seed_is_noticed(executed, tmp_path, kept, message):
-    (chapter,) = catalogue.discover(tiny_book.make(tmp_path / "book"))
+TERMS = "value < 100 and noise < 1 (origin: paper)"
+AGAIN = "run: mvnb sweep 01 --grid seed=1000:21000:1000 --keep"
+
+
+def _swept(executed, folder, id, terms, **counts):
+    """Return a chapter whose kept sweep judged a claim on these terms."""
+    (chapter,) = catalogue.discover(tiny_book.make(folder / "book"))
     chapter.notebook.write_bytes(executed.notebook.read_bytes())
     path = chapter.root / "results" / "sweeps" / "01.json"
     path.parent.mkdir(parents=True)
-    write_record(path, {"claims": kept})
+    write_record(path, {"claims": {id: {"terms": terms, **counts}}})
+    return chapter
+
+
+@pytest.mark.parametrize(
+    ("id", "counts", "message"),
+    [
+        ("small-mean", (14, 1, 5), ""),
+        ("small-mean", (13, 2, 5), "'fails': 2"),
+        ("small-mean", (0, 3, 17), "holds in the notebook"),
+        ("small-mean", (19, 0, 0), "'holds': 19"),
+        ("large-mean", (20, 0, 0), f"claim small-mean is not in both the notebook and the sweep; {AGAIN}"),
+    ],
+)
+def test_a_verdict_that_hangs_on_the_seed_is_noticed(executed, tmp_path, id, counts, message):
+    chapter = _swept(executed, tmp_path, id, TERMS, **dict(zip(("holds", "fails", "undecided"), counts)))
     said = "\n".join(chapter_checks.seeds(chapter))
     assert message in said if message else not said
+
+
+@pytest.mark.parametrize(
+    "weaker",
+    [
+        {"criterion": "value < 200 and noise < 1"},
+        {"criterion": "value > 100 and noise < 1"},
+        {"criterion": "value < 100"},
+        {"runs": 2},
+        {"origin": "ours"},
+    ],
+    ids=["limit", "direction", "part", "runs", "origin"],
+)
+def test_a_weakened_rule_is_noticed(executed, tmp_path, weaker):
+    chapter = _swept(executed, tmp_path, "small-mean", TERMS, holds=20, fails=0, undecided=0)
+    notebook = json.loads(chapter.notebook.read_text())
+    (rows,) = (
+        out["data"][MIME] for cell in notebook["cells"] for out in cell.get("outputs", []) if MIME in out.get("data", {})
+    )
+    rows[0].update(weaker)
+    chapter.notebook.write_text(json.dumps(notebook))
+    (said,) = chapter_checks.seeds(chapter)
+    assert said.startswith("claim small-mean is judged by") and TERMS in said and said.endswith(AGAIN)

@@ -187,10 +187,11 @@ def test_an_opposite_verdict_is_named_and_status_1(mvnb, book):
         )
 
     git("init"), git("add", "."), git("commit", "-m", "a")
-    assert mvnb("claims", "--changed") == (0, "No verdict or value differs from HEAD.\n", "")
+    assert mvnb("claims", "--changed") == (0, "No verdict, value, rule or origin differs from HEAD.\n", "")
     assert json.loads(mvnb("claims", "--changed", "--format", "json")[1]) == []
     status, out, _ = mvnb("claims", "--against", "HEAD")
-    assert status == 0 and "\nsmall-mean  holds " in out and out.endswith("\nNo verdict or value differs from HEAD.\n")
+    assert status == 0 and "\nsmall-mean  holds " in out
+    assert out.endswith("\nNo verdict, value, rule or origin differs from HEAD.\n")
     status, out, _ = mvnb("run", "1", "-p", "seed=3")
     assert status == 0 and "\nNo verdict was reversed.\n1 hold, 0 fail of 1" in out
     assert "\nsmall-mean  holds    value -0.0955, noise 0.5  value 0.176, noise 0.5\n" in out
@@ -202,7 +203,13 @@ def test_an_opposite_verdict_is_named_and_status_1(mvnb, book):
         assert "No verdict" not in out
         assert {"run": "fails → holds", "claims": "holds → fails", "book": ""}[command[0]] in out
     status, out, _ = mvnb("run", "1")  # the book was run again
-    assert status == 0 and "\nNo verdict or value differs from the committed notebook.\n" in out and "small-mean" not in out
+    assert status == 0 and "small-mean" not in out
+    assert "\nNo verdict, value, rule or origin differs from the committed notebook.\n" in out
+    (rule,) = (row["criterion"] for row in claims.read(notebook))
+    notebook.write_text(notebook.read_text().replace(f'"criterion": "{rule}"', '"criterion": "value < 5 and noise < 1"'))
+    status, out, _ = mvnb("claims", "--changed")
+    assert status == 0 and "small-mean  holds " in out and "No verdict was reversed." in out
+    assert f"judged by  {rule} (origin: paper)  value < 5 and noise < 1 (origin: paper)" in out
     status, _, err = mvnb("claims", "--against", "nowhere")
     assert status == 2 and err == "mvnb: fatal: Not a valid object name nowhere\n"
 
@@ -296,7 +303,7 @@ def test_two_runs_are_compared(mvnb, executed_book):
     for options, rows in ([], 1), (["--changed"], 0):
         status, out, _ = mvnb("compare", "1", "notebooks/01_tiny.ipynb", *options)
         assert status == 0 and "All parameters are equal.\n" in out and out.count("small-mean  holds  ") == rows
-        assert out.endswith("No verdict or value differs from 1.\n")
+        assert out.endswith("No verdict, value, rule or origin differs from 1.\n")
 
 
 def test_claims_fit_the_terminal_and_name_their_chapters(mvnb, executed_book):

@@ -171,7 +171,15 @@ def test_a_second_call_does_what_is_missing_and_a_changed_chapter_is_run_again(m
     assert mvnb("sweep", "--resume", "out", "--keep")[0] == 0
     kept = json.loads((book / "results" / "sweeps" / "01.json").read_text())
     assert kept["grid"] == {"seed": [0, 1], "noise": [0.5, 2.0]}
-    assert kept["claims"] == {"small-mean": {"holds": 2, "fails": 2, "undecided": 0, "values": 4}}
+    assert kept["claims"] == {
+        "small-mean": {
+            "terms": "value < 100 and noise < 1 (origin: paper)",
+            "holds": 2,
+            "fails": 2,
+            "undecided": 0,
+            "values": 4,
+        }
+    }
 
     source = book / "notebooks" / "01_tiny.py"
     source.write_text(source.read_text().replace("Three sentences", "Four sentences"))  # prose is not what a run depends on

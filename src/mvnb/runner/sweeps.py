@@ -362,18 +362,22 @@ def _save(sweep: Sweep) -> None:
             _draw_held(sweep, judged).savefig(path, format="png")
 
 
-def verdicts_of(sweep: Sweep) -> dict[str, dict[str, int]]:
-    """Return, for each claim, how often it held, failed and was undecided, and its number of distinct measured values.
+def verdicts_of(sweep: Sweep) -> dict[str, dict[str, Any]]:
+    """Return the ``terms`` of each claim, how often it held, failed and was undecided, and its number of distinct values.
 
-    If all runs give the same value up to rounding, the claim does not depend on the seed: it evaluates a closed form or a kept
-    run.
+    If all runs give the same value up to rounding, the claim does not depend on the seed, as if it evaluates a closed form.
+    Claims that a kept run decides are left out.
     """
     rows: dict[str, list[dict[str, Any]]] = {}
-    for row in sweep._rows():
-        if row["claim"] is not None:
-            rows.setdefault(row["claim"], []).append(row)
-    counts = {id: {one: verdicts.counts(some)[one] for one in verdicts.JUDGED} for id, some in rows.items()}
-    return {id: counts[id] | {"values": _count_distinct(some)} for id, some in rows.items()}
+    for record in filter(None, map(sweep.record, sweep.cells)):
+        for row in record["claims"]:
+            if not row["kept"]:
+                rows.setdefault(row["id"], []).append(row)
+    found = {}
+    for id, some in rows.items():
+        counts = {one: verdicts.counts(some)[one] for one in verdicts.JUDGED}
+        found[id] = {"terms": verdicts.terms(some[0]), **counts, "values": _count_distinct(map(_measured, some))}
+    return found
 
 
 def _count_distinct(rows: Iterable[Mapping[str, Any]]) -> int:
@@ -415,7 +419,7 @@ def keep(sweep: Sweep) -> Path:
     return path
 
 
-def kept(chapter: catalogue.Chapter) -> dict[str, dict[str, int]]:
+def kept(chapter: catalogue.Chapter) -> dict[str, dict[str, Any]]:
     """Return the counts that :func:`keep` wrote for a chapter, in the format of :func:`verdicts_of`; empty without a record."""
     path = _kept_path(chapter)
     return files.read_record(path)["claims"] if path.is_file() else {}
