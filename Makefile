@@ -10,7 +10,11 @@ export OMP_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: book lint test weekly check site pdf serve bench arithmetic gpu audit clean
+.PHONY: help book lint test weekly check site archive pdf serve bench arithmetic gpu audit clean
+.DEFAULT_GOAL := book
+
+help:                   ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 book: $(READY)          ## run every chapter with its default parameters and build the site
 	$(BIN)/mvnb book
@@ -35,11 +39,18 @@ site: $(READY)          ## build the site from the committed notebooks; warnings
 	rm -rf _build/html  # pages of an earlier build
 	$(BIN)/jupyter-book build . --all -W -n --keep-going
 
+archive: site           ## pack the site into one file, _build/mvnb-site.zip; unpacked, html/index.html opens without a server
+	cd _build && rm -f mvnb-site.zip && ../$(BIN)/python -m zipfile -c mvnb-site.zip html
+
 pdf: site               ## print the site to one file, _build/mvnb.pdf, with Chromium
 	$(BIN)/python book/_ext/print_book.py _build/html _build/mvnb.pdf
 
-serve: $(READY)         ## serve the site at http://localhost:8000
-	$(BIN)/python -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
+serve: $(READY)         ## serve the site at http://localhost:8000, or at another PORT
+	@test -d _build/html || { echo "expected a site in _build/html, got none; run: make site" >&2; exit 1; }
+	@$(BIN)/python -c 'import socket; socket.create_server(("127.0.0.1", $(PORT))).close()' 2>/dev/null \
+	  || { echo "cannot listen on port $(PORT), which may be in use; run: make serve PORT=8001" >&2; exit 1; }
+	@echo "serving at http://localhost:$(PORT), until Ctrl-C"
+	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
 
 # Freed memory is kept, as in the kernels of chapters.
 bench: export MALLOC_MMAP_THRESHOLD_ = 1073741824

@@ -168,12 +168,7 @@ class Headline(ScoreboardDirective):
         failing = [row["kind"] for row in every if row["verdict"] == "fails"]
         said = f" Of all claims in the book: {verdicts.tally(every)}. Of those that fail, {failing.count('exact')} fail in the "
         said += "paper's own set-up; the others in a smaller or another one, where our runs may be to blame."
-        return [nodes.paragraph("", "", count(headlines(every)), nodes.Text(said), classes=["scoreboard-headline"])]
-
-
-def headlines(rows: list[dict]) -> list[dict]:
-    """Return the claims that the papers would put into their abstracts."""
-    return [row for row in rows if row["headline"] and row["origin"] != "ours"]
+        return [nodes.paragraph("", "", count(verdicts.headlines(every)), nodes.Text(said), classes=["scoreboard-headline"])]
 
 
 def count(headlines: list[dict]) -> nodes.strong:
@@ -185,7 +180,7 @@ class Papers(ScoreboardDirective):
     """How many of the papers' headline claims have each verdict, and a mark for each of them by chapter and kind."""
 
     def run(self):
-        found = {chapter: headlines(some) for chapter, some in self.rows().items()}
+        found = {chapter: verdicts.headlines(some) for chapter, some in self.rows().items()}
         header = ["Chapter", *verdicts.KINDS]
         body = [
             [[self.chapter(chapter)], *(self.marks(chapter, some, kind) for kind in verdicts.KINDS)]

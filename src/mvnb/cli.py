@@ -495,7 +495,7 @@ def _book(
     if taken:
         derived.record_seconds(root, taken, len(every), jobs)
     if (root / "_toc.yml").is_file() and (root / "README.md").is_file():
-        write(root / "README.md", derived.readme_with_chapters(root, [*every, *found]))
+        write(root / "README.md", derived.updated_readme(root, [*every, *found]))
     built = _build_site(root) if site else True
     rows = [(result.chapter, f"{result.seconds:.0f}", "failed" if result.error else _fraction(result.rows)) for result in done]
     rows = sorted(rows + [(one.name, "unchanged", _held(one)) for one in kept])

@@ -60,6 +60,11 @@ def counts(rows: Iterable[Row]) -> Counter[str]:
     return Counter(row["verdict"] for row in rows)
 
 
+def headlines(rows: Iterable[Row]) -> list[Row]:
+    """Return the claims that the papers would put into their abstracts."""
+    return [row for row in rows if row["headline"] and row["origin"] != "ours"]
+
+
 def terms(row: Row) -> str:
     """Return the terms on which a claim was judged: its rule, the number of runs, and who makes the claim."""
     runs = f"; {row['runs']} runs" if row["runs"] else ""

@@ -73,8 +73,8 @@ def test_files_that_exist_are_not_replaced_and_keywords_are_no_slugs(mvnb, book)
     assert [one.number for one in catalogue.parts(book, catalogue.discover(book))["All"]] == ["01", "16"]
 
 
-def test_the_readme_lists_the_chapters():
-    assert (ROOT / "README.md").read_text(encoding="utf-8") == derived.readme_with_chapters(ROOT, catalogue.discover(ROOT))
+def test_the_readme_lists_the_chapters_and_the_score():
+    assert (ROOT / "README.md").read_text(encoding="utf-8") == derived.updated_readme(ROOT, catalogue.discover(ROOT))
 
 
 def test_seconds_are_those_of_the_last_run_of_the_whole_book(tmp_path):

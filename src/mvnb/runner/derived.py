@@ -1,21 +1,22 @@
-"""Generated information about the chapters: their run times and the list of chapters in the README."""
+"""Generated information about the chapters: their run times, and their list and the score in the README."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mvnb import claims, verdicts
 from mvnb.files import read_json, write
 from mvnb.runner import workers
 from mvnb.runner.catalogue import Chapter, parts
 from mvnb.runner.errors import ChapterError
 
 SECONDS = "results/seconds.json"
-_LIST = re.compile(r"(<!-- chapters[^\n]*-->\n).*?(<!-- end -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- (score|chapters):[^\n]*-->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def read_seconds(root: Path) -> dict[str, Any]:
@@ -52,12 +53,25 @@ def record_seconds(root: Path, taken: Mapping[str, float], chapters: int, jobs: 
     write(path, json.dumps(kept, indent=1) + "\n")
 
 
-def readme_with_chapters(root: Path, chapters: Iterable[Chapter]) -> str:
-    """Return the README's text with its list of ``chapters`` updated from the table of contents and the titles."""
+def updated_readme(root: Path, chapters: Sequence[Chapter]) -> str:
+    """Return the README's text with the list of ``chapters`` and the score of the committed notebooks updated."""
     text = (root / "README.md").read_text(encoding="utf-8")
-    lines = [f"- *{part}*: {', '.join(map(_link, some))}" for part, some in parts(root, chapters).items()]
-    return _LIST.sub(lambda match: match[1] + "\n".join(lines) + "\n" + match[2], text)
+    found = {"score": _score(chapters)}
+    found["chapters"] = [f"- *{part}*: {'; '.join(map(_name, some))}" for part, some in parts(root, chapters).items()]
+    return _BLOCK.sub(lambda match: match[1] + "\n".join([*found[match[2]], match[3]]), text)
 
 
-def _link(chapter: Chapter) -> str:
-    return f"{int(chapter.number)} [{chapter.title}](notebooks/{chapter.name}.ipynb)"
+def _score(chapters: Iterable[Chapter], shown: int = 2) -> list[str]:
+    """Return lines on the verdicts of the papers' headline claims, with the failures that take the fewest words."""
+    there = {one.notebook: one for one in chapters if one.notebook.is_file()}
+    rows = [row | {"chapter": int(one.number)} for one in there.values() for row in claims.read(one.notebook)]
+    headlines = verdicts.headlines(rows)
+    failing = [row for row in headlines if row["verdict"] == "fails" and row["reason"]]
+    failing = sorted(failing, key=lambda row: len(row["says"] + row["reason"]))[:shown]
+    said = [f"{row['says'].rstrip('.')}. *Fails* in chapter {row['chapter']}: {row['reason'].rstrip('.')}." for row in failing]
+    lines = [f"- {verdicts.plain(text)}" for text in said]
+    return [f"**Of the papers' headline claims: {verdicts.tally(headlines)}.** Two that fail:", "", *lines]
+
+
+def _name(chapter: Chapter) -> str:
+    return f"{int(chapter.number)} {chapter.title}"
