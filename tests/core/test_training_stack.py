@@ -177,6 +177,24 @@ def test_the_optimizers_are_pytorchs_over_a_hundred_steps(name, own_sizes):
         assert (run.params["w"][r] - start["w"][r]).abs().max() > 0.01
 
 
+@pytest.mark.parametrize("name", PYTORCH)
+def test_the_layout_of_a_parameter_does_not_change_its_steps(name):
+    kind, _, options = PYTORCH[name]
+    start, aim = (torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+
+    def squares(params):
+        gap = params["w"] - aim
+        return gap.square().sum((1, 2, 3)), {"w": 2 * gap}
+
+    def after(w):
+        return training.fit(squares, {"w": w}, (), steps=20, optimizer=kind(0.01, **options)).params["w"]
+
+    reordered = start.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0)
+    for other in (reordered, start.transpose(1, 2).contiguous().transpose(1, 2)):
+        assert not other.is_contiguous()
+        assert torch.allclose(after(other), after(start), atol=1e-6, rtol=0)
+
+
 BAD = [{"lr": -0.1}, {"weight_decay": -0.1}]
 BAD_SGD, BAD_ADAM = (
     [*BAD, {"momentum": -0.5}],

@@ -265,12 +265,16 @@ class Adam:
         slopes = [grads[k].contiguous() for k in keys]  # autograd may return them transposed, and mixed layouts are slow
         means = [_moment(state, f"m.{k}", g) for k, g in zip(keys, slopes)]
         squares = [_moment(state, f"v.{k}", g) for k, g in zip(keys, slopes)]
-        move = self._move_each if torch.is_tensor(eta) else self._move
+        plain = not torch.is_tensor(eta) and all(p.is_contiguous() for p in moving)
+        move = self._move if plain else self._move_each
         move(moving, slopes, means, squares, state["count"], eta)
         return eta
 
-    def _move_each(self, params: list, grads: list, means: list, squares: list, count: int, eta: Tensor) -> None:
-        """Update the parameters with one step size per replica, which PyTorch's kernel does not support."""
+    def _move_each(self, params: list, grads: list, means: list, squares: list, count: int, eta: float | Tensor) -> None:
+        """Update parameters in any layout, with one step size per replica or one for all.
+
+        PyTorch's kernel supports neither step sizes per replica nor gradients in another layout than the parameters.
+        """
         bias, square_bias = (1 - beta**count for beta in self.betas)
         for p, g, mean, square in zip(params, grads, means, squares):
             if self.weight_decay and isinstance(self, AdamW):
