@@ -361,6 +361,15 @@ def test_stored_grey_images_get_a_channel(folder):
     assert loaded.y_train.dtype == torch.int64
 
 
+def test_a_file_of_ones_own_is_read_from_its_path(tmp_path):
+    x = pixels(4, 5, 6)
+    np.savez(tmp_path / "mine.npz", x_train=x, y_train=[0, 1, 2, 1], x_test=x[:3], y_test=[1, 1, 0])
+    loaded = data.load_images(str(tmp_path / "mine.npz"))
+    assert torch.equal(loaded.x_train[:, 0], torch.from_numpy(x / np.float32(255))) and loaded.y_test.tolist() == [1, 1, 0]
+    with pytest.raises(FileNotFoundError, match=r"expected a file of images, got .*yours\.npz, which does not exist"):
+        data.load_images(str(tmp_path / "yours.npz"))
+
+
 def test_missing_arrays_are_named(folder):
     np.savez(folder / "mnist.npz", x_train=pixels(2, 28, 28), y_train=[0, 1])
     with pytest.raises(ValueError, match="lacks x_test, y_test"):
@@ -576,7 +585,7 @@ def test_an_archive_writes_nothing_outside_the_folder(folder, monkeypatch):
 
 
 def test_unknown_images_are_refused_with_the_choices():
-    with pytest.raises(ValueError, match=r"digits.*cifar100, got 'imagenet'"):
+    with pytest.raises(ValueError, match=r"digits.*cifar100 or a path ending in .npz, got 'imagenet'"):
         data.load_images("imagenet")
 
 

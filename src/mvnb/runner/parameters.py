@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import io
 import math
+import os
 import re
 import tokenize
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from fractions import Fraction
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 from nbformat import NotebookNode
@@ -190,9 +192,14 @@ def _lookup(key: str, parameters: Mapping[str, Parameter], name: str) -> Paramet
 
 
 def _parse_literal(text: str, parameter: Parameter) -> Any:
-    """Parse ``text`` as a value of the parameter's type; return ``text`` itself if it cannot be parsed."""
+    """Parse ``text`` as a value of the parameter's type; return ``text`` itself if it cannot be parsed.
+
+    A path to an existing file or folder becomes absolute, since chapters run in another folder.
+    """
     if isinstance(parameter.default, str):
-        return text
+        path = Path(text).expanduser()
+        named = os.sep in text or path.suffix or not parameter.default  # a folder may be called like a data set
+        return str(path.absolute()) if named and text and "\0" not in text and path.exists() else text
     text = text.strip()
     try:
         if isinstance(parameter.default, bool):
