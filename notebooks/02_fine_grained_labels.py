@@ -18,7 +18,7 @@
 # > *Why Fine-grained Labels in Pretraining Benefit Generalization?*, Guan Zhe Hong, Yin Cui, Ariel Fuxman, Stanley H. Chan and
 # > Enming Luo ([Hong et al., 2024](../book/references.bib#hong2024finegrained)).
 #
-# In the paper's model of images, a network trained to tell dogs from cats at first learns a feature of all dogs $k$ times as fast as a feature of one of $k$ breeds, because it sees it $k$ times as often. If all images show both on equally many patches, the rare features stay behind by that factor, since learning nearly stops once the shared feature classifies them. Trained on the breeds instead, the network learns the rare features faster than the shared one. In our runs it then tells dogs from cats where the shared feature is hidden.
+# In the paper's model of images, a network trained to tell dogs from cats at first learns a feature of all dogs $k$ times as fast as a feature of one of $k$ breeds, because it sees it $k$ times as often. If all images show both on equally many patches, the rare features stay behind by that factor, since learning nearly stops once the shared feature classifies them. (With random numbers of patches, as in the paper, they slowly catch up.) Trained on the breeds instead, the network learns the rare features faster than the shared one. In our runs it then tells dogs from cats where the shared feature is hidden.
 #
 # <a id="fig-02-contrast"></a>
 
@@ -28,16 +28,16 @@ from mvnb import figures
 figures.opening()
 
 # %% [markdown]
-# Each line is one network, trained on simulated points with *coarse labels* (two superclasses) or *fine labels* (eight subclasses each). The *margin* is the right superclass's output minus the wrong one's, averaged over new points. Hard points hide the shared feature and faintly show the wrong superclass's. Features show on exactly four patches.
+# Each line is one network, trained on simulated points with *coarse labels* (two superclasses) or *fine labels* (eight subclasses each). The *margin* is the right superclass's output minus the wrong one's, averaged over new points. Hard points hide the shared feature and faintly show the wrong superclass's. Each feature is on exactly four patches.
 #
 # <a id="02-question"></a>
 # ## The question: why would a harder question help?
 #
 # A network that is to tell dogs from cats can first be trained on breeds, and often works better. *What do finer labels change?*
 #
-# A photograph of a poodle shows a dog's face, the *common* feature, and a poodle's coat, the *fine* feature, on equally many patches. Dogs come in $k=8$ breeds, and so do cats. Let $A_c$ and $A_f$ be how far the detectors of face and coat have grown. Under the label "dog" every picture of the class shows the face, one in eight the poodle's coat. Under the label "poodle" every picture shows both, and faces of other breeds push back.
+# A photograph of a poodle shows a dog's face, the *common* feature, and a poodle's coat, the *fine* feature, on equally many patches. Dogs come in $k=8$ breeds, and so do cats. Let $A_c$ and $A_f$ be how far the detectors of face and coat have grown. Of the pictures with the label "dog" all show the face, one in eight the poodle's coat. All pictures with the label "poodle" show both.
 #
-# A *hard* photograph shows the coat, hides the dog's face, and shows a cat's face at 0.3 of the strength. Detectors respond above a threshold of 0.05. So it is judged right if $0.95\,A_f>0.25\,A_c$, above the dotted line $A_f=A_c/3.8$ of the next figure.
+# A *hard* photograph shows the coat, hides the dog's face, and shows a cat's face at 0.3 of the strength. Detectors respond above a threshold of 0.05. So it is judged right if $0.95\,A_f>0.25\,A_c$: above the dotted line $A_f=A_c/3.8$.
 #
 # **Predict before you look.** On which side of the dotted line does each training run? (Folded cells hold [parameters](#02-try).)
 
@@ -128,13 +128,13 @@ figures.show(
 # :::{prf:definition} Hierarchical multi-view patches (Section 4, Appendix B.1)
 # :label: def-02-world
 #
-# Let $v_+,v_-$ and $v_{\pm,1},\dots,v_{\pm,k}$ be orthonormal in $\mathbb R^d$. A point has $P$ patches $x_p$. An *easy* point of subclass $(+,c)$ has, at random positions,
+# Let $v_+,v_-$ and $v_{\pm,1},\dots,v_{\pm,k}$ be orthonormal in $\mathbb R^d$. A point has $P$ patches $x_p$. An *easy* point of subclass $(+,j)$ has, at random positions,
 #
 # 1. about $s^*$ *common* patches $x_p=\alpha_pv_++\zeta_p$,
-# 2. about $s^*$ *fine* patches $x_p=\alpha_pv_{+,c}+\zeta_p$,
+# 2. about $s^*$ *fine* patches $x_p=\alpha_pv_{+,j}+\zeta_p$,
 # 3. noise $x_p=\zeta_p$ on all other patches,
 #
-# with $\alpha_p\in[\sqrt{1-\iota},\sqrt{1+\iota}]$ and $\zeta_p\sim\mathcal N(0,\sigma_\zeta^2I_d)$. In a *hard* point every common patch has become noise, about $s^\dagger$ patches are *distractors* $x_p=\alpha^\dagger_pv_-+\zeta_p$, the other superclass's common feature with small $\alpha^\dagger_p$, and one patch is strong noise $\zeta^*\sim\mathcal N(0,\sigma_{\zeta^*}^2I_d)$. For $(-,c)$ exchange the signs. The coarse label is the sign, the fine label the pair.
+# with $\alpha_p\in[\sqrt{1-\iota},\sqrt{1+\iota}]$ and $\zeta_p\sim\mathcal N(0,\sigma_\zeta^2I_d)$. In a *hard* point every common patch has become noise, about $s^\dagger$ patches are *distractors* $x_p=\alpha^\dagger_pv_-+\zeta_p$, the other superclass's common feature with small $\alpha^\dagger_p$, and one patch is strong noise $\zeta^*\sim\mathcal N(0,\sigma_{\zeta^*}^2I_d)$. For $(-,j)$ exchange the signs. The coarse label is the sign, the fine label the pair.
 # :::
 #
 # Training sees easy points only, fresh at every step, equally many of each subclass. The paper's numbers of patches are binomial; ours are *exact counts*, $s^*=s^\dagger=4$ in every point, unless we say *binomial*. We take $\iota=0.05$ and $\alpha^\dagger_p\in[0.25,0.35]$.
@@ -167,37 +167,37 @@ figures.show(
 # F_q(x)=\sum_{r=1}^{m}\sum_{p=1}^{P}\max\bigl(0,\ \langle w_{q,r},x_p\rangle+b_{q,r}\bigr).
 # $$ (eq-02-network)
 #
+# With $2k$ outputs a network answers coarsely by the larger *max read-out*
+#
+# $$
+# \hat F_\pm(x)=\max_{j\le k}F_{\pm,j}(x).
+# $$ (eq-02-max)
+#
 # Weights start as $w_{q,r}\sim\mathcal N(0,\sigma_0^2I_d)$ with a tiny $\sigma_0$ and descend the cross-entropy of $N$ points with a step $\mu$. With probabilities $p_q(x)=e^{F_q(x)}/\sum_{q'}e^{F_{q'}(x)}$,
 #
 # $$
 # \Delta w_{q,r}=\frac{\mu}{N}\sum_{n=1}^N\bigl(\mathbb 1[y_n=q]-p_q(x_n)\bigr)\sum_{p\,:\,\text{neuron fires}}x_{n,p}.
 # $$ (eq-02-update)
 #
-# The brackets are the *residuals*.
+# The bracket is the *residual*.
 #
-# *Why a bias?* Without one a neuron fires on half of the noise patches, and with enough of them [noise decides](#02-bias). The threshold must grow: a step $\Delta w$ along a feature changes the response to noise by about $\sigma_\zeta\|\Delta w\|$, that to the feature by about $\|\Delta w\|$. A rise by $\|\Delta w\|/\lambda$ stays between the two if $\sigma_\zeta\ll\frac1\lambda\ll1$. From $b=-\sigma_0\theta$, with $\theta$ so large that few neurons fire on any feature, the authors set
+# *Why a bias?* Without one a neuron fires on half of the noise patches, and with enough of them [noise decides](#02-bias). The threshold must grow: a step $\Delta w$ along a feature changes the response to noise by about $\sigma_\zeta\|\Delta w\|$, that to the feature by about $\|\Delta w\|$. A rise by $\|\Delta w\|/\lambda$ stays between the two if $\sigma_\zeta\ll\frac1\lambda\ll1$, for a fast neuron as for a slow one. From $b=-\sigma_0\theta$, with $\theta$ so large that few neurons fire on any feature, the authors set
 #
 # $$
 # \Delta b_{q,r}=-\|\Delta w_{q,r}\|/\lambda .
 # $$ (eq-02-bias)
 #
-# The paper has $\lambda=\log^5d$, we take 20. In code, $\|\nabla_w\|/\lambda$ stands for the bias's gradient:
+# The paper has $\lambda=\log^5d$, we take 20. In code, $\|\nabla_w\|/\lambda$ stands for the bias's gradient (`superclasses` trains {eq}`eq-02-max`):
 
 # %% tags=["remove-input"]
 figures.show_code(model.ReluPatchObjective.__call__)
 
 # %% [markdown]
-# A neuron that fires at the start on one feature only is a *detector* of it, and by {eq}`eq-02-bias` it [stays one](#02-bias). In the *idealised network* every class has $n_c$ detectors of each common and $n_f$ of each fine feature, counts are exact, noise is absent, and coefficients have their mean $\bar\alpha$. A detector that has *grown* by $A$ along its feature responds to a patch with coefficient $a$ by
+# A neuron that fires at the start on one feature only is a *detector* of it, and by {eq}`eq-02-bias` it [stays one](#02-bias). In the *idealised network* every class has $n_c$ detectors of each common and $n_f$ of each fine feature, counts are exact, noise is absent, and coefficients have their mean $\bar\alpha$. A detector that has *grown* by $A$ responds to a patch with coefficient $a$ by
 #
 # $$
 # \bigl(a-\tfrac1\lambda\bigr)A .
 # $$ (eq-02-response)
-#
-# With $2k$ outputs a network answers coarsely by the larger *max read-out*
-#
-# $$
-# \hat F_\pm(x)=\max_{c\le k}F_{\pm,c}(x).
-# $$ (eq-02-max)
 #
 # <a id="02-derivation"></a>
 # <a id="the-derivation-ii-the-first-step-already-knows"></a>
@@ -233,14 +233,13 @@ figures.show_code(model.ReluPatchObjective.__call__)
 #
 # 1. If the $k$ subclasses of each superclass form $g$ equal groups, the labels, then $\varrho=\dfrac{k}{2g-1}$: $k$ for coarse labels ($g=1$), $\dfrac k{2k-1}\approx\frac12$ for fine labels ($g=k$).
 # 2. If every point gets one of $C$ random IDs inside its superclass, then $\varrho=k$ for every $C$.
-# 3. If labels are independent of the subclass, class features do not grow at first.
 # :::
 #
 # :::{prf:proof}
-# (1) $G=2g$, $\Pr[y=q\mid v_\pm]=\frac1g$, $\Pr[y=q\mid v_{\pm,c}]=1$: growth is proportional to $\frac12(\frac1g-\frac1{2g})=\frac1{4g}$ and $\frac1{2k}(1-\frac1{2g})=\frac{2g-1}{4gk}$. (2) $G=2C$, both conditional probabilities are $\frac1C$, only the frequencies $\frac12$ and $\frac1{2k}$ differ. (3) The bracket vanishes.
+# (1) $G=2g$, $\Pr[y=q\mid v_\pm]=\frac1g$, $\Pr[y=q\mid v_{\pm,j}]=1$: growth is proportional to $\frac12(\frac1g-\frac1{2g})=\frac1{4g}$ and $\frac1{2k}(1-\frac1{2g})=\frac{2g-1}{4gk}$. (2) $G=2C$, both conditional probabilities are $\frac1C$, only the frequencies $\frac12$ and $\frac1{2k}$ differ.
 # :::
 #
-# The paper has $g=1$ to leading order (Theorem D.1), a range for $g=k$ (Lemma G.2).
+# The paper has $g=1$ to leading order, a range for $g=k$.
 #
 # <a id="02-coarse"></a>
 # <a id="the-derivation-iii-coarse-labels-and-why-the-imbalance-freezes"></a>
@@ -276,7 +275,7 @@ figures.show_code(model.ReluPatchObjective.__call__)
 # *One equation.* Therefore $\dot F=\kappa\rho$, and $(1+e^F)\dot F=\kappa$ integrates to {eq}`eq-02-log`. Since $F\ge0$, $e^F\le1+\kappa t$. So $F=o(\kappa t)$, and $F=\log(1+\kappa t-F)=\log\kappa t+o(1)$.
 # :::
 #
-# The features share *one clock*, $\int\rho\,dt$, and the common one stops it. On a hard point only the fine feature's part of $F$ supports the truth:
+# Both features share *one clock*, $\int\rho\,dt$; the common one stops it. On a hard point only the fine part of $F$ supports the truth:
 #
 # :::{prf:proposition} Which hard points flip
 # :label: prop-02-threshold
@@ -298,7 +297,7 @@ figures.show_code(model.ReluPatchObjective.__call__)
 # The right superclass responds to fine patches by $n_fA_f\sum(\alpha_p-\frac1\lambda)$, the wrong one to distractors by $n_c\varrho A_f\sum(\alpha^\dagger_p-\frac1\lambda)$. Ties count as errors.
 # :::
 #
-# In our runs $k^*=3.8$. With exact counts coarse labels have $\varrho=8$ at all times, so they fail on the average hard point. With binomial counts residuals differ between points, and {eq}`eq-02-log` fails.
+# In our runs $k^*=3.8$. With exact counts coarse labels have $\varrho=8$ at all times, so they fail on the average hard point. With binomial counts residuals differ between points: {eq}`eq-02-log` fails, and $\varrho$ falls.
 #
 # <a id="02-fine"></a>
 # <a id="the-derivation-v-fine-labels"></a>
@@ -339,7 +338,7 @@ figures.show_code(model.ReluPatchObjective.__call__)
 # :::{prf:definition} The regime (Appendix B.3)
 # :label: def-02-regime
 #
-# $d\to\infty$; $s^*\log^5d\le k\le d^{0.4}$; binomial counts, $s^*$ a power of $\log d$ above the 15th; $\iota\le1/\mathrm{polylog}(d)$; $\sigma_\zeta=1/(\sqrt d\log^{10}d)$; $P\sigma_\zeta\ge\omega(\mathrm{polylog}(d))$, $P\le\mathrm{poly}(d)$; $\omega(\mathrm{polylog}(d)/\sqrt d)\le\sigma_{\zeta^*}\le O(1/\mathrm{polylog}(d))$; $\alpha^\dagger_p\ge\log^{-4}d$, $s^\dagger\alpha_p^\dagger\le O(1/\log d)$; $\lambda=\log^5d$; the rest [in the record](#02-coarse-proof).
+# $d\to\infty$; $s^*\log^5d\le k\le d^{0.4}$; binomial counts, $s^*$ a power of $\log d$ above the 15th; distractors of $\alpha^\dagger_p\ge\log^{-4}d$, but $s^\dagger\alpha_p^\dagger\le O(1/\log d)$; $\lambda=\log^5d$; vanishing noise and jitter. [The record](#02-coarse-proof) has all conditions.
 # :::
 #
 # :::{prf:theorem} Coarse labels (Theorem 5.1)
@@ -354,26 +353,24 @@ figures.show_code(model.ReluPatchObjective.__call__)
 # In this regime, with high probability, there is a polynomial time at which the network trained on fine labels misjudges the subclass, and through {eq}`eq-02-max` the superclass, of an easy or a hard point with probability $o(1)$.
 # :::
 #
-# [Proofs.](#02-coarse-proof) For later times the paper gives orders: under coarse labels the ratio is $\Theta(k)$, the fine response $O(\log d/k)=o(1)$. Exact numbers are ours, for the idealised network.
-#
-# The relative fluctuation of the counts, $1/\sqrt{s^*}$, vanishes as $s^*\to\infty$ (about ½ at $s^*=4$). No dimension in the regime fits a computer.
+# [Proofs.](#02-coarse-proof) For later times the paper gives orders: under coarse labels the ratio is $\Theta(k)$, the fine response $O(\log d/k)=o(1)$. Exact numbers, for the idealised network, are ours. The relative fluctuation of binomial counts, $1/\sqrt{s^*}$, vanishes as $s^*\to\infty$; at $s^*=4$ it is ½. No dimension in the regime fits a computer.
 #
 # <a id="02-to-coarse"></a>
 # ## Fine to coarse
 #
-# Theorem 5.2 reads off two maxima. *Fine-tuning* on coarse labels sends the gradient to the classes that attain them, where the right superclass's detectors grow. A *linear probe* fitted on easy points alone favours common features, whose detectors in $k$ classes fire together. In our runs on idealised networks it [misjudges](#02-transfer) 100 % of the hard points on the coarse, 99.5 % on the fine backbone.
+# *Fine-tuning* on coarse labels sends the gradient to the classes that attain the two maxima, where the right detectors go on growing. A *linear probe* fitted on easy points alone favours common features, whose detectors in $k$ classes fire together. On idealised networks with exact counts it [misjudges](#02-transfer) 100 % of the hard points with the coarse, 99.5 % with the fine backbone.
 #
 # <a id="02-experiments"></a>
 # <a id="theorems-5-1-and-5-2-run"></a>
 # <a id="growth-the-ratio-the-law-the-two-flows"></a>
 # ## The experiment: both theorems, run
 #
-# The paper has no simulation. Here four random networks each train on sign and subclass of the same points. *Prediction* for exact counts:
+# The paper has no simulation. Here four random networks each train on sign and on subclass. *Prediction* for exact counts:
 #
 # - easy points: no errors;
 # - hard points: coarse labels fail, since $8>k^*$; fine labels succeed;
 # - growth ratio: 8 at all times under coarse labels, from $\frac8{15}$ downwards under fine ones;
-# - output under coarse labels: $F+e^F=1+\kappa t$.
+# - output of the idealised network under coarse labels: $F+e^F=1+\kappa t$.
 
 # %%
 labels = {
@@ -438,7 +435,7 @@ kappa = theory.coarse_clock(*unit)
 ledger.mean("log-law", **measure.log_law(ideal["coarse labels"], kappa))
 
 # %% [markdown]
-# All four come true; coarse labels fail on 99.5 % of hard points. Lines are theory, not fits; symbols are runs.
+# All four come true; coarse labels fail on 99.5 % of hard points. Lines are theory, not fits; symbols are runs. (On the right, 300 steps.)
 #
 # *Binomial counts.* Now patches draw their content independently, as in the paper.
 
@@ -467,15 +464,15 @@ ledger.mean("coarse-fails-on-hard-binomial", measure.least_error(coarse))
 ledger.mean("fine-understands-hard-binomial", measure.last_error(fine))
 
 # %% [markdown]
-# Under coarse labels the ratio falls, and with it the hard error: 8 *at all times* holds for exact counts only. (The theorem lets $s^*$ grow and claims only $\Omega(1)$.) Fine labels do far better. [Why, and longer runs](#02-binomial).
+# Under coarse labels the ratio falls, and with it the hard error. In a [longer run](#02-binomial) both go on falling. So 8 *at all times* and lasting failure hold for exact counts only. (The theorem lets $s^*$ grow and claims only $\Omega(1)$.) Fine labels do far better.
 #
 # <a id="02-kinds"></a>
 # <a id="which-labels-a-synthetic-figure-5"></a>
 # ## Which labels? Table 1 in the simulated world
 #
-# Here each point also shows one of eight *backgrounds*, strong features independent of the class. Labels are *true* groups of subclasses (1, 2, 4 or 8 per superclass, or the 8 split in two), *random* IDs (2 or 8 per superclass, dealt in turn within each subclass, or 8 *drawn*) and *clusters* (2 or 8 per superclass, $k$-means on sums of patches). Counts are exact, networks idealised, batches of 128 points. We measure what {eq}`eq-02-max` compares on a hard point, apart from backgrounds: the largest common growth among the wrong labels over the largest fine growth among the right ones.
+# Here each point also shows one of eight *backgrounds*, strong features independent of the class. Labels are *true* groups of subclasses (1, 2, 4 or 8 per superclass, or the 8 split in two), *random* IDs (2 or 8 per superclass, dealt in turn within each subclass, or 8 *drawn*) and *clusters* (2 or 8 per superclass, $k$-means on sums of patches). Counts are exact, networks idealised, batches of 128 points. We measure what {eq}`eq-02-max` compares on a hard point: the largest common growth among the wrong labels over the largest fine growth among the right ones.
 #
-# *Prediction* from {prf:ref}`cor-02-ratio`: true labels have ratios 8, 8/3, 8/7, 8/15, and only the first exceeds $k^*$, here 3.2. Random IDs have 8, and so do clusters, which find the backgrounds.
+# *Prediction* from {prf:ref}`cor-02-ratio`: true labels have ratios 8, 8/3, 8/7, 8/15, and only the first exceeds $k^*$, here 3.2. Random IDs and clusters, which find the backgrounds, have 8.
 
 # %% tags=["hide-input"]
 strong = {"distractor_low": 0.3, "distractor_high": 0.4, "n_patches": n_patches + 8}
@@ -510,7 +507,7 @@ ledger.mean("granularity-monotone", **measure.refinement(by_kind))
 ledger.mean("random-ids-do-not-help", measure.fewest_errors(by_kind, "random"))
 
 # %% [markdown]
-# Two true groups bring the ratio below $k^*$. IDs dealt in turn leave it at 8. For eight drawn IDs and eight clusters the prediction fails: the ratio starts below 5 on average, since the maximum over labels [picks up imbalance](#02-clusters). Most hard points are still misjudged.
+# Two true groups bring the ratio below $k^*$. IDs dealt in turn leave it at 8. For eight drawn IDs and eight clusters the prediction fails: the ratio starts below 5 on average, since the maximum [picks up imbalance](#02-clusters). Most hard points are still misjudged.
 #
 # <a id="02-evidence"></a>
 # <a id="real-images-which-labels-make-good-features"></a>
@@ -528,9 +525,9 @@ ledger.mean("random-ids-do-not-help", measure.fewest_errors(by_kind, "random"))
 # | random IDs | 22 to 11,264 | 6.10 to 6.61 |
 # | one per image | 500,000 | 6.54 |
 #
-# Random IDs and unique labels are *worse* than no pretraining: the authors say that without consistent, aligned labels and enough images for each, networks learn details of single images.
+# Random IDs and unique labels are *worse* than no pretraining: without consistent labels and enough images for each, the authors say, networks learn details of single images.
 #
-# *Here:* "animal or vehicle?" on CIFAR-10, with a small convolutional network (without pretraining: 400 steps, otherwise 2,400). *Prediction:* the same order.
+# *Here:* "animal or vehicle?" on CIFAR-10, with a small network (without pretraining: 400 steps, otherwise 2,400). *Prediction:* the same order.
 
 # %% tags=["hide-input"]
 kept_runs.show("fine_grained_labels", "cifar10")
@@ -567,7 +564,7 @@ for id in (
     ledger.mean(id, gains[id])
 
 # %% [markdown]
-# On the same images ten labels end 0.5 ± 0.2 points below two (paper: 0.46), unique labels 2.4 ± 0.5 above. But unique labels end where no pretraining does (0.0 ± 0.6; paper: 0.67 above), random IDs 2.1 ± 0.5 *below* it (paper: above). Random IDs against two labels (+0.2 ± 0.4) are undecided. Pairs help and clusters of *pixels* hurt, unlike the paper's 13 labels and coarsest clusters. Each 95 % interval stands alone and leaves out the sampling of the test set. ([More.](#02-trained))
+# On the same images ten labels end 0.5 ± 0.2 points below two (paper: 0.46), unique labels 2.4 ± 0.5 above. But unique labels end where no pretraining does (0.0 ± 0.6; paper: 0.67 above), random IDs 2.1 ± 0.5 *below* it (paper: above). Random IDs against two labels (+0.2 ± 0.4) are undecided. Pairs help and clusters of *pixels* hurt, unlike the paper's 13 labels and coarsest clusters. ([More.](#02-trained))
 #
 # <a id="02-take-home"></a>
 # ## What to take home
@@ -575,7 +572,7 @@ for id in (
 # - In the idealised network, a detector's growth is proportional to its feature's frequency times the mean residual where the feature shows. At first coarse labels favour the common feature $k$ to 1, and $g$ equal groups of subclasses $k$ to $2g-1$.
 # - With exact counts, the idealised network's fine features stay $k$ times behind under coarse labels however long training is. In our runs with binomial counts of mean 4 they slowly catch up.
 # - Under fine labels, the idealised network's fine feature leads from the first step on: only doubt about the superclass drives the common one.
-# - In our simulated world, labels that follow the fine features lower the ratio, and random IDs dealt evenly inside a superclass leave it at $k$.
+# - In our simulated world with exact counts, labels that follow the fine features lower the ratio, and random IDs dealt evenly inside a superclass leave it at $k$.
 # - In our runs on idealised networks with exact counts, linear probes fitted on easy points misjudge about 99 % of the hard points, even with fine labels.
 #
 # The headline claims ([all claims](#02-held-up)):
@@ -583,7 +580,7 @@ for id in (
 # ```{headlines}
 # ```
 #
-# **Holds in our runs** with exact counts at $k=8$: the ratio and both errors. **Confirmed** on CIFAR-10: ten classes do better than two labels, unique labels worse. **Not confirmed:** with binomial counts of mean 4, a constant ratio and 90 % error under coarse labels (stronger than the theorems); on CIFAR-10, the paper's order.
+# **Holds in our runs** with exact counts at $k=8$: ratio and both errors. **Confirmed** on CIFAR-10: ten classes do better than two labels. **Not confirmed:** with binomial counts of mean 4, a constant ratio and 90 % error under coarse labels (stronger than the theorems); on CIFAR-10, the paper's order.
 #
 # <a id="02-try"></a>
 # ## Try it
@@ -763,16 +760,16 @@ ledger.exact("first-drift", max(drift_errors))
 # :::{prf:lemma} The recursion behind the log law (ours)
 # :label: lem-02-recursion
 #
-# If $A_{t+1}=A_t+Ce^{-A_t}$ with $C>0$, then with $y_t=e^{A_0}+Ct$
+# If $A_{t+1}=A_t+\nu e^{-A_t}$ with $\nu>0$, then with $y_t=e^{A_0}+\nu t$
 #
 # $$
-# 0\ \le\ A_t-\log y_t\ \le\ \log\Bigl(1+\frac{C\,e^{C/y_0}}{2\,y_t}\Bigl(\frac C{y_0}+\log\frac{y_t}{y_0}\Bigr)\Bigr).
+# 0\ \le\ A_t-\log y_t\ \le\ \log\Bigl(1+\frac{\nu\,e^{\nu/y_0}}{2\,y_t}\Bigl(\frac \nu{y_0}+\log\frac{y_t}{y_0}\Bigr)\Bigr).
 # $$ (eq-02-recursion)
 # :::
 #
 # :::{prf:proof}
-# For $e^{A_t}$ a step is nearly the addition of $C$, and what it adds beyond $C$ sums like a harmonic series, to a logarithm.
-# Let $z_t=e^{A_t}$, so that $z_{t+1}=z_te^{C/z_t}$. From $e^x\ge1+x$ we get $z_{t+1}\ge z_t+C$, hence $z_t\ge y_t$. From $e^x\le1+x+\frac{x^2}2e^x$, $z_{t+1}-z_t-C\le\frac{C^2}{2z_t}e^{C/z_t}\le\frac{C^2}{2y_t}e^{C/y_0}$, and $\sum_{\tau<t}\frac C{y_\tau}\le\frac C{y_0}+\log\frac{y_t}{y_0}$ by comparison with the integral.
+# For $e^{A_t}$ a step is nearly the addition of $\nu$, and what it adds beyond $\nu$ sums like a harmonic series, to a logarithm.
+# Let $z_t=e^{A_t}$, so that $z_{t+1}=z_te^{\nu/z_t}$. From $e^x\ge1+x$ we get $z_{t+1}\ge z_t+\nu$, hence $z_t\ge y_t$. From $e^x\le1+x+\frac{x^2}2e^x$, $z_{t+1}-z_t-\nu\le\frac{\nu^2}{2z_t}e^{\nu/z_t}\le\frac{\nu^2}{2y_t}e^{\nu/y_0}$, and $\sum_{\tau<t}\frac\nu{y_\tau}\le\frac \nu{y_0}+\log\frac{y_t}{y_0}$ by comparison with the integral.
 # :::
 #
 # With $z=e^F$ the law reads $z+\log z=1+\kappa t$: $F(t)=1+\kappa t-W(e^{1+\kappa t})$ with Lambert's $W$ ([Corless et al., 1996](../book/references.bib#corless1996lambert)). Tests compare both with direct computation.
@@ -822,7 +819,7 @@ ledger.mean("hard-error-threshold", **measure.hard_threshold(sizes, clean, noisy
 # <a id="02-coarse-proof"></a>
 # ### The proof of Theorem 5.1
 #
-# *Supports {prf:ref}`thm-02-coarse`.* [The regime](#02-theorems) also has $\sigma_0\le O(1/(d^3s^*\log d))$, a step of the order $\sigma_0$, batches of $kd\,\mathrm{polylog}(d)$ points or more, and $m=\Theta(d^{2+2c_0})$ neurons per class for coarse, $\Theta(d^{1+2c_0})$ for fine labels. The summary in the main text repeats $k\le d^{0.4}$ in Theorem 5.2 only; Appendix B.3 fixes it for both.
+# *Supports {prf:ref}`thm-02-coarse`.* [The regime](#02-theorems) also has $\iota\le1/\mathrm{polylog}(d)$; $\sigma_\zeta=1/(\sqrt d\log^{10}d)$; $P\sigma_\zeta\ge\omega(\mathrm{polylog}(d))$, $P\le\mathrm{poly}(d)$; $\omega(\mathrm{polylog}(d)/\sqrt d)\le\sigma_{\zeta^*}\le O(1/\mathrm{polylog}(d))$; $\sigma_0\le O(1/(d^3s^*\log d))$, a step of the order $\sigma_0$, batches of $kd\,\mathrm{polylog}(d)$ points or more, and $m=\Theta(d^{2+2c_0})$ neurons per class for coarse, $\Theta(d^{1+2c_0})$ for fine labels. The summary in the main text repeats $k\le d^{0.4}$ in Theorem 5.2 only; Appendix B.3 fixes it for both.
 #
 # :::{prf:proof}
 # *(The skeleton. Quoted: the invariants of {prf:ref}`lem-02-bias` with high probability, Theorem F.1, and the concentration of counts.)* The common detectors bring the loss down by themselves, and once it is small hardly anything moves any more: the fine ones stay behind by a factor of order $k$, and on hard points distractors outweigh them.
@@ -888,18 +885,16 @@ ledger.mean("fine-flow", **flow)
 
 # %%
 longer = replace(world, binomial=True, n_patches=20)
-how = {"log_at": ideal["coarse labels"].steps}
-run = trainer.train(longer, labels["coarse labels"], 4, ideal_steps, **how)
-for name, found in (("exact", ideal["coarse labels"]), ("binomial", run)):
-    path = measure.growth_ratio(found).mean(1)
-    points = trainer.held_out(world if name == "exact" else longer, 17, 24, hard=True)
-    wrong = measure.errors(measure.margins(found.params, points)).mean()
-    print(
-        f"{name:9s} ratio {path[0]:.2f} at step 1, {path[-1]:.2f} at step {ideal_steps};"
-        f" hard error then {wrong:.2f}"
-    )
+look = {"hard": trainer.held_out(longer, 17, 24, hard=True)}
+how = {"tests": look, "log_at": [1, ideal_steps, 3 * ideal_steps]}
+run = trainer.train(longer, labels["coarse labels"], 4, 3 * ideal_steps, **how)
+path, wrong = measure.growth_ratio(run).mean(1), measure.errors(run.log["hard"])
+for step, ratio, error in zip(run.steps, path, wrong.mean(1)):
+    print(f"step {step:4d}: ratio {ratio:.2f}, hard error {error:.2f}")
 
 # %% [markdown]
+# `mvnb run 02 -p ideal_steps=2000` goes on to step 6,000: ratio 3.7, below $k^*$, and hard error 0.49. (With exact counts the ratio is 8.0 at all times.) So `coarse-fails-on-hard-binomial` and `growth-ratio-k-binomial` fail, and the two claims for exact counts say nothing about the paper's own data.
+#
 # With binomial counts the clock is not shared. The common feature makes most of the output, so the residual is larger at points with few common patches. Weighted by the residual, points show fewer common than fine patches, and the fine feature catches up. The relative fluctuation of the counts is $1/\sqrt{s^*}$. Under fine labels the hard error at the end is near the limit of 2 %: with twenty other seeds, `fine-understands-hard-binomial` holds for ten and is undecided for ten.
 #
 # <a id="02-clusters"></a>
@@ -930,7 +925,7 @@ ledger.mean("backgrounds-explain-the-rest", fewest)
 # %% [markdown]
 # IDs dealt in turn are balanced exactly: in each batch every subclass has every ID equally often. Drawn IDs and clusters are not. A fine feature then grows fastest in the label that its few points happen to have most often, and the maximum reads that label off. Over further steps this partly averages out. (The means hide a spread: with the default seed one of the four runs on drawn IDs starts at 5.7.) Two clusters lump the backgrounds together unevenly, so labels are not equally frequent; the ratio stays near $k$, because the bracket in {eq}`eq-02-drift` is the same for common and for fine features. What helps there are the backgrounds of the test points (errors 0.78 with and 0.99 without them, in the runs shown). For the seven kinds of balanced labels `ratio-by-label` can miss {prf:ref}`cor-02-ratio` only by jitter and noise.
 #
-# Clusters of the whole data belong to no superclass, so there is no maximum to read off. Over many points, the first growth along common features is
+# Clusters of the whole data belong to no superclass, so there is no maximum to read off. If they are independent of the subclass, the bracket in {eq}`eq-02-drift` vanishes and class features do not grow at first. Over many points, the first growth along common features is
 
 # %% tags=["hide-input"]
 anywhere = pools._replace(superclass=0 * pools.superclass)
