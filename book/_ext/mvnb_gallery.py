@@ -216,10 +216,11 @@ def say_cost(app, doctree):
 
 def verdict_line(rows: list[dict]) -> nodes.paragraph:
     """Return the verdicts on headline claims as a sentence, in which each claim that does not hold is a link to its row."""
-    held = verdicts.counts(rows)["holds"]
-    said = f"{held} of {len(rows)} headline claims hold here."
+    held, ours = verdicts.counts(rows)["holds"], len(rows) - len(verdicts.headlines(rows))
+    said = f"{held} of {len(rows)} headline claims hold here"
     if held == len(rows):
-        said = f"All {held} headline claims hold here." if held > 1 else "The headline claim holds here."
+        said = f"All {held} headline claims hold here" if held > 1 else "The headline claim holds here"
+    said += f" ({ours} of the {len(rows)} {'is' if ours == 1 else 'are'} ours, not the paper's)." if ours else "."
     line = nodes.paragraph(classes=["claim-verdict"])
     line += [marked("holds"), nodes.Text(f" {said}")] if held else nodes.Text(said)
     words = {"fails": "Fails", "undecided": "Undecided (the interval allows both answers)", "not run": "Not run"}

@@ -140,7 +140,7 @@ class Scoreboard(ScoreboardDirective):
         board, seen = table(header, [self.cells(*one) for one in found], ["claims"]), set()
         for line, (chapter, row) in zip(list(board.findall(nodes.row))[1:], found):  # the head is a row, too
             line["classes"] += [f"origin-{row['origin']}", "kept" if row.get("kept") else "live"]
-            line["classes"] += ["headline"] if row["headline"] else []
+            line["classes"] += ["headline"] if verdicts.headlines([row]) else []
             if chapter not in seen:
                 line["ids"].append(f"chapter-{chapter.number}")
                 seen.add(chapter)
@@ -207,14 +207,14 @@ class Papers(ScoreboardDirective):
 
 
 class Verdict(ScoreboardDirective):
-    """The headline claims with one verdict, with the reason where it is known, and how many other claims have it."""
+    """The papers' headline claims with one verdict, with the reason where it is known, and how many other claims have it."""
 
     required_arguments = 1
 
     def run(self):
         found = [(chapter, row) for chapter, some in self.rows().items() for row in some if row["verdict"] == self.arguments[0]]
-        items = nodes.bullet_list("", *(self.item(*one) for one in found if one[1]["headline"]))
-        others = sum(not row["headline"] for _, row in found)
+        shown = [one for one in found if verdicts.headlines(one[1:])]
+        items, others = nodes.bullet_list("", *(self.item(*one) for one in shown)), len(found) - len(shown)
         where = f"?headline=no&verdict={self.arguments[0]}#all-claims"
         rest = nodes.paragraph("", "Of the other claims, ", self.link(f"{others} have this verdict", where), nodes.Text("."))
         return [*([items] if items.children else []), rest]
@@ -223,7 +223,7 @@ class Verdict(ScoreboardDirective):
         claim = self.link(row["says"], f"{self.page(chapter)}#claim-{row['id']}")
         said = f" ({chapter.number}, {row['source']}): {verdicts.measured(row)}; rule {row['criterion']}. "
         note = verdicts.note(row)
-        said += f"{note[0].upper()}{note[1:]}." if note else ""
+        said += f"{note[0].upper()}{note[1:].rstrip('.')}." if note else ""
         return nodes.list_item("", nodes.paragraph("", "", claim, *inline(said)))
 
 

@@ -215,3 +215,29 @@ def test_formulas_are_set_when_they_come_near_and_nothing_moves(site, browser):
         tab.wait_for_function(f"({UNSET})() === 0")
         assert tab.locator("mjx-lazy").count() < waiting
         assert tab.evaluate("window.shifted") < 0.1
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize(
+    "page, target",
+    [
+        ("notebooks/09_gradient_features.html", "claim-sure-probability"),
+        ("notebooks/11_icl_and_scale.html", "claim-attention-spreads-with-size"),
+        ("notebooks/12_nuclear_norm.html", "claim-nuclear-norm-selects"),
+    ],
+)
+def test_a_jump_lands_though_formulas_above_are_set_later(site, browser, viewport, page, target):
+    with fresh_tab(browser, viewport=viewport) as tab:
+        tab.goto(f"{site.url}{page}#{target}", wait_until="load")
+        tab.wait_for_function("document.documentElement.classList.contains('mathematics')")
+        tab.wait_for_function(f"({UNSET})() === 0")
+        tab.wait_for_timeout(1000)
+        assert 0 <= tab.locator(f"[id='{target}']").bounding_box()["y"] <= 200
+
+
+def test_formulas_are_no_stops_of_the_tab_key(site, browser):
+    with fresh_tab(browser) as tab:
+        tab.goto(site.url + max(site.chapters), wait_until="load")
+        tab.wait_for_function("document.documentElement.classList.contains('mathematics')")
+        assert tab.locator("mjx-container").count() > 20
+        assert not tab.locator("mjx-container[tabindex='0']").count()
