@@ -18,7 +18,7 @@
 # > *Why Fine-grained Labels in Pretraining Benefit Generalization?*, Guan Zhe Hong, Yin Cui, Ariel Fuxman, Stanley H. Chan and
 # > Enming Luo ([Hong et al., 2024](../book/references.bib#hong2024finegrained)).
 #
-# In the paper's model of images, a network trained to tell dogs from cats at first learns a feature of all dogs $k$ times as fast as a feature of one of $k$ breeds, because it sees it $k$ times as often. If all images show both on equally many patches, the rare features stay behind by that factor, since learning nearly stops once the shared feature classifies them. (With random numbers of patches, as in the paper, they slowly catch up.) Trained on the breeds instead, the network learns the rare features faster than the shared one. In our runs it then tells dogs from cats where the shared feature is hidden.
+# In the paper's model of images, a network trained to tell dogs from cats at first learns a feature of all dogs $k$ times as fast as a feature of one of $k$ breeds, because it sees it $k$ times as often. If all images show both on equally many patches, the rare features stay behind by that factor, since learning nearly stops once the shared feature classifies them. (In our runs with random numbers of patches they slowly catch up.) Trained on the breeds instead, the network learns the rare features faster than the shared one. In our runs it then tells dogs from cats where the shared feature is hidden.
 #
 # <a id="fig-02-contrast"></a>
 
