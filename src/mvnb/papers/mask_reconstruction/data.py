@@ -164,23 +164,31 @@ def own_tiles(sample: SparsePatches) -> Tensor:
 
 
 class Split:
-    """Standardised images: ``all`` for pretraining, nested balanced sets with labels, and ``judged``, which errors are for.
+    """Images in parts ``x`` with labels ``y``: ``all`` for pretraining, ``judged``, which errors are for, and labelled sets.
 
-    These are the official test images, or ``n_valid`` training images that are then in no other part.
+    A labelled set ``(n, draw)`` has equally many images of each class; sets of one ``n`` are disjoint, and all are parts of
+    ``all``. ``labels`` gives the number of sets of each ``n``. The same ``n_aside`` images are put aside for every seed. With
+    ``tuning``, judged and labelled images are drawn from these; otherwise judged ones are drawn from the others, so that no
+    judged image has been judged or had a label in tuning. The official test images are in one pool with the training images.
+    Pixels are standardised by the mean and the deviation of ``all``.
     """
 
-    def __init__(self, dataset: str, labels: list[int], n_valid: int, seed: int, device):
-        images = load_images(dataset).standardised()
-        order = torch.randperm(len(images.y_train), generator=torch.Generator().manual_seed(seed))
-        parts = {"judged": order[:n_valid], "all": order[n_valid:]}
-        of_class = [parts["all"][images.y_train[parts["all"]] == label] for label in range(images.n_classes)]
-        parts |= {n: torch.cat([rows[: n // images.n_classes] for rows in of_class]) for n in labels}
-        self.x = {part: images.x_train[rows] for part, rows in parts.items()}
-        self.y = {part: images.y_train[rows] for part, rows in parts.items()}
-        if not n_valid:
-            self.x["judged"], self.y["judged"] = images.x_test, images.y_test
-        self.x = {part: x.to(device, memory_format=torch.channels_last) for part, x in self.x.items()}
-        self.y = {part: y.to(device) for part, y in self.y.items()}
+    def __init__(self, dataset: str, labels: dict[int, int], n_judged: int, n_aside: int, tuning: bool, seed: int, device):
+        images, fixed = load_images(dataset), torch.Generator().manual_seed(0)
+        x, y = torch.cat([images.x_train, images.x_test]), torch.cat([images.y_train, images.y_test])
+        order = torch.randperm(len(y), generator=fixed)
+        aside, others = order[:n_aside], order[n_aside:]
+        own, rest = (aside, others) if tuning else (others, aside)
+        own = own[torch.randperm(len(own), generator=torch.Generator().manual_seed(seed))]
+        parts: dict = {"judged": own[:n_judged], "all": torch.cat([own[n_judged:], rest])}
+        of_class = [parts["all"][y[parts["all"]] == label] for label in range(images.n_classes)]
+        for n, draws in labels.items():
+            each = n // images.n_classes
+            parts |= {(n, i): torch.cat([rows[i * each :][:each] for rows in of_class]) for i in range(draws)}
+        seen = x[parts["all"]]
+        mean, std = (f(seen, (0, 2, 3), keepdim=True) for f in (torch.mean, torch.std))
+        self.x = {part: ((x[i] - mean) / std).to(device, memory_format=torch.channels_last) for part, i in parts.items()}
+        self.y = {part: y[i].to(device) for part, i in parts.items()}
 
 
 def shifted(x: Tensor, most: int, g: torch.Generator) -> Tensor:

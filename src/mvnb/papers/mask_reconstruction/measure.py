@@ -366,13 +366,23 @@ def gain_on_tiles(record: Mapping, key: str) -> np.ndarray:
     return on_tiles(record, "MAE", key) - on_tiles(record, "ERM", key)
 
 
-def on_digits(record: Mapping, arm: str, shift: int | None = None, key: str = "error") -> np.ndarray:
-    """Return a value of an arm of the run on MNIST, (number of labels, seed); ``shift`` is None for frozen features."""
-    rows = [row for run in record["runs"] for row in run["values"]["arms"]]
-    of = [r for r in rows if r["arm"].split(",")[0] == arm and r.get("shift") == shift]
-    return np.array([[r[key] for r in of if r["labels"] == n] for n in record["parameters"]["labels"]])
+def on_digits(record: Mapping, arm: str, key: str = "error") -> np.ndarray:
+    """Return a value of an arm of the run on MNIST, (number of labels, seed); the mean over a seed's sets of labels."""
+    runs = [[row for row in run["values"]["arms"] if row["arm"] == arm] for run in record["runs"]]
+    counts = record["parameters"]["labels"]
+    return np.array([[np.mean([r[key] for r in of if r["labels"] == n]) for of in runs] for n in counts])
 
 
-def gain_on_digits(record: Mapping, shift: int) -> np.ndarray:
-    """Return how many points of error pretraining saves at one shift of the training images, (number of labels, seed)."""
-    return on_digits(record, "scratch", shift) - on_digits(record, "pretrained", shift)
+def gain_on_digits(record: Mapping) -> np.ndarray:
+    """Return how many points of error pretraining saves, (number of labels, seed)."""
+    return on_digits(record, "scratch") - on_digits(record, "pretrained")
+
+
+def best_settings(*records: Mapping) -> dict[str, list[tuple[float, dict]]]:
+    """Return the settings of each arm in runs of tuning with their mean validation errors in percent, the best ones first."""
+    errors: dict[str, dict] = {}
+    for row in (row for record in records for run in record["runs"] for row in run["values"]["arms"]):
+        setting = tuple((key, row[key]) for key in ("encoder_rate", "step_size", "weight_decay"))
+        errors.setdefault(row["arm"], {}).setdefault(setting, []).append(row["error"])
+    ranked = {arm: [(float(np.mean(e)), dict(s)) for s, e in of.items()] for arm, of in errors.items()}
+    return {arm: sorted(of, key=lambda one: one[0]) for arm, of in ranked.items()}

@@ -245,10 +245,19 @@ def pair(split: Split, width: int, seed: int, squares: int = 7) -> tuple[Filler,
     return tuple(net.to(x.device, memory_format=torch.channels_last) for net in nets)
 
 
-def _minimise(net: nn.Module, loss, n: int, *, steps: int, step_size: float, weight_decay: float, **how) -> list[float]:
-    """Minimise ``loss(rows, generator)`` by AdamW; ``how`` is passed to :func:`mvnb.training.minimise`."""
+def _minimise(
+    net: nn.Module, loss, n: int, *, steps: int, step_size: float, weight_decay: float, encoder_rate: float = 1.0, **how
+) -> list[float]:
+    """Minimise ``loss(rows, generator)`` by AdamW; ``how`` is passed to :func:`mvnb.training.minimise`.
+
+    Steps and decay of the encoder are multiplied by ``encoder_rate``; at 0 it is frozen, but for its batch statistics.
+    """
     net.train()
-    optimizer = torch.optim.AdamW(net.parameters(), lr=step_size, weight_decay=weight_decay)
+    groups: dict[bool, list] = {True: [], False: []}
+    for name, weight in net.named_parameters():
+        groups[name.startswith("encoder.")].append(weight.requires_grad_(encoder_rate > 0 or not name.startswith("encoder.")))
+    both = [{"params": groups[inside], "lr": step_size * (encoder_rate if inside else 1)} for inside in groups]
+    optimizer = torch.optim.AdamW(both, weight_decay=weight_decay)
     return training.minimise(optimizer, loss, n, steps=steps, rise=max(1, steps // 20), **how)
 
 
@@ -261,43 +270,24 @@ def simmim(filler: Filler, x: Tensor, mask_ratio: float, **how) -> list[float]:
     return _minimise(filler, loss, len(x), **how)
 
 
-def few_labels(net: Classifier, split: Split, n: int, shift: int, smoothing: float, **how) -> dict[str, float]:
-    """Train a copy of a classifier on ``n`` images, shifted by up to ``shift`` pixels; return errors and the fall of its loss.
+def few_labels(net: Classifier, split: Split, part: tuple[int, int], shift: int, smoothing: float, **how) -> dict[str, float]:
+    """Train a copy of a classifier on a labelled set ``part``, shifted by up to ``shift`` pixels; return what came out.
 
-    All are percentages: errors on the ``n`` images and on those that judge, and by how much the loss fell in the last fifth.
+    All are percentages: errors on that set (unshifted) and on the judged images, and by how much the loss fell in the last
+    fifth.
     """
-    copied, x, y = deepcopy(net), split.x[n], split.y[n]
+    copied, x, y = deepcopy(net), split.x[part], split.y[part]
 
     def loss(rows, g):
         rows = rows.to(x.device)
-        seen = shifted(x[rows], shift, g) if shift else x[rows]
-        return F.cross_entropy(copied(seen), y[rows], label_smoothing=smoothing)
+        return F.cross_entropy(copied(shifted(x[rows], shift, g)), y[rows], label_smoothing=smoothing)
 
     fell = training.percent_fallen(_minimise(copied, loss, len(x), **how))
-    wrong = {part: 1 - probes.accuracy(_outputs(copied, split.x[part]), split.y[part]).item() for part in (n, "judged")}
-    return {"train": round(100 * wrong[n], 3), "error": round(100 * wrong["judged"], 3), "fell": fell}
+    wrong = {of: 1 - probes.accuracy(_outputs(copied, split.x[of]), split.y[of]).item() for of in (part, "judged")}
+    return {"train": round(100 * wrong[part], 3), "error": round(100 * wrong["judged"], 3), "fell": fell}
 
 
 def _outputs(net: nn.Module, x: Tensor) -> Tensor:
     net.eval()
     with torch.no_grad():
         return in_parts(net, (x,), 1000)
-
-
-def frozen_features(net: Classifier, split: Split) -> dict:
-    """Return the standardised features of every part, for an encoder whose batch statistics are those of unmasked images."""
-    net, seen = deepcopy(net), split.x["all"][:10000]
-    torch.optim.swa_utils.update_bn(seen.split(1000), net.encoder)
-    features = nn.Sequential(net.encoder, net.pool)
-    mean, std = (f(_outputs(features, seen), 0) for f in (torch.mean, torch.std))
-    return {part: (_outputs(features, x) - mean) / (std + 1e-3) for part, x in split.x.items() if part != "all"}
-
-
-def linear_layer(features: dict, split: Split, n: int, penalty: float) -> dict[str, float]:
-    """Return the errors of logistic regression on fixed features; ``penalty`` is the weight of the squared weights."""
-    from sklearn.linear_model import LogisticRegression
-
-    x, y = ({part: source[part].cpu().numpy() for part in (n, "judged")} for source in (features, split.y))
-    fitted = LogisticRegression(C=1 / penalty, max_iter=500).fit(x[n], y[n])
-    errors = {part: round(100 * (1 - fitted.score(x[part], y[part])), 3) for part in x}
-    return {"train": errors[n], "error": errors["judged"]}

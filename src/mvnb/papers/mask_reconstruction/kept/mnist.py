@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from itertools import product
 
 import torch
@@ -11,41 +12,34 @@ from mvnb.papers.mask_reconstruction.data import Split
 from mvnb.training import percent_fallen
 
 
-def run(seed, device, scratch, *, dataset, labels, n_valid, width, pretraining, training, arms) -> dict[str, list]:
-    """Return the errors of every arm in every setting, and how the loss of each pretraining ended.
+def run(seed, device, scratch, *, dataset, labels, draws, judged, width, mask_ratio, pretraining, training, arms) -> dict:
+    """Return the errors of every arm in every setting, and the loss of pretraining.
 
-    An arm lists its settings: ``mask_ratio`` of pretraining (0: none), and either ``shift``, ``step_size`` and
-    ``weight_decay`` of the training of the whole network, or the ``penalty`` of a linear layer on frozen features.
+    An arm says whether its encoder is ``pretrained`` and lists the values of its settings, keywords of ``few_labels``. The
+    loss is given as 21 averages over equal parts of the steps, and as that over the last hundred.
     """
-    split = Split(dataset, labels, n_valid, seed, device)
-    values: dict[str, list] = {"pretraining": [], "arms": []}
-    for ratio in sorted({ratio for arm in arms.values() for ratio in arm["mask_ratio"]}):
-        filler, net = trained.pair(split, width, seed)
-        if ratio:
-            path = scratch / f"{ratio}.pt"
-            if not path.exists():
-                losses = trained.simmim(filler, split.x["all"], ratio, seed=seed + 10**6, **pretraining)
-                ended = {"loss": sum(losses[-100:]) / 100, "fell": percent_fallen(losses)}
-                torch.save({"filler": filler.state_dict(), **ended}, path)
-            saved = torch.load(path, map_location=device)
-            filler.load_state_dict(saved.pop("filler"))
-            values["pretraining"].append({"mask_ratio": ratio, **saved})
-        features = trained.frozen_features(net, split)
-        for name, arm in arms.items():
-            keys = [key for key in arm if key != "mask_ratio"]
-            for setting in product(*(arm[key] for key in keys)) if ratio in arm["mask_ratio"] else ():
-                setting = dict(zip(keys, setting))
-                for n in labels:
-                    if "penalty" in setting:
-                        found = trained.linear_layer(features, split, n, **setting)
-                    else:
-                        found = trained.few_labels(net, split, n, **setting, **training, seed=seed + 2 * 10**6)
-                    values["arms"].append({"arm": name, "labels": n, "mask_ratio": ratio, **setting, **found})
+    split = Split(dataset, dict(zip(labels, draws)), **judged, seed=seed, device=device)
+    filler, net = trained.pair(split, width, seed)
+    nets, path = {False: deepcopy(net), True: net}, scratch / "pretrained.pt"
+    if not path.exists():
+        losses = trained.simmim(filler, split.x["all"], mask_ratio, seed=seed + 10**6, **pretraining)
+        means = [float(part.mean()) for part in torch.tensor(losses).tensor_split(min(21, len(losses)))]
+        ended = {"losses": means, "loss": sum(losses[-100:]) / len(losses[-100:]), "fell": percent_fallen(losses)}
+        torch.save({"filler": filler.state_dict(), **ended}, path)
+    saved = torch.load(path, map_location=device)
+    filler.load_state_dict(saved.pop("filler"))
+    values: dict = {"pretraining": saved, "arms": []}
+    for (name, arm), (n, many) in product(arms.items(), zip(labels, draws)):
+        keys = [key for key in arm if key != "pretrained"]
+        for setting, i in product(product(*(arm[key] for key in keys)), range(many)):
+            how = dict(zip(keys, setting))
+            found = trained.few_labels(nets[arm["pretrained"]], split, (n, i), **how, **training, seed=seed + (2 + i) * 10**6)
+            values["arms"].append({"arm": name, "labels": n, "draw": i, **how, **found})
     return values
 
 
-def beginning(seed, device, *, width, pretraining, **_) -> list[float]:
+def beginning(seed, device, *, width, mask_ratio, pretraining, **_) -> list[float]:
     """Return the losses of the first 50 steps of pretraining on the digits, which ship with a package."""
-    split = Split("digits", [100], 0, seed, device)
+    split = Split("digits", {}, 100, 0, False, seed, device)
     filler, _ = trained.pair(split, width, seed)
-    return trained.simmim(filler, split.x["all"], 0.6, seed=seed + 10**6, **pretraining | {"steps": 50})
+    return trained.simmim(filler, split.x["all"], mask_ratio, seed=seed + 10**6, **pretraining | {"steps": 50})
