@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mvnb import kept_runs
-from mvnb.data import load_images
+from mvnb.data.images import Images
 from mvnb.papers.mask_reconstruction import data, measure, model
 from mvnb.papers.mask_reconstruction import training as arms
 from mvnb.papers.mask_reconstruction.data import SparseMultiView
@@ -65,11 +65,48 @@ def test_the_cell_probe_finds_what_is_written_into_the_features():
     assert measure.cell_probe(written, own) < 0.5
 
 
-def test_parts_of_the_run_on_mnist_are_balanced_nested_and_apart():
-    split = data.Split("digits", [20, 50], 100, 0, CPU)
-    assert [split.y[n].bincount().tolist() for n in (20, 50)] == [[2] * 10, [5] * 10]
-    pixels = {part: {tuple(row) for row in split.x[part].flatten(1).tolist()} for part in split.x}
-    assert pixels[20] < pixels[50] < pixels["all"] and not pixels["judged"] & pixels["all"]
+@pytest.fixture
+def numbered(monkeypatch):
+    """A function that returns the numbers of the images in each part of a split of 240 images, of which 80 are put aside."""
+    x, y = torch.arange(240.0).expand(1, 2, 2, -1).permute(3, 0, 1, 2), torch.arange(240) * 7 % 5
+    monkeypatch.setattr(data, "load_images", lambda name: Images(name, x[:200], y[:200], x[200:], y[200:]))
+
+    def parts(tuning, seed, n_judged=20):
+        split = data.Split("numbers", {5: 2, 10: 1}, n_judged, 80, tuning, seed, CPU)
+        every = torch.cat([split.x["all"], split.x["judged"]])[:, 0, 0, 0].sort().values
+        found = {part: torch.searchsorted(every, x[:, 0, 0, 0] - 1e-4).tolist() for part, x in split.x.items()}
+        assert all(torch.equal(split.y[part], y[rows]) for part, rows in found.items())
+        return found, split
+
+    return parts
+
+
+def test_parts_of_the_run_on_mnist_are_balanced_nested_and_apart(numbered):
+    for tuning in (False, True):
+        found, split = numbered(tuning, 0)
+        assert sorted(found["judged"] + found["all"]) == [*range(240)] and len(found["judged"]) == 20
+        first, second = (set(found[5, i]) for i in (0, 1))
+        assert len(first) == len(second) == 5 and not first & second
+        assert first | second == set(found[10, 0]) < set(found["all"])
+        assert [split.y[part].bincount().tolist() for part in ((5, 1), (10, 0))] == [[1] * 5, [2] * 5]
+
+
+def test_no_test_image_is_judged_or_has_a_label_in_tuning(numbered):
+    tuned = [numbered(True, seed)[0] for seed in (0, 1)]
+    tests = [set(numbered(False, seed)[0]["judged"]) for seed in range(6)]
+    seen = set().union(*(one[part] for one in tuned for part in ("judged", (5, 0), (5, 1), (10, 0))))
+    assert tuned[0]["judged"] != tuned[1]["judged"] and len(seen) <= 60
+    assert all(not seen & one for one in tests) and len({*map(frozenset, tests)}) == 6
+    assert max(max(one) for one in tests) >= 200 > min(min(one) for one in tests)  # official test images among them
+
+
+def test_images_are_standardised_by_those_of_pretraining(numbered, monkeypatch):
+    found, split = numbered(False, 0)
+    assert split.x["all"].mean().abs() < 1e-5 and split.x["all"].std() == pytest.approx(1, rel=1e-5)
+    rows = torch.tensor(found["judged"]).double()
+    seen = torch.tensor(found["all"]).double()
+    expected = (rows - seen.mean()) / seen.std()
+    assert torch.allclose(split.x["judged"][:, 0, 0, 0].double(), expected, atol=0.01)
 
 
 def test_shifts_move_each_image_by_itself_and_keep_its_pixels():
@@ -81,78 +118,85 @@ def test_shifts_move_each_image_by_itself_and_keep_its_pixels():
     assert torch.equal(data.shifted(x, 0, torch.Generator().manual_seed(0)), x)
 
 
-def test_without_images_put_aside_the_official_test_images_judge():
-    split, official = data.Split("digits", [20], 0, 0, CPU), load_images("digits").standardised()
-    assert torch.equal(split.x["judged"], official.x_test) and torch.equal(split.y["judged"], official.y_test)
-    assert len(split.x["all"]) == len(official.x_train)
-    other = data.Split("digits", [20], 0, 1, CPU)
-    assert not torch.equal(split.x[20], other.x[20])
-
-
 # --- Scripts of kept runs ---
 
 PRETRAINING = {"steps": 5, "batch": 20, "step_size": 0.01, "weight_decay": 0.01}
-SETTING = {"shift": [0], "step_size": [0.01], "weight_decay": [0.1]}
+SETTING = {"encoder_rate": [1.0], "step_size": [0.01], "weight_decay": [0.1]}
+JUDGED = {"n_judged": 300, "n_aside": 200, "tuning": False}
 
 
 @pytest.fixture
 def mnist(tmp_path, monkeypatch):
-    """Values of a short run on digits, with the networks that its arms were given, by arm; the folder of its states."""
-    given, few_labels, frozen_features = [], arms.few_labels, arms.frozen_features
+    """A function that makes a short run on digits: values, encoders and labels that arms were given, folder of the state."""
+    few_labels = arms.few_labels
 
-    def encoder(net):
-        given.append({k: v.clone() for k, v in net.encoder.state_dict().items() if "running" not in k})
+    def made(**changes):
+        given = []
 
-    monkeypatch.setattr(arms, "few_labels", lambda net, *args, **how: encoder(net) or few_labels(net, *args, **how))
-    monkeypatch.setattr(arms, "frozen_features", lambda net, *args: encoder(net) or frozen_features(net, *args))
-    changes = {
-        "dataset": "digits",
-        "labels": [20, 50],
-        "width": 4,
-        "pretraining": PRETRAINING,
-        "training": {"steps": 3, "batch": 10, "smoothing": 0.1},
-        "arms": {
-            "scratch": {"mask_ratio": [0.0], **SETTING},
-            "pretrained": {"mask_ratio": [0.6, 0.8], **SETTING},
-            "random features": {"mask_ratio": [0.0], "penalty": [1.0, 10.0]},
-            "pretrained features": {"mask_ratio": [0.6], "penalty": [1.0]},
-        },
-    }
-    one = DECLARED["mnist"]
-    short = replace(one, parameters=one.parameters | changes)
-    return short, short.call("run", 3, CPU, tmp_path / "run"), given, tmp_path / "run"
+        def recorded(net, split, part, **how):
+            given.append(({k: v.clone() for k, v in net.encoder.state_dict().items() if "running" not in k}, part, how))
+            return few_labels(net, split, part, **how)
+
+        monkeypatch.setattr(arms, "few_labels", recorded)
+        values = {
+            "dataset": "digits",
+            "labels": [20, 50],
+            "draws": [2, 1],
+            "judged": JUDGED,
+            "width": 4,
+            "pretraining": PRETRAINING,
+            "training": {"steps": 3, "batch": 10, "shift": 1, "smoothing": 0.1},
+            "arms": {
+                "scratch": {"pretrained": False, **SETTING},
+                "pretrained": {"pretrained": True, **SETTING, "step_size": [0.01, 0.02]},
+                "random features": {"pretrained": False, **SETTING, "encoder_rate": [0.0]},
+                "pretrained features": {"pretrained": True, **SETTING, "encoder_rate": [0.0]},
+            },
+        }
+        one, folder = DECLARED["mnist"], tmp_path / "run"
+        short = replace(one, parameters=one.parameters | values | changes)
+        return short, short.call("run", 3, CPU, folder), given, folder
+
+    return made
 
 
 def test_the_arms_of_the_run_on_mnist_start_from_the_encoder_that_was_pretrained_or_from_its_start(mnist):
-    *_, given, folder = mnist
-    start = arms.pair(data.Split("digits", [20], 0, 3, CPU), 4, 3)[1].encoder.state_dict()
-    saved = {ratio: torch.load(folder / f"{ratio}.pt")["filler"] for ratio in (0.6, 0.8)}
-    expected = {0.0: start} | {r: {k[8:]: v for k, v in one.items() if k.startswith("encoder.")} for r, one in saved.items()}
-    for ratio, encoder in list(expected.items())[1:]:
-        split = data.Split("digits", [20], 0, 3, CPU)
-        filler, _ = arms.pair(split, 4, 3)
-        arms.simmim(filler, split.x["all"], ratio, seed=1_000_003, **PRETRAINING)
-        assert all(torch.equal(v, encoder[k]) for k, v in filler.encoder.state_dict().items())
-    ratios = [0.0] * 3 + [0.6] * 3 + [0.8] * 3  # at each ratio frozen features, then two numbers of labels
-    assert len(given) == len(ratios)
-    for encoder, ratio in zip(given, ratios):
-        assert all(torch.equal(v, expected[ratio][k]) for k, v in encoder.items()), ratio
-        assert any(not torch.equal(v, expected[0.0][k]) for k, v in encoder.items()) == (ratio > 0)
+    *_, given, folder = mnist()
+    split = data.Split("digits", {20: 2, 50: 1}, **JUDGED, seed=3, device=CPU)
+    filler, net = arms.pair(split, 4, 3)
+    start = {k: v.clone() for k, v in net.encoder.state_dict().items()}
+    arms.simmim(filler, split.x["all"], 0.6, seed=1_000_003, **PRETRAINING)
+    encoders = {False: start, True: filler.encoder.state_dict()}
+    pretrained = [False] * 3 + [True] * 6 + [False] * 3 + [True] * 3  # three sets of labels for each setting of an arm
+    for (encoder, *_), which in zip(given, pretrained, strict=True):
+        assert all(torch.equal(v, encoders[which][k]) for k, v in encoder.items())
+        assert any(not torch.equal(v, encoders[not which][k]) for k, v in encoder.items())
+    assert (folder / "pretrained.pt").exists()
 
 
 def test_the_run_on_mnist_returns_each_arm_in_each_setting(mnist):
-    short, values, *_, folder = mnist
-    rows = {(r["arm"], r["mask_ratio"], r["labels"], r.get("penalty")): r for r in values["arms"]}
-    assert len(rows) == len(values["arms"]) == 2 * (1 + 2 + 2 + 1)
-    assert rows["scratch", 0.0, 20, None]["fell"] != rows["pretrained", 0.6, 20, None]["fell"]
-    assert [one["mask_ratio"] for one in values["pretraining"]] == [0.6, 0.8]
-    assert values == short.call("run", 3, CPU, folder)  # goes on from the states that are there
-    split = data.Split("digits", [20, 50], 0, 3, CPU)
-    _, net = arms.pair(split, 4, 3)
-    features = arms.frozen_features(net, split)
-    assert arms.linear_layer(features, split, 20, 10.0).items() <= rows["random features", 0.0, 20, 10.0].items()
-    how = {"shift": 0, "step_size": 0.01, "weight_decay": 0.1, **short.parameters["training"], "seed": 2_000_003}
-    assert arms.few_labels(net, split, 50, **how).items() <= rows["scratch", 0.0, 50, None].items()
+    short, values, given, folder = mnist()
+    rows = {(r["arm"], r["labels"], r["draw"], r["step_size"]): r for r in values["arms"]}
+    assert len(rows) == len(values["arms"]) == 3 * (1 + 2 + 1 + 1)
+    assert rows["scratch", 20, 0, 0.01]["fell"] != rows["pretrained", 20, 0, 0.01]["fell"]
+    assert rows["scratch", 20, 0, 0.01]["fell"] != rows["random features", 20, 0, 0.01]["fell"]
+    assert {(n, i): how["seed"] for _, (n, i), how in given} == {(20, 0): 2_000_003, (20, 1): 3_000_003, (50, 0): 2_000_003}
+    assert values == short.call("run", 3, CPU, folder)  # goes on from the state that is there
+    split = data.Split("digits", {20: 2, 50: 1}, **JUDGED, seed=3, device=CPU)
+    filler, net = arms.pair(split, 4, 3)
+    how = {"encoder_rate": 1.0, "step_size": 0.01, "weight_decay": 0.1, **short.parameters["training"], "seed": 3_000_003}
+    assert arms.few_labels(net, split, (20, 1), **how).items() <= rows["scratch", 20, 1, 0.01].items()
+    losses = arms.simmim(filler, split.x["all"], 0.6, seed=1_000_003, **PRETRAINING)
+    kept = values["pretraining"]
+    assert kept["losses"] == pytest.approx(losses) and kept["loss"] == pytest.approx(sum(losses) / 5)
+
+
+def test_without_pretraining_nothing_is_gained_on_mnist_whatever_the_labels(mnist):
+    two = {name: {"pretrained": False, **SETTING} for name in ("scratch", "pretrained")}
+    short, values, *_ = mnist(arms=two)
+    record = {"parameters": short.parameters, "runs": [{"values": values}]}
+    assert (measure.gain_on_digits(record) == 0).all()  # same labels, batches, shifts and start
+    assert len(np.unique(measure.on_digits(record, "scratch"))) == 2
 
 
 @pytest.fixture(scope="module")

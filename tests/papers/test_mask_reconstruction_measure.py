@@ -318,18 +318,33 @@ def test_values_of_the_run_on_tiles_are_by_arm_and_seed():
 
 
 def test_values_of_the_run_on_digits_are_by_number_of_labels_and_seed():
-    def row(arm, labels, error, **setting):
-        return {"arm": arm, "labels": labels, "mask_ratio": 0.0, "train": 0.0, "error": error, **setting}
-
     def rows(seed):
-        whole = [("scratch", 0, 0), ("pretrained", 0, 100), ("scratch, shifted", 3, 200), ("pretrained, shifted", 3, 500)]
-        found = [row(arm, n, first + n + seed, shift=shift) for arm, shift, first in whole for n in (10, 20)]
-        return found + [row("random features", n, 700 + n + seed, penalty=1.0) for n in (10, 20)]
+        firsts = {"scratch": 0, "pretrained": 100, "random features": 700}
+        sets = [(n, i) for n, draws in ((10, 2), (20, 1)) for i in range(draws)]
+        return [
+            {"arm": arm, "labels": n, "draw": i, "train": 0.0, "error": first + n + seed + 4 * i}
+            for arm, first in firsts.items()
+            for n, i in sets
+        ]
 
     runs = [{"values": {"arms": rows(seed)}} for seed in (1, 2, 3)]
     record = {"parameters": {"labels": [10, 20]}, "runs": runs}
-    assert measure.on_digits(record, "scratch", 0).tolist() == [[11, 12, 13], [21, 22, 23]]
-    assert measure.on_digits(record, "pretrained", 3).tolist() == [[511, 512, 513], [521, 522, 523]]
-    assert measure.on_digits(record, "random features").tolist() == [[711, 712, 713], [721, 722, 723]]
-    assert measure.on_digits(record, "scratch", 0, "train").max() == 0
-    assert (measure.gain_on_digits(record, 0) == -100).all() and (measure.gain_on_digits(record, 3) == -300).all()
+    assert measure.on_digits(record, "scratch").tolist() == [[13, 14, 15], [21, 22, 23]]  # the mean of two sets of 10
+    assert measure.on_digits(record, "random features").tolist() == [[713, 714, 715], [721, 722, 723]]
+    assert measure.on_digits(record, "scratch", "train").max() == 0
+    assert (measure.gain_on_digits(record) == -100).all()
+
+
+def test_the_best_setting_of_each_arm_has_the_smallest_mean_error():
+    def row(arm, step_size, error, weight_decay=0.0, encoder_rate=1.0):
+        setting = {"step_size": step_size, "weight_decay": weight_decay, "encoder_rate": encoder_rate}
+        return {"arm": arm, "labels": 10, "error": error, **setting}
+
+    first = [row("a", 0.1, 5.0), row("a", 0.2, 1.0), row("b", 0.1, 2.0), row("b", 0.1, 3.0, weight_decay=0.5)]
+    second = [row("a", 0.1, 1.0), row("a", 0.2, 6.0), row("b", 0.1, 4.0), row("b", 0.1, 1.0, weight_decay=0.5)]
+    runs = {"runs": [{"values": {"arms": rows}} for rows in (first, second)]}
+    best = measure.best_settings(runs)
+    assert [(error, one["step_size"]) for error, one in best["a"]] == [(3.0, 0.1), (3.5, 0.2)]
+    assert best["b"][0] == (2.0, {"encoder_rate": 1.0, "step_size": 0.1, "weight_decay": 0.5})
+    more = {"runs": [{"values": {"arms": [row("a", 0.1, 2.0, encoder_rate=0.3)]}}]}
+    assert measure.best_settings(runs, more)["a"][0] == (2.0, {"encoder_rate": 0.3, "step_size": 0.1, "weight_decay": 0.0})

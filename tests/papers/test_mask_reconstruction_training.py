@@ -274,7 +274,7 @@ def test_classifiers_differ_in_their_encoder_only_which_is_simmims_or_its_start(
 
 @pytest.fixture(scope="module")
 def split():
-    return data.Split("digits", [20, 50], 100, 0, torch.device("cpu"))
+    return data.Split("digits", {20: 2, 50: 1}, 400, 200, False, 0, torch.device("cpu"))
 
 
 HOW = {"steps": 4, "batch": 10, "step_size": 0.01, "weight_decay": 0.1, "seed": 5}
@@ -295,7 +295,7 @@ def test_a_classifier_has_the_encoder_that_is_pretrained(split):
     assert net.encoder is filler.encoder and not equal(before, net.encoder.state_dict()) and equal(head, net.head.state_dict())
     again, other = (arms.pair(split, 4, seed)[0].encoder for seed in (0, 1))
     assert equal(before, again.state_dict()) and not equal(before, other.state_dict())
-    assert net.head.out_features == 10 and net(split.x[20]).shape == (20, 10)
+    assert net.head.out_features == 10 and net(split.x[20, 0]).shape == (20, 10)
 
 
 def test_few_labels_train_a_copy_of_the_classifier_on_them(split, monkeypatch):
@@ -308,28 +308,58 @@ def test_few_labels_train_a_copy_of_the_classifier_on_them(split, monkeypatch):
         return minimise(copied, loss, n, **how)
 
     monkeypatch.setattr(arms, "_minimise", recorded)
-    found = {n: arms.few_labels(net, split, n, 0, 0.0, **HOW | {"steps": 60}) for n in (20, 50)}
-    assert equal(before, net.state_dict()) and [n for *_, n in seen] == [20, 50]
-    for n, (copied, start, _) in zip(found, seen):
+    parts = (20, 0), (20, 1), (50, 0)
+    found = {part: arms.few_labels(net, split, part, 0, 0.0, **HOW | {"steps": 60}) for part in parts}
+    assert equal(before, net.state_dict()) and [n for *_, n in seen] == [20, 20, 50]
+    for part, (copied, start, _) in zip(found, seen):
         assert copied is not net and equal(start, before)
-        scores = {part: arms._outputs(copied, split.x[part]).argmax(1) for part in (n, "judged")}
-        for key, part in (("train", n), ("error", "judged")):
-            assert found[n][key] == pytest.approx(100 * (scores[part] != split.y[part]).double().mean().item(), abs=1e-3)
-    assert found[20]["train"] == 0 and 0 < found[50]["error"] < found[20]["error"] < 60
+        scores = {of: arms._outputs(copied, split.x[of]).argmax(1) for of in (part, "judged")}
+        for key, of in (("train", part), ("error", "judged")):
+            assert found[part][key] == pytest.approx(100 * (scores[of] != split.y[of]).double().mean().item(), abs=1e-3)
+    assert found[20, 0]["train"] == 0 and 0 < found[50, 0]["error"] < found[20, 0]["error"] < 60
+    assert found[20, 0]["error"] != found[20, 1]["error"]
 
     arms.simmim(filler, split.x["all"], 0.6, **HOW)
-    arms.few_labels(net, split, 20, 0, 0.0, **HOW)
+    arms.few_labels(net, split, (20, 0), 0, 0.0, **HOW)
     assert equal(seen[-1][1], states(net)[0]) and not equal(seen[-1][1], before)
 
 
 def test_every_setting_of_a_training_with_few_labels_is_used(split):
     _, net = arms.pair(split, 4, 0)
     settings = {"shift": 0, "smoothing": 0.0} | HOW
-    base = arms.few_labels(net, split, 20, **settings)["fell"]
-    assert base == arms.few_labels(net, split, 20, **settings)["fell"]
+    base = arms.few_labels(net, split, (20, 0), **settings)["fell"]
+    assert base == arms.few_labels(net, split, (20, 0), **settings)["fell"]
+    assert base == arms.few_labels(net, split, (20, 0), **settings, encoder_rate=1.0)["fell"]
     changes = {"shift": 2, "smoothing": 0.3, "step_size": 0.02, "weight_decay": 5.0, "batch": 5, "seed": 6, "steps": 6}
-    for name, value in changes.items():
-        assert arms.few_labels(net, split, 20, **settings | {name: value})["fell"] != base, name
+    for name, value in (changes | {"encoder_rate": 0.3}).items():
+        assert arms.few_labels(net, split, (20, 0), **settings | {name: value})["fell"] != base, name
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("decay", [0.0, 2.0])
+def test_the_rate_of_the_encoder_multiplies_its_steps_and_its_decay(rate, decay):
+    torch.manual_seed(0)
+    net = torch.nn.ModuleDict({"encoder": torch.nn.Linear(3, 3), "head": torch.nn.Linear(3, 3)})
+    before = {name: weight.detach().clone() for name, weight in net.named_parameters()}
+    how = HOW | {"steps": 2, "weight_decay": decay}  # the first two steps of the schedule have the full size
+    arms._minimise(net, lambda rows, g: sum(w.sum() for w in net.parameters()), 10, **how, encoder_rate=rate)
+    for name, weight in net.named_parameters():
+        step = 0.01 * (rate if name.startswith("encoder") else 1)
+        once = before[name] * (1 - step * decay) - step
+        assert torch.allclose(weight, once * (1 - step * decay) - step, atol=1e-6), name
+
+
+def test_a_frozen_encoder_keeps_its_weights_and_the_head_learns(split):
+    _, net = arms.pair(split, 4, 0)
+    (before,), nets, minimise = states(net), [], arms._minimise
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arms, "_minimise", lambda net, *args, **how: nets.append(net) or minimise(net, *args, **how))
+        found = arms.few_labels(net, split, (50, 0), 0, 0.0, **HOW | {"steps": 80}, encoder_rate=0.0)
+    after = nets[0].state_dict()
+    same = {k for k, v in before.items() if torch.equal(v, after[k])}
+    changed = {k for k in before if k not in same}
+    assert all(k.startswith("head") or "running" in k or "num_batches" in k for k in changed) and "head.weight" in changed
+    assert found["train"] < 20 and 0 < found["error"] < 60
 
 
 def test_every_image_is_seen_once_before_any_is_seen_again():
@@ -353,32 +383,6 @@ def test_the_first_steps_are_shorter():
 
     arms._minimise(net, loss, 6, **HOW | {"steps": 80, "weight_decay": 0.0})
     assert [a - b for a, b in pairwise(seen[:5])] == pytest.approx([0.0025, 0.005, 0.0075, 0.01], rel=1e-3)
-
-
-def test_frozen_features_are_those_of_the_encoder_with_the_statistics_of_whole_images(split):
-    filler, net = arms.pair(split, 4, 0)
-    start = arms.frozen_features(net, split)
-    arms.simmim(filler, split.x["all"], 0.6, **HOW)
-    (before,) = states(net)
-    features = arms.frozen_features(net, split)
-    assert equal(before, net.state_dict()) and not torch.equal(features["judged"], start["judged"])
-    for layer in net.modules():
-        if isinstance(layer, torch.nn.BatchNorm2d):
-            layer.running_mean += 1
-    assert torch.equal(arms.frozen_features(net, split)["judged"], features["judged"])
-    assert set(features) == {20, 50, "judged"} and features["judged"].shape == (100, 8 * 49)
-    assert features["judged"].mean().abs() < 0.2 and 0.7 < features["judged"].std() < 1.3
-    errors = {penalty: arms.linear_layer(features, split, 50, penalty) for penalty in (0.01, 1e6)}
-    assert errors[0.01]["train"] == 0 < errors[0.01]["error"] < 60 and errors[1e6]["train"] > 0
-
-
-def test_frozen_features_do_not_depend_on_the_images_that_judge(split):
-    _, net = arms.pair(split, 4, 0)
-    features = arms.frozen_features(net, split)
-    other = SimpleNamespace(x=split.x | {"judged": 3 * split.x["judged"] + 1})
-    changed = arms.frozen_features(net, other)
-    assert all(torch.equal(features[n], changed[n]) for n in (20, 50))
-    assert not torch.equal(features["judged"], changed["judged"])
 
 
 def test_outputs_for_an_image_do_not_depend_on_the_others(split):
