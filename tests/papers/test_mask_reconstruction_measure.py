@@ -346,5 +346,5 @@ def test_the_best_setting_of_each_arm_has_the_smallest_mean_error():
     best = measure.best_settings(runs)
     assert [(error, one["step_size"]) for error, one in best["a"]] == [(3.0, 0.1), (3.5, 0.2)]
     assert best["b"][0] == (2.0, {"encoder_rate": 1.0, "step_size": 0.1, "weight_decay": 0.5})
-    more = {"runs": [{"values": {"arms": [row("a", 0.1, 2.0, encoder_rate=0.3)]}}]}
+    more = {"runs": [{"values": {"arms": [row("a, more", 0.1, 2.0, encoder_rate=0.3)]}}]}
     assert measure.best_settings(runs, more)["a"][0] == (2.0, {"encoder_rate": 0.3, "step_size": 0.1, "weight_decay": 0.0})

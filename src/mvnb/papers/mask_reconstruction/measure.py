@@ -379,10 +379,13 @@ def gain_on_digits(record: Mapping) -> np.ndarray:
 
 
 def best_settings(*records: Mapping) -> dict[str, list[tuple[float, dict]]]:
-    """Return the settings of each arm in runs of tuning with their mean validation errors in percent, the best ones first."""
+    """Return the settings of each arm in runs of tuning with their mean validation errors in percent, the best ones first.
+
+    Settings of "scratch, more" are settings of "scratch".
+    """
     errors: dict[str, dict] = {}
     for row in (row for record in records for run in record["runs"] for row in run["values"]["arms"]):
         setting = tuple((key, row[key]) for key in ("encoder_rate", "step_size", "weight_decay"))
-        errors.setdefault(row["arm"], {}).setdefault(setting, []).append(row["error"])
+        errors.setdefault(row["arm"].split(",")[0], {}).setdefault(setting, []).append(row["error"])
     ranked = {arm: [(float(np.mean(e)), dict(s)) for s, e in of.items()] for arm, of in errors.items()}
     return {arm: sorted(of, key=lambda one: one[0]) for arm, of in ranked.items()}
