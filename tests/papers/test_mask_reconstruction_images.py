@@ -199,6 +199,22 @@ def test_without_pretraining_nothing_is_gained_on_mnist_whatever_the_labels(mnis
     assert len(np.unique(measure.on_digits(record, "scratch"))) == 2
 
 
+TUNING = ("mnist-tuning", "mnist-tuning-more")
+
+
+def test_the_settings_of_the_run_on_mnist_are_the_best_of_its_tuning():
+    best = measure.best_settings(*(kept_runs.load("mask_reconstruction", name) for name in TUNING))
+    tried = {arm: sorted(tuple(setting.items()) for _, setting in ranked) for arm, ranked in best.items()}
+    assert tried["scratch"] == tried["pretrained"] and tried["random features"] == tried["pretrained features"]
+    for arm, declared in DECLARED["mnist"].parameters["arms"].items():
+        (_, chosen), *others = best[arm]
+        assert {key: [value] for key, value in chosen.items()} | {"pretrained": declared["pretrained"]} == declared
+        for key in ("step_size", "weight_decay"):
+            values = [setting[key] for _, setting in others]
+            inside = min(values) < chosen[key] < max(values)
+            assert inside or (arm, key) == ("random features", "weight_decay"), (arm, key)  # said in the declaration
+
+
 @pytest.fixture(scope="module")
 def planted():
     """Values of a short run on planted parts, the world, the labelled pictures, the network and the trained stacks."""
