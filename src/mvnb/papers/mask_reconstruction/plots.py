@@ -98,17 +98,16 @@ def accuracies(table: Mapping[str, Mapping[str, np.ndarray]], expected: float, c
     return fig
 
 
-def gains(errors: Mapping[tuple[str, int], np.ndarray], labels: Sequence[int]) -> Figure:
-    """Test errors on MNIST ``(label count, seed)`` by arm and shift, and what pretraining gains, paired."""
-    fig, axes = plt.subplots(1, 2, figsize=(6.5, 3.5))
-    for shift, style, off in ((0, "-", 0.96), (3, "--", 1.04)):
-        for arm, name, marker, color in (("scratch", "from scratch", "o", LABELS), ("pretrained", "pretrained", "s", MASKED)):
-            how = {"ls": style, "marker": marker, "color": color, "label": None if shift else name}
-            axes[0].plot(labels, errors[arm, shift].mean(1), **how)
-        gain = errors["scratch", shift] - errors["pretrained", shift]
-        mean, half = np.transpose([stats.mean_interval(one).plus_minus for one in gain])
-        how = {"ls": style, "marker": "D", "ms": 5, "capsize": 3, "color": figures.HUES["ink"]}
-        axes[1].errorbar(np.multiply(labels, off), mean, half, **how)
+def gains(errors: Mapping[str, np.ndarray], gain: np.ndarray, labels: Sequence[int]) -> Figure:
+    """Test errors on MNIST ``(label count, seed)`` by arm, and what pretraining gains, ``(label count, seed)``."""
+    fig, axes = plt.subplots(1, 2, figsize=(6.5, 3.6))
+    for arm, found in errors.items():
+        frozen, mine = arm.endswith("features"), arm.startswith("pretrained")
+        how = {"ls": "--" if frozen else "-", "marker": "s" if mine else "o", "color": MASKED if mine else LABELS}
+        name = {"scratch": "from scratch", "random features": "frozen, random", "pretrained features": "frozen, pretrained"}
+        axes[0].plot(labels, found.mean(1), **how, label=name.get(arm, arm))
+    mean, half = np.transpose([stats.mean_interval(one).plus_minus for one in gain])
+    axes[1].errorbar(labels, mean, half, marker="D", ms=5, capsize=3, color=figures.HUES["ink"])
     for ax in axes:
         ax.set(xscale="log", xlabel="labels", xlim=(0.8 * labels[0], 1.3 * labels[-1]))
         ax.set_xticks(labels, [f"{n:,}" for n in labels])
@@ -118,11 +117,7 @@ def gains(errors: Mapping[tuple[str, int], np.ndarray], labels: Sequence[int]) -
     axes[1].set_title("gain of pretraining, points")
     for ax in axes:
         ax.minorticks_off()
-    (top, low), at = (errors["scratch", shift][1].mean() for shift in (0, 3)), {"ha": "left", "va": "bottom"}
-    axes[0].annotate(" as they are", (labels[1], top), **at)
-    axes[0].annotate(" shifted", (labels[1], low), **at)
-    axes[0].legend(loc="lower left", frameon=False)
-    axes[1].annotate("solid: as they are\ndashed: shifted", (0.97, 0.97), xycoords="axes fraction", ha="right", va="top")
+    axes[0].legend(loc="center right", frameon=False, bbox_to_anchor=(1.04, 0.5), handlelength=2.2, fontsize="small")
     return fig
 
 
