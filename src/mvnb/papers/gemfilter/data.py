@@ -91,8 +91,95 @@ The best gift for a gardener in Toronto is a pair of red gloves and a small book
 What is the best gift for a gardener in Toronto?
 gloves book winter poems
 """
-NEEDLES = tuple(Needle(*lines.split("\n")) for lines in _NEEDLES.strip().split("\n\n"))
-"""The published needle and four more of its kind."""
+_JUDGED = """
+The captain's dog on the ship Meridian sleeps in a copper bathtub beside the cabbage barrels.
+Where does the captain's dog on the ship Meridian sleep?
+copper bathtub cabbage barrels
+
+The password of the chess club in Lindale is walrus thunder, spoken twice in Portuguese.
+What is the password of the chess club in Lindale?
+walrus thunder twice portuguese
+
+The baker of Tallow Street puts roasted chestnuts and dried seaweed into every Friday loaf.
+What does the baker of Tallow Street put into every Friday loaf?
+roasted chestnuts dried seaweed
+
+The hikers of Mount Corran must leave their boots in the striped tent near the frozen waterfall.
+Where must the hikers of Mount Corran leave their boots?
+striped tent frozen waterfall
+
+The missing violin of Professor Hale was found inside a hollow pumpkin under the tram bridge.
+Where was the missing violin of Professor Hale found?
+hollow pumpkin tram bridge
+
+The first prize of the village fair in Oakmere is a wooden clock and nine jars of plum jam.
+What is the first prize of the village fair in Oakmere?
+wooden clock jars plum
+
+The doctor told Mr. Farrow to drink warm beetroot juice and to walk backwards before breakfast.
+What did the doctor tell Mr. Farrow to do?
+beetroot juice backwards breakfast
+
+The train to Varnow leaves at midnight from the abandoned platform behind the cheese market.
+When and from where does the train to Varnow leave?
+midnight abandoned cheese market
+
+The museum of Eastwick keeps its oldest map in a leather suitcase between two stuffed parrots.
+How does the museum of Eastwick keep its oldest map?
+leather suitcase stuffed parrots
+
+The warden of Wexley Hall protects the tulips with broken mirrors and a recording of wolves.
+How does the warden of Wexley Hall protect the tulips?
+broken mirrors recording wolves
+
+The favourite costume of young Emil is a purple octopus with buttons made of walnut shells.
+What is the favourite costume of young Emil?
+purple octopus buttons walnut
+
+The lost treaty of Brenholm was signed with pigeon feathers on the back of a hotel menu.
+How was the lost treaty of Brenholm signed?
+pigeon feathers hotel menu
+
+The grandfather of Ines crossed the river Sorel on a piano lid, steering with a snow shovel.
+How did the grandfather of Ines cross the river Sorel?
+piano lid snow shovel
+
+The new teacher in Dunmore begins each lesson by ringing a cowbell and peeling a lemon.
+How does the new teacher in Dunmore begin each lesson?
+ringing cowbell peeling lemon
+
+The spare tickets for the opera are taped to the ceiling of the elevator in the fish factory.
+Where are the spare tickets for the opera?
+ceiling elevator fish factory
+
+The winning kite at Harlow Beach was made of velvet curtains and weighted with brass teaspoons.
+What was the winning kite at Harlow Beach made of?
+velvet curtains brass teaspoons
+
+The mayor of Pinecrest promised the children a floating cinema and a slide shaped like a giraffe.
+What did the mayor of Pinecrest promise the children?
+floating cinema slide giraffe
+
+The cure for the hiccups of King Orlan is cold mustard served on a rubber plate.
+What is the cure for the hiccups of King Orlan?
+cold mustard rubber plate
+
+The ghost of Castle Marrin plays cards with the plumber in the flooded cellar at Easter.
+With whom and where does the ghost of Castle Marrin play cards?
+plumber flooded cellar easter
+
+The last message of the explorer Tove Lind was scratched with a fork into a frying pan of tin.
+How was the last message of the explorer Tove Lind left behind?
+scratched fork frying tin
+"""
+
+
+def _needles(text: str) -> tuple[Needle, ...]:
+    return tuple(Needle(*lines.split("\n")) for lines in text.strip().split("\n\n"))
+
+
+NEEDLES, JUDGED = _needles(_NEEDLES), _needles(_JUDGED)
+"""The published needle and four more of its kind, by which a filter layer is chosen; twenty others, two for each run."""
 ANSWER = "eat a sandwich and sit in Dolores Park on a sunny day."
 """The published answer to the first question."""
 REPEATED = ("The grass is green.", "The sky is blue.", "The sun is yellow.", "Here we go.", "There and back again.")
@@ -158,23 +245,30 @@ def needle_prompt(
 
 
 def needle_prompts(
-    lm: LanguageModel, prose: Sequence[str], seed: int, *, haystacks, lengths, depths, frame, prose_parts
+    lm: LanguageModel, prose: Sequence[str], seed: int, *, cases, parts, frame, calibrate
 ) -> Iterator[tuple[dict[str, Any], NeedlePrompt]]:
     """Yield haystack, length, depth and index of the needle, by name, and the prompt.
 
-    Only seeds that differ by a multiple of ``prose_parts`` use the same part of ``prose``. At each length, the needles are
-    assigned to the depths at random, alike in all haystacks.
+    ``cases`` lists haystacks, lengths and depths, ``[haystack, length, [depth, ...]]``. To ``calibrate``, each of
+    :data:`NEEDLES` is hidden at every depth. Otherwise the run has two of :data:`JUDGED` for itself, which are assigned to the
+    depths of each case at random, alike often. Only seeds that differ by a multiple of ``parts`` share these two or a part of
+    ``prose``.
     """
     g = torch.Generator().manual_seed(seed)
-    size = len(prose) // prose_parts
-    prose = prose[seed % prose_parts * size :][:size]
-    orders = {length: torch.randperm(len(NEEDLES), generator=g).tolist() for length in lengths}
-    for haystack in haystacks:
-        for length in lengths:
-            for depth, index in zip(depths, orders[length]):
-                start = int(torch.randint(size - length // 12, (), generator=g))
-                order = torch.randperm(len(REPEATED), generator=g).tolist()
-                repeated = [REPEATED[i] for i in order] * (length // len(order))
-                sentences = {"repeated": repeated, "prose": prose[start:]}[haystack]
-                case = {"haystack": haystack, "length": length, "depth": depth, "index": index}
-                yield case, needle_prompt(lm, sentences, length, depth, NEEDLES[index], frame)
+    size, own = len(prose) // parts, 2 * (seed % parts)
+    if 2 * parts > len(JUDGED):
+        raise ValueError(f"parts must be at most {len(JUDGED) // 2}, two needles for each, got {parts}")
+    prose = prose[seed % parts * size :][:size]
+    for haystack, length, depths in cases:
+        if calibrate:
+            asked = [(depth, index) for depth in depths for index in range(len(NEEDLES))]
+        else:
+            turns = torch.randperm(len(depths) + len(depths) % 2, generator=g).tolist()
+            asked = [(depth, own + turn % 2) for depth, turn in zip(depths, turns)]
+        for depth, index in asked:
+            start = int(torch.randint(size - length // 12, (), generator=g))
+            order = torch.randperm(len(REPEATED), generator=g).tolist()
+            repeated = [REPEATED[i] for i in order] * (length // len(order))
+            sentences = {"repeated": repeated, "prose": prose[start:]}[haystack]
+            case = {"haystack": haystack, "length": length, "depth": depth, "index": index}
+            yield case, needle_prompt(lm, sentences, length, depth, (NEEDLES if calibrate else JUDGED)[index], frame)

@@ -237,10 +237,10 @@ def _attention_sums(queries: Tensor, keys: Tensor, scaling: float, start: int) -
     """Return the attention ``(B, h, n)`` of the queries at places ``start`` and after, summed over them."""
     stop = start + queries.shape[2]
     per_head = keys[:, :, :stop].repeat_interleave(queries.shape[1] // keys.shape[1], 1)
-    scores = (queries @ per_head.mT).float() * scaling
-    places = torch.arange(stop, device=keys.device)
-    sums = scores.masked_fill(places > places[start:, None], -torch.inf).softmax(-1).sum(2)
-    return functional.pad(sums, (0, keys.shape[2] - stop))
+    scores = (queries @ per_head.mT).float().mul_(scaling)
+    places = torch.arange(start, stop, device=keys.device)
+    scores[..., start:].masked_fill_(places > places[:, None], -torch.inf)
+    return functional.pad(scores.softmax(-1).sum(2), (0, keys.shape[2] - stop))
 
 
 # --- answers ---
@@ -273,7 +273,7 @@ def read(
             rows.append(row_scores(queries, keys))
             last.append(_attention_sums(queries[:, :, start:], keys, scaling, start))
         if sums:
-            chunks = zip(queries.split(256, 2), range(0, n, 256))
+            chunks = zip(queries.split(128, 2), range(0, n, 128))
             total.append(sum(_attention_sums(some, keys, scaling, at) for some, at in chunks))
 
     with _watch_attention(model, visit):

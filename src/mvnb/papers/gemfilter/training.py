@@ -110,40 +110,53 @@ def answer_text(lm: LanguageModel, tokens: Tensor) -> str:
     return lm.tokenizer.decode(row[:stop], skip_special_tokens=True).strip()
 
 
+def places_by_layer(lm: LanguageModel, prompts: Sequence[NeedlePrompt], k: int) -> Tensor:
+    """Return the places ``(prompt, layer, k)`` that GemFilter selects from prompts of one length with each filter layer."""
+    tokens = torch.stack([one.tokens for one in prompts]).to(lm.model.device)
+    scores = ts.filter_scores(lm.model, tokens, range(lm.model.config.get_text_config().num_hidden_layers))
+    return ts.select_tokens(scores, k).transpose(0, 1).cpu()
+
+
 def answer_each_way(
-    lm: LanguageModel, prompts: Sequence[NeedlePrompt], layers: Mapping[str, int], k: int, n_new: int, filter_layer: int,
-    controls: torch.Generator | None = None,
+    lm: LanguageModel, prompts: Sequence[NeedlePrompt], layers: Mapping[str, int], k: int, n_new: int,
+    controls: torch.Generator | None = None, h2o: bool = False,
 ) -> tuple[Tensor, dict[str, list[str]]]:  # fmt: skip
     """Return the places ``(prompt, layer, k)`` that each layer selects from prompts of one length, and answers by method.
 
     GemFilter answers with each of the filter ``layers``, by the names that they are given; then whole cache and SnapKV. With
-    ``controls``, so do GemFilter with other rows of ``filter_layer`` and with a random selection, drawn from ``controls``, that
-    contains the question; H2O; and One-Run with ``filter_layer``. Raises ``ValueError`` if prompt and answer are longer than
-    the model's positions.
+    ``controls``, so do the layer named ``"GemFilter"`` with other rows, with its tokens read again at their old places, and in
+    One-Run; and a random selection, drawn from ``controls``, that contains the question. ``h2o`` adds H2O. No method keeps the
+    question by force, save the random selection. Raises ``ValueError`` if prompt and answer are longer than the model's
+    positions.
     """
     model, ends, rows = lm.model, end_tokens(lm), {}
-    config = model.config.get_text_config()
-    for layer in (*layers.values(), filter_layer):
+    config, at = model.config.get_text_config(), layers["GemFilter"]
+    for layer in layers.values():
         ts.check_size("filter_layer", layer, 0, config.num_hidden_layers - 1)
     ts.check_size("the length of prompt and answer", len(prompts[0].tokens) + n_new, 1, config.max_position_embeddings)
 
     def look(layer, queries, keys, scaling):
-        if controls and layer == filter_layer:
+        if controls and layer == at:
             rows.update({f"{row} row": ts.row_scores(queries, keys, row) for row in ("middle", "largest")})
 
     tokens = torch.stack([one.tokens for one in prompts]).to(model.device)
-    read = ts.read(model, tokens, window=32, sums=bool(controls), look=look)
+    read = ts.read(model, tokens, window=32, sums=h2o, look=look)
     places = ts.select_tokens(read.rows, k)  # (layer, prompt, k)
     selected = {name: places[layer] for name, layer in layers.items()}
-    selected |= {name: ts.select_tokens(scores, k) for name, scores in rows.items()}
+    stand = {name: torch.arange(kept.shape[1], device=kept.device).expand_as(kept) for name, kept in selected.items()}
     if controls:
+        selected |= {name: ts.select_tokens(scores, k) for name, scores in rows.items()}
         chance = torch.rand(tokens.shape, generator=controls).to(tokens.device)
         selected["random"] = ts.select_tokens(chance, k, 1, keep_last=max(one.tail for one in prompts))
-    again = ts.read_again(model, tokens.repeat(len(selected), 1), torch.cat([*selected.values()]))
+        selected["old places"] = stand["old places"] = places[at]
+    stand = torch.cat([stand.get(name, stand["GemFilter"]) for name in selected])
+    kept = tokens.repeat(len(selected), 1).gather(1, torch.cat([*selected.values()]))
+    again = ts.read(model, kept, places=stand)
     said = dict(zip(selected, ts.all_kv(model, again, n_new, ends).tokens.split(len(prompts))))
     said["whole cache"] = ts.all_kv(model, read, n_new, ends).tokens
     said["SnapKV"] = ts.snap_kv(model, read, n_new, k, ends=ends).tokens
-    if controls:
+    if h2o:
         said["H2O"] = ts.h2o(model, read, n_new, k, ends=ends).tokens
-        said["One-Run"] = ts.one_run(model, read, n_new, places[filter_layer], ends).tokens
+    if controls:
+        said["One-Run"] = ts.one_run(model, read, n_new, places[at], ends).tokens
     return places.transpose(0, 1).cpu(), {name: [answer_text(lm, row) for row in tokens] for name, tokens in said.items()}

@@ -1,4 +1,4 @@
-"""Needles in long prompts of two haystacks: what each layer of a language model would select, and what eight methods answer."""
+"""Needles in long prompts of two haystacks: what each layer of a language model would select, and what each method answers."""
 
 from __future__ import annotations
 
@@ -12,26 +12,29 @@ from mvnb.models.language import load_language_model
 from mvnb.papers.gemfilter import data, training
 
 
-def run(seed, device, scratch, *, language_model, k, layers, filter_layer, n_new, **setting) -> list[dict]:
-    """Return, for each prompt, what each layer would select, and the answers.
+def run(seed, device, scratch, *, language_model, k, layers, n_new, **setting) -> list[dict]:
+    """Return, for each prompt, what each layer would select, and the answers if there are filter ``layers``.
 
-    ``needle`` and ``question`` are the shares of them among the ``k`` tokens that each layer selects with none forced. The
-    random selection contains the question. Finished prompts are saved in ``scratch``.
+    ``needle`` and ``question`` are the shares of them among the ``k`` tokens that each layer selects with none forced. H2O
+    answers where the needle is in the middle. Finished prompts are saved in ``scratch``.
     """
     lm, saved = load_language_model(language_model, torch.float32, device), scratch / "finished.json"
-    found, named = files.read_json(saved) or [], {f"layer {layer}": layer for layer in layers}
-    for i, (case, prompt) in enumerate(data.needle_prompts(lm, load_sentiment("editorials").texts, seed, **setting)):
+    found, prose = files.read_json(saved) or [], load_sentiment("editorials").texts
+    for i, (case, prompt) in enumerate(data.needle_prompts(lm, prose, seed, **setting)):
         if i < len(found):
             continue
-        g = torch.Generator().manual_seed(10**6 * (seed + 1) + i)
-        places, answers = training.answer_each_way(lm, [prompt], named, k, n_new, filter_layer, controls=g)
-        shares = {name: [round(x, 2) for x in one.tolist()] for name, one in prompt.shares(places[0]).items()}
+        answers, g = {}, torch.Generator().manual_seed(10**6 * (seed + 1) + i)
+        if layers:
+            places, answers = training.answer_each_way(lm, [prompt], layers, k, n_new, g, h2o=case["depth"] == 0.5)
+        else:
+            places = training.places_by_layer(lm, [prompt], k)
+        shares = {name: [round(x, 3) for x in one[0].tolist()] for name, one in prompt.shares(places).items()}
         found.append(case | shares | {"answers": {name: text for name, (text,) in answers.items()}})
         files.write(saved, json.dumps(found))
     return found
 
 
-def beginning(seed, device, *, language_model, k, layers, filter_layer, n_new, **setting) -> list[float]:
+def beginning(seed, device, *, language_model, k, layers, n_new, **setting) -> list[float]:
     """Return the losses of the first 50 tokens of the first prompt; nothing is trained."""
     lm = load_language_model(language_model, torch.float32, device)
     _, prompt = next(data.needle_prompts(lm, load_sentiment("editorials").texts, seed, **setting))
