@@ -138,35 +138,40 @@ def tokens_as_text(monkeypatch):
 
 def test_answers_are_those_that_each_method_gives_alone(lm, tokens_as_text):
     prompts = [data.needle_prompt(lm, SENTENCES[i:] * 9, 500, depth) for i, depth in enumerate((0.0, 0.5))]
-    places, found = training.answer_each_way(lm, prompts, {"first": 0, "last": 2}, 150, 6, 1)
+    layers = {"first": 0, "GemFilter": 1, "last": 2}
+    places, found = training.answer_each_way(lm, prompts, layers, 150, 6)
     tokens, one = torch.stack([prompt.tokens for prompt in prompts]), lm.model
     prompt = ts.read(one, tokens, 32, sums=True)
-    expected = {name: ts.gem_filter(one, tokens, 6, 150, layer, [EOS]) for name, layer in (("first", 0), ("last", 2))}
+    expected = {name: ts.gem_filter(one, tokens, 6, 150, layer, [EOS]) for name, layer in layers.items()}
     expected |= {"whole cache": ts.all_kv(one, prompt, 6, [EOS]), "SnapKV": ts.snap_kv(one, prompt, 6, 150, ends=[EOS])}
     assert found == {name: answer.tokens.tolist() for name, answer in expected.items()}
     for layer in range(3):
         assert torch.equal(places[:, layer], ts.gem_filter(one, tokens, 1, 150, layer).kept)
+    assert torch.equal(places, training.places_by_layer(lm, prompts, 150))
+    del layers["last"], expected["last"]
     controls = torch.Generator().manual_seed(5)
-    again, found = training.answer_each_way(lm, prompts, {"first": 0}, 150, 6, 1, controls)
+    again, found = training.answer_each_way(lm, prompts, layers, 150, 6, controls, h2o=True)
+    assert training.answer_each_way(lm, prompts, layers, 150, 6, controls)[1].keys() == found.keys() - {"H2O"}
     chance = ts.select_tokens(torch.rand(2, 500, generator=controls.manual_seed(5)), 150, 1, keep_last=prompts[0].tail)
-    del expected["last"]
     expected |= {f"{row} row": ts.gem_filter(one, tokens, 6, 150, 1, [EOS], row=row) for row in ("middle", "largest")}
     expected["random"] = ts.all_kv(one, ts.read_again(one, tokens, chance), 6, [EOS])
+    expected["old places"] = ts.all_kv(one, ts.read_again(one, tokens, places[:, 1], old_places=True), 6, [EOS])
     expected["H2O"] = ts.h2o(one, prompt, 6, 150, ends=[EOS])
     expected["One-Run"] = ts.one_run(one, prompt, 6, places[:, 1], [EOS])
     expected = {name: answer.tokens.tolist() for name, answer in expected.items()}
     assert torch.equal(again, places) and found == expected
     apart = [*expected.values(), ts.one_run(one, prompt, 6, places[:, 0], [EOS]).tokens.tolist()]
+    apart.append(ts.all_kv(one, ts.read_again(one, tokens, places[:, 0], old_places=True), 6, [EOS]).tokens.tolist())
     assert len({str(answer) for answer in apart}) == len(apart)  # no method or layer can stand for another
 
 
 def test_layers_and_lengths_that_the_model_does_not_have_are_refused(lm):
     prompts = [data.needle_prompt(lm, SENTENCES, 500, 0.5)]
-    for layers, filter_layer, got in (({"GemFilter": 3}, 1, 3), ({"GemFilter": 1}, -1, -1)):
+    for layers, got in (({"GemFilter": 3}, 3), ({"GemFilter": 1, "early": -1}, -1)):
         with pytest.raises(ValueError, match=f"filter_layer must be an integer, from 0 to 2, got {got}"):
-            training.answer_each_way(lm, prompts, layers, 150, 6, filter_layer)
+            training.answer_each_way(lm, prompts, layers, 150, 6)
     with pytest.raises(ValueError, match="the length of prompt and answer must be an integer, from 1 to 2048, got 2049"):
-        training.answer_each_way(lm, prompts, {"GemFilter": 1}, 150, 1549, 1)
+        training.answer_each_way(lm, prompts, {"GemFilter": 1}, 150, 1549)
 
 
 SETTING = {"haystacks": ["repeated", "prose"], "lengths": [700, 800], "depths": [0.0, 0.25, 0.5, 0.75, 1.0], "frame": ()}

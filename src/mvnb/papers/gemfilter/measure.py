@@ -155,71 +155,89 @@ def small_models(found: Tested, depths: Sequence[float]) -> dict[str, dict[str, 
 # --- The language model ---
 
 
-class Kept(NamedTuple):
-    """The kept run: shares of needle and question selected by each layer, and words found by method.
+HIT = 0.9
+"""Share of a needle from which on it counts as hit by a selection."""
 
-    ``share`` and ``question`` are ``(run, haystack, length, depth, layer)``, each array of ``words`` ``(run, haystack, length,
-    depth)``; ``GemFilter`` is the method with the filter layer of ``setting``.
+
+class Kept(NamedTuple):
+    """The kept run: of every prompt, shares of needle and question selected by each layer, and words found by method.
+
+    ``cases`` are haystack, length and depth of each prompt, alike in all runs; ``share`` and ``question`` are ``(run, prompt,
+    layer)``, each array of ``words`` ``(run, prompt)``, NaN where the method did not answer. The run that chooses a layer has
+    no words.
     """
 
     setting: dict[str, Any]
+    cases: list[tuple[str, int, float]]
     share: np.ndarray
     question: np.ndarray
     words: dict[str, np.ndarray]
 
+    def at(self, haystack: str, length: int = 4000, depths: Sequence[float] | None = None) -> list[int]:
+        """Return the prompts of this haystack and length, at all depths or those named."""
+        alike = [i for i, case in enumerate(self.cases) if case[:2] == (haystack, length)]
+        return [i for i in alike if depths is None or self.cases[i][2] in depths]
+
+    def by_run(self, method: str, haystack: str, length: int = 4000, depths: Sequence[float] | None = None) -> np.ndarray:
+        """Return the words found by a method, ``(run,)``, in the mean over the prompts :meth:`at`."""
+        return self.words[method][:, self.at(haystack, length, depths)].mean(1)
+
 
 def kept_values(record: Mapping[str, Any]) -> Kept:
     """Return the results of a kept run as arrays."""
-    setting, runs = record["parameters"], [run["values"] for run in record["runs"]]
-    shape = (len(runs), *(len(setting[key]) for key in ("haystacks", "lengths", "depths")))
+    runs, words = [run["values"] for run in record["runs"]], {}
+    cases = [(one["haystack"], one["length"], one["depth"]) for one in runs[0]]
     share, question = (np.array([[one[key] for one in run] for run in runs]) for key in ("needle", "question"))
-    words = {}
-    for method in runs[0][0]["answers"]:
-        found = [[words_found(one["answers"][method], data.NEEDLES[one["index"]]) for one in run] for run in runs]
-        words[method] = np.array(found).reshape(shape)
-    words["GemFilter"] = words[f"layer {setting['filter_layer']}"]
-    return Kept(setting, share.reshape(*shape, -1), question.reshape(*shape, -1), words)
+    for method in {name: None for one in runs[0] for name in one["answers"]}:
+        told = [[(one["answers"].get(method), data.JUDGED[one["index"]]) for one in run] for run in runs]
+        words[method] = np.array([[np.nan if text is None else words_found(text, one) for text, one in run] for run in told])
+    return Kept(record["parameters"], cases, share, question, words)
 
 
-def ahead_of_early_layers(share: np.ndarray, layer: int) -> np.ndarray:
-    """Return by how much ``layer`` selects more than the first third of the layers on average, from ``(..., layer)``."""
-    return share[..., layer] - share[..., : share.shape[-1] // 3].mean(-1)
+def first_hit(share: np.ndarray) -> np.ndarray:
+    """Return the first layer that selects :data:`HIT` of the needle or more, from ``(..., layer)``; their number if none does.
 
-
-def first_good_layer(share: np.ndarray) -> np.ndarray:
-    """Return the first layer that selects within 0.05 of the most, from ``(run, haystack, length, depth, layer)``."""
-    by_layer = share.mean((2, 3))
-    return (by_layer >= by_layer.max(-1, keepdims=True) - 0.05).argmax(-1)
+    It is the filter layer by the paper's rule, if ``share`` is the mean over prompts with a needle at depth 50 %.
+    """
+    return (np.concatenate([share, np.ones_like(share[..., :1])], -1) >= HIT).argmax(-1)
 
 
 def language_model(kept: Kept) -> dict[str, dict[str, np.ndarray]]:
-    """Return the numbers of the claims that the kept run decides."""
+    """Return the numbers of the claims that the kept run decides, all at 4,000 tokens."""
+    haystacks, layer, middle = ("repeated", "prose"), kept.setting["layers"]["GemFilter"], [0.5]
+    chance = kept.setting["k"] / 4000
 
-    def split(values):
-        means = values.reshape(*values.shape[:2], -1).mean(-1)  # (run, haystack)
-        return dict(zip(kept.setting["haystacks"], means.T))
+    def gap(other, haystack="repeated", depths=None, ours="GemFilter"):
+        return kept.by_run(ours, haystack, depths=depths) - kept.by_run(other, haystack, depths=depths)
 
-    at, ours, words = kept.setting["filter_layer"], kept.words["GemFilter"], kept.words
-    ahead, middle = ahead_of_early_layers(kept.share, at), len(kept.setting["depths"]) // 2
-    by_haystack = {
-        "real-model-has-a-filter-layer": ahead,
-        "real-model-finds-in-the-middle": ahead[..., middle],
-        "filter-layer-is-early": (first_good_layer(kept.share) + 1) / kept.share.shape[-1],
-        "filter-layer-decides-the-answer": ours - words["layer 12"],
-        "last-layer-filters-worse": ours - words["layer 29"],
-        "real-model-keeps-up-with-the-whole-cache": np.nanmean(np.where(words["whole cache"] == 1, ours - 1, np.nan), (2, 3)),
-        "real-model-beats-snapkv": ours - words["SnapKV"],
-        "real-model-beats-h2o": ours - words["H2O"],
-        "real-model-beats-a-random-selection": ours - words["random"],
-        "real-model-keeps-the-question-itself": kept.question[..., at],
+    def selected(values, depths=None):
+        return {one: values[:, kept.at(one, depths=depths)].mean(1) for one in haystacks}
+
+    share, n_layers = kept.share[..., layer], kept.share.shape[-1]
+    common = [depth for haystack, _, depth in kept.cases if haystack == "prose"]
+    return {
+        "real-model-beats-snapkv": {"value": gap("SnapKV")},
+        "real-model-beats-snapkv-in-prose": {"value": gap("SnapKV", "prose")},
+        "real-model-beats-snapkv-with-layer-24": {"value": gap("SnapKV", ours="layer 24")},
+        "real-model-beats-the-whole-cache": {"value": gap("whole cache")},
+        "real-model-keeps-up-with-the-whole-cache": {one: gap("whole cache", one) for one in haystacks},
+        "real-model-beats-h2o": {one: gap("H2O", one, middle) for one in haystacks},
+        "real-model-beats-a-random-selection": {one: gap("random", one) for one in haystacks},
+        "real-model-one-run-is-comparable": {"value": gap("One-Run")},
+        "real-model-gains-from-new-places": {"value": gap("old places")},
+        "real-middle-row-fails": {"value": gap("middle row")},
+        "real-largest-row-fails": {"value": gap("largest row")},
+        "first-layer-suffices": {"value": gap("layer 24")},
+        "filter-layer-decides-the-answer": {"value": gap("half as deep")},
+        "last-layer-filters-worse": {"value": gap("last layer")},
+        "repeated-haystack-is-easier": {
+            "value": kept.by_run("GemFilter", "repeated", depths=common) - kept.by_run("GemFilter", "prose")
+        },
+        "real-model-has-a-filter-layer": {one: value - chance for one, value in selected(share).items()},
+        "real-model-finds-in-the-middle": {one: value - chance for one, value in selected(share, middle).items()},
+        "real-model-keeps-the-question-itself": selected(kept.question[..., layer]),
+        "filter-layer-is-early": {one: (first_hit(value) + 1) / n_layers for one, value in selected(kept.share).items()},
     }
-    pooled = {
-        "repeated-haystack-is-easier": split(ours)["repeated"] - split(ours)["prose"],
-        "real-model-one-run-is-comparable": (ours - words["One-Run"]).mean((1, 2, 3)),
-        "real-middle-row-fails": (ours - words["middle row"]).mean((1, 2, 3)),
-        "real-largest-row-fails": (ours - words["largest row"]).mean((1, 2, 3)),
-    }
-    return {id: split(values) for id, values in by_haystack.items()} | {id: {"value": one} for id, one in pooled.items()}
 
 
 # --- Formulas and printed numbers ---
