@@ -145,56 +145,55 @@ def test_claims_on_layers_of_the_small_model_are_about_the_layer_that_they_name(
 # --- The language model ---
 
 
-HAYSTACKS, LENGTHS = ("repeated", "prose"), (1000, 2000, 4000)
-SAID = ["layer 12", "layer 24", "layer 29", "middle row", "largest row", "random", "whole cache", "SnapKV", "H2O", "One-Run"]
+CASES = [("repeated", 4000, depth) for depth in DEPTHS] + [("prose", 4000, depth) for depth in (0.0, 0.5, 1.0)]
+CASES += [("repeated", 1000, 0.5)]
+SAID = ["GemFilter", "layer 24", "half as deep", "last layer", "middle row", "largest row", "random", "old places"]
+SAID += ["whole cache", "SnapKV", "H2O", "One-Run"]
 
 
 def record(seed=0):
     """A record of a kept run: answers with some of the four words, and shares of what 30 layers select."""
     draw, runs = np.random.default_rng(seed), []
-    for _ in range(3):
+    for r in range(3):
         values = []
-        for haystack in HAYSTACKS:
-            for length in LENGTHS:
-                for depth, index in zip(DEPTHS, draw.permutation(5)):
-                    words = data.NEEDLES[index].words.split()
-                    said = {name: " ".join(["Well,", *words[: draw.integers(1, 5)]]) + "." for name in SAID}
-                    if draw.random() < 0.5:
-                        said["whole cache"] = " ".join(words).title()
-                    case = {"haystack": haystack, "length": length, "depth": depth, "index": int(index), "answers": said}
-                    shares = draw.integers(101, size=(2, 30)) / 100
-                    values.append(case | {"needle": shares[0].tolist(), "question": shares[1].tolist()})
+        for haystack, length, depth in CASES:
+            index = 2 * r + int(draw.integers(2))
+            words = data.JUDGED[index].words.split()
+            said = {name: " ".join(["Well,", *words[: draw.integers(1, 5)]]) + "." for name in SAID}
+            if depth != 0.5:
+                del said["H2O"]
+            case = {"haystack": haystack, "length": length, "depth": depth, "index": index, "answers": said}
+            shares = draw.integers(101, size=(2, 30)) / 100
+            shares[0, 11 if haystack == "repeated" else 19] = 0.93
+            values.append(case | {"needle": shares[0].tolist(), "question": shares[1].tolist()})
         runs.append({"values": values})
-    setting = {"haystacks": list(HAYSTACKS), "lengths": list(LENGTHS), "depths": list(DEPTHS), "filter_layer": 24}
-    return {"parameters": setting, "runs": runs}
+    return {"parameters": {"layers": {"GemFilter": 15}, "k": 256}, "runs": runs}
 
 
 def words(one, method):
     said = one["answers"][method].lower().replace(".", "").split()
-    return sum(word in said for word in data.NEEDLES[one["index"]].words.split()) / 4
+    return sum(word in said for word in data.JUDGED[one["index"]].words.split()) / 4
 
 
-def ahead(one):
-    return one["needle"][24] - sum(one["needle"][:10]) / 10
-
-
-BY_HAYSTACK = {
-    "real-model-has-a-filter-layer": ahead,
-    "real-model-finds-in-the-middle": lambda one: ahead(one) if one["depth"] == 0.5 else None,
-    "filter-layer-decides-the-answer": lambda one: words(one, "layer 24") - words(one, "layer 12"),
-    "last-layer-filters-worse": lambda one: words(one, "layer 24") - words(one, "layer 29"),
-    "real-model-keeps-up-with-the-whole-cache": lambda one: (
-        words(one, "layer 24") - 1 if words(one, "whole cache") == 1 else None
-    ),
-    "real-model-beats-snapkv": lambda one: words(one, "layer 24") - words(one, "SnapKV"),
-    "real-model-beats-h2o": lambda one: words(one, "layer 24") - words(one, "H2O"),
-    "real-model-beats-a-random-selection": lambda one: words(one, "layer 24") - words(one, "random"),
-    "real-model-keeps-the-question-itself": lambda one: one["question"][24],
-}
-POOLED = {
+# The method that is compared with GemFilter, among repeated sentences.
+COMPARED = {
+    "real-model-beats-snapkv": "SnapKV",
+    "real-model-beats-the-whole-cache": "whole cache",
     "real-model-one-run-is-comparable": "One-Run",
+    "real-model-gains-from-new-places": "old places",
     "real-middle-row-fails": "middle row",
     "real-largest-row-fails": "largest row",
+    "first-layer-suffices": "layer 24",
+    "filter-layer-decides-the-answer": "half as deep",
+    "last-layer-filters-worse": "last layer",
+}
+BY_HAYSTACK = {
+    "real-model-has-a-filter-layer": lambda one: one["needle"][15] - 0.064,
+    "real-model-finds-in-the-middle": lambda one: one["needle"][15] - 0.064 if one["depth"] == 0.5 else None,
+    "real-model-keeps-up-with-the-whole-cache": lambda one: words(one, "GemFilter") - words(one, "whole cache"),
+    "real-model-beats-h2o": lambda one: words(one, "GemFilter") - words(one, "H2O") if one["depth"] == 0.5 else None,
+    "real-model-beats-a-random-selection": lambda one: words(one, "GemFilter") - words(one, "random"),
+    "real-model-keeps-the-question-itself": lambda one: one["question"][15],
 }
 
 
@@ -202,20 +201,29 @@ def test_claims_on_the_language_model_are_means_of_what_the_record_has():
     kept = record()
     numbers = measure.language_model(measure.kept_values(kept))
     for r, run in enumerate(kept["runs"]):
-        part = {haystack: [one for one in run["values"] if one["haystack"] == haystack] for haystack in HAYSTACKS}
+        long = [one for one in run["values"] if one["length"] == 4000]
+        part = {haystack: [one for one in long if one["haystack"] == haystack] for haystack in ("repeated", "prose")}
         for id, value in BY_HAYSTACK.items():
             for haystack, some in part.items():
                 found = [x for x in map(value, some) if x is not None]
                 assert numbers[id][haystack][r] == pytest.approx(sum(found) / len(found)), id
-        for haystack, some in part.items():
-            means = [sum(one["needle"][layer] for one in some) / 15 for layer in range(30)]
-            first = next(i for i, x in enumerate(means) if x >= max(means) - 0.05)
+        for id, method in COMPARED.items():
+            gaps = [words(one, "GemFilter") - words(one, method) for one in part["repeated"]]
+            assert numbers[id]["value"][r] == pytest.approx(sum(gaps) / 5), id
+        gaps = [words(one, "layer 24") - words(one, "SnapKV") for one in part["repeated"]]
+        assert numbers["real-model-beats-snapkv-with-layer-24"]["value"][r] == pytest.approx(sum(gaps) / 5)
+        gaps = [words(one, "GemFilter") - words(one, "SnapKV") for one in part["prose"]]
+        assert numbers["real-model-beats-snapkv-in-prose"]["value"][r] == pytest.approx(sum(gaps) / 3)
+        for haystack, first in (("repeated", 11), ("prose", 19)):
             assert numbers["filter-layer-is-early"][haystack][r] == (first + 1) / 30
-        for id, method in POOLED.items():
-            gaps = [words(one, "layer 24") - words(one, method) for one in run["values"]]
-            assert numbers[id]["value"][r] == pytest.approx(sum(gaps) / 30)
-        easier = sum(words(a, "layer 24") - words(b, "layer 24") for a, b in zip(*part.values())) / 15
-        assert numbers["repeated-haystack-is-easier"]["value"][r] == pytest.approx(easier)
+        found = [[words(one, "GemFilter") for one in some if one["depth"] in (0, 0.5, 1)] for some in part.values()]
+        assert numbers["repeated-haystack-is-easier"]["value"][r] == pytest.approx((sum(found[0]) - sum(found[1])) / 3)
+
+
+def test_the_first_layer_that_hits_is_the_first_with_nine_tenths_of_the_needle():
+    share = np.array([[0.2, 0.95, 0.1, 1.0], [0.89, 0.1, 0.9, 0.2], [0.1, 0.2, 0.89, 0.3]])
+    assert measure.first_hit(share).tolist() == [1, 2, 4]  # the last hits nowhere
+    assert measure.first_hit(share.mean(0)) == 4
 
 
 # --- Formulas ---

@@ -72,110 +72,63 @@ class Needle(NamedTuple):
 
 _NEEDLES = """
 The best thing to do in San Francisco is eat a sandwich and sit in Dolores Park on a sunny day.
-What is the best thing to do in San Francisco?
-sandwich dolores park sunny
-
+What is the best thing to do in San Francisco? | sandwich dolores park sunny
 The secret of Aunt Martha's apple pie is a pinch of black pepper and two spoons of orange honey.
-What is the secret of Aunt Martha's apple pie?
-pinch pepper orange honey
-
+What is the secret of Aunt Martha's apple pie? | pinch pepper orange honey
 The lighthouse keeper of Port Ellery hid his silver key under the third step of the blue staircase.
-Where did the lighthouse keeper of Port Ellery hide his silver key?
-third step blue staircase
-
+Where did the lighthouse keeper of Port Ellery hide his silver key? | third step blue staircase
 The meeting about the new library was moved to Thursday morning in the green room behind the kitchen.
-When and where is the meeting about the new library?
-thursday morning green kitchen
-
+When and where is the meeting about the new library? | thursday morning green kitchen
 The best gift for a gardener in Toronto is a pair of red gloves and a small book of winter poems.
-What is the best gift for a gardener in Toronto?
-gloves book winter poems
+What is the best gift for a gardener in Toronto? | gloves book winter poems
 """
 _JUDGED = """
 The captain's dog on the ship Meridian sleeps in a copper bathtub beside the cabbage barrels.
-Where does the captain's dog on the ship Meridian sleep?
-copper bathtub cabbage barrels
-
+Where does the captain's dog on the ship Meridian sleep? | copper bathtub cabbage barrels
 The password of the chess club in Lindale is walrus thunder, spoken twice in Portuguese.
-What is the password of the chess club in Lindale?
-walrus thunder twice portuguese
-
+What is the password of the chess club in Lindale? | walrus thunder twice portuguese
 The baker of Tallow Street puts roasted chestnuts and dried seaweed into every Friday loaf.
-What does the baker of Tallow Street put into every Friday loaf?
-roasted chestnuts dried seaweed
-
+What does the baker of Tallow Street put into every Friday loaf? | roasted chestnuts dried seaweed
 The hikers of Mount Corran must leave their boots in the striped tent near the frozen waterfall.
-Where must the hikers of Mount Corran leave their boots?
-striped tent frozen waterfall
-
+Where must the hikers of Mount Corran leave their boots? | striped tent frozen waterfall
 The missing violin of Professor Hale was found inside a hollow pumpkin under the tram bridge.
-Where was the missing violin of Professor Hale found?
-hollow pumpkin tram bridge
-
+Where was the missing violin of Professor Hale found? | hollow pumpkin tram bridge
 The first prize of the village fair in Oakmere is a wooden clock and nine jars of plum jam.
-What is the first prize of the village fair in Oakmere?
-wooden clock jars plum
-
+What is the first prize of the village fair in Oakmere? | wooden clock jars plum
 The doctor told Mr. Farrow to drink warm beetroot juice and to walk backwards before breakfast.
-What did the doctor tell Mr. Farrow to do?
-beetroot juice backwards breakfast
-
+What did the doctor tell Mr. Farrow to do? | beetroot juice backwards breakfast
 The train to Varnow leaves at midnight from the abandoned platform behind the cheese market.
-When and from where does the train to Varnow leave?
-midnight abandoned cheese market
-
+When and from where does the train to Varnow leave? | midnight abandoned cheese market
 The museum of Eastwick keeps its oldest map in a leather suitcase between two stuffed parrots.
-How does the museum of Eastwick keep its oldest map?
-leather suitcase stuffed parrots
-
+How does the museum of Eastwick keep its oldest map? | leather suitcase stuffed parrots
 The warden of Wexley Hall protects the tulips with broken mirrors and a recording of wolves.
-How does the warden of Wexley Hall protect the tulips?
-broken mirrors recording wolves
-
+How does the warden of Wexley Hall protect the tulips? | broken mirrors recording wolves
 The favourite costume of young Emil is a purple octopus with buttons made of walnut shells.
-What is the favourite costume of young Emil?
-purple octopus buttons walnut
-
+What is the favourite costume of young Emil? | purple octopus buttons walnut
 The lost treaty of Brenholm was signed with pigeon feathers on the back of a hotel menu.
-How was the lost treaty of Brenholm signed?
-pigeon feathers hotel menu
-
+How was the lost treaty of Brenholm signed? | pigeon feathers hotel menu
 The grandfather of Ines crossed the river Sorel on a piano lid, steering with a snow shovel.
-How did the grandfather of Ines cross the river Sorel?
-piano lid snow shovel
-
+How did the grandfather of Ines cross the river Sorel? | piano lid snow shovel
 The new teacher in Dunmore begins each lesson by ringing a cowbell and peeling a lemon.
-How does the new teacher in Dunmore begin each lesson?
-ringing cowbell peeling lemon
-
+How does the new teacher in Dunmore begin each lesson? | ringing cowbell peeling lemon
 The spare tickets for the opera are taped to the ceiling of the elevator in the fish factory.
-Where are the spare tickets for the opera?
-ceiling elevator fish factory
-
+Where are the spare tickets for the opera? | ceiling elevator fish factory
 The winning kite at Harlow Beach was made of velvet curtains and weighted with brass teaspoons.
-What was the winning kite at Harlow Beach made of?
-velvet curtains brass teaspoons
-
+What was the winning kite at Harlow Beach made of? | velvet curtains brass teaspoons
 The mayor of Pinecrest promised the children a floating cinema and a slide shaped like a giraffe.
-What did the mayor of Pinecrest promise the children?
-floating cinema slide giraffe
-
+What did the mayor of Pinecrest promise the children? | floating cinema slide giraffe
 The cure for the hiccups of King Orlan is cold mustard served on a rubber plate.
-What is the cure for the hiccups of King Orlan?
-cold mustard rubber plate
-
+What is the cure for the hiccups of King Orlan? | cold mustard rubber plate
 The ghost of Castle Marrin plays cards with the plumber in the flooded cellar at Easter.
-With whom and where does the ghost of Castle Marrin play cards?
-plumber flooded cellar easter
-
+With whom and where does the ghost of Castle Marrin play cards? | plumber flooded cellar easter
 The last message of the explorer Tove Lind was scratched with a fork into a frying pan of tin.
-How was the last message of the explorer Tove Lind left behind?
-scratched fork frying tin
+How was the last message of the explorer Tove Lind left behind? | scratched fork frying tin
 """
 
 
 def _needles(text: str) -> tuple[Needle, ...]:
-    return tuple(Needle(*lines.split("\n")) for lines in text.strip().split("\n\n"))
+    lines = text.strip().splitlines()
+    return tuple(Needle(one, *other.split(" | ")) for one, other in zip(lines[::2], lines[1::2]))
 
 
 NEEDLES, JUDGED = _needles(_NEEDLES), _needles(_JUDGED)

@@ -202,10 +202,14 @@ def first_hit(share: np.ndarray) -> np.ndarray:
     return (np.concatenate([share, np.ones_like(share[..., :1])], -1) >= HIT).argmax(-1)
 
 
+def above_chance(share: np.ndarray, k: int, n: int) -> np.ndarray:
+    """Return by how much ``share`` of a needle exceeds that of ``k`` tokens drawn from ``n`` at random."""
+    return share - min(k, n) / n
+
+
 def language_model(kept: Kept) -> dict[str, dict[str, np.ndarray]]:
     """Return the numbers of the claims that the kept run decides, all at 4,000 tokens."""
     haystacks, layer, middle = ("repeated", "prose"), kept.setting["layers"]["GemFilter"], [0.5]
-    chance = kept.setting["k"] / 4000
 
     def gap(other, haystack="repeated", depths=None, ours="GemFilter"):
         return kept.by_run(ours, haystack, depths=depths) - kept.by_run(other, haystack, depths=depths)
@@ -213,7 +217,7 @@ def language_model(kept: Kept) -> dict[str, dict[str, np.ndarray]]:
     def selected(values, depths=None):
         return {one: values[:, kept.at(one, depths=depths)].mean(1) for one in haystacks}
 
-    share, n_layers = kept.share[..., layer], kept.share.shape[-1]
+    above, n_layers = above_chance(kept.share[..., layer], kept.setting["k"], 4000), kept.share.shape[-1]
     common = [depth for haystack, _, depth in kept.cases if haystack == "prose"]
     return {
         "real-model-beats-snapkv": {"value": gap("SnapKV")},
@@ -233,8 +237,8 @@ def language_model(kept: Kept) -> dict[str, dict[str, np.ndarray]]:
         "repeated-haystack-is-easier": {
             "value": kept.by_run("GemFilter", "repeated", depths=common) - kept.by_run("GemFilter", "prose")
         },
-        "real-model-has-a-filter-layer": {one: value - chance for one, value in selected(share).items()},
-        "real-model-finds-in-the-middle": {one: value - chance for one, value in selected(share, middle).items()},
+        "real-model-has-a-filter-layer": selected(above),
+        "real-model-finds-in-the-middle": selected(above, middle),
         "real-model-keeps-the-question-itself": selected(kept.question[..., layer]),
         "filter-layer-is-early": {one: (first_hit(value) + 1) / n_layers for one, value in selected(kept.share).items()},
     }

@@ -19,25 +19,28 @@ from mvnb.models.language import LanguageModel
 from mvnb.papers.gemfilter.measure import Kept
 
 _HUES = {"random": "grey", "SnapKV": "green", "H2O": "pink", "One-Run": "brown", "softmax variant": "yellow"}
-_HUES |= {"softmax variant, old places": "sky", "softmax variant, One-Run": "brown"}
+_HUES |= {"softmax variant, old places": "sky", "softmax variant, One-Run": "brown", "old places": "sky"}
 COLORS = {"whole cache": figures.BASELINE, "GemFilter": figures.METHOD}
 COLORS |= {name: figures.HUES[hue] for name, hue in _HUES.items()}
-MARKS = dict(zip(COLORS, "oDxs^vPdv"))
+MARKS = dict(zip(COLORS, "oDxs^vPdvd"))
+
+
+TITLES = {"repeated": "five sentences, repeated", "prose": "newspaper prose"}
 
 
 def needle_by_layer(kept: Kept) -> Figure:
-    """Draw the share of the needle that each layer selects from the longest prompts, by depth and haystack."""
-    depths, filter_layer, length = kept.setting["depths"], kept.setting["filter_layer"], kept.setting["lengths"][-1]
-    titles = {"repeated": "five sentences, repeated", "prose": "newspaper prose"}
-    fig, axes = plt.subplots(kept.share.shape[1], 1, figsize=(6.5, 4.6), sharex=True)
-    for ax, haystack, values in zip(axes, kept.setting["haystacks"], kept.share[:, :, -1].mean(0)):
-        columns = ["" if layer % 5 else layer for layer in range(values.shape[1])]
-        rows = [f"{100 * depth:.0f}" for depth in depths]
-        cells = figures.heatmap(ax, values, rows, columns, limits=(0, 1), cmap="cividis")
-        ax.set(title=f"{titles.get(haystack, haystack)}, {length:,} tokens", ylabel="needle at (%)")
+    """Draw the share of the needle that each layer selects from 4,000 tokens, by depth and haystack."""
+    layer, places = kept.setting["layers"]["GemFilter"], {haystack: kept.at(haystack) for haystack in TITLES}
+    ratios = [len(some) for some in places.values()]
+    fig, axes = plt.subplots(2, 1, figsize=(6.5, 4.4), sharex=True, height_ratios=ratios)
+    for ax, (haystack, some) in zip(axes, places.items()):
+        columns = ["" if i % 5 else i for i in range(kept.share.shape[2])]
+        rows = [f"{100 * kept.cases[i][2]:.0f}" for i in some]
+        cells = figures.heatmap(ax, kept.share[:, some].mean(0), rows, columns, limits=(0, 1), cmap="cividis")
+        ax.set(title=f"{TITLES[haystack]}, 4,000 tokens", ylabel="needle at (%)")
         box = {"edgecolor": figures.METHOD, "facecolor": "none", "lw": 2.5}
-        ax.add_patch(plt.Rectangle((filter_layer, 0), 1, len(depths), **box))
-    axes[-1].set(xlabel=f"layer, from 0 (framed: filter layer {filter_layer})")
+        ax.add_patch(plt.Rectangle((layer, 0), 1, len(some), **box))
+    axes[-1].set(xlabel=f"layer, from 0 (framed: filter layer {layer})")
     fig.colorbar(cells, ax=axes, label="share of the needle selected")
     return fig
 
@@ -54,15 +57,19 @@ def _lines_by_length(ax, lengths: Sequence[int], values: dict[str, np.ndarray]) 
     ax.minorticks_off()
 
 
-def answers_by_length(kept: Kept) -> Figure:
-    """Draw words found by method against the length of the prompt, a panel for each haystack."""
-    fig, axes = plt.subplots(1, kept.share.shape[1], figsize=(6.5, 3.9), sharey=True)
-    shown = {name: kept.words[name].mean(3) for name in COLORS if name in kept.words and name != "One-Run"}
-    for i, (ax, haystack) in enumerate(zip(axes, kept.setting["haystacks"])):
-        _lines_by_length(ax, kept.setting["lengths"], {name: one[:, i] for name, one in shown.items()})
-        ax.set_title({"repeated": "repeated sentences"}.get(haystack, haystack))
-    axes[0].set_ylabel("words of the answer found")
-    fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=11)
+def answers_by_method(kept: Kept) -> Figure:
+    """Draw the words found by method at 4,000 tokens, means and 95 % intervals of runs, a panel for each haystack."""
+    names = sorted(kept.words, key=lambda name: -np.nanmean(kept.words[name][:, kept.at("repeated")]))
+    fig, axes = plt.subplots(1, 2, figsize=(6.5, 4.2), sharey=True)
+    for ax, (haystack, title) in zip(axes, TITLES.items()):
+        for row, name in enumerate(names):
+            depths = [0.5] if name == "H2O" else None
+            mean, half = stats.mean_interval(kept.by_run(name, haystack, depths=depths)).plus_minus
+            style = {"fmt": MARKS.get(name, "D"), "color": COLORS.get(name, figures.METHOD), "mfc": COLORS.get(name, "none")}
+            ax.errorbar(mean, row, xerr=half, capsize=3, ms=6, **style)
+        ax.set(title=title, xlabel="words found", xlim=(-0.05, 1.05))
+    axes[0].set_yticks(range(len(names)), [{"H2O": "H2O (depth 50 %)"}.get(name, name) for name in names])
+    axes[0].invert_yaxis()
     return fig
 
 
