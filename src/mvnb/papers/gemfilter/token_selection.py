@@ -1,9 +1,9 @@
 """Answers from a part of a long prompt: GemFilter, and methods that evict what a model has cached.
 
-They work on causal language models of ``transformers`` whose attention is the softmax of scaled inner products, with grouped
-queries or without, in evaluation mode; other models are refused before they run. Prompts of a batch have one length and no
-padding. What a function cannot do raises ``ValueError``. Source: Shi thesis 2024, chapter 9 (Shi et al. 2024, GemFilter);
-SnapKV, Li et al. 2024; H2O, Zhang et al. 2023.
+They work on causal language models of ``transformers`` that compute the softmax of scaled inner products through the attention
+interface of ``transformers``, with grouped queries or without, in evaluation mode; other models are refused before they run.
+Prompts of a batch have one length and no padding. What a function cannot do raises ``ValueError``. Source: Shi thesis 2024,
+chapter 9 (Shi et al. 2024, GemFilter); SnapKV, Li et al. 2024; H2O, Zhang et al. 2023.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _check_attention(model: Any) -> None:
             raise ValueError(f"scaled inner products change its logits by {off:.0%}")
     except (ValueError, RuntimeError, TypeError, KeyError, AttributeError, NotImplementedError) as error:
         got = f"{type(model).__name__}: {str(error).strip().splitlines()[0]}"
-        raise ValueError(f"expected a model with softmax attention in every layer, got {got}") from error
+        raise ValueError(f"expected plain softmax attention by the interface of transformers, got {got}") from error
     model._mvnb_watched = True
 
 
