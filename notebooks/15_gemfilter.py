@@ -626,8 +626,10 @@ for name in (*arms.SELECTIONS, *arms.ABLATIONS):
 # *The choice.* Share of five other needles at depth 50 % that each layer selects, from 0, and the first that selects 0.9 or more (30: none does):
 
 # %% tags=["hide-input"]
-# NBVAL_CHECK_OUTPUT
 kept_runs.show("gemfilter", "long-tuning")
+
+# %% tags=["hide-input"]
+# NBVAL_CHECK_OUTPUT
 for haystack in plots.TITLES:
     share = chosen.share[0, chosen.at(haystack)].mean(0)
     print(haystack, *[f"{x:.2f}" for x in share], "first:", measure.first_hit(share))
