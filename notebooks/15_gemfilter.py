@@ -645,7 +645,7 @@ for haystack in plots.TITLES:
         found = kept.by_run(name, haystack, depths=depths)
         gap = kept.by_run("GemFilter", haystack, depths=depths) - found
         mean, gap, half = found.mean(), *stats.mean_interval(gap).plus_minus
-        row = " ".join(f"{x:.2f}" for x in values[:, kept.at(haystack)].mean(0))
+        row = " ".join(f"{x:.2f}" for x in values[:, kept.at(haystack, depths=depths)].mean(0))
         print(f"{haystack:8} {name:12} {mean:.2f} ({row})  {gap:5.2f} ± {half:.2f}")
 for length in (1000, 2000):
     few = [f"{name} {kept.by_run(name, 'repeated', length).mean():.2f}" for name in kept.words]
