@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from itertools import groupby
 from typing import Any
@@ -45,18 +45,6 @@ def needle_by_layer(kept: Kept) -> Figure:
     return fig
 
 
-def _lines_by_length(ax, lengths: Sequence[int], values: dict[str, np.ndarray]) -> None:
-    """Draw means and 95 % intervals of runs ``(run, length)`` against the length of the prompt, by method."""
-    for i, (name, one) in enumerate(values.items()):
-        mean, half = np.array([stats.mean_interval(column).plus_minus for column in one.T]).T
-        style = {"color": COLORS[name], "fmt": MARKS[name] + "-", "capsize": 3, "ms": 6}
-        beside = np.array(lengths) * 1.03 ** (i - len(values) / 2)
-        ax.errorbar(beside, mean, half, label=name, **style)
-    ax.set(xscale="log", xlabel="tokens in the prompt", ylim=(-0.05, 1.08))
-    ax.set_xticks(lengths, [f"{n:,}" for n in lengths])
-    ax.minorticks_off()
-
-
 def answers_by_method(kept: Kept) -> Figure:
     """Draw the words found by method at 4,000 tokens, means and 95 % intervals of runs, a panel for each haystack."""
     names = sorted(kept.words, key=lambda name: -np.nanmean(kept.words[name][:, kept.at("repeated")]))
@@ -77,9 +65,15 @@ def right_by_length(right: Mapping[int, Mapping[str, np.ndarray]]) -> Figure:
     """Draw the values right of small models, ``(run, prompt)`` by length, that of training first, and by method."""
     fig, ax = plt.subplots(figsize=(6.5, 3.9))
     names = [name for name in COLORS if name in right[min(right)]]
-    _lines_by_length(ax, [*right], {name: np.stack([one[name].mean(1) for one in right.values()], 1) for name in names})
+    for i, name in enumerate(names):
+        intervals = [stats.mean_interval(one[name].mean(1)).plus_minus for one in right.values()]
+        beside = np.array([*right]) * 1.03 ** (i - len(names) / 2)
+        ax.errorbar(beside, *np.array(intervals).T, color=COLORS[name], fmt=MARKS[name] + "-", capsize=3, ms=6, label=name)
     ax.axvline(min(right), **figures.LINES["chance"])
-    ax.set(ylabel="values right", title="GemFilter fails here, its softmax variant gains")
+    ax.set(xscale="log", xlabel="tokens in the prompt", ylim=(-0.05, 1.08), ylabel="values right")
+    ax.set(title="GemFilter fails here, its softmax variant gains")
+    ax.set_xticks([*right], [f"{n:,}" for n in right])
+    ax.minorticks_off()
     fig.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=11)
     return fig
 
