@@ -30,7 +30,7 @@ figures.opening()
 # %% [markdown]
 # A sentence, the *needle*, is hidden in a prompt of 4,000 tokens. Columns are layers of SmolLM2 (135 million parameters), rows places of the needle (0 %: beginning). The colour is the share of the needle among the 256 tokens to which the last token attends most, averaged over eight runs (random tokens: 0.064).
 #
-# Among repeated sentences layer 15 selects 0.92 or more at every place. In prose most layers do right before the question; elsewhere none selects more than 0.4 ([details](#15-evidence)).
+# Among repeated sentences layer 15 selects 0.92 or more at every place. In prose most do right before the question; elsewhere none selects more than 0.4 ([details](#15-evidence)).
 #
 # <a id="15-question"></a>
 # <a id="the-question-what-is-so-hard-about-a-long-text"></a>
@@ -386,7 +386,7 @@ figures.show(
 # :::{exercise}
 # :label: ex-15-rerun
 #
-# Run the small model at twenty times the trained length. What becomes of whole cache and variant?
+# Run the small model at twenty times the trained length. What happens to whole cache and variant?
 # :::
 #
 # :::{solution} ex-15-rerun
