@@ -645,10 +645,15 @@ for haystack in plots.TITLES:
         found = kept.by_run(name, haystack, depths=depths)
         gap = kept.by_run("GemFilter", haystack, depths=depths) - found
         mean, gap, half = found.mean(), *stats.mean_interval(gap).plus_minus
-        row = " ".join(f"{x:.2f}" for x in values[:, kept.at(haystack, depths=depths)].mean(0))
+        row = " ".join(
+            f"{x:.2f}" for x in values[:, kept.at(haystack, depths=depths)].mean(0)
+        )
         print(f"{haystack:8} {name:12} {mean:.2f} ({row})  {gap:5.2f} ± {half:.2f}")
 for length in (1000, 2000):
-    few = [f"{name} {kept.by_run(name, 'repeated', length).mean():.2f}" for name in kept.words]
+    few = [
+        f"{name} {kept.by_run(name, 'repeated', length).mean():.2f}"
+        for name in kept.words
+    ]
     print(f"repeated, {length} tokens, depth 50 %:", ", ".join(few))
 
 # %% [markdown]
@@ -657,7 +662,10 @@ for length in (1000, 2000):
 # %% tags=["hide-input"]
 # NBVAL_CHECK_OUTPUT
 for haystack in plots.TITLES:
-    share, at = kept.share[:, kept.at(haystack)].mean(0), kept.setting["layers"]["GemFilter"]
+    share, at = (
+        kept.share[:, kept.at(haystack)].mean(0),
+        kept.setting["layers"]["GemFilter"],
+    )
     print(haystack, *[f"{x:.2f}" for x in share.mean(0)])
     print("  by depth:", *[f"{x:.2f}" for x in share[:, at]])
     print(f"  question: {kept.question[:, kept.at(haystack), at].mean():.2f}")
@@ -708,7 +716,8 @@ if lm:
 if lm:
     print(f"{lm.name}: {lm.n_parameters / 1e6:.0f} million parameters")
     for i, case in enumerate(cases):
-        row = f"{case['haystack']}, depth {case['depth']}: {shares[i, filter_layer]:.0%} of the needle"
+        row = f"{case['haystack']}, depth {case['depth']}: "
+        row += f"{shares[i, filter_layer]:.0%} of the needle"
         for name, texts in answers.items():
             found = measure.words_found(texts[i], data.JUDGED[case["index"]])
             row += f"; {name} {found:.2f}"
