@@ -534,7 +534,7 @@ ledger.mean("mnist-random-features", random - errors["pretrained"][0])
 # %% [markdown]
 # With 100 labels pretraining gains −0.13 ± 0.37 points of error (6.3 % from scratch): the primary claim is undecided, and gains above 0.25 points are excluded. With 300 and 1,000 labels the gain is 0.05 ± 0.18 and 0.04 ± 0.16, and whether it shrinks is undecided. A head on frozen pretrained features errs 2.8 ± 3.0 points more than one on random ones ([more](#03-mnist-more)).
 #
-# A gain of 0 would not contradict the theorems, as we do not know whether labels leave features of digits out. It would say that filling in strokes, with these settings, does not lower this network's error after fine-tuning.
+# A gain of 0 would not contradict the theorems, as we do not know whether labels leave features of digits out. It would say that filling in strokes, with these settings, does not lower this network's fine-tuned error.
 #
 # <a id="03-take-home"></a>
 # ## What to take home
