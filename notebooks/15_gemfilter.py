@@ -18,7 +18,7 @@
 # > *Discovering the Gems in Early Layers: Accelerating Long-Context LLMs with 1000x Input Token Reduction*, Zhenmei Shi, Yifei Ming, Xuan-Phi Nguyen, Yingyu Liang and Shafiq Joty ([Shi et al., 2024](../book/references.bib#shi2024gems)); in full as
 # > chapter 9 and appendix G of Shi's thesis ([Shi, 2024](../book/references.bib#shi2024thesis)), which we follow.
 #
-# In the paper's search for hidden sentences, with three language models of 4 to 12 billion parameters, the last token of a long prompt attends in a middle layer, the *filter layer*, to the sentence that is asked about. *GemFilter* needs no training: it runs only the layers up to there on the whole prompt, keeps the $k$ tokens, readable by people, to which that last token attends most, and gives these to the whole model as a new prompt. With $k=1{,}024$ this saves these models 37 to 56 % of the operations on 131,072 tokens, as published; in the paper it finds hidden sentences better than the model that reads everything, and scores 1 to 2 points less on average on LongBench. (1000x in the title: 100 tokens kept of 108,172.)
+# In the paper's search for hidden sentences, with three language models of 4 to 12 billion parameters, the last token of a long prompt attends in a middle layer, the *filter layer*, to the sentence that is asked about. *GemFilter* needs no training: it runs only the layers up to there on the whole prompt, keeps the $k$ tokens, readable by people, to which that last token attends most, and gives these to the whole model as a new prompt. With $k=1{,}024$ this saves these models 37 to 56 % of the operations on 131,072 tokens, as published; in the paper it finds hidden sentences better than the model that reads everything, and scores 1 to 2 points less on average on LongBench.
 #
 # <a id="fig-15-opening"></a>
 
@@ -156,7 +156,7 @@ print(f"Score of '{answer}':", measure.words_found(answer, data.NEEDLES[0]))
 # 4. Run the whole model on the $k$ tokens $T_J$, at places $0,\dots,k-1$, and generate the answer.
 # :::
 #
-# Layers are counted from 0. For $r=13$ thirteen layers run here, and the queries and keys of a fourteenth; the published code runs the fourteenth whole. Heads that share keys use the shared ones. Division by $\sqrt d$ would not change the order of $s$; a softmax in each head, before the sum, would. Steps 2 to 4 in code:
+# Layers are counted from 0. For $r=13$ thirteen layers run here, and the queries and keys of a fourteenth; the published code runs the fourteenth whole. Division by $\sqrt d$ would not change the order of $s$; a softmax in each head, before the sum, would. Steps 2 to 4 in code:
 
 
 # %%
@@ -289,7 +289,7 @@ for id, numbers in measure.small_models(tested, depths).items():
     ledger.mean(id, **numbers)
 
 # %% [markdown]
-# (Bars: 95 % intervals over four models; dotted: trained length; chance: 0.06.) *GemFilter fails*: it gives 0.31, 0.23 and 0.17 of the values at 48, 144 and 480 tokens, the whole cache 1.00, 0.98 and 0.69. Layer 1 is built to point behind the key, not at the question, which is selected about as often as at random. *The softmax variant gains*: 1.00, 1.00 and 0.91. At 480 tokens its tokens at their old places give 0.79, One-Run with them 0.73, SnapKV 0.71: reading few tokens gains 0.10, reading them side by side 0.12. H2O loses 0.16 to 0.30. The third prediction holds for the variant only.
+# (Bars: 95 % intervals over four models; dotted: trained length; chance: 0.06.) *GemFilter fails*: it gives 0.31, 0.23 and 0.17 of the values at 48, 144 and 480 tokens, the whole cache 1.00, 0.98 and 0.69. Layer 1 is built to point behind the key, not at the question, which is selected about as often as at random. *The softmax variant gains*: 1.00, 1.00 and 0.91. At 480 tokens its tokens at their old places give 0.79, One-Run with them 0.73, SnapKV 0.71: reading few tokens gains 0.10, reading them side by side 0.12. The third prediction holds for the variant only.
 #
 # <a id="15-evidence"></a>
 # <a id="a-real-model-as-far-as-it-reaches"></a>
@@ -314,7 +314,7 @@ print("LLaMA, average by filter layer,", ", ".join(averages))
 # %% [markdown]
 # (Mistral Nemo gains at $k=2{,}048$: 47.1 against 46.4.) By filter layer the average jumps at 13 and falls at the last. One-Run is worse for needles far from the question.
 #
-# *Here:* a model 28 to 89 times smaller; every method keeps 256 tokens. Our version of the paper's rule, on five needles of its own at depth 50 % among repeated sentences, where a hit is 0.9 of the needle (0.8 would give layer 7):
+# *Here:* a model 28 to 89 times smaller; 256 tokens kept. Our version of the paper's rule, on five needles of its own at depth 50 % among repeated sentences, where a hit is 0.9 of the needle (0.8 would give layer 7):
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -324,7 +324,7 @@ first = int((share >= 0.9).argmax())
 print(f"layer {first}: {share[first]:.2f}; best before: {share[:first].max():.2f}")
 
 # %% [markdown]
-# Layer 15 of 30 saves 47 % of the work; in prose no layer meets the rule ([table](#15-choice)). Layer 24 (17 %), from pilots on film reviews, is a second arm. *Prediction*:
+# Layer 15 of 30 saves 47 % of the work; in prose no layer meets the rule ([table](#15-choice)). Layer 24 (17 %), found earlier, is a second arm. *Prediction*:
 #
 # - among repeated sentences GemFilter finds more words than SnapKV (*primary claim*, fixed before the run);
 # - it finds no fewer than the whole cache, and more than H2O;
@@ -350,7 +350,7 @@ figures.show(
 )
 
 # %% [markdown]
-# (Bars, ±: 95 % intervals over eight runs with two needles each, five depths, in prose three. Hollow: other layers or rows.) *Repeated sentences.* Layer 15 selects 0.97 of the needles (chance: 0.064). GemFilter finds 0.84 ± 0.17 of the words, SnapKV 0.80 ± 0.15; the difference, 0.04 ± 0.14, is *undecided* (a true 0.19 would be seen with probability 0.8). The whole cache finds 0.93 (−0.09 ± 0.09: undecided), One-Run 0.84, layer 24 0.83, GemFilter's tokens at old places 0.46, layer 7 0.52, the last layer 0.43, H2O (depth 50 %) and random tokens 0. *Prose.* Layer 15 selects nothing at depths 0 and 50 %, and 0.64 right before the question. GemFilter finds 0.12 ± 0.14 of the words, the last layer 0.29, SnapKV 0.45 ± 0.15, the whole cache 0.80 ± 0.20; GemFilter finds 0.32 ± 0.16 fewer than SnapKV. ([By layer and depth](#15-real).)
+# (Bars, ±: 95 % intervals over eight runs with two needles each, five depths, in prose three. Hollow: other layers or rows.) *Repeated sentences.* Layer 15 selects 0.97 of the needles (chance: 0.064). GemFilter finds 0.84 ± 0.17 of the words, SnapKV 0.80 ± 0.15; the difference, 0.04 ± 0.14, is *undecided*. The whole cache finds 0.93 (−0.09 ± 0.09: undecided), One-Run 0.84, layer 24 0.83, GemFilter's tokens at old places 0.46, layer 7 0.52, the last layer 0.43, H2O (depth 50 %) and random tokens 0. *Prose.* Layer 15 selects nothing at depths 0 and 50 %, and 0.64 right before the question. GemFilter finds 0.12 ± 0.14 of the words, the last layer 0.29, SnapKV 0.45 ± 0.15 (0.32 ± 0.16 more), the whole cache 0.80 ± 0.20. ([By layer and depth](#15-real).)
 #
 # <a id="15-take-home"></a>
 # ## What to take home
@@ -358,7 +358,7 @@ figures.show(
 # - If the other tokens' scores are independent with one Gaussian law, the margin for finding a needle among the $k\le n/2$ largest of $n$ scores, in standard deviations, depends on $k/n$ only (for large $k$) and is at most $\sqrt{2\log(n/k)}$, also for the paper's fixed $k$; the margin for reading it grows like $\log n$.
 # - With full attention and fixed $k$, GemFilter's operations on a long prompt are fewer than the whole model's by a factor that approaches $m/r$ from below ($m/(r+1)$ in the published code).
 # - In a small model with a built-in finding layer, at ten times the trained length and with an eighth of the tokens, GemFilter answers less than the whole cache; a variant with a softmax, which keeps the question by force, answers more, also than its tokens read at their old places.
-# - Whether a layer points at the needle depends on the haystack: in SmolLM2, with 256 of 4,000 tokens, layer 15 of 30, chosen among repeated sentences on other needles, selects 0.97 of it there; in prose it selects 0.64 right before the question and nothing at depths 0 and 50 %, where the whole cache finds 0.77 of the words.
+# - Whether a layer points at the needle depends on the haystack: in SmolLM2, with 256 of 4,000 tokens, layer 15 of 30, chosen among repeated sentences on other needles, selects 0.97 of it there; in prose 0.64 right before the question and nothing at depths 0 and 50 %, where the whole cache finds 0.77 of the words.
 # - A selection belongs to one question: with more than $m/r$ questions on one long document, and nothing of the first pass kept, the whole cache takes less work on the prompt.
 #
 # Headline claims ([all](#15-held-up)):
@@ -366,7 +366,7 @@ figures.show(
 # ```{headlines}
 # ```
 #
-# *Confirmed*: LLaMA's 2.4 times, in operations. *In part*, in SmolLM2 among repeated sentences: layer 15 finds. *For the variant only*: more answers than the whole cache. *Undecided*: more words than SnapKV, as many as the whole cache. *Not confirmed*: GemFilter in the small model; finding in prose, and more words than SnapKV there; 2.4 times for the other models; *comparable to SnapKV* on all of LongBench. *Not measured*: time, memory.
+# *Confirmed*: LLaMA's 2.4 times, in operations. *In part*, in SmolLM2 among repeated sentences: layer 15 finds. *For the variant only*: more answers than the whole cache. *Undecided*: more words than SnapKV, as many as the whole cache. *Not confirmed*: GemFilter in the small model; finding in prose; 2.4 times for the other models; *comparable to SnapKV* on all of LongBench.
 #
 # <a id="15-try"></a>
 # ## Try it
@@ -613,7 +613,7 @@ for name in (*arms.SELECTIONS, *arms.ABLATIONS):
 # %% [markdown]
 # *Algorithm 2.* GemFilter gives less than the whole cache at every length, also trained, and at 144 tokens 0.23, where layer 0 gives 0.15 and another row 0.10 or 0.09. With the question kept by force ("no softmax") raw products give two thirds of the values, with the softmax alone ("question not kept") a fifth: neither change alone suffices. A maximum over the five places in place of the average does as well as the softmax: in a side run with the models of seed 0, with the question kept, raw products then give 1.00, 0.99 and 0.90 at the three lengths, without it 0.29, 0.27 and 0.20. (Algorithm 2 as printed does not pool, appendix G.4.2 speaks of a maximum, the code averages.) The paper does without both, and so does SmolLM2 below, which always selects its question. One-Run with GemFilter's tokens does better than GemFilter, since its first value is that of the whole cache, from which the second is looked up. SnapKV and H2O share the first of the two values with the whole cache, too.
 #
-# *The variant.* Without pooling the values behind the key are lost. The middle and the largest row know nothing of the question. At the longest length the variant gains over the whole cache in two steps: at their old places the few tokens give 0.05 more in the mean of 80 models (twenty other seeds, four models each), which the four models of one seed cannot tell from 0 in fifteen of twenty cases; new places add 0.14, told from 0 in eighteen. So distance is the larger part.
+# H2O loses 0.16 to 0.30 of the values against the whole cache. *The variant.* Without pooling the values behind the key are lost. The middle and the largest row know nothing of the question. At the longest length the variant gains over the whole cache in two steps: at their old places the few tokens give 0.05 more in the mean of 80 models (twenty other seeds, four models each), which the four models of one seed cannot tell from 0 in fifteen of twenty cases; new places add 0.14, told from 0 in eighteen. So distance is the larger part.
 #
 # H2O is weak at any length, because it keeps what all tokens attend to, and only the question knows which key is asked for.
 #
@@ -756,7 +756,7 @@ for id, number in judged.items():
     ledger.exact(id, number)
 
 # %% [markdown]
-# With 1,024 tokens GemFilter's average is lower than SnapKV's by 0.8 and 0.9 points for LLaMA and Phi and higher by 0.4 for Mistral, and on single tasks the two differ by up to 8 to 12 points. With Phi and 2,048 tokens it loses 2.5 points, and with LLaMA's chat template (Table G.1) 3.1. *Comparable* is a fair word in all tables for one model of three, Mistral Nemo. The drop against the whole cache with 1,024 tokens (8 % of the prompts on average) is 2.2, 1.2 and 1.9 points, which is small, not *negligible*. The jump in Table 9.2, from 28.0 at layer 12 to 34.5 at layer 13, is to one half a single task of fourteen, passage retrieval (43 to 92), which is a haystack too; layers 13 to 25 do about equally well. H2O's prompts were cut at 8,192 tokens.
+# (1000x in the title: 100 tokens kept of 108,172.) With 1,024 tokens GemFilter's average is lower than SnapKV's by 0.8 and 0.9 points for LLaMA and Phi and higher by 0.4 for Mistral, and on single tasks the two differ by up to 8 to 12 points. With Phi and 2,048 tokens it loses 2.5 points, and with LLaMA's chat template (Table G.1) 3.1. *Comparable* is a fair word in all tables for one model of three, Mistral Nemo. The drop against the whole cache with 1,024 tokens (8 % of the prompts on average) is 2.2, 1.2 and 1.9 points, which is small, not *negligible*. The jump in Table 9.2, from 28.0 at layer 12 to 34.5 at layer 13, is to one half a single task of fourteen, passage retrieval (43 to 92), which is a haystack too; layers 13 to 25 do about equally well. H2O's prompts were cut at 8,192 tokens.
 #
 # <a id="15-held-up"></a>
 # ### What held up
