@@ -11,13 +11,12 @@ export MKL_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 
 .PHONY: help book lint test weekly check site archive pdf serve bench arithmetic gpu audit clean
-.DEFAULT_GOAL := book
-
-help:                   ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 book: $(READY)          ## run every chapter with its default parameters and build the site
 	$(BIN)/mvnb book
+
+help:                   ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 lint: $(READY)          ## check style, spelling and unused code, and run the examples of docstrings
 	$(BIN)/ruff check .
