@@ -140,7 +140,7 @@ class Scoreboard(ScoreboardDirective):
         board, seen = table(header, [self.cells(*one) for one in found], ["claims"]), set()
         for line, (chapter, row) in zip(list(board.findall(nodes.row))[1:], found):  # the head is a row, too
             line["classes"] += [f"origin-{row['origin']}", "kept" if row.get("kept") else "live"]
-            line["classes"] += ["headline"] if verdicts.headlines([row]) else []
+            line["classes"] += ["headline"] if verdicts.is_headline(row) else []
             if chapter not in seen:
                 line["ids"].append(f"chapter-{chapter.number}")
                 seen.add(chapter)
@@ -213,7 +213,7 @@ class Verdict(ScoreboardDirective):
 
     def run(self):
         found = [(chapter, row) for chapter, some in self.rows().items() for row in some if row["verdict"] == self.arguments[0]]
-        shown = [one for one in found if verdicts.headlines(one[1:])]
+        shown = [(chapter, row) for chapter, row in found if verdicts.is_headline(row)]
         items, others = nodes.bullet_list("", *(self.item(*one) for one in shown)), len(found) - len(shown)
         where = f"?headline=no&verdict={self.arguments[0]}#all-claims"
         rest = nodes.paragraph("", "Of the other claims, ", self.link(f"{others} have this verdict", where), nodes.Text("."))

@@ -60,9 +60,14 @@ def counts(rows: Iterable[Row]) -> Counter[str]:
     return Counter(row["verdict"] for row in rows)
 
 
+def is_headline(row: Row) -> bool:
+    """Return whether a claim is one that the paper would put into its abstract."""
+    return row["headline"] and row["origin"] != "ours"
+
+
 def headlines(rows: Iterable[Row]) -> list[Row]:
     """Return the claims that the papers would put into their abstracts."""
-    return [row for row in rows if row["headline"] and row["origin"] != "ours"]
+    return list(filter(is_headline, rows))
 
 
 def terms(row: Row) -> str:

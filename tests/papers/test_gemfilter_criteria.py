@@ -153,7 +153,7 @@ def language_runs(jump=12, prose=0.0, **words):
     return measure.Kept({"layers": {"GemFilter": 15}, "k": 256}, CASES, share, near(1.0, 30), found)
 
 
-# What breaks a claim: another layer's or method's answers in place of GemFilter's, or a model that finds late or not at all.
+# Faults: another layer's or method's answers in place of GemFilter's, or a model that finds late or not at all.
 BREAKS = {
     "real-model-beats-snapkv": {"GemFilter": 0.6},
     "real-model-beats-snapkv-in-prose": {"GemFilter": 0.6},

@@ -1,4 +1,4 @@
-"""Every chapter of the book keeps the rules of the house, and the rules notice when one does not."""
+"""Every chapter of the book follows the rules for chapters, and a chapter that breaks a rule is noticed."""
 
 import json
 from pathlib import Path
