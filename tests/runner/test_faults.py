@@ -492,12 +492,15 @@ def test_only_literals_of_the_right_type_are_values(mvnb, book, value):
     assert not list(book.rglob("executed")) and not (book / "runs").exists()
 
 
-def test_the_site_is_served_to_this_machine_only_and_nothing_beside_it(tmp_path):
+@pytest.mark.parametrize("ready", [".venv/.pages", ".venv/.ready"])
+def test_the_site_is_served_to_this_machine_only_and_nothing_beside_it(tmp_path, ready):
+    (tmp_path / ready).parent.mkdir()
+    (tmp_path / ready).touch()
     (tmp_path / "_build" / "html").mkdir(parents=True)
     (tmp_path / "_build" / "html" / "index.html").write_text("the site")
     (tmp_path / "_build" / "secret").write_text("a secret")
-    ready = ["-o", ".venv/.ready", f"BIN={Path(sys.executable).parent}"]
-    make = ["make", "-s", "-f", str(ROOT / "Makefile"), *ready, "PORT=0", "serve"]
+    given = ["-o", ready, f"BIN={Path(sys.executable).parent}", "PORT=0"]
+    make = ["make", "-s", "-f", str(ROOT / "Makefile"), *given, "serve"]
     process = subprocess.Popen(make, cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
         until(lambda: listening(process))
