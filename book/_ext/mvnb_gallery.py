@@ -2,10 +2,10 @@
 
 ``{gallery} Views`` shows a card for each chapter of a part of ``_toc.yml``: one panel of its opening figure, title, paper,
 claims and seconds, all read from the committed notebooks. ``{opening-figure} 01`` shows the whole figure above a text.
-``{chapter-seconds}`` is a table of the seconds, and every chapter
-says its own below its citation and its headline claims' verdicts below its claim; ``{card-seconds}`` is one of the seconds
-on a graphics card, where ``make gpu`` has left its report. ``mvnb book`` writes them to ``results/seconds.json``, since
-notebooks, the same bytes after every run, hold no times.
+``{chapter-seconds}`` is a table of the seconds; every chapter says its own with its citation, below its first picture, and the
+verdicts on its headline claims above. ``{card-seconds}`` is a table of the seconds on a graphics card, where ``make gpu`` has
+left its report. ``mvnb book`` writes the seconds to ``results/seconds.json``, since notebooks, the same bytes after every run,
+hold no times.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 from docutils import nodes
 from docutils.statemachine import StringList
 from mvnb_chapters import chapters, ledger
+from mvnb_explorer import explorer
 from mvnb_map import read_plan
 from mvnb_plain import keys
 from mvnb_scoreboard import inline, marked, table
@@ -200,18 +201,24 @@ def card_seconds(report: dict, book) -> list[nodes.Node]:
 
 
 def say_cost(app, doctree):
-    """Insert the seconds of a chapter below its citation, and the verdicts on its headline claims below its claim."""
+    """Put the verdicts on headline claims above a chapter's first picture; below, citation, seconds and reading time."""
     match = re.match(r"notebooks/(\d\d)_", app.env.docname)
     quote = next(doctree.findall(nodes.block_quote), None)
     if match and quote is not None:
         app.env.note_dependency(str(Path(app.srcdir, SECONDS)))
         chapter, top = chapters(app.srcdir)[match[1]], quote.parent
-        place = top.index(quote) + 1
+        about = [quote, *(one for one in top if "reading-time" in one["classes"])]
+        for one in about:
+            top.remove(one)
+        end = next((i for i, one in enumerate(top) if isinstance(one, nodes.section)), len(top))
+        pictures = (i for i in range(end) for one in top[i].findall() if isinstance(one, explorer | nodes.image))
+        picture = next(pictures, end)
+        below = next((i for i in range(picture + 1, end) if not isinstance(top[i], nodes.paragraph)), end)
         text = f"The chapter {seconds(app.srcdir, chapter)} on two processor cores."
+        about.insert(1, nodes.paragraph("", text, classes=["chapter-cost"]))
+        top[below:below] = about
         if headlines := [row for row in ledger(chapter) if row["headline"]]:
-            after = next((i for i in range(place, len(top)) if not isinstance(top[i], nodes.paragraph)), len(top))
-            top.insert(after, verdict_line(headlines))
-        top.insert(place, nodes.paragraph("", text, classes=["chapter-cost"]))
+            top.insert(picture, verdict_line(headlines))
 
 
 def verdict_line(rows: list[dict]) -> nodes.paragraph:
@@ -246,6 +253,6 @@ def setup(app):
     app.add_directive("opening-figure", OpeningFigure)
     app.add_directive("chapter-seconds", Seconds)
     app.add_directive("card-seconds", CardSeconds)
-    app.connect("doctree-read", say_cost)
+    app.connect("doctree-read", say_cost, priority=600)  # after mvnb_lesson
     app.connect("build-finished", write_pictures)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,12 +1,12 @@
 """The two readings of a chapter: a lesson, and a record for those who check, which begins at the anchor ``NN-record``.
 
-- below the citation stands how many minutes the chapter or its lesson takes, what it assumes, and where the record is;
+- with the citation stands how many minutes the chapter or its lesson takes, what it assumes, and where the record is;
 - the record opens with a table of its sections;
 - ``{headlines}`` is a table of the chapter's headline claims, from the notebook's own ledger;
 - marks for the tests of notebooks do not show;
 - headings that every chapter had before are found at their old addresses.
 
-Chapters without the label have only the line below the citation and the marks of tests removed.
+Chapters without the label have only the line with the citation and the marks of tests removed.
 """
 
 from __future__ import annotations

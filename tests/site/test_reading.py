@@ -161,7 +161,9 @@ def test_the_verdicts_on_headline_claims_stand_below_the_claim(site):
         held = sum(row["verdict"] == "holds" for row in rows)
         assert (f"All {held}" if held == len(rows) else f"{held} of {len(rows)}") in line
         assert set(re.findall(r'href="#claim-([^"]+)"', line)) == {row["id"] for row in rows if row["verdict"] != "holds"}
-        assert opening.index("claim-verdict") < opening.index("<img")
+        order = ("<p>", "claim-verdict", "<img", "<blockquote", "chapter-cost", "reading-time")
+        places = [opening.index(one) for one in order]
+        assert places == sorted(places), (name, "the claim and a picture come first, then what the chapter cites and takes")
         assert ("allows both answers" in line) == any(row["verdict"] == "undecided" for row in rows)
         assert re.search(r"The (chapter|lesson) takes about \d+ minutes; it assumes ", opening)
 
