@@ -9,8 +9,8 @@ from pathlib import Path
 import nbformat
 from pybtex.database import parse_file
 
-from mvnb import claims, verdicts
-from mvnb.runner import catalogue, errors, pairing, sweeps
+from mvnb import claims, kept_runs, verdicts
+from mvnb.runner import catalogue, errors, keeping, pairing, sweeps
 from mvnb.runner.parameters import _fits, _numbers
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -187,9 +187,9 @@ def ledger(chapter):
     path = next(path for one in folders if (path := one / chapter.slug / "claims.toml").is_file())
     source += "\n".join(module.read_text(encoding="utf-8") for module in path.parent.glob("*.py"))
     declared = claims.declared(path)
-    rules = {id: claim.rule.text for id, claim in declared.items()}
+    rules = {id: (claim.rule.text, claim.origin) for id, claim in declared.items()}
     wrong += [f"claim {id} is not recorded in the source" for id in rules if f'"{id}"' not in source]
-    shown = {row["id"]: row["criterion"] for row in rows}
+    shown = {row["id"]: (row["criterion"], row["origin"]) for row in rows}
     if stale := [id for id in sorted(rules.keys() | shown.keys()) if rules.get(id) != shown.get(id)]:
         again = f"run: mvnb book {chapter.number} --no-site"
         wrong.append(f"claims {', '.join(stale)} differ in claims.toml and the notebook; {again}")
@@ -216,6 +216,19 @@ def seeds(chapter):
         found = [one for one in ("holds", "fails") if counts[one] >= 2 or one == judged[id]]
         if len(found) > 1 or sum(counts.values()) < 20:
             wrong.append(f"claim {id} has the verdicts {counts} over the seeds, and {judged[id]} in the notebook")
+    return wrong
+
+
+def kept(chapter):
+    """Kept runs are as declared, and the notebook judges their claims on the terms of the time when they were made."""
+    states = [(name, state) for _, name, _, state in keeping.status([chapter])]
+    again = f"run: mvnb keep {chapter.number}"
+    fine = ("as declared", "no record")
+    wrong = [f"kept run {name}: {state}; {again} {name}" for name, state in states if not state.endswith(fine)]
+    for row in (row for row in claims.read(chapter.notebook) if row["kept"]):
+        then = kept_runs.load(chapter.slug, row["kept"]).get("terms", {}).get(row["id"])
+        if then and then != (now := verdicts.terms(row)):
+            wrong.append(f"claim {row['id']} is judged by {now!r} in the notebook, and by {then!r} in {row['kept']}.json")
     return wrong
 
 
@@ -280,6 +293,7 @@ CHECKS = (
     exercises,
     ledger,
     seeds,
+    kept,
     figures,
     outputs,
     strings,

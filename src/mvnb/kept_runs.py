@@ -30,7 +30,7 @@ from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
-from mvnb import claims
+from mvnb import claims, verdicts
 from mvnb.files import RecordError, read_record
 
 PAPERS = Path(__file__).parent / "papers"
@@ -99,6 +99,12 @@ class Declared:
     def rules(self) -> dict[str, str]:
         """Return the current rules of the claims that this run decides, by claim id."""
         return {id: claim.rule.text for id, claim in claims.declared(self.slug).items() if claim.kept == self.name}
+
+    def terms(self) -> dict[str, str]:
+        """Return the terms on which the claims that this run decides are now judged (:func:`mvnb.verdicts.terms`), by id."""
+        every, runs = claims.declared(self.slug), self.parameters["seeds"]
+        row = {id: {"criterion": rule, "origin": every[id].origin, "runs": runs} for id, rule in self.rules().items()}
+        return {id: verdicts.terms(one) for id, one in row.items()}
 
 
 def folder(slug: str) -> Path:

@@ -1,4 +1,4 @@
-"""The kept runs of the papers are those that their declarations ask for, and the training core still begins them alike."""
+"""The training core still begins the kept runs of the papers alike, and short runs return values of the same form."""
 
 import math
 
@@ -7,16 +7,10 @@ import pytest
 import torch
 
 from mvnb import claims, kept_runs
-from mvnb.runner import catalogue, keeping
+from mvnb.runner import catalogue
 
-CHAPTERS = {chapter.slug: chapter for chapter in catalogue.discover()}
+CHAPTERS = [chapter.slug for chapter in catalogue.discover()]
 DECLARED = [(slug, name) for slug in CHAPTERS for name in kept_runs.declared(slug)]
-
-
-@pytest.mark.parametrize(("slug", "name"), DECLARED)
-def test_a_kept_run_is_what_would_be_made_today(slug, name):
-    (line,) = [line for line in keeping.status([CHAPTERS[slug]]) if line[1] == name]
-    assert "as declared" in line[3], f"{line[3]}: mvnb keep {CHAPTERS[slug].number} {name}"
 
 
 @pytest.mark.parametrize(("slug", "name"), DECLARED)

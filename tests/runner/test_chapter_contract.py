@@ -8,6 +8,7 @@ import nbformat
 import pytest
 import tiny_book
 
+from mvnb import kept_runs
 from mvnb.claims import MIME
 from mvnb.files import write_record
 from mvnb.runner import catalogue, errors
@@ -162,9 +163,10 @@ RUN = "differ in claims.toml and the notebook; run: mvnb book 01 --no-site"
     [
         (tiny_book.CLAIMS + NEW, ["claim large-mean is not recorded in the source", f"claims large-mean {RUN}"]),
         (tiny_book.CLAIMS.replace("100", "99"), [f"claims small-mean {RUN}"]),
+        (tiny_book.CLAIMS.replace('"paper"', '"ours"'), [f"claims small-mean {RUN}"]),
         (NEW, ["claim large-mean is not recorded in the source", f"claims large-mean, small-mean {RUN}"]),
     ],
-    ids=["added", "another rule", "renamed"],
+    ids=["added", "another rule", "another origin", "renamed"],
 )
 def test_a_claim_that_the_notebook_lacks_is_noticed_and_the_command_is_named(executed, tmp_path, declared, messages):
     (chapter,) = catalogue.discover(tiny_book.make(tmp_path / "book"))
@@ -214,13 +216,20 @@ def test_a_verdict_that_hangs_on_the_seed_is_noticed(executed, tmp_path, id, cou
     ],
     ids=["limit", "direction", "part", "runs", "origin"],
 )
-def test_a_weakened_rule_is_noticed(executed, tmp_path, weaker):
+@pytest.mark.parametrize("kept", ["", "longer"], ids=["live", "kept"])
+def test_a_weakened_rule_is_noticed(executed, tmp_path, monkeypatch, weaker, kept):
     chapter = _swept(executed, tmp_path, "small-mean", TERMS, holds=20, fails=0, undecided=0)
+    monkeypatch.setattr(kept_runs, "PAPERS", tmp_path / "papers")
+    (tmp_path / "papers" / "tiny" / "kept").mkdir(parents=True)
+    write_record(kept_runs.folder("tiny") / "longer.json", {"terms": {"small-mean": TERMS}})
     notebook = json.loads(chapter.notebook.read_text())
     (rows,) = (
         out["data"][MIME] for cell in notebook["cells"] for out in cell.get("outputs", []) if MIME in out.get("data", {})
     )
-    rows[0].update(weaker)
-    chapter.notebook.write_text(json.dumps(notebook))
-    (said,) = chapter_checks.seeds(chapter)
-    assert said.startswith("claim small-mean is judged by") and TERMS in said and said.endswith(AGAIN)
+    check, end = (chapter_checks.kept, "in longer.json") if kept else (chapter_checks.seeds, AGAIN)
+    for changes, found in (({}, 0), (weaker, 1)):
+        rows[0].update(changes | {"kept": kept})
+        chapter.notebook.write_text(json.dumps(notebook))
+        said = check(chapter)
+        assert len(said) == found
+    assert said[0].startswith("claim small-mean is judged by") and TERMS in said[0] and said[0].endswith(end)

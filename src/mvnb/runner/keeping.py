@@ -92,7 +92,7 @@ def make(
     known = {key: Parameter(key, value, "(1 or more)" if key == "seeds" else "") for key, value in declared.items()}
     values = declared | parse_assignments(assignments, known, f"{chapter.number} {name}")
     one = replace(declaration, parameters=values)
-    rules = one.rules()  # malformed claims raise before any training
+    rules, terms = one.rules(), one.terms()  # malformed claims raise before any training
     folder = _folder(one)
     result = (kept_runs.folder(chapter.slug) if force or values == declared else folder) / f"{name}.json"
     if result.is_relative_to(sysconfig.get_path("purelib")):
@@ -111,6 +111,7 @@ def make(
         "parameters": values,
         "script": one.digest(),
         "rules": rules,
+        "terms": terms,
         "runs": [_finished(path) for path in paths.values()],
     }
     files.write_record(result, record)
@@ -319,6 +320,7 @@ def _state(one: kept_runs.Declared | None, record: dict[str, Any] | None) -> str
         stale.append("parameters")
     elif record["script"] != one.digest():
         stale.append("code")
-    if changed := [id for id, rule in one.rules().items() if record["rules"].get(id) != rule]:
-        stale.append(f"rule of {', '.join(changed)}")
+    then, now = (record["terms"], one.terms()) if "terms" in record else (record["rules"], one.rules())
+    if changed := [id for id in now if then.get(id) != now[id]]:
+        stale.append(f"rule, runs or origin of {', '.join(changed)}")
     return f"stale: {' and '.join(stale)} changed" if stale else f"{len(record['runs'])} seeds, as declared"
