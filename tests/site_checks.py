@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import io
 import os
 import re
 import subprocess
@@ -14,6 +16,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from print_book import chromium, contents, served
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,6 +31,17 @@ FLAGS = [
 # All formulas, which are otherwise set when they come near.
 TYPESET = "() => window.MathJax?.startup?.promise.then(() => MathJax.startup.document.lazyTypesetAll())"
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+
+
+def check_picture(path: Path, shown: str, screenshot) -> None:
+    """Check that a picture was taken of what is ``shown`` now; with ``MVNB_DRAW=1``, take it by calling ``screenshot``."""
+    digest = hashlib.sha256(shown.encode()).hexdigest()
+    if os.environ.get("MVNB_DRAW"):
+        info = PngInfo()
+        info.add_text("shown", digest)
+        picture = Image.open(io.BytesIO(screenshot())).convert("RGB")
+        picture.quantize(64, dither=Image.Dither.NONE).save(path, pnginfo=info, optimize=True)
+    assert Image.open(path).text.get("shown") == digest, f"{path} is not current; run: MVNB_DRAW=1 pytest tests/site -k picture"
 
 
 @dataclass

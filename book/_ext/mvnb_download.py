@@ -1,9 +1,9 @@
 """The notebook behind a chapter's download button: plain Markdown, with the numbers of the site, for readers without MyST.
 
 Theorems, proofs and exercises are block quotes under a bold title, solutions can be opened, equations have their numbers as
-tags, explorers are pictures, references are links, and the papers that the chapter cites are listed in a last cell. Links to
-other pages lead to the site if its address is known, and are plain text otherwise. Code cells and outputs are those of the
-committed notebook.
+tags, explorers are pictures (PNG, since JupyterLab shows no attached SVG), references are links, and the papers that the
+chapter cites are listed in a last cell. Links to other pages lead to the site if its address is known, and are plain text
+otherwise. Code cells and outputs are those of the committed notebook.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def to_plain(text: str, page: str, numbered: dict[str, Number], headlines: str =
             if directive == "solution":
                 written.append(f"{prefix}<details><summary>Solution of Exercise {numbered[argument].text}</summary>")
             elif directive == "explorer":
-                written.append(f"{prefix}> ![{options['alt']}](attachment:{argument}.svg)")
+                written.append(f"{prefix}> ![{options['alt']}](attachment:{argument}.png)")
             else:
                 written.append(f"{prefix}> {title(directive, argument, options.get('label', ''))}")
             written.append(f"{prefix}>" if open_[-1][1] else prefix)
@@ -147,9 +147,9 @@ def plain_notebook(chapter, page: str, numbered: dict[str, Number], entries, sit
     for cell in (cell for cell in notebook.cells if cell.cell_type == "markdown"):
         cited += keys(cell.source)
         cell.source = leave_pages(to_plain(cell.source, page, numbered, table), site)
-        for name in re.findall(r"\(attachment:([\w-]+\.svg)\)", cell.source):
+        for name in re.findall(r"\(attachment:([\w-]+\.png)\)", cell.source):
             picture = base64.b64encode((STATIC / FOLDER / name).read_bytes()).decode()
-            cell.setdefault("attachments", {})[name] = {"image/svg+xml": picture}
+            cell.setdefault("attachments", {})[name] = {"image/png": picture}
     if cited:
         notebook.cells.append(nbformat.v4.new_markdown_cell(references(entries, cited), id="references"))
     for key in ("mvnb", "jupytext"):  # it is not the pair of a source

@@ -1,5 +1,6 @@
 """The notebooks behind the download buttons: plain Markdown, with the numbers that the site shows."""
 
+import base64
 import re
 from pathlib import Path
 
@@ -41,7 +42,7 @@ PLAIN = {
     ),
     "explorer": (
         ":::{explorer} 06-column\n:alt: Two lines.\n\nWhat if?\n:::",
-        "> ![Two lines.](attachment:06-column.svg)\n>\n> What if?",
+        "> ![Two lines.](attachment:06-column.png)\n>\n> What if?",
     ),
     "headlines": ("Claims:\n\n```{headlines}\n```\n\nEnd.", "Claims:\n\n| table |\n\nEnd."),
     "references": (
@@ -124,7 +125,8 @@ def test_headlines_explorers_and_the_cited_papers_are_in_the_notebook(site):
     (headline, *_) = [row for row in mvnb_chapters.ledger(mvnb_chapters.chapters(ROOT)["06"]) if row["headline"]]
     assert re.search(rf"^\| {re.escape(headline['says'])} \| .* \| {headline['verdict']} \|$", text, re.MULTILINE)
     (pictures,) = [cell.attachments for cell in notebook.cells if "attachments" in cell]
-    assert list(pictures["06-column.svg"]) == ["image/svg+xml"] and "(attachment:06-column.svg)" in text
+    assert list(pictures["06-column.png"]) == ["image/png"] and "(attachment:06-column.png)" in text
+    assert base64.b64decode(pictures["06-column.png"]["image/png"]).startswith(b"\x89PNG")
     assert notebook.cells[-1].source.startswith(
         '## References\n\n- <a id="ref-karp2023decision"></a>Stefani Karp, Pranjal Awasthi'
     )

@@ -1,6 +1,6 @@
 """Explorers in a bare page: their numbers are those of the papers' closed forms, their pictures those in the repository.
 
-``MVNB_DRAW=1 pytest tests/site/test_explorers.py`` draws the pictures anew.
+``MVNB_DRAW=1 pytest tests/site/test_explorers.py`` draws the pictures anew, also as PNG, for notebooks that are downloaded.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 import torch
 from print_book import Quiet, served
 from scipy import special
+from site_checks import check_picture, fresh_tab
 
 from mvnb import figures
 from mvnb.papers.algorithmic_stability import theory as stability
@@ -302,6 +303,14 @@ def test_picture_is_the_figure_at_its_defaults(explorer):
     if os.environ.get("MVNB_DRAW"):
         path.write_text(drawn, encoding="utf-8")
     assert path.read_text(encoding="utf-8") == drawn, "MVNB_DRAW=1 pytest tests/site/test_explorers.py draws it anew"
+
+    def screenshot():
+        size = {"viewport": {"width": 720, "height": 280}, "device_scale_factor": 2}
+        with fresh_tab(explorer.context.browser, **size) as tab:
+            tab.goto(explorer.url.replace("/page/", "/explorers/") + ".svg")
+            return tab.screenshot()
+
+    check_picture(path.with_suffix(".png"), drawn, screenshot)
 
 
 def shown(explorer):

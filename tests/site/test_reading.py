@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 import yaml
-from site_checks import PHONE, ROOT, visit
+from site_checks import PHONE, ROOT, check_picture, fresh_tab, visit
 
 from mvnb import claims, verdicts
 from mvnb.runner.catalogue import resolve
@@ -161,9 +161,11 @@ def test_the_verdicts_on_headline_claims_stand_below_the_claim(site):
         held = sum(row["verdict"] == "holds" for row in rows)
         assert (f"All {held}" if held == len(rows) else f"{held} of {len(rows)}") in line
         assert set(re.findall(r'href="#claim-([^"]+)"', line)) == {row["id"] for row in rows if row["verdict"] != "holds"}
-        order = ("<p>", "claim-verdict", "<img", "<blockquote", "chapter-cost", "reading-time")
+        claim = re.search(r"<p( id=[^>]*)?>", opening)[0]
+        order = (claim, "claim-verdict", "<img", "<blockquote", "chapter-cost", "reading-time")
         places = [opening.index(one) for one in order]
         assert places == sorted(places), (name, "the claim and a picture come first, then what the chapter cites and takes")
+        assert re.search(r"[^.;:]\.</p>$", re.sub(r"</?[^p/][^>]*>", "", line)) and not re.search(r"\.\s*[.;]", line), name
         assert ("allows both answers" in line) == any(row["verdict"] == "undecided" for row in rows)
         assert re.search(r"The (chapter|lesson) takes about \d+ minutes; it assumes ", opening)
 
@@ -177,6 +179,16 @@ def test_a_card_leads_to_its_chapter_without_scripts(site, tab):
     assert box["x"] >= 0 and box["x"] + box["width"] <= PHONE["width"] and card.locator(".gallery-paper a").count() == 2
     card.click(position={"x": 40, "y": 40})
     tab.wait_for_url(f"**/{site.chapters[4]}")
+
+
+def test_the_picture_of_a_page_in_the_readme_is_current(site, browser):
+    def screenshot():
+        with fresh_tab(browser) as tab:
+            visit(tab, site, site.chapters[0])
+            return tab.screenshot()
+
+    opening = re.search("<h1>.*?(?=<figure)", (site.folder / site.chapters[0]).read_text(encoding="utf-8"), re.DOTALL)[0]
+    check_picture(ROOT / "book" / "_static" / "page.png", re.sub("<[^>]+>", "", opening), screenshot)
 
 
 # -- citing --------------------------------------------------------------------------------------------------------
