@@ -27,6 +27,7 @@ FILES = {
     "a missing key": (toml(first={k: v for k, v in CLAIM.items() if k != "unit"}), "[first]: unit is missing"),
     "an unknown key": (toml(first=CLAIM | {"criterion": "a"}), "unknown key 'criterion'; expected one of source"),
     "a wrong type": (toml(first=CLAIM | {"headline": "yes"}), "headline must be of type bool, got 'yes'"),
+    "a full stop": (toml(first=CLAIM | {"says": "It is so."}), "says must have no full stop at its end"),
     "an empty text": (toml(first=CLAIM | {"says": " "}), "says must not be empty"),
     "an unknown kind": (toml(first=CLAIM | {"kind": "large"}), "kind must be one of exact, scaled, stand-in, got 'large'"),
     "an unknown origin": (toml(first=CLAIM | {"origin": "us"}), "origin must be one of paper, erratum, ours, got 'us'"),

@@ -223,7 +223,7 @@ class Verdict(ScoreboardDirective):
         claim = self.link(row["says"], f"{self.page(chapter)}#claim-{row['id']}")
         said = f" ({chapter.number}, {row['source']}): {verdicts.measured(row)}; rule {row['criterion']}. "
         note = verdicts.note(row)
-        said += f"{note[0].upper()}{note[1:].rstrip('.')}." if note else ""
+        said += f"{note[0].upper()}{note[1:]}." if note else ""
         return nodes.list_item("", nodes.paragraph("", "", claim, *inline(said)))
 
 

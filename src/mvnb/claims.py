@@ -117,6 +117,8 @@ def _claim(id: str, table: Any) -> Claim:
             raise ClaimsError(f"{key} must be a finite number, got {reprlib.repr(value)}")
         if isinstance(value, str) and not value.strip():
             raise ClaimsError(f"{key} must not be empty, got {value!r}")
+    if table.get("says", "").endswith("."):
+        raise ClaimsError(f"says must have no full stop at its end, since some pages go on behind it, got {table['says']!r}")
     if missing := [key for key in _REQUIRED if key not in table]:
         raise ClaimsError(f"{missing[0]} is missing")
     for key, choices in (("kind", KINDS), ("origin", ORIGINS)):

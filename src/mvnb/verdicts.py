@@ -139,12 +139,12 @@ def paper(row: Row) -> str:
 def note(row: Row) -> str:
     """Return what a reader should know about a verdict, as text; empty if there is nothing to say.
 
-    The text gives the known reason for a verdict other than "holds", the number of runs that would decide an undecided claim,
-    and, whatever the verdict, whether it rests on a kept run without a declaration.
+    The text, without a full stop at its end, gives the known reason for a verdict other than "holds", the number of runs that
+    would decide an undecided claim, and, whatever the verdict, whether it rests on a kept run without a declaration.
     """
     needed, untraced = row["runs_to_decide"], row.get("untraced")
     runs = f"some {float(f'{needed:.2g}'):.0f} runs like these {row['runs']} would decide it" if needed else ""
-    return "; ".join(filter(None, (row["verdict"] != "holds" and row["reason"], runs, untraced and UNTRACED)))
+    return "; ".join(filter(None, (row["verdict"] != "holds" and row["reason"].rstrip("."), runs, untraced and UNTRACED)))
 
 
 def table(rows: Iterable[Row], width: int | None = None) -> str:

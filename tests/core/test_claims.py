@@ -261,6 +261,7 @@ def test_verdicts_are_counted_compared_and_printed(ledger):
     assert not any(verdicts.opposite(found[:1], [other]) for other in (found[0], open_, absent))
     assert verdicts.note(open_) == "some 1200 runs like these 4 would decide it"
     assert verdicts.note(found[0]) == "" and verdicts.note(found[0] | {"untraced": True}) == verdicts.UNTRACED
+    assert verdicts.note(found[1] | {"reason": "A. B.", "untraced": True}) == f"A. B; {verdicts.UNTRACED}"
     table = verdicts.table([*found, absent]).splitlines()
     assert table[0].split() == ["claim", "verdict", "measured", "paper", "rule"]
     assert [line.split()[:3] for line in table[2:4]] == [["first", "holds", "1"], ["first", "fails", "0.1"]]

@@ -68,7 +68,7 @@ def _score(chapters: Iterable[Chapter], shown: int = 2) -> list[str]:
     headlines = verdicts.headlines(rows)
     failing = [row for row in headlines if row["verdict"] == "fails" and row["reason"]]
     failing = sorted(failing, key=lambda row: len(row["says"] + row["reason"]))[:shown]
-    said = [f"{row['says'].rstrip('.')}. *Fails* in chapter {row['chapter']}: {row['reason'].rstrip('.')}." for row in failing]
+    said = [f"{row['says']}. *Fails* in chapter {row['chapter']}: {row['reason'].rstrip('.')}." for row in failing]
     lines = [f"- {verdicts.plain(text)}" for text in said]
     return [f"**Of the papers' headline claims: {verdicts.tally(headlines)}.** Two that fail:", "", *lines]
 
