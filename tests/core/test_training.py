@@ -2,6 +2,7 @@
 
 import copy
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -99,6 +100,53 @@ def test_a_replica_of_stacked_modules_is_a_run_of_its_own(make, name):
         assert difference({k: p[r : r + 1] for k, p in stack.params.items()}, alone.params) < 1e-10
         assert torch.allclose(stack.log["loss"][:, r], alone.log["loss"][:, 0], atol=1e-10, rtol=0)
     assert (stack.log["loss"][-1] < stack.log["loss"][0]).all()
+
+
+# --- steps in one call ---
+
+
+def descend(objective, optimizer, lam, wide=torch.float64, start=None, **how):
+    x, y, multiplicity = training.stack([WORLD.sample(9, g, dtype=torch.float64) for g in training.generators(0, 3)])
+    batch = (x, y, multiplicity, torch.rand(3, 9, 9, generator=seeded()) if lam == "drawn" else lam)
+    how = {"steps": 20, "optimizer": optimizer, "log_at": [0, 7, 8, 20]} | how
+    return training.fit(objective, start or {"weight": 0.3 * normal(3, 3, 4, WORLD.dim).to(wide)}, batch, **how)
+
+
+@pytest.mark.parametrize("lam", [None, 0.5, "drawn"])
+@pytest.mark.parametrize("lr", [0.4, torch.tensor([0.1, 0.3, 0.4])], ids=["common", "each"])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_steps_in_one_call_are_those_taken_one_by_one(lam, lr, momentum):
+    objective, optimizer = PatchObjective(4, 0.1, torch.float64), training.SGD(lr, momentum)
+    one = descend(objective, optimizer, lam)
+    by_one = descend(lambda params, *batch: objective(params, *batch), optimizer, lam)  # a function has no other method
+    assert difference(one.params, by_one.params) < 1e-12 and difference(one.log, by_one.log) < 1e-12
+    assert difference(one.params, descend(objective, training.SGD(0.2, momentum), lam).params) > 1e-3
+    first = descend(objective, optimizer, lam, steps=5, log_at=[0])
+    resumed = descend(objective, optimizer, lam, start=first, log_at=[7, 8, 20])
+    assert difference(one.params, resumed.params) == difference(one.log, resumed.log) == 0
+
+
+def test_steps_in_one_call_keep_the_precision_of_the_weights():
+    tiny = descend(PatchObjective(4, 0.1), training.SGD(1e-12), None)
+    assert tiny.params["weight"].dtype == torch.float64 and (tiny.params["weight"] != 0.3 * normal(3, 3, 4, WORLD.dim)).any()
+
+
+@pytest.mark.parametrize(
+    "objective, optimizer, taken",
+    [
+        (PatchObjective(4, 0.1), training.SGD(0.1), True),
+        (partial(PatchObjective(4, 0.1), lam=0.5), training.SGD(0.1), True),
+        (type("Other", (PatchObjective,), {})(4, 0.1), training.SGD(0.1), False),
+        (PatchObjective(4, 0.1, compiled=False), training.SGD(0.1), False),
+        (PatchObjective(4, 0.1), training.SGD(lambda step: 0.1), False),
+        (PatchObjective(4, 0.1), training.SGD(0.1, weight_decay=0.1), False),
+        (PatchObjective(4, 0.1), training.SGD(0.1, rates={"weight": 2.0}), False),
+    ],
+)
+def test_steps_are_taken_in_one_call_where_the_kernel_takes_the_same(objective, optimizer, taken):
+    batch = training.stack([WORLD.sample(9, 0)])
+    params = {"weight": torch.ones(1, 3, 4, WORLD.dim)}
+    assert (optimizer.descend(objective, params, batch, {"time": torch.zeros(1), "count": 0}, 0) is not None) == taken
 
 
 def test_the_first_replica_does_not_depend_on_how_many_follow():

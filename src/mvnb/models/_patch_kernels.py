@@ -138,3 +138,39 @@ def mixed(pre, y, lam, multiplicity, n_classes, exponent, share, floor, tiny, sc
                         g = zero if abs(g) <= tiny else g
                         grad[r, i, p, f] += a * g
                         grad[r, j, p, f] += b * g
+
+
+@compiled(fastmath=FAST)
+def descend(weight, velocity, x, y, lam, steps, lr, momentum, time, loss, multiplicity, n_classes, exponent, *scalars):
+    """Take ``steps`` steps of gradient descent on ``weight`` ``(R, width, dim)``, one replica after another.
+
+    ``velocity`` has the shape of ``weight`` and is not used if ``momentum`` is 0. ``x`` has shape ``(R, n, patches, dim)``;
+    ``lam`` ``(R, n, n)`` holds the mixing weights, or is None. The summed cross-entropy of the first step is added to ``loss``
+    ``(R,)``, each step size, ``lr`` ``(R,)``, to ``time`` ``(R,)``.
+    """
+    replicas, n, patches, dim = x.shape
+    width, scale = weight.shape[1], scalars[3]
+    pre, flat = np.empty((1, n, patches, width), x.dtype), np.empty((width, dim), x.dtype)
+    slope, unused = pre, np.empty(1)
+    for r in range(replicas):
+        points, own, total = x[r].reshape(-1, dim), y[r : r + 1], loss[r : r + 1]
+        for _ in range(steps):
+            for f in range(width):
+                for k in range(dim):
+                    flat[f, k] = weight[r, f, k] / scale
+            np.dot(points, flat.T, pre.reshape(-1, width))
+            if lam is None:
+                plain(pre, own, multiplicity, n_classes, exponent, *scalars, total)
+            else:
+                slope = np.zeros_like(pre)
+                mixed(pre, own, lam[r : r + 1], multiplicity, n_classes, exponent, *scalars, total, slope)
+            grad = np.dot(slope.reshape(-1, width).T, points)
+            for f in range(width):
+                for k in range(dim):
+                    if momentum:
+                        velocity[r, f, k] = momentum * velocity[r, f, k] + grad[f, k]
+                        weight[r, f, k] -= lr[r] * velocity[r, f, k]
+                    else:
+                        weight[r, f, k] -= lr[r] * grad[f, k]
+            time[r] += lr[r]
+            total = unused

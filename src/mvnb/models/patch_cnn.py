@@ -15,6 +15,13 @@ from mvnb.blocks import CACHED, in_parts
 from mvnb.gradients import returns_gradients, weight_gradient
 from mvnb.models.activations import smoothed_relu, smoothed_relu_and_slope
 
+_SHAPES = {
+    "weight": "R classes filters dim",
+    "x": "R n patches dim",
+    "y": "int R n",
+    "multiplicity": "R patches",
+    "lam": "R n n",
+}
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 _GPU_PART = 1 << 25  # elements of a tensor of pairs on a GPU, 130 MB in float32: few calls matter more than the cache
 
@@ -93,20 +100,13 @@ class PatchObjective:
             raise ValueError(f"threshold must be positive and finite, got {threshold}")
         self.power, self.threshold, self.dtype, self.compiled = int(power), float(threshold), compute_dtype, compiled
 
-    @returns_gradients(weight="R classes filters dim", x="R n patches dim", y="int R n", multiplicity="R patches", lam="R n n")
+    @returns_gradients(**_SHAPES)
     def __call__(self, params: dict[str, Tensor], x: Tensor, y: Tensor, multiplicity: Tensor, lam=None):
-        if not (lam is None or torch.is_tensor(lam) or lam == 0.5):
-            raise ValueError(f"lam must be None, 0.5 or a tensor of shape (R, n, n), got {lam!r}")
-        if torch.is_tensor(lam):
-            require_within("PatchObjective: lam", lam, 0, 1)
-        require_within("PatchObjective: y", y, 0, params["weight"].shape[1] - 1)  # compiled kernels do not check their indices
         weight = params["weight"]
         n, n_classes = y.shape[1], weight.shape[1]
+        multiplicity = self._checked(y, multiplicity, lam, n_classes)
         x = x.to(self.dtype).flatten(1, 2)  # (R, n * patches, dim)
         flat = (weight.flatten(1, 2) / self.threshold).to(self.dtype)  # (R, class * filter, dim)
-        if x.device.type == "cpu" and not (multiplicity == multiplicity[:1]).all():  # on a GPU the check would wait for it
-            raise ValueError("PatchObjective: multiplicity must be the same in all replicas, got different rows")
-        multiplicity = multiplicity[0].to(self.dtype)
         fused = self.compiled and x.device.type == "cpu"
         work = self._fused if fused else self._tensors
 
@@ -123,22 +123,57 @@ class PatchObjective:
         loss, grad = in_parts(part, (x, flat, y, lam), chunk)
         return loss, {"weight": grad.to(weight.dtype).reshape(weight.shape)}
 
+    @returns_gradients(**_SHAPES)
+    def descend(self, params, x: Tensor, y: Tensor, multiplicity: Tensor, lam=None, *, velocity, lr, momentum, time, steps):
+        """Take steps of gradient descent in place in one call of a kernel, and return the losses ``(R,)`` before the first.
+
+        Return None for large networks and where the gradient is not compiled. :func:`mvnb.training.fit` calls this method; the
+        kernel describes the arguments.
+        """
+        weight = params["weight"]
+        multiplicity = self._checked(y, multiplicity, lam, weight.shape[1])
+        small = x[:1, ..., 0].numel() * weight[:1, ..., 0].numel() <= CACHED  # PyTorch's products of large matrices are faster
+        if not (small and self.compiled and x.device.type == "cpu" and weight.is_contiguous()):
+            return None
+        from mvnb.models import _patch_kernels
+
+        y, lam, common = self._arguments(y, multiplicity, weight.shape[1], lam)
+        weight, velocity = (part.flatten(1, 2).numpy() for part in (weight, velocity["weight"]))
+        loss, x = np.zeros(len(y)), x.to(self.dtype).contiguous().numpy()
+        _patch_kernels.descend(weight, velocity, x, y, lam, steps, lr, momentum, time, loss, *common)
+        return torch.from_numpy(loss * common[-1])
+
+    def _checked(self, y: Tensor, multiplicity: Tensor, lam, n_classes: int) -> Tensor:
+        """Return the row of ``multiplicity`` that all replicas share; raise ``ValueError`` if an argument is out of range."""
+        if not (lam is None or torch.is_tensor(lam) or lam == 0.5):
+            raise ValueError(f"lam must be None, 0.5 or a tensor of shape (R, n, n), got {lam!r}")
+        if torch.is_tensor(lam):
+            require_within("PatchObjective: lam", lam, 0, 1)
+        require_within("PatchObjective: y", y, 0, n_classes - 1)  # compiled kernels do not check their indices
+        if y.device.type == "cpu" and not (multiplicity == multiplicity[:1]).all():  # on a GPU the check would wait for it
+            raise ValueError("PatchObjective: multiplicity must be the same in all replicas, got different rows")
+        return multiplicity[0].to(self.dtype)
+
+    def _arguments(self, y: Tensor, multiplicity: Tensor, n_classes: int, lam) -> tuple:
+        """Return the kernels' labels, mixing weights and other arguments; every other layout would compile another kernel."""
+        kind, points = _NUMPY[self.dtype], y.shape[1] if lam is None else y.shape[1] ** 2
+        tiny = np.finfo(kind).tiny
+        floor = float(tiny) ** (1 / (self.power - 1))
+        scalars = [kind(v) for v in (1 / self.power, floor, tiny, self.threshold, 1 / points)]
+        if lam is not None:
+            lam = torch.as_tensor(lam, dtype=self.dtype).expand(*y.shape, y.shape[1]).contiguous().numpy()
+        return y.contiguous().numpy(), lam, (multiplicity.contiguous().numpy(), n_classes, self.power - 1, *scalars)
+
     def _fused(self, pre: Tensor, y: Tensor, multiplicity: Tensor, n_classes: int, lam) -> tuple[Tensor, Tensor]:
         from mvnb.models import _patch_kernels  # importing numba takes half a second; few chapters need it
 
         loss, points = np.zeros(len(pre)), y.shape[1] if lam is None else y.shape[1] ** 2
-        kind = _NUMPY[self.dtype]
-        tiny = np.finfo(kind).tiny
-        floor = float(tiny) ** (1 / (self.power - 1))
-        scalars = [kind(v) for v in (1 / self.power, floor, tiny, self.threshold, 1 / points)]
-        y, multiplicity = y.contiguous(), multiplicity.contiguous()  # every other layout compiles another kernel
-        common = (multiplicity.numpy(), n_classes, self.power - 1, *scalars, loss)
+        y, lam, common = self._arguments(y, multiplicity, n_classes, lam)
         if lam is None:
-            _patch_kernels.plain(pre.numpy(), y.numpy(), *common)
+            _patch_kernels.plain(pre.numpy(), y, *common, loss)
             return torch.from_numpy(loss / points), pre
-        lam = torch.as_tensor(lam, dtype=self.dtype).expand(*y.shape, y.shape[1]).contiguous()
         grad = torch.zeros_like(pre)
-        _patch_kernels.mixed(pre.numpy(), y.numpy(), lam.numpy(), *common, grad.numpy())
+        _patch_kernels.mixed(pre.numpy(), y, lam, *common, loss, grad.numpy())
         return torch.from_numpy(loss / points), grad
 
     def _tensors(self, pre: Tensor, y: Tensor, multiplicity: Tensor, n_classes: int, lam) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from functools import partial
 
 import torch
 
+from mvnb import training
 from mvnb.models import PatchObjective
 from mvnb.papers.local_signal_adaptivity.soft_threshold import SurvivorObjective, step_keys
 
@@ -19,7 +20,9 @@ def compile_kernels() -> None:
         some = partial(torch.ones, 1, dtype=dtype)  # for one replica
         patches = PatchObjective(3, 0.1, dtype)
         for lam in (None, 0.5):
-            patches({"weight": some(2, 2, 3)}, some(2, 2, 3), labels, some(2), lam)
+            params, batch = {"weight": some(2, 2, 3)}, (some(2, 2, 3), labels, some(2), lam)
+            patches(params, *batch)
+            training.fit(patches, params, batch, steps=1, optimizer=training.SGD())
     SurvivorObjective(4, 1.0, 2)({"w": some(3), "b": some()}, *step_keys(0, 1)(0))
 
 

@@ -96,7 +96,8 @@ def fit(
 ) -> Run:
     """Train a stack of replicas until ``steps`` steps have been taken.
 
-    On a CPU, subnormal numbers are flushed to zero during training.
+    On a CPU, subnormal numbers are flushed to zero during training. :class:`SGD` on a full batch with a compiled objective such
+    as :class:`mvnb.models.PatchObjective` takes all steps up to the next logged one in one call.
 
     Parameters
     ----------
@@ -239,14 +240,22 @@ def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, 
     params, state = _rows(run.params, rows), _rows(run.state, rows)
     on_cpu = rows.device.type == "cpu"
     resting = False  # once true, losses and parameters no longer change
+    # A compiled objective can take all steps up to the next logged one in one call, which reaches the step ``ahead``.
+    ahead, leaps = run.step, not until and fixed is not None and isinstance(optimizer, SGD)
+    leaps = leaps and optimizer.descend(objective, params, fixed, state, 0) is not None
     for step in range(run.step, steps + 1):
         logged = step in todo
+        if step < ahead:
+            continue
         if step == steps and not logged:
             break
         if logged:  # before the objective, which may update buffers
             _write(run.params, params, rows, replicas)
             _write(run.state, state, rows, replicas)
-        if not resting:
+        if leaps and step < steps:
+            ahead = min((later for later in todo if later > step), default=steps)
+            losses = optimizer.descend(objective, params, fixed, state, ahead - step)
+        elif not resting:
             # After the last step, only the loss is needed; buffers must not change.
             seen = params if step < steps else _copy(params)
             losses, grads = objective(seen, *(take(batches(step)) if fixed is None else fixed))
@@ -258,7 +267,7 @@ def _advance(run: Run, objective, batches, steps: int, optimizer, probes: dict, 
                 stopping = until(run.params, run.log["loss"][-1])
                 _require_rows("until", stopping, replicas, exactly=True)
                 stopping = stopping & run.running
-        if step < steps:
+        if step < steps and not leaps:
             if not resting:
                 # On a GPU the check waits for the device, so it is made every 32 steps.
                 if fixed is not None and isinstance(optimizer, FlowGD) and (on_cpu or step % 32 == 0):

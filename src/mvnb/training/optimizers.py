@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -137,6 +138,20 @@ class SGD:
                 g = _moment(state, f"v.{k}", g).mul_(self.momentum).add_(g)
             _move(params[k], g, eta * self.rates.get(k, 1.0))
         return eta
+
+    def descend(self, objective: Callable, params: Params, batch: tuple, state: dict, steps: int) -> Tensor | None:
+        """Take ``steps`` steps on one batch in a single call of the objective's ``descend``, and return the losses before them.
+
+        Return None if the objective has no such method or does not support the arguments, or if ``lr`` varies over the steps.
+        """
+        inner, more = (objective.func, objective.keywords) if isinstance(objective, partial) else (objective, {})
+        if callable(self.lr) or self.weight_decay or self.rates or len(params) > 1 or "descend" not in vars(type(inner)):
+            return None  # a subclass may have another gradient
+        velocity = {k: _moment(state, f"v.{k}", p) if self.momentum else p for k, p in params.items()}
+        lr = torch.as_tensor(state.get("lr", self.lr), dtype=torch.float64).expand_as(state["time"]).contiguous()
+        how = {"steps": steps, "lr": lr.numpy(), "momentum": self.momentum, "time": state["time"].numpy()}
+        state["count"] += steps
+        return inner.descend(params, *batch, velocity=velocity, **how, **more)
 
 
 @dataclass(frozen=True)
