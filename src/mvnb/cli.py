@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -174,8 +174,8 @@ def _print_error(message: str, status: int) -> int:
     return status
 
 
-def _print_table(columns: tuple[str, ...], lines: list[tuple[str, ...]]) -> None:
-    print(verdicts.aligned(columns, lines, _width()))
+def _print_table(columns: tuple[str, ...], lines: list[tuple[str, ...]], titles: Iterable[str] = ()) -> None:
+    print(verdicts.aligned(columns, lines, _width(), titles))
 
 
 def _width() -> int | None:
@@ -371,8 +371,9 @@ def _print_progress(plan: sweeps.Sweep, errors: dict[str, str]) -> int:
     print(f"{plan.chapter.name}: {counted}, in {plan.folder}")
     for address in running:
         print(f"running: {plan.name(address)}")
-    counts = [(id, *(str(of[one]) for one in verdicts.JUDGED)) for id, of in sweeps.verdicts_of(plan).items()]
-    _print_table(("claim", *verdicts.JUDGED), counts)
+    rows = plan.claims()
+    counts = [(f"  {id}", *(str(verdicts.counts(some)[one]) for one in verdicts.JUDGED)) for id, some in rows.items()]
+    _print_table(("claim", *verdicts.JUDGED), counts, [verdicts.plain(some[0]["says"]) for some in rows.values()])
     for address, error in failed.items():
         _print_error(f"{plan.name(address)}: {error}", 1)
     return 0 if done == len(plan.cells) else 1

@@ -121,6 +121,13 @@ class Rule:
             raise RuleError(f"expected a nonzero constant as the divisor in {self.text!r}, got {ast.unparse(node.right)!r}")
         return _apply(_ARITHMETIC[type(node.op)], a, b)
 
+    @property
+    def limits(self) -> list[tuple[str, float]]:
+        """Pairs of a name and a number with which the rule compares it."""
+        sides = [(node.left, *node.comparators) for node in ast.walk(self._tree) if isinstance(node, ast.Compare)]
+        pairs = [pair for one in sides for pair in itertools.permutations(one, 2)]
+        return [(a.id, self._value(b, {}).estimate) for a, b in pairs if isinstance(a, ast.Name) and not _has_name(b)]
+
     def reachable(self, runs: int) -> bool:
         """Return whether the rule can be true if its names are shares of ``runs`` runs and each share is 0 or 1."""
         extremes = [Sample(share, None, runs).with_runs(runs) for share in (0, 1)]

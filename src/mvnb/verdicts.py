@@ -14,16 +14,8 @@ Row = dict[str, Any]
 MARKS = {"holds": ("✓", "holds"), "fails": ("✗", "fails"), "undecided": ("?", "open"), "not run": ("–", "absent")}
 """Symbol and CSS class of each verdict."""
 JUDGED = tuple(one for one in MARKS if one != "not run")
-KINDS = {
-    "exact": "the paper's own set-up",
-    "scaled": "the paper's set-up, smaller",
-    "stand-in": "other data or weights",
-}
-ORIGINS = {
-    "paper": "the paper says so",
-    "erratum": "the paper, corrected",
-    "ours": "not in the paper",
-}
+KINDS = {"exact": "the paper's own set-up", "scaled": "the paper's set-up, smaller", "stand-in": "other data or weights"}
+ORIGINS = {"paper": "the paper says so", "erratum": "the paper, corrected", "ours": "not in the paper"}
 UNTRACED = "from a stored file that does not say how it was made"
 _FORMULA = re.compile(r"\$([^$]+)\$")
 _SIGNS = {"ge": ">=", "le": "<=", "lvert": "|", "rvert": "|", "lVert": "|", "rVert": "|", ",": " "}
@@ -148,10 +140,11 @@ def note(row: Row) -> str:
 
 
 def table(rows: Iterable[Row], width: int | None = None) -> str:
-    """Return the rows as a plain-text table, followed by a line with the number of claims with each verdict."""
+    """Return the rows as a plain-text table, each below its claim, and a line with the number of claims with each verdict."""
     rows = list(rows)
-    lines = [(row["id"], row["verdict"], value(row), plain(paper(row)), row["criterion"]) for row in rows]
-    return f"{aligned(('claim', 'verdict', 'measured', 'paper', 'rule'), lines, width)}\n\n{tally(rows)}"
+    lines = [(f"  {row['id']}", row["verdict"], value(row), plain(paper(row)), row["criterion"]) for row in rows]
+    columns = ("claim", "verdict", "measured", "paper", "rule")
+    return f"{aligned(columns, lines, width, [plain(row['says']) for row in rows])}\n\n{tally(rows)}"
 
 
 def side_by_side(
@@ -159,29 +152,35 @@ def side_by_side(
 ) -> str:
     """Return the claims ``ids`` of two runs as a plain-text table with the values in both; ``names`` are the headings.
 
-    Where the rule or the origin of a claim differs, a second line gives both.
+    Each row is below what the claim says in the later run. Where the rule or the origin differs, a second line gives both.
     """
     runs = [{row["id"]: row for row in rows} for rows in (before, after)]
-    lines = []
+    lines, titles = [], []
     for id in ids:
         rows = [run.get(id) for run in runs]
         found = dict.fromkeys(row["verdict"] if row else "absent" for row in rows)
-        lines.append((id, " → ".join(found), *(value(row) if row else "–" for row in rows)))
+        lines.append((f"  {id}", " → ".join(found), *(value(row) if row else "–" for row in rows)))
+        titles.append(plain((rows[1] or rows[0])["says"]))
         if None not in rows and len(both := dict.fromkeys(map(_rule, rows))) > 1:
             lines.append(("", "judged by", *both))
-    return aligned(("claim", "verdict", *names), lines, width)
+            titles.append("")
+    return aligned(("claim", "verdict", *names), lines, width, titles)
 
 
-def aligned(columns: Sequence[str], lines: Sequence[Sequence[str]], width: int | None = None) -> str:
+def aligned(
+    columns: Sequence[str], lines: Sequence[Sequence[str]], width: int | None = None, titles: Iterable[str] = ()
+) -> str:
     """Return a plain-text table with the headings ``columns`` and the rows ``lines``, padded to align the columns.
 
-    If the table would be wider than ``width`` characters, the cells of its widest columns are wrapped.
+    If the table would be wider than ``width`` characters, the cells of its widest columns are wrapped, and so are ``titles``,
+    texts above the rows. A row whose title is empty has none.
     """
     widths = [max(map(len, column)) for column in zip(columns, *lines)]
     while width and sum(widths) + 2 * len(widths) - 2 > width and max(widths) > 1:
         widths[widths.index(max(widths))] -= 1
     printed = []
-    for row in [columns, ["-" * one for one in widths], *lines]:
+    for row, title in zip_longest([columns, ["-" * one for one in widths], *lines], ["", "", *titles], fillvalue=""):
+        printed += wrap(title, width or len(title) + 1)
         cells = [wrap(cell, one) if len(cell) > one else [cell] for cell, one in zip(row, widths)]
         printed += ["  ".join(map(str.ljust, parts, widths)).rstrip() for parts in zip_longest(*cells, fillvalue="")]
     return "\n".join(printed)

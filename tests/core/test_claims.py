@@ -264,11 +264,15 @@ def test_verdicts_are_counted_compared_and_printed(ledger):
     assert verdicts.note(found[1] | {"reason": "A. B.", "untraced": True}) == f"A. B; {verdicts.UNTRACED}"
     table = verdicts.table([*found, absent]).splitlines()
     assert table[0].split() == ["claim", "verdict", "measured", "paper", "rule"]
-    assert [line.split()[:3] for line in table[2:4]] == [["first", "holds", "1"], ["first", "fails", "0.1"]]
-    assert all(word in table[4] for word in ("not run", "value >= 0.4"))
+    assert table[2:8:2] == 3 * [found[0]["says"]]  # each row is below what the claim says
+    assert [line.split()[:3] for line in table[3:7:2]] == [["first", "holds", "1"], ["first", "fails", "0.1"]]
+    assert all(word in table[7] for word in ("not run", "value >= 0.4"))
     assert verdicts.moved(found[:1], found[1:]) == verdicts.moved(found[:1], []) == verdicts.moved([], found[:1]) == ["first"]
     assert verdicts.moved(found[:1], [found[0] | {"reason": "other"}]) == []
-    assert verdicts.side_by_side(found[:1], [], ("a", "b"), ["first"]).split("\n")[2] == "first  holds → absent  1  –"
+    for first, second in ((found[:1], []), ([found[0] | {"says": "It was $1$"}], [found[0] | {"criterion": "value > 0"}])):
+        lines = verdicts.side_by_side(first, second, ("a", "b"), ["first"]).split("\n")[2:]
+        assert lines[0] == found[0]["says"] and lines[1].split()[:2] == ["first", "holds"]
+        assert lines[2:] == [] if not second else lines[2].split()[:2] == ["judged", "by"]
 
 
 @pytest.mark.parametrize("width", [None, 24])
@@ -278,6 +282,10 @@ def test_a_table_fits_the_width_and_loses_no_word(width):
     assert max(map(len, table)) == (width or 50)
     assert [line.split()[1] for line in (table[0], table[2], table[-1])] == ["verdict", "holds", "fails"]
     assert sorted("".join(table[2:]).replace(" ", "")) == sorted("".join(map("".join, lines)).replace(" ", ""))
+    titled = verdicts.aligned(("claim", "verdict", "rule"), lines, width, ["", "A sentence of six short words"]).splitlines()
+    said = titled[len(table) - 1 : -1]
+    assert titled[: len(table) - 1] + titled[-1:] == table and " ".join(said) == "A sentence of six short words"
+    assert len(said) == (2 if width else 1) and max(map(len, said)) <= (width or 29)
 
 
 DECLARED = sorted(path.parent.name for path in claims.PAPERS.glob("*/claims.toml"))

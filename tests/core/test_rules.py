@@ -75,6 +75,19 @@ def test_most_of_the_runs_takes_four_and_almost_all_sixteen():
     assert Rule("value > 0.5 and other <= 0.2").reachable(16) and not Rule("value > 1").reachable(1000)
 
 
+LIMITS = {
+    "value >= 0.8": [("value", 0.8)],
+    "1 / 4 < slope < 0.6 and not -gap > 0": [("slope", 0.25), ("slope", 0.6)],
+    "0 > gap or trained < frozen": [("gap", 0.0)],
+    "2 * value < 1": [],
+}
+
+
+@pytest.mark.parametrize(("text", "limits"), LIMITS.items(), ids=LIMITS)
+def test_limits_are_the_numbers_that_a_rule_compares_names_with(text, limits):
+    assert Rule(text).limits == limits
+
+
 def test_intervals_are_those_of_the_statistics():
     values = np.random.default_rng(0).normal(size=7)
     mean, half = stats.mean_interval(values).plus_minus

@@ -83,7 +83,7 @@ def test_a_run_prints_paths_seconds_and_claims_and_options_override_the_preset(m
     assert status == 0
     lines = out.splitlines()
     assert lines[:2] == ["out/deep/01_tiny.ipynb", "out/deep/01_tiny.claims.json"] and lines[2].endswith(" s")
-    assert "0 hold, 1 fail of 1" in out and "fails" in out  # the preset's noise
+    assert "0 hold, 1 fail of 1" in out and "\nThe mean is small\n  small-mean  fails " in out  # the preset's noise
     text = (book / "out" / "deep" / "01_tiny.ipynb").read_text()
     assert all(line in text for line in ("replicas = 3", "noise = 1.0", "seed = 5"))
     assert not (book / "notebooks" / "01_tiny.ipynb").exists() and not (book / "runs").exists()
@@ -190,11 +190,11 @@ def test_an_opposite_verdict_is_named_and_status_1(mvnb, book):
     assert mvnb("claims", "--changed") == (0, "No verdict, value, rule or origin differs from HEAD.\n", "")
     assert json.loads(mvnb("claims", "--changed", "--format", "json")[1]) == []
     status, out, _ = mvnb("claims", "--against", "HEAD")
-    assert status == 0 and "\nsmall-mean  holds " in out
+    assert status == 0 and "\nThe mean is small\n  small-mean  holds " in out
     assert out.endswith("\nNo verdict, value, rule or origin differs from HEAD.\n")
     status, out, _ = mvnb("run", "1", "-p", "seed=3")
     assert status == 0 and "\nNo verdict was reversed.\n1 hold, 0 fail of 1" in out
-    assert "\nsmall-mean  holds    value -0.0955, noise 0.5  value 0.176, noise 0.5\n" in out
+    assert "\nThe mean is small\n  small-mean  holds    value -0.0955, noise 0.5  value 0.176, noise 0.5\n" in out
     notebook.write_text(notebook.read_text().replace('"verdict": "holds"', '"verdict": "fails"'))
     assert len(json.loads(mvnb("claims", "--changed", "--format", "json")[1])) == 1
     for command in (["claims", "--changed"], ["run", "1"], ["book", "1", "--again", "--no-site"]):
@@ -297,8 +297,9 @@ def test_two_runs_are_compared(mvnb, executed_book):
     lines = [re.split("  +", line) for line in out.splitlines()]
     assert (status, err) == (0, "") and "reversed" not in out
     assert lines[0] == ["parameter", "1", run] and lines[2] == ["noise", "0.5", "2.0"]
-    assert lines[4] == ["claim", "verdict", "1", run] and lines[6][:2] == ["small-mean", "holds → fails"]
-    assert lines[6][2].startswith("value -0.0955, noise ") and lines[6][3].startswith("value 100, noise ")
+    assert lines[4] == ["claim", "verdict", "1", run] and lines[6] == ["The mean is small"]
+    assert lines[7][:3] == ["", "small-mean", "holds → fails"]
+    assert lines[7][3].startswith("value -0.0955, noise ") and lines[7][4].startswith("value 100, noise ")
     assert "fails → holds" in mvnb("compare", run, "1")[1]
     for options, rows in ([], 1), (["--changed"], 0):
         status, out, _ = mvnb("compare", "1", "notebooks/01_tiny.ipynb", *options)
@@ -313,7 +314,7 @@ def test_claims_fit_the_terminal_and_name_their_chapters(mvnb, executed_book):
     for suffix in (".py", ".ipynb"):
         shutil.copy(executed_book / "notebooks" / f"01_tiny{suffix}", executed_book / "notebooks" / f"02_other{suffix}")
     out = mvnb("claims")[1]
-    assert "\n01 small-mean  holds " in out and "\n02 small-mean  holds " in out and "\n2 hold, 0 fail of 2 claims\n" in out
+    assert "\n  01 small-mean  holds " in out and "\n  02 small-mean  holds " in out and "\n2 hold, 0 fail of 2 claims\n" in out
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import psutil
 import pytest
@@ -53,7 +54,9 @@ def book(tmp_path, monkeypatch):
 
 def counted(out):
     """How often the tiny chapter's claim held, failed and was undecided, as a sweep prints it."""
-    (found,) = re.findall(r"^claim +holds +fails +undecided\n.*\nsmall-mean +(\d+) +(\d+) +(\d+)$", out, re.MULTILINE)
+    (found,) = re.findall(
+        r"^claim +holds +fails +undecided\n.*\nThe mean is small\n  small-mean +(\d+) +(\d+) +(\d+)$", out, re.MULTILINE
+    )
     return " ".join(found)
 
 
@@ -157,14 +160,20 @@ def test_a_second_call_does_what_is_missing_and_a_changed_chapter_is_run_again(m
     assert mvnb("sweep", "--status", "out")[0] == 0
 
     table = pd.read_csv(book / "out" / "table.csv")
+    assert table["part"].tolist() == ["value", "noise"] * 4 and set(table["claim"]) == {"small-mean"}
+    noises = table[table["part"] == "noise"]
+    assert noises["measured"].tolist() == noises["low"].tolist() == noises["noise"].tolist()
+    assert set(table["says"]) == {"The mean is small"} and set(table["criterion"]) == {"value < 100 and noise < 1"}
+    table = table[table["part"] == "value"].reset_index(drop=True)
     assert table["seed"].tolist() == [0, 0, 1, 1] and table["noise"].tolist() == [0.5, 2, 0.5, 2]
-    assert table["verdict"].tolist() == ["holds", "fails"] * 2 and set(table["claim"]) == {"small-mean"}
+    assert table["verdict"].tolist() == ["holds", "fails"] * 2
     assert set(table["replicas"]) == {4} and set(table["widths"]) == {"[8, 16]"} and (table["seconds"] > 0).all()
     assert table[["torch", "python", "host", "finished"]].notna().all().all()
     rows = [json.loads((path / "run.json").read_text())["claims"][0] for path in sorted((book / "out" / "cells").iterdir())]
     assert sorted(next(iter(row["measured"].values()))[0] for row in rows) == sorted(table["measured"])
+    same = ["seed", "noise", "measured"]
     pd.testing.assert_frame_equal(
-        pd.read_parquet(book / "out" / "table.parquet")[["seed", "noise", "measured"]], table[["seed", "noise", "measured"]]
+        pd.read_parquet(book / "out" / "table.parquet")[::2][same].reset_index(drop=True), table[same]
     )
     assert (book / "out" / "held.png").stat().st_size > 5000
 
@@ -204,7 +213,7 @@ def test_seeds_beyond_64_bits_and_pilots_that_are_not_kept(mvnb, book):
     asked = ["sweep", "1", "--preset", "smoke", "--grid", f"seed={10**23}", "-o", "out", "--keep"]
     status, _, err = mvnb(*asked)
     assert status == 2 and "cannot keep a sweep with other parameters than the defaults, got replicas=2" in err
-    assert pd.read_parquet(book / "out" / "table.parquet")["seed"].tolist() == [str(10**23)]
+    assert pd.read_parquet(book / "out" / "table.parquet")["seed"].tolist() == 2 * [str(10**23)]
     assert (book / "out" / "held.png").exists() and not (book / "results").exists()
 
 
@@ -231,22 +240,43 @@ def test_a_damaged_record_is_a_run_that_is_missing(mvnb, book):
     assert (status, out) == (1, "") and err.count("\n") == 1 and "Is a directory" in err
 
 
-@pytest.mark.parametrize(("n_claims", "noises"), [(1, [0.5]), (60, [0.5]), (3, [0.5, 1.0, 2.0])])
-def test_the_figure_tells_verdicts_apart_and_fits_its_labels(recwarn, n_claims, noises):
+@pytest.mark.parametrize(("n_claims", "noises"), [(1, [0.5]), (30, [0.5]), (3, [0.5, 1.0, 2.0])])
+def test_the_figure_shows_what_claims_say_their_values_and_limits_and_fits(recwarn, n_claims, noises):
     grid = {"seed": [0, 1, 2]} | ({"noise": noises} if len(noises) > 1 else {})
     sweep = SimpleNamespace(grid=grid, chapter=SimpleNamespace(name="07_landscape_aware_growing"))
-    claims = [f"claim-with-a-rather-long-name-{n}" for n in range(n_claims)]
-    rows = itertools.product(claims, noises, zip(grid["seed"], ["holds", "undecided", "undecided"]))
-    judged = pd.DataFrame([(one, noise, *of, "07") for one, noise, of in rows])
-    judged.columns = ["claim", "noise", "seed", "verdict", "chapter"]
-    judged.loc[judged["claim"] == claims[-1], "verdict"] = "fails"
-    fig = sweeps._draw_held(sweep, judged)
+    of = {
+        "says": "The mean over $k$ classes is small " + "or " * 80,
+        "unit": "of $k$ classes",
+        "criterion": "0.1 <= value < 0.9",
+    }
+    rows = [
+        {"claim": f"claim-{n}", "part": "value", "noise": noise, "seed": seed, "verdict": verdict, "measured": end} | of
+        for n, noise in itertools.product(range(n_claims), noises)
+        for seed, verdict, end in zip(grid["seed"], ["holds", "undecided", "undecided"], [0.2, noise, None])
+    ]
+    judged = pd.DataFrame(rows).assign(low=lambda table: table["measured"] - 0.05, high=lambda table: table["measured"] + 0.1)
+    judged.loc[judged["claim"] == f"claim-{n_claims - 1}", "verdict"] = "fails"
+    fig = sweeps._draw(sweep, judged)
     fig.draw_without_rendering()
-    for ax in fig.axes:
-        assert {text.get_text() for text in ax.texts} == {"3 ✗"} | ({"1 ✓  2 ?"} if n_claims > 1 else set())
-        assert len({bars[0].get_facecolor() for bars in ax.containers}) == 3 and ax.bbox.height > 15 * n_claims
+    assert len(fig.axes) == n_claims
+    for n, ax in enumerate(fig.axes):
+        told = "3 ✗" if n == n_claims - 1 else "1 ✓  2 ?"
+        points = [f"{noise}\n{told}" for noise in noises] if "noise" in grid else [told]
+        assert [label.get_text() for label in ax.get_xticklabels()] == points and ax.get_ylabel() == "of k classes"
+        title = ax.get_title(loc="left").replace("\n", " ")
+        assert title.startswith("The mean over k classes is small or") and title.endswith(f"… [claim-{n}]")
+        limits = [line.get_ydata()[0] for line in ax.lines if line.get_linestyle() == ":" and len(line.get_ydata())]
+        assert sorted(limits) == [0.1, 0.9]
+        marks = np.concatenate([bars[0].get_xydata() for bars in ax.containers])
+        marks = marks[np.isfinite(marks[:, 1])]
+        assert sorted(marks[:, 1]) == sorted([*noises, *[0.2] * len(noises)])
+        assert {*np.round(marks[:, 0])} == {*range(len(noises))} and len({*marks[:, 0]}) == 2 * len(noises)
+        ends = [path.vertices[:, 1] for bars in ax.containers for path in bars[2][0].get_paths()]
+        ends = [one for one in ends if np.isfinite(one).all()]
+        assert np.allclose(sorted(high - low for low, high in ends), 0.15) and len(ends) == 2 * len(noises)
     page = fig.bbox
-    for box in (text.get_window_extent() for text in [fig._suptitle, *fig.legends, *fig.axes[0].get_yticklabels()]):
+    titles = [ax._left_title for ax in fig.axes]
+    for box in (text.get_window_extent() for text in [fig._suptitle, *fig.legends, *titles]):
         assert page.x0 <= box.x0 < box.x1 <= page.x1 and page.y0 <= box.y0 < box.y1 <= page.y1
     assert not recwarn.list
 

@@ -23,11 +23,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
+from textwrap import fill, shorten
 from typing import Any
 
 import nbformat
 
 from mvnb import files, verdicts
+from mvnb.rules import Rule
 from mvnb.runner import addresses, catalogue, execution, kernel, workers
 from mvnb.runner.errors import CellFailed, ChapterError
 
@@ -78,16 +80,24 @@ class Sweep:
         """Format the values of the grid at a cell for messages, such as "width=64, seed=1"."""
         return ", ".join(f"{name}={self.cells[address][name]}" for name in self.grid)
 
+    def claims(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the rows of all finished cells by the id of their claim, without claims that a kept run decides."""
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for record in filter(None, map(self.record, self.cells)):
+            for row in record["claims"]:
+                if not row["kept"]:
+                    rows.setdefault(row["id"], []).append(row)
+        return rows
+
     def _rows(self) -> list[dict[str, Any]]:
-        """Return the rows of the sweep's table: one per claim of each finished cell, and one per failed cell."""
+        """Return the rows of the sweep's table: one per measured value of each finished cell, and one per failed cell."""
         rows = []
         for record in filter(None, map(self.record, self.cells)):
             # Lists become text to fit into one column, and so do integers that a column cannot hold.
             plain = {name: one if _is_plain(one) else json.dumps(one) for name, one in record["parameters"].items()}
             common = {"chapter": self.chapter.name, "address": record["address"], **plain}
             about = {key: record[key] for key in ("seconds", "device", "host", "finished", "error")} | record["versions"]
-            for claim in record["claims"] or [{}]:
-                rows.append(common | _measured(claim) | about)
+            rows += [common | part | about for claim in record["claims"] or [{}] for part in _parts(claim)]
         return rows
 
 
@@ -95,11 +105,12 @@ def _is_plain(value: Any) -> bool:
     return not isinstance(value, list) and (not isinstance(value, int) or abs(value) < 2**63)
 
 
-def _measured(claim: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the table columns of a claim: its kind, unit and verdict, and the value and interval of its first measurement."""
-    ends = next(iter(claim.get("measured", {}).values()), [None] * 3)
-    seen = {key: claim.get(key) for key in ("kind", "unit", "verdict")}
-    return {"claim": claim.get("id"), **dict(zip(("measured", "low", "high"), ends)), **seen}
+def _parts(claim: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the table columns of a claim for each of its parts, which are the measured values that its rule names."""
+    seen = {key: claim.get(key) for key in ("says", "kind", "unit", "kept", "criterion", "verdict")}
+    measured = claim.get("measured") or {None: [None] * 3}
+    named = {part: dict(zip(("measured", "low", "high"), ends)) for part, ends in measured.items()}
+    return [{"claim": claim.get("id"), "part": part} | ends | seen for part, ends in named.items()]
 
 
 def grid(chapter: catalogue.Chapter, texts: Iterable[str]) -> dict[str, list[Any]]:
@@ -138,11 +149,7 @@ def grid(chapter: catalogue.Chapter, texts: Iterable[str]) -> dict[str, list[Any
 
 
 def prepare(
-    chapter: catalogue.Chapter,
-    values: dict[str, list[Any]],
-    fixed: dict[str, Any],
-    folder: Path,
-    limits: Mapping[str, Any],
+    chapter: catalogue.Chapter, values: dict[str, list[Any]], fixed: dict[str, Any], folder: Path, limits: Mapping[str, Any]
 ) -> Sweep:
     """Return a sweep after the chapter's checks have accepted its missing cells; write no files.
 
@@ -328,17 +335,10 @@ def _attempt(chapter: catalogue.Chapter, parameters, folder: Path, address: str,
     except (CellFailed, ChapterError) as failure:
         error = str(failure)
         folder.mkdir(parents=True, exist_ok=True)
-    return {
-        "address": address,
-        "parameters": {name: one.default for name, one in chapter.parameters.items()} | parameters,
-        "error": error,
-        "seconds": round(time.monotonic() - started, 2),
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "host": platform.node(),
-        "device": device,
-        "versions": addresses.versions(),
-        "claims": rows,
-    }
+    used = {name: one.default for name, one in chapter.parameters.items()} | parameters
+    ended = {"seconds": round(time.monotonic() - started, 2), "finished": datetime.now(UTC).isoformat(timespec="seconds")}
+    where = {"host": platform.node(), "device": device, "versions": addresses.versions()}
+    return {"address": address, "parameters": used, "error": error} | ended | where | {"claims": rows}
 
 
 def _device(notebook: Path) -> str:
@@ -357,9 +357,9 @@ def _save(sweep: Sweep) -> None:
     files.write(sweep.folder / "table.csv", table.to_csv(index=False))
     with files.replaced_whole(sweep.folder / "table.parquet") as path:
         table.to_parquet(path)
-    if len(judged := table[table["verdict"].isin(verdicts.JUDGED)]):
+    if len(judged := table[table["verdict"].isin(verdicts.JUDGED) & (table["kept"] == "")]):
         with files.replaced_whole(sweep.folder / "held.png") as path:
-            _draw_held(sweep, judged).savefig(path, format="png")
+            _draw(sweep, judged).savefig(path, format="png")
 
 
 def verdicts_of(sweep: Sweep) -> dict[str, dict[str, Any]]:
@@ -368,21 +368,17 @@ def verdicts_of(sweep: Sweep) -> dict[str, dict[str, Any]]:
     If all runs give the same value up to rounding, the claim does not depend on the seed, as if it evaluates a closed form.
     Claims that a kept run decides are left out.
     """
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for record in filter(None, map(sweep.record, sweep.cells)):
-        for row in record["claims"]:
-            if not row["kept"]:
-                rows.setdefault(row["id"], []).append(row)
     found = {}
-    for id, some in rows.items():
+    for id, some in sweep.claims().items():
         counts = {one: verdicts.counts(some)[one] for one in verdicts.JUDGED}
-        found[id] = {"terms": verdicts.terms(some[0]), **counts, "values": _count_distinct(map(_measured, some))}
+        found[id] = {"terms": verdicts.terms(some[0]), **counts, "values": _count_distinct(some)}
     return found
 
 
 def _count_distinct(rows: Iterable[Mapping[str, Any]]) -> int:
-    """Return the number of distinct measured values, where differences of at most a millionth are ignored."""
-    found = sorted(row["measured"] for row in rows if row["measured"] is not None)
+    """Return the number of distinct values of the first part, where differences of at most a millionth are ignored."""
+    values = (_parts(row)[0]["measured"] for row in rows)
+    found = sorted(value for value in values if value is not None)
     return 1 + sum(b - a > 1e-6 * max(1.0, abs(b)) for a, b in itertools.pairwise(found))
 
 
@@ -401,18 +397,12 @@ def keep(sweep: Sweep) -> Path:
         raise ChapterError(f"cannot keep an incomplete sweep: {len(missing)} of {len(sweep.cells)} runs are missing or failed")
     defaults = {name: one.default for name, one in sweep.chapter.parameters.items()}
     if other := [name for name, value in sweep.fixed.items() if value != defaults[name]]:
-        raise ChapterError(
-            f"cannot keep a sweep with other parameters than the defaults, got {other[0]}={sweep.fixed[other[0]]}"
-        )
+        got = f"{other[0]}={sweep.fixed[other[0]]}"
+        raise ChapterError(f"cannot keep a sweep with other parameters than the defaults, got {got}")
     records = [sweep.record(address) for address in sweep.cells]
-    record = {
-        "chapter": sweep.chapter.name,
-        "grid": sweep.grid,
-        "fixed": sweep.fixed,
-        "devices": sorted({record["device"] for record in records}),
-        "versions": records[0]["versions"],
-        "claims": verdicts_of(sweep),
-    }
+    record = {"chapter": sweep.chapter.name, "grid": sweep.grid, "fixed": sweep.fixed}
+    record |= {"devices": sorted({record["device"] for record in records}), "versions": records[0]["versions"]}
+    record |= {"claims": verdicts_of(sweep)}
     path = _kept_path(sweep.chapter)
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_record(path, record)
@@ -429,31 +419,42 @@ def _kept_path(chapter: catalogue.Chapter) -> Path:
     return (chapter.root or chapter.source.parent) / "results" / "sweeps" / f"{chapter.number}.json"
 
 
-def _draw_held(sweep: Sweep, judged):
-    """Draw how often each claim held, failed and was undecided: one bar per claim and grid point, pooled over the seeds."""
+def _draw(sweep: Sweep, judged):
+    """Draw the measured values of each claim with their intervals and the limits of its rule, over the grid without the seeds.
+
+    Each part of a claim has a panel, and each run a mark that tells the verdict; below are the numbers of each verdict.
+    """
     from matplotlib.figure import Figure
 
     from mvnb import figures
 
     figures.use_style()
-    names = [name for name in sweep.grid if name != "seed"]
-    point = judged[names].astype(str).agg("\n".join, axis=1) if names else "all"
-    counts = judged.assign(point=point).pivot_table("chapter", ["point", "claim"], "verdict", "count", 0, sort=False)
-    counts = counts.reindex(columns=list(verdicts.JUDGED), fill_value=0)
-    claims, points = judged["claim"].unique(), counts.index.unique("point")
-    width = max(4.5, 0.5 + 0.1 * max(map(len, claims)) + 1.4 * len(points))
-    fig = Figure(figsize=(width, 1.6 + 0.27 * len(claims)), layout="constrained")
-    for ax, here in zip(fig.subplots(1, len(points), sharey=True, squeeze=False)[0], points):
-        some = counts.loc[here].reindex(claims[::-1], fill_value=0)
-        shares = some.div(some.sum(axis=1).clip(lower=1), axis=0)
-        colors = [figures.HUES[hue] for hue in ("sky", "orange", "grey")]
-        shares.plot.barh(ax=ax, stacked=True, width=0.9, color=colors, alpha=0.55, legend=False)
-        for y, row in enumerate(some.to_dict("records")):
-            text = "  ".join(f"{n} {verdicts.MARKS[verdict][0]}" for verdict, n in row.items() if n)
-            ax.text(0.5, y, text, ha="center", va="center", fontsize=9)
-        ax.set(xlim=(0, 1), xticks=[], xlabel=here if names else "", ylabel="")
-        ax.grid(False)
-    labels = [f"{verdicts.MARKS[verdict][0]} {verdict}" for verdict in verdicts.JUDGED]
-    fig.legend(ax.containers, labels, ncols=3, loc="outside lower center")
+    names, short = [name for name in sweep.grid if name != "seed"], partial(shorten, placeholder=" …")
+    judged = judged.assign(point=judged[names].astype(str).agg("\n".join, axis=1) if names else "")
+    judged = judged.astype(dict.fromkeys(("measured", "low", "high"), float))
+    points, panels = list(judged["point"].unique()), judged.groupby(["claim", "part"], sort=False)
+    wide = max(3.4, 0.8 * len(points))
+    columns = max(1, min(len(panels), int(14 / wide)))
+    rows = -(-len(panels) // columns)
+    fig = Figure(figsize=(max(4.5, wide * columns), 1.2 + 2.6 * rows), layout="constrained")
+    for n, ((id, part), some) in enumerate(panels, 1):
+        ax, (says, unit, rule) = fig.add_subplot(rows, columns, n), some.iloc[0][["says", "unit", "criterion"]]
+        here = some.groupby("point")["point"]
+        place = some["point"].map(points.index) + 0.7 * ((here.cumcount() + 0.5) / here.transform("size") - 0.5)
+        for verdict, marker, color in zip(verdicts.JUDGED, "oXD", ("blue", "orange", "grey")):
+            one = some[some["verdict"] == verdict]
+            ends = [one["measured"] - one["low"], one["high"] - one["measured"]]
+            ax.errorbar(place[one.index], one["measured"], ends, fmt=marker, color=figures.HUES[color], ms=5, lw=1.2)
+        for limit in {limit for name, limit in Rule(rule).limits if name == part}:
+            ax.axhline(limit, **figures.LINES["chance"])
+        counts = [verdicts.counts(some[some["point"] == point].to_dict("records")) for point in points]
+        told = ["  ".join(f"{of[one]} {verdicts.MARKS[one][0]}" for one in verdicts.JUDGED if of[one]) for of in counts]
+        ax.set_xticks(range(len(points)), [f"{point}\n{text}".strip() for point, text in zip(points, told)])
+        ax.set(xlim=(-0.5, len(points) - 0.5))
+        ax.tick_params(labelsize=8)
+        ax.set_ylabel(part if part != "value" else short(verdicts.plain(unit), 36), fontsize=8)
+        ax.set_title(f"{fill(short(verdicts.plain(says), 160), int(15 * wide))}\n[{id}]", fontsize=8)
+    labels = [*(f"{verdicts.MARKS[verdict][0]} {verdict}" for verdict in verdicts.JUDGED), "limit of the rule"]
+    fig.legend([*ax.containers, *ax.plot([], [], **figures.LINES["chance"])], labels, ncols=4, loc="outside lower center")
     fig.suptitle("\nby ".join(filter(None, [f"Runs of {sweep.chapter.name}", ", ".join(names)])), fontsize=12)
     return fig
