@@ -1,28 +1,38 @@
 """The notebook behind a chapter's download button: plain Markdown, with the numbers of the site, for readers without MyST.
 
+The notebook that ``mvnb run`` writes has the same form, with the headline claims of its run.
+
 Theorems, proofs and exercises are block quotes under a bold title, solutions can be opened, equations have their numbers as
 tags, explorers are pictures (PNG, since JupyterLab shows no attached SVG), references are links, and the papers that the
 chapter cites are listed in a last cell. Links to other pages lead to the site if its address is known, and are plain text
-otherwise. Code cells and outputs are those of the committed notebook.
+otherwise. Code cells and outputs stay as they are.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import re
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
 import nbformat
 from mvnb_chapters import chapters, ledger
-from mvnb_explorer import FOLDER, STATIC
 from mvnb_plain import keys
+from pybtex.database import parse_file
 from pybtex.plugin import find_plugin
 
 from mvnb import verdicts
 from mvnb.files import write
 
 PLACE = "_sources/plain"
+BOOK = Path(__file__).parents[1]
+_NUMBERED = re.compile(  # with the label of an equation, or the kind of a statement and the options below it
+    r"^(?:# )? *\$\$ *\(([\w-]+)\)$|"
+    r"^(?:# )? *(?::{3,}|`{3,})\{(?:prf:(?!proof)(\w+)|(exercise))\}.*\n((?:(?:# )? *:[\w-]+:.*\n)*)",
+    re.MULTILINE,
+)
 _FENCE = re.compile(r"(:{3,}|`{3,})(?:\{([\w:]+)\} *)?(.*)")
 _OPTION = re.compile(r" *:([\w-]+): *(.*)")
 _DISPLAYED = re.compile(r"^( *)\$\$\n(.*?)\n *\$\$(?: *\(([\w-]+)\))?$", re.DOTALL | re.MULTILINE)
@@ -36,14 +46,23 @@ class Number(NamedTuple):
     text: str
 
 
-def numbers(env) -> dict[str, Number]:
-    """Return the number of every equation, statement and exercise of the site by its label."""
-    return {
-        id.removeprefix("equation-"): Number(page, kind, ".".join(map(str, number)))
-        for page, kinds in env.toc_fignumbers.items()
-        for kind, found in kinds.items()
-        for id, number in found.items()
-    }
+def numbers(page: str, text: str) -> dict[str, Number]:
+    """Return the number of every equation, statement and exercise in the Markdown or the source of a page by its label."""
+    found, counts, chapter = {}, Counter(), int(Path(page).name[:2])
+    for equation, statement, exercise, options in _NUMBERED.findall(text):
+        kind = statement or exercise or "displaymath"
+        counts[kind] += 1
+        for label in re.findall(":label: *(.+)", options) or [equation]:
+            found[label] = Number(page, kind, f"{chapter}.{counts[kind]}")
+    return found
+
+
+@functools.cache
+def all_numbers(root: Path) -> dict[str, Number]:
+    """Return the numbers in all chapters of the book by label."""
+    found = chapters(root).values()
+    texts = {f"notebooks/{chapter.name}": chapter.source.read_text(encoding="utf-8") for chapter in found}
+    return {label: number for page, text in texts.items() for label, number in numbers(page, text).items()}
 
 
 def to_plain(text: str, page: str, numbered: dict[str, Number], headlines: str = "") -> str:
@@ -100,7 +119,8 @@ def to_plain(text: str, page: str, numbered: dict[str, Number], headlines: str =
                 continue
             open_.append((fence[1], directive != "solution"))
             if directive == "solution":
-                written.append(f"{prefix}<details><summary>Solution of Exercise {numbered[argument].text}</summary>")
+                number = f" {numbered[argument].text}" if argument in numbered else ""
+                written.append(f"{prefix}<details><summary>Solution of Exercise{number}</summary>")
             elif directive == "explorer":
                 written.append(f"{prefix}> ![{options['alt']}](attachment:{argument}.png)")
             else:
@@ -132,26 +152,35 @@ def headlines_table(rows: list[dict]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def references(entries, cited: list[str]) -> str:
+@functools.cache
+def bibliography():
+    return parse_file(BOOK / "references.bib").entries
+
+
+def references(cited: list[str]) -> str:
     """Return a list of the cited entries of the bibliography, formatted as on the site."""
     style, backend = find_plugin("pybtex.style.formatting", "unsrt")(), find_plugin("pybtex.backends", "markdown")()
-    found = style.format_entries([entries[key] for key in dict.fromkeys(cited)])
+    found = style.format_entries([bibliography()[key] for key in dict.fromkeys(cited) if key in bibliography()])
     lines = (f'- <a id="ref-{one.key}"></a>{" ".join(one.text.render(backend).split())}' for one in found)
     return "\n".join(["## References", "", *lines])
 
 
-def plain_notebook(chapter, page: str, numbered: dict[str, Number], entries, site: str = "") -> nbformat.NotebookNode:
-    """Return the committed notebook in plain Markdown; links to pages of the book lead to the address ``site``, if any."""
-    notebook, cited = nbformat.read(chapter.notebook, as_version=4), []
-    table = headlines_table(ledger(chapter))
-    for cell in (cell for cell in notebook.cells if cell.cell_type == "markdown"):
+def plain_notebook(chapter, notebook: nbformat.NotebookNode, rows: list[dict], site: str = "") -> nbformat.NotebookNode:
+    """Put a notebook of a chapter, with its claims ``rows``, into plain Markdown, and return it.
+
+    Links to pages of the book lead to the address ``site``, if any.
+    """
+    page, cited, table = f"notebooks/{chapter.name}", [], headlines_table(rows)
+    texts = [cell for cell in notebook.cells if cell.cell_type == "markdown"]
+    numbered = all_numbers(chapter.root) | numbers(page, "\n".join(f"{cell.source}\n" for cell in texts))
+    for cell in texts:
         cited += keys(cell.source)
         cell.source = leave_pages(to_plain(cell.source, page, numbered, table), site)
         for name in re.findall(r"\(attachment:([\w-]+\.png)\)", cell.source):
-            picture = base64.b64encode((STATIC / FOLDER / name).read_bytes()).decode()
+            picture = base64.b64encode((BOOK / "_static" / "explorers" / name).read_bytes()).decode()
             cell.setdefault("attachments", {})[name] = {"image/png": picture}
     if cited:
-        notebook.cells.append(nbformat.v4.new_markdown_cell(references(entries, cited), id="references"))
+        notebook.cells.append(nbformat.v4.new_markdown_cell(references(cited), id="references"))
     for key in ("mvnb", "jupytext"):  # it is not the pair of a source
         notebook.metadata.pop(key, None)
     return notebook
@@ -167,11 +196,11 @@ def offer(app, pagename, templatename, context, doctree):
 
 def write_notebooks(app, exc):
     if exc is None and app.builder.format == "html":
-        numbered, entries = numbers(app.env), app.env.get_domain("cite").bibdata.data.entries
         Path(app.outdir, PLACE).mkdir(parents=True, exist_ok=True)
         for chapter in chapters(app.srcdir).values():
-            if (page := f"notebooks/{chapter.name}") in app.env.found_docs:
-                plain = plain_notebook(chapter, page, numbered, entries, app.config.html_baseurl)
+            if f"notebooks/{chapter.name}" in app.env.found_docs:
+                committed = nbformat.read(chapter.notebook, as_version=4)
+                plain = plain_notebook(chapter, committed, ledger(chapter), app.config.html_baseurl)
                 write(Path(app.outdir, PLACE, f"{chapter.name}.ipynb"), nbformat.writes(plain) + "\n")
 
 

@@ -3,7 +3,9 @@
 import json
 import logging
 import os
+import re
 import sys
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -11,6 +13,8 @@ import tiny_book
 
 from mvnb import claims, kept_runs
 from mvnb.runner import catalogue, errors, execution, pairing
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -190,6 +194,31 @@ def test_a_run_writes_notebook_and_claims_and_leaves_the_book_alone(tiny, book, 
     assert "2 values" in stdout(result.notebook)
     assert "interval = [1.0, 1e+300]" in result.notebook.read_text()
     assert result.rows == json.loads(result.claims.read_text()) == claims.read(result.notebook)
+
+
+def test_a_run_opens_with_its_parameters_and_has_the_form_of_the_download(tiny, book, tmp_path):
+    source = tiny.source.read_text()
+    tiny.source.write_text(
+        source.replace("# Count.", "# {prf:ref}`thm-tiny`.").replace("held up\n", "held up\n#\n# ```{headlines}\n# ```\n")
+    )
+    os.symlink(ROOT / "book", book / "book")
+    folder = tmp_path / "out"
+    execution.run(catalogue.resolve("1"), {"noise": 2.0, "seed": 0, "widths": [4]}, folder)
+    notebook = nbformat.read(folder / "01_tiny.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    assert texts[0] == notebook.cells[0].source and "The text describes the run with the defaults" in texts[0]
+    assert texts[0].endswith("\n> - `noise = 2.0` (default: `0.5`)\n> - `widths = [4]` (default: `[8, 16]`)")
+    assert texts[1].startswith("# A tiny chapter\n\nThree sentences ([Zhang et al., 2018](#ref-zhang2018mixup))")
+    text = "\n".join(texts)
+    assert "[Theorem 1.1](#thm-tiny)" in text and "y = \\sum_i x_i \\tag{1.1}" in text and "Solution of Exercise 1.2" in text
+    assert not re.search(r":::|\{[a-z:]+\}`", text) and texts[-1].startswith("## References\n")
+    assert re.search(r"^\| The mean is small \| .*noise 2.*; `value < 100 and noise < 1` \| fails \|$", text, re.MULTILINE)
+    assert "jupytext" not in notebook.metadata and execution.finished(tiny, {"noise": 2.0, "widths": [4]}, folder)
+    again = catalogue.resolve(str(folder / "01_tiny.ipynb"))  # a run of the run has one note, and no book
+    execution.run(again, {}, tmp_path / "again")
+    notes = [cell.source for cell in nbformat.read(tmp_path / "again" / "01_tiny.ipynb", as_version=4).cells]
+    assert notes[0].endswith("Changed parameters:\n>\n> - none") and "**A run of this chapter.**" not in "".join(notes[1:])
 
 
 def test_a_notebook_runs_like_its_source(tiny, book, tmp_path):

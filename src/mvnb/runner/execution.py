@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ from mvnb.runner.kernel import run_notebook
 from mvnb.runner.pairing import tidy
 
 _PLAIN = re.compile(r"[\w=.,+-]{0,60}", re.ASCII)  # parameters that may be part of a folder's name
+_NOTE = """> **A run of this chapter.** The text describes the run with the defaults, and its numbers are of that run. Outputs,
+> verdicts and the table of headline claims are of this one. Changed parameters:
+>"""
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ def _write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def last_time(chapter: Chapter, folder: Path) -> str:
     """Return how long the run in ``folder`` took, or else the default run, in parentheses; empty if not known."""
-    if seconds := _metadata(_paths(chapter, folder)[1]).get("papermill", {}).get("duration"):
+    if seconds := _notebook(_paths(chapter, folder)[1])["metadata"].get("papermill", {}).get("duration"):
         return f" (last run: {seconds:.0f} s)"
     seconds = derived.read_seconds(chapter.root)["seconds"].get(chapter.number) if chapter.root else None
     return f" (default run: {seconds} s)" if seconds else ""
@@ -104,11 +108,6 @@ def last_time(chapter: Chapter, folder: Path) -> str:
 def _paths(chapter: Chapter, folder: Path) -> list[Path]:
     """Return the paths of a run's partial notebook, notebook and claims."""
     return [folder / f"{chapter.name}.{end}" for end in ("partial.ipynb", "ipynb", "claims.json")]
-
-
-def _metadata(notebook: Path) -> dict[str, Any]:
-    """Return the metadata of a notebook; they are empty if the file cannot be read."""
-    return _notebook(notebook)["metadata"]
 
 
 def _notebook(path: Path) -> dict[str, Any]:
@@ -162,18 +161,17 @@ def run(
     made = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     partial, written, recorded = _paths(chapter, folder)
-    metadata = {**chapter.cells.metadata, "mvnb": {"address": address or addresses.digests(chapter, [values])[0]}}
-    notebook = nbformat.from_dict({**chapter.cells, "metadata": metadata})
-    started = time.monotonic()
+    stamp = {"address": address or addresses.digests(chapter, [values])[0]}
+    notebook, started = _with_note(chapter, values), time.monotonic()
     try:
         with alone(folder / f".{chapter.name}.lock", f"another run of {chapter.name} is writing to {folder}"):
             if not replace and (earlier := finished(chapter, values, folder)):  # by now
                 return earlier
-            run_notebook(notebook, partial, values, chapter.source.parent, package=chapter.snapshot, **options)
+            ran = run_notebook(notebook, partial, values, chapter.source.parent, package=chapter.snapshot, **options)
             try:
-                ran = json.loads(partial.read_text(encoding="utf-8"))
-                ran["metadata"]["mvnb"]["content"] = _content(ran)
-                rows = claims.rows_of(ran)
+                rows = claims.read(partial)
+                ran = json.loads(nbformat.writes(_as_download(chapter, ran, rows)))
+                ran["metadata"]["mvnb"] = stamp | {"content": _content(ran)}
                 _write_rows(recorded, rows)
                 write(written, json.dumps(ran, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
                 partial.unlink()
@@ -186,6 +184,29 @@ def run(
                 path.rmdir()
         raise
     return RunResult(written, recorded, rows, time.monotonic() - started)
+
+
+def _with_note(chapter: Chapter, values: Mapping[str, Any]) -> NotebookNode:
+    """Return the chapter's cells, folded as on its page, below a note on the parameters that ``values`` change."""
+    notebook = tidy(chapter.cells, chapter.cells)
+    defaults = {name: one.default for name, one in chapter.parameters.items()}
+    changed = [f"`{name} = {one!r}` (default: `{defaults[name]!r}`)" for name, one in values.items() if one != defaults[name]]
+    note = nbformat.v4.new_markdown_cell("\n> - ".join([_NOTE, *(changed or ["none"])]))
+    notebook.cells = [note, *(cell for cell in notebook.cells if not cell.source.startswith(_NOTE))]
+    return notebook
+
+
+def _as_download(chapter: Chapter, ran: NotebookNode, rows: list[dict[str, Any]]) -> NotebookNode:
+    """Return a run's notebook in the form of the downloads, which the book's site defines, with the headlines of ``rows``.
+
+    It stays in MyST outside a book, and if the packages for the site are not installed.
+    """
+    ran.metadata.pop("jupytext")  # it is not the pair of a source
+    if chapter.root and (folder := chapter.root / "book" / "_ext").is_dir():
+        sys.path += [] if str(folder) in sys.path else [str(folder)]
+        with suppress(ModuleNotFoundError):
+            return import_module("mvnb_download").plain_notebook(chapter, ran, rows)
+    return ran
 
 
 def parameters(chapter: Chapter) -> dict[str, Any]:
