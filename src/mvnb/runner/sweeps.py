@@ -455,6 +455,11 @@ def _draw(sweep: Sweep, judged):
         ax.set_ylabel(part if part != "value" else short(verdicts.plain(unit), 36), fontsize=8)
         ax.set_title(f"{fill(short(verdicts.plain(says), 160), int(15 * wide))}\n[{id}]", fontsize=8)
     labels = [*(f"{verdicts.MARKS[verdict][0]} {verdict}" for verdict in verdicts.JUDGED), "limit of the rule"]
-    fig.legend([*ax.containers, *ax.plot([], [], **figures.LINES["chance"])], labels, ncols=4, loc="outside lower center")
+    fig.legend(
+        [*ax.containers, *ax.plot([], [], **figures.LINES["chance"])],
+        labels,
+        ncols=4 if columns > 1 else 2,
+        loc="outside lower center",
+    )
     fig.suptitle("\nby ".join(filter(None, [f"Runs of {sweep.chapter.name}", ", ".join(names)])), fontsize=12)
     return fig
