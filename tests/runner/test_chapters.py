@@ -202,7 +202,7 @@ def test_a_run_opens_with_its_parameters_and_has_the_form_of_the_download(tiny, 
         source.replace("# Count.", "# {prf:ref}`thm-tiny`.").replace("held up\n", "held up\n#\n# ```{headlines}\n# ```\n")
     )
     os.symlink(ROOT / "book", book / "book")
-    folder = tmp_path / "out"
+    folder = book / "out"
     execution.run(catalogue.resolve("1"), {"noise": 2.0, "seed": 0, "widths": [4]}, folder)
     notebook = nbformat.read(folder / "01_tiny.ipynb", as_version=4)
     nbformat.validate(notebook)
@@ -216,8 +216,8 @@ def test_a_run_opens_with_its_parameters_and_has_the_form_of_the_download(tiny, 
     assert re.search(r"^\| The mean is small \| .*noise 2.*; `value < 100 and noise < 1` \| fails \|$", text, re.MULTILINE)
     assert "jupytext" not in notebook.metadata and execution.finished(tiny, {"noise": 2.0, "widths": [4]}, folder)
     again = catalogue.resolve(str(folder / "01_tiny.ipynb"))  # a run of the run has one note, and no book
-    execution.run(again, {}, tmp_path / "again")
-    notes = [cell.source for cell in nbformat.read(tmp_path / "again" / "01_tiny.ipynb", as_version=4).cells]
+    execution.run(again, {}, book / "again")
+    notes = [cell.source for cell in nbformat.read(book / "again" / "01_tiny.ipynb", as_version=4).cells]
     assert notes[0].endswith("Changed parameters:\n>\n> - none") and "**A run of this chapter.**" not in "".join(notes[1:])
 
 
