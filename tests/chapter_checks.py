@@ -226,10 +226,20 @@ def kept(chapter):
     fine = ("as declared", "no record")
     wrong = [f"kept run {name}: {state}; {again} {name}" for name, state in states if not state.endswith(fine)]
     for row in (row for row in claims.read(chapter.notebook) if row["kept"]):
-        then = kept_runs.load(chapter.slug, row["kept"]).get("terms", {}).get(row["id"])
-        if then and then != (now := verdicts.terms(row)):
+        record = kept_runs.load(chapter.slug, row["kept"])
+        then = record.get("terms", {}).get(row["id"])
+        if then and then != (now := verdicts.rule(row)):
             wrong.append(f"claim {row['id']} is judged by {now!r} in the notebook, and by {then!r} in {row['kept']}.json")
+        seeds = _seeds(record["parameters"]) if "parameters" in record else [row["runs"]]  # a stored file without declaration
+        if row["runs"] and row["runs"] not in seeds:
+            wrong.append(f"claim {row['id']} is judged by {row['runs']} runs, of {seeds} in {row['kept']}.json")
     return wrong
+
+
+def _seeds(parameters):
+    """Return the numbers of seeds of a kept run and of its arms, some of which may have fewer."""
+    arms = parameters.get("arms", {})
+    return sorted({parameters["seeds"], *(one["seeds"] for one in arms.values() if "seeds" in one)})
 
 
 def figures(chapter):

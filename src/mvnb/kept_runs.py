@@ -101,10 +101,9 @@ class Declared:
         return {id: claim.rule.text for id, claim in claims.declared(self.slug).items() if claim.kept == self.name}
 
     def terms(self) -> dict[str, str]:
-        """Return the terms on which the claims that this run decides are now judged (:func:`mvnb.verdicts.terms`), by id."""
-        every, runs = claims.declared(self.slug), self.parameters["seeds"]
-        row = {id: {"criterion": rule, "origin": every[id].origin, "runs": runs} for id, rule in self.rules().items()}
-        return {id: verdicts.terms(one) for id, one in row.items()}
+        """Return the rules of the claims that this run decides and who makes them (:func:`mvnb.verdicts.rule`), by id."""
+        every = claims.declared(self.slug)
+        return {id: verdicts.rule({"criterion": rule, "origin": every[id].origin}) for id, rule in self.rules().items()}
 
 
 def folder(slug: str) -> Path:

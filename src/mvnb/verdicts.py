@@ -65,10 +65,11 @@ def headlines(rows: Iterable[Row]) -> list[Row]:
 def terms(row: Row) -> str:
     """Return the terms on which a claim was judged: its rule, the number of runs, and who makes the claim."""
     runs = f"; {row['runs']} runs" if row["runs"] else ""
-    return f"{_rule(row)}{runs}"
+    return f"{rule(row)}{runs}"
 
 
-def _rule(row: Row) -> str:
+def rule(row: Row) -> str:
+    """Return the rule of a claim, and who makes the claim."""
     return f"{row['criterion']} (origin: {row['origin']})"
 
 
@@ -89,7 +90,7 @@ def opposite(rows: Iterable[Row], others: Iterable[Row]) -> list[str]:
 
 def moved(before: Iterable[Row], after: Iterable[Row]) -> list[str]:
     """Return the ids of the claims whose verdict, displayed value, rule or origin differs between two collections of rows."""
-    first, second = ({row["id"]: (row["verdict"], value(row), _rule(row)) for row in rows} for rows in (before, after))
+    first, second = ({row["id"]: (row["verdict"], value(row), rule(row)) for row in rows} for rows in (before, after))
     return [id for id in first | second if first.get(id) != second.get(id)]
 
 
@@ -161,7 +162,7 @@ def side_by_side(
         found = dict.fromkeys(row["verdict"] if row else "absent" for row in rows)
         lines.append((f"  {id}", " → ".join(found), *(value(row) if row else "–" for row in rows)))
         titles.append(plain((rows[1] or rows[0])["says"]))
-        if None not in rows and len(both := dict.fromkeys(map(_rule, rows))) > 1:
+        if None not in rows and len(both := dict.fromkeys(map(rule, rows))) > 1:
             lines.append(("", "judged by", *both))
             titles.append("")
     return aligned(("claim", "verdict", *names), lines, width, titles)

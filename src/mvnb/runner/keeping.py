@@ -322,5 +322,5 @@ def _state(one: kept_runs.Declared | None, record: dict[str, Any] | None) -> str
         stale.append("code")
     then, now = (record["terms"], one.terms()) if "terms" in record else (record["rules"], one.rules())
     if changed := [id for id in now if then.get(id) != now[id]]:
-        stale.append(f"rule, runs or origin of {', '.join(changed)}")
+        stale.append(f"rule or origin of {', '.join(changed)}")
     return f"stale: {' and '.join(stale)} changed" if stale else f"{len(record['runs'])} seeds, as declared"
