@@ -425,3 +425,9 @@ def test_a_scheduler_that_is_not_there_is_one_line(mvnb, book):
     assert status == 2 and "no Dask scheduler answers at tcp://127.0.0.1:9" in err and err.count("\n") == 1
     status, _, err = mvnb("sweep", "1", "--grid", "seed=0:1", "-o", "out", "--dask", "nonsense://x")
     assert status == 2 and "no Dask scheduler answers at nonsense://x" in err and err.count("\n") == 1
+
+
+def test_claims_that_were_not_run_are_not_counted():
+    row = {"criterion": "value > 0", "origin": "paper", "runs": 4, "measured": {}}
+    sweep = SimpleNamespace(claims=lambda: {"one": [row | {"verdict": "not run"}] * 2})
+    assert sweeps.verdicts_of(sweep) == {}

@@ -366,10 +366,12 @@ def verdicts_of(sweep: Sweep) -> dict[str, dict[str, Any]]:
     """Return the ``terms`` of each claim, how often it held, failed and was undecided, and its number of distinct values.
 
     If all runs give the same value up to rounding, the claim does not depend on the seed, as if it evaluates a closed form.
-    Claims that a kept run decides are left out.
+    Claims that a kept run decides are left out, as are those that were not run.
     """
     found = {}
-    for id, some in sweep.claims().items():
+    for id, rows in sweep.claims().items():
+        if not (some := [row for row in rows if row["verdict"] in verdicts.JUDGED]):
+            continue
         counts = {one: verdicts.counts(some)[one] for one in verdicts.JUDGED}
         found[id] = {"terms": verdicts.terms(some[0]), **counts, "values": _count_distinct(some)}
     return found
