@@ -233,8 +233,10 @@ def _sampling_grid(maps: Tensor, height: int, width: int) -> Tensor:
     return (maps.flatten(0, 1) @ centres.flatten(1)).view(-1, 2, height, width).permute(0, 2, 3, 1)
 
 
-def crop(x: Tensor, u: Tensor, scale: tuple[float, float], degrees: float = 0.0) -> Tensor:
+def crop(x: Tensor, u: Tensor, scale: tuple[float, float], degrees: float = 0.0, side: int | None = None) -> Tensor:
     """Return a crop of each image ``(n, channels, height, width)``, resized and turned; uniform ``u`` ``(n, 5)`` decide.
+
+    Its size is that of the images, or ``side`` pixels both ways.
 
     In turn: area, from ``scale`` (range of its share); width over height, from 3/4 to 4/3; angle, up to ``degrees`` (what lies
     outside repeats the border); place across and down. Source: the recipe of Chen and He 2021 (SimSiam), which Shi's thesis
@@ -249,7 +251,7 @@ def crop(x: Tensor, u: Tensor, scale: tuple[float, float], degrees: float = 0.0)
     across, down = (1 - wide) * (2 * u[3] - 1), (1 - tall) * (2 * u[4] - 1)
     cosine, sine = angle.cos(), angle.sin()
     rows = [wide * cosine, -tall * sine, across, wide * sine, tall * cosine, down]
-    grid = _sampling_grid(torch.stack(rows, 1).unflatten(1, (2, 3)), *x.shape[2:])
+    grid = _sampling_grid(torch.stack(rows, 1).unflatten(1, (2, 3)), *(x.shape[2:] if side is None else (side, side)))
     return F.grid_sample(x, grid, padding_mode="border", align_corners=False)
 
 
@@ -311,8 +313,8 @@ def recoloured(x: Tensor, u: Tensor) -> Tensor:
     return ((out - mean) * contrast + mean).clamp(0, 1).view(x.shape)
 
 
-def colour_view(x: Tensor, g: torch.Generator) -> Tensor:
-    """Return a random view of each image: a crop, perhaps mirrored, and other colours."""
+def colour_view(x: Tensor, g: torch.Generator, side: int) -> Tensor:
+    """Return a random view of each image: a crop of ``side`` pixels both ways, perhaps mirrored, and other colours."""
     u = torch.rand(len(x), 12, generator=g).to(x.device)
     x = torch.where((u[:, 0] < 0.5)[:, None, None, None], x.flip(-1), x)
-    return recoloured(crop(x, u[:, 1:6], (0.2, 1.0)), u[:, 6:])
+    return recoloured(crop(x, u[:, 1:6], (0.2, 1.0), side=side), u[:, 6:])

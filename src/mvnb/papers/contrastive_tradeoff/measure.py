@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mvnb import stats
 from mvnb.blocks import in_parts
 from mvnb.gradients import Params
-from mvnb.papers.contrastive_tradeoff import data, theory
+from mvnb.papers.contrastive_tradeoff import data, model, theory
 from mvnb.papers.contrastive_tradeoff.model import Networks
 
 # --- Finite worlds ---
@@ -329,10 +330,13 @@ def tuned(nets: Networks, sets: data.SmallSets, trained: Sequence[Params], arms:
     return {name: np.array(one) for name, one in found.items()}
 
 
-def logistic_probe(features: Callable, images: data.ColourImages, labels, draws: int, penalties, seed: int) -> list[float]:
-    """Return the test accuracy of logistic regression on features for each number of labels; 0 stands for all.
+def logistic_probe(
+    features: Callable, images: data.ColourImages, labels, draws: int, penalties, judged: str, seed: int
+) -> dict:
+    """Return what logistic regression on features gives for each number of labels; 0 stands for all.
 
-    For each of ``draws`` subsets the penalty is the best on the validation images; accuracies are averaged over subsets.
+    ``accuracy``, on the images ``judged``, and ``fitted``, on the labelled ones, are means over ``draws`` subsets; for each the
+    penalty is the best on the validation images. ``penalty`` lists these choices, as places in ``penalties``.
     """
     from sklearn.linear_model import LogisticRegression
 
@@ -340,16 +344,20 @@ def logistic_probe(features: Callable, images: data.ColourImages, labels, draws:
         x = {part: in_parts(features, (value,), 1000).cpu() for part, value in images.x.items()}
     mean, std = x["labelled"].mean(0), x["labelled"].std(0) + 1e-6
     x = {part: ((value - mean) / std).numpy() for part, value in x.items()}
-    found = []
+    found = {"accuracy": [], "fitted": [], "penalty": []}
     for n in labels:
-        g, scores = torch.Generator().manual_seed(seed + 10**6), []
+        g, each = torch.Generator().manual_seed(seed + 10**6), []
         for _ in range(draws if n else 1):
             rows = data.balanced_subset(images.y["labelled"], n or len(images.y["labelled"]), g)
             points = x["labelled"][rows], images.y["labelled"][rows].numpy()
             fits = [LogisticRegression(C=1 / penalty, max_iter=100).fit(*points) for penalty in penalties]
-            best = max(fits, key=lambda fit: fit.score(x["valid"], images.y["valid"]))
-            scores.append(100 * best.score(x["test"], images.y["test"]))
-        found.append(round(sum(scores) / len(scores), 3))
+            scores = [fit.score(x["valid"], images.y["valid"]) for fit in fits]
+            place = max(range(len(fits)), key=scores.__getitem__)
+            each.append((100 * fits[place].score(x[judged], images.y[judged]), 100 * fits[place].score(*points), place))
+        accuracy, fitted, chosen = zip(*each)
+        found["accuracy"].append(round(sum(accuracy) / len(each), 3))
+        found["fitted"].append(round(sum(fitted) / len(each), 3))
+        found["penalty"].append(list(chosen))
     return found
 
 
@@ -367,23 +375,15 @@ def unions(target: np.ndarray, average: np.ndarray, at: int) -> dict[str, np.nda
     return {"HPR": lost[2, :, at], "HPRL": lost[3, :, at], "fewer": fewer, "average": average[3] - average[0]}
 
 
-def small_sets(scores: Sequence[Mapping[str, np.ndarray]], pixels: Mapping[str, np.ndarray], at: int) -> dict[str, np.ndarray]:
-    """Return :func:`unions` of four :func:`probe`, and two more differences.
+def small_sets(scores: Sequence[Mapping[str, np.ndarray]], pixels: Mapping, untrained: Mapping, at: int) -> dict:
+    """Return :func:`unions` of four :func:`probe`, and three more differences.
 
-    ``others``: gained on the other sets from H to HPRL, mean of three; ``pixels``: lead of H over raw pixels.
+    ``others``: gained on the other sets from H to HPRL, mean of three; ``pixels``, ``untrained``: lead of H over these.
     """
     target, average = (np.stack([found[key] for found in scores]) for key in ("target", "average"))
     others = np.mean([scores[3][name] - scores[0][name] for name in data.SETS[1:]], 0)
-    return unions(target, average, at) | {"others": others, "pixels": (target[0] - pixels["target"])[:, at]}
-
-
-def methods(targets: Mapping[str, np.ndarray], untrained: np.ndarray, at: int) -> tuple[dict, dict]:
-    """Return by method what is lost from H to HPR, and how far H is ahead of the untrained network.
-
-    ``targets`` are accuracies on the target ``(2, run, labels)`` after H and HPR, ``at`` is the place of the labels.
-    """
-    lost = {name: (h - hpr)[:, at] for name, (h, hpr) in targets.items()}
-    return lost, {name: h[:, at] - untrained[:, at] for name, (h, _) in targets.items()}
+    leads = {name: (target[0] - one["target"])[:, at] for name, one in (("pixels", pixels), ("untrained", untrained))}
+    return unions(target, average, at) | {"others": others} | leads
 
 
 def classifiers(tuned: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -407,42 +407,83 @@ def updates(before: Sequence[Mapping], after: Sequence[Mapping]) -> dict[str, np
     return {"all": gain, "HPRL": gain[3].mean(1), "diverse": (gain[2] - gain[0]).mean(1)}
 
 
+# --- What the claims on kept runs judge, in points ---
+
+
 def kept_accuracies(values: Sequence[Mapping]) -> dict[str, dict[str, np.ndarray]]:
-    """Return accuracies ``(seed, labels)`` by arm and set from the values of the run on CIFAR-10; their mean is ``"both"``."""
+    """Return accuracies ``(seed, labels)`` by arm and set from the values of the run on CIFAR-10; their mean is ``"both"``.
+
+    An arm with fewer seeds has the first ones.
+    """
     found = {}
     for arm in values[0]:
-        found[arm] = {key: np.array([run[arm][key] for run in values]) for key in ("cifar10", "mnist")}
+        runs = [run[arm] for run in values if arm in run]
+        found[arm] = {key: np.array([run[key]["accuracy"] for run in runs]) for key in ("cifar10", "mnist")}
         found[arm]["both"] = (found[arm]["cifar10"] + found[arm]["mnist"]) / 2
     return found
 
 
-def lost_on_cifar10(kept: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return points lost on CIFAR-10 by adding MNIST, ``(seed, labels)``, from :func:`kept_accuracies`."""
-    pairs = {
-        "equal passes": ("alone, 30 passes", "added, 30 passes"),
-        "equal steps": ("alone, 30 passes", "added, 15 passes"),
-        "equal passes, narrow": ("narrow, alone, 30 passes", "narrow, added, 30 passes"),
-        "equal steps, narrow": ("narrow, alone, 30 passes", "narrow, added, 15 passes"),
-    }
-    return {name: kept[alone]["cifar10"] - kept[added]["cifar10"] for name, (alone, added) in pairs.items()}
+def lost(kept: Mapping[str, Mapping[str, np.ndarray]], on: str = "cifar10") -> dict[str, np.ndarray]:
+    """Return points lost on a set by adding MNIST, ``(seed, labels)``, by method, from :func:`kept_accuracies`."""
+    return {kind: kept[f"{kind}, alone"][on] - kept[f"{kind}, added"][on] for kind in ("SimCLR", "MoCo")}
 
 
-def cifar10(kept: Mapping[str, Mapping[str, np.ndarray]]) -> dict:
-    """Return what the claims on CIFAR-10 judge ``(seed,)``, from :func:`kept_accuracies`: means over numbers of labels.
+def cifar10(kept: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return what the claims on CIFAR-10 judge, ``(seed,)`` by claim, from :func:`kept_accuracies`; the primary claim is first.
 
-    The keys of :func:`lost_on_cifar10`; ``fewer passes``: lost at half the passes; ``fewer labels``: lost at equal passes with
-    the fewest labels minus with all; ``narrow more``: lost at equal passes by the narrow encoder minus by the other;
-    ``average``, ``average, equal steps``: gained on both sets; ``ahead``: lead of the encoder trained on CIFAR-10 alone.
+    Means over numbers of labels, except ``fewer-labels``: lost with the fewest minus with all. ``ahead``: lead, after
+    pretraining on CIFAR-10 alone, over raw pixels or the untrained encoder, whichever is better in the seed.
     """
-    lost, alone = lost_on_cifar10(kept), kept["alone, 30 passes"]
-    found = {name: values.mean(1) for name, values in lost.items()}
-    found["fewer passes"] = (kept["alone, 15 passes"]["cifar10"] - kept["added, 15 passes"]["cifar10"]).mean(1)
-    found["fewer labels"] = lost["equal passes"][:, 0] - lost["equal passes"][:, -1]
-    found["narrow more"] = found["equal passes, narrow"] - found["equal passes"]
-    for name, arm in (("average", "added, 30 passes"), ("average, equal steps", "added, 15 passes")):
-        found[name] = kept[arm]["both"].mean(1) - alone["both"].mean(1)
-    ahead = {arm: (alone["cifar10"] - kept[arm]["cifar10"]).mean(1) for arm in ("pixels", "untrained")}
-    return found | {"ahead": ahead}
+    own, both = ({kind: one.mean(1) for kind, one in lost(kept, on).items()} for on in ("cifar10", "both"))
+    control = np.maximum(*(kept[arm]["cifar10"].mean(1) for arm in ("pixels", "untrained")))
+    level = {kind: kept[f"{kind}, alone"]["cifar10"].mean(1) for kind in own}
+    by_labels = lost(kept)["SimCLR"]
+    return {
+        "cifar10-falls-at-equal-passes": own["SimCLR"],
+        "cifar10-encoder-ahead": level["SimCLR"] - control,
+        "cifar10-average-rises": -both["SimCLR"],
+        "cifar10-fewer-labels-lose-more": by_labels[:, 0] - by_labels[:, -1],
+        "cifar10-moco-ahead": level["MoCo"] - control[: len(level["MoCo"])],
+        "cifar10-moco-falls": own["MoCo"],
+        "cifar10-moco-average-rises": -both["MoCo"],
+    }
+
+
+def secondary(found: Mapping[str, np.ndarray]) -> dict[str, tuple[float, float]]:
+    """Return p of a two-sided t-test against 0 of all entries but the first, and p after Holm's correction for their number."""
+    from scipy.stats import ttest_1samp
+
+    names = list(found)[1:]
+    p = [float(ttest_1samp(found[name], 0).pvalue) for name in names]
+    return dict(zip(names, zip(p, stats.holm_adjusted(p).tolist())))
+
+
+def by_step(scores: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
+    """Return by method and step the mean of the scores ``(labels,)`` of arms with names like ``"moco 0.003"``."""
+    found: dict[str, dict[str, float]] = {}
+    for arm, one in scores.items():
+        method, step = arm.split()
+        found.setdefault(method, {})[step] = float(np.mean(one))
+    return found
+
+
+def longer(values: Sequence[Mapping], at: int) -> tuple[dict, dict[str, np.ndarray]]:
+    """Return accuracies on the target ``(run, labels)`` by arm and number of sets, and what the claims on longer runs judge.
+
+    The latter are :func:`unions` of SimCLR; by method, what is lost from H to HPR with the labels at the place ``at``; and with
+    ``ahead`` before the method, its lead over raw pixels after H.
+    """
+    found = {
+        (arm, k): {key: np.array([run[arm][k][key] for run in values]) for key in ("target", "average")}
+        for arm, one in values[0].items() for k in one
+    }  # fmt: skip
+    simclr = [found["simclr", k] for k in "1234"]
+    judged = unions(*(np.stack([one[key] for one in simclr]) for key in ("target", "average")), at)
+    target = {key: one["target"] for key, one in found.items()}
+    for method in model.HEADS:
+        judged[method] = (target[method, "1"] - target[method, "3"])[:, at]
+        judged[f"ahead {method}"] = (target[method, "1"] - target["pixels", "0"])[:, at]
+    return target, judged
 
 
 def printed_table(table: np.ndarray) -> dict[str, float]:

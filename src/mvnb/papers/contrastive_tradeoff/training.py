@@ -16,12 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
 
 from mvnb.gradients import Params, returns_gradients
 from mvnb.models import MLP
 from mvnb.papers.contrastive_tradeoff import data, model, theory
 from mvnb.papers.contrastive_tradeoff.model import ContrastiveNet, Networks
-from mvnb.training import SGD, Adam, AdamW, Fresh, fit, generators, minimise, stack, to_device
+from mvnb.training import SGD, Adam, AdamW, Fresh, Run, fit, generators, minimise, stack, to_device
 from mvnb.training.stacking import one_by_one
 
 _KEY, _QUEUE = "key.", "queue"
@@ -277,8 +278,8 @@ def _descend_projected(objective, start: Params, batches, steps: int, lr: float,
 # --- Arms: small sets of pictures ---
 
 
-def pretrain(nets: Networks, pictures: Tensor, method: str, *, passes, batch, lr, temperature, decay=0.0) -> Params:
-    """Return parameters of untrained networks after ``passes`` over unlabelled ``pictures`` with a contrastive method."""
+def pretraining(nets: Networks, pictures: Tensor, method: str, *, passes, batch, lr, temperature, decay=0.0) -> Run:
+    """Return the run of untrained networks for ``passes`` over unlabelled ``pictures`` with a contrastive method."""
     untrained = nets.untrained(method)
     objective = ContrastiveObjective(untrained[0], method, temperature, queue=min(512, 8 * batch))
     start = objective.start(untrained, generators(1000 * nets.seed + 400_000, nets.runs))
@@ -286,10 +287,15 @@ def pretrain(nets: Networks, pictures: Tensor, method: str, *, passes, batch, lr
     return _descend(objective, to_device(start, nets.device), views, max(2, passes * len(pictures) // batch), lr, decay)
 
 
+def pretrain(*given, **setting) -> Params:
+    """Return the parameters after :func:`pretraining`."""
+    return pretraining(*given, **setting).params
+
+
 def pretrain_further(nets: Networks, sets: data.SmallSets, params: Params, *, steps, batch, temperature, lr=0.003) -> Params:
     """Return parameters of networks ``params`` after SimCLR on the target's labelled pictures, without their labels."""
     objective = ContrastiveObjective(nets.untrained("simclr")[0], "simclr", temperature)
-    return _descend(objective, params, data.two_views(sets.known[0], nets.streams(60), batch), steps, lr)
+    return _descend(objective, params, data.two_views(sets.known[0], nets.streams(60), batch), steps, lr).params
 
 
 def fine_tune(nets: Networks, sets: data.SmallSets, params, rows, *, weight, steps, batch, temperature, lr=0.01) -> Callable:
@@ -301,7 +307,7 @@ def fine_tune(nets: Networks, sets: data.SmallSets, params, rows, *, weight, ste
     objective = RegularisedObjective(ContrastiveObjective(nets.untrained("simclr")[0], "simclr", temperature), weight)
     x, y = sets.known
     batches = data.two_views(x, nets.streams(40), batch, rows, y.to(nets.device))
-    found = _descend(objective, params | _head_at_zero(nets, sets), batches, steps, lr)
+    found = _descend(objective, params | _head_at_zero(nets, sets), batches, steps, lr).params
     return lambda x: model.head_logits(found, nets.encode(found, x))
 
 
@@ -326,7 +332,7 @@ def adapt(nets, sets: data.SmallSets, params, rows, *, weight, steps, batch, tem
         return seen[run, a, i] / scale, seen[run, b, i] / scale, y[run, i]
 
     start = to_device(inner.start(adapters, streams), nets.device) | _head_at_zero(nets, sets)
-    found = _descend(RegularisedObjective(inner, weight), start, batches, steps, lr)
+    found = _descend(RegularisedObjective(inner, weight), start, batches, steps, lr).params
     return lambda x: model.head_logits(found, model.encode(inner.net.encoder, found, nets.encode(params, x) / scale))
 
 
@@ -335,37 +341,81 @@ def _head_at_zero(nets: Networks, sets: data.SmallSets) -> Params:
     return {"head.weight": torch.zeros(*shape, nets.features, **like), "head.bias": torch.zeros(*shape, **like)}
 
 
-def _descend(objective, start: Params, batches, steps: int, lr: float, decay: float = 0.0) -> Params:
-    """Return parameters after AdamW, whose step size falls to 0 along a cosine."""
+def _descend(objective, start: Params, batches, steps: int, lr: float, decay: float = 0.0) -> Run:
+    """Return a run of AdamW, whose step size falls to 0 along a cosine, with the loss of each step."""
     adam = AdamW(lambda step: lr * (1 + math.cos(math.pi * step / steps)) / 2, weight_decay=decay)
-    return fit(objective, start, batches, steps=steps, optimizer=adam).params
+    return fit(objective, start, batches, steps=steps, optimizer=adam, log_at=range(steps))
 
 
 # --- Arms: colour images ---
 
 
-def pretrain_colour(encoder, head, x: Tensor, *, steps, batch, temperature, step_size, weight_decay, seed) -> list[float]:
-    """Train an encoder by SimCLR, in place, with a warm-up and a cosine; return the loss of each step."""
-    optimizer = torch.optim.AdamW([*encoder.parameters(), *head.parameters()], step_size, weight_decay=weight_decay)
+def moco_loss(net: nn.Module, temperature: float, keys: int, g: torch.Generator, momentum: float = 0.99) -> Callable:
+    """Return the loss of MoCo v2 for ``net``, a function of two views ``(n, ...)``.
 
-    def loss(rows, g):
-        rows = rows.to(x.device)
-        both = torch.cat([data.colour_view(x[rows], g) for _ in range(2)]).to(memory_format=torch.channels_last)
-        first, second = F.normalize(head(encoder(both)), dim=-1).chunk(2)
-        return nt_xent(first, second, temperature)
+    Each call moves a slow copy of the network and puts its embeddings in front of the queue, which starts with ``keys`` random
+    directions. The losses of both directions are added. Source: He et al. 2020, and the code of Shi et al. 2023.
+    """
+    slow = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(momentum))
+    queue = F.normalize(torch.randn(keys, model.EMBEDDING, generator=g), dim=1).to(next(net.parameters()).device)
 
-    encoder.train(), head.train()
-    return minimise(optimizer, loss, len(x), steps=steps, batch=batch, seed=seed, rise=max(1, steps // 20))
+    def loss(first, second):
+        nonlocal queue
+        slow.update_parameters(net)
+        with torch.no_grad():
+            k1, k2 = (F.normalize(slow(view), dim=1) for view in (first, second))
+        z1, z2 = (F.normalize(net(view), dim=1) for view in (first, second))
+        value = _info_nce(z1, k2, queue, temperature) + _info_nce(z2, k1, queue, temperature)
+        queue = torch.cat([k1, k2, queue])[:keys]
+        return value
+
+    return loss
 
 
-def colour_arm(target: data.ColourImages, other: data.ColourImages, *, widths, steps, added, seed, **pretraining) -> tuple:
-    """Return a function from images to features, and the losses of its pretraining on the target and, if ``added``, the other.
+def simclr_loss(net: nn.Module, temperature: float) -> Callable:
+    """Return the loss of SimCLR for ``net``, a function of two views ``(n, ...)``."""
+    return lambda first, second: nt_xent(*(F.normalize(net(view), dim=1) for view in (first, second)), temperature)
 
-    Without ``widths`` of an encoder the features are the raw pixels; with 0 ``steps`` the encoder is untrained.
+
+def pretrain_colour(
+    encoder, head, sets: Sequence[Tensor], *, method, passes, batch, view, temperature, step_size, weight_decay, queue, seed
+) -> list[float]:
+    """Train an encoder by ``"simclr"`` or ``"moco"``, in place, with a warm-up and a cosine; return the loss of each step.
+
+    A step takes ``batch`` images of each of ``sets``, which are equally large. So a further set changes neither the number of
+    steps nor the images and views of the first set, nor the number of its images among the negatives: MoCo's queue has room for
+    ``queue`` steps. Views have ``view`` pixels both ways and go through the network one after the other.
+    """
+    net, n = nn.Sequential(encoder, head).train(), len(sets[0])
+    optimizer = torch.optim.AdamW(net.parameters(), step_size, weight_decay=weight_decay)
+    streams = [torch.Generator().manual_seed(seed + 1000 * (i + 1)) for i in range(len(sets))]
+    if method == "simclr":
+        compare = simclr_loss(net, temperature)
+    else:
+        compare = moco_loss(net, temperature, 2 * batch * len(sets) * queue, torch.Generator().manual_seed(seed))
+
+    def loss(rows, _):
+        drawn = [x[rows.to(x.device)] for x in sets]
+        views = (torch.cat([data.colour_view(x, g, view) for x, g in zip(drawn, streams)]) for _ in range(2))
+        return compare(*(one.to(memory_format=torch.channels_last) for one in views))
+
+    steps = passes * n // batch
+    return minimise(optimizer, loss, n, steps=steps, batch=batch, seed=seed, rise=max(1, steps // 20))
+
+
+def colour_arm(target: data.ColourImages, other: data.ColourImages, *, widths, method="", added=0, seed, **setting) -> tuple:
+    """Return an encoder, and the losses of its pretraining on the target and, if ``added``, the other set.
+
+    Without ``widths`` of an encoder the features are the raw pixels; without ``method`` the encoder is untrained.
     """
     if not widths:
         return nn.Flatten(), []
     encoder, head = model.colour_networks(widths, seed, target.unlabelled.device)
-    x = torch.cat([target.unlabelled, other.unlabelled]) if added else target.unlabelled
-    losses = pretrain_colour(encoder, head, x, steps=steps, seed=seed, **pretraining) if steps else []
-    return encoder.eval(), losses
+    sets = [one.unlabelled for one in ([target, other] if added else [target])]
+    return encoder, pretrain_colour(encoder, head, sets, method=method, seed=seed, **setting) if method else []
+
+
+def for_probing(encoder: nn.Module, images: data.ColourImages) -> nn.Module:
+    """Return ``encoder`` in evaluation mode, its statistics of batch normalisation those of the unlabelled ``images``."""
+    update_bn(images.unlabelled.split(1000), encoder)
+    return encoder.eval()

@@ -1,4 +1,4 @@
-"""SimCLR on CIFAR-10 alone and with MNIST added, at equal steps and at equal passes, read out linearly with few labels."""
+"""SimCLR and MoCo v2 on CIFAR-10 alone and with MNIST added at equal passes, read out linearly with few labels."""
 
 import torch
 
@@ -8,26 +8,34 @@ from mvnb.papers.contrastive_tradeoff.model import colour_networks
 from mvnb.training import percent_fallen
 
 
-def run(seed, device, scratch, *, target, added, sizes, side, arms, pretraining, probing) -> dict[str, dict]:
-    """Return by arm the accuracies on both sets for each number of labels, and how the loss of pretraining ended.
+def run(seed, device, scratch, *, target, added, sizes, side, arms, pretraining, methods, probing) -> dict[str, dict]:
+    """Return by arm what the probes of both sets give for each number of labels, and how the loss of pretraining ended.
 
-    An arm has ``widths`` of the encoder (none: raw pixels), whether the ``added`` set takes part, and ``steps`` (0: untrained).
+    An arm has ``widths`` of the encoder (none: raw pixels), a ``method`` (none: untrained), ``added`` if the other set takes
+    part, more settings of pretraining, and ``seeds``: it takes part in runs whose seed's last digit is smaller.
     """
     sets = {name: ColourImages(name, **sizes, side=side, seed=seed, device=device) for name in (target, added)}
     values = {}
     for name, arm in arms.items():
+        if seed % 10 >= arm["seeds"]:
+            continue
         path = scratch / f"{name}.pt"
         if not path.exists():
-            features, losses = training.colour_arm(*sets.values(), **arm, seed=seed, **pretraining)
+            setting = pretraining | methods.get(arm.get("method"), {}) | arm
+            del setting["seeds"]
+            encoder, losses = training.colour_arm(*sets.values(), seed=seed, **setting)
             found = {"loss": round(losses[-1], 4), "fell": percent_fallen(losses)} if losses else {}
-            found |= {key: measure.logistic_probe(features, images, **probing, seed=seed) for key, images in sets.items()}
+            for key, images in sets.items():
+                found[key] = measure.logistic_probe(training.for_probing(encoder, images), images, **probing, seed=seed)
             torch.save(found, path)
         values[name] = torch.load(path)
     return values
 
 
-def beginning(seed, device, *, arms, pretraining, **_) -> list[float]:
-    """Return the losses of the first 50 steps of pretraining on the digits, which ship with a package."""
-    images = ColourImages("digits", 1000, 100, 100, 32, seed, device)
-    encoder, head = colour_networks(arms["narrow, alone, 30 passes"]["widths"], seed, device)
-    return training.pretrain_colour(encoder, head, images.unlabelled, **pretraining | {"batch": 64}, steps=50, seed=seed)
+def beginning(seed, device, *, pretraining, methods, **_) -> list[float]:
+    """Return the losses of the first 50 steps of both methods on the digits, which ship with a package: 25 each."""
+    images, losses = ColourImages("digits", 1000, 100, 100, 32, seed, device), []
+    for name, setting in methods.items():
+        nets, short = colour_networks([8, 16, 32, 64], seed, device), {"batch": 40, "passes": 1}
+        losses += training.pretrain_colour(*nets, [images.unlabelled], method=name, seed=seed, **pretraining | setting | short)
+    return losses
