@@ -12,7 +12,6 @@ from mvnb.gradients import Params
 from mvnb.models import MLP, ResNet18, SmallConvNet
 from mvnb.training import predict, stream
 
-EMBEDDING = 64  # entries of what the contrastive loss compares, on colour images
 HEADS = {"simclr": ((), ()), "moco": ((), ()), "simsiam": ((64, 64), (16, 64)), "nnclr": ((64, 32), (64, 32))}
 
 
@@ -99,9 +98,7 @@ class ColourEncoder(nn.Sequential):
         super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
-def colour_networks(widths: list[int], seed: int, device) -> tuple[nn.Module, nn.Module]:
-    """Return an untrained encoder of colour images, and the two layers between its features and the contrastive loss."""
+def colour_network(widths: list[int], seed: int) -> ContrastiveNet:
+    """Return an untrained encoder of colour images, with two layers between its features and the contrastive loss."""
     torch.manual_seed(seed)
-    encoder = ColourEncoder(widths)
-    projector = nn.Sequential(nn.Linear(widths[-1], 192, bias=False), nn.BatchNorm1d(192), nn.ReLU(), nn.Linear(192, EMBEDDING))
-    return encoder.to(device, memory_format=torch.channels_last), projector.to(device)
+    return ContrastiveNet(ColourEncoder(widths), widths[-1], (192, 64)).to(memory_format=torch.channels_last)

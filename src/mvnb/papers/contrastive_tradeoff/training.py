@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
+from torch.optim.swa_utils import update_bn
 
 from mvnb.gradients import Params, returns_gradients
 from mvnb.models import MLP
 from mvnb.papers.contrastive_tradeoff import data, model, theory
 from mvnb.papers.contrastive_tradeoff.model import ContrastiveNet, Networks
-from mvnb.training import SGD, Adam, AdamW, Fresh, Run, fit, generators, minimise, stack, to_device
+from mvnb.training import SGD, Adam, AdamW, Fresh, Run, cosine, fit, generators, stack, to_device
 from mvnb.training.stacking import one_by_one
 
 _KEY, _QUEUE = "key.", "queue"
@@ -341,66 +341,47 @@ def _head_at_zero(nets: Networks, sets: data.SmallSets) -> Params:
     return {"head.weight": torch.zeros(*shape, nets.features, **like), "head.bias": torch.zeros(*shape, **like)}
 
 
-def _descend(objective, start: Params, batches, steps: int, lr: float, decay: float = 0.0) -> Run:
-    """Return a run of AdamW, whose step size falls to 0 along a cosine, with the loss of each step."""
-    adam = AdamW(lambda step: lr * (1 + math.cos(math.pi * step / steps)) / 2, weight_decay=decay)
+def _descend(objective, start: Params, batches, steps: int, lr: float, decay: float = 0.0, rise: int = 0) -> Run:
+    """Return a run of AdamW, whose step size falls to 0 along a cosine after ``rise`` steps, with the loss of each step."""
+    adam = AdamW(lambda step: lr * cosine(step, steps, rise), weight_decay=decay)
     return fit(objective, start, batches, steps=steps, optimizer=adam, log_at=range(steps))
 
 
 # --- Arms: colour images ---
 
 
-def moco_loss(net: nn.Module, temperature: float, keys: int, g: torch.Generator, momentum: float = 0.99) -> Callable:
-    """Return the loss of MoCo v2 for ``net``, a function of two views ``(n, ...)``.
-
-    Each call moves a slow copy of the network and puts its embeddings in front of the queue, which starts with ``keys`` random
-    directions. The losses of both directions are added. Source: He et al. 2020, and the code of Shi et al. 2023.
-    """
-    slow = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(momentum))
-    queue = F.normalize(torch.randn(keys, model.EMBEDDING, generator=g), dim=1).to(next(net.parameters()).device)
-
-    def loss(first, second):
-        nonlocal queue
-        slow.update_parameters(net)
-        with torch.no_grad():
-            k1, k2 = (F.normalize(slow(view), dim=1) for view in (first, second))
-        z1, z2 = (F.normalize(net(view), dim=1) for view in (first, second))
-        value = _info_nce(z1, k2, queue, temperature) + _info_nce(z2, k1, queue, temperature)
-        queue = torch.cat([k1, k2, queue])[:keys]
-        return value
-
-    return loss
-
-
-def simclr_loss(net: nn.Module, temperature: float) -> Callable:
-    """Return the loss of SimCLR for ``net``, a function of two views ``(n, ...)``."""
-    return lambda first, second: nt_xent(*(F.normalize(net(view), dim=1) for view in (first, second)), temperature)
-
-
 def pretrain_colour(
-    encoder, head, sets: Sequence[Tensor], *, method, passes, batch, view, temperature, step_size, weight_decay, queue, seed
+    net: ContrastiveNet,
+    sets: Sequence[Tensor],
+    *,
+    method,
+    passes,
+    batch,
+    view,
+    temperature,
+    step_size,
+    weight_decay,
+    queue,
+    seed,
 ) -> list[float]:
-    """Train an encoder by ``"simclr"`` or ``"moco"``, in place, with a warm-up and a cosine; return the loss of each step.
+    """Train a network by ``"simclr"`` or ``"moco"``, in place, with a warm-up and a cosine; return the loss of each step.
 
     A step takes ``batch`` images of each of ``sets``, which are equally large. So a further set changes neither the number of
     steps nor the images and views of the first set, nor the number of its images among the negatives: MoCo's queue has room for
-    ``queue`` steps. Views have ``view`` pixels both ways and go through the network one after the other.
+    ``queue`` steps. Views have ``view`` pixels both ways.
     """
-    net, n = nn.Sequential(encoder, head).train(), len(sets[0])
-    optimizer = torch.optim.AdamW(net.parameters(), step_size, weight_decay=weight_decay)
-    streams = [torch.Generator().manual_seed(seed + 1000 * (i + 1)) for i in range(len(sets))]
-    if method == "simclr":
-        compare = simclr_loss(net, temperature)
-    else:
-        compare = moco_loss(net, temperature, 2 * batch * len(sets) * queue, torch.Generator().manual_seed(seed))
+    g, *streams = (torch.Generator().manual_seed(seed + 1000 * i) for i in range(1 + len(sets)))
+    order = torch.cat([torch.randperm(len(sets[0]), generator=g) for _ in range(passes)]).to(sets[0].device).split(batch)
+    objective = ContrastiveObjective(net, method, temperature, queue=2 * batch * len(sets) * queue)
 
-    def loss(rows, _):
-        drawn = [x[rows.to(x.device)] for x in sets]
-        views = (torch.cat([data.colour_view(x, g, view) for x, g in zip(drawn, streams)]) for _ in range(2))
-        return compare(*(one.to(memory_format=torch.channels_last) for one in views))
+    def batches(step):
+        views = (torch.cat([data.colour_view(x[order[step]], g, view) for x, g in zip(sets, streams)]) for _ in range(2))
+        return tuple(one.to(memory_format=torch.channels_last)[None] for one in views)
 
-    steps = passes * n // batch
-    return minimise(optimizer, loss, n, steps=steps, batch=batch, seed=seed, rise=max(1, steps // 20))
+    start, steps = to_device(objective.start([net], [g]), sets[0].device), len(sets[0]) * passes // batch
+    run = _descend(objective, start, batches, steps, step_size, weight_decay, rise=max(1, steps // 20))
+    net.load_state_dict({name: run.params[name][0] for name in net.state_dict()})
+    return run.log["loss"][:, 0].tolist()
 
 
 def colour_arm(target: data.ColourImages, other: data.ColourImages, *, widths, method="", added=0, seed, **setting) -> tuple:
@@ -410,9 +391,9 @@ def colour_arm(target: data.ColourImages, other: data.ColourImages, *, widths, m
     """
     if not widths:
         return nn.Flatten(), []
-    encoder, head = model.colour_networks(widths, seed, target.unlabelled.device)
+    net = model.colour_network(widths, seed).to(target.unlabelled.device)
     sets = [one.unlabelled for one in ([target, other] if added else [target])]
-    return encoder, pretrain_colour(encoder, head, sets, method=method, seed=seed, **setting) if method else []
+    return net.encoder, pretrain_colour(net, sets, method=method, seed=seed, **setting) if method else []
 
 
 def for_probing(encoder: nn.Module, images: data.ColourImages) -> nn.Module:

@@ -4,7 +4,7 @@ import torch
 
 from mvnb.papers.contrastive_tradeoff import measure, training
 from mvnb.papers.contrastive_tradeoff.data import ColourImages
-from mvnb.papers.contrastive_tradeoff.model import colour_networks
+from mvnb.papers.contrastive_tradeoff.model import colour_network
 from mvnb.training import percent_fallen
 
 
@@ -36,6 +36,6 @@ def beginning(seed, device, *, pretraining, methods, **_) -> list[float]:
     """Return the losses of the first 50 steps of both methods on the digits, which ship with a package: 25 each."""
     images, losses = ColourImages("digits", 1000, 100, 100, 32, seed, device), []
     for name, setting in methods.items():
-        nets, short = colour_networks([8, 16, 32, 64], seed, device), {"batch": 40, "passes": 1}
-        losses += training.pretrain_colour(*nets, [images.unlabelled], method=name, seed=seed, **pretraining | setting | short)
+        net, short = colour_network([8, 16, 32, 64], seed).to(device), {"batch": 40, "passes": 1}
+        losses += training.pretrain_colour(net, [images.unlabelled], method=name, seed=seed, **pretraining | setting | short)
     return losses
