@@ -154,12 +154,15 @@ def test_colours():
 
 def test_a_colour_view_is_mirrored_half_of_the_time_cropped_and_recoloured():
     ramp = torch.linspace(0.2, 0.8, 16).expand(200, 3, 16, 16)
-    found = data.colour_view(ramp, gen())
+    found = data.colour_view(ramp, gen(), 16)
     slope = found[..., -1].mean((1, 2)) - found[..., 0].mean((1, 2))
     assert 0.4 < (slope > 0).double().mean() < 0.6 and 0.05 < slope.abs().min() and slope.abs().std() > 0.05
-    assert torch.equal(found, data.colour_view(ramp, gen())) and not torch.equal(found, data.colour_view(ramp, gen(1)))
+    assert torch.equal(found, data.colour_view(ramp, gen(), 16)) and not torch.equal(found, data.colour_view(ramp, gen(1), 16))
+    assert data.colour_view(ramp, gen(), 10).shape == (200, 3, 10, 10)
+    small = F.interpolate(found, 8, mode="area")  # the same crops and colours in fewer pixels
+    assert (data.colour_view(ramp, gen(), 8) - small).abs().mean() < 1e-3
     hues = torch.tensor([0.6, 0.3, 0.2])[:, None, None].expand(200, -1, 4, 4)
-    grey = (data.colour_view(hues, gen()).std(1) < 1e-5).all((1, 2))
+    grey = (data.colour_view(hues, gen(), 4).std(1) < 1e-5).all((1, 2))
     assert 0.12 < grey.double().mean() < 0.28
 
 

@@ -5,11 +5,12 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 from torch.nn import functional as F
 
-from mvnb import kept_runs
+from mvnb import claims, kept_runs
 from mvnb.papers.contrastive_tradeoff import data, measure, model, theory, training
 from mvnb.training import percent_fallen
 
@@ -114,7 +115,7 @@ def test_growth_of_a_product():
     errors = np.multiply.outer(np.multiply.outer(tasks, counts), np.ones(16)) ** 2.0
     errors[3, 0], errors[1, -2:] = 0, 0  # too few and too many labels for the growth
     found, a = measure.growth(errors, tasks, counts, 10), (2 / math.pi) ** 0.5
-    assert found["least"] == pytest.approx(5 * a) and found["ten"] == pytest.approx(10) and found["root"] == pytest.approx(4)
+    assert found["least"] == pytest.approx(5 * a) and found["ten"] == pytest.approx(10)
     assert found["fewer"] == pytest.approx(9 * a * (11 - 5)) and found["more"] == pytest.approx(9 * a * (11 - 18))
     assert found["at"][50] == pytest.approx(750 * a) and found["price"][:, 2, 1] == pytest.approx(9 * 5 * a)
     assert found["least"].shape == (8,)
@@ -183,13 +184,12 @@ def test_similarity_of_networks():
     cka = np.array([[measure.linear_cka(a, b).numpy() for b in seen.values()] for a in seen.values()])
     to_h, found = measure.similarity(seen)
     assert all(to_h[i] == pytest.approx(cka[0, i]) for i in range(9)) and to_h[0] == pytest.approx(1)
-    for key, i in (("added", 1), ("decay", 7)):
-        assert found[key]["first"] == pytest.approx(cka[0, i]) and found[key]["fall"] == pytest.approx(
-            cka[0, i] - cka[0, i + 1]
-        )
+    for key, i in (("pictures-cka-falls", 1), ("pictures-cka-decay", 7)):
+        assert found[key]["first"] == pytest.approx(cka[0, i])
+        assert found[key]["fall"] == pytest.approx(cka[0, i] - cka[0, i + 1])
     pairs = [(a, b) for a in range(4) for b in range(a)]
     unions, single = (np.mean([cka[nets[a], nets[b]] for a, b in pairs], 0) for nets in ([0, 1, 2, 3], [0, 4, 5, 6]))
-    assert found["single"] == pytest.approx(single - unions)
+    assert found["pictures-cka-single-sets"] == pytest.approx(single - unions)
 
 
 def test_cka_and_the_cosine():
@@ -319,24 +319,29 @@ def test_a_logistic_probe_chooses_its_penalty_on_other_images():
 
     def probe(one, penalties=(1.0, 1e6), **changes):
         return measure.logistic_probe(
-            torch.nn.Identity(), one, [10, 0], **{"draws": 3, "seed": 5} | changes, penalties=penalties
+            torch.nn.Identity(), one, [10, 0], **{"draws": 3, "seed": 5, "judged": "test"} | changes, penalties=penalties
         )
 
     one = images(False)
     mean, std = one.x["labelled"].mean(0), one.x["labelled"].std(0) + 1e-6
     scaled = {part: ((x - mean) / std).numpy() for part, x in one.x.items()}
     fit = LogisticRegression(C=1.0).fit(scaled["labelled"], one.y["labelled"])
-    few, every = probe(one, (1.0,))
+    found = probe(one, (1.0,))
+    few, every = found["accuracy"]
+    assert found["penalty"] == [[0, 0, 0], [0]]
+    assert found["fitted"][1] == pytest.approx(100 * fit.score(scaled["labelled"], one.y["labelled"]), abs=1e-3)
+    assert probe(one, (1.0,), judged="valid")["accuracy"][1] == 100 * fit.score(scaled["valid"], one.y["valid"])
     assert every == pytest.approx(100 * fit.score(scaled["test"], one.y["test"]), abs=1e-3) and 70 < few < 100
-    assert probe(one, draws=1) != probe(one, draws=2) and probe(one)[1] == every
+    assert probe(one, draws=1) != probe(one, draws=2) and probe(one)["accuracy"][1] == every
     g, rows = gen(10**6 + 5), []
     for _ in range(3):
         rows.append(data.balanced_subset(one.y["labelled"], 10, g))
     fits = [LogisticRegression(C=1.0).fit(scaled["labelled"][row], one.y["labelled"][row]) for row in rows]
     assert few == pytest.approx(np.mean([100 * fit.score(scaled["test"], one.y["test"]) for fit in fits]), abs=1e-3)
     poor = images(True)  # whose images for the penalty prefer what is wrong on the others
-    each = [probe(poor, (penalty,))[1] for penalty in (1.0, 1e6)]
-    assert max(each) > min(each) and probe(poor)[1] == min(each)
+    each = [probe(poor, (penalty,))["accuracy"][1] for penalty in (1.0, 1e6)]
+    assert max(each) > min(each) and probe(poor)["accuracy"][1] == min(each)
+    assert probe(poor)["penalty"][1] == [each.index(min(each))]
 
 
 def test_the_script_keeps_what_each_arm_gives_on_each_set(tmp_path, monkeypatch):
@@ -344,58 +349,101 @@ def test_the_script_keeps_what_each_arm_gives_on_each_set(tmp_path, monkeypatch)
 
     def arm(*images, seed, **setting):
         asked.append((images, seed, setting))
-        return setting["widths"], [3.0] * 19 + [1.0] * setting["steps"]
+        return setting["widths"], [3.0] * 19 + [1.0] * setting.get("steps", 0)
 
     monkeypatch.setattr(data, "ColourImages", lambda name, **given: (name, given["seed"], given["n"]))
     monkeypatch.setattr(training, "colour_arm", arm)
+    monkeypatch.setattr(training, "for_probing", lambda *given: given)
     monkeypatch.setattr(measure, "logistic_probe", lambda *given, **named: [given, named])
-    arms = {"one": {"widths": [1], "steps": 1, "added": 0}, "other": {"widths": [2], "steps": 0, "added": 1}}
-    given = {"sizes": {"n": 7}, "side": 8, "pretraining": {"batch": 5}, "probing": {"draws": 2}, "arms": arms}
+    arms = {"one": {"widths": [1], "method": "moco", "lr": 7, "steps": 1, "added": 0, "seeds": 5}}
+    arms |= {"other": {"widths": [2], "added": 1, "seeds": 3}}
+    given = {"sizes": {"n": 7}, "side": 8, "probing": {"draws": 2}, "arms": arms}
+    given |= {"pretraining": {"batch": 5}, "methods": {"simclr": {"temperature": 3}, "moco": {"temperature": 2, "lr": 1}}}
     one = dataclasses.replace(
         kept_runs.declared("contrastive_tradeoff")["cifar10"], parameters={"target": "a", "added": "b"} | given
     )
-    found = one.call("run", 4, torch.device("cpu"), tmp_path)
-    assert found == one.call("run", 4, torch.device("cpu"), tmp_path) and len(asked) == 2  # the second time from the folder
-    sets = ("a", 4, 7), ("b", 4, 7)
-    assert asked == [(sets, 4, arms[name] | {"batch": 5}) for name in arms]
+    found = one.call("run", 12, torch.device("cpu"), tmp_path)
+    assert found == one.call("run", 12, torch.device("cpu"), tmp_path) and len(asked) == 2  # the second time from the folder
+    sets = ("a", 12, 7), ("b", 12, 7)
+    settings = {"widths": [1], "method": "moco", "temperature": 2, "lr": 7, "steps": 1, "added": 0}, {"widths": [2], "added": 1}
+    assert asked == [(sets, 12, {"batch": 5} | setting) for setting in settings]
     for name, (loss, fell) in {"one": (1.0, percent_fallen([3.0] * 19 + [1.0])), "other": (3.0, 0.0)}.items():
-        probes = {key: [(arms[name]["widths"], images), {"draws": 2, "seed": 4}] for key, images in zip("ab", sets)}
+        probes = {key: [((arms[name]["widths"], at), at), {"draws": 2, "seed": 12}] for key, at in zip("ab", sets)}
         assert found[name] == {"loss": loss, "fell": fell} | probes
+    assert list(one.call("run", 13, torch.device("cpu"), tmp_path / "next")) == ["one"]  # of a seed that the other leaves out
+
+
+def kept_values(seeds=5):
+    """Values of the kept run in which every arm has a level of its own, and rises with labels by its place times 4."""
+    names = kept_runs.declared("contrastive_tradeoff")["cifar10"].parameters["arms"]
+    levels = {name: 2.0**i for i, name in enumerate(names)}
+    rows = {name: (np.array([0, 0, 4.0 * i]) + level, [3 * level] * 3) for i, (name, level) in enumerate(levels.items())}
+    return levels, [
+        {
+            name: {"cifar10": {"accuracy": (of_cifar10 + r * level).tolist()}, "mnist": {"accuracy": of_mnist}}
+            for (name, (of_cifar10, of_mnist)), level in zip(rows.items(), levels.values())
+            if r < names[name]["seeds"]
+        }
+        for r in range(seeds)
+    ]
 
 
 def test_values_of_the_kept_run_are_told_apart():
-    names = kept_runs.declared("contrastive_tradeoff")["cifar10"].parameters["arms"]
-    levels = {name: 2.0**i for i, name in enumerate(names)}  # so that every difference has a pair of its own
-    runs = [
-        {
-            name: {"cifar10": [level + r, level + r, level + r - 4 * i], "mnist": [3 * level] * 3}
-            for i, (name, level) in enumerate(levels.items())
-        }
-        for r in range(5)
-    ]
-    kept = measure.kept_accuracies(runs)
-    found, lost = measure.cifar10(kept), measure.lost_on_cifar10(kept)
+    levels, values = kept_values()
+    kept = measure.kept_accuracies(values)
+    found, lost, places = measure.cifar10(kept), measure.lost(kept), list(levels)
 
-    def mean(arm, on="cifar10"):
-        place = list(names).index(arm)
-        cifar = levels[arm] - 4 * place / 3
+    def mean(arm, on="cifar10", seeds=5):
+        cifar = levels[arm] * (1 + np.arange(seeds)) + 4 * places.index(arm) / 3
         return {"cifar10": cifar, "both": (cifar + 3 * levels[arm]) / 2}[on]
 
-    arms = {
-        "equal passes": ("alone, 30 passes", "added, 30 passes"), "equal steps": ("alone, 30 passes", "added, 15 passes"),
-        "fewer passes": ("alone, 15 passes", "added, 15 passes"),
-        "equal passes, narrow": ("narrow, alone, 30 passes", "narrow, added, 30 passes"),
-        "equal steps, narrow": ("narrow, alone, 30 passes", "narrow, added, 15 passes"),
-    }  # fmt: skip
-    for name, (alone, added) in arms.items():
-        assert found[name] == pytest.approx(mean(alone) - mean(added)) and found[name].shape == (5,)
-        assert name not in lost or lost[name].mean(1) == pytest.approx(found[name])
-    assert found["narrow more"] == pytest.approx(found["equal passes, narrow"] - found["equal passes"])
-    assert found["fewer labels"] == pytest.approx(-4 * (5 - 3))  # places of both arms; with all labels each loses 4 per place
-    assert found["average"] == pytest.approx(mean("added, 30 passes", "both") - mean("alone, 30 passes", "both"))
-    assert found["average, equal steps"] == pytest.approx(mean("added, 15 passes", "both") - mean("alone, 30 passes", "both"))
-    for arm, ahead in found["ahead"].items():
-        assert ahead == pytest.approx(mean("alone, 30 passes") - mean(arm))
+    control = np.maximum(mean("pixels"), mean("untrained"))
+    for method, prefix, seeds in (("SimCLR", "cifar10-", 5), ("MoCo", "cifar10-moco-", 3)):
+        alone, added = (f"{method}, {kind}" for kind in ("alone", "added"))
+        falls = "cifar10-falls-at-equal-passes" if method == "SimCLR" else "cifar10-moco-falls"
+        expected = {falls: mean(alone, seeds=seeds) - mean(added, seeds=seeds)}
+        expected[f"{prefix}average-rises"] = mean(added, "both", seeds) - mean(alone, "both", seeds)
+        expected[f"{prefix}{'encoder-' * (method == 'SimCLR')}ahead"] = mean(alone, seeds=seeds) - control[:seeds]
+        assert all(found.pop(id) == pytest.approx(value) for id, value in expected.items())
+        assert lost[method].mean(1) == pytest.approx(expected[falls]) and lost[method].shape == (seeds, 3)
+    rise = 4 * (places.index("SimCLR, added") - places.index("SimCLR, alone"))
+    assert found.pop("cifar10-fewer-labels-lose-more") == pytest.approx(rise) and not found
+
+
+def test_the_primary_claim_is_the_headline_and_the_others_get_holms_correction():
+    found = measure.cifar10(measure.kept_accuracies(kept_values()[1]))
+    declared = claims.declared("contrastive_tradeoff")
+    of_run = {id for id, claim in declared.items() if claim.kept == "cifar10"}
+    assert of_run == set(found) and [id for id in of_run if declared[id].headline] == [next(iter(found))]
+    rng = np.random.default_rng(0)
+    values = {"first": np.full(5, 9.0)} | {str(i): rng.normal(i / 2, 1, 5 - i % 2) for i in range(4)}
+    after = measure.secondary(values)
+    p = [scipy.stats.ttest_1samp(values[str(i)], 0).pvalue for i in range(4)]
+    assert list(after) == list("0123") and [one for one, _ in after.values()] == pytest.approx(p)
+    order = sorted(range(4), key=p.__getitem__)
+    for rank, i in enumerate(order):
+        holm = max((4 - k) * p[order[k]] for k in range(rank + 1))
+        assert after[str(i)][1] == pytest.approx(min(1, holm))
+
+
+def test_steps_are_the_best_of_a_grid_that_is_the_same_for_both_methods_and_inside_it():
+    declared, best = kept_runs.declared("contrastive_tradeoff"), {}
+    run, tuning = (declared[name].parameters for name in ("cifar10", "cifar10-tuning"))
+    tried = [one["values"] for one in kept_runs.load("contrastive_tradeoff", "cifar10-tuning")["runs"]]
+    scores = {arm: np.mean([one[arm]["cifar10"]["accuracy"] for one in tried]) for arm in tried[0]}
+    assert measure.validated(tried) == pytest.approx(scores)
+    for arm, one in tuning["arms"].items():
+        best.setdefault(one["method"], {})[one["step_size"]] = scores[arm]
+        assert one["widths"] == run["arms"]["SimCLR, alone"]["widths"]
+    assert list(best["simclr"]) == list(best["moco"]) and len(best["moco"]) <= 12
+    for method, by_step in best.items():
+        step = max(by_step, key=by_step.get)
+        assert run["methods"][method]["step_size"] == step and min(by_step) < step < max(by_step)
+        assert run["methods"][method]["temperature"] == tuning["methods"][method]["temperature"]
+    same = "passes", "batch", "view", "weight_decay", "queue"
+    assert all(run["pretraining"][key] == tuning["pretraining"][key] for key in same)
+    seeds = [range(one["seed"], one["seed"] + one["seeds"]) for one in (run, tuning)]
+    assert tuning["probing"]["judged"] == "valid" and run["probing"]["judged"] == "test" and not {*seeds[0]} & {*seeds[1]}
 
 
 # --- Small sets ---
@@ -404,23 +452,17 @@ def test_values_of_the_kept_run_are_told_apart():
 def test_what_unions_lose():
     target = np.arange(4)[:, None, None] * np.array([[-1.0, -2, -5], [-2, -3, -7]])  # (union, run, labels)
     average = np.array([[1.0, 2], [9, 9], [9, 9], [5, 8]])
-    found = measure.unions(target, average, 1)
-    assert {key: value.tolist() for key, value in found.items()} == {
-        "HPR": [4, 6], "HPRL": [6, 9], "fewer": [-8, -10], "average": [4, 6]
-    }  # fmt: skip
     scores = [{"target": one, "average": mean} for one, mean in zip(target, average)]
     for i, score in enumerate(scores):
         score |= {name: np.full(2, 10.0 * i * (k + 1)) for k, name in enumerate(data.SETS)}
-    again = measure.small_sets(scores, {"target": np.array([[-7.0, -9, -20]])}, 1)
-    assert all(again[key].tolist() == found[key].tolist() for key in found)
-    assert again["others"].tolist() == [90, 90] and again["pixels"].tolist() == [9, 9]
-
-
-def test_what_methods_lose():
-    h, hpr, untrained = (np.array([[a, a + 1], [a + 2, a + 4.0]]) for a in (50, 40, 45))
-    lost, ahead = measure.methods({"one": (h, hpr), "other": (hpr, 2 * h)}, untrained, 0)
-    assert lost["one"].tolist() == [10, 10] and lost["other"].tolist() == [-60, -62]
-    assert ahead["one"].tolist() == [5, 5] and ahead["other"].tolist() == [-5, -5]
+    pixels, untrained = ({"target": np.array([[-7.0, level, -20]])} for level in (-9.0, -8.0))
+    found = measure.small_sets(scores, pixels, untrained, 1)
+    drops = found.pop("pictures-target-drops")
+    assert drops["lost"].tolist() == [4, 6] and drops["ahead"].tolist() == [8, 8]
+    assert {key: value.tolist() for key, value in found.items()} == {
+        "pictures-ahead-of-pixels": [9, 9], "pictures-all-sets-drop": [6, 9], "pictures-fewer-labels-lose-more": [-8, -10],
+        "pictures-average-rises": [4, 6], "pictures-other-sets-rise": [90, 90],
+    }  # fmt: skip
 
 
 def test_gains_of_classifiers_and_of_an_update():
@@ -428,11 +470,15 @@ def test_gains_of_classifiers_and_of_an_update():
     rows = np.arange(4)[:, None] * np.array([1.0, 2.0])  # (union, run)
     tuned = {name: np.stack([level + i * rows, level + i * (rows + 2)]) for i, (name, level) in enumerate(levels.items())}
     found = {key: value.tolist() for key, value in measure.classifiers(tuned).items()}
-    assert found == {"FT": [7.5, 9], "LP": [0, 3], "adapter, FT": [12, 15], "adapter, LP": [4, 16]}
+    assert found == {
+        "pictures-regularisation-helps": [7.5, 9], "pictures-regularisation-beats-the-probe": [0, 3],
+        "pictures-adapters-gain": [12, 15], "pictures-adapters-beat-the-probe": [4, 16],
+    }  # fmt: skip
     before = [{"target": np.full((2, 3), 10.0 * i)} for i in range(4)]
     after = [{"target": 10.0 * i + (i + 1) ** 2 * np.array([[1, 2, 3], [2, 3, 4]])} for i in range(4)]
-    found = measure.updates(before, after)
-    assert found["all"].shape == (4, 2, 3) and found["HPRL"].tolist() == [32, 48] and found["diverse"].tolist() == [16, 24]
+    gain, found = measure.updates(before, after)
+    assert gain.shape == (4, 2, 3) and found["pictures-update-then-probe"].tolist() == [32, 48]
+    assert found["pictures-update-helps-diverse-more"].tolist() == [16, 24]
 
 
 def test_what_a_table_says():

@@ -1,6 +1,7 @@
 """Contrastive losses and objectives, and the arms of chapter 13: what is trained on what, from which start."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -227,7 +228,8 @@ GREYS = torch.tensor([0.01, 0.04, 0.16, 0.64])  # change of brightness by less t
 RUNS = 2
 LINEAR = {"steps": 20, "batch": 8, "replicas": 2, "seed": 0}
 SIMCLR = {"batch": 16, "temperature": 0.2}
-COLOUR = {"batch": 8, "temperature": 0.3, "step_size": 0.002, "weight_decay": 1e-4}
+COLOUR = {"method": "simclr", "passes": 2, "batch": 8, "view": 6, "temperature": 0.3, "step_size": 0.002}
+COLOUR |= {"weight_decay": 1e-4, "queue": 2}
 
 
 def grey_sets():
@@ -289,9 +291,13 @@ def regularise(world=WORLD, radii=(0.1, 0.2), n_tasks=10, **changes):
     return flat(contrastive.regularise_linear(world, list(radii), n_tasks, **LINEAR | changes))
 
 
-def colour(x=NOISE, widths=(4, 4, 4, 4), steps=12, seed=0, **changes):
-    encoder, head = model.colour_networks(list(widths), seed, "cpu")
-    return flat(contrastive.pretrain_colour(encoder, head, x, steps=steps, seed=seed, **COLOUR | changes))
+def colour(x=NOISE, widths=(4, 4, 4, 4), added=None, seed=0, **changes):
+    net, sets = model.colour_network(list(widths), seed), [x] if added is None else [x, added]
+    return flat(contrastive.pretrain_colour(net, sets, seed=seed, **COLOUR | changes))
+
+
+def colour_by_moco(**changes):
+    return colour(**{"method": "moco", "queue": 2} | changes)
 
 
 OTHER_START = {k: v.roll(1, 0) for k, v in PRETRAINED.items()}
@@ -312,8 +318,9 @@ CHANGES = {
     adapt: TUNING | {"stored": 3},
     linear: {"world": data.Mixture(1, 2, 2), "shares": (0.2, 0.8), "steps": 10, "batch": 4, "seed": 1, "factor": True},
     regularise: {"world": data.Mixture(3, 2, 2), "radii": (0.1, 0.3), "n_tasks": 5, "steps": 3, "batch": 1, "seed": 1},
-    colour: {"x": 1 - NOISE, "widths": (4, 4, 4, 5), "steps": 10, "seed": 1, "batch": 4, "temperature": 0.5, "step_size": 0.01,
-             "weight_decay": 0.5},
+    colour: {"x": 1 - NOISE, "widths": (4, 4, 4, 5), "added": 1 - NOISE, "passes": 3, "seed": 1, "batch": 4, "view": 8,
+             "temperature": 0.5, "step_size": 0.01, "weight_decay": 0.5, "method": "moco"},
+    colour_by_moco: {"queue": 1, "temperature": 0.5},
 }  # fmt: skip
 
 
@@ -327,7 +334,7 @@ def test_an_arm_ignores_no_argument(arm, name):
 def descents(monkeypatch):
     """What the arms on pictures hand over to the optimiser, which then returns the start: objective, start, batches, ..."""
     calls = []
-    monkeypatch.setattr(contrastive, "_descend", lambda *args: calls.append(args) or args[1])
+    monkeypatch.setattr(contrastive, "_descend", lambda *args, **_: calls.append(args) or SimpleNamespace(params=args[1]))
     return calls
 
 
@@ -471,38 +478,78 @@ def test_a_rare_task_has_its_share_and_its_own_weight(monkeypatch):
     assert optimal[0, 0] < 1e-3 < 0.02 < optimal[1, 0]
 
 
-def test_both_views_are_of_the_same_colour_images_and_each_is_seen_once_in_a_pass(monkeypatch):
-    seen = []
-    monkeypatch.setattr(data, "colour_view", lambda x, g: seen.append(x) or x)
-    encoder, head = model.colour_networks([4] * 4, 0, "cpu")
-    losses = contrastive.pretrain_colour(encoder, head, NOISE, steps=10, seed=0, **COLOUR)
-    first, second = seen[::2], seen[1::2]
-    assert len(losses) == 10 and all(torch.equal(a, b) for a, b in zip(first, second))
-    for one_pass in (first[:5], first[5:]):
-        assert torch.equal(torch.cat(one_pass).flatten(1).sum(1).sort().values, NOISE.flatten(1).sum(1).sort().values)
-    assert not torch.equal(first[0], first[5])
+@pytest.fixture
+def seen(monkeypatch):
+    """Colour images of which views are made, in turn, and the views, which are the images themselves."""
+    calls = []
+    monkeypatch.setattr(data, "colour_view", lambda x, g, side: calls.append((x, g.initial_seed(), side)) or x)
+    return calls
 
 
-def test_the_loss_on_colour_images_is_that_of_simclr(monkeypatch):
-    monkeypatch.setattr(data, "colour_view", lambda x, g: x.flip(-1))
-    encoder, head = model.colour_networks([4] * 4, 0, "cpu")
+def test_a_step_takes_two_views_of_as_many_images_of_each_set(seen):
+    """Both sets are seen once in a pass; the order and the streams of the first one are the same with the second one."""
+    runs = []
+    for sets in ([NOISE], [NOISE, NOISE - 2]):
+        seen.clear()
+        contrastive.pretrain_colour(model.colour_network([4] * 4, 0), sets, seed=0, **COLOUR)
+        runs.append([(x, g, side) for x, g, side in seen if x.min() >= 0])
+        assert len(seen) == 20 * len(sets) and {side for *_, side in seen} == {6}
+        for first in (0, -2)[: len(sets)]:
+            images = [x for x, *_ in seen if (x.min() < 0) == (first < 0)]
+            assert len(images) == 20 and all(torch.equal(a, b) for a, b in zip(images[::2], images[1::2]))
+            for one_pass in (images[:10:2], images[10::2]):
+                assert torch.equal(torch.cat(one_pass).flatten(1).sum(1).sort()[0], (NOISE + first).flatten(1).sum(1).sort()[0])
+            assert all(len(x) == 8 for x in images) and not torch.equal(images[0], images[10])
+    assert all(torch.equal(a[0], b[0]) and a[1:] == b[1:] for a, b in zip(*runs))
+    assert len({g for _, g, _ in seen}) == 2
+
+
+def test_the_loss_on_colour_images_is_that_of_the_method(monkeypatch, seen):
+    """With all images in one batch, without steps; the two views differ."""
+    monkeypatch.setattr(data, "colour_view", lambda x, g, side: x.flip(-1) if seen.append(x) or len(seen) % 2 else x)
+    net = model.colour_network([4] * 4, 0).train()
     with torch.no_grad():
-        z = F.normalize(head(encoder(NOISE.flip(-1))), dim=-1)  # equal views of all images
-    encoder, head = model.colour_networks([4] * 4, 0, "cpu")
+        z1, z2 = (F.normalize(net(x)[0], dim=-1) for x in (NOISE.flip(-1), NOISE))
     setting = COLOUR | {"batch": 40, "step_size": 0.0}
-    losses = contrastive.pretrain_colour(encoder, head, NOISE, steps=2, seed=0, **setting)
-    assert losses == pytest.approx([contrastive.nt_xent(z, z, 0.3).item()] * 2, rel=1e-4)
+    simclr, _ = contrastive.pretrain_colour(model.colour_network([4] * 4, 0), [NOISE], seed=0, **setting)
+    assert simclr == pytest.approx(contrastive.nt_xent(z1, z2, 0.3).item(), rel=1e-4)
+    _, moco, _ = contrastive.pretrain_colour(
+        model.colour_network([4] * 4, 0), [NOISE], seed=0, **setting | {"method": "moco", "queue": 1, "passes": 3}
+    )
+    keys = torch.cat([z1, z2])  # of the step before
+    expected = contrastive._info_nce(z1, z2, keys, 0.3) + contrastive._info_nce(z2, z1, keys, 0.3)
+    assert moco == pytest.approx(expected.item(), rel=1e-4)
 
 
-def test_encoder_and_head_of_colour_images_learn_with_a_warm_up_and_a_cosine(monkeypatch):
-    scales, schedule = [], torch.optim.lr_scheduler.LambdaLR
-    monkeypatch.setattr(torch.optim.lr_scheduler, "LambdaLR", lambda adam, scale: scales.append(scale) or schedule(adam, scale))
-    nets = model.colour_networks([4] * 4, 0, "cpu")
-    before = [value.detach().clone() for net in nets for value in net.parameters()]
-    contrastive.pretrain_colour(*nets, NOISE, steps=40, seed=0, **COLOUR)
-    after = [value for net in nets for value in net.parameters()]
-    assert not any(torch.equal(old, new) for old, new in zip(before, after))
-    assert [scales[0](step) for step in (0, 1, 2, 21, 40)] == pytest.approx([0.5, 1, 1, 0.5, 0])
+def test_the_queue_has_room_for_as_many_images_of_the_first_set_with_another(descents):
+    for sets in ([NOISE], [NOISE, NOISE]):
+        with pytest.raises(AttributeError):  # of what stands in for a run
+            contrastive.pretrain_colour(model.colour_network([4] * 4, 0), sets, seed=0, **COLOUR | {"method": "moco"})
+        assert descents[-1][1]["queue"].shape[1] == descents[-1][0].queue == 2 * 2 * 8 * len(sets)
+
+
+def test_a_network_of_colour_images_learns_with_a_warm_up_and_a_cosine(monkeypatch):
+    kept = []
+    monkeypatch.setattr(contrastive, "fit", lambda *given, **how: kept.append(how) or training.fit(*given, **how))
+    for method in ("simclr", "moco"):
+        net = model.colour_network([4] * 4, 0)
+        before = [value.detach().clone() for value in net.parameters()]
+        losses = contrastive.pretrain_colour(net, [NOISE], seed=0, **COLOUR | {"passes": 8, "method": method})
+        assert len(losses) == 40 and not any(torch.equal(old, new) for old, new in zip(before, net.parameters()))
+        rates = [kept[-1]["optimizer"].lr(step) / 0.002 for step in (0, 1, 2, 21, 40)]
+        assert rates == pytest.approx([0.5, 1, 1, 0.5, 0]) and kept[-1]["optimizer"].weight_decay == 1e-4
+
+
+def test_statistics_for_a_probe_are_those_of_the_images_that_are_probed(images):
+    encoder = model.colour_network([4] * 4, 0).encoder
+    for one in (*images, images[0]):
+        x = one.unlabelled
+        with torch.no_grad():
+            first = encoder[0](x)
+            found = contrastive.for_probing(encoder, one)
+            assert not found.training and torch.allclose(found[1].running_mean, first.mean((0, 2, 3)), atol=1e-6)
+            assert torch.allclose(found[1].running_var, first.var((0, 2, 3)), rtol=1e-4)
+            assert torch.allclose(found[1](first).mean((0, 2, 3)), torch.zeros(4), atol=1e-5)
 
 
 @pytest.fixture
@@ -538,16 +585,37 @@ def test_arms_on_colour_images(images, monkeypatch):
     monkeypatch.setattr(contrastive, "pretrain_colour", lambda *args, **named: trained.append(args) or pretrain(*args, **named))
 
     def arm(**changes):
-        setting = {"widths": [4] * 4, "steps": 3, "added": 0, "seed": 1} | COLOUR
-        return contrastive.colour_arm(*images, **setting | changes)
+        return contrastive.colour_arm(*images, **{"widths": [4] * 4, "added": 0, "seed": 1} | COLOUR | changes)
 
     pixels, losses = arm(widths=[])
-    assert not losses and torch.equal(pixels(NOISE), NOISE.flatten(1))
-    untrained, losses = arm(steps=0)
-    start, _ = model.colour_networks([4] * 4, 1, "cpu")
-    assert not losses and not trained and not untrained.training
-    assert torch.equal(untrained(NOISE), start.eval()(NOISE))
-    for added, expected in ((0, images[0].unlabelled), (1, torch.cat([one.unlabelled for one in images]))):
-        features, losses = arm(added=added)
-        assert features is trained[-1][0] and not features.training and len(losses) == 3
-        assert torch.equal(trained[-1][2], expected) and not torch.equal(features(NOISE), start(NOISE))
+    assert not losses and torch.equal(pixels(NOISE), F.avg_pool2d(NOISE, 2).flatten(1))
+    untrained, losses = arm(method="")
+    start = model.colour_network([4] * 4, 1).encoder.eval()
+    assert not losses and not trained and torch.equal(untrained.eval()(NOISE), start(NOISE))
+    for added in (0, 1):
+        encoder, losses = arm(added=added)
+        assert encoder is trained[-1][0].encoder and len(losses) == 20
+        assert [torch.equal(a, b.unlabelled) for a, b in zip(trained[-1][1], images, strict=bool(added))] == [True] * (
+            1 + added
+        )
+        assert not torch.equal(encoder.eval()(NOISE), start(NOISE))
+
+
+def test_networks_of_colour_images_follow_the_path_of_an_optimizer_of_pytorch(monkeypatch):
+    monkeypatch.setattr(data, "colour_view", lambda x, g, side: x + 0.1 * torch.rand(x.shape, generator=g))
+    nets = [model.colour_network([4, 4, 4, 5], 0) for _ in range(2)]
+    found = contrastive.pretrain_colour(nets[0], [NOISE], seed=0, **COLOUR | {"batch": 40, "passes": 6})
+    adam, streams = torch.optim.AdamW(nets[1].parameters(), 0.002, weight_decay=1e-4), [gen(1000)]
+    order, expected = gen(0), []
+    for step in range(6):
+        x = NOISE[torch.randperm(40, generator=order)]
+        views = [data.colour_view(x, streams[0], 6).to(memory_format=torch.channels_last) for _ in range(2)]
+        loss = contrastive.nt_xent(*(F.normalize(nets[1](view)[0], dim=1) for view in views), 0.3)
+        adam.param_groups[0]["lr"] = 0.002 * training.cosine(step, 6, 1)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        expected.append(loss.item())
+    assert found == pytest.approx(expected, rel=1e-4)
+    for name, value in nets[1].state_dict().items():
+        assert torch.allclose(nets[0].state_dict()[name], value, rtol=1e-3, atol=1e-4), name

@@ -24,8 +24,7 @@ CUT = {
         "extension_batch extension_replicas n_test"
     ),
     "13": (
-        "replicas sgd_steps sgd_batch lookup_steps label_runs hidden own_images image_batch image_replicas epochs other_epochs "
-        "tune_steps"
+        "replicas sgd_steps sgd_batch lookup_steps label_runs hidden own_images image_batch image_replicas epochs tune_steps"
     ),
     "15": "replicas steps test_prompts check_draws language_model",  # the language model's path runs with the defaults
 }

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from mvnb import stats
 from mvnb.blocks import in_parts
 from mvnb.gradients import Params
-from mvnb.papers.contrastive_tradeoff import data, model, theory
+from mvnb.papers.contrastive_tradeoff import data, theory
 from mvnb.papers.contrastive_tradeoff.model import Networks
 
 # --- Finite worlds ---
@@ -128,19 +128,17 @@ def error_table(few: data.FewLabels, tasks: Sequence[int], counts: Sequence[int]
 def growth(errors: np.ndarray, tasks: Sequence[int], counts: Sequence[int], s: int) -> dict[str, np.ndarray]:
     """Return what an :func:`error_table` says of mean absolute errors.
 
-    ``least``: least increase from one T to the next, 5 labels or more and fewer than 2 s; ``ten``, ``root``: ratio of T = 10
-    and 1, of T = 200 and 50, with 15 labels; ``fewer``, ``more``: price of ten tasks with 10 and 12 labels minus that with 5,
-    with 18; ``at``: errors with 15 labels by T; ``price`` ``(group, T, m)``: errors minus those for T = 1.
+    ``least``: least increase from one T to the next, 5 labels or more and fewer than 2 s; ``ten``: ratio of T = 10 and 1 with
+    15 labels; ``fewer``, ``more``: price of ten tasks with 10 and 12 labels minus that with 5, with 18; ``at``: errors with 15
+    labels by T; ``price`` ``(group, T, m)``: errors minus those for T = 1.
     """
     grouped = ABSOLUTE * in_groups(np.sqrt(errors))  # (group, T, m)
     price = grouped - grouped[:, :1]
     at = dict(zip(tasks, grouped[:, :, counts.index(15)].T))
     five, ten, twelve, eighteen = (price[:, tasks.index(10), counts.index(m)] for m in (5, 10, 12, 18))
     peak, below = (ten + twelve) / 2, [5 <= m < 2 * s for m in counts]
-    return {
-        "least": np.diff(grouped[:, :, below], axis=1).min((1, 2)), "ten": at[10] / at[1], "root": at[200] / at[50],
-        "fewer": peak - five, "more": peak - eighteen, "at": at, "price": price,
-    }  # fmt: skip
+    least = np.diff(grouped[:, :, below], axis=1).min((1, 2))
+    return {"least": least, "ten": at[10] / at[1], "fewer": peak - five, "more": peak - eighteen, "at": at, "price": price}
 
 
 def distance_from_limit(few: data.FewLabels, s: int, private: float = 1e-4) -> np.ndarray:
@@ -252,15 +250,16 @@ def cosine(similar: np.ndarray, formula: np.ndarray) -> dict[str, np.ndarray]:
 def similarity(features: Mapping[str, Tensor]) -> tuple[dict[str, np.ndarray], dict]:
     """Return CKA with H of each network ``(run,)``, and what the claims judge.
 
-    ``features`` ``(run, n, p)`` of H, HP, HPR, HPRL, P, R, L and of H with two weight decays, in this order. ``added``: CKA of
-    H and HP, and its fall to HPR; ``decay``: CKA with H at the smaller decay, and its fall to the larger one; ``single``: mean
-    CKA of two networks of one set each minus that of two unions.
+    ``features`` ``(run, n, p)`` of H, HP, HPR, HPRL, P, R, L and of H with two weight decays, in this order. By claim: CKA of H
+    and HP, and its fall to HPR; CKA with H at the smaller decay, and its fall to the larger one; mean CKA of two networks of
+    one set each minus that of two unions.
     """
     cka = np.array([[linear_cka(x, y).cpu().numpy() for y in features.values()] for x in features.values()])
     apart = ~np.eye(4, dtype=bool)
     union, single = (cka[np.ix_(k, k)][apart].mean(0) for k in (range(4), [0, 4, 5, 6]))
-    falls = {name: {"first": cka[0, i], "fall": cka[0, i] - cka[0, i + 1]} for name, i in (("added", 1), ("decay", 7))}
-    return dict(zip(features, cka[0])), falls | {"single": single - union}
+    first = {"pictures-cka-falls": 1, "pictures-cka-decay": 7}
+    falls = {name: {"first": cka[0, i], "fall": cka[0, i] - cka[0, i + 1]} for name, i in first.items()}
+    return dict(zip(features, cka[0])), falls | {"pictures-cka-single-sets": single - union}
 
 
 # --- Probes of pictures: accuracies in %, apart from that of ridge regression ---
@@ -364,47 +363,48 @@ def logistic_probe(
 # --- What the claims on pictures judge, in points ---
 
 
-def unions(target: np.ndarray, average: np.ndarray, at: int) -> dict[str, np.ndarray]:
-    """Return what accuracies on the target ``(union, run, labels)`` and averages ``(union, run)`` say of H, HP, HPR and HPRL.
-
-    ``HPR`` and ``HPRL``: lost from H with the labels at the place ``at``; ``fewer``: lost from H to HPR with the fewest labels
-    minus with all; ``average``: gained from H to HPRL.
-    """
-    lost = target[0] - target
-    fewer = lost[2, :, 0] - lost[2, :, -1]
-    return {"HPR": lost[2, :, at], "HPRL": lost[3, :, at], "fewer": fewer, "average": average[3] - average[0]}
-
-
 def small_sets(scores: Sequence[Mapping[str, np.ndarray]], pixels: Mapping, untrained: Mapping, at: int) -> dict:
-    """Return :func:`unions` of four :func:`probe`, and three more differences.
+    """Return what the claims on H, HP, HPR and HPRL judge, by claim, from a :func:`probe` of each and of two controls.
 
-    ``others``: gained on the other sets from H to HPRL, mean of three; ``pixels``, ``untrained``: lead of H over these.
+    On the target with the labels at the place ``at``: lost from H to HPR, and the lead of H over an untrained network; the lead
+    over raw pixels; lost to HPRL. Lost to HPR with the fewest labels minus with all; gained to HPRL on average over all sets,
+    and on the other sets, mean of three.
     """
     target, average = (np.stack([found[key] for found in scores]) for key in ("target", "average"))
-    others = np.mean([scores[3][name] - scores[0][name] for name in data.SETS[1:]], 0)
-    leads = {name: (target[0] - one["target"])[:, at] for name, one in (("pixels", pixels), ("untrained", untrained))}
-    return unions(target, average, at) | {"others": others} | leads
+    lost = target[0] - target  # (union, run, labels)
+    ahead, pixels = ((target[0] - one["target"])[:, at] for one in (untrained, pixels))
+    return {
+        "pictures-target-drops": {"lost": lost[2, :, at], "ahead": ahead},
+        "pictures-ahead-of-pixels": pixels,
+        "pictures-all-sets-drop": lost[3, :, at],
+        "pictures-fewer-labels-lose-more": lost[2, :, 0] - lost[2, :, -1],
+        "pictures-average-rises": average[3] - average[0],
+        "pictures-other-sets-rise": np.mean([scores[3][name] - scores[0][name] for name in data.SETS[1:]], 0),
+    }
 
 
 def classifiers(tuned: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return gains of the contrastive loss from accuracies ``(labels, union, run)`` by kind of classifier.
+    """Return gains of the contrastive loss, by claim, from accuracies ``(labels, union, run)`` by kind of classifier.
 
-    ``FT``, ``LP``: of CR over these, mean over numbers of labels and unions; ``adapter, FT``, ``adapter, LP``: of adapters with
-    the loss over those without and over LP, on the last union, mean over numbers of labels.
+    Those of CR are means over numbers of labels and unions, those of adapters over numbers of labels on the last union.
     """
-    gain = {kind: (tuned["CR"] - tuned[kind]).mean((0, 1)) for kind in ("FT", "LP")}
     last = {kind: found[:, 3].mean(0) for kind, found in tuned.items()}
-    adapted = last["adapter, CR"]
-    return gain | {"adapter, FT": adapted - last["adapter, FT"], "adapter, LP": adapted - last["LP"]}
+    return {
+        "pictures-regularisation-helps": (tuned["CR"] - tuned["FT"]).mean((0, 1)),
+        "pictures-regularisation-beats-the-probe": (tuned["CR"] - tuned["LP"]).mean((0, 1)),
+        "pictures-adapters-gain": last["adapter, CR"] - last["adapter, FT"],
+        "pictures-adapters-beat-the-probe": last["adapter, CR"] - last["LP"],
+    }
 
 
-def updates(before: Sequence[Mapping], after: Sequence[Mapping]) -> dict[str, np.ndarray]:
-    """Return gains on the target ``all`` ``(union, run, labels)`` of an update, from a :func:`probe` of each union.
+def updates(before: Sequence[Mapping], after: Sequence[Mapping]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return gains on the target ``(union, run, labels)`` of an update, from a :func:`probe` of each union; and by claim.
 
-    Means over numbers of labels: ``HPRL``, of this union; ``diverse``, of HPR minus that of H.
+    The latter are means over numbers of labels: of the last union; of HPR minus that of H.
     """
     gain = np.stack([new["target"] - old["target"] for new, old in zip(after, before)])
-    return {"all": gain, "HPRL": gain[3].mean(1), "diverse": (gain[2] - gain[0]).mean(1)}
+    more = (gain[2] - gain[0]).mean(1)
+    return gain, {"pictures-update-then-probe": gain[3].mean(1), "pictures-update-helps-diverse-more": more}
 
 
 # --- What the claims on kept runs judge, in points ---
@@ -458,32 +458,9 @@ def secondary(found: Mapping[str, np.ndarray]) -> dict[str, tuple[float, float]]
     return dict(zip(names, zip(p, stats.holm_adjusted(p).tolist())))
 
 
-def by_step(scores: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
-    """Return by method and step the mean of the scores ``(labels,)`` of arms with names like ``"moco 0.003"``."""
-    found: dict[str, dict[str, float]] = {}
-    for arm, one in scores.items():
-        method, step = arm.split()
-        found.setdefault(method, {})[step] = float(np.mean(one))
-    return found
-
-
-def longer(values: Sequence[Mapping], at: int) -> tuple[dict, dict[str, np.ndarray]]:
-    """Return accuracies on the target ``(run, labels)`` by arm and number of sets, and what the claims on longer runs judge.
-
-    The latter are :func:`unions` of SimCLR; by method, what is lost from H to HPR with the labels at the place ``at``; and with
-    ``ahead`` before the method, its lead over raw pixels after H.
-    """
-    found = {
-        (arm, k): {key: np.array([run[arm][k][key] for run in values]) for key in ("target", "average")}
-        for arm, one in values[0].items() for k in one
-    }  # fmt: skip
-    simclr = [found["simclr", k] for k in "1234"]
-    judged = unions(*(np.stack([one[key] for one in simclr]) for key in ("target", "average")), at)
-    target = {key: one["target"] for key, one in found.items()}
-    for method in model.HEADS:
-        judged[method] = (target[method, "1"] - target[method, "3"])[:, at]
-        judged[f"ahead {method}"] = (target[method, "1"] - target["pixels", "0"])[:, at]
-    return target, judged
+def validated(values: Sequence[Mapping]) -> dict[str, float]:
+    """Return by arm of the tuning run the accuracy on validation images of CIFAR-10, mean over runs and numbers of labels."""
+    return {arm: float(np.mean([run[arm]["cifar10"]["accuracy"] for run in values])) for arm in values[0]}
 
 
 def printed_table(table: np.ndarray) -> dict[str, float]:

@@ -101,4 +101,4 @@ class ColourEncoder(nn.Sequential):
 def colour_network(widths: list[int], seed: int) -> ContrastiveNet:
     """Return an untrained encoder of colour images, with two layers between its features and the contrastive loss."""
     torch.manual_seed(seed)
-    return ContrastiveNet(ColourEncoder(widths), widths[-1], (192, 64)).to(memory_format=torch.channels_last)
+    return ContrastiveNet(ColourEncoder(widths), widths[-1], (192, 64))

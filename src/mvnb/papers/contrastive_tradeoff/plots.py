@@ -62,27 +62,26 @@ def universality(own: np.ndarray, average: np.ndarray) -> Figure:
     return fig
 
 
-def kept_run(kept: Mapping[str, Mapping[str, np.ndarray]], labels: Sequence[str], falls: Mapping[str, np.ndarray]) -> Figure:
+def kept_run(kept: Mapping[str, Mapping[str, np.ndarray]], labels: Sequence[str], lost: Mapping[str, np.ndarray]) -> Figure:
     """Draw accuracies on the target by labels, and what was lost on it, means over seeds with 95 % intervals."""
     fig, axes = plt.subplots(2, 1, figsize=(5, 6.6))
     lines = {
-        "alone, 30 passes": ("CIFAR-10 alone", OWN, "o-"),
-        "added, 30 passes": ("with MNIST, equal passes", MIXED, "s-"),
-        "added, 15 passes": ("with MNIST, equal steps", SHARED, "^-"),
-        "pixels": ("raw pixels", GREY, "v:"),
-        "untrained": ("untrained encoder", figures.HUES["brown"], "d:"),
-    }
+        "SimCLR, alone": (OWN, "o-"), "SimCLR, added": (MIXED, "s-"),
+        "MoCo, alone": (SHARED, "^--"), "MoCo, added": (AVERAGE, "d--"),
+        "pixels": (GREY, "v:"), "untrained": (figures.HUES["brown"], "x:"),
+    }  # fmt: skip
     places = np.arange(len(labels))
-    for arm, (text, color, style) in lines.items():
+    for arm, (color, style) in lines.items():
         found = np.array([stats.mean_interval(column).plus_minus for column in kept[arm]["cifar10"].T])
+        text = arm.replace("alone", "CIFAR-10 alone").replace("added", "with MNIST")
         axes[0].errorbar(places, found[:, 0], found[:, 1], fmt=style, color=color, ms=5, lw=1.4, capsize=2, label=text)
     axes[0].legend(loc="upper left")
-    axes[0].set(ylabel="accuracy on CIFAR-10 (%)", xticks=[], ylim=(15, 70), xlim=(-0.3, len(labels) - 0.7))
-    for i, ((text, values), color, mark) in enumerate(zip(falls.items(), (MIXED, SHARED, AVERAGE, GREY), "s^dv")):
+    axes[0].set(ylabel="accuracy on CIFAR-10 (%)", xticks=[], xlim=(-0.3, len(labels) - 0.7))
+    for shift, (text, values), color, mark in zip((-0.07, 0.07), lost.items(), (MIXED, AVERAGE), "sd"):
         found = np.array([stats.mean_interval(column).plus_minus for column in values.T])
-        axes[1].errorbar(places + 0.14 * (i - 1.5), found[:, 0], found[:, 1], fmt=mark, color=color, capsize=3, label=text)
+        axes[1].errorbar(places + shift, found[:, 0], found[:, 1], fmt=mark, color=color, capsize=3, label=text)
     axes[1].axhline(0, **figures.LINES["chance"])
-    axes[1].legend(loc="lower center", ncols=2)
-    axes[1].set(ylabel="lost on CIFAR-10 (points)", xlabel="labels of CIFAR-10", xlim=axes[0].get_xlim(), ylim=(-6.5, 3.5))
+    axes[1].legend(loc="best")
+    axes[1].set(ylabel="lost by adding MNIST (points)", xlabel="labels of CIFAR-10", xlim=axes[0].get_xlim())
     axes[1].set_xticks(places, labels)
     return fig

@@ -278,18 +278,13 @@ def _descend_projected(objective, start: Params, batches, steps: int, lr: float,
 # --- Arms: small sets of pictures ---
 
 
-def pretraining(nets: Networks, pictures: Tensor, method: str, *, passes, batch, lr, temperature, decay=0.0) -> Run:
-    """Return the run of untrained networks for ``passes`` over unlabelled ``pictures`` with a contrastive method."""
+def pretrain(nets: Networks, pictures: Tensor, method: str, *, passes, batch, lr, temperature, decay=0.0) -> Params:
+    """Return parameters of untrained networks after ``passes`` over unlabelled ``pictures`` with a contrastive method."""
     untrained = nets.untrained(method)
     objective = ContrastiveObjective(untrained[0], method, temperature, queue=min(512, 8 * batch))
     start = objective.start(untrained, generators(1000 * nets.seed + 400_000, nets.runs))
     views = data.two_views(pictures, generators(1000 * nets.seed + 500_000, nets.runs), batch)
-    return _descend(objective, to_device(start, nets.device), views, max(2, passes * len(pictures) // batch), lr, decay)
-
-
-def pretrain(*given, **setting) -> Params:
-    """Return the parameters after :func:`pretraining`."""
-    return pretraining(*given, **setting).params
+    return _descend(objective, to_device(start, nets.device), views, max(2, passes * len(pictures) // batch), lr, decay).params
 
 
 def pretrain_further(nets: Networks, sets: data.SmallSets, params: Params, *, steps, batch, temperature, lr=0.003) -> Params:
@@ -387,10 +382,10 @@ def pretrain_colour(
 def colour_arm(target: data.ColourImages, other: data.ColourImages, *, widths, method="", added=0, seed, **setting) -> tuple:
     """Return an encoder, and the losses of its pretraining on the target and, if ``added``, the other set.
 
-    Without ``widths`` of an encoder the features are the raw pixels; without ``method`` the encoder is untrained.
+    Without ``widths`` of an encoder the features are pixels, means of two by two; without ``method`` the encoder is untrained.
     """
     if not widths:
-        return nn.Flatten(), []
+        return nn.Sequential(nn.AvgPool2d(2), nn.Flatten()), []
     net = model.colour_network(widths, seed).to(target.unlabelled.device)
     sets = [one.unlabelled for one in ([target, other] if added else [target])]
     return net.encoder, pretrain_colour(net, sets, method=method, seed=seed, **setting) if method else []
