@@ -358,7 +358,7 @@ figures.show_code(arms.nt_xent)
 # MoCo, the paper's method, takes [negatives from earlier batches](#13-losses). Each method has [the best of three steps](#13-steps) on validation images. *Predictions:*
 #
 # 1. CIFAR-10 loses (for SimCLR the *primary* claim, set before the run; all others get Holm's correction), and the average over both sets gains;
-# 2. it loses more with fewer labels (the paper's text; its numbers above say the opposite).
+# 2. it loses more with fewer labels (the paper's text; above, the opposite).
 #
 # Controls are raw pixels and an untrained encoder.
 
@@ -393,7 +393,7 @@ for claim, values in cifar10.items():
 judge(cifar10)
 
 # %% [markdown]
-# With all labels SimCLR and MoCo reach 54 and 55 % (the paper: 88); SimCLR is 13.5 ± 1.0 points ahead of the better control. Adding MNIST costs SimCLR 0.9 ± 1.0 points (five seeds): the primary claim is *undecided*, and losses above 1.9 points are excluded. MoCo's 0.3 ± 1.1 (three seeds) is undecided, too. The averages over both sets rise by 0.9 ± 0.8 and 1.4 ± 1.2, which does not survive the correction. Prediction 2 holds: with 50 labels SimCLR loses 1.3 ± 0.6 points more than with all ($p=0.02$ after it).
+# With all labels SimCLR and MoCo reach 54 and 55 % (the paper: 88); SimCLR is 13.5 ± 1.0 points ahead of the better control. Adding MNIST costs SimCLR 0.9 ± 1.0 points (five seeds): the primary claim is *undecided*, and losses above 1.9 points are excluded. MoCo's 0.3 ± 1.1 (three seeds) is undecided, too. The averages over both sets rise by 0.9 ± 0.8 and 1.4 ± 1.2, not after the correction. Prediction 2 holds: with 50 labels SimCLR loses 1.3 ± 0.6 points more than with all ($p=0.02$ after it).
 #
 # <a id="13-remedy"></a>
 # <a id="the-remedy-and-the-diagnosis"></a>
