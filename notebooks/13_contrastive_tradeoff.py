@@ -368,7 +368,7 @@ runs = kept_runs.load("contrastive_tradeoff", "cifar10")["runs"]
 kept = measure.kept_accuracies([run["values"] for run in runs])  # (seed, labels)
 figures.show(
     plots.kept_run(kept, ["50", "100", "1,000", "all"], measure.lost(kept)),
-    title="Adding MNIST costs CIFAR-10 about a point, not decided for either method",
+    title="A price of MNIST on CIFAR-10 is undecided",
     alt="Top, accuracy on CIFAR-10 over 50 to all labels, from 30 to 55 percent for SimCLR "
     "and MoCo, alone and with MNIST added, whose lines nearly coincide; pixels and the "
     "untrained encoder are 10 to 17 points lower. Bottom, the points lost, with intervals: "

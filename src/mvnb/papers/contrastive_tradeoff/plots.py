@@ -75,8 +75,8 @@ def kept_run(kept: Mapping[str, Mapping[str, np.ndarray]], labels: Sequence[str]
         found = np.array([stats.mean_interval(column).plus_minus for column in kept[arm]["cifar10"].T])
         text = arm.replace("alone", "CIFAR-10 alone").replace("added", "with MNIST")
         axes[0].errorbar(places, found[:, 0], found[:, 1], fmt=style, color=color, ms=5, lw=1.4, capsize=2, label=text)
-    axes[0].legend(loc="upper left")
-    axes[0].set(ylabel="accuracy on CIFAR-10 (%)", xticks=[], xlim=(-0.3, len(labels) - 0.7))
+    axes[0].legend(loc="lower right", ncols=2, fontsize=8.5)
+    axes[0].set(ylabel="accuracy on CIFAR-10 (%)", xticks=[], xlim=(-0.3, len(labels) - 0.7), ylim=(0, 60))
     for shift, (text, values), color, mark in zip((-0.07, 0.07), lost.items(), (MIXED, AVERAGE), "sd"):
         found = np.array([stats.mean_interval(column).plus_minus for column in values.T])
         axes[1].errorbar(places + shift, found[:, 0], found[:, 1], fmt=mark, color=color, capsize=3, label=text)
