@@ -183,7 +183,7 @@ def test_fine_tuning_has_a_quarter_of_the_step_and_of_the_batch(digits, monkeypa
 
 @pytest.fixture
 def split(tmp_path, monkeypatch):
-    """Parts of 200 images of noise with the number of the image in its first pixels."""
+    """Parts of 200 images of noise with the number of the image in its first pixels; 20 images are in none."""
     monkeypatch.setenv("MVNB_DATA", str(tmp_path))
     arrays = {}
     for part, n, first in (("train", 200, 0), ("test", 30, 200)):
@@ -191,18 +191,22 @@ def split(tmp_path, monkeypatch):
         x[:, 0, 0, 0] = first + np.arange(n)
         arrays |= {f"x_{part}": x, f"y_{part}": (first + np.arange(n)) % 10}
     np.savez(tmp_path / "cifar10.npz", **arrays)
-    sizes = {"pretraining": 100, "target": 30, "validation": 20}
-    return data.Split("cifar10", sizes, 60, 3, CPU)
+    return data.Split("cifar10", {"pretraining": 100, "test": 80}, 3, CPU)
 
 
 def test_parts_of_the_kept_run_share_no_image(split):
-    assert [len(x) for x in split.x.values()] == [100, 30, 20, 60]
+    assert {part: len(x) for part, x in split.x.items()} == {"pretraining": 100, "test": 80, "validation": 30}
     images = load_images("cifar10").standardised()
     every = torch.cat([images.x_train, images.x_test])[:, 0, 0, 0]
     numbers = {part: (x[:, 0, 0, 0][:, None] - every).abs().argmin(1) for part, x in split.x.items()}
     assert len(torch.cat(list(numbers.values())).unique()) == 210
     assert all(torch.equal(number % 10, split.y[part]) for part, number in numbers.items())
-    assert (numbers["test"][:30] >= 200).all() and (numbers["test"][30:] < 200).all()
+    assert (numbers["validation"] >= 200).all()  # the official test images decide steps and nothing else
+    other = data.Split("cifar10", {"pretraining": 100, "test": 80}, 4, CPU)
+    assert torch.equal(other.x["validation"], split.x["validation"])
+    assert not any(torch.equal(other.x[part], split.x[part]) for part in ("pretraining", "test"))
+    with pytest.raises(ValueError, match="sizes must sum to at most the 200 training images, got"):
+        data.Split("cifar10", {"pretraining": 150, "test": 80}, 4, CPU)
     assert split.target("test").tolist() == [int(int(n) % 10 in (0, 1, 8, 9)) for n in numbers["test"]]
 
 
@@ -225,6 +229,8 @@ def test_labels_for_pretraining_are_nested_in_the_target_and_random_ids_tell_no_
         / torch.where(target[:10] == 1, 4, 6)[:, None]
     )
     assert (share - expected).abs().max() < 0.08
+    sizes = torch.bincount(labels["random IDs"])
+    assert sizes[:6].unique().numel() > 3 and sizes[6:].unique().numel() > 2  # drawn for each image, not dealt
     again, other = (data.pretraining_labels(split, seed)["random IDs"] for seed in (0, 1))
     assert torch.equal(labels["random IDs"], again) and not torch.equal(again, other)
 
@@ -265,40 +271,80 @@ def test_the_first_step_of_descent_is_of_gradient_decay_and_warm_up(steps, share
     assert len(path) == steps and torch.allclose(path[-1][0], net[1].weight, atol=0.02)  # the last step is short
 
 
+def test_descent_without_augmentation_shows_the_images_as_they_are():
+    seen, x = [], torch.rand(20, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
+    net.register_forward_hook(lambda _, given, __: seen.append(given[0]))
+    arms.descend(net, x, torch.arange(20) % 2, seed=0, augment=False, **HOW | {"steps": 2})
+    assert len(torch.cat([torch.cat(seen), x]).flatten(1).unique(dim=0)) == 20
+
+
+def test_each_of_the_first_convolutions_halves_the_side():
+    x = torch.zeros(2, 3, 32, 32)
+    shapes = [x.shape[-1]]
+    net = model.convolutions(x, 7, 4, 0)
+    for layer in net:
+        x = layer(x)
+        shapes += [x.shape[-1]] if isinstance(layer, torch.nn.Conv2d) else []
+    assert shapes == [32, 16, 8, 4, 4] and x.shape == (2, 7) and net[-1].in_features == 16
+
+
 @pytest.fixture
 def trained(monkeypatch):
-    """Arguments of each call of ``descend``."""
+    """Arguments of each call of ``descend``, with the network as it was."""
     calls, descend = [], arms.descend
-    monkeypatch.setattr(arms, "descend", lambda net, x, y, **how: calls.append((x, y, how)) or descend(net, x, y, **how))
+
+    def recorded(net, x, y, **how):
+        calls.append(({name: value.clone() for name, value in net.state_dict().items()}, x, y, how))
+        return descend(net, x, y, **how)
+
+    monkeypatch.setattr(arms, "descend", recorded)
     return calls
 
 
-def test_pretraining_is_on_the_given_labels_and_is_resumed_from_its_file(split, tmp_path, trained):
-    labels, path = torch.arange(100) % 7, tmp_path / "seven" / "net.pt"
-    net, found = arms.pretrained(split, labels, 4, 5, path, **HOW)
-    ((x, y, how),) = trained
-    assert x is split.x["pretraining"] and torch.equal(y, labels) and how == {**HOW, "seed": 5} and net[-1].out_features == 7
-    assert found["train"] == measure.percent(measure.wrong(net, x, labels))
-    again, same = arms.pretrained(split, labels, 4, 5, path, **HOW)
-    assert len(trained) == 1 and same == found
-    assert all(torch.equal(value, again.state_dict()[name]) for name, value in net.state_dict().items())
-    untrained, nothing = arms.pretrained(split, None, 4, 5, tmp_path / "none.pt", **HOW)
-    fresh = model.convolutions(x, 2, 4, 5).state_dict()
-    assert nothing == {} and all(torch.equal(value, fresh[name]) for name, value in untrained.state_dict().items())
-    other = model.convolutions(x, 2, 4, 6).state_dict()
-    assert len(trained) == 1 and not torch.equal(other["0.weight"], fresh["0.weight"])
+FIRST = {"batch": 10, "weight_decay": 1e-3, "augment": False}
+STEPS = {"steps": 4, "target_steps": 3, "step_size": 0.05, "tuning_step": 0.02}
 
 
-@pytest.mark.parametrize("part", ["target", "pretraining"])
-def test_fine_tuning_starts_from_the_pretrained_network_with_a_new_last_layer(split, tmp_path, trained, part):
-    net, _ = arms.pretrained(split, split.target("pretraining"), 4, 5, tmp_path / "net.pt", **HOW)
+def test_an_arm_is_pretrained_on_its_labels_and_then_tuned_on_the_target_of_the_same_images(split, trained):
+    labels = torch.arange(100) % 7
+    found, missed = arms.image_arm(split, labels, 4, 5, **STEPS, **FIRST)
+    (start, x, y, how), (_, x_then, y_then, then) = trained
+    assert x is split.x["pretraining"] and x_then is x and torch.equal(y, labels)
+    assert torch.equal(y_then, split.target("pretraining"))
+    assert how == {"steps": 4, "step_size": 0.05, "seed": 5, **FIRST}
+    assert then == {"steps": 3, "step_size": 0.02, "seed": 5 + 10**5, **FIRST}
+    fresh = model.convolutions(x, 7, 4, 5)
+    assert all(torch.equal(value, start[name]) for name, value in fresh.state_dict().items())
+    losses = arms.descend(fresh, x, labels, **how)
+    expected = measure.after_pretraining(fresh, losses, split, labels)
+    tuned = arms.fine_tuned(fresh, split, 4, 5, steps=3, step_size=0.02, **FIRST)
+    after, test = measure.after_training(*tuned, split)
+    assert found == expected | after and torch.equal(missed, test)
+    assert expected["labels"] == measure.percent(measure.wrong(fresh, x, labels))
+    assert expected["probe"] == measure.probe(fresh, split)
+    assert expected["labels fell"] == training.percent_fallen(losses)
+
+
+def test_the_arm_without_pretraining_takes_as_many_steps_on_the_target_as_both(split, trained):
+    found, missed = arms.image_arm(split, None, 4, 5, **STEPS, **FIRST)
+    ((start, x, y, how),) = trained
+    assert torch.equal(y, split.target("pretraining")) and how == {"steps": 7, "step_size": 0.05, "seed": 5, **FIRST}
+    two = model.convolutions(x, 2, 4, 5).state_dict()  # starts as that of two labels does
+    assert all(torch.equal(value, start[name]) for name, value in two.items())
+    assert set(found) == {"fitted", "fell", "validation", "test"} and found["test"] == measure.percent(missed)
+
+
+def test_fine_tuning_starts_from_the_pretrained_network_with_a_new_last_layer(split, trained):
+    net = model.convolutions(split.x["pretraining"], 7, 4, 5)
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    tuned, losses = arms.fine_tuned(net, split, part, 4, 5, **HOW | {"step_size": 0.0})
-    x, y, how = trained[-1]
-    assert x is split.x[part] and torch.equal(y, split.target(part)) and len(losses) == 4 and how["seed"] != 5
-    for name, value in tuned.named_parameters():
-        assert torch.equal(value, before[name]) == (not name.startswith(f"{len(net) - 1}.")), name
-    arms.fine_tuned(net, split, part, 4, 5, **HOW)  # of a copy
+    tuned, losses = arms.fine_tuned(net, split, 4, 5, **HOW | {"step_size": 0.0})
+    start, *_, how = trained[-1]
+    assert len(losses) == 4 and how["seed"] != 5 and tuned[-1].out_features == 2
+    last = f"{len(net) - 1}."
+    assert all(torch.equal(value, before[name]) for name, value in start.items() if not name.startswith(last))
+    assert start[f"{last}weight"].shape == (2, 16) and not torch.equal(start[f"{last}weight"], before[f"{last}weight"][:2])
+    arms.fine_tuned(net, split, 4, 5, **HOW)  # of a copy
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
 
 
@@ -314,42 +360,41 @@ class Threshold(torch.nn.Module):
         return torch.stack([~above, above], 1).float()
 
 
-def test_errors_after_tuning_are_shares_of_each_part_and_of_hard_images(split):
+def test_errors_after_training_are_shares_of_each_part_and_of_hard_images(split):
     level = split.x["test"][:, 0, 0, 0].median()
     net = Threshold(level).train()
     missed = {part: (x[:, 0, 0, 0] > level).long() != split.target(part) for part, x in split.x.items()}
-    found, test = measure.after_tuning(net, [4.0, 4.0, 3.0, 2.0], split, "target", None)
-    assert torch.equal(test, missed["test"]) and (found["hard"], found["easy"], found["fell"]) == (100, 0, 50)
-    assert found["train"] == measure.percent(missed["target"]) and found["test"] == measure.percent(missed["test"])
-    assert found["validation"] == measure.percent(missed["validation"])
-    hard = torch.arange(60) < 10
-    found, _ = measure.after_tuning(net, [1.0] * 4, split, "pretraining", hard)
-    assert found["hard"] == measure.percent(missed["test"][:10]) and found["easy"] == measure.percent(missed["test"][10:])
-    assert found["train"] == measure.percent(missed["pretraining"])
+    found, test = measure.after_training(net, [4.0, 4.0, 3.0, 2.0], split)
+    assert torch.equal(test, missed["test"]) and found["fell"] == 50
+    for key, part in (("fitted", "pretraining"), ("validation", "validation"), ("test", "test")):
+        assert found[key] == measure.percent(missed[part])
+    assert measure.by_difficulty(test, test) == {"hard": 100, "easy": 0}
+    found = measure.by_difficulty(test, torch.arange(80) < 10)
+    assert found == {"hard": measure.percent(test[:10]), "easy": measure.percent(test[10:])}
 
 
-def test_the_probe_sees_the_features_and_the_target_images_alone(split):
+def test_the_probe_sees_the_features_and_is_fitted_on_the_images_of_pretraining(split):
     g = torch.Generator().manual_seed(0)
-    for part, x in split.x.items():  # the first feature is the target where the probe is fitted and judged
+    for part, x in split.x.items():  # the first feature is the target
         split.x[part] = torch.rand(len(x), 1, 2, 2, generator=g)
-        split.x[part][:, 0, 0, 0] = split.target(part) if part != "pretraining" else 1 - split.target(part)
+        split.x[part][:, 0, 0, 0] = split.target(part)
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))
     net[1].weight.data.zero_()
-    assert measure.probe(net, split) == {"target": 0, "validation": 0, "test": 0}
-    split.x["target"], split.x["validation"] = (split.x[part].roll(1, 0) for part in ("target", "validation"))
-    assert measure.probe(net, split)["test"] > 20
+    assert measure.probe(net, split) == 0
+    split.x["pretraining"] = split.x["pretraining"].roll(1, 0)
+    assert measure.probe(net, split) > 20
 
 
 def test_the_penalty_of_the_probe_is_chosen_on_validation_images(split, monkeypatch):
     """Fits whose scores are known by penalty: the best for the images fitted on, for validation and for tests differ."""
-    scores = {"target": (0.5, 0.6, 0.7, 0.8), "validation": (0.3, 0.75, 0.25, 0.5), "test": (0.2, 0.4, 0.9, 0.6)}
+    scores = {"pretraining": (0.5, 0.6, 0.7, 0.8), "validation": (0.3, 0.75, 0.25, 0.5), "test": (0.2, 0.4, 0.9, 0.6)}
 
     class Fit:
         def __init__(self, C, **_):
             self.place = (1e-3, 1e-2, 1e-1, 1.0).index(C)
 
         def fit(self, x, y):
-            assert len(x) == len(y) == len(split.x["target"])
+            assert len(x) == len(y) == len(split.x["pretraining"])
             return self
 
         def score(self, x, y):
@@ -357,12 +402,11 @@ def test_the_penalty_of_the_probe_is_chosen_on_validation_images(split, monkeypa
             return scores[part][self.place]
 
     monkeypatch.setattr("sklearn.linear_model.LogisticRegression", Fit)
-    found = measure.probe(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 2)), split)
-    assert found == {"target": 40, "validation": 25, "test": 60}
+    assert measure.probe(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 2)), split) == 60
 
 
 def test_the_probe_leaves_a_network_in_training_mode_as_it_is(split):
-    net = model.convolutions(split.x["target"], 2, 4, 0).train()
+    net = model.convolutions(split.x["test"], 2, 4, 0).train()
     before = {name: value.clone() for name, value in net.state_dict().items()}
     found = measure.probe(net, split)
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())  # no statistics of test images
@@ -375,35 +419,27 @@ def script():
 
 def run(seed, scratch, **how):
     """A run of the script on the digits, with the arms that are asked for."""
-    sizes = {"pretraining": 300, "target": 60, "validation": 60}
-    how = {"sizes": sizes, "n_test": 500, "width": 4, "steps": 8, "target_steps": 6, "batch": 30, "weight_decay": 5e-4} | how
+    how = {"sizes": {"pretraining": 300, "test": 500}, "width": 4, "steps": 8, "target_steps": 6, "tuning_step": 0.03} | how
+    how = {"batch": 30, "weight_decay": 5e-4, "augment": True} | how
+    scratch.mkdir(exist_ok=True)
     return script()["run"](seed, CPU, scratch, dataset="digits", **how)
 
 
-def test_the_kept_run_tunes_what_it_has_pretrained(tmp_path):
-    first, then = {"pretraining": [0.05, 0.2], "target": [0.03, 0.1], "same": [0.02]}, {"target": [0.03, 0.1], "same": [0.02]}
-    values = run(0, tmp_path, step_sizes={"ten": first, "random IDs": first, "none": then})
-    assert list(values) == ["none", "ten", "random IDs"] and values["none"][0]["step_size"] == 0
-    split = data.Split("digits", {"pretraining": 300, "target": 60, "validation": 60}, 500, 0, CPU)
-    labels, how = data.pretraining_labels(split, 0), {"batch": 30, "weight_decay": 5e-4}
-    nets = {("none", 0.0): (model.convolutions(split.x["target"], 2, 4, 0), {})}
-    for arm in ("ten", "random IDs"):
-        for size in (0.05, 0.2):
-            nets[arm, size] = arms.pretrained(
-                split, labels[arm], 4, 0, tmp_path / f"{arm}-{size}", steps=8, step_size=size, **how
-            )
-    hard, seen = None, []
-    for (arm, size), (net, found) in nets.items():
-        (row,) = [row for row in values[arm] if row["step_size"] == size]
-        assert {key: row[key] for key in found} == found and row["probe"] == measure.probe(net, split)
-        for key, part, sizes in (("target", "target", (0.03, 0.1)), ("same", "pretraining", (0.02,))):
-            for one, second in zip(row[key], sizes, strict=True):
-                tuned = arms.fine_tuned(net, split, part, 4, 0, steps=6, step_size=second, **how)
-                expected, missed = measure.after_tuning(*tuned, split, part, hard)
-                hard = missed if hard is None else hard
-                assert one == {"step_size": second, **expected}, (arm, size, key, second)
-        seen.append(str(row["target"][0]))
-    assert len(set(seen)) == len(seen)
+def test_the_kept_run_trains_each_arm_on_its_labels_with_its_steps_and_resumes(tmp_path, trained):
+    values = run(0, tmp_path, step_sizes={"ten": [0.05, 0.2], "random IDs": [0.05, 0.2], "none": [0.1, 0.3]})
+    assert list(values) == ["none", "ten", "random IDs"] and len(trained) == 2 + 2 * 4
+    split = data.Split("digits", {"pretraining": 300, "test": 500}, 0, CPU)
+    labels, hard = data.pretraining_labels(split, 0), None
+    how = {"steps": 8, "target_steps": 6, "tuning_step": 0.03, "batch": 30, "weight_decay": 5e-4, "augment": True}
+    for arm, rows in values.items():
+        for row, size in zip(rows, (0.1, 0.3) if arm == "none" else (0.05, 0.2), strict=True):
+            expected, missed = arms.image_arm(split, labels.get(arm), 4, 0, step_size=size, **how)
+            hard = missed if hard is None else hard  # of the network without pretraining, with its first step
+            assert row == {"step_size": size, **expected, **measure.by_difficulty(missed, hard)}, (arm, size)
+    assert values["none"][0]["hard"] == 100 and values["none"][0]["easy"] == 0
+    assert len({str(row) for rows in values.values() for row in rows}) == 6
+    before = len(trained)
+    assert run(0, tmp_path, step_sizes={"ten": [0.2], "none": [0.1]})["ten"][0] == values["ten"][1] and len(trained) == before
 
 
 def test_the_rule_of_ten_labels_fails_for_shuffled_ones(tmp_path, monkeypatch):
@@ -415,10 +451,8 @@ def test_the_rule_of_ten_labels_fails_for_shuffled_ones(tmp_path, monkeypatch):
         return labels | {"ten": labels["ten"][torch.randperm(300, generator=torch.Generator().manual_seed(seed))]}
 
     monkeypatch.setattr(data, "pretraining_labels", shuffled)
-    tuning = {"target": [0.03], "same": [0.03]}
     for seed in range(5):
-        sizes = {"two": tuning | {"pretraining": [0.05]}, "ten": tuning | {"pretraining": [0.2]}}
-        values = run(seed, tmp_path / str(seed), step_sizes=sizes, steps=80, target_steps=8, width=8)
+        values = run(seed, tmp_path / str(seed), step_sizes={"two": [0.05], "ten": [0.2]}, steps=80, target_steps=8, width=8)
         seeds.append({"values": {arm: values.get(arm, values["two"]) for arm in measure.ARMS}})
     for runs, expected in ((record, "holds"), (seeds, "fails")):
         assert judged.verdict("fine_grained_labels", id, "mean", measure.gains(measure.kept_errors(runs))[id]) == expected

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from scipy.stats import t as stats_t
 
+from mvnb import kept_runs
 from mvnb.models import patch_logits
 from mvnb.papers.fine_grained_labels import data, measure, model, theory
 from mvnb.papers.fine_grained_labels import training as arms
@@ -130,17 +132,17 @@ def test_measures_of_kinds_of_labels():
             [1, 9], read_out=torch.tensor([[first], [100.0]]), **margins, bare=-margins["hard"] if bare else margins["hard"]
         )
 
-    ratios = {"coarse": 8.8, "true, 2": 8 / 3, "fine": 8 / 15, "fine, split": 8 / 15, "random, 2": 7.0}
-    ratios |= {"random, 8 drawn": 4.0, "clusters, 2": 9.0, "clusters, 8": 8.0}
-    wrong = {"coarse": 2, "true, 2": 1, "fine": 0, "random, 2": 1, "random, 8 drawn": 2, "clusters, 2": 2, "clusters, 8": 1}
-    runs = {name: run(ratio, {"hard": wrong.get(name, 2)}, name == "random, 2") for name, ratio in ratios.items()}
+    ratios = {"coarse": 8.8, "true, 2": 8 / 3, "fine": 8 / 15, "fine, split": 8 / 15, "random, 8 dealt": 7.0}
+    ratios |= {"random, 8": 4.0, "clusters, 2": 9.0, "clusters, 8": 8.0}
+    wrong = {"coarse": 2, "true, 2": 1, "fine": 0, "random, 8 dealt": 1, "random, 8": 2, "clusters, 2": 2, "clusters, 8": 1}
+    runs = {name: run(ratio, {"hard": wrong.get(name, 2)}, name == "random, 8 dealt") for name, ratio in ratios.items()}
     kinds = data.label_kinds(K, dict.fromkeys((2, 8)))
     assert np.allclose(measure.off_ratio(runs, kinds, uneven=False), 1 / 8)
     assert np.allclose(measure.off_ratio(runs, kinds, uneven=True), 1 / 2)
     assert [v.tolist() for v in measure.refinement(runs).values()] == [[-0.5], [1.0]]
     assert [v.tolist() for v in measure.refinement(runs | {"fine": runs["clusters, 2"]}).values()] == [[0.5], [0.0]]
     assert measure.fewest_errors(runs, "random") == [0.5] and measure.fewest_errors(runs, ("random", "clusters")) == [0.5]
-    assert measure.fewest_errors(runs, "coarse", "bare") == [1.0] and measure.fewest_errors(runs, "random, 8") == [1.0]
+    assert measure.fewest_errors(runs, "coarse", "bare") == [1.0] and measure.fewest_errors(runs, "clusters, 2") == [1.0]
 
 
 def test_measures_over_patches_and_sizes():
@@ -183,17 +185,17 @@ def test_the_drift_of_each_replica_is_under_its_own_labels():
 # --- Kept values and errors on digits ---
 
 
+KEYS = ("test", "probe", "hard", "easy", "labels", "labels fell", "fitted", "fell")
+
+
 def value(arm, key):
     """A number of an arm and a measurement that no other pair has."""
-    keys = ("same", "others", "probe", "hard", "easy", "labels", "same, fitted", "others, fitted")
-    return float(1 + measure.ARMS.index(arm) + 10 * keys.index(key) ** 2)
+    return float(1 + measure.ARMS.index(arm) + 10 * KEYS.index(key) ** 2)
 
 
 def of_seed(shift, arm):
-    rows = {key: {"test": value(arm, key) + shift, "train": value(arm, f"{key}, fitted") + shift} for key in ("same", "others")}
-    rows["others"] |= {key: value(arm, key) + shift for key in ("hard", "easy")}
-    row = {"target": [rows["others"]], "same": [rows["same"]], "probe": {"test": value(arm, "probe") + shift, "target": -1.0}}
-    return [row if arm == "none" else row | {"train": value(arm, "labels") + shift}]
+    missing = ("probe", "labels", "labels fell") if arm == "none" else ()
+    return [{key: value(arm, key) + shift for key in KEYS if key not in missing} | {"validation": -1.0}]
 
 
 @pytest.fixture
@@ -203,36 +205,71 @@ def kept():
 
 def test_kept_errors_are_sorted_by_arm_and_measurement(kept):
     for arm, found in kept.items():
+        assert set(found) == set(KEYS)
         for key, numbers in found.items():
-            expected = np.nan if (arm, key) == ("none", "labels") else value(arm, key)
+            expected = np.nan if arm == "none" and key in ("probe", "labels", "labels fell") else value(arm, key)
             assert np.array_equal(numbers, [expected, expected + 0.5], equal_nan=True), (arm, key)
 
 
 def test_claims_on_cifar10_subtract_what_their_units_say(kept):
-    gains = measure.gains(kept)
+    gains, seen = measure.gains(kept), {"cifar10-excess-on-hard-images"}
     for id, first, second, key in (
-        ("cifar10-ten-fine-tuned", "two", "ten", "same"),
-        ("cifar10-pairs-fine-tuned", "two", "pairs", "same"),
-        ("cifar10-clusters-fine-tuned", "two", "clusters", "same"),
-        ("cifar10-random-fine-tuned", "random IDs", "two", "same"),
-        ("cifar10-unique-fine-tuned", "unique", "two", "same"),
-        ("cifar10-ten-few-images", "two", "ten", "others"),
-        ("cifar10-pairs-few-images", "two", "pairs", "others"),
-        ("cifar10-clusters-few-images", "two", "clusters", "others"),
-        ("cifar10-random-few-images", "random IDs", "two", "others"),
-        ("cifar10-unique-few-images", "unique", "two", "others"),
-        ("cifar10-ten-probe", "two", "ten", "probe"),
-        ("cifar10-random-probe", "random IDs", "two", "probe"),
-        ("cifar10-unique-probe", "unique", "two", "probe"),
-        ("cifar10-pretraining-helps", "none", "two", "others"),
+        ("cifar10-ten-fine-tuned", "two", "ten", "test"),
+        ("cifar10-pairs-fine-tuned", "two", "pairs", "test"),
+        ("cifar10-clusters-fine-tuned", "two", "clusters", "test"),
+        ("cifar10-random-fine-tuned", "random IDs", "two", "test"),
+        ("cifar10-unique-fine-tuned", "unique", "two", "test"),
+        ("cifar10-two-against-none", "none", "two", "test"),
+        ("cifar10-pairs-against-none", "none", "pairs", "test"),
+        ("cifar10-ten-against-none", "none", "ten", "test"),
+        ("cifar10-clusters-against-none", "none", "clusters", "test"),
+        ("cifar10-random-against-none", "random IDs", "none", "test"),
+        ("cifar10-unique-against-none", "unique", "none", "test"),
+        ("cifar10-probe-worse-on-ten", "ten", "two", "probe"),
     ):
+        seen.add(id)
         assert gains[id].tolist() == [value(first, key) - value(second, key)] * 2, id
-    kept["ten"]["hard"] = kept["two"]["hard"] - 6
-    kept["ten"]["easy"] = kept["two"]["easy"] - 2
-    assert measure.gains(kept)["cifar10-gain-on-hard-images"].tolist() == [4, 4]
-    kept["ten"]["others"] = 0.9 * kept["two"]["others"]
+    assert set(gains) == seen
+
+
+def test_the_gain_on_hard_images_is_what_exceeds_a_proportional_cut(kept):
+    for part, gain in (("hard", 6), ("easy", 2)):
+        kept["ten"][part] = kept["two"][part] - gain
+    kept["ten"]["test"] = 0.9 * kept["two"]["test"]
     for part, (gain, even) in measure.gains_by_difficulty(kept).items():
         assert gain.tolist() == [{"hard": 6, "easy": 2}[part]] * 2 and np.allclose(even, 0.1 * kept["two"][part])
+    assert np.allclose(measure.gains(kept)["cifar10-excess-on-hard-images"], 6 - 0.1 * kept["two"]["hard"])
+    kept["ten"]["hard"] = 0.9 * kept["two"]["hard"]
+    assert np.allclose(measure.gains(kept)["cifar10-excess-on-hard-images"], 0)
+
+
+def test_holms_correction_multiplies_the_smallest_of_the_p_values_by_their_number():
+    """Against values of a t-table: of three differences with three degrees of freedom, in an order that is not theirs."""
+    p = {"middle": 0.02, "large": 0.6, "small": 0.01}
+    differences = {name: np.array([1, 1, -1, -1.0]) for name in p}
+    for name, one in differences.items():  # shifted until the t-test of four values has this p-value
+        t = -stats_t.ppf(p[name] / 2, 3)
+        differences[name] = one + t * one.std(ddof=1) / 2 * (-1 if name == "small" else 1)
+    found = measure.holm(differences)
+    assert {name: round(one, 9) for name, one in found.items()} == {"small": 0.03, "middle": 0.04, "large": 0.6}
+    differences["large"] = differences["middle"]
+    assert np.allclose([measure.holm(differences)[name] for name in p], [0.04, 0.04, 0.03])
+    assert measure.holm({"one": np.array([1, -1, 1, -1.0])}) == {"one": 1.0}
+
+
+def test_validation_errors_are_means_over_seeds_by_arm_and_step():
+    rows = [[{"step_size": size, "validation": 10 * size + shift, "test": 0.0} for size in (0.1, 0.4)] for shift in (1, 2)]
+    found = measure.validation_errors([{"values": {"two": row, "ten": row[1:]}} for row in rows])
+    assert found == {"two": {0.1: 2.5, 0.4: 5.5}, "ten": {0.4: 5.5}}
+
+
+def test_steps_of_the_kept_run_are_those_of_the_lowest_validation_error_inside_the_grid():
+    chosen = kept_runs.declared("fine_grained_labels")["cifar10"].parameters["step_sizes"]
+    found = measure.validation_errors(kept_runs.load("fine_grained_labels", "cifar10-tuning")["runs"])
+    assert set(found) == set(chosen) and len({tuple(errors) for errors in found.values()}) == 1  # the same grid for each arm
+    for arm, errors in found.items():
+        assert chosen[arm] == [min(errors, key=errors.get)], arm
+        assert chosen[arm] not in ([min(errors)], [max(errors)]), arm
 
 
 def test_claims_on_digits_subtract_what_their_units_say():

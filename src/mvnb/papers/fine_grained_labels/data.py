@@ -192,6 +192,11 @@ def true_labels(k: int, groups: int) -> Labels:
     return Labels(lambda points: points.subclass * groups // k, table, theory.growth_ratio(k, groups))
 
 
+def drawn_ids(k: int, n_ids: int) -> Labels:
+    """Return random IDs inside superclasses, one draw per point: the place of its strongest common patch, which is random."""
+    return dealt_ids(k, n_ids)._replace(of=lambda p: n_ids * p.superclass + p.x[..., :2].amax(-1).argmax(-1) % n_ids)
+
+
 def dealt_ids(k: int, n_ids: int, superclasses: int = 2) -> Labels:
     """Return IDs that the points of each subclass take in turn, within superclasses or, if there is one, independent of it."""
     table = theory.random_label_probabilities(k, n_ids, superclasses)
@@ -204,9 +209,7 @@ def label_kinds(k: int, nearest: Mapping[int, Callable[[HierarchicalPatches], Te
     kinds = {name: true_labels(k, groups) for name, groups in true.items()}
     _, table, ratio = kinds["fine"]
     kinds["fine, split"] = Labels(lambda points: 2 * points.subclass + _turn(points, k, 2), table.repeat(2, 0) / 2, ratio)
-    kinds |= {f"random, {n}": dealt_ids(k, n) for n in (2, 8)}
-    # Drawn by the place of the strongest common patch, which is random.
-    kinds["random, 8 drawn"] = dealt_ids(k, 8)._replace(of=lambda p: 8 * p.superclass + p.x[..., :2].amax(-1).argmax(-1) % 8)
+    kinds |= {f"random, {n}": drawn_ids(k, n) for n in (2, 8)} | {"random, 8 dealt": dealt_ids(k, 8)}
     return kinds | {f"clusters, {n}": dealt_ids(k, n)._replace(of=label) for n, label in nearest.items()}
 
 
@@ -366,21 +369,22 @@ def image_labels(images: LabelledImages, chosen: Tensor, seed: int) -> dict[str,
 
 
 class Split:
-    """Standardised images in parts that share none: ``pretraining``, ``target``, ``validation`` and ``test``.
+    """Standardised images in parts that share none: ``pretraining`` and ``test``, of these ``sizes``, and ``validation``.
 
-    The official test images come first in ``test``, then training images that no other part uses, ``n_test`` in all.
+    The first two are drawn from the training images, anew for each seed. The official test images serve for validation alone,
+    so that no choice sees an image of a test.
     """
 
-    def __init__(self, dataset: str, sizes: dict[str, int], n_test: int, seed: int, device):
+    def __init__(self, dataset: str, sizes: dict[str, int], seed: int, device):
         images = load_images(dataset).standardised()
         order = torch.randperm(len(images.y_train), generator=torch.Generator().manual_seed(seed))
-        *parts, rest = order.split([*sizes.values(), len(order) - sum(sizes.values())])
-        self.x = {name: images.x_train[rows] for name, rows in zip(sizes, parts)}
-        self.y = {name: images.y_train[rows] for name, rows in zip(sizes, parts)}
-        self.x["test"] = torch.cat([images.x_test, images.x_train[rest]])[:n_test]
-        self.y["test"] = torch.cat([images.y_test, images.y_train[rest]])[:n_test]
-        self.x = {name: x.to(device, memory_format=torch.channels_last) for name, x in self.x.items()}
-        self.y = {name: y.to(device) for name, y in self.y.items()}
+        if (free := len(order) - sum(sizes.values())) < 0:
+            raise ValueError(f"sizes must sum to at most the {len(order)} training images, got {sizes}")
+        parts = dict(zip(sizes, order.split([*sizes.values(), free])))
+        x = {name: images.x_train[rows] for name, rows in parts.items()} | {"validation": images.x_test}
+        self.x = {name: one.to(device, memory_format=torch.channels_last) for name, one in x.items()}
+        self.y = {name: images.y_train[rows].to(device) for name, rows in parts.items()}
+        self.y["validation"] = images.y_test.to(device)
 
     def target(self, part: str) -> Tensor:
         """Return 1 for vehicles and 0 for animals."""
@@ -390,7 +394,8 @@ class Split:
 def pretraining_labels(split: Split, seed: int) -> dict[str, Tensor]:
     """Return the labels of the pretraining images by each label function of the kept run.
 
-    Clusters and random IDs divide the animals into six parts and the vehicles into four, like the classes.
+    Clusters and random IDs divide the animals into six parts and the vehicles into four, like the classes. The random ID
+    of each image is drawn by itself, uniformly, so that the parts are not of one size.
     """
     classes, target = split.y["pretraining"].cpu(), split.target("pretraining").cpu()
     g = torch.Generator().manual_seed(seed + 10**6)

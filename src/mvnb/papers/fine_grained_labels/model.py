@@ -154,11 +154,13 @@ def resnet34(channels: int) -> nn.Module:
 def convolutions(x: Tensor, n_labels: int, width: int, seed: int) -> nn.Sequential:
     """Return an untrained network for images like ``x``: four convolutions, an average over the image, and a linear layer.
 
-    The convolutions are 3x3, with batch normalisation, and have ``width`` to ``4 * width`` channels.
+    The convolutions are 3x3, with batch normalisation, and have ``width`` to ``4 * width`` channels; each of the first three
+    halves the side.
     """
     torch.manual_seed(seed)
     sizes, layers = [x.shape[1], width, 2 * width, 4 * width, 4 * width], []
-    for i, (inputs, outputs) in enumerate(pairwise(sizes)):
-        layers += [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
-        layers += [nn.MaxPool2d(2)] if i < 3 else [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-    return nn.Sequential(*layers, nn.Linear(sizes[-1], n_labels)).to(x.device, memory_format=torch.channels_last)
+    for (inputs, outputs), stride in zip(pairwise(sizes), (2, 2, 2, 1)):
+        convolution = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+        layers += [convolution, nn.BatchNorm2d(outputs), nn.ReLU()]
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(sizes[-1], n_labels)]
+    return nn.Sequential(*layers).to(x.device, memory_format=torch.channels_last)

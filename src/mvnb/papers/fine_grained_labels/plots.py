@@ -126,11 +126,13 @@ def by_label(runs: Mapping[str, Run], kinds: Mapping[str, Labels]) -> Figure:
 
 
 def errors_by_arm(kept: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
-    """Draw test errors in percent by pretraining labels after two kinds of fine-tuning, seeds and means with 95 % intervals."""
+    """Draw test errors in percent by pretraining labels, and their paired differences from two labels, one symbol per seed."""
     fig, axes = plt.subplots(1, 2, figsize=(6.5, 3.9), sharey=True)
-    for ax, key, title in zip(axes, ("same", "others"), ("fine-tuned, same images", "fine-tuned, 1,000 others")):
-        figures.runs(ax, {arm: found[key] for arm, found in kept.items()}, [HUES[arm] for arm in kept], horizontal=True)
-        ax.set(title=title, xlabel="test error, %")
+    for ax, less, title in zip(axes, (0.0, kept["two"]["test"]), ("test error, %", "minus two labels, points")):
+        values = {arm: found["test"] - less for arm, found in kept.items()}
+        figures.runs(ax, values, [HUES[arm] for arm in kept], horizontal=True)
+        ax.set(title=title)
+    axes[1].axvline(0, **figures.LINES["chance"])
     return fig
 
 

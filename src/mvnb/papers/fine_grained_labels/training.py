@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -244,44 +243,47 @@ class ImageTrainer:
         return x[..., top : top + width, left : left + width]
 
 
-def descend(net, x, y, *, steps: int, batch: int, step_size: float, weight_decay: float, seed: int) -> list[float]:
-    """Train with momentum, a linear warm-up, a cosine and flipped, shifted images; return the loss of each step."""
+def descend(net, x, y, *, steps: int, batch: int, step_size, weight_decay, seed: int, augment: bool = True) -> list[float]:
+    """Train with momentum, a linear warm-up and a cosine; return the loss of each step.
+
+    With ``augment`` half of the images of a batch are flipped, and the batch is shifted by at most 3 pixels.
+    """
     optimizer = torch.optim.SGD(net.parameters(), lr=step_size, momentum=0.9, weight_decay=weight_decay)
 
     def loss(rows, g):
         rows = rows.to(x.device)
-        flip = torch.rand(batch, generator=g).to(x.device) < 0.5
-        down, right = torch.randint(7, (2,), generator=g).tolist()
-        seen = torch.where(flip[:, None, None, None], x[rows].flip(-1), x[rows])
-        seen = F.pad(seen, (3, 3, 3, 3))[..., down : down + x.shape[-2], right : right + x.shape[-1]]
+        seen = x[rows]
+        if augment:
+            flip = torch.rand(batch, generator=g).to(x.device) < 0.5
+            down, right = torch.randint(7, (2,), generator=g).tolist()
+            seen = torch.where(flip[:, None, None, None], seen.flip(-1), seen)
+            seen = F.pad(seen, (3, 3, 3, 3))[..., down : down + x.shape[-2], right : right + x.shape[-1]]
         return F.cross_entropy(net(seen), y[rows])
 
     net.train()
     return training.minimise(optimizer, loss, len(x), steps=steps, batch=batch, seed=seed, rise=max(1, steps // 12))
 
 
-def pretrained(split: Split, labels: Tensor | None, width: int, seed: int, path: Path, **how) -> tuple[nn.Sequential, dict]:
-    """Return a network trained on ``labels``, its training error and the fall of its loss; saved to ``path``.
-
-    ``how`` is passed to :func:`descend`. Without labels the network is untrained.
-    """
-    if labels is None:
-        return model.convolutions(split.x["target"], 2, width, seed), {}
-    x, labels = split.x["pretraining"], labels.to(split.x["pretraining"].device)
-    net = model.convolutions(x, int(labels.max()) + 1, width, seed)
-    if path.exists():
-        saved = torch.load(path, map_location=labels.device)
-        net.load_state_dict(saved["net"])
-        return net, saved["found"]
-    fell = training.percent_fallen(descend(net, x, labels, seed=seed, **how))
-    found = {"train": measure.percent(measure.wrong(net, x, labels)), "fell": fell}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save({"net": net.state_dict(), "found": found}, path)
-    return net, found
-
-
-def fine_tuned(net: nn.Sequential, split: Split, part: str, width: int, seed: int, **how) -> tuple[nn.Sequential, list[float]]:
-    """Return a copy of ``net`` with a new last layer, trained on the target of one part, and the losses of its steps."""
-    copied = model.convolutions(split.x["target"], 2, width, seed + 10**5)
+def fine_tuned(net: nn.Sequential, split: Split, width: int, seed: int, **how) -> tuple[nn.Sequential, list[float]]:
+    """Return a copy of ``net`` with a new last layer, trained on the target of the same images, and the losses of its steps."""
+    x = split.x["pretraining"]
+    copied = model.convolutions(x, 2, width, seed + 10**5)
     copied[:-1].load_state_dict(net[:-1].state_dict())
-    return copied, descend(copied, split.x[part], split.target(part), seed=seed + 10**5, **how)
+    return copied, descend(copied, x, split.target("pretraining"), seed=seed + 10**5, **how)
+
+
+def image_arm(split: Split, labels, width: int, seed: int, *, steps, target_steps, step_size, tuning_step, **how) -> tuple:
+    """Pretrain on ``labels``, then fine-tune; return what :mod:`measure` reads, and which test images are missed at the end.
+
+    Without labels, the target is trained from the start for as many steps as both take, with ``step_size``. ``how`` is passed
+    to :func:`descend`.
+    """
+    x, target = split.x["pretraining"], split.target("pretraining")
+    first, length = (target, steps + target_steps) if labels is None else (labels.to(x.device), steps)
+    net = model.convolutions(x, int(first.max()) + 1, width, seed)
+    history = descend(net, x, first, steps=length, step_size=step_size, seed=seed, **how)
+    if labels is None:
+        return measure.after_training(net, history, split)
+    tuned = fine_tuned(net, split, width, seed, steps=target_steps, step_size=tuning_step, **how)
+    found, missed = measure.after_training(*tuned, split)
+    return measure.after_pretraining(net, history, split, first) | found, missed
