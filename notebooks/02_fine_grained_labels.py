@@ -33,7 +33,7 @@ figures.opening()
 # <a id="02-question"></a>
 # ## The question: why would a harder question help?
 #
-# A network that is to tell dogs from cats can first be trained on breeds, and often works better. *What do finer labels change?*
+# A network that is to tell dogs from cats can first be trained on breeds, and often works better.
 #
 # A photograph of a poodle shows a dog's face, the *common* feature, and a poodle's coat, the *fine* feature, on equally many patches. Dogs come in $k=8$ breeds, and so do cats. Let $A_c$ and $A_f$ be how far the detectors of face and coat have grown. Of the pictures with the label "dog" all show the face, one in eight the poodle's coat. All pictures with the label "poodle" show both.
 #
@@ -435,7 +435,7 @@ kappa = theory.coarse_clock(*unit)
 ledger.mean("log-law", **measure.log_law(ideal["coarse labels"], kappa))
 
 # %% [markdown]
-# All four come true; coarse labels fail on 99.5 % of hard points. Lines are theory, symbols runs (right: 300 steps).
+# All four come true; coarse labels fail on 99.5 % of hard points. Lines are theory, symbols runs.
 #
 # *Binomial counts.* Now patches draw their content independently, as in the paper.
 
@@ -533,7 +533,7 @@ kept = measure.kept_errors(kept_runs.load("fine_grained_labels", "cifar10")["run
 # %% tags=["hide-input"]
 figures.show(
     plots.errors_by_arm(kept),
-    title="CIFAR-10: error by labels of pretraining",
+    title="CIFAR-10: ten labels do better than two, one per image worse",
     alt="Test errors by pretraining labels after fine-tuning on the images of pretraining, "
     "and their differences from two labels, seeds and means with 95 percent intervals.",
 )
@@ -552,7 +552,9 @@ for id, values in gains.items():
     ledger.mean(id, values)
 
 # %% [markdown]
-# In rows with a number of the paper, a minus is the opposite of its sign. $p$: paired $t$-tests with Holm's correction for the secondary rows; each 95 % interval stands by itself. Last row: gain on images that the network without pretraining misjudges, beyond an equal cut of all errors. ([Set-up beside the paper's, and more.](#02-trained))
+# The *primary claim* is confirmed: ten labels end 0.83 ± 0.40 points below two (the paper: 0.46). They also beat no pretraining; unique labels are worse than both, and random IDs undecided against both. *Unlike the paper:* clusters (here of *pixels*) hurt, two labels do not beat no pretraining (−0.07 ± 0.38, undecided), and a probe does better, not worse, on ten labels than on two (by 0.30 ± 0.16).
+#
+# A minus is the opposite of the paper's sign. $p$: paired $t$-tests with Holm's correction for the secondary rows. Last row: gain on images that the network without pretraining misjudges, beyond an equal cut of all errors. ([More.](#02-trained))
 #
 # <a id="02-take-home"></a>
 # ## What to take home
@@ -561,14 +563,13 @@ for id, values in gains.items():
 # - With exact counts, the idealised network's fine features stay $k$ times behind under coarse labels however long training is. In our runs with binomial counts of mean 4 they slowly catch up.
 # - Under fine labels, the idealised network's fine feature leads from the first step on: only doubt about the superclass drives the common one.
 # - In our simulated world with exact counts, labels that follow the fine features bring the ratio below $k^*$; random IDs inside a superclass do not.
-# - In our runs on idealised networks with exact counts, linear probes fitted on easy points misjudge about 99 % of the hard points, even with fine labels.
 #
 # The headline claims ([all claims](#02-held-up)):
 #
 # ```{headlines}
 # ```
 #
-# **Holds in our runs** with exact counts at $k=8$: ratio and both errors. **Not confirmed:** with binomial counts of mean 4, a constant ratio and 90 % error under coarse labels (stronger than the theorems). **On CIFAR-10**, [the table](#02-evidence) says for each label set whether the paper's sign comes out.
+# **Holds in our runs** with exact counts at $k=8$: ratio and both errors. **Not confirmed:** with binomial counts of mean 4, a constant ratio and 90 % error under coarse labels (stronger than the theorems). **Confirmed on CIFAR-10:** ten labels beat two. **Not there:** the paper's order of all label sets.
 #
 # <a id="02-try"></a>
 # ## Try it
@@ -980,17 +981,22 @@ for part, (gain, even) in measure.gains_by_difficulty(kept).items():
     print(f"{part}: gain{pm(gain)}, even cut{pm(even)}, excess{pm(gain - even)}")
 
 # %% [markdown]
-# *Fair?* Steps were chosen on the official test images, with two seeds that are not used again. The validation errors after fine-tuning, by step of pretraining (without it, of the target):
+# *Fair?* Steps were chosen on the official test images, with two seeds that are not used again: first among three, then, as choices lay at the border of this grid, among five, and again among six. The validation errors after fine-tuning, by step of pretraining (without it, of the target):
 
 # %% tags=["hide-input"]
 # NBVAL_CHECK_OUTPUT
-kept_runs.show("fine_grained_labels", "cifar10-tuning")
-tuning = kept_runs.load("fine_grained_labels", "cifar10-tuning")["runs"]
-for arm, found in measure.validation_errors(tuning).items():
-    print(f"{arm:13s}", *(f"{size:>7}: {error:5.2f}" for size, error in found.items()))
+tried = {}
+for name in ("cifar10-tuning", "cifar10-tuning-more", "cifar10-tuning-smallest"):
+    kept_runs.show("fine_grained_labels", name)
+    found = kept_runs.load("fine_grained_labels", name)["runs"]
+    for arm, by_step in measure.validation_errors(found).items():
+        tried.setdefault(arm, {}).update(by_step)
+for arm, by_step in tried.items():
+    errors = (f"{step:g}: {error:5.2f}  " for step, error in sorted(by_step.items()))
+    print(f"{arm:11s}", *errors)
 
 # %% [markdown]
-# *Known by heart?* At the chosen steps, errors on random IDs and unique labels are those of the first table. Without flips and shifts, and with a longer pretraining, one seed shows what becomes of networks that fit these labels:
+# *Known by heart?* At the chosen steps, errors on random IDs and unique labels are those of the first table. Without flips and shifts, and with a longer pretraining, one seed shows what becomes of networks that fit these labels. All of them are fitted, and then random IDs err on 11.4 % of the test images, unique labels on 10.2 %, two labels on 9.8 % and no pretraining on 9.9 %: the order of the paper for random IDs, without an interval.
 
 # %% tags=["hide-input"]
 # NBVAL_CHECK_OUTPUT
@@ -1001,7 +1007,9 @@ for arm, (found,) in one["values"].items():
     print(f"{arm:13s}", *some)
 
 # %% [markdown]
-# *Trained?* The columns "fell" say by how many percent the loss on the labels and on the target still fell over the last fifth of the steps; less than 1 % would be a network trained to its end. "Labels" and "fitted" are errors on the images trained on. Of random IDs, guessing among those of the right superclass misses 80 %; of unique labels, all.
+# On unique labels the smallest step was best, at the border of the grid: there the network learns none of its labels, and 600 steps on the target are nearly all its training. All larger steps are worse for its target. (At this step every other arm is worse than at its own.) Random IDs are best inside the grid, where their labels are not fitted either.
+#
+# *Trained?* The columns "fell" say by how many percent the loss on the labels and on the target still fell over the last fifth of the steps; less than 1 % would be a network trained to its end. Fine-tuning is at rest (a negative number is a rise), the arm without pretraining is not: its loss still fell by 13 %. Losses of pretraining fell by 1 to 4 %, on unique labels not at all. "Labels" and "fitted" are errors on the images trained on. Of random IDs, guessing among those of the right superclass misses 80 %; of unique labels, all.
 #
 # *Sampling.* Each seed draws 6,000 images for training and 4,000 others for tests from the same 10,000, so the intervals contain the sampling of test images, but images of different seeds overlap.
 #
