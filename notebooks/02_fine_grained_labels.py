@@ -37,7 +37,7 @@ figures.opening()
 #
 # A photograph of a poodle shows a dog's face, the *common* feature, and a poodle's coat, the *fine* feature, on equally many patches. Dogs come in $k=8$ breeds, and so do cats. Let $A_c$ and $A_f$ be how far the detectors of face and coat have grown. Of the pictures with the label "dog" all show the face, one in eight the poodle's coat. All pictures with the label "poodle" show both.
 #
-# A *hard* photograph shows the coat, hides the dog's face, and shows a cat's face at 0.3 of the strength. Detectors respond above a threshold of 0.05. So it is judged right if $0.95\,A_f>0.25\,A_c$: above the dotted line $A_f=A_c/3.8$.
+# A *hard* photograph shows the coat, hides the dog's face, and shows a cat's face at 0.3 of the strength. A detector responds by its growth times the strength above 0.05. So the photograph is judged right if $0.95\,A_f>0.25\,A_c$: above the dotted line $A_f=A_c/3.8$.
 #
 # **Predict before you look.** On which side of the dotted line does each training run?
 
@@ -514,7 +514,7 @@ ledger.mean("random-ids-do-not-help", measure.fewest_errors(by_kind, "random"))
 #
 # | Pretraining labels | Number of labels | Error |
 # |---|---|---|
-# | none (only the target, once) | | 5.87 |
+# | none (only the target) | | 5.87 |
 # | the target's own | 11 | 5.25 |
 # | true, just finer | 13 | 5.40 |
 # | true | 1103 (best), 6485 | **4.79**, 4.84 |

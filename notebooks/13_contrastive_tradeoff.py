@@ -36,7 +36,7 @@ figures.opening()
 #
 # *Why should unlabelled data of other kinds harm a task?* If room is limited, features that the task needs shrink.
 #
-# The smallest example has two standard normal features and the label $y=z_1+z_2$. A representation shows $(z_1,\sqrt\beta\,z_2)$: the second feature has the weight $\beta$. We fit one labelled point by the shortest vector of coefficients. On $(z_1,z_2)$ (second entry times $\sqrt\beta$) these are
+# The smallest example has two standard normal features and the label $y=z_1+z_2$. A representation shows $(z_1,\sqrt\beta\,z_2)$: the second feature has the weight $\beta$. We fit one labelled point by the shortest vector of coefficients. As coefficients of $(z_1,z_2)$ (the second one times $\sqrt\beta$) these are
 #
 # $$
 # \hat w=\frac{z_1+z_2}{z_1^2+\beta z_2^2}\,\bigl(z_1,\ \beta z_2\bigr).
@@ -186,7 +186,7 @@ figures.show_code(arms.pair_loss)
 #
 # So the loss rewards what differs between inputs *and* survives the augmentation. On an even mixture shared features have variance 1, private ones $1/T$. Within our bounds on $G$ one minimum has weight 1 on all shared and any $q$ private features, perhaps of one task. Weights $1/T$ on all $qT$ private ones are as good, and better for a strictly convex loss: returns diminish.
 #
-# *When is a feature encoded at all?* If $\mathbf z_R$ can be recovered from $\mathbf x$, $\ell$ is convex, decreasing and bounded below, and all $\phi(\mathbf x)$ have length $B$, then by [Theorem 7.2](#13-features) an optimum (among regular $\phi$) ignores $\mathbf z_U$ and encodes an invariant feature, that is, varies with it, once $B$ exceeds a bound. For finitely many values the bound is the lower, the more often two inputs differ in this feature alone.
+# *When is a feature encoded at all?* If $\mathbf z_R$ can be recovered from $\mathbf x$, $\ell$ is convex, decreasing and bounded below, and all $\phi(\mathbf x)$ have length $B$, then by [Theorem 7.2](#13-features) an optimum (among regular $\phi$) ignores $\mathbf z_U$ and encodes an invariant feature, that is, varies with it, once $B$ exceeds a bound. If features take finitely many values, the bound falls as inputs that differ in this feature alone become more frequent.
 #
 # *Encoded is not linearly readable.* Let $\mathbf z_R$ be two random bits and $\phi(\mathbf x)$ lie on a circle. An optimum is a square of the four values, and any corner may hold any value, with the same loss. If the two values whose first bit is 1 hold opposite corners, no line separates them from the others ([exclusive-or](#13-readable)). So the paper assumes linear labels.
 #
