@@ -429,7 +429,7 @@ def _claims(
         chosen_rows = [row for found, some in rows.items() for row in some if not changed or row["id"] in ids[found]]
         print(json.dumps(chosen_rows, indent=1))
     elif against:
-        _print_changes(_joined(earlier), _joined(rows), (against, "now"), against, not changed)
+        _print_changes(_joined(earlier), _joined(rows), (against, "now"), f"{against} in the notebooks", not changed)
     else:
         print(verdicts.table(_joined(rows), _width()))
     reversed_ids = {found.name: verdicts.opposite(some, earlier[found]) for found, some in rows.items()}

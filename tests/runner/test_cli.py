@@ -187,11 +187,11 @@ def test_an_opposite_verdict_is_named_and_status_1(mvnb, book):
         )
 
     git("init"), git("add", "."), git("commit", "-m", "a")
-    assert mvnb("claims", "--changed") == (0, "No verdict, value, rule or origin differs from HEAD.\n", "")
+    assert mvnb("claims", "--changed") == (0, "No verdict, value, rule or origin differs from HEAD in the notebooks.\n", "")
     assert json.loads(mvnb("claims", "--changed", "--format", "json")[1]) == []
     status, out, _ = mvnb("claims", "--against", "HEAD")
     assert status == 0 and "\nThe mean is small\n  small-mean  holds " in out
-    assert out.endswith("\nNo verdict, value, rule or origin differs from HEAD.\n")
+    assert out.endswith("\nNo verdict, value, rule or origin differs from HEAD in the notebooks.\n")
     status, out, _ = mvnb("run", "1", "-p", "seed=3")
     assert status == 0 and "\nNo verdict was reversed.\n1 hold, 0 fail of 1" in out
     assert "\nThe mean is small\n  small-mean  holds    value -0.0955, noise 0.5  value 0.176, noise 0.5\n" in out

@@ -9,6 +9,7 @@ import gzip
 import math
 import pickle
 import tarfile
+import zipfile
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -161,6 +162,8 @@ def _stored(name: str) -> Path:
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     try:
+        if not zipfile.is_zipfile(path):  # NumPy would take it for a pickled object
+            raise ValueError("it is no ZIP file")
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in _KEYS if key in file}
     except Exception as error:  # other files than NPZ files of plain arrays make NumPy raise errors of many kinds

@@ -455,7 +455,7 @@ def _draw(sweep: Sweep, judged):
         ax.set(xlim=(-0.5, len(points) - 0.5))
         ax.tick_params(labelsize=8)
         ax.set_ylabel(part if part != "value" else short(verdicts.plain(unit), 36), fontsize=8)
-        ax.set_title(f"{fill(short(verdicts.plain(says), 160), int(15 * wide))}\n[{id}]", fontsize=8)
+        ax.set_title(f"{fill(short(verdicts.plain(says), 160), int(12 * wide))}\n[{id}]", fontsize=8)
     labels = [*(f"{verdicts.MARKS[verdict][0]} {verdict}" for verdict in verdicts.JUDGED), "limit of the rule"]
     fig.legend(
         [*ax.containers, *ax.plot([], [], **figures.LINES["chance"])],
