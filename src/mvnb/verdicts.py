@@ -141,11 +141,12 @@ def note(row: Row) -> str:
 
 
 def table(rows: Iterable[Row], width: int | None = None) -> str:
-    """Return the rows as a plain-text table, each below its claim, and a line with the number of claims with each verdict."""
+    """Return the rows as a plain-text table, each below its claim and :func:`note`, followed by the number of each verdict."""
     rows = list(rows)
     lines = [(f"  {row['id']}", row["verdict"], value(row), plain(paper(row)), row["criterion"]) for row in rows]
     columns = ("claim", "verdict", "measured", "paper", "rule")
-    return f"{aligned(columns, lines, width, [plain(row['says']) for row in rows])}\n\n{tally(rows)}"
+    titles = [plain(": ".join(filter(None, (row["says"], note(row))))) for row in rows]
+    return f"{aligned(columns, lines, width, titles)}\n\n{tally(rows)}"
 
 
 def side_by_side(

@@ -83,7 +83,9 @@ def test_a_run_prints_paths_seconds_and_claims_and_options_override_the_preset(m
     assert status == 0
     lines = out.splitlines()
     assert lines[:2] == ["out/deep/01_tiny.ipynb", "out/deep/01_tiny.claims.json"] and lines[2].endswith(" s")
-    assert "0 hold, 1 fail of 1" in out and "\nThe mean is small\n  small-mean  fails " in out  # the preset's noise
+    assert (
+        "0 hold, 1 fail of 1" in out and "\nThe mean is small: the noise is too large\n  small-mean  fails " in out
+    )  # the preset's noise
     text = (book / "out" / "deep" / "01_tiny.ipynb").read_text()
     assert all(line in text for line in ("replicas = 3", "noise = 1.0", "seed = 5"))
     assert not (book / "notebooks" / "01_tiny.ipynb").exists() and not (book / "runs").exists()
