@@ -486,3 +486,8 @@ def test_what_a_table_says():
     table[0, 0], table[0, 3] = [9, 8, 7, 6, 5], [1, 2, 3, 4, 3]
     table[1], table[2] = 2, np.where(np.arange(5) < 3, 10, 1)
     assert measure.printed_table(table) == {"fewer": 6, "best": 12}
+
+
+def test_scores_of_the_tuning_are_mean_accuracies_on_the_target():
+    run = {"simclr 0.1": {"cifar10": {"accuracy": [1.0, 3.0]}, "mnist": {"accuracy": [9.0, 9.0]}}}
+    assert measure.validated([run]) == {"simclr 0.1": 2.0}
