@@ -335,10 +335,17 @@ def _attempt(chapter: catalogue.Chapter, parameters, folder: Path, address: str,
     except (CellFailed, ChapterError) as failure:
         error = str(failure)
         folder.mkdir(parents=True, exist_ok=True)
-    used = {name: one.default for name, one in chapter.parameters.items()} | parameters
-    ended = {"seconds": round(time.monotonic() - started, 2), "finished": datetime.now(UTC).isoformat(timespec="seconds")}
-    where = {"host": platform.node(), "device": device, "versions": addresses.versions()}
-    return {"address": address, "parameters": used, "error": error} | ended | where | {"claims": rows}
+    return {
+        "address": address,
+        "parameters": {name: one.default for name, one in chapter.parameters.items()} | parameters,
+        "error": error,
+        "seconds": round(time.monotonic() - started, 2),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "host": platform.node(),
+        "device": device,
+        "versions": addresses.versions(),
+        "claims": rows,
+    }
 
 
 def _device(notebook: Path) -> str:
@@ -402,9 +409,14 @@ def keep(sweep: Sweep) -> Path:
         got = f"{other[0]}={sweep.fixed[other[0]]}"
         raise ChapterError(f"cannot keep a sweep with other parameters than the defaults, got {got}")
     records = [sweep.record(address) for address in sweep.cells]
-    record = {"chapter": sweep.chapter.name, "grid": sweep.grid, "fixed": sweep.fixed}
-    record |= {"devices": sorted({record["device"] for record in records}), "versions": records[0]["versions"]}
-    record |= {"claims": verdicts_of(sweep)}
+    record = {
+        "chapter": sweep.chapter.name,
+        "grid": sweep.grid,
+        "fixed": sweep.fixed,
+        "devices": sorted({record["device"] for record in records}),
+        "versions": records[0]["versions"],
+        "claims": verdicts_of(sweep),
+    }
     path = _kept_path(sweep.chapter)
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_record(path, record)
