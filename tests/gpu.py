@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import torch
@@ -135,7 +136,8 @@ def report(root: Path, card: str, at_once: int, book: list[catalogue.Chapter], n
     wrong += [f"benchmark: {found['benchmark']['failed']}"] if "failed" in found.get("benchmark", {}) else []
     versions = {"python": platform.python_version(), "torch": torch.__version__, "cuda": torch.version.cuda}
     seconds = {name: {kind: one["seconds"] for kind, one in of.items()} for name, of in by_chapter.items()}
-    kept = {"card": card, "at_once": at_once, "versions": versions, "seconds": seconds, "wrong": wrong}
+    kept = {"card": card, "date": date.today().isoformat(), "at_once": at_once, "versions": versions}
+    kept |= {"seconds": seconds, "wrong": wrong}
     kept["benchmark"] = found.get("benchmark", {})
     path = root / "results" / "gpu.json"
     path.parent.mkdir(exist_ok=True)

@@ -14,6 +14,7 @@ import base64
 import functools
 import io
 import re
+from datetime import date
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -187,16 +188,17 @@ class CardSeconds(SphinxDirective):
 
 def card_seconds(report: dict, book) -> list[nodes.Node]:
     """The report of a card as a sentence and a table."""
-    turned = "; ".join(report["wrong"]) or "no verdict is the opposite of the committed notebooks'"
-    versions = report["versions"]
-    said = f"On one {report['card']} with PyTorch {versions['torch']}, {report['at_once']} runs at a time: {turned}."
+    turned = "; ".join(report["wrong"]) or "no verdict was the opposite of the committed notebooks'"
+    day, torch = date.fromisoformat(report["date"]), report["versions"]["torch"]
+    said = f"On one {report['card']} with PyTorch {torch}, {report['at_once']} runs at a time: {turned}."
+    said += f" The runs are of {day.day} {day:%B %Y}, and chapters may have changed since then."
     rows = []
     for chapter in book:
         taken = report["seconds"].get(chapter.name, {})
         cells = [str(round(taken[kind])) if kind in taken else "–" for kind in ("card", "cpu")]
         rows.append([[nodes.Text(f"{chapter.number} · {chapter.title}")], *([nodes.Text(cell)] for cell in cells)])
     if any(not {"card", "cpu"} <= report["seconds"].get(chapter.name, {}).keys() for chapter in book):
-        said += " A dash is a run that is still to be made there."
+        said += " A dash is a run that has not been made there."
     return [nodes.paragraph("", said), table(["Chapter", "Seconds on the card", "On its processor"], rows, ["seconds"])]
 
 
