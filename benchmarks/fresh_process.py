@@ -37,6 +37,7 @@ def memory(objective: str, replicas: int = 256) -> dict[str, float]:
 def first_calls() -> dict[str, float]:
     """Return the seconds of the first calls of the patch objective, which compile it or read numba's cache on disk."""
     from mvnb.models import PatchObjective
+    from mvnb.training import SGD, fit
 
     x, y, multiplicity = torch.ones(1, 2, 2, 3), torch.tensor([[0, 1]]), torch.ones(1, 2)
     objective, seconds = PatchObjective(8, 0.1), {}
@@ -44,7 +45,9 @@ def first_calls() -> dict[str, float]:
         began = time.perf_counter()
         objective({"weight": torch.ones(1, 2, 2, 3)}, x, y, multiplicity, lam)
         seconds[name] = time.perf_counter() - began
-    return seconds
+    began = time.perf_counter()
+    fit(objective, {"weight": torch.ones(1, 2, 2, 3)}, (x, y, multiplicity), steps=3, optimizer=SGD(0.1))
+    return seconds | {"steps": time.perf_counter() - began}
 
 
 if __name__ == "__main__":
