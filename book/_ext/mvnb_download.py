@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import nbformat
+import pybtex.plugin
 from mvnb_chapters import chapters, ledger
 from mvnb_plain import keys
 from pybtex.database import parse_file
@@ -25,6 +26,9 @@ from pybtex.plugin import find_plugin
 
 from mvnb import verdicts
 from mvnb.files import write
+
+# pybtex reads the metadata of all installed packages for every citation, a tenth of the time of a build.
+pybtex.plugin.entry_points = functools.cache(pybtex.plugin.entry_points)
 
 PLACE = "_sources/plain"
 BOOK = Path(__file__).parents[1]
