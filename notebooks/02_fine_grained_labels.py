@@ -543,10 +543,10 @@ figures.show(
 pm = lambda values: "{:5.1f} ± {:3.1f}".format(*stats.mean_interval(values).plus_minus)
 gains, declared = measure.gains(kept), claims.declared("fine_grained_labels")
 secondary = {id: values for id, values in gains.items() if not declared[id].headline}
-adjusted = measure.holm(secondary)
+adjusted = stats.holm_tests(secondary)
 print("test errors, points" + 27 * " ", "paper  here         p (Holm)")
 for id, values in gains.items():
-    end = f"{adjusted[id]:.3f}" if id in adjusted else "primary"
+    end = f"{adjusted[id][1]:.3f}" if id in adjusted else "primary"
     row = declared[id].unit.split(", ")[1]
     print(f"{row:47s}{declared[id].paper or '–':<7}{pm(values)}  {end}")
     ledger.mean(id, values)
@@ -985,13 +985,11 @@ for part, (gain, even) in measure.gains_by_difficulty(kept).items():
 
 # %% tags=["hide-input"]
 # NBVAL_CHECK_OUTPUT
-tried = {}
-for name in ("cifar10-tuning", "cifar10-tuning-more", "cifar10-tuning-smallest"):
+tuning = ("cifar10-tuning", "cifar10-tuning-more", "cifar10-tuning-smallest")
+for name in tuning:
     kept_runs.show("fine_grained_labels", name)
-    found = kept_runs.load("fine_grained_labels", name)["runs"]
-    for arm, by_step in measure.validation_errors(found).items():
-        tried.setdefault(arm, {}).update(by_step)
-for arm, by_step in tried.items():
+records = (kept_runs.load("fine_grained_labels", name) for name in tuning)
+for arm, by_step in measure.validation_errors(*records).items():
     errors = (f"{step:g}: {error:5.2f}  " for step, error in sorted(by_step.items()))
     print(f"{arm:11s}", *errors)
 

@@ -107,6 +107,20 @@ def holm_adjusted(p_values):
     return adjusted.clip(max=1)
 
 
+def holm_tests(differences):
+    """Return p-values of two-sided t-tests against 0 by name: of each test alone, and adjusted by :func:`holm_adjusted`.
+
+    ``differences`` maps names to paired differences ``(n,)``.
+
+    >>> {name: p.round(2).tolist() for name, p in holm_tests({"loss": [1, 2, 3], "time": [1, -1, 2]}).items()}
+    {'loss': [0.07, 0.15], 'time': [0.53, 0.53]}
+    """
+    from scipy.stats import ttest_1samp
+
+    alone = [ttest_1samp(values, 0).pvalue for values in differences.values()]
+    return dict(zip(differences, np.stack([alone, holm_adjusted(alone)], 1)))
+
+
 def power_law_fit(x, y):
     """Fit the line ``log y = intercept + slope log x`` by least squares and return the result of ``scipy.stats.linregress``.
 

@@ -10,7 +10,7 @@ import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 from torch.nn import functional as F
 
-from mvnb import claims, kept_runs
+from mvnb import claims, kept_runs, stats
 from mvnb.papers.contrastive_tradeoff import data, measure, model, theory, training
 from mvnb.training import percent_fallen
 
@@ -417,7 +417,7 @@ def test_the_primary_claim_is_the_headline_and_the_others_get_holms_correction()
     assert of_run == set(found) and [id for id in of_run if declared[id].headline] == [next(iter(found))]
     rng = np.random.default_rng(0)
     values = {"first": np.full(5, 9.0)} | {str(i): rng.normal(i / 2, 1, 5 - i % 2) for i in range(4)}
-    after = measure.secondary(values)
+    after = stats.holm_tests({name: values[name] for name in "0123"})
     p = [scipy.stats.ttest_1samp(values[str(i)], 0).pvalue for i in range(4)]
     assert list(after) == list("0123") and [one for one, _ in after.values()] == pytest.approx(p)
     order = sorted(range(4), key=p.__getitem__)

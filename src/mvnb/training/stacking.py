@@ -293,6 +293,19 @@ def pick_own(x: Tensor, index: Tensor) -> Tensor:
     return pick(x.flatten(0, 1), first + index)
 
 
+def apply_stack(module: nn.Module, params: Params, x: Tensor):
+    """Return the outputs of a stack of modules on ``x`` ``(R, n, ...)``: what ``module`` returns, with a leading replica axis.
+
+    ``params`` are those of :func:`stack` and may have other entries; buffers change in place. Computed as one vectorised
+    program or in sequence, see :func:`one_by_one`.
+    """
+    own = {k: params[k] for k in module.state_dict()}
+    if not one_by_one(module, x.device):
+        return vmap(lambda p, one: functional_call(module, p, (one,)))(own, x)
+    rows = [functional_call(module, {k: v[r] for k, v in own.items()}, (x[r],)) for r in range(len(x))]
+    return torch.stack(rows) if torch.is_tensor(rows[0]) else tuple(torch.stack(parts) for parts in zip(*rows))
+
+
 def predict(module: nn.Module, params: Params, x: Tensor, chunk: int = 1000) -> Tensor:
     """Return the outputs ``(R, n, ...)`` of a stack of modules in evaluation mode on ``x`` ``(R, n, ...)``.
 
@@ -304,10 +317,9 @@ def predict(module: nn.Module, params: Params, x: Tensor, chunk: int = 1000) -> 
     torch.Size([5, 8, 3])
     """
     modes = {part: part.training for part in module.modules()}
-    call = vmap(lambda p, z: functional_call(module, p, (z,)))
     try:
         module.eval()
-        return torch.cat([call(params, z) for z in x.split(chunk, 1)], 1)
+        return torch.cat([apply_stack(module, params, z) for z in x.split(chunk, 1)], 1)
     finally:
         for part, training in modes.items():
             part.training = training

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mvnb import stats
 from mvnb.blocks import in_parts
 from mvnb.gradients import Params
 from mvnb.papers.contrastive_tradeoff import data, theory
@@ -447,15 +446,6 @@ def cifar10(kept: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarra
         "cifar10-moco-falls": own["MoCo"],
         "cifar10-moco-average-rises": -both["MoCo"],
     }
-
-
-def secondary(found: Mapping[str, np.ndarray]) -> dict[str, tuple[float, float]]:
-    """Return p of a two-sided t-test against 0 of all entries but the first, and p after Holm's correction for their number."""
-    from scipy.stats import ttest_1samp
-
-    names = list(found)[1:]
-    p = [float(ttest_1samp(found[name], 0).pvalue) for name in names]
-    return dict(zip(names, zip(p, stats.holm_adjusted(p).tolist())))
 
 
 def validated(values: Sequence[Mapping]) -> dict[str, float]:

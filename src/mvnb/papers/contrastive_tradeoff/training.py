@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
 from torch.nn import functional as F
 from torch.optim.swa_utils import update_bn
 
@@ -23,7 +22,7 @@ from mvnb.models import MLP
 from mvnb.papers.contrastive_tradeoff import data, model, theory
 from mvnb.papers.contrastive_tradeoff.model import ContrastiveNet, Networks
 from mvnb.training import SGD, Adam, AdamW, Fresh, Run, cosine, fit, generators, stack, to_device
-from mvnb.training.stacking import one_by_one
+from mvnb.training.stacking import apply_stack
 
 _KEY, _QUEUE = "key.", "queue"
 
@@ -121,24 +120,12 @@ class ContrastiveObjective:
 
     def _embed(self, params: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return embeddings and predictions ``(R, n, D)`` of ``x`` ``(R, n, ...)``, of length 1."""
-        return tuple(F.normalize(v, dim=-1) for v in _apply_stack(self.net, params, x))
+        return tuple(F.normalize(v, dim=-1) for v in apply_stack(self.net, params, x))
 
     def _enqueue(self, params: Params, new: Tensor) -> None:
         """Put new embeddings in front and drop the oldest."""
         queue = params[_QUEUE]
         queue.copy_(torch.cat([new, queue], 1)[:, : queue.shape[1]])
-
-
-def _apply_stack(module: nn.Module, params: Params, x: Tensor):
-    """Return the outputs of a stack of ``module`` in training mode on ``x`` ``(R, n, ...)``; buffers change in place.
-
-    Computed at once or replica by replica, see :func:`mvnb.training.stacking.one_by_one`. ``params`` may have other entries.
-    """
-    own = {k: params[k] for k in module.state_dict()}
-    if not one_by_one(module, x.device):
-        return vmap(lambda p, one: functional_call(module, p, (one,)))(own, x)
-    rows = [functional_call(module, {k: v[r] for k, v in own.items()}, (x[r],)) for r in range(len(x))]
-    return torch.stack(rows) if torch.is_tensor(rows[0]) else tuple(torch.stack(parts) for parts in zip(*rows))
 
 
 class RegularisedObjective:
@@ -161,7 +148,7 @@ class RegularisedObjective:
         leaves = {k: params[k].detach().requires_grad_() for k in self.names}
         live = params | leaves
         encoder = {k.removeprefix("encoder."): v for k, v in live.items() if k.startswith("encoder.")}
-        logits = model.head_logits(live, _apply_stack(self.contrastive.net.encoder, encoder, first))
+        logits = model.head_logits(live, apply_stack(self.contrastive.net.encoder, encoder, first))
         losses = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).mean(1)
         if self.weight:
             losses = losses + self.weight * self.contrastive.losses(live, first, second)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mvnb import probes, stats, training
+from mvnb import probes, training
 from mvnb.blocks import in_parts
 from mvnb.papers.fine_grained_labels import data, model, theory
 from mvnb.papers.fine_grained_labels.data import HierarchicalMultiView, HierarchicalPatches, Labels, Split
@@ -225,13 +225,13 @@ def kept_errors(runs: Sequence[Mapping]) -> dict[str, dict[str, np.ndarray]]:
     return {arm: {key: np.array([one["values"][arm][0].get(key, np.nan) for one in runs]) for key in names} for arm in ARMS}
 
 
-def validation_errors(runs: Sequence[Mapping]) -> dict[str, dict[float, float]]:
-    """Return the mean validation error over the seeds of a tuning run, in percent, by arm and step size."""
-    every = [one["values"] for one in runs]
-    return {
-        arm: {row["step_size"]: float(np.mean([one[arm][i]["validation"] for one in every])) for i, row in enumerate(rows)}
-        for arm, rows in every[0].items()
-    }
+def validation_errors(*records: Mapping) -> dict[str, dict[float, float]]:
+    """Return the mean validation error over the seeds of tuning runs, in percent, by arm and step size."""
+    errors: dict[str, dict[float, list]] = {}
+    for arms in (run["values"] for record in records for run in record["runs"]):
+        for arm, row in ((arm, row) for arm, rows in arms.items() for row in rows):
+            errors.setdefault(arm, {}).setdefault(row["step_size"], []).append(row["validation"])
+    return {arm: {step: float(np.mean(errors)) for step, errors in by_step.items()} for arm, by_step in errors.items()}
 
 
 COMPARED = {
@@ -262,14 +262,6 @@ def gains_by_difficulty(kept: Mapping[str, Mapping[str, np.ndarray]]) -> dict[st
     """Return the gain of ten labels over two on hard and on easy images, and that of a proportional cut of all errors."""
     cut = 1 - kept["ten"]["test"] / kept["two"]["test"]
     return {part: (kept["two"][part] - kept["ten"][part], cut * kept["two"][part]) for part in ("hard", "easy")}
-
-
-def holm(differences: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Return by name the p-value of a two-sided t-test of paired differences, by Holm's correction over all of them."""
-    from scipy.stats import ttest_1samp
-
-    p = [ttest_1samp(values, 0).pvalue for values in differences.values()]
-    return dict(zip(differences, stats.holm_adjusted(p).tolist()))
 
 
 def image_gains(errors: Mapping[str, tuple[np.ndarray, np.ndarray]], one_pass: np.ndarray) -> dict[str, np.ndarray]:
