@@ -1,290 +1,314 @@
-"""The rules of chapter 12 hold for what they judge and fail for what they do not.
+"""The rules of chapter 12 hold for what they judge and fail for broken variants of it.
 
-The settings are the chapter's, or smaller.
+Runs, closed forms and measures are the chapter's, with its settings or smaller ones.
 """
 
-from functools import partial
-
-import judged
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import softplus
+from judged import verdict
 
-from mvnb import training
+from mvnb import kept_runs
 from mvnb.data import load_images
-from mvnb.gradients import nuclear_norm_and_slope
-from mvnb.papers.nuclear_norm import theory
-from mvnb.papers.nuclear_norm.comparison import Comparison, stable_rank
+from mvnb.papers.nuclear_norm import comparison, measure, model, theory
 from mvnb.papers.nuclear_norm.data import EnvironmentFeatures, FramedDomains
 
-verdict = partial(judged.verdict, "nuclear_norm")
+
+def verdicts(found, how="mean"):
+    """The verdict of each claim on what a function of ``measure`` returned."""
+    return {
+        id: verdict("nuclear_norm", id, how, **(one if isinstance(one, dict) else {"value": one})) for id, one in found.items()
+    }
+
+
+def changed(before, after, how="mean"):
+    """The claims whose verdicts differ, all others alike."""
+    first, second = verdicts(before, how), verdicts(after, how)
+    return {id: (first[id], second[id]) for id in first if first[id] != second[id]}
+
+
+TURNED = ("holds", "fails")
 
 # --- Closed forms ---
 
 
-def test_accuracies_of_another_share_are_noticed():
-    x, y = EnvironmentFeatures.uniform(1, 1, 0.2).sample(20_000, torch.Generator().manual_seed(0), False, torch.float64)
-    rho = np.array([0.2, 0.686, 2.0])
-    seen = (y[:, None] * (x[:, :1] + torch.tensor(rho) * x[:, 1:]) > 0).double().mean(0).numpy()
-
-    def found(share):
-        exact = theory.plane_accuracy(rho, share)
-        off = int((np.abs(seen - exact) > 5 * np.sqrt(exact * (1 - exact) / 20_000)).sum())
-        return verdict("plane-closed-forms", "exact", off=off, error=0.0, below=0)
-
-    assert found(0.7) == "holds" and found(0.67) == "fails"
-
-
-def test_the_ratio_and_its_bounds_fail_off_the_optimum():
-    group = theory.GroupPopulation(40, 174, 0.48)
-    alpha, beta = group.decay_optimum(0.1)
-
-    def found(a, b):
-        m = group.moments(a, b)
-        low, high = theory.ratio_bounds(a, 0.48)
-        error = abs(0.96 * a / b / ((0.1 + m.bend_u) / (0.1 + m.bend_r)) - 1)
-        whole = verdict("ratio-identity", "exact", error=error, outside=int(not low <= 0.96 * a / b <= high))
-        return whole, verdict("ratio-identity", "exact", error=0.0, outside=int(not low <= 0.96 * a / b <= high))
-
-    assert found(alpha, beta) == ("holds", "holds")
-    assert found(1.01 * alpha, beta)[0] == "fails"
-    assert found(1.2 * alpha, beta)[1] == found(0.9 * alpha, beta)[1] == "fails"
-
-
-def test_the_lemma_and_the_proposition_need_their_worlds():
-    def found(r, n, gamma, decay):
-        group = theory.GroupPopulation(r, n, gamma)
-        alpha, beta = group.decay_optimum(decay)
-        over = group.accuracy(alpha / beta) / np.exp(-r / 10)
-        violations, ratio = int(not 0 < beta < alpha < r**-0.5), 2 * gamma * alpha / beta / 1.5
-        ordering = verdict("lemma-ordering", "exact", violations=violations, ratio=ratio)
-        return verdict("decay-fails-elsewhere", "exact", over), ordering
-
-    assert found(40, 174, 0.48, 1.0) == ("holds", "holds")
-    assert found(16, 44, 0.3, 1e-5) == ("fails", "fails")  # d far below r + r / gamma^2, too little decay for so few features
-
-
-def test_the_transition_is_not_where_the_proposition_begins():
-    numbers = np.array([20, 30, 40, 44, 50, 60, 90])
-    groups = [theory.GroupPopulation(16, int(n), 0.3) for n in numbers]
-    there = []
-    for one in groups:
-        alpha, beta = one.decay_optimum(1.0)
-        there.append(one.accuracy(alpha / beta))
-    crossing = np.interp(0.5, there[::-1], numbers[::-1] + 16)
-    places = theory.transition(16, 0.3), 16 + 16 / 0.09
-    assert [verdict("transition-place", "exact", abs(crossing / place - 1)) for place in places] == ["holds", "fails"]
-
-
-def test_selection_fails_where_environmental_features_are_the_stronger_ones():
-    # a group of 16 uniform features beside 44 of the same law: no reason to leave them out
-    slack = [theory.GroupPopulation(16, 44, gamma).excess(weight) for gamma, weight in ((0.3, 0.1), (0.4999, 1e-4))]
-    for id in ("nuclear-norm-selects", "nuclear-right-elsewhere"):
-        assert [verdict(id, "exact", 100 * one) for one in slack] == ["holds", "fails"]
-
-
-def test_the_strong_limits_differ_from_the_weak_ones():
-    def found(decay, nuclear):
-        optima = {"decay": theory.plane_optimum("decay", decay), "nuclear": theory.plane_optimum("nuclear", nuclear)}
-        there = {k: float(theory.plane_accuracy(b[1] / b[0], 0.3)) for k, b in optima.items()}
-        return verdict("plane-strong-limits", "exact", **there)
-
-    assert found(1e3, 0.4) == "holds" and found(0.01, 0.4) == found(1e3, 0.001) == "fails"
-
-
-def test_ratio_shape_and_vanishing_decay_are_not_met_elsewhere():
-    few = theory.GroupPopulation(16, 44, 0.3)
-    scaled = {w: 0.6 * np.divide(*few.decay_optimum(w)) for w in (10.0, 1e-4)}
-    assert [verdict("ratio-limit", "exact", abs(one - 1)) for one in scaled.values()] == ["holds", "fails"]
-    ratio = scaled[1e-4] / 0.6
-    apart = [abs(few.accuracy(ratio) - few.normal_accuracy(factor * ratio)) for factor in (1.0, 1.1)]
-    assert [verdict("transition-shape", "exact", one) for one in apart] == ["holds", "fails"]
-    assert verdict("no-penalty-is-enough", "exact", rise=0.1, last=few.accuracy(ratio)) == "fails"  # it asks for less decay
-
-
-def test_optima_in_the_plane_are_told_apart():
-    level, found = 0.3, {}
-    for penalty, top in (("decay", 300.0), ("nuclear", 0.42)):
-        optima = [theory.plane_optimum(penalty, w) for w in np.geomspace(3e-4, top, 12)]
-        found[penalty] = np.interp(level, [theory.plane_loss(b, 0.2)[0] for b in optima], [b[1] / b[0] for b in optima])
-    ratios = found["nuclear"] / found["decay"], found["decay"] / found["decay"]
-    assert [verdict("plane-nuclear-leans-less", "exact", one) for one in ratios] == ["holds", "fails"]
-    there = [
-        float(theory.plane_accuracy(b[1] / b[0], 0.3)) for b in (theory.plane_optimum(k, 0.1) for k in ("nuclear", "decay"))
-    ]
-    off = there[1] - there[0]  # a run that ends at the other penalty's optimum is noticed
-    ends = [verdict("plane-runs-reach-the-optima", "mean", nuclear=[one, one], decay=[0, 0]) for one in (0.0, off)]
-    assert ends == ["holds", "fails"]
-    # What the paper says of ERM would be so if ERM were decay.
-    gains = [verdict("plane-erm-below-nuclear", "mean", fixed=[one, one], free=[one, one]) for one in (-off, off)]
-    assert gains == ["holds", "fails"]
-
-
-def test_a_head_that_hardly_grows_does_not_escape():
-    sigma = theory.plane_moments(0.2)[1]
-
-    def objective(length):
-        beta = theory.plane_optimum("nuclear", 0.1 / length)
-        return theory.plane_loss(beta, 0.2)[0] + 0.1 / length * np.sqrt(beta @ sigma @ beta)
-
-    def found(length):
-        share = objective(length) / objective(1.0)
-        return verdict("free-head-escapes", "mean", objective=[share, share], head=[length, length])
-
-    assert found(11.0) == "holds" and found(1.1) == "fails"
-
-
-# --- The model of the theory ---
-
-
-def descend(world, nuclear, decay, steps=450, noise=0.0):
-    """Weights after Adam under several penalties, accuracies elsewhere, and stable ranks."""
-    g = torch.Generator().manual_seed(0)
-    (x, y), (u, v) = world.sample(2000, g), world.sample(4000, g, elsewhere=True)
-    y = torch.where(torch.rand(len(y), generator=g) < noise, -y, y)
-    z, there = x * y[:, None], u * v[:, None]
-    root = torch.linalg.cholesky(z.T @ z / len(z) + 1e-6 * torch.eye(z.shape[1])).T
-    nuclear, decay = torch.tensor(nuclear), torch.tensor(decay)
-
-    def objective(params, z):
-        w = params["w"]
-        margin = w @ z[0].T
-        value, slope = nuclear_norm_and_slope(root * w[:, None])
-        push = -torch.sigmoid(-margin) @ z[0] / len(z[0]) + decay[:, None] * w + nuclear[:, None] * (root * slope).sum(1)
-        return softplus(-margin).mean(1) + nuclear * value, {"w": push}
-
-    run = training.fit(
-        objective,
-        {"w": torch.full((len(nuclear), z.shape[1]), 0.1)},
-        (z[None].expand(len(nuclear), -1, -1),),
-        steps=steps,
-        optimizer=training.Adam(lambda t: 0.025 * (1 + np.cos(np.pi * t / steps))),
-    )
-    w = run.params["w"]
-    return w, (w @ there.T > 0).double().mean(1), stable_rank(root * w[:, None])
+@pytest.fixture(scope="module")
+def table():
+    return measure.plane_table(measure.PLANE_WEIGHTS)
 
 
 @pytest.fixture(scope="module")
-def weighed():
-    return descend(EnvironmentFeatures.uniform(16, 44, 0.3), [0.03, 0.0, 1e-4], [0.0, 0.01, 0.0])[:2]
+def frontiers():
+    return {penalty: measure.plane_frontier(penalty) for penalty in ("decay", "nuclear")}
+
+
+def test_rules_on_the_plane_tell_penalties_and_weights_apart(table, frontiers):
+    good = measure.plane_claims(table, frontiers)
+    assert set(verdicts(good, "exact").values()) == {"holds"}
+    weak = measure.plane_table({name: weights[::-1] for name, weights in measure.PLANE_WEIGHTS.items()})
+    swapped = {"decay": frontiers["nuclear"], "nuclear": frontiers["decay"]}
+    found = changed(good, measure.plane_claims(weak, swapped), "exact")
+    assert found == dict.fromkeys(("plane-strong-limits", "plane-diagonal-is-exact", "plane-nuclear-leans-less"), TURNED)
+
+
+@pytest.fixture(scope="module")
+def optima():
+    return [one for r, gamma, d in measure.CELLS[:2] for one in measure.decay_optima(r, gamma, [d], (10.0, 1.0, 1e-3))]
+
+
+def test_optima_under_decay_pass_and_points_beside_them_do_not(optima):
+    good = measure.decay_claims(optima)
+    assert set(verdicts(good, "exact").values()) == {"holds"}
+    beside = [(group, decay, 1.2 * alpha, beta) for group, decay, alpha, beta in optima]
+    found = changed(good, measure.decay_claims(beside), "exact")
+    assert found == dict.fromkeys(("ratio-identity", "ratio-limit"), TURNED)
+    beside = [(group, decay, 1.6 * alpha, beta) for group, decay, alpha, beta in optima]
+    assert changed(good, measure.decay_claims(beside), "exact")["lemma-ordering"] == TURNED
+    swapped = [(group, decay, beta, alpha) for group, decay, alpha, beta in optima]
+    assert changed(good, measure.decay_claims(swapped), "exact")["lemma-ordering"] == TURNED
+
+
+@pytest.mark.parametrize(("d", "found"), [(214, "holds"), (60, "fails")])
+def test_decay_is_right_elsewhere_with_too_few_features(d, found):
+    """With the decay ignored, or with fewer features than the proposition asks for."""
+    optima = measure.decay_optima(40, 0.48, [d], [1.0])
+    assert verdicts(measure.decay_claims(optima), "exact")["decay-fails-elsewhere"] == found
+    ((group, _, alpha, beta),) = measure.decay_optima(40, 0.48, [214], [1.0])
+    ignored = [(group, 1.0, alpha, 1e-3 * beta)]  # as without decay
+    assert verdicts(measure.decay_claims(ignored), "exact")["decay-fails-elsewhere"] == "fails"
+
+
+def test_the_transition_is_not_where_the_proposition_begins():
+    curves = measure.transition_curves(16, 0.3, [1.0, 0.01])
+    changes = [measure.sign_change(16, 0.3, decay) for decay in (1.0, 0.05)]
+    star = theory.transition(16, 0.3)
+    good = measure.transition_claims(curves, star, changes)
+    assert set(verdicts(good, "exact").values()) == {"holds"}
+    assert (changes[1][0] - 16) / (star - 16) == pytest.approx(1.08, abs=0.01)  # as the page says
+    there = 16 + 16 / 0.3**2
+    assert changed(good, measure.transition_claims(curves, there, changes), "exact") == {"transition-place": TURNED}
+    weak = {0.01: curves[0.01] + [[0], [0.05], [0]], 1.0: curves[1.0]}  # another decay first, another shape
+    found = changed(good, measure.transition_claims(weak, 0.9 * star, changes), "exact")
+    assert found == dict.fromkeys(("transition-place", "transition-shape"), TURNED)
+    at_star = theory.GroupPopulation(16, 44, 0.3)
+    alpha, beta = at_star.decay_optimum(0.05)
+    moved = [(star, at_star.accuracy(alpha / beta))]  # the sign is taken to change where strong decay's does
+    assert changed(good, measure.transition_claims(curves, star, moved), "exact") == {"transition-sign": TURNED}
+
+
+def test_selection_fails_where_environmental_features_are_as_strong():
+    worlds = [theory.GroupPopulation(16, 44, gamma) for gamma in (0.3, 0.45)]
+    slack = [measure.shortfall([one], (1e-6, 0.1)).min() for one in worlds]
+    for id in ("nuclear-norm-selects", "nuclear-right-elsewhere"):
+        assert [verdict("nuclear_norm", id, "exact", one) for one in slack] == list(TURNED)
+
+
+def test_vanishing_decay_is_needed():
+    def found(decays):
+        optima = measure.decay_optima(16, 0.3, [60], decays)
+        accuracies = [group.accuracy(alpha / beta) for group, _, alpha, beta in optima]
+        return verdicts(measure.vanishing_claims(accuracies), "exact")["no-penalty-is-enough"]
+
+    assert [found(decays) for decays in ((1.0, 1e-4, 1e-8), (1.0, 1e-2, 1e-4), (1e-8, 1e-4, 1e-8))] == [
+        "holds",
+        "fails",
+        "fails",
+    ]
+
+
+# --- Runs in the plane ---
+
+
+@pytest.fixture(scope="module")
+def plane_runs():
+    return model.train_plane(model.PLANE_ARMS, 0.2, 1000, 4, 1000, 0)
+
+
+def test_the_runs_in_the_plane_are_judged_as_on_the_page(plane_runs, table):
+    good = verdicts(measure.plane_run_claims(plane_runs, table))
+    assert good == {
+        "plane-runs-reach-the-optima": "holds",
+        "plane-erm-as-printed": "fails",
+        "plane-erm-below-nuclear": "fails",
+        "free-head-escapes": "holds",
+    }
+
+
+def test_a_head_that_is_held_does_not_escape(plane_runs, table):
+    good = measure.plane_run_claims(plane_runs, table)
+    held = model.PLANE_ARMS | {"nuclear norm, free head": model.PLANE_ARMS["nuclear norm"]}
+    runs = model.train_plane(held, 0.2, 1000, 4, 1000, 0)
+    assert changed(good, measure.plane_run_claims(runs, table)) == {"free-head-escapes": TURNED}
+
+
+def test_a_penalty_that_is_ignored_or_exchanged_is_noticed(plane_runs, table):
+    good, arms = measure.plane_run_claims(plane_runs, table), model.PLANE_ARMS
+    exchanged = arms | {"nuclear norm": arms["weight decay"], "weight decay": arms["nuclear norm"]}
+    runs = model.train_plane(exchanged, 0.2, 1000, 4, 1000, 0)
+    assert changed(good, measure.plane_run_claims(runs, table))["plane-runs-reach-the-optima"] == TURNED
+    decayed = arms | {"no penalty": (0.0, 1.0, False), "no penalty, free head": (0.0, 1.0, True)}
+    runs = model.train_plane(decayed, 0.2, 1000, 4, 1000, 0)  # ERM with decay is worse elsewhere, as the paper has it
+    assert changed(good, measure.plane_run_claims(runs, table)) == {"plane-erm-below-nuclear": ("fails", "holds")}
+
+
+# --- One weight per feature ---
+
+
+def test_training_selects_only_under_the_nuclear_norm_of_the_right_features():
+    points = model.LabelledFeatures.draw(EnvironmentFeatures.uniform(16, 44, 0.3), (0, 1), 2000)
+    nuclear = model.train_weights(points, model.nuclear_norm, (3e-3, 3e-2, 0.3), 450)
+    decayed = model.train_weights(points, model.weight_decay, (0.0, 1e-2, 0.1), 450)
+    good = measure.selection_claims(nuclear, decayed, points, 16)
+    assert set(verdicts(good).values()) == {"holds"}
+    weak = model.train_weights(points, model.nuclear_norm, (1e-4,), 450)
+    for broken in (decayed, weak, nuclear.flip(-1)):  # another penalty, too weak a one, the wrong features
+        assert changed(good, measure.selection_claims(broken, decayed, points, 16)) == {"training-selects": TURNED}
+    assert changed(good, measure.selection_claims(nuclear, nuclear, points, 16)) == {"decay-does-not-select": TURNED}
 
 
 def test_rise_and_fall_and_the_falling_rank_are_not_found_under_decay():
     world = EnvironmentFeatures(tuple(np.linspace(0.15, 0.45, 12)), (0.1,) * 24)
-    none, dial = [0.0, 0.0, 0.0], [0.0, 0.03, 0.3]
+    points, dial = model.LabelledFeatures.draw(world, (0, 1, 2), 2000, noise=0.05), (0.0, 0.01, 0.03, 0.3)
 
-    def verdicts(nuclear, decay):
-        _, there, rank = descend(world, nuclear, decay, noise=0.05)
-        rise, fall = (100 * (there[1] - there[end]).repeat(2) for end in (0, 2))
-        fallen = -rank.diff().max().repeat(2)
-        return (
-            verdict("rise-then-fall-in-the-model", "mean", rise=rise, fall=fall),
-            verdict("stable-rank-falls-in-the-model", "mean", fallen),
-        )
+    def found(penalty):
+        w = model.train_weights(points, penalty, dial, 450)
+        return measure.rise_and_fall_claims(measure.elsewhere(w, points), measure.feature_rank(w, points))
 
-    assert verdicts(dial, none) == ("holds", "holds")
-    assert verdicts(none, dial) == ("fails", "fails")
+    good = found(model.nuclear_norm)
+    assert set(verdicts(good).values()) == {"holds"}
+    assert changed(good, found(model.weight_decay)) == dict.fromkeys(good, TURNED)
 
 
-def test_training_selects_only_under_a_nuclear_norm_that_is_strong_enough(weighed):
-    w, there = weighed
-    wrong = ((w.abs() > 0.01) != (torch.arange(60) < 16)).sum(1)
-    found = [verdict("training-selects", "mean", wrong=[a, a], accuracy=[b, b]) for a, b in zip(wrong, there)]
-    assert found == ["holds", "fails", "fails"]
-    assert [verdict("decay-does-not-select", "mean", [one, one]) for one in there[:2]] == ["fails", "holds"]
+def test_noise_turns_labels_of_training_points_only():
+    world = EnvironmentFeatures.uniform(3, 1, 0.3)
+    clean, noisy = (model.LabelledFeatures.draw(world, (0,), 4000, noise) for noise in (0.0, 0.2))
+    assert (clean.z[..., :3] >= 0).all() and (noisy.there[..., :3] >= 0).all()
+    assert (noisy.z[..., 0] < 0).double().mean().item() == pytest.approx(0.2, abs=0.03)
+    torch.testing.assert_close(clean.root.mT @ clean.root, clean.z.mT @ clean.z / 4000 + 1e-6 * torch.eye(4))
+    w = torch.rand(2, 1, 4, generator=torch.Generator().manual_seed(0))
+    norm = torch.linalg.matrix_norm(clean.z * w[:, 0, None], "nuc") / 4000**0.5
+    torch.testing.assert_close(model.nuclear_norm(w, clean)[:, 0], norm, rtol=1e-4, atol=0)
 
 
 # --- Images ---
 
+NAMES = ["ERM", "ERM-NU", "Mixup", "Mixup-NU", "CORAL", "weight decay", "IRM", "VREx", "GroupDRO"]
 
-def compare(settings, world, seeds=(0, 1), steps=150):
+
+def compare(settings, world, seeds=5, steps=300):
     images = load_images("digits")
     x, y = torch.cat([images.x_train, images.x_test]), torch.cat([images.y_train, images.y_test])
-    return Comparison(x, y, 32, 32, steps, 32, 0.003).run(settings, world, seeds)
-
-
-def of_seeds(values):
-    """Means over the four left-out domains."""
-    return values.unflatten(-1, (-1, 4)).mean(-1)
+    return comparison.Comparison(x, y, 32, 32, steps, 32, 0.003).run(settings, world, range(seeds))
 
 
 @pytest.fixture(scope="module")
 def weak_hint():
-    return compare([{}, {"nuclear": 0.6}, {}, {"nuclear": 4.0}], FramedDomains(), range(5), 300)
+    """ERM, and ERM with the nuclear norm: not at all, at the default weight, at one that takes everything; and decay."""
+    return compare([{}, {"nuclear": 0.6}, {}, {"nuclear": 4.0}, {"decay": 0.01}], FramedDomains())
 
 
-@pytest.fixture(scope="module")
-def no_hint():
-    return compare([{}, {"nuclear": 0.6}, {"decay": 0.01}], FramedDomains(agree=0.0, cues=0), range(5), 300)
+def test_names_of_methods_and_averages_are_not_exchanged(weak_hint):
+    found = measure.reached(["ERM", "CORAL", "Mixup", "ERM-NU"], measure.part(weak_hint, [0, 1, 2, 3]), 5)
+    assert list(found) == ["ERM", "CORAL", "Mixup", "ERM-NU", "SWAD", "SWAD-CORAL", "SWAD-NU"]
+    by_hand = [100 * weak_hint.best[1, 4 * s : 4 * s + 4].mean().item() for s in range(5)]
+    assert found["CORAL"].tolist() == pytest.approx(by_hand)
+    assert found["SWAD-CORAL"][0] == pytest.approx(100 * weak_hint.averaged[1, :4].mean().item())
+    assert measure.gain({"a": np.array([3.0, 5.0, 9.0]), "b": np.array([1.0, 1.0])}, "a", "b").tolist() == [2, 4]
 
 
 def test_a_gain_is_not_found_where_there_is_none(weak_hint):
-    best = 100 * of_seeds(weak_hint.best)
-    one_name = ("nu-helps-erm", "nu-helps-mixup", "nu-helps-swad", "nu-above-decay", "nu-helps-without-hints")
-    rules = [(id, ("value",)) for id in one_name] + [("nu-above-risk-methods", ("irm", "vrex", "dro"))]
-    rules += [("nu-against-coral", ("erm", "swad")), ("longer-nu-helps", ("erm", "mixup", "swad"))]
+    """All methods with NU as the default, all others as ERM; and NU ignored, gone too far, or the results exchanged."""
 
-    def found(better, worse, id, names):
-        return verdict(id, "mean", **{name: best[better] - best[worse] for name in names})
+    def found(nu, others=0):
+        rows = [nu if "NU" in name else others for name in NAMES]
+        reached = measure.reached(NAMES, measure.part(weak_hint, rows), 5)
+        return verdicts(measure.method_claims(reached))
 
-    for rule in rules:
-        assert found(1, 0, *rule) == "holds" and found(0, 1, *rule) == found(3, 0, *rule) == "fails", rule
-        alike = found(2, 0, *rule)
-        assert alike == ("holds" if rule[0] == "nu-against-coral" else "fails"), rule
-    assert verdict("decay-does-not-help", "mean", best[1] - best[0]) == "fails"
-
-
-def test_a_hint_is_what_the_nuclear_norm_gains_from(weak_hint, no_hint):
-    weak, none = 100 * of_seeds(weak_hint.best), 100 * of_seeds(no_hint.best)
-
-    def found(penalty):
-        return verdict("nu-gains-from-the-hint", "mean", weak[penalty] - weak[0] - (none[1] - none[0]))
-
-    assert found(1) != "fails" and found(3) == "fails"  # five seeds may leave it open
+    assert set(found(1).values()) == {"holds"}
+    for nu, others in ((2, 0), (3, 0), (0, 1)):
+        bad = found(nu, others)
+        kept = {"decay-does-not-help"} | ({"nu-against-coral"} if nu == 2 else set())
+        assert {id for id, one in bad.items() if one == "fails"} == set(bad) - kept
+    reached = measure.reached(NAMES, measure.part(weak_hint, [1 if name == "weight decay" else 0 for name in NAMES]), 5)
+    assert verdicts(measure.method_claims(reached))["decay-does-not-help"] == "fails"
 
 
-def test_a_low_stable_rank_is_noticed(weak_hint):
-    noise = stable_rank(torch.randn(450, 32, generator=torch.Generator().manual_seed(0)))
-    ranks = of_seeds(stable_rank(weak_hint.features)).amax(0), noise.repeat(3)
-    assert [verdict("stable-rank-is-low", "mean", one / 32) for one in ranks] == ["holds", "fails"]
+def test_worlds_are_told_apart():
+    three = [{}, {"nuclear": 0.6}, {"decay": 0.01}]
+    worlds = comparison.worlds(0.7)
+    gained = {name: measure.world_gains(compare(three, world).best, 5) for name, world in worlds.items()}
+    good = measure.world_claims(gained)
+    assert "fails" not in verdicts(good).values()
+    none, weak, strong = gained.values()
+    found = verdicts(measure.world_claims({"a": strong, "b": weak, "c": none}))
+    harm = ("nu-does-harm-against-strong-hints", "decay-helps-against-strong-hints")
+    assert {found[id] for id in ("nu-helps-without-hints", "decay-costs-without-hints", *harm)} == {"fails"}
+    exchanged = {name: one[::-1] for name, one in gained.items()}
+    found = verdicts(measure.world_claims(exchanged))
+    assert {found[id] for id in ("decay-costs-without-hints", *harm)} == {"fails"}
+    assert verdicts(measure.world_claims({"a": weak, "b": weak - 3, "c": strong}))["nu-gains-from-the-hint"] == "fails"
 
 
-def test_too_strong_a_penalty_takes_everything(weak_hint):
-    last = 100 * of_seeds(weak_hint.last)
+def test_the_dial_is_read_in_the_order_of_its_weights(weak_hint):
+    def found(none, default, most, features=32):
+        pair = measure.of_features(measure.part(weak_hint, [none, default]), 5)
+        dial = measure.of_features(measure.part(weak_hint, [none, default, most]), 5)
+        return verdicts(measure.dial_claims(pair, dial, features))
 
-    def dial(none, default, most):
-        rise, fall = last[default] - last[none], last[[none, default, most]].amax(0) - last[most]
-        return verdict("rise-then-fall-in-networks", "mean", rise=rise, fall=fall)
-
-    assert dial(0, 1, 3) == "holds" and dial(0, 3, 3) == dial(0, 1, 1) == "fails"
-    length, head = weak_hint.features.norm(dim=-1).mean(-1), weak_hint.head
-
-    def found(a):
-        by = {"features": (length[a] / length[0]).view(-1, 4).amax(1), "head": (head[a] / head[0]).view(-1, 4).amin(1)}
-        return verdict("head-grows-in-networks", "mean", **by)
-
-    assert [found(a) for a in (1, 2, 3)] == ["holds", "fails", "fails"]
-    falls = [of_seeds(a - b) for a, b in ((length[0], length[1]), (length[1], length[0]))]
-    assert [verdict("stable-rank-falls-in-networks", "mean", first=one, least=one) for one in falls] == ["holds", "fails"]
-
-
-def test_strong_hints_turn_both_verdicts(no_hint):
-    settings = [{}, {"nuclear": 0.6}, {"decay": 0.01}]
-    strong_hints = compare(settings, FramedDomains(agree=0.95, cues=4), range(5), 250)
-
-    def found(runs):
-        best = 100 * of_seeds(runs.best)
-        ids = ("nu-does-harm-against-strong-hints", "decay-helps-against-strong-hints", "decay-costs-without-hints")
-        return [verdict(id, "mean", best[penalty] - best[0]) for id, penalty in zip(ids, (1, 2, 2))]
-
-    assert found(strong_hints) == ["holds", "holds", "fails"]
-    assert found(no_hint) == ["fails", "fails", "holds"]
+    good = found(0, 1, 3)
+    assert good["rise-then-fall-in-networks"] == good["head-grows-in-networks"] == good["stable-rank-is-low"] == "holds"
+    assert good["stable-rank-falls-in-networks"] == "fails"
+    assert found(1, 0, 3)["stable-rank-falls-in-networks"] != "fails"  # from strong to weak the rank falls
+    assert found(0, 3, 1)["rise-then-fall-in-networks"] == found(0, 1, 1)["rise-then-fall-in-networks"] == "fails"
+    assert {found(0, k, 3)["head-grows-in-networks"] for k in (2, 3, 4)} == {"fails"}
+    assert found(0, 1, 3, features=4)["stable-rank-is-low"] == "fails"
 
 
 def test_all_settings_start_alike_and_a_run_does_not_depend_on_the_others():
-    both = compare([{}, {"mixup": 1}], FramedDomains(), steps=20)
-    alone = compare([{"mixup": 1}], FramedDomains(), steps=20)
+    both = compare([{}, {"mixup": 1}], FramedDomains(), seeds=2, steps=20)
+    alone = compare([{"mixup": 1}], FramedDomains(), seeds=2, steps=20)
     torch.testing.assert_close(both.best[1], alone.best[0])
     with pytest.raises(ValueError, match="at least the 5 checkpoints"):
         compare([{}], FramedDomains(), steps=4)
+
+
+# --- Kept runs ---
+
+
+def kept(name):
+    return [run["values"] for run in kept_runs.load("nuclear_norm", name)["runs"]]
+
+
+def exchanged(values, first, second):
+    """The values with the results of two methods exchanged."""
+    pairs = {first: second, second: first}
+
+    def swap(by_name):
+        return {name: by_name.get(pairs.get(name), one) for name, one in by_name.items()}
+
+    worlds = [{world: swap(one) for world, one in run["worlds"].items()} for run in values]
+    return [run | {"reached": swap(run["reached"]), "worlds": one} for run, one in zip(values, worlds)]
+
+
+def test_rules_on_the_longer_run_tell_methods_apart():
+    values = kept("longer")
+    good = measure.longer_claims(values)
+    assert set(verdicts(good).values()) == {"holds"}
+    found = changed(good, measure.longer_claims(exchanged(values, "ERM", "ERM-NU")))
+    worlds = {"longer-nu-does-harm-against-strong-hints", "longer-nu-gains-from-the-hint"}
+    assert {"longer-nu-helps", "longer-nu-against-coral", *worlds} <= set(found)
+    found = changed(good, measure.longer_claims(exchanged(values, "ERM", "weight decay")))
+    assert {"longer-decay-does-not-help", "longer-erm-above-pixels", "longer-decay-helps-against-strong-hints"} <= set(found)
+    blind = [run | {"pixels": [99.0] * 4} for run in values]
+    found = changed(good, measure.longer_claims(blind))
+    assert found == dict.fromkeys(("longer-erm-above-pixels", "longer-nu-above-pixels"), TURNED)
+
+
+def test_rules_on_the_trained_run_tell_methods_apart():
+    values = kept("trained")
+    good = verdicts(measure.trained_claims(values))
+    assert good == {"trained-nu-helps": "undecided", "trained-nu-against-coral": "fails"}
+    turned = exchanged(exchanged(values, "ERM-NU", "CORAL"), "SWAD-NU", "SWAD-CORAL")
+    assert verdicts(measure.trained_claims(turned))["trained-nu-against-coral"] == "holds"
+    worse = exchanged(values, "SWAD-NU", "SWAD")
+    assert verdicts(measure.trained_claims(worse))["trained-nu-helps"] == "fails"

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import re
@@ -177,17 +176,16 @@ def column(steps, list, present, size, seen):
     return {"way": torch.stack(way), "alone": torch.stack(alone), "attention": attention, "share": share}
 
 
-def transition(size, gamma, r, factor, seen):
-    def accuracy(x, g, sign):
-        group = nuclear.GroupPopulation(r, max(1, math.floor(r * (x - 1) + 0.5)), g)
-        return group.accuracy(factor / (2 * g), sign * g)
+def survivors(r, strength, n, share, seen):
+    def both(share, r, strength):
+        groups = nuclear.GroupPopulation(r, n, 0.3, strength), nuclear.GroupPopulation(n, r, strength, 0.3)
+        weight = share * groups[1].nuclear_limit()
+        return [weight, *(one.excess(weight) if weight < one.nuclear_limit() else -1 for one in groups)]
 
     return {
-        "ratio": factor / (2 * gamma),
-        "star": nuclear.transition(r, gamma),
-        "here": [accuracy(x, gamma, 1) for x in seen["sizes"]],
-        "elsewhere": [accuracy(x, gamma, -1) for x in seen["sizes"]],
-        "map": [[accuracy(x, g, -1) for g in seen["gammas"]] for x in seen["rows"]],
+        "own": both(share, r, strength),
+        "map": [[both(share, k, s)[1:] for k in seen["counts"]] for s in seen["strengths"]],
+        "dial": [both(f, r, strength) for f in seen["shares"]],
     }
 
 
@@ -217,7 +215,7 @@ EXPECTED = {
     "06-column": (column, {"tokens"}),
     "07-order": (order, {"starts", "times"}),
     "11-rank": (rank, set()),
-    "12-transition": (transition, {"sizes", "gammas", "rows"}),
+    "12-survivors": (survivors, {"counts", "strengths", "shares"}),
     "13-one-label": (one_label, {"weights"}),
     "14-schedules": (schedules, {"spectrum"}),
     "15-find-and-read": (find_and_read, {"margins", "lengths"}),

@@ -1,10 +1,11 @@
-"""Closed forms for weight decay against rank and nuclear-norm penalties when environments change.
+"""Closed forms for weight decay and nuclear-norm penalties when environments change.
 
 Source: Shi thesis 2024, chapter 6 and appendix E (after Shi, Ming, Fan, Sala and Liang 2024), called "Shi" below. The world
-has r invariant features, uniform on [0, 1] once multiplied by the label, and n = d - r environmental ones from D_gamma:
-uniform on [0, 1] with probability 1/2 + gamma, else on [-1, 0]. Elsewhere gamma becomes -gamma. The model weighs the features
-and sums them; by convexity and symmetry the optimum has one weight alpha on the invariant and one weight beta on the
-environmental features. The identity for their ratio, the transition, and what the nuclear norm does are derived in chapter 12.
+has r shared features (Shi: invariant), uniform on [0, 1] once multiplied by the label, and n = d - r environmental ones from
+D_gamma: uniform on [0, 1] with probability 1/2 + gamma, else on [-1, 0]. Elsewhere gamma becomes -gamma. The model weighs the
+features and sums them; by convexity and symmetry the optimum has one weight alpha on the shared and one weight beta on the
+environmental features. The identity for their ratio, the transition, and the selection by the nuclear norm are derived in
+chapter 12.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy import fft, optimize, special, stats
+from scipy import optimize, special, stats
 
 # --- Two features: the plane of section 6.3.1 ---
 
@@ -86,179 +87,175 @@ def plane_optimum(penalty: str, weight: float, gamma: float = 0.2) -> np.ndarray
 # --- Many features: the population of section 6.4, exactly ---
 
 
-class Moments(NamedTuple):
-    """Expectations at the weights (alpha, beta), all for one feature of a group.
-
-    ``loss`` of the logistic loss; ``slope`` of ``|l'|``; ``bend_r`` and ``bend_u`` of ``l'' tau(z_j)`` for an invariant and an
-    environmental feature, with the Stein kernels of the two laws.
-    """
-
-    loss: float
-    slope: float
-    bend_r: float
-    bend_u: float
-
-
 class GroupPopulation(NamedTuple):
-    """The world of ``r`` invariant and ``n`` environmental features of correlation ``gamma``, with infinite data.
+    """World of ``r`` shared features of D_``strength`` and ``n`` environmental ones of D_``gamma``, with infinite data.
 
-    The margin ``alpha S_R + beta S_U`` is a sum of many independent terms. Its density is the Fourier transform of a product
-    of known functions, and the loss is analytic, so sums over a grid are exact to rounding; no point is sampled. ``r`` is at
-    least 8, so that the density is smooth. Source: Shi, section 6.4.
+    The strength 1/2 makes shared features uniform on [0, 1]. With ``|l'(m)| = 1 / (1 + e^m)``, which is the integral of ``Re
+    e^(-sm) / cosh(pi t)`` over ``s = 1/2 + it``, ``t > 0``, expectations over the margin are integrals of products of known
+    transforms. The trapezoidal rule is exact to rounding; no point is sampled. Source: Shi, section 6.4.
     """
 
     r: int
     n: int
     gamma: float
+    strength: float = 0.5
 
     @property
-    def _variance(self) -> float:
-        """Variance of an environmental feature, ``1/3 - gamma^2`` (Shi, Lemma E.3)."""
-        return 1 / 3 - self.gamma**2
+    def _variances(self) -> tuple[float, float]:
+        """Variances of a shared and an environmental feature, ``1/3 - gamma^2`` (Shi, Lemma E.3)."""
+        return 1 / 3 - self.strength**2, 1 / 3 - self.gamma**2
 
-    def _frequencies(self, alpha: float, beta: float):
-        """A grid that covers the margins, frequencies, the two transforms, and that of all features but one of each group."""
-        if self.r < 8:
-            raise ValueError(f"at least 8 invariant features are needed, got {self.r}")
-        low, high = -beta * self.n, alpha * self.r + beta * self.n
-        deviation = math.sqrt(alpha**2 * self.r / 12 + beta**2 * self.n * self._variance)
-        # Aliases of the density are below exp(-40), the loss is analytic in a strip: beyond this width nothing is gained.
-        step = 0.35 * min(1.0, deviation)
-        size = fft.next_fast_len(math.ceil(1.02 * (high - low) / step), real=True)
-        grid = low - 0.01 * (high - low) + step * np.arange(size)
-        t = 2 * math.pi * np.fft.rfftfreq(size, step)
-        one, two = _uniform(alpha * t), self._environmental(_uniform(beta * t))
-        others = one ** (self.r - 1) * two ** (self.n - 1) * np.exp(-1j * t * grid[0]) / size
-        others[1 : (size + 1) // 2] *= 2  # the other half is the conjugate
-        return grid, t, one, two, others
+    def _line(self, alpha: float, beta: float):
+        """Return points s, transforms of both kinds of features, and those of all others but one of each, with weights."""
+        step = math.pi / (40 + alpha * self.r + beta * self.n)  # of the aliases nothing is left
+        t = step * np.arange(math.ceil(12 / step))
+        s = 0.5 + 1j * t
+        one, two = _transform(alpha * s, self.strength), _transform(beta * s, self.gamma)
+        others = one ** (self.r - 1) * two ** (self.n - 1) * step / np.cosh(math.pi * t)
+        others[0] /= 2
+        return s, one, two, others
 
-    def _environmental(self, uniform: np.ndarray, odd: bool = False) -> np.ndarray:
-        """The transform for D_gamma from that for U[0, 1], of an even function of z or of an odd one."""
-        other = -uniform.conj() if odd else uniform.conj()
-        return (0.5 + self.gamma) * uniform + (0.5 - self.gamma) * other
+    def slope(self, alpha: float, beta: float) -> float:
+        """Return ``E|l'(m)|`` at the margin m of the weights ``alpha > 0`` and ``beta >= 0``."""
+        _, one, two, others = self._line(alpha, beta)
+        return float((one * two @ others).real)
 
-    def _pushes(self, alpha: float, beta: float) -> tuple[float, float]:
-        """Expectations of ``|l'| z_j`` for an invariant and for an environmental feature."""
-        grid, t, one, two, others = self._frequencies(alpha, beta)
-        wave = np.fft.rfft(special.expit(-grid)) * others
-        pull_one, pull_two = _uniform_mean(alpha * t), self._environmental(_uniform_mean(beta * t), odd=True)
-        return float((wave @ (pull_one * two)).real), float((wave @ (one * pull_two)).real)
+    def pushes(self, alpha: float, beta: float) -> tuple[float, float]:
+        """Return ``E[|l'(m)| z_j]`` for a shared and for an environmental feature, ``alpha > 0`` and ``beta >= 0``."""
+        s, one, two, others = self._line(alpha, beta)
+        by_r, by_u = _transform_mean(alpha * s, self.strength), _transform_mean(beta * s, self.gamma)
+        return float((by_r * two @ others).real), float((one * by_u @ others).real)
 
-    def moments(self, alpha: float, beta: float) -> Moments:
-        """All expectations at once, for ``alpha > 0`` and ``beta >= 0``. ``ValueError`` for fewer than 8 invariant features."""
-        grid, t, one, two, others = self._frequencies(alpha, beta)
-        sigmoid = special.expit(-grid)
-        loss, slope, bend = (np.fft.rfft(g) * others for g in (np.logaddexp(0, -grid), sigmoid, sigmoid * (1 - sigmoid)))
-        node, weight = np.polynomial.legendre.leggauss(48)
-        node, weight = (node + 1) / 2, weight / 2
-        stein_one = np.exp(1j * np.multiply.outer(alpha * t, node)) @ (weight * stein_kernel(node))
-        phase = np.exp(1j * np.multiply.outer(beta * t, node))
-        stein_two = phase @ ((0.5 + self.gamma) * weight * stein_kernel(node, self.gamma))
-        stein_two += phase.conj() @ ((0.5 - self.gamma) * weight * stein_kernel(-node, self.gamma))
-        return Moments(
-            float((loss @ (one * two)).real),
-            float((slope @ (one * two)).real),
-            float((bend @ (stein_one * two)).real),
-            float((bend @ (one * stein_two)).real),
-        )
+    def bends(self, alpha: float, beta: float) -> tuple[float, float]:
+        """Return ``E[l''(m) tau(z_j)]``, with the Stein kernels tau, for a shared and for an environmental feature."""
+        s, one, two, others = self._line(alpha, beta)
+        node, mass = np.polynomial.legendre.leggauss(48)
+        node, mass = np.concatenate([node + 1, -node - 1]) / 2, np.concatenate([mass, mass]) / 2
+
+        def kernel(weight, gamma):
+            share = np.where(node > 0, 0.5 + gamma, 0.5 - gamma) * mass * stein_kernel(node, gamma)
+            return np.exp(-np.multiply.outer(weight * s, node)) @ share
+
+        by_r, by_u = kernel(alpha, self.strength), kernel(beta, self.gamma)
+        return float((s * by_r * two @ others).real), float((s * one * by_u @ others).real)
 
     def decay_optimum(self, weight: float) -> tuple[float, float]:
-        """The optimum ``(alpha, beta)`` under ``weight / 2 |w|^2``, weight positive. Source: Shi, eq. (6.4) and Lemma 6.1."""
+        """Return the optimum ``(alpha, beta)`` under ``weight / 2 |w|^2``, weight positive.
+
+        Source: Shi, eq. (6.4) and Lemma 6.1.
+        """
 
         def slope(logs):
-            alpha, beta = np.exp(logs)
-            by_r, by_u = self._pushes(alpha, beta)
-            return [math.log(by_r / (weight * alpha)), math.log(by_u / (weight * beta))]
+            weights = np.exp(logs)
+            return np.log(self.pushes(*weights)) - np.log(weight * weights)
 
-        # From weights in the ratio 1 / (2 gamma) whose mean margin m solves weight m = sigmoid(-m) |E z|^2.
-        square = self.r / 4 + self.n * self.gamma**2
+        # From weights in the ratio of correlations whose mean margin m solves weight m = sigmoid(-m) |E z|^2.
+        square = self.r * self.strength**2 + self.n * self.gamma**2
         margin = optimize.brentq(lambda m: weight * m - special.expit(-m) * square, 0, 200 + 2 * square / weight)
-        guess = margin / 2 / square, self.gamma * margin / square
+        guess = np.array([self.strength, self.gamma]) * margin / square
         found = optimize.root(slope, np.log(guess), tol=1e-13, options={"eps": 1e-10})
         if np.abs(found.fun).max() > 1e-6:
             raise ValueError(f"no optimum found at weight {weight}: {found.message}")
         return tuple(np.exp(found.x))
 
-    def accuracy(self, ratio: float, gamma: float | None = None) -> float:
-        """Probability of a positive margin at ``alpha / beta = ratio`` where environmental features have correlation gamma.
+    def mean_margin(self, ratio: float) -> float:
+        """Return the mean margin elsewhere over beta, at ``alpha / beta = ratio``."""
+        return ratio * self.r * self.strength - self.n * self.gamma
 
-        By default minus the training one, that is, elsewhere; by the inversion of Gil-Pelaez. Exact to about 1e-12.
+    def _deviation(self, ratio: float) -> float:
+        """Return the standard deviation of the margin over beta."""
+        of_shared, of_environmental = self._variances
+        return math.sqrt(ratio**2 * self.r * of_shared + self.n * of_environmental)
+
+    def accuracy(self, ratio: float, gamma: float | None = None) -> float:
+        """Return the probability of a positive margin at ``alpha / beta = ratio`` if environmental features are of D_gamma.
+
+        By default gamma is minus the training one, that is, elsewhere. By the inversion of Gil-Pelaez, exact to about 1e-12.
+        ``ValueError`` for fewer than 8 shared features.
         """
+        if self.r < 8:
+            raise ValueError(f"at least 8 shared features are needed, got {self.r}")
         gamma = -self.gamma if gamma is None else gamma
-        deviation = math.sqrt(ratio**2 * self.r / 12 + self.n * self._variance)
-        mean = ratio * self.r / 2 + self.n * gamma
+        deviation, mean = self._deviation(ratio), ratio * self.r * self.strength + self.n * gamma
 
         # Im E exp(itm) / t is even: a sum replaces the integral exactly while the margins stay within half a period.
         step = math.pi / (abs(mean) + 14 * deviation)
         t = step * np.arange(1, math.ceil(12 / deviation / step))  # beyond it the integrand is below exp(-70)
-        one, two = _uniform(ratio * t), np.sinc(t / math.pi) + 4j * gamma * np.sin(t / 2) ** 2 / t
+        one, two = _transform(-1j * ratio * t, self.strength), _transform(-1j * t, gamma)
         wave = (one**self.r * two**self.n).imag / t
         return float(np.clip(0.5 + step / math.pi * (mean / 2 + wave.sum()), 0, 1))
 
     def normal_accuracy(self, ratio: float) -> float:
-        """What :meth:`accuracy` is elsewhere if the margin were normal."""
-        deviation = math.sqrt(ratio**2 * self.r / 12 + self.n * self._variance)
-        return float(stats.norm.cdf((ratio * self.r / 2 - self.n * self.gamma) / deviation))
+        """Return what :meth:`accuracy` is elsewhere if the margin is normal."""
+        return float(stats.norm.cdf(self.mean_margin(ratio) / self._deviation(ratio)))
 
-    # What the nuclear norm does to the same model.
+    # -- under the nuclear norm of X diag(w) / sqrt(N) --
 
-    def _nuclear_prices(self) -> tuple[float, float]:
-        """Slopes of the nuclear norm of ``X diag(w) / sqrt(N)`` at beta = 0: in alpha and, upwards, in beta."""
-        r, n, g, v = self.r, self.n, self.gamma, self._variance
-        square = 1 / 12 + r / 4
-        root = math.sqrt(square * (v + n * g**2) - r * n * g**2 / 4)  # of the determinant of the block of means
-        size = math.sqrt(square)
-        return (r - 1) / math.sqrt(12) + size, (n - 1) * math.sqrt(v) + root / size
+    def _prices(self) -> tuple[float, float]:
+        """Return the slopes of the nuclear norm at beta = 0: in alpha and, upwards, in beta."""
+        (v, u), means = self._variances, (self.r * self.strength**2, self.n * self.gamma**2)
+        square = v + means[0]
+        root = math.sqrt(square * (u + means[1]) - means[0] * means[1])  # of the determinant of the block of means
+        return (self.r - 1) * math.sqrt(v) + math.sqrt(square), (self.n - 1) * math.sqrt(u) + root / math.sqrt(square)
 
     def _nuclear_alpha(self, weight: float) -> float:
-        """The optimum in alpha at beta = 0 under ``weight`` times the nuclear norm; 0 where the weight leaves nothing."""
-        price = weight * self._nuclear_prices()[0]
-        if price >= self.r / 4:
+        """Return the optimum in alpha at beta = 0 under ``weight`` times the norm; 0 where the weight leaves no feature."""
+        if weight >= self.nuclear_limit():
             return 0.0
-        return math.exp(optimize.brentq(lambda log: self.r * self._pushes(math.exp(log), 0.0)[0] / price - 1, -14, 3))
+        price, high = weight * self._prices()[0] / self.r, -3
+
+        def over(log):
+            return self.pushes(math.exp(log), 0.0)[0] / price - 1
+
+        while over(high) > 0:
+            high += 1
+        return math.exp(optimize.brentq(over, -14, high))
 
     def excess(self, weight: float) -> float:
-        """By how much environmental features fall short of their price, relative: if positive, the optimum is without them.
+        """Return by how much environmental features fall short of their price, relative: if positive, they get no weight.
 
-        ``ValueError`` from :meth:`nuclear_limit` on, where no invariant feature is left and the price is another. Chapter 12.
+        ``ValueError`` from :meth:`nuclear_limit` on, where no shared feature is left and the price is another. Chapter 12.
         """
         alpha = self._nuclear_alpha(weight)
         if not alpha:
             raise ValueError(f"weight must be below {self.nuclear_limit():g}, got {weight:g}")
-        return 1 - self.n * self.gamma * self.moments(alpha, 0.0).slope / (weight * self._nuclear_prices()[1])
+        return 1 - self.n * self.gamma * self.slope(alpha, 0.0) / (weight * self._prices()[1])
 
     def nuclear_limit(self) -> float:
-        """The weight from which on the nuclear norm leaves nothing, where invariant features are the last to go."""
-        return self.r / 4 / self._nuclear_prices()[0]
+        """Return the weight from which on the nuclear norm leaves no shared feature, if there are no others."""
+        return self.r * self.strength / 2 / self._prices()[0]
 
 
-def _uniform(u: np.ndarray) -> np.ndarray:
-    """``E exp(iuz)`` for z uniform on [0, 1]."""
-    return np.exp(0.5j * u) * np.sinc(u / (2 * math.pi))
+def _transform(u: np.ndarray, gamma: float) -> np.ndarray:
+    """Return ``E exp(-uz)`` for z from D_gamma."""
+    if not u.any():
+        return np.ones_like(u)
+    return ((0.5 - gamma) * np.expm1(u) - (0.5 + gamma) * np.expm1(-u)) / u
 
 
-def _uniform_mean(u: np.ndarray) -> np.ndarray:
-    """``E[z exp(iuz)]`` for z uniform on [0, 1]: half of the first two spherical Bessel functions at u/2."""
-    return np.exp(0.5j * u) * (np.sinc(u / (2 * math.pi)) + 1j * special.spherical_jn(1, u / 2)) / 2
+def _transform_mean(u: np.ndarray, gamma: float) -> np.ndarray:
+    """Return ``E[z exp(-uz)]`` for z from D_gamma."""
+    if not u.any():
+        return np.full_like(u, gamma)
+    one, other = (-np.expm1(-v) - v * np.exp(-v) for v in (u, -u))
+    return ((0.5 + gamma) * one - (0.5 - gamma) * other) / u**2
 
 
-def stein_kernel(z, gamma: float | None = None):
-    """The function tau with ``Cov(g(z), z) = E[g'(z) tau(z)]`` for all smooth g: of U[0, 1], or of D_gamma.
+def stein_kernel(z, gamma: float = 0.5):
+    """Return the function tau with ``Cov(g(z), z) = E[g'(z) tau(z)]`` for all smooth g, of D_gamma; by default of U[0, 1].
 
-    It is ``E[(z' - E z') 1(z' > z)]`` over the density at z; its mean is the variance, and it is at most ``max(1/8, 1/2 +
-    gamma)``.
+    It is ``E[(z' - E z') 1(z' > z)]`` over the density at z; its mean is the variance, and it is at most ``1/2 + gamma``, or
+    1/8 for U[0, 1].
     """
     z = np.asarray(z, dtype=float)
-    if gamma is None:
-        return z * (1 - z) / 2
     return np.where(z >= 0, (1 - z) * (1 + z - 2 * gamma) / 2, (1 + z) * (1 - z + 2 * gamma) / 2)
 
 
 def ratio_bounds(alpha: float, gamma: float) -> tuple[float, float]:
-    """Between what ``2 gamma alpha / beta`` lies at the optimum under weight decay, for any weight: chapter 12."""
+    """Return the bounds of ``2 gamma alpha / beta`` at the optimum under weight decay, for any weight: chapter 12."""
     return 1 - alpha / 4, 1 + (1 + 2 * gamma) * alpha
 
 
 def transition(r: int, gamma: float) -> float:
-    """Number of features d* at which weight decay goes from right to wrong elsewhere: ``r + r / (4 gamma^2)``."""
+    """Return the number of features d* at which strong weight decay turns from right to wrong: ``r + r / (4 gamma^2)``."""
     return r + r / (4 * gamma**2)
