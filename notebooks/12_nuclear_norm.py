@@ -126,7 +126,7 @@ figures.show(
 #
 # <a id="12-transition-explorer"></a>
 # :::{explorer} 12-survivors
-# :alt: Left, a map over the number of shared features and their correlation with the label. Above a falling curve only shared features have a weight; below a level of about 0.2 only environmental features do; in between both do. Right, the numbers of features with a weight over the weight of the norm, 16 shared ones throughout and environmental ones only at small weights.
+# :alt: Left, a map over the number of shared features and their correlation with the label. Above a falling curve only shared features have a weight; below about 0.25 only environmental features do; in between both do. Right, the numbers of features with a weight over the weight of the norm, 16 shared ones throughout and environmental ones only at small weights.
 #
 # Which kinds of features have a weight at the optimum under the nuclear norm? The $n$ environmental ones have the correlation 0.3 with the label, $r$ *shared* ones keep theirs everywhere. *Try:* what is kept if the shared features are the weaker ones? If they are few?
 # :::

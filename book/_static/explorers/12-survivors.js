@@ -67,9 +67,9 @@
   mvnbExplorer("12-survivors", {
     title: "Which features keep a weight",
     controls: [
-      { name: "r", label: "shared features r", min: 1, max: 80, value: 16, log: true, integer: true, steps: 60 },
+      { name: "r", label: "shared features r", min: 1, max: 80, step: 1, value: 16 },
       { name: "strength", label: "their correlation", min: 0.05, max: 0.5, step: 0.01, value: 0.5 },
-      { name: "n", label: "environmental features n", min: 1, max: 80, value: 44, log: true, integer: true, steps: 60 },
+      { name: "n", label: "environmental features n", min: 1, max: 80, step: 1, value: 44 },
       { name: "share", label: "weight λ over the largest", min: 1e-3, max: 0.95, value: 0.1, log: true, steps: 60 },
     ],
     compute({ r, strength, n, share }) {

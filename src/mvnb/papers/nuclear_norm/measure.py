@@ -213,8 +213,11 @@ def ahead_of_coral(reached: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def method_claims(reached: Mapping[str, np.ndarray]) -> dict:
     """Return what the claims on the live comparison judge."""
-    rivals = {"irm": "IRM", "vrex": "VREx", "dro": "GroupDRO"}
-    return {f"nu-helps-{name}": one for name, one in gains(reached).items()} | {
+    rivals, added = {"irm": "IRM", "vrex": "VREx", "dro": "GroupDRO"}, gains(reached)
+    return {
+        "nu-helps-erm": added["erm"],
+        "nu-helps-mixup": added["mixup"],
+        "nu-helps-swad": added["swad"],
         "nu-above-risk-methods": {name: gain(reached, "ERM-NU", rival) for name, rival in rivals.items()},
         "nu-above-decay": gain(reached, "ERM-NU", "weight decay"),
         "decay-does-not-help": gain(reached, "weight decay", "ERM"),
@@ -293,8 +296,10 @@ def kept_worlds(values: Sequence[Mapping]) -> dict[str, np.ndarray]:
 def longer_claims(values: Sequence[Mapping]) -> dict:
     """Return what the claims on the kept run of 1,000 steps judge."""
     found, worlds = kept_methods(values), world_claims(kept_worlds(values))
-    ids = ("nu-does-harm-against-strong-hints", "decay-helps-against-strong-hints", "nu-gains-from-the-hint")
-    return {f"longer-{id}": worlds[id] for id in ids} | {
+    return {
+        "longer-nu-does-harm-against-strong-hints": worlds["nu-does-harm-against-strong-hints"],
+        "longer-decay-helps-against-strong-hints": worlds["decay-helps-against-strong-hints"],
+        "longer-nu-gains-from-the-hint": worlds["nu-gains-from-the-hint"],
         "longer-nu-helps": gains(found),
         "longer-nu-against-coral": ahead_of_coral(found),
         "longer-decay-does-not-help": gain(found, "weight decay", "ERM"),
