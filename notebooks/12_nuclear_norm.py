@@ -128,13 +128,14 @@ figures.show(
 # :::{explorer} 12-survivors
 # :alt: Left, a map over the number of shared features and their correlation with the label. Above a falling curve only shared features have a weight; below about 0.25 only environmental features do; in between both do. Right, the numbers of features with a weight over the weight of the norm, 16 shared ones throughout and environmental ones only at small weights.
 #
-# Which kinds of features have a weight at the optimum under the nuclear norm? The $n$ environmental ones have the correlation 0.3 with the label, $r$ *shared* ones keep theirs everywhere. *Try:* what is kept if the shared features are the weaker ones? If they are few?
+# Which kinds of features have a weight at the optimum under the nuclear norm? The $n$ environmental ones have the correlation 0.3 with the label, $r$ *shared* ones keep theirs everywhere. (At the largest $\lambda$ environmental features alone get none.) *Try:* what is kept if the shared features are the weaker ones? If they are few?
 # :::
 #
 # **Answer:** only the kind that is clearly stronger; with very few shared features, both kinds.
 #
 # <a id="12-world"></a>
-# <a id="the-worlds"></a>
+# <span id="the-worlds"></span>
+#
 # ## The world: two kinds of features
 #
 # :::{prf:definition} Shared and environmental features (Section 6.4)
@@ -180,7 +181,7 @@ for elsewhere in (False, True):
 # \end{aligned}
 # $$ (eq-12-theory)
 #
-# The paper's theorems are on the first and third. In code:
+# The paper's theorems are on the first and third.
 
 # %% tags=["remove-input"]
 figures.show_code(model.logistic_loss)
@@ -218,7 +219,7 @@ figures.show_code(model.weight_decay)
 # *The sign.* Elsewhere $\mathbb Ez_l=-\gamma$, which gives $\Delta$. The sum $m/\beta=\rho\sum_kz_k+\sum_lz_l$ has independent terms in intervals of lengths $\rho$ and 2; Hoeffding's inequality bounds the probability that it is on the other side of 0 than its mean.
 # ::::
 #
-# For every $\lambda>0$ [we show](#12-ratio) $1-\frac\alpha4\le2\gamma\rho\le1+(1+2\gamma)\alpha$. So under weaker decay the change of sign comes later by a factor of at most $1+(1+2\gamma)\alpha$.
+# For every $\lambda>0$ [we show](#12-ratio) $1-\frac\alpha4\le2\gamma\rho\le1+(1+2\gamma)\alpha$. So the $n$ of the change of sign is within these factors of $\frac r{4\gamma^2}$.
 #
 # The paper's **Proposition 6.3** reads: for $1\le B\le r$, $\lambda>\Omega(\sqrt r\,e^{-\sqrt r/5})$, $d>r+r/\gamma^2$, $\gamma\in(\frac3{\sqrt r},\frac12)$ and $r$ above a constant, ERM-rank is always right elsewhere and ERM-$\ell_2$ with probability at most $e^{-r/10}$. It asks for four times as many environmental features as the transition, and $\gamma>3/\sqrt r$ needs $r>36$. In [20 cases](#12-exact) the bound holds. ERM-rank uses shared features only, because moving a weight to an unused shared feature raises the margin. But its infimum, 0, is approached as weights grow, *for every $B$ and without a bound*: with infinite data ERM without any penalty tends to the same accuracy elsewhere ([more](#12-no-penalty)). What fails is weight decay.
 #
@@ -357,7 +358,7 @@ judge(measure.selection_claims(nuclear[:3], decayed, points, shared=16))
 # (1) $\lVert Xb\rVert=\lVert XA^\top v\rVert\le\lVert XA^\top\rVert_{2}\lVert v\rVert\le\lVert XA^\top\rVert_*\lVert v\rVert$, since the largest singular value is at most the sum of all. Equality holds for $A=vb^\top/\lVert v\rVert^2$, of rank one. (2) is immediate. (3) For $\lVert v\rVert=t$ the least penalty is $\lambda\lVert Xb\rVert/t+\mu t^2/2$ by (1), and its minimum is at $t^3=\lambda\lVert Xb\rVert/\mu$.
 # ::::
 #
-# So with a full matrix and a fixed head the nuclear norm is a penalty on the *size of the outputs*; it selects no inputs. Two remedies keep a penalty: hold the length of the head, or decay it (as the [recipe](#12-recipe) can). The paper does neither.
+# So with a full matrix and a fixed head the nuclear norm is a penalty on the *size of the outputs*; it selects no inputs. Two remedies keep a penalty: hold the length of the head, or decay it ([recipe](#12-recipe)). The paper does neither.
 #
 # We train $A\in\mathbb R^{2\times2}$ and heads in the plane by gradient descent on 1,000 points, four runs each. *Prediction:* a free head grows while the features shrink.
 
@@ -377,10 +378,9 @@ table = measure.plane_table(measure.PLANE_WEIGHTS)
 judge(measure.plane_run_claims(plane_fit, table))
 
 # %% [markdown]
-# In this task (Figures 6.2 and 6.3) the paper reports 0.76 elsewhere for ERM, 0.94 for ERM-NU, both nearly perfect in training. We do not find this. A rule with 0.76 elsewhere has $\rho=0.69$ and 0.90 in training. And ERM, trained long, *exceeds* ERM-NU elsewhere, 0.970 to 0.958 with a fixed head and 0.991 to 0.975 with a free one, because nothing stops its $\rho$ from falling to 0 ([more](#12-plane-runs)).
+# In this task (Figures 6.2 and 6.3) the paper reports 0.76 elsewhere for ERM, 0.94 for ERM-NU, both nearly perfect in training. A rule with 0.76 elsewhere has $\rho=0.69$ and 0.90 in training. And ERM, trained long, *exceeds* ERM-NU elsewhere, 0.970 to 0.958 with a fixed head and 0.991 to 0.975 with a free one, because nothing stops its $\rho$ from falling to 0 ([more](#12-plane-runs)).
 #
 # <a id="12-experiments"></a>
-# <a id="the-experiments"></a>
 # ## The paper's experiments
 #
 # DomainBed ([Gulrajani and Lopez-Paz, 2021](../book/references.bib#gulrajani2021search)) has five image sets of four or six *domains*, such as photographs and sketches. A ResNet-50, pretrained on ImageNet, is fine-tuned on all domains but one; the checkpoint is chosen on held-out images of these, and accuracy is measured in the domain left out. Averages are over that domain and three runs. The penalty is on 2,048 features, $\lambda=0.01$. *Mixup* trains on mixed images, *SWAD* averages the weights of many steps, *MIRO* stays close to the pretrained network.
@@ -403,7 +403,7 @@ judge(measure.plane_run_claims(plane_fit, table))
 # <a id="12-take-home"></a>
 # ## What to take home
 #
-# - In the paper's linear model with infinite data, strong weight decay weighs features in the ratio of their correlations with the label, and its mean margin elsewhere is negative with more than $r/(4\gamma^2)$ environmental features for $r$ shared ones.
+# - In the paper's linear model with infinite data, in the limit of strong weight decay, features have weights in the ratio of their correlations with the label, and the mean margin elsewhere is negative with more than $r/(4\gamma^2)$ environmental for $r$ shared ones.
 # - There the nuclear norm, with one weight per feature and a fixed head, drops environmental features exactly if their gain is at most their price: at $r=16$, $n=44$, $\gamma=0.3$ over eight decades of $\lambda$.
 # - In large groups and for a strong penalty it keeps the kind with the larger mean over standard deviation, shared or not.
 # - A trained head can scale the penalty away; what acts then is the path of training. Holding or decaying the head restores a penalty.
@@ -571,7 +571,7 @@ judge(measure.plane_claims(table, frontiers), ledger.exact)
 # Multiply the stationarity conditions by the weights and add: $\lambda\lVert w\rVert^2=\mathbb E[|\ell'(m)|m]\le\max_tt/(1+e^t)=W(1/e)=0.2785$, with Lambert's $W$. Then $(1+2\gamma)\alpha<2/\sqrt r\le\frac12$.
 # ::::
 #
-# For smaller $\lambda$, down to a multiple of $\sqrt r\,e^{-\sqrt r/5}$, the paper's own argument for $\alpha<1/\sqrt r$ applies (E.31); with the constant 1 that is 1.8 for $r=16$ and 40, so that it adds nothing there. For still smaller $\lambda$ the weights pass $1/\sqrt r$ (with $r=16$, $n=44$ and $\gamma=0.3$ at $\lambda\approx0.0465$). Proposition 6.3 follows: by {prf:ref}`cor-12-lemma` and {prf:ref}`prop-12-transition` the exponent is at least $2\bigl(n\gamma-\frac{3r}{8\gamma}\bigr)^2/(5n)\ge\frac{4n\gamma^2-3r}{10}\ge\frac r{10}$ for $n\ge r/\gamma^2$.
+# For smaller $\lambda$, down to a multiple of $\sqrt r\,e^{-\sqrt r/5}$, the paper's own argument for $\alpha<1/\sqrt r$ applies (E.31); with the constant 1 that is 1.8 for $r=16$ and 40, so that it adds nothing there. For still smaller $\lambda$ the weights pass $1/\sqrt r$ (with $r=16$, $n=44$ and $\gamma=0.3$ at $\lambda\approx0.0466$). Proposition 6.3 follows: by {prf:ref}`cor-12-lemma` and {prf:ref}`prop-12-transition` the exponent is at least $2\bigl(n\gamma-\frac{3r}{8\gamma}\bigr)^2/(5n)\ge\frac{4n\gamma^2-3r}{10}\ge\frac r{10}$ for $n\ge r/\gamma^2$.
 #
 # <a id="12-exact"></a>
 # <a id="all-of-it-exactly"></a>
@@ -814,7 +814,6 @@ figures.show_code(recipe)
 
 # %% [markdown]
 # <a id="12-held-up"></a>
-# <a id="what-held-up"></a>
 # ### All claims
 #
 # The paper gives no sizes for its task in the plane and no code for its theory; sizes, weights and thresholds are ours. Tests check closed forms and gradients besides. (The cells that record claims are in the notebook, but not on the site.) The functions that compute what is judged:
@@ -834,7 +833,6 @@ ledger.show()
 # **Open.** The hypothesis decides everything, and we have no case in which the training domains tell on which side one is. Slips of the text are on the [errata page](../book/errata.md).
 #
 # <a id="12-not-run"></a>
-# <a id="not-run-here"></a>
 # ### Not run here
 #
 # | What the paper has | Why not by default | What runs it |
@@ -889,7 +887,6 @@ ledger.show()
 # :::
 #
 # <a id="12-further"></a>
-# <a id="further-reading"></a>
 # ### Further reading
 #
 # - DomainBed ([Gulrajani and Lopez-Paz, 2021](../book/references.bib#gulrajani2021search)) is the protocol and the finding that ERM is hard to beat; that ERM already learns features which suffice is argued by Rosenfeld et al. ([Rosenfeld et al., 2022](../book/references.bib#rosenfeld2022domain)).
