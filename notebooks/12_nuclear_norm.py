@@ -133,9 +133,9 @@ figures.show(
 #
 # **Answer:** only the kind that is clearly stronger; with very few shared features, both kinds.
 #
-# <a id="12-world"></a>
 # <span id="the-worlds"></span>
 #
+# <a id="12-world"></a>
 # ## The world: two kinds of features
 #
 # :::{prf:definition} Shared and environmental features (Section 6.4)
