@@ -72,7 +72,7 @@ import functools
 import numpy as np
 import torch
 
-from mvnb import claims, figures, kept_runs, training
+from mvnb import claims, figures, kept_runs, stats, training
 from mvnb.data import load_images, resize
 from mvnb.papers.nuclear_norm import comparison, measure, model, plots, recipe, theory
 from mvnb.papers.nuclear_norm.data import EnvironmentFeatures, domain_folder
@@ -397,9 +397,26 @@ judge(measure.plane_run_claims(plane_fit, table))
 # All 15 differences by NU are positive, from 0.1 to 3.5 points, but ERM-NU is below ERM on four of 22 single domains, three of them in PACS. MIRO is ahead of NU, 65.9 to 65.0 alone and 68.1 to 67.8 on SWAD; Table 6.3 shows only the three sets on which SWAD-MIRO is not (Table E.6 has all). As $\lambda$ grows, accuracy rises and then falls, and the *stable rank* $\lVert\Phi\rVert_F^2/\lVert\Phi\rVert_2^2$ falls (Figure 6.5).
 #
 # <a id="12-evidence"></a>
-# ## Our test: CIFAR-10 in four domains
+# ## Our test: digits with planted hints
 #
-# *This section is filled by the kept run `domains`.*
+# Does NU help because it drops weak environmental features? In our domains these are planted. Four domains show 5,000 digits of MNIST, turned and shaded by domain, in frames with one lit pixel. Its place names the class with probability 0.7, in a code that each domain has for itself. A network of two layers of 64 units trains on three domains for 4,000 steps, until ERM is right on all training points; five seeds ([methods and set-up](#12-longer)).
+#
+# *Predictions:* NU adds to ERM with this weak hint, adds less without a hint, and loses if the frame is stronger than the digit (four hints, each right with probability 0.95).
+
+# %% tags=["hide-input"]
+# NBVAL_CHECK_OUTPUT
+kept = {
+    name: [run["values"] for run in kept_runs.load("nuclear_norm", name)["runs"]]
+    for name in ("longer", "trained")
+}
+print("points added to ERM, domain left out (± 95 %, mean over four domains)")
+for world, gains in measure.kept_worlds(kept["trained"]).items():
+    each = (stats.mean_interval(one).plus_minus for one in gains)
+    row = (f"{name} {{:5.1f}} ± {{:.1f}}" for name in measure.PENALISED)
+    print(f"{world:18}", *(text.format(*one) for text, one in zip(row, each)))
+
+# %% [markdown]
+# NU gains with the weak hint and not without one, as predicted. Against strong hints the loss is undecided here, and clear after 1,000 steps (−16 ± 4, ten seeds). With the weak hint ERM reaches 83.9 % in the domain left out, 92.6 % on held-out points of the training domains. NU adds 2.6 ± 0.5 points to SWAD, nothing that can be told from 0 to Mixup (−0.5 ± 0.7), and *CORAL*, which matches features across domains, is 1.7 ± 0.9 points ahead of ERM-NU. Photographs need not contain such hints.
 #
 # <a id="12-take-home"></a>
 # ## What to take home
@@ -415,7 +432,7 @@ judge(measure.plane_run_claims(plane_fit, table))
 # ```{headlines}
 # ```
 #
-# **Confirmed** in the linear model: weight decay fails, the nuclear norm selects. **Not confirmed:** Figure 6.2, that ERM is worse than ERM-NU in the plane.
+# **Confirmed** in the linear model: weight decay fails, the nuclear norm selects. **In part**, on digits with planted hints: NU adds to ERM and SWAD, not measurably to Mixup, and CORAL is ahead. **Not confirmed:** Figure 6.2, that ERM is worse than ERM-NU in the plane.
 #
 # <a id="12-try"></a>
 # <a id="try-it"></a>
@@ -788,10 +805,6 @@ else:
 # %% tags=["hide-input"]
 kept_runs.show("nuclear_norm", "longer")
 kept_runs.show("nuclear_norm", "trained", setup=False)
-kept = {
-    name: [run["values"] for run in kept_runs.load("nuclear_norm", name)["runs"]]
-    for name in ("longer", "trained")
-}
 titles = {"longer": "1,000 steps, ten seeds", "trained": "4,000 steps, five seeds"}
 figures.show(
     plots.methods({titles[k]: measure.kept_methods(v) for k, v in kept.items()}),
