@@ -60,6 +60,12 @@ def residuals(spectrum: Tensor, steps: Tensor) -> Tensor:
     return torch.cat([torch.ones_like(factors[..., :1, :]), factors.cumprod(-2)], -2)
 
 
+def anatomy(x: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
+    """Return eigenvalues of ``X^T X``, ascending, and shares of theta* along eigenvectors, both ``(..., d)``, on the CPU."""
+    spectrum, vectors = torch.linalg.eigh(x.mT @ x)
+    return spectrum.cpu(), torch.einsum("...di,...d->...i", vectors, theta).square().cpu()
+
+
 def momentum_residuals(spectrum: Tensor, step: float, momentum: float, loops: int) -> Tensor:
     """The same for the loop with memory, ``m' = momentum m - step gradient``, ``theta' = theta + m'``, from rest.
 
@@ -103,6 +109,12 @@ def noise_square(spectrum: Tensor, residual: Tensor) -> Tensor:
     return ((1 - residual).square() / spectrum).mean(-1)
 
 
+def expected_square(spectrum: Tensor, deviation: float, loops: int) -> Tensor:
+    """Mean squared prediction error over alpha ``(prompt, T + 1)`` of steps 1 / L, over tasks and noise of this deviation."""
+    p = residuals(spectrum, (1 / spectrum[:, -1:]).expand(-1, loops))
+    return prediction_square(p) + deviation**2 * noise_square(spectrum[:, None], p)
+
+
 # --- Schedules ---
 
 
@@ -115,6 +127,14 @@ def chebyshev_steps(low: float, high: float, loops: int, kind: int = 1) -> Tenso
     place = torch.arange(1, loops + 1, dtype=torch.float64)
     angle = place * math.pi / (loops + 1) if kind == 2 else (2 * place - 1) * math.pi / (2 * loops)
     return 1 / ((high + low) / 2 + (high - low) / 2 * angle.cos())
+
+
+SCHEDULES = {
+    "1/L": lambda low, high, loops: torch.full((loops,), 1 / high, dtype=torch.float64),
+    "2/(L+mu)": lambda low, high, loops: torch.full((loops,), 2 / (low + high), dtype=torch.float64),
+    "Chebyshev": chebyshev_steps,
+}
+"""Steps ``(T,)`` by smallest and largest eigenvalue and number of loops."""
 
 
 def chebyshev_error(kappa, loops):
