@@ -1,412 +1,285 @@
 """The rules of chapter 14 hold for what they judge and fail for what they do not.
 
-What is judged are the chapter's own functions, with weights, steps, noise or data that are broken on purpose.
+What is judged are the paper's own arms and measures, with weights, steps, noise or data that are broken on purpose.
 """
 
 import math
 from functools import partial
 
-import chapter_source
 import judged
 import numpy as np
 import pytest
 import torch
 
-from mvnb import stats
-from mvnb.papers.looped_transformers import theory
+from mvnb import training as core
+from mvnb.papers.looped_transformers import data, measure, model, theory, training
 
 F64 = {"dtype": torch.float64}
-verdict = partial(judged.verdict, "looped_transformers")
+
+
+def verdict(id, found):
+    """The verdict on what a measure returned: a number, an array with one number per run, or several by name."""
+    named = found if isinstance(found, dict) else {"value": found}
+    alone = [named["value"]] if "value" in named else []
+    named = {name: one for name, one in named.items() if name != "value"}
+    how = "exact" if all(np.ndim(one) == 0 for one in [*alone, *named.values()]) else "mean"
+    return judged.verdict("looped_transformers", id, how, *alone, **named)
+
+
+def generator(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def spectra(n, d, count, seed):
+    return theory.anatomy(*data.prompts(n, d, count, generator(seed)))
+
+
+def run_figure(examples=(16, 32, 64, 128), part=1.0, count=400, **options):
+    g = generator(1000)
+    return {n: training.descend(*data.prompts(n, 4, count, g), 200, part, **options) for n in examples}
 
 
 @pytest.fixture(scope="module")
-def page():
-    space = chapter_source.functions_of("14_looped_transformers")
-    space.update(f64=F64, seed=1000, train_runs=2, train_prompts=4096)
-    return space
+def figure():
+    return run_figure()
 
 
-@pytest.fixture(scope="module")
-def world(page):
-    """Spectra and shares of the figure's four prompts."""
-    g = torch.Generator().manual_seed(1000)
-    return {n: page["anatomy"](*page["prompts"](n, 4, 400, g)) for n in (16, 32, 64, 128)}
+# --- The loop, and Figure 8.1 ---
 
 
-def kappa(values):
-    return values[:, -1] / values[:, 0]
+def test_loop_is_descent_needs_mask_labels_and_values(monkeypatch):
+    right = model.gradient_weights
+
+    def found(change):
+        monkeypatch.setattr(model, "gradient_weights", lambda n, d: change(*right(n, d)))
+        return verdict("loop-is-descent", measure.figure(run_figure((16, 32), count=40), 2)["loop-is-descent"])
+
+    blind = torch.ones(5, **F64)
+    blind[-1] = 0  # labels are not seen
+    assert found(lambda query, value, mask: (query, value, mask)) == "holds"
+    assert found(lambda query, value, mask: (query, value, torch.ones_like(mask))) == "fails"
+    assert found(lambda query, value, mask: (query, 1.01 * value, mask)) == "fails"
+    assert found(lambda query, value, mask: (query * blind, value, mask)) == "fails"
+    assert found(lambda query, value, mask: (query, query, mask)) == "fails"  # values that overwrite alpha
 
 
-def tens(values):
-    return values[: len(values) // 10 * 10].unflatten(0, (-1, 10))
+def test_claims_on_the_figure_hold_and_fail_for_shorter_steps_and_other_prompts(figure):
+    ids = ("more-examples-are-faster", "theorem-holds-for-theta", "narrowing-is-rounding", "gap-narrows")
+    found = measure.figure(figure, 5)
+    assert [verdict(id, found[id]) for id in ids] == ["holds"] * 3 + ["fails"]
+    short = measure.figure(run_figure(part=0.3), 5)
+    assert verdict("theorem-holds-for-theta", short["theorem-holds-for-theta"]) == "fails"
+    reverse = measure.figure(dict(reversed(figure.items())), 5)
+    assert verdict("more-examples-are-faster", reverse["more-examples-are-faster"]) == "fails"
+    assert verdict("narrowing-is-rounding", reverse["narrowing-is-rounding"]) == "fails"
+    floored = {n: one._replace(exact=one.exact.clamp(min=-72.0)) for n, one in figure.items()}
+    assert verdict("gap-narrows", measure.figure(floored, 5)["gap-narrows"]) == "holds"
+    unfloored = {n: one._replace(iterates=one.exact[:100]) for n, one in figure.items()}
+    assert verdict("narrowing-is-rounding", measure.figure(unfloored, 5)["narrowing-is-rounding"]) == "fails"
 
 
-# --- The loop ---
-
-
-def test_loop_is_descent_needs_mask_values_and_sign(page):
-    x, theta = page["prompts"](16, 4, 3, torch.Generator().manual_seed(1))
-    y, steps = (x @ theta[..., None])[..., 0], torch.full((20,), 0.01, **F64)
-    z = page["as_prompt"](x, y, torch.zeros(3, 4, **F64), 1.0)
-    query, value = page["gradient_weights"](4)
-    mask, path = page["last_row_mask"](16), theory.descent(x, y, steps)
-
-    def found(*weights, sign=-1):
-        off = (sign * page["loop"](z, *weights, steps)[:, :, -1, :4] - path).abs().max()
-        return verdict("loop-is-descent", "exact", off)
-
-    assert found(query, value, mask) == "holds"
-    blind = query.clone()
-    blind[-1, -1] = 0  # labels are not seen
-    assert found(query, value, mask, sign=1) == found(query, value, torch.ones_like(mask)) == "fails"
-    assert found(query, 1.01 * value, mask) == found(blind, value, mask) == "fails"
-    assert found(query, torch.eye(5, **F64), mask) == "fails"  # values that overwrite alpha
-    assert theory.linear_attention(z, query, value, mask)[:, :-1].abs().max() == 0
-
-
-# --- Figure 8.1 ---
-
-
-def test_printed_condition_numbers_fail_for_other_data(page, world):
-    printed = {16: 4.57, 32: 3.13, 64: 2.07, 128: 1.62}
-
-    def found(condition):
-        sets = {n: tens(c).mean(1).unflatten(0, (2, 20)) for n, c in condition.items()}
-        scores = torch.stack([(printed[n] - s.mean(1)).abs() / s.std(1) for n, s in sets.items()])
-        return verdict("printed-condition-numbers", "mean", scores.amax(0).repeat(10))
-
-    assert found({n: kappa(v) for n, (v, _) in world.items()}) == "holds"
-    assert found({n: kappa(v.sqrt()) for n, (v, _) in world.items()}) == "fails"  # of X instead of X^T X
-    assert found({n: kappa(world[a][0]) for n, a in zip(world, (16, 16, 32, 64))}) == "fails"
-
-
-def test_more_examples_are_faster_fails_for_equal_counts_and_for_steps_that_shrink_with_them(world):
-    t = torch.tensor([50])
-
-    def found(prompts, part=lambda n: 1.0):
-        logs = [tens(theory.log_error(v, c, t, step=part(n) / v[:, -1])[:, 0]).mean(1) for n, (v, c) in prompts]
-        numbers = [tens(kappa(v)).mean(1) for _, (v, _) in prompts]
-        falls = [-torch.stack(one).diff(dim=0).amax(0) for one in (logs, numbers)]
-        return verdict("more-examples-are-faster", "mean", error=falls[0], kappa=falls[1])
-
-    assert found(world.items()) == "holds"
-    assert found([(n, world[n]) for n in (32, 16)]) == found(world.items(), lambda n: (16 / n) ** 2) == "fails"
-    same = [(32, [one[part::2] for one in world[32]]) for part in (0, 1)]
-    assert found(same) != "holds"
-
-
-def violations(page, tokens, part, power, floor=-math.inf):
-    """Of the theorem on theta (power 2) or on the prediction, with steps part / L: exact errors, then iterates."""
-    x, theta = tokens
-    values, share = page["anatomy"](x, theta)
-    t = torch.arange(201)
-    line = -power / 2 * t / kappa(values)[:, None]
-    steps = part / values[:, -1]
-    exact = theory.log_error(values, share, t, power, step=steps)
-    path = theory.descent(x, (x @ theta[..., None])[..., 0], steps[:, None].expand(-1, 200)) - theta
-    square = path.square().sum(-1).log().T
-    return int((exact > line)[:, 1:].sum()), int(((square > line) & (line >= floor))[:, 1:].sum())
-
-
-def test_theorems_are_violated_by_shorter_steps_and_below_the_iterates_floor(page):
-    tokens = page["prompts"](32, 4, 100, torch.Generator().manual_seed(2))
-
-    def for_theta(part, floor=-60):
-        exact, iterates = violations(page, tokens, part, 2, floor)
-        return verdict("theorem-holds-for-theta", "exact", exact=exact, iterates=iterates)
-
-    def for_prediction(part):
-        return verdict("main-theorem", "exact", violations(page, tokens, part, 1)[0])
-
-    assert for_theta(1.0) == for_prediction(1.0) == "holds"
-    assert for_theta(0.3) == for_theta(1.0, -math.inf) == for_prediction(0.3) == "fails"
-
-
-def test_twice_the_exponent_needs_the_whole_step(world):
-    values, share = world[32]
-    t = torch.arange(1, 41)
-
-    def found(part):
-        logs = theory.log_error(values, share, t, 1, step=part / values[:, -1])
-        over = int((logs > -t / kappa(values)[:, None]).sum())
-        return verdict("twice-the-exponent", "exact", violations=over, distance=0.0)
-
-    assert found(1.0) == "holds" and found(0.8) == "fails"
-
-
-def test_any_tokens_will_do_with_their_own_step_and_not_with_that_of_others(page):
-    x, theta = page["prompts"](32, 4, 100, torch.Generator().manual_seed(3))
-    kinds = (2 * x, torch.logspace(-1, 1, 4, **F64) * x, x**3)
-
-    def found(part):  # of 1 / L, for each kind of tokens
-        over = sum(violations(page, (tokens, theta), part(tokens), 1)[0] for tokens in kinds)
-        return verdict("distribution-free", "exact", over)
-
-    fixed = 1 / theory.edges(32, 4)[1]
-    assert found(lambda tokens: torch.ones(len(tokens), **F64)) == "holds"
-    assert found(lambda tokens: fixed * page["spectra"](tokens)[:, -1]) == "fails"
-
-
-def gaps(world, floor):
-    """Median gaps at t = 200 in sets of prompts, with and without a floor under the errors, ``(n, set)``."""
-    t, out = torch.tensor([200]), []
-    for values, share in world.values():
-        logs = theory.log_error(values, share, t)[:, 0].clamp(min=floor)
-        out.append((-200 / kappa(values) - logs).unflatten(0, (4, -1)).median(1).values)
-    return torch.stack(out)
-
-
-def test_the_gap_widens_and_narrows_with_a_floor_only(world):
-    exact, rounded = gaps(world, -math.inf), gaps(world, -72)
-    ratios = [kappa(v) * -theory.log_error(v, c, torch.tensor([200]))[:, 0] / 200 for v, c in world.values()]
-    ratios = torch.stack([one.unflatten(0, (4, -1)).median(1).values for one in ratios])
-
-    def narrows(gap, exponents):
-        named = {"gap": (gap[1:] / gap[:-1]).amin(0), "exponents": exponents.diff(dim=0).amin(0)}
-        return verdict("gap-narrows", "mean", **named)
-
-    def rounds(gap):
-        return verdict("narrowing-is-rounding", "mean", fall=-gap.diff(dim=0).amax(0), last=gap[-1], exact=exact[-1])
-
-    assert narrows(exact, ratios) == "fails"
-    assert narrows(rounded, ratios) == narrows(exact, ratios.flip(0)) == "holds"
-    assert rounds(rounded) == "holds" and rounds(exact) == "fails"
+def test_printed_condition_numbers_fail_for_other_data():
+    g = generator(1)
+    kappas = {n: (lambda v: v[:, -1] / v[:, 0])(theory.anatomy(*data.prompts(n, 4, 4000, g))[0]) for n in measure.PRINTED}
+    assert verdict("printed-condition-numbers", measure.printed_condition_numbers(kappas)) == "holds"
+    of_x = {n: kappa.sqrt() for n, kappa in kappas.items()}  # of X instead of X^T X
+    assert verdict("printed-condition-numbers", measure.printed_condition_numbers(of_x)) == "fails"
 
 
 # --- The prediction ---
 
 
-def test_bound_is_tight_would_hold_for_a_tight_bound_and_hard_prompts():
-    for k, exponent, tight in ((3.0, 2.0, "fails"), (3.0, 1.0, "fails"), (60.0, 1.0, "holds"), (60.0, 2.0, "holds")):
-        ratio = math.exp(-20 / (exponent * k)) / (1 - 1 / k) ** 20
-        assert verdict("bound-is-tight", "mean", [ratio, ratio]) == tight
+def test_the_theorem_needs_the_whole_step():
+    mixed = spectra(32, 4, 400, 2)
+    for part, first in ((1.0, "holds"), (0.3, "fails")):
+        found = measure.prediction(*mixed, 40, 10, part)
+        assert (
+            verdict("main-theorem", found["main-theorem"])
+            == verdict("twice-the-exponent", found["twice-the-exponent"])
+            == first
+        )
+    found = measure.prediction(*mixed, 40, 10)
+    assert verdict("more-loops-are-better", found["more-loops-are-better"]) == "holds"
+    assert verdict("bound-is-tight", found["bound-is-tight"]) == "fails"
+    overshooting = measure.prediction(*mixed, 40, 10, 2.1)  # |1 - eta L| > 1
+    assert verdict("more-loops-are-better", overshooting["more-loops-are-better"]) == "fails"
 
 
-def test_one_example_is_not_enough_with_the_papers_step_or_with_noise(page):
-    x, theta = page["prompts"](3, 64, 200, torch.Generator().manual_seed(3))
-    y = (x @ theta[..., None])[..., 0]
-
-    def found(step, labels):
-        end = theory.descent(x, labels, step)[-1]
-        solved = (((end * theta).sum(-1) - 1).abs() < 1e-9) & ((end - theta).norm(dim=-1) > 0.5)
-        return verdict("as-hard-as-regression", "exact", int(solved.sum()))
-
-    own = 1 / y.square().sum(1, keepdim=True)
-    assert found(own, y) == "fails"
-    assert found(1 / torch.linalg.eigvalsh(x.mT @ x)[:, -1:], y) == found(own, y + 0.1) == "holds"
+def test_any_tokens_will_do_with_their_own_step_and_not_with_that_of_others():
+    x, theta = data.prompts(32, 4, 100, generator(3))
+    kinds, fixed = (2 * x, torch.logspace(-1, 1, 4, **F64) * x, x**3), 1 / theory.edges(32, 4)[1]
+    assert verdict("distribution-free", measure.any_tokens(kinds, theta)) == "holds"
+    assert verdict("distribution-free", measure.any_tokens(kinds, theta, fixed)) == "fails"
+    shares = [measure.diverging(theory.anatomy(size * x, theta)[0], fixed, 10) for size in (1, 2, 0.5)]
+    assert verdict("fixed-step-knows-the-length", {"own": shares[0], "twice": shares[1]}) == "holds"
+    assert verdict("fixed-step-knows-the-length", {"own": shares[0], "twice": shares[2]}) == "fails"
 
 
-def test_the_formula_of_one_loop_fails_for_another_step_and_another_count():
-    y = torch.randn(16000, 32, generator=torch.Generator().manual_seed(4), **F64).square().sum(1)
-
-    def found(step, n):
-        over = (step * y - 1).square() * (n + 2) / 2
-        return verdict("one-fixed-loop-does-not-see-the-dimension", "mean", d2=over, d8=over, d32=over)
-
-    assert found(1 / 34, 32) == "holds"
-    assert found(1 / 28, 32) == found(1 / 34, 24) == "fails"
+def test_one_example_is_not_enough_with_the_papers_step_or_with_noise():
+    x, theta = data.prompts(3, 64, 200, generator(3))
+    own = 1 / (x @ theta[..., None]).square().sum((1, 2))[:, None]
+    paper = 1 / torch.linalg.eigvalsh(x.mT @ x)[:, -1:]
+    for steps, noise, expected in ((own, 0.0, "fails"), (paper, 0.0, "holds"), (own, 0.1, "holds")):
+        assert verdict("as-hard-as-regression", measure.solved_elsewhere(x, theta, steps, noise)) == expected
 
 
 # --- Loops, examples, steps ---
 
 
-def test_slopes_tell_schedules_apart(page):
-    kappas = [4.0, 16.0, 64.0, 256.0, 1024.0]
-    slope = {k: stats.power_law_fit(kappas, [page["loops_needed"](c, k) for c in kappas]).slope for k in ("1/L", "chebyshev")}
-
-    def found(kind):
-        root = verdict("chebyshev-takes-the-root", "exact", slope[kind])
-        return verdict("loops-in-proportion-to-kappa", "exact", largest=slope[kind], middle=slope[kind]), root
-
-    assert found("1/L") == ("holds", "fails") and found("chebyshev") == ("fails", "holds")
+def test_exponents_tell_schedules_apart():
+    kappas = [4.0, 16.0, 64.0, 256.0]
+    needed = {kind: [training.loops_needed(kappa, kind) for kappa in kappas] for kind in theory.SCHEDULES}
+    ids = ("loops-in-proportion-to-kappa", "chebyshev-takes-the-root")
+    assert [verdict(id, measure.exponents(kappas, needed)[id]) for id in ids] == ["holds", "holds"]
+    swapped = needed | {"1/L": needed["Chebyshev"], "Chebyshev": needed["1/L"]}
+    assert [verdict(id, measure.exponents(kappas, swapped)[id]) for id in ids] == ["fails", "fails"]
 
 
-def test_examples_in_proportion_fails_for_a_fixed_number_and_for_two_a_dimension(page):
-    g = torch.Generator().manual_seed(5)
-
+def test_examples_in_proportion_fails_for_a_fixed_number_and_for_two_per_dimension():
     def found(count):
-        means, kappas = [], []
-        for d in (4, 8, 16):
-            values, _ = page["anatomy"](*page["prompts"](count(d), d, 2000, g))
-            p = theory.residuals(values, (1 / values[:, -1:]).expand(-1, 20))[:, -1]
-            means.append(page["tenths"](p.mean(1)))
-            kappas.append(page["tenths"](kappa(values)))
-        means, kappas = torch.stack(means), torch.stack(kappas)
-        return verdict("examples-in-proportion", "mean", error=means.amax(0) / means.amin(0), kappa=kappas.amax(0))
+        return verdict(
+            "examples-in-proportion", measure.in_proportion({d: spectra(count(d), d, 2000, d)[0] for d in (4, 8, 16)})
+        )
 
     assert found(lambda d: 8 * d) == "holds"
     assert found(lambda d: 32) == found(lambda d: 2 * d) == "fails"
 
 
-def test_near_one_fails_for_too_few_examples(page):
-    g = torch.Generator().manual_seed(6)
-
-    def found(n):  # at eps = 0.1
-        over = (kappa(page["spectra"](page["prompts"](n, 32, 10, g)[0])[:, [0, -1]]) - 1) / 0.1
-        return verdict("condition-number-near-one", "mean", least=over, largest=over)
+def test_near_one_fails_for_too_few_examples():
+    def found(n):
+        return verdict("condition-number-near-one", measure.near_one({0.1: spectra(n, 32, 10, 6)[0]}))
 
     assert found(3200) == "holds" and found(320) == "fails"
 
 
-def test_a_fixed_step_must_fit(page, world):
-    values, share = world[32]
-    t = torch.tensor([20])
-    own = tens(theory.log_error(values, share, t)[:, 0]).mean(1)
+def test_the_limit_fails_for_steps_of_another_ratio():
+    large = spectra(512, 128, 16, 7)[0] / 512
 
-    def found(part):
-        step = part / theory.edges(32, 4)[1]
-        fixed = tens(theory.log_error(values, share, t, step=torch.full((len(values),), step, **F64))[:, 0]).mean(1)
-        diverging = tens((values[:, -1] * step > 2).double()).mean(1)
-        known = verdict("fixed-step-for-one-distribution", "mean", ratio=fixed / own, diverging=diverging)
-        return known, verdict("fixed-step-knows-the-length", "mean", diverging)
+    def found(ratio):
+        limits = measure.limits(training.limit_squares(large, ratio, 6), 1 / 4)
+        return [verdict(id, one) for id, one in limits.items()]
 
-    assert found(1.0) == ("holds", "fails") and found(0.4) == ("fails", "fails")
-    assert found(4.0) == ("fails", "holds")  # tokens twice as long
+    assert found(1 / 4) == ["holds", "holds"] and found(1 / 2) == ["fails", "fails"]
 
 
-# --- The best steps ---
+def pool(n, d, count, runs):
+    drawn = [data.prompts(n, d, count, g) for g in core.generators(11, runs)]
+    return [torch.stack(part).float() for part in zip(*drawn)]
 
 
-def test_the_limit_fails_for_other_schedules_and_other_momentum(page):
-    d, n, loops = 128, 512, range(1, 7)
-    values, _ = page["anatomy"](*page["prompts"](n, d, 16, torch.Generator().manual_seed(7)))
-    ends = theory.edges(n, d)
+def test_training_claims_fail_untrained_and_with_equal_steps():
+    prompts, judges = pool(32, 8, 8192, 4), spectra(32, 8, 8000, 12)[0] / 32
 
-    def found(id, squares, limit):  # (prompt, T)
-        ratio = squares / torch.tensor(limit, **F64)
-        return verdict(id, "mean", least=ratio.amin(1), largest=ratio.amax(1))
+    def found(steps, starts):
+        setting = {"loops": 4, "steps": steps, "batch": 256, "lr": 0.06}
+        trained, _ = training.train(training.by_hand(8, starts), ["log_step"], *prompts, **setting)
+        result = measure.trained_steps({4: trained["log_step"].exp()}, judges)
+        return [verdict(id, one) for id, one in result.items()]
 
-    def of(schedule):
-        squares = torch.stack([theory.residuals(values, schedule(T))[:, -1].square().mean(1) for T in loops], 1)
-        return found("d-over-n-a-loop", squares, [theory.least_mean_square(0.25, T) for T in loops])
-
-    assert of(lambda T: theory.chebyshev_steps(*ends, T, kind=2)) == "holds"
-    assert of(lambda T: theory.chebyshev_steps(*ends, T)) == of(lambda T: torch.full((T,), 1 / ends[1], **F64)) == "fails"
-
-    def remembers(step, momentum):
-        p = theory.momentum_residuals(values, step / n, momentum, 6)
-        return found("memory-reaches-the-same-rate", p.square().mean(2)[:, 1:], [0.25**T for T in loops])
-
-    assert remembers(1.0, 0.25) == "holds"
-    assert remembers(1.0, 0.0) == remembers(1.0, 0.5) == remembers(0.6, 0.25) == "fails"
+    starts = training.random_steps(4, 4, 0.4, 11).float()
+    assert found(400, starts) == ["holds", "holds"]
+    assert found(5, starts - 1)[1] == "fails"
+    assert "holds" not in (found(5, starts)[0], found(400, starts[:, :1].expand(-1, 4).clone())[0])
 
 
-def test_the_training_gradient_is_autograds(page):
-    g = torch.Generator().manual_seed(8)
-    params = {"step": torch.randn(2, 3, generator=g, **F64), "b": torch.randn(2, 4, 4, generator=g, **F64)}
-    x, theta = torch.randn(2, 5, 6, 4, generator=g, **F64), torch.randn(2, 5, 4, generator=g, **F64)
-    leaves = {k: v.clone().requires_grad_() for k, v in params.items()}
-    losses, _ = page["looped_error"](leaves, x.mT @ x / 6, theta)
-    losses.sum().backward()
-    again, by_hand = page["looped_error"](params, x.mT @ x / 6, theta)
-    assert torch.allclose(losses, again)
-    for k in params:
-        assert torch.allclose(by_hand[k], leaves[k].grad, rtol=1e-10, atol=1e-10)
-    path = theory.descent(x, (x @ theta[..., None])[..., 0], (params["step"] / 6)[:, None].expand(2, 5, 3))
-    eye = torch.eye(4, **F64).expand(2, 4, 4)
-    loss, _ = page["looped_error"]({"step": params["step"], "b": eye}, x.mT @ x / 6, theta)
-    assert torch.allclose(loss, (path[-1] - theta).square().sum(-1).mean(1))
+def test_values_learn_nothing_from_round_tokens():
+    x, theta = pool(32, 8, 8192, 4)
+    scale = torch.logspace(-0.25, 0.25, 8).double() ** math.log10(16.0)
+    best = theory.best_steps_for(spectra(32, 8, 4000, 15)[0] / 32, 4)
+    others, shown = training.whitening_loops(*data.prompts(32, 8, 2000, generator(14)), scale, best)
+    task = data.prompts(32, 8, 2000, generator(14))[1]
+    start = training.by_hand(8, training.random_steps(4, 4, 0.4 / scale.max() ** 2, 3).float())
 
+    def found(tokens):
+        setting = {"loops": 4, "steps": 400, "batch": 256, "lr": 0.06}
+        taught, _ = training.train(start, ["log_step", "value"], tokens, theta, **setting)
+        taught = {name: one.double() for name, one in taught.items()}
+        return [verdict(id, one) for id, one in measure.values(taught, others, shown, task, scale).items()]
 
-def test_equal_steps_have_equal_gradients(page):
-    x = torch.randn(1, 50, 9, 4, generator=torch.Generator().manual_seed(9), **F64)
-    theta = torch.randn(1, 50, 4, generator=torch.Generator().manual_seed(10), **F64)
-    params = {"step": torch.full((1, 3), 0.4, **F64), "b": torch.eye(4, **F64)[None]}
-    slope = page["looped_error"](params, x.mT @ x / 9, theta)[1]["step"]
-    assert torch.allclose(slope, slope[:, :1].expand(1, 3))
-
-
-def test_training_claims_fail_untrained_and_with_a_step_less(page):
-    values, _ = page["anatomy"](*page["prompts"](32, 8, 8000, torch.Generator().manual_seed(11)))
-    values = values / 32
-    flat = values.flatten()
-    best = theory.best_steps(flat, torch.full_like(flat, 1 / len(flat)), 4)
-
-    def squares(runs):
-        return np.array([theory.residuals(values, steps)[:, -1].square().mean().item() for steps in runs])
-
-    least = squares([best])
-
-    def finds(runs):
-        known = runs.shape[1] == 4  # loops of three steps have no four to compare
-        missed = (runs.sort(1).values / best.sort().values - 1).abs().amax(1) if known else torch.zeros(len(runs))
-        return verdict("training-finds-the-best-steps", "mean", excess=squares(runs) / least - 1, deviation=missed)
-
-    page["train_batch"] = 256
-    trained = page["train"](4, 32, 400, torch.ones(8))["step"]
-    assert finds(trained) == "holds"
-    untrained = page["train"](4, 32, 10, torch.ones(8))["step"]
-    assert finds(untrained) == finds(page["train"](3, 32, 400, torch.ones(8))["step"]) == "fails"
-    own = theory.residuals(values, (1 / values[:, -1:]).expand(-1, 4))[:, -1].square().mean().item()
-    cheb = squares([theory.chebyshev_steps(*theory.edges(1, 1 / 4), 4)])
-    constant = torch.full((2, 4), 1 / values[:, -1].mean(), **F64)
-
-    def beats(runs):
-        papers = verdict("trained-steps-beat-the-papers", "mean", own / squares(runs))
-        return papers, verdict("trained-steps-are-not-chebyshevs", "mean", min(cheb, own) / squares(runs))
-
-    assert beats(trained) == ("holds", "holds") and beats(constant) == ("fails", "fails")
-
-
-def test_values_learn_nothing_from_round_tokens(page):
-    scale = torch.logspace(-0.25, 0.25, 8) ** math.log10(16.0)
-    root = scale.double()
-    gram, theta = page["gram_pool"](32, scale, 4000, torch.Generator().manual_seed(14))
-    judge = [one.double().expand(2, *one.shape) for one in (gram, theta)]
-    spectrum = torch.linalg.eigvalsh(judge[0][0]).flatten()
-    alone = theory.best_steps(spectrum, torch.full_like(spectrum, 1 / len(spectrum)), 4)
-    flat = page["spectra"](page["prompts"](32, 8, 4000, torch.Generator().manual_seed(15))[0]).flatten() / 32
-    best = theory.best_steps(flat, torch.full_like(flat, 1 / len(flat)), 4)
-
-    def error(step, b):
-        return page["looped_error"]({"step": step.expand(2, 4), "b": b.expand(2, 8, 8)}, *judge)[0]
-
-    def found(step, b):
-        left = torch.linalg.cond(root[:, None] * b * root).expand(2) / 16
-        gain = error(alone, torch.eye(8, **F64)) / error(step, b)
-        beyond = error(step, b) / error(best, (1 / root**2).diag()) - 1
-        match = verdict("learned-values-match-the-inverse", "mean", beyond)
-        return verdict("values-learn-the-covariance", "mean", left=left, gain=gain), match
-
-    assert found(best, (1 / root**2).diag()) == ("holds", "holds")
-    assert found(alone, torch.eye(8, **F64)) == ("fails", "fails")
-    page["train_batch"] = 256
-    assert found(**page["train"](4, 32, 100, torch.ones(8), True))[0] == "fails"
-    left = torch.linalg.cond(root[:, None] * page["train"](4, 32, 400, scale, True)["b"] * root) / 16
-    assert verdict("values-learn-the-covariance", "mean", left=left, gain=[8.0, 8.0]) == "holds"
+    assert found(x * scale.float()) == ["holds", "holds"] and found(x) == ["fails", "fails"]
 
 
 # --- Label noise ---
 
 
-def test_noise_claims_fail_without_noise_and_with_another_count(page):
-    x, theta = page["prompts"](32, 16, 6000, torch.Generator().manual_seed(12))
-    values, _ = page["anatomy"](x[:1000], theta[:1000])
-    p = theory.residuals(values, (1 / values[:, -1:]).expand(-1, 80))
-    bias, spread = theory.prediction_square(p), theory.noise_square(values[:, None], p)
+def test_noise_claims_fail_without_noise_and_with_another_count():
+    x, theta = data.prompts(32, 16, 3000, generator(12))
+    values = theory.anatomy(x, theta)[0]
 
-    def found(s):
-        curve = bias + s**2 * spread
-        better = verdict("more-loops-are-better", "exact", int((curve.diff() >= 0).sum()))
-        groups = page["tenths"](curve)
-        return better, verdict("more-loops-can-be-worse", "mean", groups.amin(1) / groups[:, -1])
+    def found(deviation, said):
+        y = (x @ theta[..., None])[..., 0] + deviation * torch.randn(3000, 32, generator=generator(13), **F64)
+        path = theory.descent(x, y, (1 / values[:, -1:]).expand(-1, 80))
+        solved = torch.linalg.lstsq(x, y[..., None], driver="gels").solution[..., 0]
+        errors = [((at - theta) * theta).sum(-1).square() for at in (path, solved)]
+        return [verdict(id, one) for id, one in measure.noise(values, said, *errors, (1, 5, 20, 80)).items()]
 
-    assert found(2.0) == ("fails", "holds") and found(0.0) == ("holds", "fails")
-    assert found(0.5)[1] == "fails"
-    noise = torch.randn(6000, 32, 1, generator=torch.Generator().manual_seed(13), **F64)
-    error = torch.linalg.lstsq(x, 2 * noise).solution[..., 0]
-    square = (error * theta).sum(-1).square()
-
-    def ends(level):
-        loops = {f"t{T}": [1.0, 1.0] for T in (1, 5, 20, 80)}
-        return verdict("noise-tends-to-least-squares", "mean", solved=square / level, **loops)
-
-    assert ends(4 / (32 - 16 - 1)) == "holds" and ends(4 / 32) == "fails"
+    assert found(2.0, 2.0) == ["holds", "holds"]
+    assert found(1.0, 2.0)[0] == "fails" and found(0.1, 0.1)[1] == "fails"
 
 
-def test_chebyshevs_steps_need_an_order(page):
+# --- The kept run ---
+
+KAPPAS = [4.0, 8.0, 16.0, 32.0, 64.0]
+
+
+def kept(one, own, seed):
+    """Values as the kept run's, of schedules that take the place of both kinds of attention with one step, and with its own."""
+    spectrum = torch.logspace(0, -1, 6 + seed, **F64)
+
+    def ends(kind, kappa):
+        values = spectrum ** math.log10(kappa)
+        counts = {str(n): theory.residuals(values, theory.SCHEDULES[kind](1 / kappa, 1, n))[-1] for n in range(1, 300)}
+        return {n: {"test": p.square().mean().item(), "fell": 0.1} for n, p in counts.items()}
+
+    kinds = {"one step": one, "a step per loop": own}
+    return {
+        f"{attention}, {steps}": {f"{kappa:g}": ends(both[i], kappa) for kappa in KAPPAS}
+        for steps, both in kinds.items() for i, attention in enumerate(("linear", "softmax"))
+    }  # fmt: skip
+
+
+def test_softmax_keeps_the_law_fails_if_it_has_the_steps_of_the_other_law():
+    ids = ("softmax-keeps-the-law", "trained-linear-keeps-the-law", "softmax-takes-more-loops")
+
+    def found(one, own):
+        found = measure.softmax(KAPPAS, *measure.kept_loops([kept(one, own, seed) for seed in range(3)], 0.01))
+        return [verdict(id, found[id]) for id in ids]
+
+    single, other = ("2/(L+mu)", "1/L"), ("Chebyshev", "Chebyshev")
+    assert found(single, other)[:2] == ["holds", "holds"]
+    assert found(("2/(L+mu)", "Chebyshev"), other)[0] == found(single, ("Chebyshev", "1/L"))[0] == "fails"
+    assert found(other, other)[1] == "fails" and found(single[::-1], other)[2] == "fails"
+    with pytest.raises(ValueError, match="between 1 and 299 loops"):
+        measure.kept_loops([kept(single, other, 0)], 2.0)
+
+
+@pytest.mark.parametrize("sharpness", [0.0, 1.0])
+def test_an_arm_trains_the_steps_that_it_says(sharpness):
+    x, theta = data.conditioned_prompts(16, 4, 16.0, 1200, generator(20))
+    run = partial(training.conditioned_arm, 16.0, 4, x, theta, 200, sharpness=sharpness, steps=60, batch=250, lr=0.01)
+    one, own = run(own_steps=False)[0], run(own_steps=True)[0]
+    assert own["test"] < 0.6 * one["test"]  # Chebyshev's steps, against one step for four loops
+    assert one["train"] == pytest.approx(one["test"], rel=0.2)
+
+
+def test_an_arm_is_trained_and_tested_with_its_own_attention():
+    x, theta = data.conditioned_prompts(16, 4, 16.0, 300, generator(21))
+    examples = torch.cat([x, x @ theta[..., None]], -1)[None]
+    start, errors = training.by_hand(4, torch.zeros(1, 1, **F64)), []
+    for sharpness in (0.0, 1.0):
+        hand = training.squared_error(start, examples, theta[None], 3, sharpness)[0]
+        literal = model.last_row(examples[0], start["query"][0], start["value"][0], torch.ones(3, **F64), sharpness)
+        assert torch.allclose(hand, (literal - theta).square().sum(-1))
+        setting = {"own_steps": False, "sharpness": sharpness, "steps": 2, "batch": 100, "lr": 1e-12}
+        ends, _ = training.conditioned_arm(16.0, 3, x, theta, 200, **setting)
+        errors += [(ends["train"], hand[:100].mean().item()), (ends["test"], hand[100:].mean().item())]
+    assert all(found == pytest.approx(expected, rel=1e-4) for found, expected in errors)
+    assert abs(errors[1][0] / errors[3][0] - 1) > 0.005
+
+
+def test_chebyshevs_steps_need_an_order():
     """Exercise ex-14-order."""
-    g = torch.Generator().manual_seed(0)
+    g = generator(0)
     values = torch.logspace(0, math.log10(400), 16, **F64)
     left, right = (torch.linalg.qr(torch.randn(n, 16, generator=g, **F64))[0] for n in (40, 16))
     x, theta = left * values.sqrt() @ right, torch.full((16,), 0.25, **F64)

@@ -3,13 +3,12 @@
 import math
 from itertools import pairwise
 
-import chapter_source
 import numpy as np
 import pytest
 import torch
 
 from mvnb.papers.icl_and_scale.icl import self_attention
-from mvnb.papers.looped_transformers import theory
+from mvnb.papers.looped_transformers import data, model, theory, training
 
 D64 = torch.float64
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
@@ -30,18 +29,9 @@ def eigen(x, theta):
     return values, (vectors.mT @ theta).square()
 
 
-@pytest.fixture(scope="module")
-def page():
-    space = chapter_source.functions_of("14_looped_transformers")
-    space["f64"] = {"dtype": D64}
-    return space
-
-
-def looped(page, x, y, q, alpha, steps, preconditioner=None):
+def looped(x, y, q, alpha, steps, preconditioner=None):
     """The literal loop: all states ``(T + 1, n + 1, d + 1)``."""
-    z = page["as_prompt"](x, y, q, alpha)
-    weights = page["gradient_weights"](x.shape[-1], preconditioner)
-    return page["loop"](z, *weights, page["last_row_mask"](len(x)), steps)
+    return model.loop(model.as_prompt(x, y, q, alpha), *model.gradient_weights(*x.shape, preconditioner), steps)
 
 
 # --- The layer and the loop ---
@@ -60,35 +50,114 @@ def test_linear_attention_is_its_definition_by_sums_and_the_layer_of_chapter_11(
     assert layer[-1, -1].item() == pytest.approx(self_attention(x, y, query, value[-1], keys[:, :2]).item(), abs=1e-12)
 
 
-def test_one_layer_is_lemma_8_13(page):
+def test_one_layer_is_lemma_8_13():
     x, _ = problem()
     y, q, alpha = normal(9, seed=5), normal(4, seed=3), -1.3
-    z = page["as_prompt"](x, y, q, alpha)
-    out = theory.linear_attention(z, *page["gradient_weights"](4), page["last_row_mask"](9))
+    z = model.as_prompt(x, y, q, alpha)
+    out = theory.linear_attention(z, *model.gradient_weights(9, 4))
     assert torch.equal(out[:-1], torch.zeros(9, 5, dtype=D64)) and (out[:, -1] == 0).all()
     assert torch.allclose(out[-1, :-1], q @ x.T @ x + alpha * y @ x, **CLOSE)
 
 
 @pytest.mark.parametrize("alpha", [1.7, -0.4])
-def test_the_loop_is_descent_from_any_start_with_any_steps(page, alpha):
+def test_the_loop_is_descent_from_any_start_with_any_steps(alpha):
     x, theta = problem()
     y, q = x @ theta + normal(9, seed=7), normal(4, seed=3)
     steps = 0.02 * normal(12, seed=9)
-    states = looped(page, x, y, q, alpha, steps)
+    states = looped(x, y, q, alpha, steps)
     path = theory.descent(x, y, steps, -q / alpha)
     assert torch.allclose(-states[:, -1, :-1], alpha * path, **CLOSE)
     assert torch.equal(states[:, :-1], states[:1, :-1].expand(13, 9, 5))
     assert (states[:, -1, -1] == alpha).all()
 
 
-def test_a_preconditioner_sits_in_the_values(page):
+def test_a_preconditioner_sits_in_the_values():
     x, theta = problem()
     y, alpha, b = x @ theta, 0.8, normal(4, 4, seed=5) / 4
-    states = looped(page, x, y, torch.zeros(4, dtype=D64), alpha, torch.full((6,), 0.03, dtype=D64), b)
+    states = looped(x, y, torch.zeros(4, dtype=D64), alpha, torch.full((6,), 0.03, dtype=D64), b)
     guess = torch.zeros(4, dtype=D64)
     for _ in range(6):
         guess = guess - 0.03 * b.T @ x.T @ (x @ guess - y)
     assert torch.allclose(-states[-1, -1, :-1], alpha * guess, **CLOSE)
+
+
+@pytest.mark.parametrize("sharpness", [0.0, 0.7])
+def test_the_last_row_is_that_of_the_whole_loop(sharpness):
+    x, theta = problem()
+    z, steps = model.as_prompt(x, x @ theta, torch.zeros(4, dtype=D64), 1.0), 0.3 * torch.rand(6).double()
+    query, value = torch.eye(5, dtype=D64) + normal(5, 5, seed=1) / 9, normal(5, 5, seed=2) / 3
+    value[:, -1] = 0
+    found = model.last_row(z[:-1], query, value[:, :-1], steps, sharpness)
+    mask = model.gradient_weights(9, 4)[2]
+    for eta in steps:
+        scores = z @ query @ z.T
+        softmax = scores[:, :-1].mul(sharpness).softmax(1) / (sharpness or 1)
+        attention = mask * torch.nn.functional.pad(softmax, (0, 1)) if sharpness else mask * scores / 9
+        z = z - eta * attention @ z @ value
+    assert torch.allclose(found, -z[-1, :-1], **CLOSE)
+
+
+def test_softmax_attention_descends_a_log_sum_exp():
+    """prop-14-softmax, and its limit for small sharpness."""
+    x, goal = data.conditioned_prompts(9, 4, 5.0, 1, torch.Generator().manual_seed(4))
+    x, goal, hand = x[0], goal[0], training.by_hand(4, torch.zeros(1, 1, dtype=D64))
+    examples = torch.cat([x, (x @ goal)[:, None]], 1)
+
+    def loop(steps, sharpness):
+        return model.last_row(examples, hand["query"][0], hand["value"][0], torch.tensor(steps, dtype=D64), sharpness)
+
+    def loss(theta):
+        return torch.logsumexp(1.5 * x @ (goal - theta), 0) / 1.5**2
+
+    one, two = loop([0.4], 1.5), loop([0.4, 0.7], 1.5)
+    assert torch.allclose(two, one - 0.7 * torch.func.grad(loss)(one), **CLOSE)
+    assert torch.func.grad(loss)(goal).abs().max() < 1e-12
+    assert torch.allclose(torch.func.hessian(loss)(goal), x.T @ x / 9, **CLOSE)
+    assert torch.allclose(loop([0.4, 0.7], 1e-6), theory.descent(x, x @ goal, torch.tensor([0.4, 0.7]) / 9)[-1], atol=1e-5)
+    assert torch.func.grad(loss)(goal + 0.1).norm() > 0.01
+    moved = x + 0.3
+    assert torch.func.grad(lambda theta: torch.logsumexp(moved @ (goal - theta), 0))(goal).norm() > 0.1
+
+
+def test_conditioned_prompts_have_their_condition_number_and_mean_zero():
+    x, _ = data.conditioned_prompts(16, 4, 32.0, 300, torch.Generator().manual_seed(5))
+    values = torch.linalg.eigvalsh(x.mT @ x / 16)
+    assert torch.allclose(values[:, -1], torch.ones(300, dtype=D64)) and x.mean(1).abs().max() < 1e-12
+    assert torch.allclose(values[:, 0], torch.full((300,), 1 / 32, dtype=D64))
+    middle = -values[:, 1:3].log() / math.log(32)
+    assert abs(middle.mean() - 0.5) < 0.05 and middle.min() < 0.1 and middle.max() > 0.9
+    overlaps = torch.linalg.eigh(x.mT @ x)[1][:, :, -1].square().mean(0)
+    assert (overlaps - 0.25).abs().max() < 0.05  # directions are random
+
+
+def test_the_size_of_q_is_fixed():
+    x, theta = problem()
+    examples = torch.cat([x, (x @ theta)[:, None]], 1)[None, None]
+    params = training.by_hand(4, torch.full((1, 1), -3.0, dtype=D64))
+    larger = params | {"query": 3 * params["query"]}
+    errors = [training.squared_error(one, examples, theta[None, None], 5, 1.0) for one in (params, larger)]
+    assert torch.allclose(*errors)
+    states = looped(x, x @ theta, torch.zeros(4, dtype=D64), 1.0, torch.full((5,), math.exp(-3.0) / 9, dtype=D64))
+    error = training.squared_error(params, examples, theta[None, None], 5)
+    assert error.item() == pytest.approx((-states[-1, -1, :-1] - theta).square().sum().item())
+
+
+def test_the_loop_with_memory_is_heavy_ball_descent():
+    """eq-14-memory."""
+    x, theta = problem()
+    zero, eye, one = torch.zeros(4, 4, dtype=D64), torch.eye(4, dtype=D64), torch.ones(1, 1, dtype=D64)
+    write = torch.cat([torch.cat([eye, eye], 1), torch.cat([zero, zero], 1)])
+    skip = torch.block_diag(torch.cat([torch.cat([eye, zero], 1), 0.4 * torch.cat([eye, eye], 1)]), one)
+    z = model.as_prompt(torch.nn.functional.pad(x, (0, 4)), x @ theta, torch.zeros(8, dtype=D64), 0.7)
+    guess = move = torch.zeros(4, dtype=D64)
+    for _ in range(6):
+        attention = theory.linear_attention(
+            z, torch.block_diag(eye, zero, one), torch.block_diag(write, 0 * one), model.gradient_weights(9, 8)[2]
+        )
+        z = z @ skip - 0.03 * attention
+        move = 0.4 * move - 0.03 * x.T @ (x @ guess - x @ theta)
+        guess = guess + move
+    assert torch.allclose(-z[-1, :4], 0.7 * guess, **CLOSE)
 
 
 def test_the_gradient_and_hessian_are_autograds():
@@ -123,10 +192,10 @@ def test_symmetries():
     assert torch.allclose(theory.descent(3 * x, 3 * x @ theta, step / 9), path, **CLOSE)
 
 
-def test_descent_is_linear_in_alpha_and_diverges_beyond_two_over_l(page):
+def test_descent_is_linear_in_alpha_and_diverges_beyond_two_over_l():
     x, theta = problem()
     zero, top = torch.zeros(4, dtype=D64), torch.linalg.matrix_norm(x.T @ x, 2)
-    out = [looped(page, x, x @ theta, zero, a, torch.full((8,), 0.02, dtype=D64))[-1, -1, :-1] for a in (1.0, -2.5)]
+    out = [looped(x, x @ theta, zero, a, torch.full((8,), 0.02, dtype=D64))[-1, -1, :-1] for a in (1.0, -2.5)]
     assert torch.allclose(out[1], -2.5 * out[0], **CLOSE)
     path = theory.descent(x, x @ theta, torch.full((200,), (2.05 / top).item(), dtype=D64))
     assert (path[-1] - theta).norm() > 100
@@ -248,10 +317,16 @@ def test_noisy_iterates_tend_to_least_squares_as_the_page_says():
 # --- Schedules ---
 
 
+def largest_error(kappa, loops):
+    """eq-14-chebyshev."""
+    r = (kappa**0.5 + 1) / (kappa**0.5 - 1)
+    return 2 / (r**loops + r**-loops)
+
+
 def test_chebyshev_steps_alternate_between_their_bound():
     low, high, loops = 2.0, 9.0, 5
     p = theory.residuals(torch.linspace(low, high, 20001, dtype=D64), theory.chebyshev_steps(low, high, loops))[-1]
-    bound = theory.chebyshev_error(high / low, loops)
+    bound = largest_error(high / low, loops)
     assert p.abs().max().item() == pytest.approx(bound, rel=1e-9)
     touches = (p.abs() > bound * (1 - 1e-6)).nonzero()[:, 0]
     groups = torch.tensor_split(touches, (touches.diff() > 1).nonzero()[:, 0] + 1)
@@ -262,7 +337,7 @@ def test_chebyshev_steps_alternate_between_their_bound():
 def test_no_other_schedule_has_a_smaller_largest_error():
     low, high, loops = 2.0, 9.0, 4
     grid = torch.linspace(low, high, 500, dtype=D64)
-    bound = theory.chebyshev_error(high / low, loops)
+    bound = largest_error(high / low, loops)
     best = theory.chebyshev_steps(low, high, loops)
     for scale in (0.001, 0.03, 0.5):
         steps = best * (1 + scale * normal(2000, loops))
@@ -270,15 +345,33 @@ def test_no_other_schedule_has_a_smaller_largest_error():
 
 
 def test_loops_that_are_needed():
-    kappa, error = 30.0, 1e-3
-    assert theory.chebyshev_error(kappa, theory.chebyshev_loops(kappa, error)) == pytest.approx(error)
-    assert (1 - 1 / kappa) ** theory.constant_loops(kappa, error) == pytest.approx(error)
-    assert theory.chebyshev_loops(1e6, error) == pytest.approx(500 * math.log(2 / error), rel=1e-3)
+    spectrum = torch.logspace(0, math.log10(30), 16, dtype=D64)
+    for kind, schedule in theory.SCHEDULES.items():
+        loops = training.loops_needed(30.0, kind)
+        squares = [theory.prediction_square(theory.residuals(spectrum, schedule(1.0, 30.0, T))[-1]) for T in (loops - 1, loops)]
+        assert squares[1] <= 1e-6 < squares[0]
+
+
+def test_the_lessons_table_of_loops_for_a_large_condition_number():
+    kappa, error = 1e6, 1e-3
+    assert math.log(error) / math.log1p(-1 / kappa) == pytest.approx(kappa * math.log(1 / error), rel=1e-3)
+    assert math.log(error) / math.log((kappa - 1) / (kappa + 1)) == pytest.approx(kappa / 2 * math.log(1 / error), rel=1e-3)
+    assert largest_error(kappa, kappa**0.5 / 2 * math.log(2 / error)) == pytest.approx(error, rel=1e-3)
+
+
+def test_the_lessons_example():
+    x, goal = torch.tensor([[1, 1], [0.5, -0.5]], dtype=D64), torch.tensor([1, 0], dtype=D64)
+    spectrum, share = eigen(x, goal)
+    assert spectrum.tolist() == pytest.approx([0.5, 2]) and share.tolist() == pytest.approx([0.5, 0.5])
+    errors = 1 - theory.descent(x, x @ goal, torch.full((14,), 0.5, dtype=D64)) @ goal
+    assert errors[1:].tolist() == pytest.approx([0.5 * 0.75**t for t in range(1, 15)])
+    assert errors[13] > 0.01 > errors[14] and math.exp(-37 / 8) < 0.01 < math.exp(-36 / 8)
+    assert theory.descent(x, x @ goal, torch.tensor([0.8], dtype=D64))[1].tolist() == pytest.approx([1, 0.6])
 
 
 def test_two_over_l_plus_mu_is_chebyshevs_one_step_and_the_best_constant_one():
     assert theory.chebyshev_steps(2.0, 6.0, 1).item() == pytest.approx(2 / 8)
-    assert theory.chebyshev_error(3.0, 1) == pytest.approx(2 / 4)
+    assert largest_error(3.0, 1) == pytest.approx(2 / 4)
     grid = torch.linspace(2, 6, 101, dtype=D64)
     worst = [theory.residuals(grid, torch.full((5,), step, dtype=D64))[-1].abs().max() for step in (0.24, 2 / 8, 0.26)]
     assert worst[1].item() == pytest.approx((2 / 4) ** 5) and worst[1] < min(worst[0], worst[2])
@@ -316,9 +409,20 @@ def test_one_best_step_is_the_ratio_of_moments():
     assert theory.best_steps(nodes, weights, 1).item() == pytest.approx(2.5 / 7.0)
 
 
+def marchenko_pastur(ratio, count=400):
+    """Nodes and weights ``(count,)`` of the law of eigenvalues of ``X^T X / n``, X standard normal, ``ratio = d / n`` < 1.
+
+    Gauss quadrature for the semicircle, divided by lambda: exact up to a geometrically small error. The edges are
+    ``(1 -+ sqrt(ratio))^2``.
+    """
+    angle = torch.arange(1, count + 1, dtype=torch.float64) * math.pi / (count + 1)
+    nodes = 1 + ratio + 2 * ratio**0.5 * angle.cos()
+    return nodes, 2 * angle.sin().square() / ((count + 1) * nodes)
+
+
 @pytest.mark.parametrize("ratio", [0.1, 0.25, 0.7])
 def test_marchenko_pastur_law_and_its_best_steps(ratio):
-    nodes, weights = theory.marchenko_pastur(ratio, 2000)
+    nodes, weights = marchenko_pastur(ratio, 2000)
     moments = [(weights @ nodes**k).item() for k in range(-1, 4)]
     exact = [1 / (1 - ratio), 1, 1, 1 + ratio, 1 + 3 * ratio + ratio**2]
     assert moments == pytest.approx(exact, rel=1e-9)
@@ -332,7 +436,7 @@ def test_marchenko_pastur_law_and_its_best_steps(ratio):
 
 @pytest.mark.parametrize("ratio", [0.1, 0.25, 0.7])
 def test_memory_with_weights_one_and_d_over_n_has_mean_square_d_over_n_to_the_t(ratio):
-    nodes, weights = theory.marchenko_pastur(ratio, 2000)
+    nodes, weights = marchenko_pastur(ratio, 2000)
     p = theory.momentum_residuals(nodes, 1.0, ratio, 12)
     expected = ratio ** torch.arange(13, dtype=D64)
     assert torch.allclose(p.square() @ weights, expected, rtol=1e-7)
@@ -343,7 +447,7 @@ def test_memory_with_weights_one_and_d_over_n_has_mean_square_d_over_n_to_the_t(
 def test_the_law_is_that_of_large_gram_matrices():
     x = normal(1200, 300)
     values = torch.linalg.eigvalsh(x.T @ x / 1200)
-    nodes, weights = theory.marchenko_pastur(0.25)
+    nodes, weights = marchenko_pastur(0.25)
     for k in (-1, 2, 3):
         assert (values**k).mean() == pytest.approx((weights @ nodes**k).item(), rel=0.02)
     assert values.min() == pytest.approx(0.25, rel=0.1) and values.max() == pytest.approx(2.25, rel=0.1)

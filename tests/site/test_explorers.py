@@ -61,31 +61,21 @@ def tie(power, m, start, overlap, seen):
     }
 
 
-def schedules(loops, ratio, dim, seen):
-    low, high = looped.edges(1, 1 / ratio)
-    kappa, t = high / low, np.arange(41)
-    spectrum = torch.tensor(seen["spectrum"], dtype=torch.float64)
-    steps = {"constant": 1 / high, "middle": 2 / (low + high)}
-    steps = {name: torch.tensor([eta], dtype=torch.float64).expand(loops) for name, eta in steps.items()}
-    steps["chebyshev"] = looped.chebyshev_steps(low, high, loops)
-    along = {name: looped.residuals(spectrum, eta)[-1].numpy() for name, eta in steps.items()}
-    along["memory"] = looped.momentum_residuals(spectrum, 1.0, 1 / ratio, loops)[-1].numpy()
-    ends = torch.tensor([low, high], dtype=torch.float64)  # where memory is worst
-    worst = {
-        "printed": np.exp(-t / (2 * kappa)),
-        "constant": np.exp(np.log(0.5) * t / looped.constant_loops(kappa, 0.5)),
-        "middle": looped.residuals(ends, steps["middle"].new_tensor([2 / (low + high)]).expand(40))[:, 0].numpy(),
-        "chebyshev": looped.chebyshev_error(kappa, t),
-        "memory": looped.momentum_residuals(ends, 1.0, 1 / ratio, 40).abs().amax(1).numpy(),
-        "earlier": looped.earlier_bound(t[1:], dim, ratio * dim),
-    }
+def schedules(loops, step, kappa, seen):
+    grid, ends = torch.tensor(seen["grid"], dtype=torch.float64), torch.tensor([1 / kappa, 1], dtype=torch.float64)
+    steps = torch.full((40,), step, dtype=torch.float64)
+    chebyshev, t = looped.chebyshev_steps(1 / kappa, 1, loops), np.arange(41)
     return {
-        "low": low,
-        "high": high,
-        "kappa": kappa,
-        "worst": worst,
-        "along": along,
-        "asked": looped.earlier_bound(loops, dim, 1) ** 2,
+        "along": {
+            "constant": looped.residuals(grid, steps[:loops])[-1].numpy(),
+            "chebyshev": looped.residuals(grid, chebyshev)[-1].numpy(),
+        },
+        "worst": {
+            "constant": looped.residuals(ends, steps).abs().amax(1).numpy(),
+            "chebyshev": [1, *(looped.residuals(ends, looped.chebyshev_steps(1 / kappa, 1, n))[-1].abs().max() for n in t[1:])],
+            "printed": np.exp(-t / (2 * kappa)),
+        },
+        "best": looped.SCHEDULES["2/(L+mu)"](1 / kappa, 1, 1).item(),
     }
 
 
@@ -217,7 +207,7 @@ EXPECTED = {
     "11-rank": (rank, set()),
     "12-survivors": (survivors, {"counts", "strengths", "shares"}),
     "13-one-label": (one_label, {"weights"}),
-    "14-schedules": (schedules, {"spectrum"}),
+    "14-schedules": (schedules, {"grid"}),
     "15-find-and-read": (find_and_read, {"margins", "lengths"}),
 }
 

@@ -6,15 +6,11 @@ import torch
 from torch import Tensor
 
 
-def unit_vectors(count: int, d: int, generator: torch.Generator) -> Tensor:
-    """Return vectors ``(count, d)`` that are uniform on the unit sphere, in float64."""
-    theta = torch.randn(count, d, generator=generator, dtype=torch.float64)
-    return theta / theta.norm(dim=1, keepdim=True)
-
-
 def prompts(n: int, d: int, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Return standard normal tokens ``(count, n, d)`` and tasks theta* ``(count, d)``, in float64 (Definition 8.3)."""
-    return torch.randn(count, n, d, generator=generator, dtype=torch.float64), unit_vectors(count, d, generator)
+    x = torch.randn(count, n, d, generator=generator, dtype=torch.float64)
+    theta = torch.randn(count, d, generator=generator, dtype=torch.float64)
+    return x, theta / theta.norm(dim=1, keepdim=True)
 
 
 def conditioned_prompts(n: int, d: int, kappa: float, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

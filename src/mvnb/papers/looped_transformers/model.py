@@ -22,22 +22,13 @@ def gradient_weights(n: int, d: int, b: Tensor | None = None) -> tuple[Tensor, T
     return torch.eye(d + 1).double(), torch.nn.functional.pad(block, (0, 1, 0, 1)), mask
 
 
-def loop(z: Tensor, query: Tensor, value: Tensor, mask: Tensor, steps: Tensor, skip: Tensor | None = None) -> Tensor:
+def loop(z: Tensor, query: Tensor, value: Tensor, mask: Tensor, steps: Tensor) -> Tensor:
     """Return the states ``(T + 1, ..., n + 1, d + 1)``: linear attention is added T times, with steps ``(..., T)``."""
     states = [z]
     for eta in steps.unbind(-1):
-        moved = eta[..., None, None] * linear_attention(z, query, value, mask)
-        z = (z if skip is None else z @ skip) - moved
+        z = z - eta[..., None, None] * linear_attention(z, query, value, mask)
         states.append(z)
     return torch.stack(states)
-
-
-def memory_weights(d: int, momentum: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return Q, P and the skip connection ``(2 d + 1, 2 d + 1)`` of the loop with memory, whose rows are (q, m, alpha)."""
-    zero, eye, one = torch.zeros(d, d).double(), torch.eye(d).double(), torch.ones(1, 1).double()
-    write = torch.cat([torch.cat([eye, eye], 1), torch.cat([zero, zero], 1)])
-    keep = torch.cat([torch.cat([eye, zero], 1), momentum * torch.cat([eye, eye], 1)])
-    return torch.block_diag(eye, zero, one), torch.block_diag(write, 0 * one), torch.block_diag(keep, one)
 
 
 def last_row(examples: Tensor, query: Tensor, value: Tensor, steps: Tensor, sharpness: float = 0.0) -> Tensor:

@@ -137,26 +137,6 @@ SCHEDULES = {
 """Steps ``(T,)`` by smallest and largest eigenvalue and number of loops."""
 
 
-def chebyshev_error(kappa, loops):
-    """``2 / (r^T + r^-T)`` with ``r = (sqrt(kappa) + 1) / (sqrt(kappa) - 1)``: no T steps do better on all of [mu, kappa mu].
-
-    Numbers or tensors; kappa > 1.
-    """
-    root = kappa**0.5
-    r = (root + 1) / (root - 1)
-    return 2 / (r**loops + r ** (-loops))
-
-
-def chebyshev_loops(kappa: float, error: float) -> float:
-    """The T, as a real number, at which :func:`chebyshev_error` is ``error``; no schedule needs fewer."""
-    return math.acosh(1 / error) / math.acosh((kappa + 1) / (kappa - 1))
-
-
-def constant_loops(kappa: float, error: float) -> float:
-    """The T, as a real number, at which ``(1 - 1 / kappa)^T`` is ``error``: steps 1 / L in the worst direction."""
-    return math.log(error) / math.log1p(-1 / kappa)
-
-
 # --- The best steps for a mean spectrum ---
 
 
@@ -179,15 +159,10 @@ def best_steps(nodes: Tensor, weights: Tensor, loops: int) -> Tensor:
     return 1 / torch.linalg.eigvalsh(torch.diag(torch.stack(diagonal)) + torch.diag(torch.stack(off)[:-1], -1))
 
 
-def marchenko_pastur(ratio: float, count: int = 400) -> tuple[Tensor, Tensor]:
-    """Nodes and weights ``(count,)`` of the law of eigenvalues of ``X^T X / n``, X standard normal, ``ratio = d / n`` < 1.
-
-    Gauss quadrature for the semicircle, divided by lambda: exact up to a geometrically small error. The edges are
-    ``(1 -+ sqrt(ratio))^2``.
-    """
-    angle = torch.arange(1, count + 1, dtype=torch.float64) * math.pi / (count + 1)
-    nodes = 1 + ratio + 2 * ratio**0.5 * angle.cos()
-    return nodes, 2 * angle.sin().square() / ((count + 1) * nodes)
+def best_steps_for(spectra: Tensor, loops: int) -> Tensor:
+    """Return :func:`best_steps` ``(T,)`` for the mean over prompts with these ``spectra`` ``(prompt, d)``."""
+    nodes = spectra.flatten()
+    return best_steps(nodes, torch.full_like(nodes, 1 / len(nodes)), loops)
 
 
 def edges(n: float, d: float) -> tuple[float, float]:

@@ -106,6 +106,20 @@ def random_steps(loops: int, runs: int, least: float, seed: int) -> Tensor:
     return (least * (1 + chances / 2)).log()
 
 
+def whitening_loops(x: Tensor, theta: Tensor, scale: Tensor, best: Tensor) -> tuple[dict[str, Params], Tensor]:
+    """Return loops by name for tokens ``x`` ``(N, n, d)`` times ``scale`` ``(d,)``, and their examples ``(1, N, n, d + 1)``.
+
+    ``steps``: the best steps for the mean spectrum of these tokens, with the identity as values; ``inverse``: the steps
+    ``best`` ``(T,)`` for tokens before scaling, with the inverse covariance.
+    """
+    coloured = x * scale
+    own = theory.anatomy(coloured, theta)[0] / x.shape[1]
+    steps = {"steps": theory.best_steps_for(own, len(best)), "inverse": best}
+    loops = {name: by_hand(x.shape[2], some[None].log().to(x.device)) for name, some in steps.items()}
+    loops["inverse"]["value"][:, :-1] = (1 / scale.square()).diag()
+    return loops, torch.cat([coloured, coloured @ theta[..., None]], -1)[None]
+
+
 def loops_needed(kappa: float, kind: str, error: float = 1e-3) -> int:
     """Return the least T with a root mean square prediction error of at most ``error``, for a kind of ``theory.SCHEDULES``.
 
