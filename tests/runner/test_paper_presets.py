@@ -26,6 +26,7 @@ CUT = {
     "13": (
         "replicas sgd_steps sgd_batch lookup_steps label_runs hidden own_images image_batch image_replicas epochs tune_steps"
     ),
+    "14": "replicas scaling_draws limit_draws train_runs train_steps train_prompts train_batch skew_steps noise_draws",
     "15": "replicas steps test_prompts check_draws language_model",  # the language model's path runs with the defaults
 }
 
