@@ -205,7 +205,7 @@ def named(name: str):
     return found
 
 
-def skip_tuple_fields(app, what, name, obj, skip, options):
+def skip_tuple_fields(app, what, name, obj, _skip, options):
     """Skip the fields of a NamedTuple, documented as "Alias for field number 0"; the docstring of the class names them."""
     return True if type(obj).__name__ == "_tuplegetter" else None
 
