@@ -270,7 +270,8 @@ ledger.exact("nuclear-right-elsewhere", right)
 # $$
 # \begin{gathered}
 # n\gamma\,\mathbb E|\ell'(\alpha_\lambda S)|\ \le\ \lambda c_U,\\
-# c_R=\tfrac{r-1}{\sqrt{12}}+\sqrt{q},\quad c_U=(n-1)\sqrt v+\sqrt{(v+n\gamma^2)-\tfrac{rn\gamma^2}{4q}},\quad q=\tfrac1{12}+\tfrac r4 .
+# c_R=\tfrac{r-1}{\sqrt{12}}+\sqrt{q},\quad q=\tfrac1{12}+\tfrac r4,\\
+# c_U=(n-1)\sqrt v+\sqrt{(v+n\gamma^2)-\tfrac{rn\gamma^2}{4q}} .
 # \end{gathered}
 # $$ (eq-12-select)
 #

@@ -323,9 +323,12 @@ else:
 #
 # Its steps are $\eta_t=1/\bigl(\frac{L+\mu}2+\frac{L-\mu}2\cos\frac{(2t-1)\pi}{2T}\bigr)$. So for large $\kappa$ the worst error is at most $\varepsilon$ after about this many loops:
 #
-# | Theorem 8.16 | $\eta=1/L$ | $\eta=\frac2{L+\mu}$, the best single step | Chebyshev's steps |
-# |---|---|---|---|
-# | $2\kappa\ln\frac1\varepsilon$ | $\kappa\ln\frac1\varepsilon$ | $\frac\kappa2\ln\frac1\varepsilon$ | $\frac{\sqrt\kappa}2\ln\frac2\varepsilon$ |
+# | steps | loops |
+# |---|---|
+# | Theorem 8.16 | $2\kappa\ln\frac1\varepsilon$ |
+# | $\eta=1/L$ | $\kappa\ln\frac1\varepsilon$ |
+# | $\eta=\frac2{L+\mu}$, the best single step | $\frac\kappa2\ln\frac1\varepsilon$ |
+# | Chebyshev's | $\frac{\sqrt\kappa}2\ln\frac2\varepsilon$ |
 #
 # *Prediction:* slopes of 1, 1 and $\frac12$ in a log-log plot. We check it for a random $\boldsymbol\theta^*$ and sixteen eigenvalues, geometric between 1 and $\kappa$: the root mean square of $\langle\mathrm{TF},\boldsymbol\theta^*\rangle/\alpha-1$, over $\boldsymbol\theta^*$, must be at most $10^{-3}$.
 

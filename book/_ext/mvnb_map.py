@@ -60,7 +60,7 @@ def address(app, fromdoc: str, label: str) -> str:
 
 def short(title: str) -> str:
     """Return a title without its condition and without what its second half explains."""
-    main = re.sub("^(Given|In) [^,]+, ", "", re.split(": | in contrastive| in multi-view", title)[0])
+    main = re.sub("^(Given|In|With) [^,]+, ", "", re.split(": | in contrastive| in multi-view", title)[0])
     return main[0].upper() + main[1:]
 
 
