@@ -94,7 +94,7 @@ def made_up(setting, ours, jax=True):
     if jax:
         seconds["jax"], info["jax_compile"] = 4e-3, 0.5
     slope = {"n": {"sizes": [8, 16], "seconds": [1e-3, 4e-3], "slope": 2.0}}
-    first = {"cold": {"plain": 2.0, "mixed": 1.0}, "cached": {"plain": 0.4, "mixed": 0.01}}
+    first = {"cold": {"plain": 2.0, "mixed": 1.0, "steps": 3.0}, "cached": {"plain": 0.4, "mixed": 0.01, "steps": 0.02}}
     infos = [
         info | {"seconds": seconds},
         {"sweep": [{"replicas": 4, "seconds": {"mvnb": 1e-4}}]},
