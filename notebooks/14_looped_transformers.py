@@ -247,7 +247,7 @@ figures.show(
 # <a id="figure-8-1-without-its-floor"></a>
 # ## The paper's experiment: Figure 8.1, and the floor of float64
 #
-# *What the paper did.* It ran gradient descent, not attention, with $\eta=1/L$ on ten prompts for each $n$ at $d=4$, for 200 steps, and plotted $\ln\lVert\boldsymbol\theta_t-\boldsymbol\theta^*\rVert^2$ beside the theorem (8.16 in its caption; for squared errors we take 8.25's $-t/\kappa$). *What it found:*
+# *The paper* ran gradient descent, not attention, with $\eta=1/L$ on ten prompts for each $n$ at $d=4$, for 200 steps, and plotted $\ln\lVert\boldsymbol\theta_t-\boldsymbol\theta^*\rVert^2$ beside the theorem (8.16 in its caption; for squared errors we take 8.25's $-t/\kappa$). *What it found:*
 #
 # | $n$ | 16 | 32 | 64 | 128 |
 # |---|---|---|---|---|
@@ -640,7 +640,8 @@ judge(found)
 # Replace the masked scores by their softmax over the examples, $a_i\propto e^{\beta s_i}$ with the scores $s_i=\langle\mathbf q,\mathbf x_i\rangle+\alpha y_i$ and a *sharpness* $\beta>0$. Then $\mathbf q\leftarrow\mathbf q-\frac\eta\beta\sum_ia_i\mathbf x_i$ is, for $\mathbf q=-\alpha\boldsymbol\theta$ and $\mathbf y=X\boldsymbol\theta^*$, the step $\boldsymbol\theta\leftarrow\boldsymbol\theta-\eta\nabla F(\boldsymbol\theta)$ for the convex function
 #
 # $$
-# F(\boldsymbol\theta)=\frac1{\alpha^2\beta^2}\log\frac1n\sum_{i=1}^n\exp\bigl(\alpha\beta\langle\mathbf x_i,\boldsymbol\theta^*-\boldsymbol\theta\rangle\bigr).
+# F(\boldsymbol\theta)=\frac1{\alpha^2\beta^2}
+# \log\frac1n\sum_ie^{\alpha\beta\langle\mathbf x_i,\boldsymbol\theta^*-\boldsymbol\theta\rangle}.
 # $$ (eq-14-softmax)
 #
 # $\boldsymbol\theta^*$ is a minimum if and only if $\sum_i\mathbf x_i=\mathbf 0$. Then the Hessian there is $H/n$, and for $\beta\to0$ the step is that of linear attention divided by $n$.
