@@ -297,14 +297,14 @@ else:
 # ::::{prf:proposition} One example and one loop (ours)
 # :label: prop-14-one
 #
-# Let $\mathbf y=X\boldsymbol\theta^*\ne\mathbf 0$ with any $n\ge1$, also $n<d$. (a) One loop with the step $\eta_1=1/\lVert\mathbf y\rVert^2$ solves the task exactly. (b) Let tokens be standard normal, and let $\eta_1$ be the same for all prompts. The mean of $(\langle\mathrm{TF},\boldsymbol\theta^*\rangle/\alpha-1)^2$ is least for $\eta_1=\frac1{n+2}$, and then is $\frac2{n+2}$ in *every* dimension.
+# Let $\mathbf y=X\boldsymbol\theta^*\ne\mathbf 0$, $\lVert\boldsymbol\theta^*\rVert=1$, with any $n\ge1$, also $n<d$. (a) One loop with the step $\eta_1=1/\lVert\mathbf y\rVert^2$ solves the task exactly. (b) Let tokens be standard normal, and let $\eta_1$ be the same for all prompts. The mean of $(\langle\mathrm{TF},\boldsymbol\theta^*\rangle/\alpha-1)^2$ is least for $\eta_1=\frac1{n+2}$, and then is $\frac2{n+2}$ in *every* dimension.
 # ::::
 #
 # :::{prf:proof}
 # $\boldsymbol\theta_1=\eta_1X^\top\mathbf y$, so $\langle\boldsymbol\theta_1,\boldsymbol\theta^*\rangle=\eta_1\lVert\mathbf y\rVert^2$: (a). In (b) $s=\lVert\mathbf y\rVert^2$ is chi-squared, with mean $n$ and mean square $n(n+2)$, and $\mathbb E(1-\eta s)^2$ is least at $\eta=\mathbb Es/\mathbb Es^2$, where it is $1-(\mathbb Es)^2/\mathbb Es^2$.
 # :::
 #
-# What takes many loops is regression, $\boldsymbol\theta_T\to\boldsymbol\theta^*$. From here on the error is $\lVert\boldsymbol\theta_T-\boldsymbol\theta^*\rVert$.
+# Regression, $\boldsymbol\theta_T\to\boldsymbol\theta^*$, takes many loops; below, each section names its error.
 #
 # <a id="how-many-loops-an-error-takes"></a>
 # ## How many loops an error takes
