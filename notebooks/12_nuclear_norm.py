@@ -815,7 +815,7 @@ figures.show(
 judge(measure.longer_claims(kept["longer"]) | measure.trained_claims(kept["trained"]))
 
 # %% [markdown]
-# After 1,000 steps ERM is right on 98.0 % of its training points (ERM-NU: 98.8), after 4,000 on all. After 1,000 steps NU adds two to four points to all three, and CORAL is the nearest rival, a point below. Trained until ERM is right on all training points, NU adds two points to ERM (2.2 ± 1.0) and to SWAD, nothing that can be told to Mixup (−0.5 ± 0.7), and CORAL is 1.7 ± 0.9 points *above* it: whether the paper's order is there depends on the length of training. ERM itself is one to three points above logistic regression on the pixels. Weight decay is the last of the methods, two points below ERM. Against strong hints NU loses 16 ± 4 points after 1,000 steps, and weight decay adds 4.9 ± 1.6. IRM had a hundredth of DomainBed's weight here, too.
+# After 1,000 steps ERM is right on 98.0 % of its training points (ERM-NU: 98.8), after 4,000 on all. After 1,000 steps NU adds two to four points to all three, and CORAL is the nearest rival, a point below. Trained until ERM is right on all training points, NU adds two points to ERM (2.2 ± 1.0) and to SWAD, nothing measurable to Mixup (−0.5 ± 0.7), and CORAL is 1.7 ± 0.9 points *above* it: whether the paper's order is there depends on the length of training. ERM itself is one to three points above logistic regression on the pixels. Weight decay is the last of the methods, two points below ERM. Against strong hints NU loses 16 ± 4 points after 1,000 steps, and weight decay adds 4.9 ± 1.6. IRM had a hundredth of DomainBed's weight here, too.
 #
 # <a id="12-recipe"></a>
 # ### In your own training loop

@@ -27,7 +27,7 @@ from pybtex.plugin import find_plugin
 from mvnb import verdicts
 from mvnb.files import write
 
-# pybtex reads the metadata of all installed packages for every citation, a tenth of the time of a build.
+# pybtex reads the metadata of all installed packages for every citation, about a twentieth of the time of a build.
 pybtex.plugin.entry_points = functools.cache(pybtex.plugin.entry_points)
 
 PLACE = "_sources/plain"
