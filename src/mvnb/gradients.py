@@ -58,6 +58,24 @@ class _FirstDerivative(torch.autograd.Function):
         raise NotImplementedError("this function has a first derivative only; its second derivative is not implemented")
 
 
+def with_gradients(loss: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Params]]:
+    """Return the objective, for :func:`mvnb.training.fit`, of a ``loss(params, *batch)`` that returns one number per replica.
+
+    The gradients are those of autograd, in all parameters.
+
+    >>> objective = with_gradients(lambda params: params["w"].square().sum(1))
+    >>> objective({"w": torch.ones(1, 2)})
+    (tensor([2.]), {'w': tensor([[2., 2.]])})
+    """
+
+    def objective(params: Params, *batch) -> tuple[Tensor, Params]:
+        leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
+        losses = loss(leaves, *batch)
+        return losses.detach(), dict(zip(leaves, torch.autograd.grad(losses.sum(), list(leaves.values()))))
+
+    return objective
+
+
 def returns_gradients(call: Callable | None = None, **shapes: str) -> Callable:
     """Decorate an objective that returns its own gradients, so that its arguments are checked.
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mvnb import training
+from mvnb.gradients import with_gradients
 from mvnb.papers.looped_transformers import model, theory
 
 Params = dict[str, Tensor]
@@ -55,17 +56,6 @@ def squared_error(params: Params, examples: Tensor, theta: Tensor, loops: int, s
     query = query * query.shape[1] ** 0.5 / query.norm(dim=(1, 2), keepdim=True)  # its size is the sharpness
     found = model.last_row(examples, query[:, None], params["value"][:, None], steps, sharpness)
     return (found - theta).square().sum(-1)
-
-
-def with_gradients(loss: Callable[..., Tensor]) -> Callable:
-    """Return the objective for ``training.fit`` of a ``loss(params, *batch)`` that returns one number per run."""
-
-    def objective(params, *batch):
-        leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
-        losses = loss(leaves, *batch)
-        return losses.detach(), dict(zip(leaves, torch.autograd.grad(losses.sum(), list(leaves.values()))))
-
-    return objective
 
 
 def train(

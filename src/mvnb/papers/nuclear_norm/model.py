@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,19 +11,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from mvnb import losses, training
+from mvnb.gradients import with_gradients
 from mvnb.papers.nuclear_norm.data import EnvironmentFeatures
-
-
-def _with_gradients(loss: Callable[..., Tensor]) -> training.Objective:
-    """Return the objective of :func:`mvnb.training.fit` whose gradients are those of autograd."""
-
-    def objective(params, *batch):
-        leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
-        values = loss(leaves, *batch)
-        return values.detach(), dict(zip(leaves, torch.autograd.grad(values.sum(), list(leaves.values()))))
-
-    return objective
-
 
 # --- One weight per feature, head of ones (section 6.4) ---
 
@@ -84,7 +73,7 @@ def train_weights(points: LabelledFeatures, penalty, strengths: Sequence[float],
 
     start = {"w": torch.full((shape[0] * shape[1], shape[2]), 0.1)}
     adam = training.Adam(lambda step: 0.05 * training.cosine(step, steps))
-    return training.fit(_with_gradients(loss), start, (), steps=steps, optimizer=adam).params["w"].view(shape)
+    return training.fit(with_gradients(loss), start, (), steps=steps, optimizer=adam).params["w"].view(shape)
 
 
 # --- The plane: features A x, head v (section 6.3.1) ---
@@ -132,6 +121,6 @@ def train_plane(arms: Mapping[str, tuple], gamma: float, n: int, runs: int, step
         "head": lambda params: params["v"].norm(dim=1),
     }
     at = sorted({int(step) for step in np.geomspace(1, steps, 40)})
-    run = training.fit(_with_gradients(loss), start, (), steps=steps, optimizer=training.SGD(0.5), probes=probes, log_at=at)
+    run = training.fit(with_gradients(loss), start, (), steps=steps, optimizer=training.SGD(0.5), probes=probes, log_at=at)
     by_arm = {key: value.view(len(at), len(arms), runs).unbind(1) for key, value in run.log.items()}
     return {"steps": np.array(at)} | {key: dict(zip(arms, (one.numpy() for one in each))) for key, each in by_arm.items()}
