@@ -39,8 +39,8 @@ from dataclasses import replace
 from pathlib import Path
 from mvnb import kept_runs
 slug, name, valid, parameters, device, folder = json.loads(sys.argv[1])
-one = kept_runs.declared(slug)[name]
-if valid and one.digest() != valid:
+one = kept_runs.declared(slug).get(name)  # an older commit may not declare it
+if valid and (one is None or one.digest() != valid):
     sys.exit("stale")
 import torch
 from mvnb.training import pick_device
