@@ -5,12 +5,15 @@ What is judged are the paper's own arms and measures, with weights, steps, noise
 
 import math
 from functools import partial
+from pathlib import Path
 
 import judged
+import nbformat
 import numpy as np
 import pytest
 import torch
 
+from mvnb import kept_runs
 from mvnb import training as core
 from mvnb.papers.looped_transformers import data, measure, model, theory, training
 
@@ -291,3 +294,101 @@ def test_chebyshevs_steps_need_an_order():
     exact = (theory.residuals(values, steps)[-1].square() @ (right @ theta).square()).sqrt()
     assert ends[0].norm() > 1e6 and ends[1].norm() > 1e6
     assert abs(ends[2].norm() - exact) < 1e-12
+
+
+# --- What measures and runs read ---
+
+
+def test_near_one_divides_by_each_eps():
+    found = measure.near_one({eps: torch.tensor([[1.0, 1 + 4 * eps]], **F64) for eps in (0.2, 0.05)})
+    assert found["least"].item() == pytest.approx(4) and found["largest"].item() == pytest.approx(4)
+
+
+def test_in_proportion_has_the_condition_number():
+    found = measure.in_proportion({d: torch.linspace(1, 5, d, **F64).repeat(10, 1) for d in (4, 8)})
+    assert found["kappa"].tolist() == pytest.approx([5.0] * 10)
+
+
+def test_softmax_is_compared_with_linear_attention():
+    powers = {
+        "linear, one step": 1.0,
+        "softmax, one step": 1.05,
+        "linear, a step per loop": 0.5,
+        "softmax, a step per loop": 0.45,
+    }
+    counts = {arm: np.array([KAPPAS]) ** power for arm, power in powers.items()}
+    found = measure.softmax(KAPPAS, counts, {arm: np.full((1, 5), float("softmax" in arm)) for arm in powers})
+    assert {key: one.item() for key, one in found["softmax-keeps-the-law"].items()} == pytest.approx(
+        {"one": 0.05, "own": -0.05}
+    )
+    assert found["softmax-takes-more-loops"]["one"] > 1 > found["softmax-takes-more-loops"]["own"]
+    assert found["kept-loops-are-trained"] == {"linear": 0, "softmax": 1}
+
+
+def test_an_arm_says_by_how_much_its_error_fell_over_the_last_fifth():
+    x, theta = data.conditioned_prompts(16, 4, 16.0, 300, generator(22))
+    setting = {"own_steps": False, "sharpness": 0.0, "steps": 10, "batch": 100, "lr": 0.01}
+    ends, _ = training.conditioned_arm(16.0, 3, x, theta, 200, **setting)
+    before, after = training.conditioned_arm(16.0, 3, x, theta, 200, log_at=(8, 10), **setting)[1]["all"][:, 0].tolist()
+    assert 0 < ends["fell"] == pytest.approx(100 * (before - after) / before)
+
+
+def test_the_kept_run_trains_each_arm_at_each_condition_number(tmp_path, monkeypatch):
+    def arm(kappa, loops, x, theta, tests, *, sharpness, own_steps, **_):
+        return (round(torch.linalg.cond(x).square().mean().item(), 3), kappa, loops, sharpness, own_steps), {}
+
+    monkeypatch.setattr(training, "conditioned_arm", arm)
+    one = kept_runs.declared("looped_transformers")["softmax"].shortened()
+    for name, by_kappa in one.call("run", 0, torch.device("cpu"), tmp_path).items():
+        setting = one.parameters["arms"][name]["sharpness"], "per loop" in name
+        for kappa, ends in by_kappa.items():
+            assert all(end == (float(kappa), float(kappa), int(count), *setting) for count, end in ends.items())
+
+
+def test_cells_pass_what_their_claims_say(monkeypatch):
+    seen, book = {}, nbformat.read(Path(__file__).resolve().parents[2] / "notebooks" / "14_looped_transformers.ipynb", 4)
+    monkeypatch.setattr(measure, "any_tokens", lambda kinds, theta: seen.update(kinds=kinds))
+    prediction = measure.prediction
+    monkeypatch.setattr(measure, "prediction", lambda *given: seen.update(loops=given[2]) or prediction(*given))
+    given = globals() | {"examples": [16, 32], "dim": 4, "replicas": 20, "trials": 10, "device": "cpu"}
+    given["prompts"] = lambda n, d, count, purpose: data.prompts(n, d, count, generator(purpose))
+    for cell in book.cells:
+        if "measure.any_tokens(" in cell.source or "measure.prediction(" in cell.source:
+            exec(cell.source, given)
+    spread = [(one.std((0, 1)).max() / one.std((0, 1)).min()).item() for one in seen["kinds"]]
+    tails = [((one / one.std((0, 1))) ** 4).mean().item() for one in seen["kinds"]]
+    assert seen["loops"] == 40 and spread[1] > 50 and tails[2] > 15
+
+
+def test_the_two_exponents_and_the_worst_prompt_are_told_apart():
+    spectrum = torch.tensor([[1.0, 4.0]], **F64)
+    found = measure.prediction(spectrum, torch.tensor([[0.0, 1.0]], **F64), 40, 1, part=0.7)
+    assert found["main-theorem"] == 0  # its own direction has the factor 0.3
+    along = measure.prediction(spectrum, torch.tensor([[1.0, 0.0]], **F64), 40, 1, part=0.7)
+    assert along["main-theorem"] == 0 and along["twice-the-exponent"]["violations"] == 40
+    for one in (found, along):
+        assert one["bound-is-tight"].item() == pytest.approx(math.exp(-20 / 8) / (1 - 0.7 / 4) ** 20)
+
+
+def test_limits_belong_to_their_schedules():
+    t = torch.arange(1.0, 4, **F64)[:, None]
+    found = measure.limits({"best": 2 * theory.least_mean_square(0.25, t), "memory": 3 * 0.25**t}, 0.25)
+    assert [one["least"].item() for one in found.values()] == pytest.approx([2, 3])
+    assert [one["largest"].item() for one in found.values()] == pytest.approx([2, 3])
+
+
+def test_iterates_and_the_formula_are_counted_apart():
+    found = run_figure(count=40)
+    far = {n: one._replace(iterates=torch.zeros_like(one.iterates)) for n, one in found.items()}
+    counts = measure.figure(far, 1)["theorem-holds-for-theta"]
+    assert counts["exact"] == 0 < counts["iterates"]
+
+
+def test_whitening_arms_have_their_own_steps():
+    x, theta = data.prompts(32, 3, 50, generator(5))
+    scale, best = torch.tensor([1.0, 2.0, 4.0], **F64), torch.tensor([0.1, 0.2], **F64)
+    loops, _ = training.whitening_loops(x.double(), theta.double(), scale, best)
+    own = theory.best_steps_for(theory.anatomy(x.double() * scale, theta.double())[0] / 32, 2)
+    torch.testing.assert_close(loops["inverse"]["log_step"][0].exp(), best)
+    torch.testing.assert_close(loops["steps"]["log_step"][0].exp(), own)
+    assert not torch.allclose(own, best)

@@ -23,7 +23,7 @@ def gradient_weights(n: int, d: int, b: Tensor | None = None) -> tuple[Tensor, T
 
 
 def loop(z: Tensor, query: Tensor, value: Tensor, mask: Tensor, steps: Tensor) -> Tensor:
-    """Return the states ``(T + 1, ..., n + 1, d + 1)``: linear attention times a step is subtracted T times, with steps ``(..., T)``."""
+    """Return the states ``(T + 1, ..., n + 1, d + 1)``: each loop subtracts a step of ``(..., T)`` times linear attention."""
     states = [z]
     for eta in steps.unbind(-1):
         z = z - eta[..., None, None] * linear_attention(z, query, value, mask)
