@@ -26,7 +26,7 @@ from mvnb.papers.local_signal_adaptivity.soft_threshold import SoftThresholdFilt
 from mvnb.papers.looped_transformers.theory import linear_attention
 from mvnb.papers.mask_reconstruction.model import FineTuneObjective, TeacherStudentObjective
 from mvnb.papers.midpoint_mixup import measure
-from mvnb.papers.nuclear_norm.comparison import stable_rank
+from mvnb.papers.nuclear_norm.training import stable_rank
 
 Y = torch.tensor([0, 2, 1, 2])
 

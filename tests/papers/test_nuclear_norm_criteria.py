@@ -10,7 +10,8 @@ from judged import verdict
 
 from mvnb import kept_runs
 from mvnb.data import load_images
-from mvnb.papers.nuclear_norm import comparison, measure, model, theory
+from mvnb.papers.nuclear_norm import measure, model, theory
+from mvnb.papers.nuclear_norm import training as arms
 from mvnb.papers.nuclear_norm.data import EnvironmentFeatures, FramedDomains
 
 
@@ -198,7 +199,7 @@ NAMES = ["ERM", "ERM-NU", "Mixup", "Mixup-NU", "CORAL", "weight decay", "IRM", "
 def compare(settings, world, seeds=5, steps=300):
     images = load_images("digits")
     x, y = torch.cat([images.x_train, images.x_test]), torch.cat([images.y_train, images.y_test])
-    return comparison.Comparison(x, y, 32, 32, steps, 32, 0.003).run(settings, world, range(seeds))
+    return arms.Comparison(x, y, 32, 32, steps, 32, 0.003).run(settings, world, range(seeds))
 
 
 @pytest.fixture(scope="module")
@@ -233,22 +234,6 @@ def test_a_gain_is_not_found_where_there_is_none(weak_hint):
     assert verdicts(measure.method_claims(reached))["decay-does-not-help"] == "fails"
 
 
-def test_worlds_are_told_apart():
-    three = [{}, {"nuclear": 0.6}, {"decay": 0.01}]
-    worlds = comparison.worlds(0.7)
-    gained = {name: measure.world_gains(compare(three, world).best, 5) for name, world in worlds.items()}
-    good = measure.world_claims(gained)
-    assert "fails" not in verdicts(good).values()
-    none, weak, strong = gained.values()
-    found = verdicts(measure.world_claims({"a": strong, "b": weak, "c": none}))
-    harm = ("nu-does-harm-against-strong-hints", "decay-helps-against-strong-hints")
-    assert {found[id] for id in ("nu-helps-without-hints", "decay-costs-without-hints", *harm)} == {"fails"}
-    exchanged = {name: one[::-1] for name, one in gained.items()}
-    found = verdicts(measure.world_claims(exchanged))
-    assert {found[id] for id in ("decay-costs-without-hints", *harm)} == {"fails"}
-    assert verdicts(measure.world_claims({"a": weak, "b": weak - 3, "c": strong}))["nu-gains-from-the-hint"] == "fails"
-
-
 def test_the_dial_is_read_in_the_order_of_its_weights(weak_hint):
     def found(none, default, most, features=32):
         pair = measure.of_features(measure.part(weak_hint, [none, default]), 5)
@@ -274,41 +259,119 @@ def test_all_settings_start_alike_and_a_run_does_not_depend_on_the_others():
 
 # --- Kept runs ---
 
+ARMS = [f"{name}, {world}" for name in ("cifar10", "mnist") for world in ("no hint", "one weak hint", "eight weak hints")]
+ARMS += ["cifar10, one strong hint", "mnist, one strong hint"]
+
+
+def made_up(arms, methods, seeds):
+    """Values of a kept run, no two of which are equal."""
+    numbers = np.random.default_rng(seeds).random((seeds, len(arms), 4, len(methods), 4))
+    measured = ("best", "averaged", "valid", "train")
+    return [
+        {arm: {k: dict(zip(methods, m.tolist())) for k, m in zip(measured, row)} for arm, row in zip(arms, run)}
+        for run in numbers
+    ]
+
+
+def mean(values, arm, method, measured="best"):
+    return np.array([np.mean(run[arm][measured][method]) for run in values])
+
+
+def test_claims_on_domains_read_their_arms():
+    values = made_up(ARMS, ("ERM", "ERM-NU"), 5)
+
+    def gain(arm, measured="best"):
+        return mean(values, arm, "ERM-NU", measured) - mean(values, arm, "ERM", measured)
+
+    def both(number):
+        return {name: number(name) for name in ("cifar10", "mnist")}
+
+    many = both(lambda name: gain(f"{name}, eight weak hints"))
+    expected = {
+        "domains-nu-helps": many["cifar10"],
+        "domains-nu-helps-digits": many["mnist"],
+        "domains-digits-gain-more": many["mnist"] - many["cifar10"],
+        "domains-many-hints-gain-more": both(lambda name: many[name] - gain(f"{name}, one weak hint")),
+        "domains-strong-hint-does-harm": both(lambda name: gain(f"{name}, one strong hint")),
+        "domains-hints-mislead": both(
+            lambda name: mean(values, f"{name}, no hint", "ERM") - mean(values, f"{name}, eight weak hints", "ERM")
+        ),
+        "domains-nu-helps-swad": both(lambda name: gain(f"{name}, eight weak hints", "averaged")),
+    }
+    same(measure.domains_claims(values), expected)
+
+
+def same(found, expected):
+    assert found.keys() == expected.keys()
+    for id, one in expected.items():
+        if isinstance(one, dict):
+            same(found[id], one)
+        else:
+            np.testing.assert_allclose(found[id], one)
+
+
+def test_claims_on_rivals_compare_the_seeds_that_both_runs_have():
+    arm, names = "cifar10, eight weak hints", {**measure.RIVALS, "mixup_nu": "Mixup-NU", "coral_nu": "CORAL-NU"}
+    values, rivals = made_up(ARMS, ("ERM", "ERM-NU"), 5), made_up(ARMS, names.values(), 3)
+    four = made_up(["mnist, four strong hints"], ("ERM", "ERM-NU"), 3)
+    rivals = [one | more for one, more in zip(rivals, four)]
+    nu, other = mean(values, arm, "ERM-NU")[:3], {key: mean(rivals, arm, name) for key, name in names.items()}
+
+    def decay(world):
+        arms = {name: f"{name}, {world}" for name in ("cifar10", "mnist")}
+        return {name: mean(rivals, one, "weight decay") - mean(values, one, "ERM")[:3] for name, one in arms.items()}
+
+    expected = {
+        "rivals-nu-helps": {key: other[f"{key}_nu"] - other[key] for key in ("mixup", "coral")},
+        "rivals-nu-above": {key: nu - other[key] for key in measure.RIVALS},
+        "rivals-decay-without-hints": decay("no hint"),
+        "rivals-decay-against-strong-hint": decay("one strong hint"),
+        "rivals-four-strong-hints-do-harm": np.subtract(
+            *(mean(four, "mnist, four strong hints", name) for name in ("ERM-NU", "ERM"))
+        ),
+    }
+    same(measure.rival_claims(values, rivals), expected)
+    found = measure.kept_reached(values, rivals)[arm]
+    np.testing.assert_allclose(found["SWAD-NU"], mean(values, arm, "ERM-NU", "averaged"))
+
 
 def kept(name):
     return [run["values"] for run in kept_runs.load("nuclear_norm", name)["runs"]]
 
 
-def exchanged(values, first, second):
-    """The values with the results of two methods exchanged."""
+def exchanged(values, first, second, part=""):
+    """The values with the results of two methods exchanged in the arms whose name contains ``part``."""
     pairs = {first: second, second: first}
 
     def swap(by_name):
         return {name: by_name.get(pairs.get(name), one) for name, one in by_name.items()}
 
-    worlds = [{world: swap(one) for world, one in run["worlds"].items()} for run in values]
-    return [run | {"reached": swap(run["reached"]), "worlds": one} for run, one in zip(values, worlds)]
+    return [
+        {arm: {k: swap(one) for k, one in rows.items()} if part in arm else rows for arm, rows in run.items()} for run in values
+    ]
 
 
-def test_rules_on_the_longer_run_tell_methods_apart():
-    values = kept("longer")
-    good = measure.longer_claims(values)
-    assert set(verdicts(good).values()) == {"holds"}
-    found = changed(good, measure.longer_claims(exchanged(values, "ERM", "ERM-NU")))
-    worlds = {"longer-nu-does-harm-against-strong-hints", "longer-nu-gains-from-the-hint"}
-    assert {"longer-nu-helps", "longer-nu-against-coral", *worlds} <= set(found)
-    found = changed(good, measure.longer_claims(exchanged(values, "ERM", "weight decay")))
-    assert {"longer-decay-does-not-help", "longer-erm-above-pixels", "longer-decay-helps-against-strong-hints"} <= set(found)
-    blind = [run | {"pixels": [99.0] * 4} for run in values]
-    found = changed(good, measure.longer_claims(blind))
-    assert found == dict.fromkeys(("longer-erm-above-pixels", "longer-nu-above-pixels"), TURNED)
-
-
-def test_rules_on_the_trained_run_tell_methods_apart():
-    values = kept("trained")
-    good = verdicts(measure.trained_claims(values))
-    assert good == {"trained-nu-helps": "undecided", "trained-nu-against-coral": "fails"}
-    turned = exchanged(exchanged(values, "ERM-NU", "CORAL"), "SWAD-NU", "SWAD-CORAL")
-    assert verdicts(measure.trained_claims(turned))["trained-nu-against-coral"] == "holds"
-    worse = exchanged(values, "SWAD-NU", "SWAD")
-    assert verdicts(measure.trained_claims(worse))["trained-nu-helps"] == "fails"
+def test_rules_on_the_kept_runs_tell_methods_apart():
+    values, rivals = kept("domains"), kept("rivals")
+    good = measure.domains_claims(values)
+    assert verdicts(good) == {
+        "domains-nu-helps": "undecided",
+        "domains-nu-helps-digits": "holds",
+        "domains-digits-gain-more": "holds",
+        "domains-many-hints-gain-more": "undecided",
+        "domains-strong-hint-does-harm": "fails",
+        "domains-hints-mislead": "holds",
+        "domains-nu-helps-swad": "undecided",
+    }
+    turned = verdicts(measure.domains_claims(exchanged(values, "ERM", "ERM-NU", "mnist")))
+    assert turned["domains-nu-helps-digits"] == turned["domains-digits-gain-more"] == "fails"
+    wrong = [run | {"mnist, eight weak hints": run["cifar10, eight weak hints"]} for run in values]
+    assert verdicts(measure.domains_claims(wrong))["domains-digits-gain-more"] != "holds"
+    wrong = [run | {"cifar10, no hint": run["cifar10, one strong hint"]} for run in values]
+    assert verdicts(measure.domains_claims(wrong))["domains-hints-mislead"] == "fails"
+    good = verdicts(measure.rival_claims(values, rivals))
+    assert good.pop("rivals-nu-above") == "fails" and set(good.values()) == {"undecided"} and len(good) == 4
+    turned = verdicts(measure.rival_claims(values, exchanged(rivals, "Mixup", "Mixup-NU")))
+    assert turned["rivals-nu-helps"] == "fails"
+    turned = verdicts(measure.rival_claims(values, exchanged(rivals, "ERM-NU", "weight decay", "four")))
+    assert turned["rivals-four-strong-hints-do-harm"] == "fails"

@@ -1,15 +1,27 @@
 """Domains: penalties against automatic differentiation, averages of weights, batches, framed images, folders."""
 
+import runpy
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torch.nn import functional as F
 
-from mvnb import training
+from mvnb import kept_runs, training
+from mvnb.data import load_images
 from mvnb.models import MLP
-from mvnb.papers.nuclear_norm.comparison import DomainObjective, _domain_batches, _loss_valley, _SegmentMeans
 from mvnb.papers.nuclear_norm.data import FramedDomains, domain_folder, split_domains
+from mvnb.papers.nuclear_norm.training import (
+    Comparison,
+    DomainNet,
+    DomainObjective,
+    LeftOut,
+    _domain_batches,
+    _DomainAdam,
+    _loss_valley,
+    _restarted,
+)
 
 D64 = torch.float64
 SETTINGS = [
@@ -26,10 +38,14 @@ SETTINGS = [
 E, N, DIM, CLASSES = 3, 8, 5, 4
 
 
+def network():
+    return DomainNet(torch.nn.Sequential(*MLP((DIM, 7, 6)), torch.nn.ReLU()), 6, CLASSES).double()
+
+
 @pytest.fixture(scope="module")
 def problem():
     torch.manual_seed(0)
-    params = training.stack([MLP((DIM, 7, 6, CLASSES)).double() for _ in SETTINGS])
+    params = training.stack([network() for _ in SETTINGS])
     params["q"] = torch.full((len(SETTINGS), E), 1 / E, dtype=D64)
     x = torch.randn(len(SETTINGS), E, N, DIM, dtype=D64)
     y = torch.randint(CLASSES, (len(SETTINGS), E, N))
@@ -43,9 +59,9 @@ def written_out(setting, params, x, y, partner, lam):
     if "mixup" in setting:
         w = lam[:, None, None]
         x, target = w * x + (1 - w) * x[partner], w * target + (1 - w) * target[partner]
-    hidden = F.relu(x @ params["0.weight"].T + params["0.bias"])
-    z = F.relu(hidden @ params["2.weight"].T + params["2.bias"])
-    logits = z @ params["4.weight"].T + params["4.bias"]
+    hidden = F.relu(x @ params["body.0.weight"].T + params["body.0.bias"])
+    z = F.relu(hidden @ params["body.2.weight"].T + params["body.2.bias"])
+    logits = z @ params["head.weight"].T + params["head.bias"]
 
     def risk(a, t):
         return -(t * a.log_softmax(-1)).sum(-1).mean()
@@ -78,7 +94,7 @@ def written_out(setting, params, x, y, partner, lam):
 def test_gradients_are_those_of_automatic_differentiation(problem, r):
     params, batch = problem
     own = {k: v.clone() for k, v in params.items()}
-    objective = DomainObjective(SETTINGS, dtype=D64)
+    objective = DomainObjective(network(), SETTINGS)
     losses, grads = objective(own, *batch, torch.tensor(5))
     leaf = {k: v[r].clone().requires_grad_() for k, v in params.items() if k != "q"}
     loss = written_out(SETTINGS[r], leaf, *(v[r] for v in batch))
@@ -89,22 +105,22 @@ def test_gradients_are_those_of_automatic_differentiation(problem, r):
 
 def test_a_replica_does_not_depend_on_the_others(problem):
     params, batch = problem
-    whole = DomainObjective(SETTINGS, dtype=D64)
+    whole = DomainObjective(network(), SETTINGS)
     losses, _ = whole({k: v.clone() for k, v in params.items()}, *batch, torch.tensor(5))
     for r, setting in enumerate(SETTINGS):
-        alone = DomainObjective([setting], dtype=D64)
+        alone = DomainObjective(network(), [setting])
         loss, _ = alone({k: v[r : r + 1].clone() for k, v in params.items()}, *(v[r : r + 1] for v in batch), torch.tensor(5))
         assert loss.item() == pytest.approx(losses[r].item(), abs=1e-12)
 
 
 def test_warm_up_and_annealing(problem):
     params, batch = problem
-    late = DomainObjective(SETTINGS, warmup=10, dtype=D64)
+    late = DomainObjective(network(), SETTINGS, warmup=10)
     before, after = (late({k: v.clone() for k, v in params.items()}, *batch, torch.tensor(t))[0] for t in (9, 10))
     changed = (before - after).abs() > 1e-9
     assert changed.tolist() == [bool({"nuclear", "irm", "vrex"} & set(one)) for one in SETTINGS]
-    with pytest.raises(ValueError, match="unknown penalties sam"):
-        DomainObjective([{"sam": 0.05}])
+    with pytest.raises(ValueError, match="got sam"):
+        DomainObjective(network(), [{"sam": 0.05}])
 
 
 # --- Averages of weights ---
@@ -120,7 +136,7 @@ def test_segment_means_are_means_of_the_snapshots():
         return (params["w"] - target).square().sum(1), {"w": 2 * (params["w"] - target)}
 
     batch = (torch.arange(6.0).view(2, 3),)
-    means = _SegmentMeans(0.1, every=2, segments=3)
+    means = _DomainAdam(0.1, every=2, segments=3)
     run = training.fit(objective, start, batch, steps=6, optimizer=means)
     plain = training.fit(objective, start, batch, steps=6, optimizer=inner)
     assert torch.equal(run.params["w"], plain.params["w"])  # watching changes nothing
@@ -130,6 +146,23 @@ def test_segment_means_are_means_of_the_snapshots():
     windows = means.averaged(run, [(0, 2), (1, 2)])["w"]
     torch.testing.assert_close(windows[0], path[0].mean(0))
     torch.testing.assert_close(windows[1], path[1, 2:].mean(0))
+
+
+def test_restarted_replicas_take_the_steps_of_a_new_adam():
+    start, batch = {"w": torch.ones(2, 3, dtype=D64)}, (torch.arange(6.0, dtype=D64).view(2, 3),)
+
+    def objective(params, target):
+        return (params["w"] - target).square().sum(1), {"w": 2 * (params["w"] - target)}
+
+    def trained(start, steps, optimizer):
+        return training.fit(objective, start, batch, steps=steps, optimizer=optimizer).params["w"]
+
+    anew = torch.tensor([False, True])
+    restarting = _DomainAdam(_restarted(lambda _: 0.1, anew, 4), anew=anew, restart=4)
+    whole, first = trained(start, 9, training.Adam(0.1)), trained(start, 4, training.Adam(0.1))
+    second = trained({"w": first}, 5, training.Adam(0.1))
+    torch.testing.assert_close(trained(start, 9, restarting), torch.stack([whole[0], second[1]]))
+    assert (whole[1] - second[1]).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -179,6 +212,19 @@ def test_leave_one_out_splits():
         split_domains(torch.zeros(9, dtype=int), torch.Generator())
 
 
+def test_convolutions_take_the_flattened_images_and_learn():
+    g = torch.Generator().manual_seed(0)
+    y = torch.randint(3, (400,), generator=g)
+    images = 0.5 * torch.rand(400, 3, 8, 8, generator=g)
+    images[torch.arange(400), :, :, 2 * y] = 1.0  # a bright row
+    how = Comparison(images, y, 16, 8, 60, 8, 0.01, channels=(4, 8), falling=True)
+    net = how.network(3 * 10 * 10, 3)
+    assert [tuple(v.shape) for v in net(torch.rand(5, 300))] == [(5, 8), (5, 3)]
+    assert sum(isinstance(m, torch.nn.Conv2d) for m in net.modules()) == 2
+    found = how.run([{}, {"nuclear": 100.0}], FramedDomains(cues=0), [0])
+    assert found.best[0].min() > 0.7 and found.last[1].max() < 0.6  # a heavy penalty leaves no features
+
+
 def test_frames_say_what_they_should():
     g = torch.Generator().manual_seed(0)
     y, domain = torch.randint(10, (4000,), generator=g), torch.randint(4, (4000,), generator=g)
@@ -195,6 +241,10 @@ def test_frames_say_what_they_should():
     assert torch.equal(x[:, 0, 5, 5], 0.05 * domain)
     lit = FramedDomains(cues=4).frame(torch.zeros(9, 3, 8, 8), y[:9], domain[:9], 10, g) == 1
     assert lit.sum((1, 2, 3)).eq(12).all()
+    eight = FramedDomains(agree=1.0, cues=8).frame(torch.zeros(9, 3, 20, 20), y[:9], domain[:9], 10, g)
+    assert eight.shape[-1] == 24 and (eight == 1).sum((1, 2, 3)).eq(8 * 2 * 3).all()  # two pixels each, three channels
+    said = eight[:, 0, 0, 2:22].view(9, 10, 2).amin(-1).argmax(1)  # the fifth cue, on top of the outer frame
+    assert torch.equal(said, (y[:9] + 15 * domain[:9]) % 10)
     bar = torch.zeros(1, 1, 8, 8)
     bar[..., 3:5] = 1.0
     upright, turned = (FramedDomains(cues=0).frame(bar, y[:1], torch.tensor([e]), 10, g)[0, 0, 2:-2, 2:-2] for e in (0, 18))
@@ -219,3 +269,47 @@ def test_folders_of_domains(tmp_path):
         domain_folder(tmp_path, 4)
     with pytest.raises(FileNotFoundError, match="at least three"):
         domain_folder(tmp_path / "none", 4)
+
+
+# --- The kept runs ---
+
+
+def test_an_arm_trains_its_methods_on_its_set_and_world(tmp_path, monkeypatch):
+    """Arms of two sets, two worlds and their own step size, with a training that tells by its numbers what it was given."""
+    script = runpy.run_path(str(kept_runs.declared("nuclear_norm")["domains-tuning"].script))
+    seen = []
+
+    def trained(self, settings, world, seeds, device):
+        assert settings == [{}, {"nuclear": 0.5}] and seeds == [3]
+        seen.append((self.images.shape, self.step_size, world.cues, world.agree))
+        number = torch.arange(8.0).view(2, 4) / 100
+        return LeftOut(*(number + k for k in range(8)), None)
+
+    monkeypatch.setattr(Comparison, "run", trained)
+    sets = {"digits": {"n_images": 300, "image_side": 8, "steps": 5, "step_size": 0.1}}
+    sets["small"] = sets["digits"] | {"image_side": 6}
+    monkeypatch.setitem(script["comparison"].__globals__, "load_images", lambda name: load_images("digits"))
+    arms = {
+        f"{name}, {world}": {"set": name, "world": world, "methods": {"ERM": {}, "ERM-NU": {"nuclear": 0.5}}}
+        for name in sets
+        for world in ("none", "many")
+    }
+    arms["digits, many"]["step_size"] = 0.2
+    network = {"hidden": 4, "features": 4, "batch": 2}
+    worlds = {"none": {"cues": 0, "agree": 0.1}, "many": {"cues": 8, "agree": 0.3}}
+    values = script["run"](3, torch.device("cpu"), tmp_path, sets=sets, worlds=worlds, arms=arms, network=network)
+    large, little = (300, 1, 8, 8), (300, 1, 6, 6)
+    assert seen == [(large, 0.1, 0, 0.1), (large, 0.2, 8, 0.3), (little, 0.1, 0, 0.1), (little, 0.1, 8, 0.3)]
+    fields = {"best": 0, "averaged": 2, "valid": 3, "train": 4}
+    for one in values.values():
+        for name, k in fields.items():
+            np.testing.assert_allclose(one[name]["ERM"], [100 * k, 100 * k + 1, 100 * k + 2, 100 * k + 3], atol=1e-4)
+            np.testing.assert_allclose(one[name]["ERM-NU"], [100 * k + 4, 100 * k + 5, 100 * k + 6, 100 * k + 7], atol=1e-4)
+        np.testing.assert_allclose(one["settled"]["ERM"], (5 + np.arange(4) / 100) / (6 + np.arange(4) / 100))
+
+
+def test_each_seed_draws_images_of_its_own():
+    script = runpy.run_path(str(kept_runs.declared("nuclear_norm")["domains-tuning"].script))
+    how = {"n_images": 50, "image_side": 8, "hidden": 4, "features": 4, "steps": 5, "batch": 2, "step_size": 0.1}
+    first, again, other = (script["comparison"]("digits", seed, **how) for seed in (0, 0, 1))
+    assert len(first.labels) == 50 and first.labels.equal(again.labels) and not first.labels.equal(other.labels)

@@ -10,8 +10,8 @@ from scipy import optimize
 from mvnb import losses
 from mvnb.gradients import nuclear_norm_and_slope
 from mvnb.papers.nuclear_norm import theory
-from mvnb.papers.nuclear_norm.comparison import stable_rank
 from mvnb.papers.nuclear_norm.data import EnvironmentFeatures
+from mvnb.papers.nuclear_norm.training import stable_rank
 
 D64 = torch.float64
 

@@ -12,8 +12,8 @@ import numpy as np
 from torch import Tensor
 
 from mvnb.papers.nuclear_norm import theory
-from mvnb.papers.nuclear_norm.comparison import LeftOut, stable_rank
 from mvnb.papers.nuclear_norm.model import LabelledFeatures
+from mvnb.papers.nuclear_norm.training import LeftOut, stable_rank
 
 # --- The plane ---
 
@@ -179,9 +179,8 @@ def rise_and_fall_claims(accuracy: np.ndarray, rank: np.ndarray) -> dict:
 
 # --- Methods on images; in %, a seed is the mean over its left-out domains ---
 
-PAIRS = {"erm": ("ERM-NU", "ERM"), "mixup": ("Mixup-NU", "Mixup"), "swad": ("SWAD-NU", "SWAD")}
+RIVALS = {"mixup": "Mixup", "coral": "CORAL", "irm": "IRM", "vrex": "VREx", "dro": "GroupDRO", "decay": "weight decay"}
 SWAD = {"ERM": "SWAD", "ERM-NU": "SWAD-NU", "CORAL": "SWAD-CORAL"}
-PENALISED = {"nuclear norm": "ERM-NU", "weight decay": "weight decay"}
 
 
 def by_seed(values, seeds: int) -> np.ndarray:
@@ -201,45 +200,17 @@ def gain(reached: Mapping[str, np.ndarray], better: str, worse: str) -> np.ndarr
     return np.subtract(*zip(*zip(reached[better], reached[worse])))
 
 
-def gains(reached: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return what the nuclear norm adds to ERM, Mixup and SWAD."""
-    return {name: gain(reached, *pair) for name, pair in PAIRS.items()}
-
-
-def ahead_of_coral(reached: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the lead of NU over CORAL, without and with SWAD."""
-    return {"erm": gain(reached, "ERM-NU", "CORAL"), "swad": gain(reached, "SWAD-NU", "SWAD-CORAL")}
-
-
 def method_claims(reached: Mapping[str, np.ndarray]) -> dict:
     """Return what the claims on the live comparison judge."""
-    rivals, added = {"irm": "IRM", "vrex": "VREx", "dro": "GroupDRO"}, gains(reached)
+    rivals = {key: RIVALS[key] for key in ("irm", "vrex", "dro")}
     return {
-        "nu-helps-erm": added["erm"],
-        "nu-helps-mixup": added["mixup"],
-        "nu-helps-swad": added["swad"],
+        "nu-helps-erm": gain(reached, "ERM-NU", "ERM"),
+        "nu-helps-mixup": gain(reached, "Mixup-NU", "Mixup"),
+        "nu-helps-swad": gain(reached, "SWAD-NU", "SWAD"),
         "nu-above-risk-methods": {name: gain(reached, "ERM-NU", rival) for name, rival in rivals.items()},
         "nu-above-decay": gain(reached, "ERM-NU", "weight decay"),
         "decay-does-not-help": gain(reached, "weight decay", "ERM"),
-        "nu-against-coral": ahead_of_coral(reached),
-    }
-
-
-def world_gains(best, seeds: int) -> np.ndarray:
-    """Return gains ``(penalty, seed)`` over ERM from accuracies of ERM, ERM-NU and weight decay ``(3, seed * domain)``."""
-    erm, *others = 100 * by_seed(best, seeds)
-    return others - erm
-
-
-def world_claims(gained: Mapping[str, np.ndarray]) -> dict:
-    """Return what the claims on worlds without hints, with a weak one and with strong ones judge."""
-    none, weak, strong = gained.values()
-    return {
-        "nu-helps-without-hints": none[0],
-        "decay-costs-without-hints": none[1],
-        "nu-does-harm-against-strong-hints": strong[0],
-        "decay-helps-against-strong-hints": strong[1],
-        "nu-gains-from-the-hint": weak[0] - none[0],
+        "nu-against-coral": {"erm": gain(reached, "ERM-NU", "CORAL"), "swad": gain(reached, "SWAD-NU", "SWAD-CORAL")},
     }
 
 
@@ -261,6 +232,15 @@ def of_features(found: LeftOut, seeds: int) -> dict[str, np.ndarray]:
     return {name: value.unflatten(-1, (seeds, -1)).numpy() for name, value in each.items()}
 
 
+def over_weights(pair: Mapping[str, np.ndarray], swept: Mapping[str, np.ndarray], weights: Sequence[float]) -> dict:
+    """Return :func:`of_features` in the order of the ``weights``: of the first two from ``pair``, of the others from ``swept``.
+
+    ``swept`` may have fewer seeds, to which ``pair`` is then cut.
+    """
+    rows = {name: np.concatenate([pair[name][:, : one.shape[1]], one]) for name, one in swept.items()}
+    return {name: one[np.argsort(weights)] for name, one in rows.items()}
+
+
 def dial_claims(pair: Mapping[str, np.ndarray], dial: Mapping[str, np.ndarray], n_features: int) -> dict:
     """Return what the claims on the strength of the penalty judge.
 
@@ -277,38 +257,56 @@ def dial_claims(pair: Mapping[str, np.ndarray], dial: Mapping[str, np.ndarray], 
     }
 
 
-# --- Kept runs on MNIST ---
+# --- Kept runs on CIFAR-10 and MNIST, in % ---
+
+SETS = ("cifar10", "mnist")
 
 
-def kept_methods(values: Sequence[Mapping]) -> dict[str, np.ndarray]:
-    """Return accuracies ``(seed,)`` by method, and of logistic regression on pixels, from the values of a kept run."""
-    found = {name: np.mean([one["reached"][name] for one in values], 1) for name in values[0]["reached"]}
-    return found | {"pixels": np.mean([one["pixels"] for one in values], 1)}
+def kept_accuracies(*runs: Sequence[Mapping], measured: str = "best") -> dict[str, dict[str, np.ndarray]]:
+    """Return by arm and method what the kept ``runs`` together ``measured``, ``(seed, domain)``."""
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for values in runs:
+        for arm, one in values[0].items():
+            rows = {name: np.array([each[arm][measured][name] for each in values]) for name in one[measured]}
+            found[arm] = found.get(arm, {}) | rows
+    return found
 
 
-def kept_worlds(values: Sequence[Mapping]) -> dict[str, np.ndarray]:
-    """Return gains ``(penalty, seed)`` over ERM by world from the values of a kept run."""
-    three, worlds = ("ERM", *PENALISED.values()), values[0]["worlds"]
-    best = {world: np.array([[one["worlds"][world][name] for one in values] for name in three]) for world in worlds}
-    return {world: world_gains(one.reshape(3, -1) / 100, len(values)) for world, one in best.items()}
+def kept_reached(*runs: Sequence[Mapping]) -> dict[str, dict[str, np.ndarray]]:
+    """Return accuracies ``(seed,)`` by arm and method, means over domains; SWAD's averages have their own names."""
+    best, averaged = (kept_accuracies(*runs, measured=name) for name in ("best", "averaged"))
+    swad = {arm: {SWAD[name]: row for name, row in found.items() if name in SWAD} for arm, found in averaged.items()}
+    return {arm: {name: row.mean(1) for name, row in (found | swad[arm]).items()} for arm, found in best.items()}
 
 
-def longer_claims(values: Sequence[Mapping]) -> dict:
-    """Return what the claims on the kept run of 1,000 steps judge."""
-    found, worlds = kept_methods(values), world_claims(kept_worlds(values))
+def _added(reached: Mapping[str, Mapping], world: str, better: str = "ERM-NU", worse: str = "ERM") -> dict[str, np.ndarray]:
+    return {name: gain(reached[f"{name}, {world}"], better, worse) for name in SETS}
+
+
+def domains_claims(values: Sequence[Mapping]) -> dict:
+    """Return what the claims on the kept run ``domains`` judge."""
+    every = kept_reached(values)
+    many, one = _added(every, "eight weak hints"), _added(every, "one weak hint")
+    no_hint, misled = ({name: every[f"{name}, {world}"]["ERM"] for name in SETS} for world in ("no hint", "eight weak hints"))
     return {
-        "longer-nu-does-harm-against-strong-hints": worlds["nu-does-harm-against-strong-hints"],
-        "longer-decay-helps-against-strong-hints": worlds["decay-helps-against-strong-hints"],
-        "longer-nu-gains-from-the-hint": worlds["nu-gains-from-the-hint"],
-        "longer-nu-helps": gains(found),
-        "longer-nu-against-coral": ahead_of_coral(found),
-        "longer-decay-does-not-help": gain(found, "weight decay", "ERM"),
-        "longer-erm-above-pixels": gain(found, "ERM", "pixels"),
-        "longer-nu-above-pixels": gain(found, "ERM-NU", "pixels"),
+        "domains-nu-helps": many["cifar10"],
+        "domains-nu-helps-digits": many["mnist"],
+        "domains-digits-gain-more": many["mnist"] - many["cifar10"],
+        "domains-many-hints-gain-more": {name: many[name] - one[name] for name in SETS},
+        "domains-strong-hint-does-harm": _added(every, "one strong hint"),
+        "domains-hints-mislead": {name: no_hint[name] - misled[name] for name in SETS},
+        "domains-nu-helps-swad": _added(every, "eight weak hints", "SWAD-NU", "SWAD"),
     }
 
 
-def trained_claims(values: Sequence[Mapping]) -> dict:
-    """Return what the claims on the kept run of 4,000 steps judge."""
-    found = kept_methods(values)
-    return {"trained-nu-helps": gains(found), "trained-nu-against-coral": ahead_of_coral(found)}
+def rival_claims(values: Sequence[Mapping], rivals: Sequence[Mapping]) -> dict:
+    """Return what the claims on the kept run ``rivals`` judge, in the seeds that it has in common with ``domains``."""
+    every = kept_reached(values, rivals)
+    found = every["cifar10, eight weak hints"]
+    return {
+        "rivals-nu-helps": {name: gain(found, f"{RIVALS[name]}-NU", RIVALS[name]) for name in ("mixup", "coral")},
+        "rivals-nu-above": {name: gain(found, "ERM-NU", rival) for name, rival in RIVALS.items()},
+        "rivals-decay-without-hints": _added(every, "no hint", "weight decay"),
+        "rivals-decay-against-strong-hint": _added(every, "one strong hint", "weight decay"),
+        "rivals-four-strong-hints-do-harm": gain(every["mnist, four strong hints"], "ERM-NU", "ERM"),
+    }

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from mvnb import figures
 from mvnb.papers.nuclear_norm import theory
-from mvnb.papers.nuclear_norm.measure import PENALISED
 
 NU, DECAY = figures.METHOD, figures.BASELINE
 GREY, GREEN, PINK = (figures.HUES[hue] for hue in ("grey", "green", "pink"))
@@ -96,29 +95,15 @@ def domains(images: Tensor) -> Figure:
     return fig
 
 
-METHODS = ("ERM", "Mixup", "weight decay", "IRM", "VREx", "GroupDRO", "CORAL", "ERM-NU", "Mixup-NU")
-METHODS += ("SWAD", "SWAD-CORAL", "SWAD-NU")
+METHODS = ("ERM", "Mixup", "weight decay", "IRM", "VREx", "GroupDRO", "CORAL")
+METHODS += ("ERM-NU", "Mixup-NU", "CORAL-NU", "SWAD", "SWAD-CORAL", "SWAD-NU")
 
 
-def methods(panels: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
-    """Draw accuracies ``(seed,)`` by method in the left-out domain, a panel for each comparison."""
-    fig, axes = plt.subplots(1, len(panels), figsize=(7.5, 4.2), sharey=True, squeeze=False)
-    for ax, (title, found) in zip(axes[0], panels.items()):
-        each = {name: found[name] for name in ("pixels", *METHODS) if name in found}
-        colors = [GREY if name == "pixels" else NU if "NU" in name else DECAY for name in each]
-        figures.runs(ax, each, colors, horizontal=True, size=2)
-        ax.set(xlabel="% right in the domain left out", title=title)
-    axes[0, 0].tick_params(axis="y", labelsize=9)
-    return fig
-
-
-def worlds(gained: Mapping[str, np.ndarray]) -> Figure:
-    """Draw points gained ``(penalty, seed)`` over ERM by both penalties in each world."""
-    fig, ax = plt.subplots(figsize=(6, 3.2))
-    for k, (name, color, mark, shift) in enumerate(zip(PENALISED, (NU, DECAY), "os", (-0.2, 0.2))):
-        groups = {world.replace(" ", "\n", 1): one[k] for world, one in gained.items()}
-        figures.runs(ax, groups, color, shift=shift, size=3, marker=mark, label=name)
-    ax.axhline(0, **figures.LINES["chance"])
-    ax.set(ylabel="points over ERM")
-    ax.legend(loc="lower left")
+def methods(found: Mapping[str, np.ndarray]) -> Figure:
+    """Draw accuracies ``(seed,)`` by method in the left-out domain."""
+    fig, ax = plt.subplots(figsize=(7.5, 4.2))
+    each = {name: found[name] for name in METHODS if name in found}
+    figures.runs(ax, each, [NU if "NU" in name else DECAY for name in each], horizontal=True, size=2)
+    ax.set(xlabel="% right in the domain left out")
+    ax.tick_params(axis="y", labelsize=9)
     return fig
