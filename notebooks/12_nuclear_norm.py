@@ -84,7 +84,7 @@ print(f"device: {device.type}")
 # What may be wrong with the parameters shows here, before anything is trained.
 few = {"rival_replicas": rival_replicas, "sweep_replicas": sweep_replicas}
 if max(few.values()) > replicas:
-    raise ValueError(f"expected replicas = {replicas} or fewer seeds, got {few}")
+    raise ValueError(f"{[*few]} must be at most replicas = {replicas}, got {few}")
 for name, values in (("decays", decays), ("strengths", strengths)):
     if not values:
         raise ValueError(f"{name} must name one or more, got {values}")

@@ -365,7 +365,10 @@ judge(measure.exponents(kappas, needed))
 # Let $n,d\to\infty$ with $d/n=\gamma<1$ fixed. With $\rho$ that of $H/n$, the best limiting steps are
 #
 # $$
-# \eta_t=\frac1n\cdot\frac1{1+\gamma+2\sqrt\gamma\cos\frac{t\pi}{T+1}},\quad\text{with }\ \int p_T(n\lambda)^2\,d\rho(\lambda)=\gamma^T\,\frac{1-\gamma}{1-\gamma^{T+1}} .
+# \begin{gathered}
+# \eta_t=\frac1n\cdot\frac1{1+\gamma+2\sqrt\gamma\cos\frac{t\pi}{T+1}},\\
+# \int p_T(n\lambda)^2\,d\rho(\lambda)=\gamma^T\,\frac{1-\gamma}{1-\gamma^{T+1}} .
+# \end{gathered}
 # $$ (eq-14-normal)
 # ::::
 #

@@ -39,11 +39,13 @@ def shape(values):
 @pytest.mark.parametrize(("slug", "name"), SCRIPTS.values())
 def test_a_short_run_returns_values_of_the_form_that_is_kept(slug, name, tmp_path, monkeypatch):
     one = kept_runs.declared(slug)[name].shortened()
-    if size := SIZES.get(one.parameters.get("dataset", one.parameters.get("target"))):
-        g, arrays = np.random.default_rng(0), {}
-        for part, n in {"train": 1500, "test": 600}.items():
-            arrays |= {f"x_{part}": g.integers(256, size=(n, *size), dtype=np.uint8), f"y_{part}": np.arange(n) % 10}
-        for dataset in SIZES:
+    given = one.parameters
+    if {given.get("dataset"), given.get("target"), *given.get("sets", ())} & SIZES.keys():
+        g = np.random.default_rng(0)
+        for dataset, size in SIZES.items():
+            arrays = {}
+            for part, n in {"train": 1500, "test": 600}.items():
+                arrays |= {f"x_{part}": g.integers(256, size=(n, *size), dtype=np.uint8), f"y_{part}": np.arange(n) % 10}
             np.savez(tmp_path / f"{dataset}.npz", **arrays)
         monkeypatch.setenv("MVNB_DATA", str(tmp_path))
     found = one.call("run", one.parameters["seed"], torch.device("cpu"), tmp_path / "scratch")
