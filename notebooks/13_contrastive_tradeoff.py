@@ -468,10 +468,10 @@ judge(cifar10)
 # | NNCLR ([Dwibedi et al., 2021](../book/references.bib#dwibedi2021little)) | NT-Xent between $\bar z$, the element of the queue nearest to $z_1$, and $p_2$; the sum over all other neighbours of first views and predictions of second views | a queue |
 # | SimSiam ([Chen and He, 2021](../book/references.bib#chen2021exploring)) | $-p_1\cdot\bar z_2$, no negatives | – |
 #
-# Losses of both directions are averaged, for MoCo added. This and the loss of NNCLR follow the authors' code; the original NNCLR sums over predictions only. Each view goes through the network by itself, as in the authors' code, so batch normalisation sees one view at a time; with MNIST, those of both sets. The gradient of {eq}`eq-13-regularised`:
+# Losses of both directions are averaged, for MoCo added. This and the loss of NNCLR follow the authors' code; the original NNCLR sums over predictions only. Each view goes through the network by itself, as in the authors' code, so batch normalisation sees one view at a time; with MNIST, those of both sets. The loss {eq}`eq-13-regularised`, whose gradient is autograd's:
 
 # %% tags=["remove-input"]
-figures.show_code(arms.RegularisedObjective.__call__)
+figures.show_code(arms.RegularisedObjective.losses)
 
 # %% [markdown]
 # <a id="13-pca-check"></a>

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -58,10 +58,11 @@ class _FirstDerivative(torch.autograd.Function):
         raise NotImplementedError("this function has a first derivative only; its second derivative is not implemented")
 
 
-def with_gradients(loss: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Params]]:
+def with_gradients(loss: Callable[..., Tensor], names: Iterable[str] | None = None) -> Callable[..., tuple[Tensor, Params]]:
     """Return the objective, for :func:`mvnb.training.fit`, of a ``loss(params, *batch)`` that returns one number per replica.
 
-    The gradients are those of autograd, in all parameters.
+    The gradients are those of autograd, in the parameters ``names``, by default in all. Replicas must be independent, so that
+    the gradient of the sum of their losses is the stack of their gradients.
 
     >>> objective = with_gradients(lambda params: params["w"].square().sum(1))
     >>> objective({"w": torch.ones(1, 2)})
@@ -69,8 +70,8 @@ def with_gradients(loss: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, P
     """
 
     def objective(params: Params, *batch) -> tuple[Tensor, Params]:
-        leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
-        losses = loss(leaves, *batch)
+        leaves = {name: params[name].detach().requires_grad_() for name in (params if names is None else names)}
+        losses = loss(params | leaves, *batch)
         return losses.detach(), dict(zip(leaves, torch.autograd.grad(losses.sum(), list(leaves.values()))))
 
     return objective

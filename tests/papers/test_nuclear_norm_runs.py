@@ -1,4 +1,4 @@
-"""What runs of chapter 12 are given and what measures read: methods, checkpoints, domains, decays and seeds."""
+"""Inputs of the runs and measures of chapter 12: methods, checkpoints, domains, decays and seeds."""
 
 import numpy as np
 import pytest

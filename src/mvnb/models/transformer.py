@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mvnb._checks import NO_LABEL, labels_below, require_within
-from mvnb.gradients import Params, returns_gradients
+from mvnb.gradients import Params, returns_gradients, with_gradients
 from mvnb.seeds import Seed, as_generator
 
 Norm = Literal["pre", "post", "none"]
@@ -180,10 +180,7 @@ class _Objective:
 
     @returns_gradients(tokens="int R n length")
     def __call__(self, params: Params, tokens: Tensor, *rest: Tensor) -> tuple[Tensor, Params]:
-        leaves = {k: v.detach().requires_grad_() for k, v in params.items()}
-        losses = self.losses(leaves, tokens, *rest)
-        # Replicas are independent, so the gradient of the sum is the stack of their gradients.
-        return losses.detach(), dict(zip(leaves, torch.autograd.grad(losses.sum(), list(leaves.values()))))
+        return with_gradients(self.losses)(params, tokens, *rest)
 
 
 def _cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:

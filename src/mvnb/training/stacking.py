@@ -14,7 +14,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_map_only
 
 from mvnb._checks import require_within
-from mvnb.gradients import Params, returns_gradients
+from mvnb.gradients import Params, returns_gradients, with_gradients
 from mvnb.seeds import as_generator
 
 Objective = Callable[..., tuple[Tensor, Params]]
@@ -250,11 +250,9 @@ class ModuleObjective:
         return self._loss(lambda *x: functional_call(self._module, params, x), *batch)
 
     def _vectorised(self, params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
-        # The gradient of the sum is the stack of the gradients, because replicas share no parameters.
-        leaves = {k: params[k].detach().requires_grad_() for k in self._names}
         axes = (0, *(0 if _per_replica(part) else None for part in batch))
-        losses = vmap(self._one, axes, randomness="different")(leaves, *batch)
-        return losses.detach(), dict(zip(self._names, torch.autograd.grad(losses.sum(), list(leaves.values()))))
+        own = {k: params[k] for k in self._names}
+        return with_gradients(vmap(self._one, axes, randomness="different"))(own, *batch)
 
     def _sequential(self, params: Params, *batch: Tensor) -> tuple[Tensor, Params]:
         losses, rows = [], []

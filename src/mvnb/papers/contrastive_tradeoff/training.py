@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.swa_utils import update_bn
 
-from mvnb.gradients import Params, returns_gradients
+from mvnb.gradients import Params, returns_gradients, with_gradients
 from mvnb.models import MLP
 from mvnb.papers.contrastive_tradeoff import data, model, theory
 from mvnb.papers.contrastive_tradeoff.model import ContrastiveNet, Networks
@@ -94,9 +94,7 @@ class ContrastiveObjective:
 
     @returns_gradients(first="R n ...", second="R n ...")
     def __call__(self, params: Params, first: Tensor, second: Tensor) -> tuple[Tensor, Params]:
-        leaves = {k: params[k].detach().requires_grad_() for k in self.names}
-        losses = self.losses(params | leaves, first, second)
-        return losses.detach(), dict(zip(self.names, torch.autograd.grad(losses.sum(), list(leaves.values()))))
+        return with_gradients(self.losses, self.names)(params, first, second)
 
     def losses(self, params: Params, first: Tensor, second: Tensor) -> Tensor:
         """Return the losses ``(R,)`` and update the slow copy and the queue."""
@@ -145,14 +143,16 @@ class RegularisedObjective:
 
     @returns_gradients(first="R n ...", second="R n ...", y="int R n")
     def __call__(self, params: Params, first: Tensor, second: Tensor, y: Tensor) -> tuple[Tensor, Params]:
-        leaves = {k: params[k].detach().requires_grad_() for k in self.names}
-        live = params | leaves
-        encoder = {k.removeprefix("encoder."): v for k, v in live.items() if k.startswith("encoder.")}
-        logits = model.head_logits(live, apply_stack(self.contrastive.net.encoder, encoder, first))
+        return with_gradients(self.losses, self.names)(params, first, second, y)
+
+    def losses(self, params: Params, first: Tensor, second: Tensor, y: Tensor) -> Tensor:
+        """Return the losses ``(R,)``, and let the contrastive loss update its slow copy and queue."""
+        encoder = {k.removeprefix("encoder."): v for k, v in params.items() if k.startswith("encoder.")}
+        logits = model.head_logits(params, apply_stack(self.contrastive.net.encoder, encoder, first))
         losses = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).mean(1)
         if self.weight:
-            losses = losses + self.weight * self.contrastive.losses(live, first, second)
-        return losses.detach(), dict(zip(self.names, torch.autograd.grad(losses.sum(), list(leaves.values()))))
+            losses = losses + self.weight * self.contrastive.losses(params, first, second)
+        return losses
 
 
 def pair_loss(params: Params, x: Tensor, plus: Tensor) -> tuple[Tensor, Params]:

@@ -26,3 +26,8 @@ def conditioned_prompts(n: int, d: int, kappa: float, count: int, generator: tor
     turn, upper = torch.linalg.qr(torch.randn(count, d, d, generator=generator, dtype=torch.float64))
     turn = turn * upper.diagonal(dim1=1, dim2=2).sign()[:, None]  # uniform on the orthogonal group
     return n**0.5 * basis * kappa ** (-power / 2) @ turn.mT, theta
+
+
+def labelled(x: Tensor, theta: Tensor) -> Tensor:
+    """Return examples ``(..., n, d + 1)`` with rows ``(x_i, <x_i, theta>)`` for tokens ``x`` ``(..., n, d)``."""
+    return torch.cat([x, x @ theta[..., None]], -1)

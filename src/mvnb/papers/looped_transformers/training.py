@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mvnb import training
 from mvnb.gradients import with_gradients
-from mvnb.papers.looped_transformers import model, theory
+from mvnb.papers.looped_transformers import data, model, theory
 
 Params = dict[str, Tensor]
 
@@ -67,7 +67,7 @@ def train(
     ``x`` ``(R, N, n, d)`` and ``theta`` ``(R, N, d)`` are the prompts, of which a step takes ``batch``, in turn. Besides its
     loss, the mean error ``all`` on all prompts is logged, by default before and after the last fifth of the steps.
     """
-    examples = torch.cat([x, x @ theta[..., None]], -1)
+    examples = data.labelled(x, theta)
     fixed = {name: value for name, value in start.items() if name not in learned}
 
     def loss(params, *prompts):
@@ -107,7 +107,7 @@ def whitening_loops(x: Tensor, theta: Tensor, scale: Tensor, best: Tensor) -> tu
     steps = {"steps": theory.best_steps_for(own, len(best)), "inverse": best}
     loops = {name: by_hand(x.shape[2], some[None].log().to(x.device)) for name, some in steps.items()}
     loops["inverse"]["value"][:, :-1] = (1 / scale.square()).diag()
-    return loops, torch.cat([coloured, coloured @ theta[..., None]], -1)[None]
+    return loops, data.labelled(coloured, theta)[None]
 
 
 def loops_needed(kappa: float, kind: str, error: float = 1e-3) -> int:
@@ -155,7 +155,7 @@ def conditioned_arm(
     start = by_hand(x.shape[2], steps[None].float().log().to(x.device))
     used = x[None, :-tests].float(), theta[None, :-tests].float()
     params, log = train(start, list(start), *used, loops=loops, sharpness=sharpness, **setting)
-    tested = torch.cat([x, x @ theta[..., None]], -1)[None, -tests:], theta[None, -tests:]
+    tested = data.labelled(x[None, -tests:], theta[None, -tests:]), theta[None, -tests:]
     test = squared_error({name: value.double() for name, value in params.items()}, *tested, loops, sharpness).mean().item()
     before, after = log["all"][-2:, 0].tolist()
     return {"train": after, "test": test, "fell": 100 * (1 - after / before)}, log

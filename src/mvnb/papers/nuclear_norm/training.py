@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from mvnb import probes
-from mvnb.gradients import returns_gradients
+from mvnb.gradients import returns_gradients, with_gradients
 from mvnb.losses import nuclear_norm, sample_mixing
 from mvnb.models import MLP
 from mvnb.papers.nuclear_norm.data import FramedDomains, split_domains
@@ -63,9 +63,7 @@ class DomainObjective:
     with which each is mixed, ``lam`` ``(R, E)``, and the step, a tensor without axes.
     """
 
-    def __init__(
-        self, net: DomainNet, settings: Sequence[dict[str, float]], warmup: int = 0, device="cpu", dtype=torch.float32
-    ):
+    def __init__(self, net: DomainNet, settings: Sequence[dict[str, float]], warmup: int = 0, device="cpu"):
         unknown = sorted({k for one in settings for k in one} - set(PENALTIES))
         if unknown:
             raise ValueError(f"settings must name penalties among {', '.join(PENALTIES)}, got {', '.join(unknown)}")
@@ -79,7 +77,9 @@ class DomainObjective:
     def __call__(
         self, params: Params, x: Tensor, y: Tensor, partner: Tensor, lam: Tensor, step: Tensor
     ) -> tuple[Tensor, Params]:
-        leaves = {k: params[k].detach().requires_grad_() for k in self._names}
+        return with_gradients(self._losses, self._names)(params, x, y, partner, lam, step)
+
+    def _losses(self, params: Params, x: Tensor, y: Tensor, partner: Tensor, lam: Tensor, step: Tensor) -> Tensor:
         target = one_hot(y, self._net.head.out_features).to(x.dtype)
         rows = self._rows["mixup"]
         if len(rows):
@@ -87,7 +87,7 @@ class DomainObjective:
             others = ((v, v[rows]) for v in (x, target))
             x, target = (v.index_copy(0, rows, torch.lerp(own[row, partner[rows]], own, weight)) for v, own in others)
 
-        features, logits = (v.unflatten(1, y.shape[1:]) for v in apply_stack(self._net, leaves, x.flatten(1, 2)))
+        features, logits = (v.unflatten(1, y.shape[1:]) for v in apply_stack(self._net, params, x.flatten(1, 2)))
         log_prob = logits.log_softmax(-1)  # (R, E, n, classes)
         risk = -(target * log_prob).sum(-1).mean(-1)  # (R, E)
         loss, rows = risk.mean(1), self._rows["dro"]
@@ -106,14 +106,14 @@ class DomainObjective:
             "irm": lambda rows, weight: weight * halves(rows),
             "nuclear": lambda rows, weight: weight * nuclear_norm(features[rows].flatten(1, 2)) / y[0].numel(),
             "coral": lambda rows, weight: weight * _coral(features[rows]),
-            "decay": lambda rows, weight: weight / 2 * sum(v[rows].flatten(1).square().sum(1) for v in leaves.values()),
+            "decay": lambda rows, weight: weight / 2 * sum(params[k][rows].flatten(1).square().sum(1) for k in self._names),
         }
         for name, penalty in penalties.items():
             rows, weight, early = self._rows[name], self._weights[name], int(step) < self.warmup
             if len(rows) and not (early and name == "nuclear"):
                 annealed = torch.ones_like(weight) if early and name in ("irm", "vrex") else weight
                 loss = loss.index_add(0, rows, penalty(rows, annealed))
-        return loss.detach(), dict(zip(leaves, torch.autograd.grad(loss.sum(), list(leaves.values()))))
+        return loss
 
 
 def _coral(features: Tensor) -> Tensor:
@@ -169,7 +169,7 @@ def _restarted(rate: Callable[[int], float], anew: Tensor, restart: int) -> Call
     """
 
     def lr(step: int) -> float | Tensor:
-        if step < restart or not len(anew.nonzero()):
+        if step < restart or not anew.any():
             return rate(step)
         first, second = ((1 - beta ** (step + 1)) / (1 - beta ** (step + 1 - restart)) for beta in Adam.betas)
         return rate(step) * torch.where(anew, first / second**0.5, 1.0).double()
