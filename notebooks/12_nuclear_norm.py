@@ -777,7 +777,7 @@ judge(measure.domains_claims(kept) | measure.rival_claims(kept, rivals))
 # %% [markdown]
 # On CIFAR-10 with eight weak hints (three seeds) NU adds half a point to Mixup and nothing measurable to CORAL; ERM-NU is told from none of Mixup, CORAL, IRM, VREx and GroupDRO. NU adds 1.0 ± 0.3 points to SWAD on MNIST, −0.1 ± 0.7 on CIFAR-10 (five seeds). Weights are the best of five per method in validation with eight weak hints on CIFAR-10, none at the border: CORAL 0.1, IRM, VREx and GroupDRO 1, weight decay 0.01, NU 0.03 (0.1 with Mixup). CORAL-NU and weight decay on MNIST were not tuned further. At DomainBed's weights (one seed, other images) IRM (100) is right on 24 % in validation, VREx (10) on 61 %, ERM on 63 %.
 #
-# Weight decay ends with 88 % right in training, ERM with 96 %. Over ERM it adds 2.5 ± 2.5 points on CIFAR-10 without hints and 28 ± 10 on MNIST against four strong ones; why, we did not measure. Of the eight codes one is shared by two pairs of domains, seven differ in all. The two sets differ in side, colour and step size, too.
+# Weight decay ends with 88 % right in training, ERM with 96 %. Over ERM it adds 2.5 ± 2.5 points on CIFAR-10 without hints and 28 ± 10 on MNIST against four strong ones; why, we did not measure. Of the eight codes one is shared by two pairs of domains, seven differ in all. The two sets also differ in side, colour and step size.
 #
 # <a id="12-recipe"></a>
 # ### In your own training loop
@@ -817,7 +817,7 @@ ledger.show()
 # | MIRO on SWAD (Tables 6.3, E.6) | compares with the pretrained network; there is none here | not offered |
 # | Random search over weights and batch sizes, three trials each | the live comparison uses defaults; the [kept runs](#12-longer) choose one weight per method of five | `mvnb run 12 -p strength=0.3`, for instance |
 # | Stable ranks of five benchmarks (Figure 6.5): about 50 on VLCS, above 100 on DomainNet | needs the benchmarks | ours for the digits, above |
-# | The comparison on CIFAR-10 and MNIST | an hour of one processor core, half an hour for the rivals, 45 minutes for the choice of weights | `mvnb keep 12 domains`, `mvnb keep 12 rivals`, `mvnb keep 12 domains-tuning`, `mvnb keep 12 domains-tuning-more`, `mvnb keep 12 rivals-tuning` |
+# | The comparison on CIFAR-10 and MNIST | an hour of one CPU core, half an hour for the rivals, 45 minutes for the choice of weights | `mvnb keep 12 domains`, `mvnb keep 12 rivals`, `mvnb keep 12 domains-tuning`, `mvnb keep 12 domains-tuning-more`, `mvnb keep 12 rivals-tuning` |
 # | MNIST or CIFAR-10 with planted hints | more images, wider layers | `mvnb run 12 -p dataset=cifar10 -p image_side=16 -p hidden=64 -p n_features=64 -p image_steps=1000` |
 #
 # `mvnb run 12 --preset paper` runs all of the chapter at sizes for a large GPU.
@@ -867,4 +867,4 @@ ledger.show()
 # - DomainBed ([Gulrajani and Lopez-Paz, 2021](../book/references.bib#gulrajani2021search)) is the protocol and the finding that ERM is hard to beat; that ERM already learns features which suffice is argued by Rosenfeld et al. ([Rosenfeld et al., 2022](../book/references.bib#rosenfeld2022domain)).
 # - The nuclear norm as a substitute for the rank: Recht, Fazel and Parrilo ([Recht et al., 2010](../book/references.bib#recht2010guaranteed)) have the convex envelope and guarantees; its subgradients are Watson's ([Watson, 1992](../book/references.bib#watson1992characterization)).
 # - Colours that go with labels: Arjovsky et al. ([Arjovsky et al., 2019](../book/references.bib#arjovsky2019invariant)). A feature that suffices in training and is missing later: {doc}`chapter 2 <02_fine_grained_labels>`.
-# - Which directions a model of limited rank keeps is the question of {doc}`chapter 11 <11_icl_and_scale>`, too; there the answer is the largest ones, and noise comes with them.
+# - Which directions a model of limited rank keeps is also the question of {doc}`chapter 11 <11_icl_and_scale>`; there the answer is the largest ones, and noise comes with them.

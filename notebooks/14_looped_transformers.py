@@ -409,7 +409,7 @@ judge(measure.trained_steps(learned, judges) | measure.limits(squares, 1 / 4))
 # <a id="14-softmax"></a>
 # ## Does the law survive a softmax?
 #
-# Real attention has a softmax over the scores. For tokens of mean zero that loop descends the logarithm of a sum of exponentials of residuals ([proof](#14-softmax-proof)), whose minimum is $\boldsymbol\theta^*$, too. *A test that could fail:* from the weights above and steps $1/L$ or Chebyshev's we train $Q$ (of fixed norm), $P$ and the step sizes of linear and softmax loops, on prompts with $d=4$, $n=16$, given $\kappa$ and random eigenvectors. How does the (interpolated) number of loops for $\mathbb E\lVert\boldsymbol\theta_T-\boldsymbol\theta^*\rVert^2=0.1^2$ grow with $\kappa$? *Primary claim*, declared before the run: softmax attention's exponent of $\kappa$ differs from that of linear attention by at most 0.1, both with one step for all loops and with a step per loop.
+# Real attention has a softmax over the scores. For tokens of mean zero that loop descends the logarithm of a sum of exponentials of residuals ([proof](#14-softmax-proof)), whose minimum is also $\boldsymbol\theta^*$. *A test that could fail:* from the weights above and steps $1/L$ or Chebyshev's we train $Q$ (of fixed norm), $P$ and the step sizes of linear and softmax loops, on prompts with $d=4$, $n=16$, given $\kappa$ and random eigenvectors. How does the (interpolated) number of loops for $\mathbb E\lVert\boldsymbol\theta_T-\boldsymbol\theta^*\rVert^2=0.1^2$ grow with $\kappa$? *Primary claim*, declared before the run: softmax attention's exponent of $\kappa$ differs from that of linear attention by at most 0.1, both with one step for all loops and with a step per loop.
 
 # %% tags=["hide-input"]
 kept_runs.show("looped_transformers", "softmax")
@@ -654,7 +654,7 @@ judge(found)
 # $s_i=\alpha\langle\mathbf x_i,\boldsymbol\theta^*-\boldsymbol\theta\rangle$, so $\nabla F=-\frac1{\alpha\beta}\sum_ia_i\mathbf x_i$, and the step of $\mathbf q$ divided by $-\alpha$ is $-\eta\nabla F$. $F$ is convex, as a log-sum-exp of linear functions. At $\boldsymbol\theta^*$ all $a_i=\frac1n$, so the gradient is a multiple of the tokens' mean. The Hessian is the covariance of the tokens under the weights $a_i$. As $\beta\to0$, $a_i=\frac1n(1+\beta(s_i-\bar s))+O(\beta^2)$, and with mean zero $\frac1\beta\sum_ia_i\mathbf x_i\to\frac1n\sum_is_i\mathbf x_i$.
 # :::
 #
-# So with one small step the law of the linear loop holds near the solution. What training makes of large steps is the question of the kept run.
+# So with one small step the law of the linear loop holds near the solution. The effect of training on large steps is the question of the kept run.
 #
 # <a id="14-values"></a>
 # <a id="what-the-values-can-know"></a>
