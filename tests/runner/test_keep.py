@@ -501,15 +501,19 @@ def test_a_change_of_code_alone_renews_a_result_and_a_change_of_values_does_not(
 
 def test_a_result_valid_for_no_commit_is_not_renewed_though_older_commits_lack_the_run(checkout):
     call, commit, kept = checkout
-    declared = (kept / "means.toml").read_text()
-    (kept / "means.toml").unlink()
+    gone = [kept.parents[2] / "kept_runs.py", kept / "means.toml"]
+    whole = [path.read_text() for path in gone]
+    gone[0].write_text("")
     commit()
-    (kept / "means.toml").write_text(declared)
+    gone[0].write_text(whole[0])
+    gone[1].unlink()
+    commit()
+    gone[1].write_text(whole[1])
     assert call("keep", "1", "means")[0] == 0
     (kept.parent / "draws.py").write_text(DRAWS.replace("n, generator", "(n,), generator"))
     commit()
     status, out, err = call("keep", "1", "means", "--renew")
-    assert (status, out) == (2, "") and f"means.json is not valid for any of the last 2 commits of {kept.parent}\n" in err
+    assert (status, out) == (2, "") and f"means.json is not valid for any of the last 3 commits of {kept.parent}\n" in err
 
 
 @pytest.mark.parametrize(

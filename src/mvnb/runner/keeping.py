@@ -33,14 +33,21 @@ from mvnb.runner.parameters import Parameter, choices_text, parse_assignments
 
 _SAVE_EVERY = 10  # seconds
 _MOST_COMMITS = 50
-# Print what a kept run returns for its first seed, after a check of its digest if one is given.
+# Save what a kept run returns for its first seed, after a check of its digest if one is given. An older commit may not declare
+# the run, or not know kept runs at all; then it has another digest.
 _RUN = """import json, sys
 from dataclasses import replace
 from pathlib import Path
-from mvnb import kept_runs
 slug, name, valid, parameters, device, folder = json.loads(sys.argv[1])
-one = kept_runs.declared(slug).get(name)  # an older commit may not declare it
-if valid and (one is None or one.digest() != valid):
+try:
+    from mvnb import kept_runs
+    one = kept_runs.declared(slug)[name]
+    stale = valid and one.digest() != valid
+except Exception:
+    if not valid:
+        raise
+    stale = True
+if stale:
     sys.exit("stale")
 import torch
 from mvnb.training import pick_device
