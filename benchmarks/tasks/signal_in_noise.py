@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mvnb.papers.local_signal_adaptivity.soft_threshold import SoftThresholdFilter, SoftThresholdObjective
+from mvnb.papers.local_signal_adaptivity.model import SoftThresholdFilter
+from mvnb.papers.local_signal_adaptivity.training import SoftThresholdObjective
 from tasks.base import Task, jax, jnp, normal
 
 

@@ -9,8 +9,8 @@ from mvnb import data, losses, models, training
 from mvnb.papers.decision_lists.data import DecisionLists
 from mvnb.papers.fine_grained_labels.model import ReluPatchObjective
 from mvnb.papers.local_signal_adaptivity.data import SignalInNoise
-from mvnb.papers.local_signal_adaptivity.soft_threshold import SoftThresholdFilter, SoftThresholdObjective, SurvivorObjective
-from mvnb.papers.local_signal_adaptivity.window_net import WindowNet, window_objective
+from mvnb.papers.local_signal_adaptivity.model import SoftThresholdFilter
+from mvnb.papers.local_signal_adaptivity.training import SoftThresholdObjective, SurvivorObjective
 from mvnb.papers.mask_reconstruction.data import SparseMultiView
 from mvnb.papers.mask_reconstruction.model import FineTuneObjective, MaskedAutoencoderObjective
 from mvnb.seeds import as_generator
@@ -458,7 +458,6 @@ FILTERS = {"weight": torch.randn(R, 3, 2, 6)}
         (ReluPatchObjective(0.1), FILTERS | {"bias": B}, PATCHES[:2], r"bias must have shape \(R, classes, neurons\)"),
         (MaskedAutoencoderObjective(3, 0.5), {"weight": W[:, None]}, (SIGNAL[0][0], 0.5), "MaskedAutoencoderObjective: x must"),
         (FineTuneObjective(3, 0.5), {"weight": W[:, None]}, SIGNAL, "params must contain head, got weight"),
-        (window_objective, training.stack([WindowNet(1, 2, (2, 2))]), (X, Y), "window_objective: x must have shape"),
         (models.AnswerObjective(1), {"embedding": W}, (W, B), r"tokens must have shape \(R, n, length\)"),
     ],
 )

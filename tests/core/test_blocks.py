@@ -5,7 +5,7 @@ import torch
 
 from mvnb import blocks
 from mvnb.models import PatchObjective
-from mvnb.papers.local_signal_adaptivity.soft_threshold import SoftThresholdObjective
+from mvnb.papers.local_signal_adaptivity.training import SoftThresholdObjective
 from mvnb.papers.mask_reconstruction.model import TeacherStudentObjective
 
 REPLICAS = 7

@@ -22,7 +22,7 @@ from mvnb.papers.feature_emergence.tangent import tangent_features, tangent_obje
 from mvnb.papers.fine_grained_labels.model import max_read_out, relu_logits, relu_responses
 from mvnb.papers.fourier_features.polynomial import _neuron_norms, group_norm, polynomial_logits
 from mvnb.papers.icl_and_scale.icl import self_attention
-from mvnb.papers.local_signal_adaptivity.soft_threshold import SoftThresholdFilter
+from mvnb.papers.local_signal_adaptivity.model import SoftThresholdFilter
 from mvnb.papers.looped_transformers.theory import linear_attention
 from mvnb.papers.mask_reconstruction.model import FineTuneObjective, TeacherStudentObjective
 from mvnb.papers.midpoint_mixup import measure
@@ -256,7 +256,7 @@ def objectives():
             module = importlib.import_module(found.name)
             for name, thing in vars(module).items():
                 own = getattr(thing, "__module__", "") == module.__name__ and not name.startswith("_")
-                if own and name not in OF_PAPERS and (name.endswith("Objective") or name == "window_objective"):
+                if own and name not in OF_PAPERS and name.endswith("Objective"):
                     yield pytest.param(thing, id=f"{module.__name__}.{name}")
 
 

@@ -14,13 +14,14 @@ from scipy.stats import norm
 from mvnb import training
 from mvnb.data import Points
 from mvnb.papers.local_signal_adaptivity import _soft_threshold_kernels as kernels
-from mvnb.papers.local_signal_adaptivity import theory
+from mvnb.papers.local_signal_adaptivity import measure, theory
 from mvnb.papers.local_signal_adaptivity.data import SignalInNoise
-from mvnb.papers.local_signal_adaptivity.soft_threshold import (
-    SoftThresholdFilter,
+from mvnb.papers.local_signal_adaptivity.model import SoftThresholdFilter
+from mvnb.papers.local_signal_adaptivity.training import (
     SoftThresholdObjective,
     SurvivorObjective,
     _gaussians,
+    filter_start,
     step_keys,
 )
 
@@ -86,13 +87,6 @@ def test_accuracy_is_that_of_drawn_points(c, b, v):
     right = sample.y * (torch.relu(z + b) - torch.relu(b - z)).sum(-1) > 0
     exact = theory.accuracy(c, b, 60, 0.25, v)
     assert abs(right.double().mean().item() - exact) < 5 * math.sqrt(exact * (1 - exact) / 60_000) + 1e-4
-
-
-def test_normal_accuracy_is_the_normal_law_of_the_sum():
-    z = 0.2184 * np.random.default_rng(5).standard_normal(2_000_000)
-    for ratio in (0.0, 0.3, 0.6):
-        spread = math.sqrt(1000 * soft_threshold(z, -ratio).var())
-        assert np.isclose(theory.normal_accuracy(ratio, 1000, 0.2184), norm.cdf((1 - ratio) / spread), atol=2e-3)
 
 
 @pytest.mark.parametrize("rho, t, t2", [(0.0, 0.5, 1.0), (0.6, 0.3, 0.9), (-0.8, 1.2, 0.2)])
@@ -166,7 +160,7 @@ def test_gradient_at_zero_and_linear_accuracy():
     start = theory.population_gradient(1e-9, 0.0, 1000, theory.noise_scale(1000))
     assert np.allclose([start.c, start.b], -0.5, atol=1e-5)
     assert np.isclose(theory.accuracy(1.0, 0.0, 1000, theory.noise_scale(1000)), norm.cdf(1 / math.log(1000)), atol=1e-6)
-    assert np.isclose(theory.normal_accuracy(0.0, 1000, theory.noise_scale(1000)), norm.cdf(1 / math.log(1000)))
+    assert np.isclose(theory.linear_accuracy(1000, theory.noise_scale(1000)), norm.cdf(1 / math.log(1000)))
 
 
 def test_population_path_is_gradient_descent():
@@ -294,31 +288,78 @@ def test_signal_in_noise():
             SignalInNoise(*wrong)
 
 
-def test_frozen_filters_closed_form_against_simulation():
-    gram = theory.random_gram(3, 21, np.random.default_rng(0))
-    bars = np.array([0.3, 0.9, 1.4])
-    factor = np.linalg.cholesky(gram)
-    e = np.random.default_rng(1).standard_normal((600_000, 4))
-    feature = ((np.abs(e @ factor[1:].T) >= bars)[:, :, None] * e[:, None, :]).reshape(len(e), -1)
-    want = theory.frozen_statistics(gram, bars, 1, 1.0)[1]
+@pytest.mark.parametrize("m, dim", [(3, 21), (5, 4)])
+def test_frozen_covariance_is_that_of_drawn_patches(m, dim):
+    filters, bars = theory.random_filters(m, dim, 0), np.linspace(0.3, 1.4, m)
+    e = np.random.default_rng(1).standard_normal((600_000, filters.shape[1]))
+    feature = ((np.abs(e @ filters.T) >= bars)[:, :, None] * e[:, None, :]).reshape(len(e), -1)
+    want = theory.frozen_covariance(filters, bars).reshape(filters.size, -1)
     assert np.abs(feature.T @ feature / len(e) - want).max() < 0.015
-    assert np.allclose(gram.diagonal(), 1) and np.allclose(factor[0], [1, 0, 0, 0])
+
+
+def test_best_weights_are_optimal_and_many_filters_agree_in_single_precision():
+    filters, sigma = theory.random_filters(5, 21, 3), 21**-0.5
+    bars = np.full(5, 0.4)
+    weights, error = theory.best_weights(filters, bars, 1000, sigma)
+    covariance = theory.frozen_covariance(filters, bars).reshape(filters.size, -1)
+    passes = np.abs(filters[:, 0]) >= 0.4 * sigma
+
+    def found(w):
+        return norm.cdf(-w[passes, 0].sum() / (sigma * math.sqrt(1000 * w.ravel() @ covariance @ w.ravel())))
+
+    assert np.isclose(found(weights), error, atol=1e-6)
+    rng = np.random.default_rng(0)
+    assert all(found(weights + 0.1 * weights.std() * rng.standard_normal(weights.shape)) > error for _ in range(20))
+    many = theory.random_filters(101, 4, 5)
+    single = theory.best_weights(many, np.full(101, 1.0), 1000, 0.2)[1]
+    assert theory.frozen_covariance(many, np.full(101, 1.0)).dtype == np.float32
+    double = theory.best_weights(many[:100], np.full(100, 1.0), 1000, 0.2)[1]
+    assert abs(single - double) < 0.01
+
+
+def test_measured_errors_are_those_of_points():
+    filters, sigma, bars = theory.random_filters(3, 4, 2), 0.2, np.array([0.3, 0.5, 0.8])
+    quick, formula = measure.drawn_error(filters, bars, 300, sigma, 0, 4000)
+    weights = torch.from_numpy(theory.best_weights(filters, bars, 300, sigma)[0])
+    sample = Points(*SignalInNoise(300, 4, sigma).sample(4000, torch.Generator().manual_seed(0), torch.float64))
+    on = (sample.x @ torch.from_numpy(filters).T).abs() >= torch.from_numpy(bars) * sigma
+    said = (on * (sample.x @ weights.T)).sum((1, 2))
+    slow = (said * sample.y <= 0).double().mean().item()
+    assert abs(quick - slow) < 0.04 and abs(formula - slow) < 0.04
 
 
 def test_one_filter_is_the_special_case_and_blind_filters_guess():
+    def general(overlap, t):
+        return theory.best_weights(np.array([[overlap, math.sqrt(1 - overlap**2)]]), np.array([t]), 1000, 0.2)[1]
+
     for overlap, t in ((0.1, 0.2), (0.5, 1.9), (0.3, 0.0)):
-        general = theory.frozen_error([[1, overlap], [overlap, 1]], [t], 1000, 0.2)
-        assert np.isclose(general, theory.one_filter_error(overlap, t, 1000, 0.2), atol=1e-9)
-    assert theory.frozen_error([[1, 0.1], [0.1, 1]], [2.0], 1000, 0.2) == 0.5
-    assert theory.one_filter_error(0.1, 2.0, 1000, 0.2) == 0.5
-    assert np.isclose(theory.one_filter_error(0.3, 0.0, 1000, 0.2), 1 - theory.normal_accuracy(0.0, 1000, 0.2))
+        assert np.isclose(general(overlap, t), theory.one_filter_error(overlap, t, 1000, 0.2), atol=1e-9)
+    assert general(0.1, 2.0) == theory.one_filter_error(0.1, 2.0, 1000, 0.2) == 0.5
+    assert np.isclose(theory.one_filter_error(0.3, 0.0, 1000, 0.2), 1 - theory.linear_accuracy(1000, 0.2))
 
 
-def test_random_gram_has_the_right_overlaps_in_any_dimension():
+def test_lucky_filters_have_the_probability_of_their_threshold():
+    g, sigma = np.random.default_rng(0), theory.noise_scale(1000)
+    overlaps = g.standard_normal(400_000)
+    overlaps = np.abs(overlaps / np.sqrt(overlaps**2 + g.chisquare(sigma**-2 - 1, 400_000)))
+    found = (theory.one_filter_error(overlaps, 0.999 * overlaps / sigma, 1000, sigma) < 0.1).mean()
+    assert np.isclose(found, theory.lucky_probability(1000), rtol=0.1) and 0.005 < found < 0.007
+    assert theory.lucky_probability(4.5e10) > 0.001 > theory.lucky_probability(6e10)
+
+
+def test_random_filters_have_the_right_overlaps_in_any_dimension():
     g = np.random.default_rng(3)
-    small = np.array([theory.random_gram(2, 30, g)[np.triu_indices(3, 1)] for _ in range(4000)])
-    assert np.allclose(small.var(0), 1 / 30, rtol=0.1) and np.all(np.abs(small.mean(0)) < 0.015)
-    huge = theory.random_gram(2, 1e20, g)
-    assert 0 < np.abs(huge[np.triu_indices(3, 1)]).max() < 1e-8
-    with pytest.raises(ValueError, match="exceed"):
-        theory.random_gram(4, 4, g)
+    small = [theory.random_filters(2, 30, g) for _ in range(4000)]
+    overlaps = np.array([[w[0, 0], w[1, 0], w[0] @ w[1]] for w in small])
+    assert np.allclose(overlaps.var(0), 1 / 30, rtol=0.1) and np.all(np.abs(overlaps.mean(0)) < 0.015)
+    huge, many = theory.random_filters(2, 1e20, g), theory.random_filters(50, 6, g)
+    assert 0 < max(np.abs(huge[:, 0]).max(), abs(huge[0] @ huge[1])) < 1e-8
+    assert (
+        many.shape == (50, 6) and np.allclose(np.linalg.norm(many, axis=1), 1) and np.allclose(np.linalg.norm(huge, axis=1), 1)
+    )
+
+
+def test_filters_start_in_random_directions():
+    many, one = filter_start(4, 3, 10), filter_start(6, 1, 10)
+    assert torch.equal(many["w"][2], one["w"][0]) and torch.allclose(many["w"].norm(dim=1), torch.full((3,), 1e-6).double())
+    assert many["b"].abs().max() == 0 and not torch.equal(many["w"][0], many["w"][1])

@@ -19,6 +19,10 @@ CUT = {
         "replicas n_points mae_steps sl_steps n_test side_points side_steps side_replicas ts_steps image_points image_labels "
         "image_steps image_label_steps image_replicas"
     ),
+    "05": (
+        "replicas batch steps fast_replicas fast_steps kernel_draws many_draws kernel_points n_train n_test image_epochs "
+        "image_batch image_replicas"
+    ),
     "06": (
         "replicas one_step_sequences lemma_sets exact_steps column_steps column_batch uniform_steps extension_steps "
         "extension_batch extension_replicas n_test"

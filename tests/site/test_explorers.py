@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import re
@@ -79,17 +80,31 @@ def schedules(loops, step, kappa, seen):
     }
 
 
-def threshold(ratio, tilt, k, level, seen):
-    def accuracy(r, n):
-        return local.accuracy(1.0, -r, n, level * local.noise_scale(n), tilt)
+@functools.cache
+def descent(k):
+    return local.population_path(10_000, k, local.noise_scale(k), 0.1, 1 / k)
 
-    scale = level * local.noise_scale(k) * np.hypot(1, tilt)
-    sizes = np.array(seen["sizes"])
+
+def forces(at, k, tilt, seen):
+    k = int(k)
+    sigma = local.noise_scale(k)
+
+    def slopes(c, ratio):
+        found = local.population_gradient(c, -ratio * c, k, sigma, tilt * c)
+        return [found.c, found.b]
+
+    def accuracy(ratio):
+        return local.accuracy(1.0, -ratio, k, sigma, tilt)
+
+    c, b = descent(k)[:, seen["steps"]]
+    ratio, scale = -b[at] / c[at], sigma * np.hypot(1, tilt)
     return {
-        "exact": [accuracy(r, k) for r in seen["ratios"]],
-        "gaussian": local.normal_accuracy(np.array(seen["ratios"]), k, scale),
-        "across": [accuracy(ratio, n) for n in seen["sizes"]],
-        "linear": [local.normal_accuracy(0.0, n, level * local.noise_scale(n) * np.hypot(1, tilt)) for n in sizes],
+        "path": [c, -b / c],
+        "here": slopes(c[at], ratio),
+        "map": [[slopes(x, r) for x in seen["columns"]] for r in seen["rows"]],
+        "exact": [accuracy(r) for r in seen["ratios"]],
+        "now": accuracy(ratio),
+        "linear": local.linear_accuracy(k, scale),
         "survivors": 2 * k * special.ndtr(-ratio / scale),
     }
 
@@ -201,7 +216,7 @@ def one_label(angle, beta, seen):
 EXPECTED = {
     "01-race": (race, {"way", "leads", "first", "second", "reached", "now"}),
     "04-tie": (tie, {"sizes", "levels"}),
-    "05-threshold": (threshold, {"ratios", "sizes"}),
+    "05-map": (forces, {"steps", "ratios", "columns", "rows"}),
     "06-column": (column, {"tokens"}),
     "07-order": (order, {"starts", "times"}),
     "11-rank": (rank, set()),

@@ -10,7 +10,7 @@ import torch
 
 from mvnb import training
 from mvnb.models import PatchObjective
-from mvnb.papers.local_signal_adaptivity.soft_threshold import SurvivorObjective, step_keys
+from mvnb.papers.local_signal_adaptivity.training import SurvivorObjective, step_keys
 
 
 def compile_kernels() -> None:

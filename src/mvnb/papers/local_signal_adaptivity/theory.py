@@ -14,8 +14,9 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import solve
-from scipy.special import ndtr, wofz
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import brentq
+from scipy.special import ndtr, stdtr, wofz
 
 # --- Gaussian facts ---
 
@@ -41,13 +42,9 @@ def _response_variance(scale, b):
     return 2 * ((scale**2 + b**2) * ndtr(b / scale) + b * scale * _density(b / scale))
 
 
-def normal_accuracy(ratio, n_noise, sigma):
-    """Return the accuracy at ``w = w_star, b = -ratio`` if the noise responses added up to a Gaussian; for ``0 <= ratio < 1``.
-
-    It is exact at ratio 0, the sum of all patches along ``w_star``: ``Phi(1 / (sigma sqrt(k)))``.
-    """
-    variance = n_noise * _response_variance(sigma, -np.asarray(ratio, dtype=float))
-    return ndtr((1 - np.asarray(ratio)) / np.sqrt(np.maximum(variance, 1e-300)))
+def linear_accuracy(n_noise, sigma):
+    """Return the accuracy of the sum of all patches along ``w_star``, the network with b = 0: ``Phi(1 / (sigma sqrt(k)))``."""
+    return ndtr(1 / (sigma * np.sqrt(n_noise)))
 
 
 # --- The sum of the noise responses, exactly ---
@@ -154,7 +151,7 @@ def noise_pull_bound(c, b, n_noise, sigma):
 
 
 def one_filter_error(overlap, threshold, n_noise, sigma):
-    r"""Error ``Phi(-SNR)`` of the best weights on one frozen filter, if sums over patches are Gaussian.
+    r"""Return the error ``Phi(-SNR)`` of the best weights on one frozen filter, if sums over patches are Gaussian.
 
     ``overlap`` is ``a = <w_hat, w_star>``, ``threshold`` the t with ``tau = t sigma``;
     ``SNR^2 = 1{|a| >= tau} / (k sigma^2) ((1 - a^2) / P + a^2 / (P + 2 t phi(t)))``, ``P = 2 Phi^c(t)``.
@@ -165,23 +162,30 @@ def one_filter_error(overlap, threshold, n_noise, sigma):
     return np.where(np.abs(a) >= t * sigma, ndtr(-np.sqrt(snr)), 0.5)
 
 
-def random_gram(n_filters, dim, generator: int | np.random.Generator):
-    """Inner products of ``w_star`` and ``n_filters`` uniformly random directions: ``(1 + m, 1 + m)``, for any ``dim > m``.
+def lucky_probability(n_noise, error=0.1):
+    """Return the probability that one random filter with the threshold ``0.999 |a|`` errs on less than ``error``.
 
-    ``generator`` is a seed or a NumPy generator. The vectors themselves, with ``dim`` coordinates, are never made: their
-    triangular factor has Gaussians below and chi variables on the diagonal (Bartlett). Raises ``ValueError`` if
-    ``dim <= n_filters``.
+    In dimension ``d = 1 / sigma^2``, where ``a sqrt((d - 1) / (1 - a^2))`` has Student's law with d - 1 degrees of freedom.
     """
-    if dim <= n_filters:
-        raise ValueError(f"dim must exceed the {n_filters} filters, got {dim}")
+    sigma = noise_scale(n_noise)
+    t = brentq(lambda t: one_filter_error(t * sigma, 0.999 * t, n_noise, sigma) - error, 0.01, min(20, 0.99 / sigma))
+    others = sigma**-2 - 1
+    return float(2 * stdtr(others, -t * sigma * math.sqrt(others / (1 - (t * sigma) ** 2))))
+
+
+def random_filters(m, dim, generator: int | np.random.Generator):
+    """Return ``m`` random directions, rows of length 1, in coordinates whose first is that along ``w_star``.
+
+    There are ``min(dim, m + 1)`` coordinates: with ``dim > m`` those of the span of ``w_star`` and the filters, in which their
+    triangular factor has Gaussians below and chi variables on the diagonal (Bartlett), so that ``dim`` may be huge.
+    """
     generator = np.random.default_rng(generator)
-    factor = np.zeros((n_filters + 1, n_filters + 1))
-    factor[0, 0] = 1.0
-    for j in range(1, n_filters + 1):
-        factor[j, :j] = generator.standard_normal(j)
-        factor[j, j] = math.sqrt(generator.chisquare(dim - j))
-    factor /= np.linalg.norm(factor, axis=1, keepdims=True)
-    return factor @ factor.T
+    if dim <= m:
+        rows = generator.standard_normal((m, dim))
+    else:
+        rows, j = np.tril(generator.standard_normal((m, m + 1))), np.arange(m)
+        rows[j, j + 1] = np.sqrt(generator.chisquare(dim - 1 - j))
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 def _pair_moments(correlation, t, t2):
@@ -201,36 +205,40 @@ def _pair_moments(correlation, t, t2):
     return np.stack([np.sum(density * part, -1) for part in (p, u**2 * p, u * first, second)])
 
 
-def frozen_statistics(gram, thresholds, n_noise, sigma):
-    r"""Return mean and covariance of the features of m frozen filters, in the span of the filters and ``w_star``.
+def frozen_covariance(filters, thresholds):
+    r"""Return the covariance ``(m, d, m, d)`` of the features ``e 1{|<w_hat_j, e>| >= t_j}`` of one patch ``e ~ N(0, I)``.
 
-    The features are ``Phi_j(X) = sum_i X_i 1{|<w_hat_j, X_i>| >= t_j sigma}``; ``gram`` is that of :func:`random_gram`,
-    ``thresholds`` ``(m,)`` the t_j. Coordinates: rows of the Cholesky factor of ``gram``, so that ``w_star`` is the first axis.
-    The mean given y = 1, ``(m * (m + 1),)``, is that axis for filters with ``|a_j| >= t_j sigma`` and 0 for others; the
-    covariance, a square matrix, is over ``sigma^2``. Directions outside the span carry no signal and are independent of the
-    rest.
+    ``filters`` ``(m, d)`` as of :func:`random_filters`, ``thresholds`` ``(m,)``. In the plane of two filters, with basis W and
+    Gram matrix G, a block is ``p I + W^T (G^-1 M G^-1 - p G^-1) W``, p and M being the moments of the projections. Single
+    precision for more than 100 filters, to save time.
     """
-    gram, t = np.asarray(gram, dtype=float), np.asarray(thresholds, dtype=float)
-    m, w = len(t), np.linalg.cholesky(gram)[1:]  # (m, m + 1), unit rows
+    w, t = np.asarray(filters), np.asarray(thresholds, dtype=float)
+    (m, d), eye = w.shape, np.eye(w.shape[1])
     j, l = np.triu_indices(m, 1)
-    rho = gram[1:, 1:][j, l]
+    rho = (w @ w.T)[j, l]
     p, uu, uv, vv = _pair_moments(rho, t[j], t[l])
-    # In the plane of w_j and w_l: E[e e^T 1 1] = p (I - Pi) + B M B^T, with B the basis dual to (w_j, w_l).
-    eye, pair = np.eye(m + 1), np.stack([w[j], w[l]], 1)  # (P, 2, m + 1)
-    dual, moments = np.linalg.solve(pair @ pair.mT, pair), np.stack([uu, uv, uv, vv], -1).reshape(-1, 2, 2)
-    block = p[:, None, None] * (eye - pair.mT @ dual) + dual.mT @ moments @ dual
-    covariance = np.zeros((m, m + 1, m, m + 1))
-    covariance[j, :, l] = covariance[l, :, j] = block
+    one, moments = np.ones_like(rho), np.stack([uu, uv, uv, vv], -1).reshape(-1, 2, 2)
+    inverse = (np.stack([one, -rho, -rho, one], -1) / (1 - rho**2)[:, None]).reshape(-1, 2, 2)
+    pair, p = np.stack([w[j], w[l]], 1), p[:, None, None]  # (pair, 2, d)
+    covariance = np.empty((m, d, m, d), np.float32 if m > 100 else np.float64)
+    covariance[j, :, l] = covariance[l, :, j] = p * eye + pair.mT @ (inverse @ moments @ inverse - p * inverse) @ pair
     active, extra = 2 * ndtr(-t), 2 * t * _density(t)
-    diagonal = np.arange(m)
-    covariance[diagonal, :, diagonal] = active[:, None, None] * eye + extra[:, None, None] * w[:, :, None] * w[:, None]
-    fires = np.abs(gram[0, 1:]) >= t * sigma
-    return np.outer(fires, eye[0]).ravel(), n_noise * covariance.reshape(m * (m + 1), -1)
+    own = np.arange(m)
+    covariance[own, :, own] = active[:, None, None] * eye + extra[:, None, None] * w[:, :, None] * w[:, None]
+    return covariance
 
 
-def frozen_error(gram, thresholds, n_noise, sigma):
-    """Error ``Phi(-SNR)`` of the best weights on m frozen filters, ``SNR^2 = mu^T Sigma^-1 mu``, if sums are Gaussian."""
-    mean, matrix = frozen_statistics(gram, thresholds, n_noise, sigma)
+def best_weights(filters, thresholds, n_noise, sigma):
+    """Return the best weights ``(m, d)`` on m frozen filters and their error ``Phi(-SNR)``, if sums over patches are Gaussian.
+
+    ``thresholds`` are the t_j with ``tau_j = t_j sigma``. The mean of the features given y = 1 is ``w_star`` for filters that
+    the signal passes and 0 for others; the weights are ``Sigma^-1 mu``, ``SNR^2 = mu^T Sigma^-1 mu`` (Fisher).
+    """
+    matrix = frozen_covariance(filters, thresholds).reshape(filters.size, -1)
+    mean = np.zeros_like(filters)
+    mean[:, 0] = np.abs(filters[:, 0]) >= np.asarray(thresholds) * sigma
     # filters with threshold 0 are all the same one: hence the diagonal
-    matrix = matrix + 1e-11 * np.trace(matrix) / len(mean) * np.eye(len(mean))
-    return float(ndtr(-math.sqrt(mean @ solve(matrix, mean, assume_a="pos")) / sigma))
+    matrix[np.diag_indices(len(matrix))] += (1e-11 if matrix.dtype == np.float64 else 1e-7) * np.trace(matrix) / len(matrix)
+    solution = cho_solve(cho_factor(matrix, overwrite_a=True), mean.ravel())
+    snr = math.sqrt(max(mean.ravel() @ solution, 0.0) / n_noise) / sigma
+    return solution.reshape(mean.shape), float(ndtr(-snr))

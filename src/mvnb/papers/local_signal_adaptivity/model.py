@@ -1,13 +1,30 @@
-"""A convolutional network that matrix products alone can run: small windows, a sum over places, a linear head."""
+"""The networks of local signal adaptivity: a filter with a threshold, and a convolutional network of matrix products."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from mvnb.gradients import Params, label_cross_entropy, returns_gradients
+from mvnb.gradients import Params, returns_gradients
 
 _POOL = 0.3  # the sum over places is scaled, to start well
+
+
+class SoftThresholdFilter(nn.Module):
+    """``f(X) = sum_i phi_b(<w, X_i>)`` with ``phi_b(x) = relu(x + b) - relu(-x + b)``: ``w`` ``(dim,)``, ``b`` a number.
+
+    For b < 0 a soft threshold at ``|b|``, for b = 0 a linear classifier. Source: Karp thesis 2024, section 3.3.
+    """
+
+    def __init__(self, w: Tensor, b: float = 0.0):
+        super().__init__()
+        self.w, self.b = nn.Parameter(w), nn.Parameter(torch.tensor(b, dtype=w.dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs ``(..., n)`` at inputs ``x`` ``(..., n, patches, dim)``."""
+        z = x @ self.w
+        return (torch.relu(z + self.b) - torch.relu(self.b - z)).sum(-1)
 
 
 def _windows(x: Tensor, side: int, stride: int = 1) -> Tensor:
@@ -39,18 +56,13 @@ class WindowNet(nn.Module):
         second = torch.relu(self.second(_windows(first, 3)))
         return self.head(_POOL * second.sum((1, 2)))
 
-
-@returns_gradients(x="R n channels height width", y="int R n")
-def window_objective(params: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Params]:
-    """Return the cross-entropies ``(R,)`` of a stack of :class:`WindowNet` and their gradient, written by hand.
-
-    An objective for :func:`mvnb.training.fit`: ``params`` as of ``training.stack``, images ``x``
-    ``(R, n, channels, height, width)``, labels ``y`` ``(R, n)``. The same as ``training.ModuleObjective`` with that loss, in
-    little over half the time at the sizes of chapter 5, on a CPU.
-    """
-    layers = _forward(params, x)
-    loss, slope = label_cross_entropy(layers[-1], y)
-    return loss, _backward(params, layers, slope)
+    def convolved(self, x: Tensor) -> Tensor:
+        """Return the same by PyTorch's convolutions, which are faster for one wide network."""
+        first, second = (
+            layer.weight.unflatten(1, (side, side, -1)).movedim(-1, 1) for layer, side in ((self.first, 4), (self.second, 3))
+        )
+        x = F.conv2d(x, first, self.first.bias, 2).relu()
+        return self.head(_POOL * F.conv2d(x, second, self.second.bias).relu().sum((2, 3)))
 
 
 @returns_gradients
@@ -70,12 +82,6 @@ def window_jacobian(params: Params, x: Tensor, chunk: int = 500) -> Tensor:
         grads = _backward(many, layers, torch.ones_like(layers[-1]))
         parts.append(torch.cat([grads[k].flatten(1) for k in params], 1))
     return torch.cat(parts)
-
-
-def active_shares(params: Params, x: Tensor) -> Tensor:
-    """Return the shares of positive activations ``(R, 2)`` in the two layers of a stack of :class:`WindowNet` on ``x``."""
-    _, first, _, second, *_ = _forward(params, x)
-    return torch.stack([(part > 0).double().flatten(1).mean(1) for part in (first, second)], 1)
 
 
 def _forward(params: Params, x: Tensor) -> tuple[Tensor, ...]:

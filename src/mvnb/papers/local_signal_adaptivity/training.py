@@ -1,37 +1,24 @@
-"""One filter and one learned threshold: the convolutional network of local signal adaptivity."""
+"""What trains the networks of local signal adaptivity: objectives of the filter, and the two arms of the image experiment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
+from mvnb import training
 from mvnb.blocks import CACHED, in_parts
+from mvnb.data import Points
 from mvnb.gradients import Params, returns_gradients
 from mvnb.papers.local_signal_adaptivity import _soft_threshold_kernels as kernels
-
-
-class SoftThresholdFilter(nn.Module):
-    """``f(X) = sum_i phi_b(<w, X_i>)`` with ``phi_b(x) = relu(x + b) - relu(-x + b)``: ``w`` ``(dim,)``, ``b`` a number.
-
-    For b < 0 a soft threshold at ``|b|``, for b = 0 a linear classifier. Source: Karp thesis 2024, section 3.3.
-    """
-
-    def __init__(self, w: Tensor, b: float = 0.0):
-        super().__init__()
-        self.w, self.b = nn.Parameter(w), nn.Parameter(torch.tensor(b, dtype=w.dtype))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Outputs ``(..., n)`` at inputs ``x`` ``(..., n, patches, dim)``."""
-        z = x @ self.w
-        return (torch.relu(z + self.b) - torch.relu(self.b - z)).sum(-1)
+from mvnb.papers.local_signal_adaptivity.model import WindowNet, window_jacobian
 
 
 class SoftThresholdObjective:
-    """Logistic loss of a stack of :class:`SoftThresholdFilter` and its gradient, written by hand.
+    """Logistic loss of a stack of soft-threshold filters and its gradient, written by hand.
 
     An objective for :func:`mvnb.training.fit`: ``params`` ``w`` ``(R, dim)`` and ``b`` ``(R,)``, points ``x``
     ``(R, n, patches, dim)``, labels ``y`` ``(R, n)`` of -1 and 1; returns losses ``(R,)`` and gradients. Both slopes are 0 at
@@ -126,3 +113,74 @@ def step_keys(seed: int, replicas: int) -> Callable[[int], tuple[Tensor]]:
         return (torch.from_numpy((base + np.uint64((step + 1) * 0x632BE59BD9B4E019 % 2**64)).view(np.int64)),)
 
     return keys
+
+
+# --- The arm of the filters ---
+
+
+def filter_start(seed: int, replicas: int, dim: int, size: float = 1e-6) -> Params:
+    """Return filters of length ``size`` in random directions, without biases; replica r as with ``seed + r`` alone."""
+    w = torch.stack([F.normalize(torch.randn(dim, generator=g).double(), dim=0) for g in training.generators(seed, replicas)])
+    return {"w": size * w, "b": torch.zeros(replicas).double()}
+
+
+def train_filters(objective, batches, start: Params, steps: int, step_size: float, bias_rate: float, marks) -> dict:
+    """Return c, v and b ``(mark, run)`` of filters trained by Algorithm 3.1; the bias has ``bias_rate`` of the step."""
+    looks = {"c": lambda p: p["w"][:, 0], "v": lambda p: p["w"][:, 1:].norm(dim=1), "b": lambda p: p["b"]}
+    optimizer = training.SGD(step_size, rates={"b": bias_rate})
+    run = training.fit(objective, start, batches, steps=steps, optimizer=optimizer, probes=looks, log_at=marks)
+    return {name: one.numpy() for name, one in run.log.items()}
+
+
+# --- Arms of the image experiment: both return logits ``(setting, n, 2)`` on the images that they were fitted to and on others
+
+
+def network_arm(train: Points, x: Tensor, *, width: int, step_size: float, passes: int, batch: int, seed: int) -> tuple:
+    """Return the logits of a :class:`WindowNet`, trained with cross-entropy, on its images and on ``x``, and all losses.
+
+    Adam, whose step size rises during a fifth of the steps and then falls to 0 along a cosine.
+    """
+    torch.manual_seed(seed)
+    net = WindowNet(x.shape[1], 2, (width, 2 * width)).to(x.device)
+    steps = passes * len(train.y) // batch
+    losses = training.minimise(
+        torch.optim.Adam(net.parameters(), step_size),
+        lambda rows, _: F.cross_entropy(net.convolved(train.x[rows]), train.y[rows]),
+        len(train.y),
+        steps=steps,
+        batch=batch,
+        seed=seed,
+        rise=max(1, steps // 5),
+    )
+    with torch.no_grad():
+        own, others = (torch.cat([net.convolved(part) for part in one.split(500)])[None] for one in (train.x, x))
+    return own, others, losses
+
+
+def kernel_arm(train: Points, x: Tensor, *, width: int, ridges: Sequence[float], seed: int) -> tuple[Tensor, Tensor]:
+    """Return the logits of ridge regression on the tangent kernel of a random :class:`WindowNet`, on its images and on ``x``.
+
+    One setting per ridge, which is relative to the mean diagonal of the kernel matrix. Targets are -1 and 1, minus their mean,
+    which is added to the predictions. The kernel matrix is computed in blocks; so are the Jacobians, twenty images at a time.
+    """
+    torch.manual_seed(seed)
+    net = WindowNet(x.shape[1], 1, (width, 2 * width)).to(x.device)
+    start = {name: p.detach() for name, p in net.named_parameters()}
+    rows, sign = window_jacobian(start, train.x, 20), 2.0 * train.y.double() - 1
+    gram = _products(rows).double()
+    size, target = gram.diagonal().mean(), (sign - sign.mean())[:, None]
+    eye = torch.eye(len(rows), dtype=torch.float64, device=x.device)
+    fits = [torch.cholesky_solve(target, torch.linalg.cholesky(gram + ridge * size * eye)) for ridge in ridges]
+    weight = rows.T @ torch.cat(fits, 1).to(rows)
+    scores = (one @ weight + sign.mean() for one in (rows, window_jacobian(start, x, 20)))
+    own, others = (torch.stack([-one.T, one.T], -1) for one in scores)
+    return own, others
+
+
+def _products(rows: Tensor, block: int = 1000) -> Tensor:
+    """Return the products of all pairs of rows, each pair of blocks once."""
+    out = rows.new_empty(len(rows), len(rows))
+    for i in range(0, len(rows), block):
+        part = rows[i : i + block] @ rows[i:].T
+        out[i : i + block, i:], out[i:, i : i + block] = part, part.T
+    return out
