@@ -239,7 +239,7 @@ def kept(chapter):
 def _seeds(parameters):
     """Return the numbers of seeds of a kept run and of its arms, some of which may have fewer."""
     arms = parameters.get("arms", {})
-    return sorted({parameters["seeds"], *(one["seeds"] for one in arms.values() if "seeds" in one)})
+    return sorted({parameters["seeds"], *(one["seeds"] for one in arms.values() if isinstance(one, dict) and "seeds" in one)})
 
 
 def figures(chapter):

@@ -1,206 +1,189 @@
-"""The rules of chapter 07 hold for what they judge and fail for what they do not; the networks here are smaller."""
+"""The rules of chapter 07 hold for the live run's measures and fail for broken variants; the networks here are smaller."""
 
 import judged
 import numpy as np
 import pytest
 import torch
 
-from mvnb import training
-from mvnb.models import TransformerObjective, initial_parameters, transformer_logits
-from mvnb.papers.landscape_aware_growing import theory
-from mvnb.papers.landscape_aware_growing.growth import grow, search_space
-from mvnb.papers.landscape_aware_growing.objectives import LANGUAGE_OBJECTIVES
-from mvnb.papers.landscape_aware_growing.text import load_text, structure_targets
+from mvnb import training as core
+from mvnb.papers.landscape_aware_growing import measure, recipe, theory, training
+from mvnb.papers.landscape_aware_growing.data import load_text
+from mvnb.papers.landscape_aware_growing.model import Growth, search_space
 
-LENGTH, DIM, LAYERS, STEPS = 16, 8, 4, 600  # the text differs between Pythons: enough steps for a wide gap on any
-OBJECTIVE = TransformerObjective(1, causal=True)
+LOOKS, LAG = [0, 48, 60, 108, 120], 60
 SPACE = search_space(2, range(3), (1, 2))
 RANDOM = np.array([one.random for one in SPACE])
+SEEDS, RATE = [1000, 1001], training.falling(5e-3, 0, 600, 1.0)
 
 
-def verdict(id, value=None, **named):
-    """What the rule finds for two runs that measured the same."""
-    rows = {name: [one, one] for name, one in named.items()}
-    return judged.verdict("landscape_aware_growing", id, "mean", *([] if value is None else [[value, value]]), **rows)
+def verdicts(found, how="mean"):
+    """The verdict of each claim on what a function of ``measure`` returned."""
+    parts = {id: ((), one) if isinstance(one, dict) else ((one,), {}) for id, one in found.items()}
+    return {id: judged.verdict("landscape_aware_growing", id, how, *value, **named) for id, (value, named) in parts.items()}
 
 
-@pytest.fixture(scope="module")
-def text():
-    return load_text()
-
-
-def batch(text, step, copies=1, n=8, valid=False):
-    g = torch.Generator().manual_seed(step)
-    return tuple(f.expand(copies, *f.shape) for f in LANGUAGE_OBJECTIVES["causal"](text.windows(n, LENGTH + 1, g, valid), g))
-
-
-def loss(text, params):
-    with torch.no_grad():
-        return OBJECTIVE.losses(params, *batch(text, 7, len(params["head"]), 100, True)).double().numpy()
+def setup(**changed):
+    return training.Setup(load_text(), length=16, dim=8, n_heads=1, batch_size=8, init_std=0.2, embedding_std=0.2, **changed)
 
 
 @pytest.fixture(scope="module")
-def small(text):
-    first = initial_parameters(text.n_tokens, LENGTH, DIM, LAYERS, torch.Generator().manual_seed(1000), std=0.2)
-    first = {k: v[None] for k, v in first.items()}
-    optimizer = training.Adam(5e-3, betas=(0.9, 0.99))
-    return training.fit(OBJECTIVE, first, lambda step: batch(text, step), steps=STEPS, optimizer=optimizer)
-
-
-def grown(small, std=0.02, operators=SPACE):
-    g = torch.Generator().manual_seed(5)
-    return grow(
-        small.params, [one.plan(LAYERS) for one in operators], lambda _, like: std * torch.randn(like.shape, generator=g)
-    )
+def small():
+    return training.pretrain(setup(), 4, SEEDS, 400, RATE)
 
 
 @pytest.fixture(scope="module")
-def race(text, small):
-    """Losses (look, operator) at steps 0 and 120."""
-    params = grown(small)
-    run = training.fit(
-        OBJECTIVE,
-        params,
-        lambda step: batch(text, STEPS + step, len(SPACE)),
-        steps=120,
-        optimizer=training.Adam(5e-3, betas=(0.9, 0.99)),
-    )
-    return np.stack([loss(text, params), loss(text, run.params)])
+def before(small):
+    return training.validation(setup(), SEEDS)(small.params).numpy()
+
+
+@pytest.fixture(scope="module")
+def raced(small):
+    return training.race(setup(), small, SPACE, SEEDS, RATE, LOOKS)[0]
+
+
+def alike(found):
+    """The same for four runs that all measured the mean."""
+
+    def equal(one):
+        return np.repeat(np.mean(one), 4)
+
+    return {id: {k: equal(v) for k, v in one.items()} if isinstance(one, dict) else equal(one) for id, one in found.items()}
+
+
+def claims(losses, before, random=RANDOM):
+    return verdicts(alike(measure.race(losses, LOOKS, before, random, LAG, measure.end(losses, LOOKS))))
 
 
 # --- The first look ---
 
 
-def test_random_layers_keep_the_loss_only_while_they_are_small(text, small):
-    before = loss(text, small.params)
-    changes = [np.abs(loss(text, grown(small, std)) - before)[RANDOM].max() for std in (0.02, 0.5)]
-    assert [verdict("random-keeps-the-loss", change) for change in changes] == ["holds", "fails"]
+def test_random_layers_keep_the_loss_and_copies_raise_it_while_new_layers_are_small(small, before, raced):
+    found = claims(raced, before)
+    assert found["random-keeps-the-loss"] == found["copies-raise-the-loss"] == "holds"
+    large = training.race(setup(new_std=0.6), small, SPACE, SEEDS, RATE, [0])[0]
+    found = claims(np.concatenate([large, raced[1:]]), before)
+    assert found["random-keeps-the-loss"] == found["copies-raise-the-loss"] == "fails"
 
 
-def test_copies_raise_the_loss_of_a_trained_network_and_not_of_an_empty_one(text, small, race):
-    change = race[0] - loss(text, small.params)
-
-    def far(others, kept):
-        return np.log10(np.abs(others).mean() / np.abs(kept).max())
-
-    def raised(change):
-        copies, random = change[~RANDOM], change[RANDOM]
-        return verdict("copies-raise-the-loss", above=copies.min() - random.max(), far=far(copies, random))
-
-    assert raised(change) == "holds"
+def test_groups_exchanged_and_the_wrong_reference_are_noticed(raced, before):
+    swapped = claims(raced, before, ~RANDOM)
+    assert swapped["random-keeps-the-loss"] == swapped["copies-raise-the-loss"] == "fails"
+    assert claims(raced, before + 0.1)["random-keeps-the-loss"] == "fails"
+    look = measure.first_look(raced[0] - before[:, None], RANDOM)
+    wrong = measure.first_look(raced[0] - before[:, None], ~RANDOM)
     for id in ("first-look-masked", "first-look-mixture"):
-        assert verdict(id, random=np.abs(change[RANDOM]).max(), far=far(change[~RANDOM], change[RANDOM])) == "holds"
-        assert verdict(id, random=0.0, far=far(change[RANDOM], change[~RANDOM])) == "fails"  # the groups exchanged
-    shaken = change + np.where(RANDOM, 0.2 * gap(change), 0)  # random layers that disturb a fifth as much as copies
-    assert raised(shaken) == "fails"
-    silent = {k: v.clone() for k, v in grown(small).items()}
-    for name in ("layers.out", "layers.down"):
-        for o, plan in enumerate(one.plan(LAYERS) for one in SPACE):
-            silent[name][o, [layer >= LAYERS or layer in plan[:place] for place, layer in enumerate(plan)]] = 0
-    change = loss(text, silent) - loss(text, small.params)
-    assert raised(change + 1e-9) == "fails"
+        both = [{id: {"random": one["random"], "far": one["far"]}} for one in (look, wrong)]
+        assert [verdicts(alike(one))[id] for one in both] == ["holds", "fails"]
 
 
-def gap(losses):
-    return losses[~RANDOM].mean() - losses[RANDOM].mean()
+def test_the_gap_is_forgotten_by_training_and_not_without_it(raced, before):
+    untrained = np.repeat(raced[:1], len(LOOKS), 0)
+    assert claims(untrained, before)["initial-gap-is-forgotten"] == "fails"
+    end = np.where(RANDOM, 0.0, 0.05) * measure.gap(raced[0], RANDOM)[:, None] + before[:, None]
+    assert claims(np.stack([*raced[:3], end, end]), before)["initial-gap-is-forgotten"] == "holds"
 
 
-def test_the_gap_is_forgotten_by_training_and_not_without_it(race):
-    first, last = gap(race[0]), gap(race[1])
-    left = [100 * last / first, 100.0]
-    assert [verdict("mixture-gap-is-forgotten", share) for share in left] == ["holds", "fails"]
-    assert verdict("initial-gap-is-forgotten", left[1]) == "fails"
+# --- Rank criteria, in worlds made of the race's first losses ---
+
+ORDER = ("initial-correlation-is-negative", "later-loss-ranks", "later-loss-ranks-better", "lag-has-little-regret")
+ORDER += ("lag-beats-preserving", "best-is-recalled")
 
 
-# --- Rank criteria, on the losses of the race ---
+def world(start, later, final):
+    return np.stack([start, later, later, final, final])
 
 
-def spearman(x, y):
-    return theory.self_correlation(np.stack([x, y]))[0, 1]
+def test_rank_claims_hold_where_the_order_turns_before_lag_and_not_after_it(raced, before):
+    first = raced[0]
+    turned = claims(world(first, -first, -first), before)
+    assert {turned[id] for id in ORDER} == {"holds"}
+    late = claims(world(first, first, -first), before)
+    assert {late[id] for id in ORDER[1:]} == {"fails"}
+    faithful = claims(world(first, first, first), before)
+    assert faithful["initial-correlation-is-negative"] == faithful["later-loss-ranks-better"] == "fails"
 
 
-def test_a_start_that_ranks_the_end_is_noticed(race):
-    faithful = race[0] - race[0].mean()  # a world in which nothing changes
-    turned = -race[0]
-    orders = [spearman(race[0], final) for final in (turned, faithful)]
-    for id in ("initial-loss-does-not-rank", "initial-correlation-is-negative", "constant-rate-correlation"):
-        assert [verdict(id, order) for order in orders] == ["holds", "fails"]
-    blind = np.mean((faithful - faithful.min()) / np.ptp(faithful))
-    costs = [theory.relative_regret(race[:1], final)[0] / blind for final in (turned, faithful)]
-    assert [verdict("preserving-is-no-guide", cost) for cost in costs] == ["holds", "fails"]
-    assert verdict("falling-rate-correlation", orders[1]) == "fails"
+def test_operators_that_change_places_are_noticed(raced, before):
+    first, g = raced[0], np.random.default_rng(0)
+    mixed = claims(world(first, -first[:, g.permutation(len(SPACE))], -first), before)
+    assert mixed["later-loss-ranks"] == "fails"
 
 
-def test_a_later_look_that_does_not_rank_is_noticed(race):
-    final = race[1]
-    looks = [final, -final]
-    for id in ("later-loss-ranks", "full-order-by-then"):
-        assert [verdict(id, spearman(look, final)) for look in looks] == ["holds", "fails"]
-    costs = [theory.relative_regret(look[None], final)[0] for look in looks]
-    assert [verdict("lag-has-little-regret", cost) for cost in costs] == ["holds", "fails"]
-    for id in ("longer-lag-beats-preserving", "constant-rate-lag"):
-        assert [verdict(id, lag=cost, preserving=0.8) for cost in costs] == ["holds", "fails"]
-    recalled = [float(theory.recall(look[None], final, 3)[0]) for look in looks]
-    assert [verdict("best-is-recalled", share) for share in recalled] == ["holds", "fails"]
+def test_the_end_is_that_on_other_windows(raced, before):
+    losses = world(raced[0], -raced[0], -raced[0])
+    found = measure.race(losses, LOOKS, before, RANDOM, LAG, raced[0])
+    assert (found["later-loss-ranks"] < 0).all() and (found["initial-correlation-is-negative"] == 1).all()
 
 
-def test_lag_that_chooses_as_at_step_0_does_not_beat_it(race):
-    final = -race[0]  # a world in which the loss at growing is the worst guide
-    preserving = theory.relative_regret(race[:1], final)[0]
-    lag = theory.relative_regret(final[None], final)[0]
-    gains = [cost - 0.5 * preserving for cost in (lag, preserving)]
-    assert [verdict("lag-beats-preserving", gain) for gain in gains] == ["holds", "fails"]
+def test_a_ranking_has_one_row_per_run_and_uses_no_look_after_its_step(raced):
+    found = measure.ranking(raced, LOOKS)
+    for run, losses in enumerate(raced.swapaxes(0, 1)):
+        end = losses[-2:].mean(0)
+        known = [losses[0], losses[1], losses[1:3].mean(0), losses[3], losses[3:].mean(0)]
+        for look, one in enumerate(known):
+            expected = theory.self_correlation(np.stack([one, end]))[0, 1]
+            assert found["spearman"][run, look] == pytest.approx(expected)
+            assert found["chosen"][run, look] == one.argmin()
+            assert found["regret"][run, look] == pytest.approx((end[one.argmin()] - end.min()) / np.ptp(end))
 
 
-def test_the_lemma_fails_for_another_choice(race):
-    final = race[1]
-    bound = np.ptp(race[0] - final)
-    assert theory.regret(race[:1], final)[0] <= bound
+def test_the_regret_of_a_fixed_operator_is_its_own(raced):
+    end = raced[-2:].mean(0)
+    for operator in (0, 5):
+        expected = (end[:, operator] - end.min(1)) / (end.max(1) - end.min(1))
+        np.testing.assert_allclose(measure.regret_of(raced, LOOKS, operator), expected)
+
+
+def test_the_lemma_fails_for_another_choice(raced):
+    early, final = raced[0, 0], raced[-1, 0]
+    assert theory.regret(early[None], final)[0] <= np.ptp(early - final)
     parallel = final + 1.0
     worst = final[parallel.argmax()] - final.min()
     assert theory.regret(parallel[None], final)[0] <= np.ptp(parallel - final) + 1e-12 < worst
 
 
-def test_the_closed_form_tells_another_kernel():
-    g = torch.Generator().manual_seed(0)
-    z = torch.randn(4, 16, generator=g, dtype=torch.float64)
-    z = 4 * z / z.norm(dim=1, keepdim=True)
-    w1, w2 = (0.02 * torch.randn(4000, *s, generator=g, dtype=torch.float64) for s in ((16, 64), (64, 16)))
-    delta = (z @ w1).relu() @ w2
-    second = (torch.einsum("mid,mjd->ij", delta, delta) / 4000 / 16).numpy()
-    cosine = (z @ z.T / 16).numpy()
-    right = 0.02**4 * 16 * 64 * theory.arc_cosine(cosine)
-
-    def found(closed):
-        off = abs((second / closed).mean() - 1)
-        return verdict("random-block-closed-form", covariance=off, deviation=0.0, power=4.0)
-
-    assert found(right) == "holds"
-    for wrong in (0.022**4 * 16 * 64 * theory.arc_cosine(cosine), 0.02**4 * 16 * 64 * cosine / 2):
-        assert found(wrong) == "fails"
+# --- Closed forms and tables ---
 
 
-# --- Probes and stacking ---
+@pytest.mark.parametrize(
+    "wrong", [None, lambda cosine: cosine / 2, lambda cosine: np.full_like(cosine, 0.5)], ids=["right", "linear", "constant"]
+)
+def test_the_closed_form_tells_another_kernel(wrong, monkeypatch):
+    if wrong:
+        monkeypatch.setattr(theory, "arc_cosine", wrong)
+    drawn = np.transpose([measure.random_block(g) for g in core.generators(0, 2)])
+    found = verdicts(alike({"random-block-closed-form": dict(zip(("covariance", "deviation", "power"), drawn))}))
+    assert (found["random-block-closed-form"] == "holds") == (wrong is None)
 
 
-def test_probes_tell_a_network_that_knows_from_one_that_does_not(text):
-    """Accuracy by the chapter's rule, for logits that are the answers, and for an untrained network."""
-    windows = text.windows(60, LENGTH + 1, torch.Generator().manual_seed(0), valid=True)
-    mask, candidates = structure_targets(text, windows)["brackets"]
-    answers = windows[:, 1:]
-    first = initial_parameters(text.n_tokens, LENGTH, DIM, 1, torch.Generator().manual_seed(0), std=0.2)
-    untrained = transformer_logits({k: v[None] for k, v in first.items()}, windows[None, :, :-1], n_heads=1)[0]
-    knowing = torch.nn.functional.one_hot(answers, text.n_tokens).float()
-
-    def accuracy(logits):
-        return (candidates[logits[mask][:, candidates].argmax(-1)] == answers[mask]).double().mean()
-
-    gains = [100 * (accuracy(logits) - accuracy(untrained)).item() for logits in (knowing, untrained)]
-    assert [verdict("probes-follow-the-loss", gain) for gain in gains] == ["holds", "fails"]
+def test_another_power_of_tau_is_noticed(monkeypatch):
+    monkeypatch.setattr(measure, "TAUS", (0.01, 0.02, 0.08))
+    drawn = np.transpose([measure.random_block(g) for g in core.generators(0, 2)])
+    found = verdicts(alike({"random-block-closed-form": dict(zip(("covariance", "deviation", "power"), drawn))}))
+    assert found["random-block-closed-form"] == "fails"
 
 
-def test_stacking_that_chooses_the_worst_and_does_not_train_is_noticed(race):
-    last = SPACE.index(next(one for one in SPACE if str(one) == "2/2 copy"))
-    gains = [race[1].min() - race[1][last], race[0].max() - race[1][last]]
-    assert [verdict("adaptive-stacking", gain) for gain in gains] == ["holds", "fails"]
-    assert verdict("lag-beats-last-block", -1000 * gains[1]) == "fails"
+def test_another_space_is_noticed(monkeypatch):
+    assert verdicts(measure.counts(), "exact")["space-sizes"] == "holds"
+    monkeypatch.setattr(measure, "search_space", lambda k, places, blocks, kinds=(False, True): search_space(k, places, (1, 4)))
+    assert verdicts(measure.counts(), "exact")["space-sizes"] == "fails"
+
+
+# --- The recipe ---
+
+
+class Marked(torch.nn.Linear):
+    """A layer with a number."""
+
+    def __init__(self, mark):
+        super().__init__(1, 1)
+        self.mark = mark
+
+
+@pytest.mark.parametrize("one", [Growth(3, 1, 1), Growth(3, 2, 3), Growth(3, 0, 3, random=True), Growth(3, 3, 1, random=True)])
+def test_the_recipe_grows_as_the_plan_says(one):
+    layers = torch.nn.ModuleList(map(Marked, range(6)))
+    new = iter(range(6, 9))
+    grown = recipe.grow(layers, one.index, one.k, one.block, (lambda: Marked(next(new))) if one.random else None)
+    assert [layer.mark for layer in grown] == one.plan(6)
+    assert len({id(layer.weight) for layer in [*layers, *grown]}) == 15  # nothing is shared

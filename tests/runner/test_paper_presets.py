@@ -27,6 +27,7 @@ CUT = {
         "replicas one_step_sequences lemma_sets exact_steps column_steps column_batch uniform_steps extension_steps "
         "extension_batch extension_replicas n_test"
     ),
+    "07": "replicas length index_step batch_size pretrain_steps growth_steps lag_steps n_valid n_end variant_steps",
     "13": (
         "replicas sgd_steps sgd_batch lookup_steps label_runs hidden own_images image_batch image_replicas epochs tune_steps"
     ),

@@ -18,11 +18,12 @@ from print_book import Quiet, served
 from scipy import special
 from site_checks import check_picture, fresh_tab
 
-from mvnb import figures
+from mvnb import figures, kept_runs
 from mvnb.papers.algorithmic_stability import theory as stability
 from mvnb.papers.decision_lists import theory as lists
 from mvnb.papers.gemfilter import theory as gemfilter
 from mvnb.papers.icl_and_scale import icl
+from mvnb.papers.landscape_aware_growing import measure as growing
 from mvnb.papers.landscape_aware_growing import theory as growth
 from mvnb.papers.local_signal_adaptivity import theory as local
 from mvnb.papers.looped_transformers import theory as looped
@@ -138,6 +139,21 @@ def order(time, demand, seen):
     }
 
 
+def picked(look, run, rate, seen):
+    kept, run = kept_runs.load("landscape_aware_growing", "operators"), int(run) - 1
+    races, looks = growing.kept_losses(kept, f"{rate} rate")[:, [run]], kept["parameters"]["looks"]
+    rows = [*(growing.seen(races, looks, step)[0] for step in seen["steps"]), growing.end(races, looks)[0]]
+    losses = np.array(seen["losses"])
+    np.testing.assert_allclose(losses, 1e4 * (np.array(rows) - kept["runs"][run]["values"]["small"]), atol=0.051)
+    now, end = losses[int(look)], losses[-1]
+    return {
+        "pick": now.argmin(),
+        "best": end.argmin(),
+        "regret": growth.relative_regret(now[None], end)[0],
+        "spearman": growth.self_correlation(np.stack([now, end]))[0, 1],
+    }
+
+
 def race(time, lead, alpha, seen):
     def escape(start, level=np.inf):
         return midpoint.escape_time(start, 1.0, 10, alpha, 1.0, level)
@@ -219,6 +235,7 @@ EXPECTED = {
     "05-map": (forces, {"steps", "ratios", "columns", "rows"}),
     "06-column": (column, {"tokens"}),
     "07-order": (order, {"starts", "times"}),
+    "07-pick": (picked, {"losses", "steps"}),
     "11-rank": (rank, set()),
     "12-survivors": (survivors, {"counts", "strengths", "shares"}),
     "13-one-label": (one_label, {"weights"}),

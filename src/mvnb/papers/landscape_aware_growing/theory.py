@@ -1,13 +1,11 @@
-r"""Growing in depth: rank tools, the printed tables, and two closed forms.
+r"""Growing in depth: rank tools, and two closed forms.
 
-Source: Karp et al. 2024 (chapter 5 of Karp's thesis, "Karp" below) for regret, recall, the heat map and the tables; the closed
+Source: Karp et al. 2024 (chapter 5 of Karp's thesis, "Karp" below) for regret, recall and the heat map; the closed
 forms are derived in chapter 07. Losses of a space of operators have shape ``(step, operator)``, one row a time of measurement;
 ``final`` is a row of that kind.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 
@@ -64,21 +62,6 @@ def self_correlation(losses) -> np.ndarray:
     return np.corrcoef(ranks) if len(ranks) > 1 else np.ones((1, 1))
 
 
-def smooth(losses, window=11) -> np.ndarray:
-    """Means over a centred window of steps, ``(step, ...)``; at the ends over as much of it as there is.
-
-    ``window`` odd and positive (``ValueError`` otherwise). Straight lines are left as they are, away from the ends.
-    Source: Karp, Figure 5.3 (11 steps).
-    """
-    losses = np.asarray(losses, dtype=float)
-    if window < 1 or window % 2 == 0:
-        raise ValueError(f"window must be odd and positive, got {window}")
-    total = np.concatenate([np.zeros_like(losses[:1]), losses.cumsum(0)])
-    place = np.arange(len(losses))
-    low, high = np.maximum(place - window // 2, 0), np.minimum(place + window // 2 + 1, len(losses))
-    return (total[high] - total[low]) / (high - low).reshape(-1, *[1] * (losses.ndim - 1))
-
-
 def _losses(losses) -> np.ndarray:
     losses = np.asarray(losses, dtype=float)
     if losses.ndim != 2 or losses.size == 0 or not np.isfinite(losses).all():
@@ -93,48 +76,6 @@ def _with_final(losses, final) -> tuple[np.ndarray, np.ndarray]:
     return losses, final
 
 
-# --- The printed tables ---
-
-
-class Row(NamedTuple):
-    """A strategy's final validation loss, regret and relative regret, as printed."""
-
-    strategy: str
-    loss: float
-    regret: float
-    relative: float
-
-
-BERT = (
-    Row("Oracle", 1.7461, 0.0, 0.0),
-    Row("LAG@200", 1.7461, 0.0, 0.0),
-    Row("LAG@0", 1.7875, 0.0414, 0.7986),
-    Row("Stack last block on top", 1.7747, 0.0286, 0.5517),
-    Row("Stack random block on top", 1.7875, 0.0414, 0.7986),
-)
-"""Karp, Table 5.1: BERT-Base, 12 to 16 layers."""
-
-UL2 = (
-    Row("Oracle", 2.1254, 0.0, 0.0),
-    Row("LAG@2000", 2.1268, 0.0014, 0.0895),
-    Row("LAG@0", 2.1398, 0.0144, 0.9202),
-    Row("Stack last block on top", 2.1357, 0.0103, 0.6582),
-    Row("Stack random block on top", 2.1398, 0.0144, 0.9202),
-)
-"""Karp, Table 5.2: UL2 with 1.1 billion parameters, 12 to 16 layers."""
-
-
-def implied_spread(rows) -> tuple[float, float]:
-    """The range of spreads (worst minus best final loss) with which all rows of a printed table agree, rounding included.
-
-    The losses are printed to 4 digits, regrets and relative regrets, too; each row with regret bounds the quotient.
-    ``low > high`` would mean that the table contradicts itself.
-    """
-    half = 0.5e-4
-    bounds = [((r.regret - half) / (r.relative + half), (r.regret + half) / (r.relative - half)) for r in rows if r.regret]
-    return max(low for low, _ in bounds), min(high for _, high in bounds)
-
-
 # --- Random layers: how much they change ---
 
 
@@ -147,7 +88,7 @@ def arc_cosine(cosine):
     return (np.sqrt(1 - c**2) + c * (np.pi - np.arccos(c))) / (2 * np.pi)
 
 
-# --- Two weights: the order of losses turns round ---
+# --- Two weights: the order of losses reverses ---
 
 
 def pair_product(start, demand, time):

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mvnb import training
+
 
 @dataclass(frozen=True)
 class Growth:
@@ -76,3 +78,14 @@ def grow(tree: dict, plans: Sequence[Sequence[int]], fresh: Callable[[str, Tenso
         else:
             grown[name] = value.repeat_interleave(len(plans), 0)
     return grown
+
+
+def random_layers(seeds: Sequence[int], std: float) -> Callable[[str, Tensor], Tensor]:
+    """Return the argument ``fresh`` of :func:`grow`: normal random layers, drawn once per seed and kind of parameter."""
+    kinds = ("layers.down", "layers.out", "layers.qkv", "layers.up")
+
+    def fresh(name: str, like: Tensor) -> Tensor:
+        draws = [torch.randn(like.shape[1:], generator=training.stream(seed, 2 + kinds.index(name))) for seed in seeds]
+        return std * torch.stack(draws).to(like)
+
+    return fresh

@@ -10,7 +10,7 @@ from scipy import stats as scipy_stats
 from mvnb import training
 from mvnb.models import TransformerObjective, initial_parameters, transformer_logits
 from mvnb.papers.landscape_aware_growing import theory
-from mvnb.papers.landscape_aware_growing.growth import Growth, grow, post_stacking, search_space
+from mvnb.papers.landscape_aware_growing.model import Growth, grow, post_stacking, search_space
 
 L, DIM, LENGTH, TOKENS = 4, 8, 6, 11
 
@@ -239,26 +239,6 @@ def test_lag_at_the_end_is_the_oracle_and_lag_at_0_loss_preservation():
     assert theory.recall(losses, losses[-1], 2).tolist() == [False, False, True]
 
 
-def test_smoothing_leaves_lines_and_means_alone():
-    line = np.array([3.0, 5.0]) + np.outer(np.arange(40.0), [1.0, -2.0])
-    np.testing.assert_allclose(theory.smooth(line)[5:-5], line[5:-5])
-    noisy = np.random.default_rng(0).normal(size=40)
-    np.testing.assert_allclose(theory.smooth(noisy)[5:-5], np.convolve(noisy, np.ones(11) / 11, "valid"))
-    np.testing.assert_allclose(theory.smooth(noisy)[0], noisy[:6].mean())
-    np.testing.assert_allclose(theory.smooth(noisy, 1), noisy, atol=1e-12)
-
-
-def test_the_printed_tables_agree_with_one_spread():
-    for rows, spread in ((theory.BERT, 0.0518), (theory.UL2, 0.0156)):
-        low, high = theory.implied_spread(rows)
-        assert low <= spread + 5e-5 and spread - 5e-5 <= high and low <= high
-        for row in rows:
-            assert row.loss - rows[0].loss == pytest.approx(row.regret, abs=1.01e-4)
-    wrong = [theory.BERT[2]._replace(relative=0.7), *theory.BERT[3:]]
-    low, high = theory.implied_spread(wrong)
-    assert low > high
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -267,7 +247,6 @@ def test_the_printed_tables_agree_with_one_spread():
         (lambda: theory.relative_regret(np.ones((2, 3)), np.ones(3)), "undefined"),
         (lambda: theory.recall(np.eye(3), np.arange(3), 4), "between 1 and 3"),
         (lambda: theory.self_correlation(np.ones((2, 3))), "different"),
-        (lambda: theory.smooth(np.ones(3), 2), "odd"),
         (lambda: theory.best([[np.nan, 1.0]]), "finite"),
     ],
 )
