@@ -44,10 +44,14 @@ def foresight(losses: np.ndarray, looks: Sequence[int], step: float, final: np.n
     }
 
 
+def regrets(final: np.ndarray) -> np.ndarray:
+    """Return the relative regret of every operator, of final losses ``(run, operator)``."""
+    return (final - final.min(1, keepdims=True)) / np.ptp(final, axis=1, keepdims=True)
+
+
 def regret_of(losses: np.ndarray, looks: Sequence[int], operator: int) -> np.ndarray:
     """Return the relative regret of a fixed operator."""
-    final = end(losses, looks)
-    return (final[:, operator] - final.min(1)) / np.ptp(final, axis=1)
+    return regrets(end(losses, looks))[:, operator]
 
 
 def ranking(losses: np.ndarray, looks: Sequence[int]) -> dict[str, np.ndarray]:
@@ -108,11 +112,6 @@ def kept_losses(record: Mapping, arm: str) -> np.ndarray:
     return np.array([run["values"][arm]["losses"] for run in record["runs"]]).swapaxes(0, 1)
 
 
-def kept_operators(record: Mapping) -> list[str]:
-    """Return the names of the operators of the kept run."""
-    return record["runs"][0]["values"]["operators"]
-
-
 def by_share(record: Mapping, arm: str, shares: Sequence[float] = (0, 0.002, 0.02, EARLY, 0.2)) -> dict[float, dict]:
     """Return :func:`foresight` of an arm after shares of the steps."""
     looks = record["parameters"]["looks"]
@@ -130,7 +129,7 @@ def noise(record: Mapping, arm: str) -> np.ndarray:
 
 def operators(record: Mapping) -> dict[str, dict | np.ndarray]:
     """Return what the claims on the kept run judge."""
-    looks, names = record["parameters"]["looks"], kept_operators(record)
+    looks, names = record["parameters"]["looks"], record["runs"][0]["values"]["operators"]
     constant, falling = (kept_losses(record, arm) for arm in ("constant rate", "falling rate"))
     first, early, later = (foresight(constant, looks, share * looks[-1]) for share in (0, EARLY, 0.2))
     start, soon = (foresight(falling, looks, share * looks[-1]) for share in (0, EARLY))
