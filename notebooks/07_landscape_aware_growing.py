@@ -312,9 +312,8 @@ rate = arms.falling(step_size, 0, pretrain_steps + growth_steps, decay)
 small = arms.pretrain(setup, n_layers, run_seeds, pretrain_steps, rate)
 before = arms.validation(setup, run_seeds)(small.params).cpu().numpy()
 lags = lag_steps * np.array((0.8, 0.9, 1))
-looks = [0, 5, 15, 35, *np.linspace(0, growth_steps, 5), *lags]
-looks = np.unique(np.round(looks).astype(int))
-looks = looks[looks <= growth_steps]
+looks = np.round([0, 15, lag_steps / 2, *lags, growth_steps])
+looks = np.unique(looks[looks <= growth_steps].astype(int))
 losses, grown = arms.race(setup, small, space, run_seeds, rate, looks, at_once)
 others = [one + 500_000 for one in run_seeds]  # windows that LAG has not seen
 final = arms.validation(replace(setup, n_valid=n_end), others)(grown)
