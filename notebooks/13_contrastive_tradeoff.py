@@ -110,12 +110,6 @@ data.SmallSets.load(dataset, 8, own_images)
 stream = functools.partial(training.stream, seed)  # a generator for each purpose
 
 
-def judge(found):
-    for claim, one in found.items():  # one number per run, or several by name
-        named = one if isinstance(one, dict) else {}
-        ledger.mean(claim, *([] if named else [one]), **named)
-
-
 # %% [markdown]
 # <a id="13-world"></a>
 # <a id="the-worlds"></a>
@@ -390,7 +384,7 @@ for claim, values in cifar10.items():
     print(f"{claim:31} {{:5.1f}} ± {{:.1f}}".format(*interval), len(values), *p)
 
 # %% tags=["remove-cell"]
-judge(cifar10)
+ledger.judge(cifar10)
 
 # %% [markdown]
 # With all labels SimCLR and MoCo reach 54 and 55 % (the paper: 88); SimCLR is 13.5 ± 1.0 points ahead of the better control. Adding MNIST costs SimCLR 0.9 ± 1.0 points (five seeds): the primary claim is *undecided*, and a mean loss above 1.9 points is excluded. MoCo's 0.3 ± 1.1 (three seeds) is undecided, too. The averages over both sets rise by 0.9 ± 0.8 and 1.4 ± 1.2, significant alone, not after the correction. With 50 labels SimCLR loses 1.3 ± 0.6 points more than with all ($p=0.02$ after it), MoCo less, undecided.
@@ -855,7 +849,7 @@ for name, found in zip([*names, "untrained", "raw pixels"], every_row):
 
 # %% tags=["remove-cell"]
 at_50 = numbers.index(50) if 50 in numbers else 0
-judge(measure.small_sets(scores, pixels, untrained, at_50))
+ledger.judge(measure.small_sets(scores, pixels, untrained, at_50))
 
 # %% [markdown]
 # Two unrelated sets cost SimCLR four to nine points on the target with any number of labels, 5.6 ± 3.1 with 50. Letters, which share strokes with digits, give part of it back. The paper has such a turn where few pictures of the target's kind were pretrained on (Figure F.6, with a fifth of CINIC-10: ImageNet32 brings features that these miss), and on Fer2013 the first added set helps (Figure F.2, g and h). The average rises by 3.7 ± 2.5 points from H to HPRL.
@@ -917,7 +911,7 @@ for name, row in zip(names, gain):  # (run, labels)
     print(f"{name:5}", row.mean(0).round(1))
 
 # %% tags=["remove-cell"]
-judge(measure.classifiers(tuned) | of_update)
+ledger.judge(measure.classifiers(tuned) | of_update)
 
 # %% [markdown]
 # The contrastive loss on the target's pictures alone adds up to a point on H and up to 2.5 on unions; in Table F.9 it is nothing for CINIC-10 and 6.8 points for all four sets.
@@ -941,7 +935,7 @@ for name, row in to_h.items():
     print(f"similarity to H of {name:10} {row.mean():.2f}")
 
 # %% tags=["remove-cell"]
-judge(similarity)
+ledger.judge(similarity)
 
 # %% [markdown]
 # Similarity to H falls from 0.89 (HP) to 0.84 (HPR), and networks of one set each are far less similar than those of unions. Decay lowers it to 0.97 and 0.93. The paper takes the fall with weight decay for support of Theorem 7.2: more decay, shorter vectors, fewer features. But MoCo's loss, like SimCLR's, takes embeddings to length 1, whatever the weights are, so weight decay does not shorten them; and a similarity that falls says that networks differ, not which has fewer features.

@@ -112,14 +112,6 @@ def spectra(n, d, count, purpose):
     return theory.anatomy(*prompts(n, d, count, purpose))[0]
 
 
-def judge(found):
-    for claim, one in found.items():  # arrays of one number per run, or numbers
-        named = one if isinstance(one, dict) else {"value": one}
-        alone = [named.pop("value")] if "value" in named else []
-        exact = all(np.ndim(number) == 0 for number in [*alone, *named.values()])
-        (ledger.exact if exact else ledger.mean)(claim, *alone, **named)
-
-
 # %% [markdown]
 # <a id="14-world"></a>
 # <a id="the-world"></a>
@@ -278,7 +270,7 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-judge(measure.figure(found, trials))
+ledger.judge(measure.figure(found, trials))
 if dim == 4 and trials == 10 and list(measure.PRINTED) == examples:
     kappa_by_n = {n: one.kappa for n, one in found.items()}
     off = measure.printed_condition_numbers(kappa_by_n)
@@ -349,7 +341,7 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-judge(measure.exponents(kappas, needed))
+ledger.judge(measure.exponents(kappas, needed))
 
 # %% [markdown]
 # The slopes are as predicted; a mean needs fewer loops than the worst $\boldsymbol\theta^*$. At $\kappa=1024$ Chebyshev's steps take 103, $1/L$ 4,759, and the printed bound allows fourteen thousand.
@@ -401,7 +393,7 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-judge(measure.trained_steps(learned, judges) | measure.limits(squares, 1 / 4))
+ledger.judge(measure.trained_steps(learned, judges) | measure.limits(squares, 1 / 4))
 
 # %% [markdown]
 # The eight trainings find the predicted steps. For $T=4$ their mean squared error is about a seventh of that of $1/L$, although $1/L$ looks at each prompt and the trained steps look at none. In the figure ($n=4d=1024$) marks are means over 48 prompts, lines {eq}`eq-14-normal` and $(d/n)^T$ ([memory](#14-memory): momentum); marks are at most 11 % above.
@@ -431,7 +423,7 @@ for arm, rows in counts.items():
     print(f"{arm:24} exponent {mean:.3f} ± {half:.3f}, loops {loops_of}")
 
 # %% tags=["remove-cell"]
-judge(measure.softmax(of_kept, counts, fell))
+ledger.judge(measure.softmax(of_kept, counts, fell))
 
 # %% [markdown]
 # Linear attention has the exponents of the two laws, as it should. Those of softmax attention differ by −0.000 ± 0.017 (one step) and −0.022 ± 0.006 (a step per loop; 95 %, five seeds), far less than the 0.5 between the laws: the primary claim *holds*. Softmax attention takes 11 % more loops with one step (7 to 17 % over $\kappa$) and 18 % more with a step per loop (14 to 21 %). In the interpolated trainings, errors on training and test prompts differ on average by 0.5 % (linear) and 3.5 % (softmax), at most by 50 %; over the last fifth of training they changed by $-0.2$ % and $-0.5$ %, singly by $-4.8$ to $+2.7$ %. The run says nothing about sharper softmax, a $Q$ of free norm, several heads or tokens with another mean.
@@ -575,7 +567,7 @@ for T in (1, 2, 5):
     print(f"n that the earlier bound needs at d = 4, T = {T}: {needed_n:.1e}")
 
 # %% tags=["remove-cell"]
-judge(predicted)
+ledger.judge(predicted)
 
 # %% [markdown]
 # After 20 loops the printed bound is about three hundred times the error of the worst $\boldsymbol\theta^*$, for the median prompt with $n=32$. Every prompt with a single example is solved by one loop.
@@ -600,7 +592,7 @@ print(f"mean error after 20 loops, largest over least, by d: {spread:.2f}")
 print("(kappa - 1) / epsilon:", *(f"{one.mean():.1f}" for one in near.values()))
 
 # %% tags=["remove-cell"]
-judge({"examples-in-proportion": enough, "condition-number-near-one": near})
+ledger.judge({"examples-in-proportion": enough, "condition-number-near-one": near})
 
 # %% [markdown]
 # The condition number rises towards its limit from below, and the error hardly depends on $d$.
@@ -627,7 +619,7 @@ for name, share in zip(("normal tokens", "tokens twice as long"), shares):
     print(f"prompts that diverge with the fixed step, {name}: {share.mean():.0%}")
 
 # %% tags=["remove-cell"]
-judge(found)
+ledger.judge(found)
 
 # %% [markdown]
 # Tokens of twice the length, of unequal variances and with heavy tails obey the theorem with their own $1/L$.
@@ -689,7 +681,7 @@ gain = judged["values-learn-the-covariance"]["gain"].mean()
 print(f"error with the best steps alone, over that with values: {gain:.1f}")
 
 # %% tags=["remove-cell"]
-judge(judged)
+ledger.judge(judged)
 
 # %% [markdown]
 # The error falls more than eightfold, to that of $B=\Sigma^{-1}$ or below.
@@ -722,7 +714,7 @@ for deviation in (0.0, 0.5, 1.0, 2.0):
     )
 
 # %% tags=["remove-cell"]
-judge(measure.noise(eigenvalues, 2.0, noisy, least, (1, 5, 20, 80)))
+ledger.judge(measure.noise(eigenvalues, 2.0, noisy, least, (1, 5, 20, 80)))
 
 # %% [markdown]
 # With $\sigma=2$ the best number of loops is about seven, with little more than half of the error that 80 loops have. $1-p_T(\lambda)$ is a filter that lets large eigenvalues through first, as ridge regression does; the rank of {prf:ref}`thm-11-rank` is such a filter with a sharp edge.

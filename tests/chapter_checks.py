@@ -57,7 +57,7 @@ def _outputs(notebook: nbformat.NotebookNode) -> list[tuple[int, nbformat.Notebo
 
 
 def output_text(output: nbformat.NotebookNode) -> str:
-    """What a reader can read of an output."""
+    """The text of an output, as a reader sees it."""
     data = output.get("data", {})
     texts = [str(value) for mime, value in data.items() if not mime.startswith("image/")]
     return "\n".join([output.get("text", ""), *texts])

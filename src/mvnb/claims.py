@@ -14,7 +14,7 @@ import reprlib
 import statistics
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -209,6 +209,21 @@ class Ledger:
         """
         points = {name: self._numbers(id, [one])[0] for name, one in _named(value, named).items()}
         self._measure(id, {name: Interval(one, one, one) for name, one in points.items()})
+
+    def judge(self, found: Mapping[str, Any]) -> None:
+        """Record the measurements of several claims, by id.
+
+        A measurement is what the rule's ``value`` takes, or a mapping from the names in the rule to what they take. Numbers are
+        recorded by :meth:`exact`. Arrays are recorded by :meth:`each` if the claim declares its number of runs, otherwise by
+        :meth:`mean`.
+
+        Raises :class:`ClaimsError` for the reasons given in these methods.
+        """
+        for id, one in found.items():
+            named = dict(one) if isinstance(one, Mapping) else {"value": one}
+            of_runs = self.each if id in self.claims and self.claims[id].runs else self.mean
+            record = of_runs if any(isinstance(value, Sequence) or np.ndim(value) for value in named.values()) else self.exact
+            record(id, named.pop("value", None), **named)
 
     def not_run(self, id: str, reason: str) -> None:
         """Record that the claim ``id`` was not tested, with the reason.

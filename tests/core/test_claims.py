@@ -118,6 +118,44 @@ def test_shares_exact_numbers_and_what_is_not_run(ledger):
     assert (rows(one)[0]["verdict"], rows(one)[0]["reason"]) == ("not run", "no weights")
 
 
+@pytest.mark.parametrize(
+    ("changes", "found", "how"),
+    [
+        ({}, [0.5, 0.6, 0.7], "mean"),
+        ({"runs": 8}, np.arange(8) > 0, "each"),
+        ({}, 0.5, "exact"),
+        ({}, torch.tensor(0.5, dtype=torch.float64), "exact"),
+        ({"holds": "low > 0 and high < 1"}, {"low": [0.1, 0.2, 0.2], "high": [0.5, 0.6, 0.6]}, "mean"),
+        ({"holds": "low > 0 and high < 1"}, {"low": 0.1, "high": 0.5}, "exact"),
+        ({"holds": "value > 0 and high < 1"}, {"value": [0.1, 0.2, 0.2], "high": [0.5, 0.6, 0.6]}, "mean"),
+        ({"holds": "low > 0.1 and high > 0.1", "runs": 8}, {"low": [True] * 8, "high": [False, True] * 4}, "each"),
+    ],
+)
+def test_several_measurements_are_recorded_by_their_kind(ledger, changes, found, how):
+    one, by_hand = ledger(**changes), ledger(**changes)
+    one.judge({"first": found})
+    named = found if isinstance(found, dict) else {"value": found}
+    getattr(by_hand, how)("first", named.get("value"), **{name: x for name, x in named.items() if name != "value"})
+    assert rows(one) == rows(by_hand)
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ({"second": [1.0]}, "'second' is not declared in tiny"),
+        ({"second": 1.0}, "'second' is not declared in tiny"),
+        ({"first": {}}, "expected measurements of value for claim 'first', got none"),
+        ({"first": {"error": [1.0]}}, "expected measurements of value for claim 'first', got error"),
+        ({"first": [[1.0], [1.0, 2.0]]}, "'first': expected real numbers in an array, got [[1.0], "),
+        ({"first": ["x"]}, "'first': expected real numbers in an array, got ['x']"),
+    ],
+)
+def test_several_measurements_that_do_not_fit_are_one_line(ledger, found, message):
+    with pytest.raises(ClaimsError) as error:
+        ledger().judge(found)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
 def test_measurements_may_require_a_gradient(ledger):
     values = torch.tensor([0.5, 0.6, 0.7], dtype=torch.float64, requires_grad=True)
     for given in (values, list(values)):

@@ -16,13 +16,7 @@ from mvnb.papers.local_signal_adaptivity import measure, theory, training
 K, SIGMA, RUNS = 200, 0.2, 3
 
 
-def verdicts(found, how="mean"):
-    """The verdicts on what a measure returns, by id."""
-    words = {}
-    for id, one in found.items():
-        named = one if isinstance(one, dict) else {}
-        words[id] = judged.verdict("local_signal_adaptivity", id, how, *([] if named else [one]), **named)
-    return words
+verdicts = partial(judged.verdicts, "local_signal_adaptivity")
 
 
 def train(step_size=0.3, bias_rate=0.05, steps=2000, signal=1.0, runs=RUNS):
@@ -90,8 +84,8 @@ def test_the_small_world_is_solved_and_dead_units_are_told_from_live_ones(traine
     dead, live_ones = ends(train(step_size=1.5, steps=200, runs=12)), np.resize(ends(trained), 12)
 
     def found(works, too_large):
-        solved, silent = measure.small_world_claims(works, too_large)
-        return verdicts(solved)["small-world-solved"], verdicts(silent, "each")["dead-units"]
+        found = verdicts(measure.small_world_claims(works, too_large))
+        return found["small-world-solved"], found["dead-units"]
 
     assert found(live_ones, dead) == ("holds", "holds")
     assert found(live_ones, live_ones) == ("holds", "fails") and found(dead, dead)[0] == "fails"
@@ -101,7 +95,7 @@ def test_the_small_world_is_solved_and_dead_units_are_told_from_live_ones(traine
 def test_the_bias_rises_first_only_because_it_is_slow():
     def found(rate):
         first = theory.population_path(60, 1000, theory.noise_scale(1000), 0.1, rate)
-        return verdicts(measure.first_steps_claims(first, 1000), "exact")["bias-rises-first"]
+        return verdicts(measure.first_steps_claims(first, 1000))["bias-rises-first"]
 
     assert [found(1 / 1000), found(1 / 100)] == ["holds", "fails"]
 
@@ -115,13 +109,13 @@ def test_forces_fail_without_noise_or_signal():
         g = theory.population_gradient(*spot)
         return g._replace(c=g.c_noise, b=g.b - (g.c - g.c_noise), c_noise=g.c_noise / 0.9)
 
-    assert set(verdicts(measure.force_claims(1000), "exact").values()) == {"holds"}
-    assert verdicts(measure.force_claims(1000, signal), "exact") == {
+    assert set(verdicts(measure.force_claims(1000)).values()) == {"holds"}
+    assert verdicts(measure.force_claims(1000, signal)) == {
         "noise-shrinks-filter": "fails",
         "filter-grows-when-small": "holds",
         "bias-falls-beyond-a-filter-size": "fails",
     }
-    assert set(verdicts(measure.force_claims(1000, noise), "exact").values()) == {"fails"}
+    assert set(verdicts(measure.force_claims(1000, noise)).values()) == {"fails"}
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +154,7 @@ def test_few_filters_fail_unless_they_know_the_signal(errors, monkeypatch):
     at_end = {m: measure.frozen_errors(m, 96, 1e24, theory.noise_scale(1e24) ** -2, 0, common=(0.0,))[1] for m in (1, 4)}
     scan = {m: np.linspace(0.5, 0.3, 3)[:, None].repeat(4, 1) for m in (1, 4)}
     found = measure.limit_claims(scan, (3, 6, 24), at_end)
-    assert verdicts({"lower-bound-at-large-k": found["lower-bound-at-large-k"]}, "each") == {"lower-bound-at-large-k": "fails"}
+    assert verdicts({"lower-bound-at-large-k": found["lower-bound-at-large-k"]}) == {"lower-bound-at-large-k": "fails"}
     assert verdicts({"frozen-error-rises-with-k": found["frozen-error-rises-with-k"]}) == {"frozen-error-rises-with-k": "fails"}
 
 
@@ -170,13 +164,13 @@ def test_the_limits_hold_at_large_k_and_not_before(monkeypatch):
     at_end = {m: measure.frozen_errors(m, 96, *sizes[-1], 0, common=(0.0,))[1] for m in (1, 4)}
     found = measure.limit_claims(scan, (3, 6, 24), at_end)
     exact = {id: found[id] for id in ("lower-bound-begins", "linear-at-chance")}
-    assert set(verdicts(exact, "exact").values()) == {"holds"}
-    assert verdicts({"lower-bound-at-large-k": found["lower-bound-at-large-k"]}, "each") == {"lower-bound-at-large-k": "holds"}
+    assert set(verdicts(exact).values()) == {"holds"}
+    assert verdicts({"lower-bound-at-large-k": found["lower-bound-at-large-k"]}) == {"lower-bound-at-large-k": "holds"}
     assert verdicts({"frozen-error-rises-with-k": found["frozen-error-rises-with-k"]}) == {"frozen-error-rises-with-k": "holds"}
     scale = theory.noise_scale
     monkeypatch.setattr(theory, "noise_scale", lambda k: 0.5 * scale(k))  # weaker noise than the paper's
     weak = measure.limit_claims(scan, (3, 6, 24), at_end)
-    assert verdicts({id: weak[id] for id in exact}, "exact") == {"lower-bound-begins": "fails", "linear-at-chance": "fails"}
+    assert verdicts({id: weak[id] for id in exact}) == {"lower-bound-begins": "fails", "linear-at-chance": "fails"}
 
 
 def test_the_formula_is_that_of_these_filters():

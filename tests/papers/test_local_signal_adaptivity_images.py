@@ -1,4 +1,4 @@
-"""What the image experiments of chapter 05 stand on: pasting, backgrounds, the small network, its kernel and its activity."""
+"""Parts of the image experiments of chapter 05: pasting, backgrounds, the small network, its kernel and its activity."""
 
 import pytest
 import torch

@@ -3,10 +3,12 @@
 Runs, closed forms and measures are the chapter's, with its settings or smaller ones.
 """
 
+from functools import partial
+
+import judged
 import numpy as np
 import pytest
 import torch
-from judged import verdict
 
 from mvnb import kept_runs
 from mvnb.data import load_images
@@ -14,17 +16,12 @@ from mvnb.papers.nuclear_norm import measure, model, theory
 from mvnb.papers.nuclear_norm import training as arms
 from mvnb.papers.nuclear_norm.data import EnvironmentFeatures, FramedDomains
 
-
-def verdicts(found, how="mean"):
-    """The verdict of each claim on what a function of ``measure`` returned."""
-    return {
-        id: verdict("nuclear_norm", id, how, **(one if isinstance(one, dict) else {"value": one})) for id, one in found.items()
-    }
+verdicts = partial(judged.verdicts, "nuclear_norm")
 
 
-def changed(before, after, how="mean"):
+def changed(before, after):
     """The claims whose verdicts differ, all others alike."""
-    first, second = verdicts(before, how), verdicts(after, how)
+    first, second = verdicts(before), verdicts(after)
     return {id: (first[id], second[id]) for id in first if first[id] != second[id]}
 
 
@@ -45,10 +42,10 @@ def frontiers():
 
 def test_rules_on_the_plane_tell_penalties_and_weights_apart(table, frontiers):
     good = measure.plane_claims(table, frontiers)
-    assert set(verdicts(good, "exact").values()) == {"holds"}
+    assert set(verdicts(good).values()) == {"holds"}
     weak = measure.plane_table({name: weights[::-1] for name, weights in measure.PLANE_WEIGHTS.items()})
     swapped = {"decay": frontiers["nuclear"], "nuclear": frontiers["decay"]}
-    found = changed(good, measure.plane_claims(weak, swapped), "exact")
+    found = changed(good, measure.plane_claims(weak, swapped))
     assert found == dict.fromkeys(("plane-strong-limits", "plane-diagonal-is-exact", "plane-nuclear-leans-less"), TURNED)
 
 
@@ -59,24 +56,24 @@ def optima():
 
 def test_optima_under_decay_pass_and_points_beside_them_do_not(optima):
     good = measure.decay_claims(optima)
-    assert set(verdicts(good, "exact").values()) == {"holds"}
+    assert set(verdicts(good).values()) == {"holds"}
     beside = [(group, decay, 1.2 * alpha, beta) for group, decay, alpha, beta in optima]
-    found = changed(good, measure.decay_claims(beside), "exact")
+    found = changed(good, measure.decay_claims(beside))
     assert found == dict.fromkeys(("ratio-identity", "ratio-limit"), TURNED)
     beside = [(group, decay, 1.6 * alpha, beta) for group, decay, alpha, beta in optima]
-    assert changed(good, measure.decay_claims(beside), "exact")["lemma-ordering"] == TURNED
+    assert changed(good, measure.decay_claims(beside))["lemma-ordering"] == TURNED
     swapped = [(group, decay, beta, alpha) for group, decay, alpha, beta in optima]
-    assert changed(good, measure.decay_claims(swapped), "exact")["lemma-ordering"] == TURNED
+    assert changed(good, measure.decay_claims(swapped))["lemma-ordering"] == TURNED
 
 
 @pytest.mark.parametrize(("d", "found"), [(214, "holds"), (60, "fails")])
 def test_decay_is_right_elsewhere_with_too_few_features(d, found):
     """With the decay ignored, or with fewer features than the proposition asks for."""
     optima = measure.decay_optima(40, 0.48, [d], [1.0])
-    assert verdicts(measure.decay_claims(optima), "exact")["decay-fails-elsewhere"] == found
+    assert verdicts(measure.decay_claims(optima))["decay-fails-elsewhere"] == found
     ((group, _, alpha, beta),) = measure.decay_optima(40, 0.48, [214], [1.0])
     ignored = [(group, 1.0, alpha, 1e-3 * beta)]  # as without decay
-    assert verdicts(measure.decay_claims(ignored), "exact")["decay-fails-elsewhere"] == "fails"
+    assert verdicts(measure.decay_claims(ignored))["decay-fails-elsewhere"] == "fails"
 
 
 def test_the_transition_is_not_where_the_proposition_begins():
@@ -84,31 +81,31 @@ def test_the_transition_is_not_where_the_proposition_begins():
     changes = [measure.sign_change(16, 0.3, decay) for decay in (1.0, 0.05)]
     star = theory.transition(16, 0.3)
     good = measure.transition_claims(curves, star, changes)
-    assert set(verdicts(good, "exact").values()) == {"holds"}
+    assert set(verdicts(good).values()) == {"holds"}
     assert (changes[1][0] - 16) / (star - 16) == pytest.approx(1.08, abs=0.01)  # as the page says
     there = 16 + 16 / 0.3**2
-    assert changed(good, measure.transition_claims(curves, there, changes), "exact") == {"transition-place": TURNED}
+    assert changed(good, measure.transition_claims(curves, there, changes)) == {"transition-place": TURNED}
     weak = {0.01: curves[0.01] + [[0], [0.05], [0]], 1.0: curves[1.0]}  # another decay first, another shape
-    found = changed(good, measure.transition_claims(weak, 0.9 * star, changes), "exact")
+    found = changed(good, measure.transition_claims(weak, 0.9 * star, changes))
     assert found == dict.fromkeys(("transition-place", "transition-shape"), TURNED)
     at_star = theory.GroupPopulation(16, 44, 0.3)
     alpha, beta = at_star.decay_optimum(0.05)
     moved = [(star, at_star.accuracy(alpha / beta))]  # the sign is taken to change where strong decay's does
-    assert changed(good, measure.transition_claims(curves, star, moved), "exact") == {"transition-sign": TURNED}
+    assert changed(good, measure.transition_claims(curves, star, moved)) == {"transition-sign": TURNED}
 
 
 def test_selection_fails_where_environmental_features_are_as_strong():
     worlds = [theory.GroupPopulation(16, 44, gamma) for gamma in (0.3, 0.45)]
     slack = [measure.shortfall([one], (1e-6, 0.1)).min() for one in worlds]
     for id in ("nuclear-norm-selects", "nuclear-right-elsewhere"):
-        assert [verdict("nuclear_norm", id, "exact", one) for one in slack] == list(TURNED)
+        assert [judged.verdict("nuclear_norm", id, "exact", one) for one in slack] == list(TURNED)
 
 
 def test_vanishing_decay_is_needed():
     def found(decays):
         optima = measure.decay_optima(16, 0.3, [60], decays)
         accuracies = [group.accuracy(alpha / beta) for group, _, alpha, beta in optima]
-        return verdicts(measure.vanishing_claims(accuracies), "exact")["no-penalty-is-enough"]
+        return verdicts(measure.vanishing_claims(accuracies))["no-penalty-is-enough"]
 
     assert [found(decays) for decays in ((1.0, 1e-4, 1e-8), (1.0, 1e-2, 1e-4), (1e-8, 1e-4, 1e-8))] == [
         "holds",

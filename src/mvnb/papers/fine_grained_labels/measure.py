@@ -1,4 +1,4 @@
-"""What the claims of chapter 02 judge: measurements on trained networks and on the values of the kept runs."""
+"""Measures of chapter 02, which its claims judge: measurements on trained networks and on the values of the kept runs."""
 
 from __future__ import annotations
 

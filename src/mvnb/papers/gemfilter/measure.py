@@ -1,4 +1,4 @@
-"""What the claims of chapter 15 judge: from runs, kept values and printed tables to numbers.
+"""Measures of chapter 15, which its claims judge: from runs, kept values and printed tables to numbers.
 
 A function that returns a mapping gives the numbers of its claims by id and by the names of the claim's rule: an array with one
 number per run, or one number if nothing is random.

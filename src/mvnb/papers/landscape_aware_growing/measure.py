@@ -1,4 +1,4 @@
-"""Measures of chapter 07: what its claims judge.
+"""Measures of chapter 07, which its claims judge.
 
 Losses of races have shape ``(look, run, operator)``; results hold one number per run.
 """

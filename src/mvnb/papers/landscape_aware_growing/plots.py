@@ -81,9 +81,7 @@ def ranking(arms: Mapping[str, Sequence[np.ndarray]], lag: int) -> Figure:
 def heat(looks: np.ndarray, between: np.ndarray) -> Figure:
     """Draw Spearman's correlations between looks ``(look, look)``."""
     fig, ax = plt.subplots(figsize=(4.6, 3.6))
-    shown = np.unique(np.linspace(0, len(looks) - 1, 6).round().astype(int))
-    names = [step if i in shown else "" for i, step in enumerate(looks)]
-    figures.heatmap(ax, between, names, names, limits=(-1, 1), cmap="RdBu_r", label="Spearman", square=True)
+    figures.heatmap(ax, between, looks, looks, limits=(-1, 1), cmap="RdBu_r", label="Spearman", square=True)
     ax.set(xlabel="step", ylabel="step")
     ax.invert_yaxis()
     return fig

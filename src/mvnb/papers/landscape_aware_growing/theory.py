@@ -104,7 +104,7 @@ def pair_product(start, demand, time):
 
 
 def crossing_time(low, high, demand):
-    """When the losses of two starts on either side of the demand are equal, ``low < demand < high``; nan when they never are.
+    """Return the time at which the losses of two starts, ``low < demand < high``, are equal, or nan if they never are.
 
     ``log(2 a b / (b - a)) / (2 c)`` with ``a = 1 - c / high`` and ``b = c / low - 1``, where it is at least 0.
     """

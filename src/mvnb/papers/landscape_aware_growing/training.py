@@ -1,4 +1,4 @@
-"""How the networks of chapter 07 are trained: first a small one, then all networks grown from it, on the same batches."""
+"""Training of the networks of chapter 07: first a small one, then all networks grown from it, on the same batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WEIGHTS, VALIDATION, BATCHES = 0, 1, 10
 
 @dataclass(frozen=True)
 class Setup:
-    """What networks read and how they are built, whatever their depth and learning rate.
+    """The data and the sizes of networks, whatever their depth and learning rate.
 
     ``objective`` is a name in ``LANGUAGE_OBJECTIVES``, ``length`` the number of tokens in a sequence, ``batch_size`` the number
     of sequences per step, and ``n_valid`` the number of validation windows. ``init_std``, ``embedding_std`` and ``new_std`` are

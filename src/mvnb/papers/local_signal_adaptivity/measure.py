@@ -62,9 +62,9 @@ def stage_claims(log: Mapping[str, np.ndarray], path: np.ndarray, k: int, sigma:
     }
 
 
-def small_world_claims(works: np.ndarray, too_large: np.ndarray) -> tuple[dict, dict]:
+def small_world_claims(works: np.ndarray, too_large: np.ndarray) -> dict:
     """Return the last accuracies ``(run,)`` with a step that works, and which runs end well with it, and dead with another."""
-    return {"small-world-solved": works}, {"dead-units": {"dead": too_large < 0.001, "alive": works > 0.9}}
+    return {"small-world-solved": works, "dead-units": {"dead": too_large < 0.001, "alive": works > 0.9}}
 
 
 # --- Frozen filters ---

@@ -1,4 +1,4 @@
-"""What trains the networks of local signal adaptivity: objectives of the filter, and the two arms of the image experiment."""
+"""Training of the networks of local signal adaptivity: objectives of the filter, and the two arms of the image experiment."""
 
 from __future__ import annotations
 

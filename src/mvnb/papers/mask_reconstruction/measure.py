@@ -1,4 +1,4 @@
-"""What the claims judge: numbers per run, from stacks of trained networks and from the values of kept runs.
+"""Measures of chapter 03, which its claims judge: numbers per run, of stacks of trained networks and of kept runs.
 
 ``best`` ``(run, feature)`` is the best correlation of any kernel with each feature, ``known`` where it exceeds the threshold.
 ``activation`` is the exponent and the threshold of the smoothed ReLU.
