@@ -37,7 +37,11 @@ figures.opening()
 # In the smallest case it is not. A new layer reads by one matrix and writes by another. Let both be numbers, so that the layer adds $p=uv$, and let the *demand* $c>0$ be what the rest of the network could use. Under gradient flow
 #
 # $$
-# \ell(u,v)=\tfrac12(uv-c)^2 ,\quad \dot u=-\partial_u\ell,\quad \dot v=-\partial_v\ell,\quad u(0)=v(0)=\sqrt{p_0}.
+# \begin{gathered}
+# \ell(u,v)=\tfrac12(uv-c)^2 ,\\
+# \dot u=-\partial_u\ell,\quad \dot v=-\partial_v\ell,\\
+# u(0)=v(0)=\sqrt{p_0}.
+# \end{gathered}
 # $$ (eq-07-pair)
 #
 # A small random layer has $p_0\approx0$ and disturbs nothing. A copy of a trained layer has some $p_0$ of its own; if $p_0>2c$, it is at first *worse* than adding nothing.
@@ -126,13 +130,6 @@ if length >= len(corpus.valid):
     raise ValueError(f"length must be below the text's {held}, got {length}")
 
 
-def judge(found, how=ledger.mean):
-    for claim, one in found.items():  # a number per run, or several by name
-        named = one if isinstance(one, dict) else {}
-        record = how if named or np.ndim(one) == 0 or one.dtype != bool else ledger.each
-        record(claim, *([] if named else [one]), **named)
-
-
 # %% [markdown]
 # <a id="07-world"></a>
 # <a id="the-world-text-and-where-it-is-easy"></a>
@@ -157,7 +154,8 @@ for window in windows:
 # \begin{gathered}
 # h\leftarrow h+\mathrm{Att}(N(h)),\\
 # h\leftarrow h+\mathrm{relu}\bigl(N(h)W_1\bigr)W_2,\\
-# \mathrm{Att}(z)=\mathrm{softmax}\Bigl(\tfrac{zW_QW_K^\top z^\top}{\sqrt{D}}+\text{mask}\Bigr)zW_VW_O
+# \mathrm{Att}(z)=S(z)\,zW_VW_O,\\
+# S(z)=\mathrm{softmax}\Bigl(\tfrac{zW_QW_K^\top z^\top}{\sqrt{D}}+\text{mask}\Bigr)
 # \end{gathered}
 # $$ (eq-07-block)
 #
@@ -189,10 +187,11 @@ figures.show_code(recipe.grow_by_lag)
 # What a choice costs:
 #
 # $$
-# \begin{aligned}
-# \mathrm{Regret}(t)&=\ell_T(G^t)-\ell^{\min},\\
-# \mathrm{relative\ regret}(t)&=\frac{\ell_T(G^t)-\ell^{\min}}{\ell^{\max}-\ell^{\min}}\in[0,1],
-# \end{aligned}
+# \begin{gathered}
+# \mathrm{Regret}(t)=\ell_T(G^t)-\ell^{\min},\\
+# \mathrm{relative\ regret}(t)\\
+# =\frac{\ell_T(G^t)-\ell^{\min}}{\ell^{\max}-\ell^{\min}}\in[0,1],
+# \end{gathered}
 # $$ (eq-07-regret)
 #
 # with the least and the largest final loss. *Recall@$j$* is 1 if the operator that ends best is among the $j$ lowest at step $t$. Spearman's correlation of $\ell_t$ and $\ell_T$ over operators says how well step $t$ ranks the end. (Our $\ell_k$ is a mean over looks from $0.8k$ to $k$.)
@@ -212,7 +211,8 @@ figures.show_code(recipe.grow_by_lag)
 # \begin{gathered}
 # \mathbb E\lVert\Delta_i\rVert^2=\tfrac12\tau^4D^2F,\\
 # \ell(\Delta)-\ell(0)=\langle G,\Delta\rangle+O(\lVert\Delta\rVert^2),\\
-# \mathbb E\langle G,\Delta\rangle=0,\quad\mathrm{sd}\langle G,\Delta\rangle\le\tau^2\sqrt{\tfrac{DF}2}\,\sum_i\lVert G_i\rVert .
+# \mathbb E\langle G,\Delta\rangle=0,\\
+# \mathrm{sd}\langle G,\Delta\rangle\le\tau^2\sqrt{\tfrac{DF}2}\,\sum_i\lVert G_i\rVert .
 # \end{gathered}
 # $$ (eq-07-random)
 # :::
@@ -239,7 +239,10 @@ figures.show_code(recipe.grow_by_lag)
 # (a) Two starts on the same side of $c$ never change places. (b) Starts $p_0^-<c<p_0^+$ have equal losses at most once, at
 #
 # $$
-# t_\times=\frac1{2c}\log\frac{2ab}{b-a},\quad a=1-\frac c{p_0^+},\quad b=\frac c{p_0^-}-1,
+# \begin{gathered}
+# t_\times=\frac1{2c}\log\frac{2ab}{b-a},\\
+# a=1-\frac c{p_0^+},\quad b=\frac c{p_0^-}-1,
+# \end{gathered}
 # $$ (eq-07-cross)
 #
 # if this is real and not negative. In the end the high start has the lower loss if and only if $b>a$. (c) If $p_0^+>2c$, they change places before $\frac{\log2}{2c}$ if and only if $p_0^-p_0^+<c^2$.
@@ -334,7 +337,7 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-judge(measure.race(losses, looks, before, random, lag_steps, final))
+ledger.judge(measure.race(losses, looks, before, random, lag_steps, final))
 
 # %% [markdown]
 # Losses at two times against the end:
@@ -407,7 +410,7 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-judge(measure.operators(kept))
+ledger.judge(measure.operators(kept))
 
 # %% [markdown]
 # The prediction is undecided: from step 0 to 5 % the correlation changes by +0.05 ± 0.12 (± is a 95 % interval). In a pilot (other seed, text and length) it changed by +0.38 with small embeddings, which we then chose, and −0.27 with large ones. Half of the paper's claim holds: at the constant rate copies begin 0.31 ± 0.03 nats above random layers and end 0.008 ± 0.002 below them, and LAG@0, with the relative regret 0.70 ± 0.20, is no better than a blind choice (0.51 ± 0.05). The other half does not: after 5 % of the steps the order is as wrong as at first, and LAG's relative regret is 0.67 ± 0.19. The correlation is near 0 at step 600 and +0.44 ± 0.17 at step 1,000. The last block on top, without any race, has 0.06 ± 0.07.
@@ -529,7 +532,7 @@ print("operators for growing, and per stage of stacking:", sizes)
 print("extra steps of LAG@200 in stacking:", 200 * sum(sizes[1:]))
 
 # %% tags=["remove-cell"]
-judge(measure.counts(), ledger.exact)
+ledger.judge(measure.counts())
 
 # %% [markdown]
 # <a id="07-detail"></a>
