@@ -155,7 +155,8 @@ for window in windows:
 # h\leftarrow h+\mathrm{Att}(N(h)),\\
 # h\leftarrow h+\mathrm{relu}\bigl(N(h)W_1\bigr)W_2,\\
 # \mathrm{Att}(z)=S(z)\,zW_VW_O,\\
-# S(z)=\mathrm{softmax}\Bigl(\tfrac{zW_QW_K^\top z^\top}{\sqrt{D}}+\text{mask}\Bigr)
+# S(z)=\mathrm{softmax}\bigl(A(z)+\text{mask}\bigr),\\
+# A(z)=zW_QW_K^\top z^\top/\sqrt D
 # \end{gathered}
 # $$ (eq-07-block)
 #
@@ -210,9 +211,11 @@ figures.show_code(recipe.grow_by_lag)
 # $$
 # \begin{gathered}
 # \mathbb E\lVert\Delta_i\rVert^2=\tfrac12\tau^4D^2F,\\
-# \ell(\Delta)-\ell(0)=\langle G,\Delta\rangle+O(\lVert\Delta\rVert^2),\\
+# \ell(\Delta)-\ell(0)=\langle G,\Delta\rangle\\
+# {}+O(\lVert\Delta\rVert^2),\\
 # \mathbb E\langle G,\Delta\rangle=0,\\
-# \mathrm{sd}\langle G,\Delta\rangle\le\tau^2\sqrt{\tfrac{DF}2}\,\sum_i\lVert G_i\rVert .
+# \mathrm{sd}\langle G,\Delta\rangle\\
+# {}\le\tau^2\sqrt{\tfrac{DF}2}\,\sum_i\lVert G_i\rVert .
 # \end{gathered}
 # $$ (eq-07-random)
 # :::
