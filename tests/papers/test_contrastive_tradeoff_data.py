@@ -157,7 +157,8 @@ def test_a_colour_view_is_mirrored_half_of_the_time_cropped_and_recoloured():
     found = data.colour_view(ramp, gen(), 16)
     slope = found[..., -1].mean((1, 2)) - found[..., 0].mean((1, 2))
     assert 0.4 < (slope > 0).double().mean() < 0.6 and 0.05 < slope.abs().min() and slope.abs().std() > 0.05
-    assert torch.equal(found, data.colour_view(ramp, gen(), 16)) and not torch.equal(found, data.colour_view(ramp, gen(1), 16))
+    again, other = (data.colour_view(ramp, gen(seed), 16) for seed in (0, 1))
+    assert torch.allclose(found, again, atol=1e-5) and not torch.allclose(found, other, atol=0.1)
     assert data.colour_view(ramp, gen(), 10).shape == (200, 3, 10, 10)
     small = F.interpolate(found, 8, mode="area")  # the same crops and colours in fewer pixels
     assert (data.colour_view(ramp, gen(), 8) - small).abs().mean() < 1e-3

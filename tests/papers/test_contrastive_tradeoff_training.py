@@ -326,8 +326,10 @@ CHANGES = {
 
 @pytest.mark.parametrize(("arm", "name"), [(arm, name) for arm, changes in CHANGES.items() for name in changes])
 def test_an_arm_ignores_no_argument(arm, name):
-    one, other = arm(), arm(**{name: CHANGES[arm][name]})
-    assert torch.equal(one, arm()) and (len(one) != len(other) or not torch.allclose(one, other, rtol=1e-4, atol=1e-6))
+    one, again, other = arm(), arm(), arm(**{name: CHANGES[arm][name]})
+    assert torch.allclose(one, again, rtol=0.01, atol=0.001)
+    if len(one) == len(other):
+        assert 1e-4 * one.norm() + 3 * (one - again).norm() < (one - other).norm()
 
 
 @pytest.fixture
@@ -379,7 +381,8 @@ def test_features_are_those_in_front_of_the_projector_run_by_run():
     with torch.no_grad():
         assert all(torch.allclose(row, net.encoder(x), atol=1e-6) for row, net in zip(found, nets))
         z, p = nets[0](x)
-        assert torch.allclose(z, nets[0].projector(nets[0].encoder(x))) and torch.allclose(p, nets[0].predictor(z))
+        expected = nets[0].projector(nets[0].encoder(x))
+        assert torch.allclose(z, expected, atol=1e-5) and torch.allclose(p, nets[0].predictor(z), atol=1e-5)
 
 
 def test_fine_tuning_starts_from_the_network_and_sees_two_views_with_their_labels(descents):
@@ -441,7 +444,8 @@ def test_fine_tuning_trains_the_encoder_and_an_adapter_leaves_it_alone(monkeypat
         logits = classifier(x)
         _, params, inputs, seen = encoded[-1]
         assert params is run.params
-        assert torch.equal(inputs, x.expand(2, *x.shape) if scale is None else NETS.encode(PRETRAINED, x) / scale)
+        expected = x.expand(2, *x.shape) if scale is None else NETS.encode(PRETRAINED, x) / scale
+        assert torch.allclose(inputs, expected, atol=1e-5)
         assert torch.allclose(logits, seen @ params["head.weight"].mT + params["head.bias"][:, None], atol=1e-6)
 
 
@@ -591,7 +595,7 @@ def test_arms_on_colour_images(images, monkeypatch):
     assert not losses and torch.equal(pixels(NOISE), F.avg_pool2d(NOISE, 2).flatten(1))
     untrained, losses = arm(method="")
     start = model.colour_network([4] * 4, 1).encoder.eval()
-    assert not losses and not trained and torch.equal(untrained.eval()(NOISE), start(NOISE))
+    assert not losses and not trained and torch.allclose(untrained.eval()(NOISE), start(NOISE), atol=1e-5)
     for added in (0, 1):
         encoder, losses = arm(added=added)
         assert encoder is trained[-1][0].encoder and len(losses) == 20

