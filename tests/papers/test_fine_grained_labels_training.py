@@ -86,7 +86,7 @@ def test_tests_are_logged_by_name():
     run = TRAINER.train(WORLD, FINE, 1, 3, tests=tests, log_at=[3])
     for name, test in tests.items():
         assert torch.allclose(run.log[name][-1], measure.margins(run.params, test))
-    assert torch.equal(run.log["growth"][-1], measure.own_growth(run.params, TRAINER.idealised(WORLD, 8), FINE.table))
+    assert torch.allclose(run.log["growth"][-1], measure.own_growth(run.params, TRAINER.idealised(WORLD, 8), FINE.table))
 
 
 def test_each_kind_of_labels_is_trained_on_its_own():
@@ -113,17 +113,17 @@ def test_numbers_of_patches_and_of_subclasses_are_those_asked_for(fits):
         assert torch.equal(y[0], torch.arange(32) % 8 // 4)
         alone = TRAINER.train(world, COARSE, 8, 10, start=start, points=4).params
         test = TRAINER.held_out(world, 9, 64)
-        assert np.array_equal(found[0, i], measure.firing_on_noise(alone, test))
-        assert np.array_equal(found[1, i], measure.errors(measure.margins(alone, test)))
+        assert np.allclose(found[0, i], measure.firing_on_noise(alone, test), atol=0.01)
+        assert np.allclose(found[1, i], measure.errors(measure.margins(alone, test)), atol=0.01)
     fits.clear()
     ratio, clean, noisy = arms.by_subclasses(TRAINER, replace(WORLD, strong_noise=3.0), (4, 8), 6)
     for i, size in enumerate((4, 8)):
         world = replace(WORLD, n_subclasses=size, dim=2 + 2 * size)
         run = TRAINER.train(world, data.true_labels(size, 1), 10, 6, log_at=[5, 6])
-        assert np.array_equal(ratio[i], measure.growth_ratio(run)[0])
+        assert np.allclose(ratio[i], measure.growth_ratio(run)[0], rtol=1e-4)
         for errors, strong in ((clean, 0.0), (noisy, 3.0)):
             test = TRAINER.held_out(replace(world, strong_noise=strong), 11, 384 // (2 * size), hard=True)
-            assert np.array_equal(errors[i], measure.errors(measure.margins(run.params, test)))
+            assert np.allclose(errors[i], measure.errors(measure.margins(run.params, test)), atol=0.01)
     assert (noisy != clean).any()
 
 
@@ -136,7 +136,7 @@ def test_fine_tuning_goes_on_from_the_run_on_coarse_labels_through_the_read_out(
     assert torch.equal(batches[0][1][0], torch.arange(16) % 8 // 4)
     assert (tuned.log["growth"][0] == 0).all()  # counted from the fine-tuned network's own start
     expected = measure.own_growth(tuned.params, start._replace(params=before.params), FINE.table)
-    assert torch.equal(tuned.log["growth"][1], expected) and (expected > 0).all()
+    assert torch.allclose(tuned.log["growth"][1], expected) and (expected > 0).all()
 
 
 def test_a_probe_is_fitted_on_the_points_that_it_is_given():
