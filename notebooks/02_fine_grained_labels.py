@@ -1042,8 +1042,7 @@ for name, (probed, tuned_error) in image_errors.items():
 print(f"{'no pretraining (one pass)':34s} {'':19s}  {pm(one_pass)}")
 
 # %% tags=["remove-cell"]
-for id, values in measure.image_gains(image_errors, one_pass).items():
-    ledger.mean(id, values)
+ledger.judge(measure.image_gains(image_errors, one_pass))
 if data.JUST_FINER not in image_errors:
     ledger.not_run("just-finer-tunes-worse", "the image folder has two levels")
 

@@ -249,8 +249,7 @@ for name, (one, r) in theory.PAPER_MODELS.items():
     )
 
 # %% tags=["remove-cell"]
-for id, numbers in theory.costs(saved).items():
-    ledger.exact(id, **numbers)
+ledger.judge(theory.costs(saved))
 
 # %% [markdown]
 # The paper *measured* 2.4 times less time for all three models, 30 % less memory than SnapKV and, for LLaMA, 70 % less than the whole cache. In operations 2.4 is right for LLaMA only. The theorem's table does not give the 30 %: GemFilter's peak is its second run, which holds all weights as SnapKV does. (Phi's heads share no keys.) ([Details](#15-memory).)
@@ -285,8 +284,7 @@ figures.show(
 )
 
 # %% tags=["remove-cell"]
-for id, numbers in measure.small_models(tested, depths).items():
-    ledger.mean(id, **numbers)
+ledger.judge(measure.small_models(tested, depths))
 
 # %% [markdown]
 # (Bars: 95 % intervals over four models; dotted: trained length; chance: 0.06.) *GemFilter fails*: it gives 0.31, 0.23 and 0.17 of the values at 48, 144 and 480 tokens, the whole cache 1.00, 0.98 and 0.69. Layer 1 is built to point behind the key, not at the question, which is selected about as often as at random. *The softmax variant gains*: 1.00, 1.00 and 0.91. At 480 tokens its tokens at their old places give 0.79, One-Run with them 0.73, SnapKV 0.71: reading few tokens gains 0.10, reading them side by side 0.12. The third prediction holds for the variant only.
@@ -671,8 +669,7 @@ for haystack in plots.TITLES:
     print(f"  question: {kept.question[:, kept.at(haystack), at].mean():.2f}")
 
 # %% tags=["remove-cell"]
-for id, numbers in measure.language_model(kept).items():
-    ledger.mean(id, **numbers)
+ledger.judge(measure.language_model(kept))
 
 # %% [markdown]
 # *Repeated sentences.* Layer 15 selects 0.92 of the needle or more at each depth (means over runs), layer 24 0.85 or more. Layer 7, half as deep, selects 0.73 to 0.79 between depths 25 and 75 % and 0.40 at the beginning; the first fourteen layers reach 0.9 at the end only. Where layer 15 selects at least 0.9 of the needle (39 of 40 prompts), GemFilter finds 0.86 of the words, the whole cache 0.94, SnapKV 0.79 and the same tokens at old places 0.47. Of 21 needles that layer 15 selects whole, one is answered imperfectly; of the 19 others, six: losses in selecting and in reading are not separated, since depth differs too. GemFilter with layers 15 and 24, the whole cache, SnapKV, One-Run, the largest row and old places lose most at depth 25 or 75 %. New places gain 0.38 ± 0.17 over old ones here (0.00 in prose and at 1,000 tokens). One-Run leaves tokens at their old places, too, but finds 0.84; possible reasons, not tested, are that its keys and values are those of the whole prompt, and that the first token of its answer is the whole cache's. The largest row answers as well as the last (−0.02 ± 0.07), against the paper. Half widths of differences are 0.07 to 0.20 with eight runs: whether GemFilter with either layer finds more or fewer words than SnapKV or One-Run stays open. At 1,000 tokens, of which a quarter is kept, GemFilter, SnapKV and the whole cache find all words; at 2,000 GemFilter finds all, the whole cache 0.81 and SnapKV 0.75 (one prompt per run).
@@ -752,8 +749,7 @@ off = judged["printed-averages-are-averages"]
 print(f"averages differ from the printed ones by at most {off:.3f}")
 
 # %% tags=["remove-cell"]
-for id, number in judged.items():
-    ledger.exact(id, number)
+ledger.judge(judged)
 
 # %% [markdown]
 # (1000x in the title: 100 tokens kept of 108,172.) With 1,024 tokens GemFilter's average is lower than SnapKV's by 0.8 and 0.9 points for LLaMA and Phi and higher by 0.4 for Mistral, and on single tasks the two differ by up to 8 to 12 points. With Phi and 2,048 tokens it loses 2.5 points, and with LLaMA's chat template (Table G.1) 3.1. *Comparable* is a fair word in all tables for one model of three, Mistral Nemo. The drop against the whole cache with 1,024 tokens (8 % of the prompts on average) is 2.2, 1.2 and 1.9 points, which is small, not *negligible*. The jump in Table 9.2, from 28.0 at layer 12 to 34.5 at layer 13, is to one half a single task of fourteen, passage retrieval (43 to 92), which is a haystack too; layers 13 to 25 do about equally well. H2O's prompts were cut at 8,192 tokens.

@@ -17,6 +17,7 @@ from mvnb.papers.contrastive_tradeoff import training as arms
 S = 10
 TASKS, COUNTS = [1, 2, 5, 10, 20, 50, 200], [5, 8, 10, 12, 15, 18, 25]
 verdict = partial(judged.verdict, "contrastive_tradeoff")
+verdicts = partial(judged.verdicts, "contrastive_tradeoff")
 
 
 def gen(seed=0):
@@ -220,8 +221,7 @@ def test_rules_on_pictures_tell_unions_apart():
             sets = {name: 50 + 3 * k + noise[:, 0] for name in data.SETS}
             scores.append(sets | {"target": target, "average": 60 + 2 * k + noise[:, 0]})
         controls = ({"target": np.full((4, 3), level)} for level in (75.0, 70.0))
-        judged = measure.small_sets(scores, *controls, 1)
-        return [verdict(id, "mean", **(one if isinstance(one, dict) else {"value": one})) for id, one in judged.items()]
+        return [*verdicts(measure.small_sets(scores, *controls, 1)).values()]
 
     assert found([0, 1, 2, 3]) == ["holds"] * 6
     assert found([0, 0, 0, 0]) == ["fails", "holds", "fails", "fails", "fails", "fails"]
@@ -234,8 +234,7 @@ def test_similarity_rules_need_features_that_differ():
 
     def found(sizes):
         features = {i: base + size * torch.randn(4, 300, 16, generator=gen(i)) for i, size in enumerate(sizes)}
-        _, one = measure.similarity(features)
-        return [verdict(id, "mean", **(one if isinstance(one, dict) else {"value": one})) for id, one in one.items()]
+        return [*verdicts(measure.similarity(features)[1]).values()]
 
     assert found(sizes) == ["holds"] * 3
     assert "holds" not in found([0] * 9) and found([0, 1, 0.5, 1, 0.5, 0.5, 0.5, 0.6, 0.3]) == ["fails"] * 3
@@ -284,7 +283,7 @@ def accuracies(seeds=5, **gains):
 def test_rules_of_the_kept_run_need_a_difference(change, falls, rises):
     """With a fall of 3 points by the added set, a rise of 3, and none that the seeds could tell from 0."""
     values = accuracies(SimCLR_added=change, MoCo_added=change, pixels=-9, untrained=-8)
-    found = {id: verdict(id, "mean", one) for id, one in measure.cifar10(measure.kept_accuracies(values)).items()}
+    found = verdicts(measure.cifar10(measure.kept_accuracies(values)))
     assert found["cifar10-falls-at-equal-passes"] == found["cifar10-moco-falls"] == falls
     assert found["cifar10-average-rises"] == found["cifar10-moco-average-rises"] == rises
     assert found["cifar10-encoder-ahead"] == found["cifar10-moco-ahead"] == "holds"

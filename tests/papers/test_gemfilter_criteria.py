@@ -25,8 +25,7 @@ def asked(n, size=4, depths=(0.0, 1.0), seed=0):
     return data.prompts_by_depth(n, depths, size, g(seed))
 
 
-def verdicts(numbers, how="mean"):
-    return {id: verdict(id, how, **one) for id, one in numbers.items()}
+verdicts = partial(judged.verdicts, "gemfilter")
 
 
 def test_every_claim_is_measured_once():
@@ -207,7 +206,7 @@ def test_the_rule_on_the_model_of_the_page_tells_a_selection_from_chance():
 
 
 def test_rules_on_printed_tables_can_go_either_way():
-    found = verdicts({id: {"value": one} for id, one in measure.printed_tables().items()}, "exact")
+    found = verdicts(measure.printed_tables())
     assert [*found.values()] == ["holds", "fails", "fails"]
     alike = {name: dict.fromkeys(table, table["All KV"]) for name, table in tables.LONGBENCH.items()}
     chat = dict.fromkeys(tables.CHAT_TEMPLATE, tables.CHAT_TEMPLATE["All KV"])
@@ -234,15 +233,15 @@ def test_rules_on_printed_tables_can_go_either_way():
 def test_rules_of_work_and_memory_tell_other_layers_and_shapes():
     big = theory.LLAMA_31_8B
     for r, expected in ((11, "fails"), (13, "holds"), (14, "fails"), (16, "fails")):
-        found = verdicts(theory.costs(theory.savings({"LLaMA 3.1 8B": (big, r)})), "exact")
+        found = verdicts(theory.costs(theory.savings({"LLaMA 3.1 8B": (big, r)})))
         assert found["speed-up-on-the-prompt"] == expected
     real = theory.savings()
     assert real["Phi 3.5 Mini"]["published"] == theory.speed_up(theory.PAPER_MODELS["Phi 3.5 Mini"][0], 131072, 1024, 19, True)
     ids = ("speed-up-of-all-three-models", "memory-by-the-theorem", "memory-beside-all-kv")
-    assert {verdicts(theory.costs(real), "exact")[id] for id in ids} == {"fails"}
+    assert {verdicts(theory.costs(real))[id] for id in ids} == {"fails"}
     assert theory.costs(real)["memory-by-the-theorem"]["value"] == real["Phi 3.5 Mini"]["SnapKV"]
     light = theory.Shape(32, 32, 8, 128, 128, 64)  # almost no weights: the cache is all
-    alike = verdicts(theory.costs(theory.savings({"LLaMA 3.1 8B": (light, 13), "another": (light, 13)})), "exact")
+    alike = verdicts(theory.costs(theory.savings({"LLaMA 3.1 8B": (light, 13), "another": (light, 13)})))
     assert {alike[id] for id in ids[1:]} == {"holds"}
-    alike = verdicts(theory.costs(theory.savings(dict.fromkeys(theory.PAPER_MODELS, (big, 13)))), "exact")
+    alike = verdicts(theory.costs(theory.savings(dict.fromkeys(theory.PAPER_MODELS, (big, 13)))))
     assert alike["speed-up-of-all-three-models"] == "holds"
